@@ -1,0 +1,57 @@
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help run test faults chaos nightly bench check fix lock install
+
+help: ## List the verbs
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+
+$(STAMP): requirements-dev.txt pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $(STAMP)
+
+install: $(STAMP) ## Create the virtual environment from the lock file
+
+run: $(STAMP) ## Run everything in one terminal: Redis, the sandbox service, web, two workers, simulated calls
+	@$(BIN)/callkeeper run $(ARGS)
+
+test: $(STAMP) ## Run the test suite: unit, integration, the stand-in, acceptance with real processes
+	$(BIN)/python -m pytest -q -n 2 tests/unit tests/integration tests/sandbox $(ARGS)
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile tests/acceptance $(ARGS)
+
+faults: $(STAMP) ## Kill, freeze and cut real processes: the crash matrix and its kin
+	$(BIN)/python -m pytest -n 2 --dist loadfile tests/faults $(ARGS)
+
+chaos: $(STAMP) ## Calls under fire, then the audit: ARGS="--minutes 1 --seed 1"
+	$(BIN)/python -m tests.faults.chaos $(ARGS)
+
+nightly: $(STAMP) ## What takes too long for every change: the crash matrix, long chaos, a long absence of Redis, thousands of interleavings
+	$(BIN)/python -m pytest tests/faults/test_crash_matrix.py tests/faults/test_every_await.py
+	CALLKEEPER_TEST_AWAY_S=40 $(BIN)/python -m pytest tests/faults/test_redis_faults.py -k redis_is_back
+	CALLKEEPER_MODEL=nightly $(BIN)/python -m pytest tests/faults/test_every_await.py tests/faults/test_model.py
+	$(BIN)/python -m tests.faults.chaos --minutes 10 --seed 1
+	for seed in 2 3 4; do $(BIN)/python -m tests.faults.chaos --minutes 2 --seed $$seed || exit 1; done
+
+bench: $(STAMP) ## Measure what is promised; ARGS="--list" lists the questions, ARGS="schedule --json out.json" asks one
+	$(BIN)/python -m benchmarks $(ARGS)
+
+check: $(STAMP) ## Lint, types, layers, formatting
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+fix: $(STAMP) ## Format and repair what the linter can repair
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+lock: $(STAMP) ## Renew the lock files from pyproject.toml
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-package callkeeper \
+	  --custom-compile-command 'make lock' pyproject.toml -o requirements.txt
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-package callkeeper \
+	  --custom-compile-command 'make lock' pyproject.toml --group dev -c requirements.txt -o requirements-dev.txt
