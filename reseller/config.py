@@ -1,0 +1,93 @@
+"""What the client is told about the service: where it is, who we are, how long and how large an answer may be."""
+
+import ipaddress
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+from reseller.secret import Secret
+
+_MIB = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class LoginPolicy:
+    """How often the service account may log in; all processes that share a token store keep to it together.
+
+    Attributes:
+        min_interval_s: Between two logins whose tokens were both accepted.
+        refused_pause_s: After credentials were refused; doubles with every further failure.
+        fault_pause_s: After a token that was never accepted; doubles likewise.
+        outage_pause_s: After a login without an answer; doubles likewise.
+        max_pause_s: Upper bound of the doubling.
+        poll_s: How often to look whether somebody else's login is done.
+        cache_s: How long a process uses the token without asking the store.
+        slide_every_s: How often at most a success moves the token's expiry in the store.
+    """
+
+    min_interval_s: float = 5.0
+    refused_pause_s: float = 30.0
+    fault_pause_s: float = 10.0
+    outage_pause_s: float = 1.0
+    max_pause_s: float = 900.0
+    poll_s: float = 0.05
+    cache_s: float = 15.0
+    slide_every_s: float = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceConfig:
+    """The service as this client uses it.
+
+    Attributes:
+        base_url: Without ``/external``. Must be https, unless it is on loopback or ``allow_plain_http``.
+        access_token: Issued at onboarding; sent at login only.
+        email: Of the service account; sent at login only.
+        password: Of the service account; sent at login only.
+        requested_by: Core username recorded for requests that name nobody else.
+        deadline_s: From the first thought of a request, a login it needs included, to the last byte of its answer.
+        max_body_bytes: Of an answer, after decompression.
+        max_connections: Kept-alive connections for reads and checks together.
+        ca_file: PEM file of certificate authorities to trust instead of the usual ones.
+        allow_plain_http: Accept http beyond loopback. Credentials then cross the network in the clear.
+        login: How often to log in.
+
+    Raises:
+        ValueError: The base URL is not one, or would send credentials in the clear.
+        TypeError: A credential is not a `Secret`.
+    """
+
+    base_url: str
+    access_token: Secret
+    email: Secret
+    password: Secret
+    requested_by: str = "callkeeper"
+    deadline_s: float = 6.0
+    max_body_bytes: int = 8 * _MIB
+    max_connections: int = 100
+    ca_file: str | None = None
+    allow_plain_http: bool = False
+    login: LoginPolicy = field(default_factory=LoginPolicy)
+
+    def __post_init__(self) -> None:
+        for name in ("access_token", "email", "password"):
+            if not isinstance(getattr(self, name), Secret):
+                raise TypeError(f"{name} must be a Secret")
+        _check_url(self.base_url, allow_plain_http=self.allow_plain_http)
+        object.__setattr__(self, "base_url", self.base_url.rstrip("/"))
+
+
+def _check_url(url: str, *, allow_plain_http: bool) -> None:
+    parts = urlsplit(url)
+    if parts.scheme not in ("https", "http") or not parts.hostname:
+        raise ValueError("the service URL must look like https://host")
+    if parts.username is not None or parts.query or parts.fragment:
+        raise ValueError("the service URL must have no user, query or fragment")
+    if parts.scheme == "http" and not allow_plain_http and not _is_loopback(parts.hostname):
+        raise ValueError("the service URL must be https, unless it is on this machine")
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,136 @@
+"""What all endpoints have in common: the headers of their auth mode, the exchange, the verdict on its answer."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import msgspec
+from structlog.typing import FilteringBoundLogger
+
+from reseller.answers import BaseAnswer, TokenAnswer
+from reseller.config import ServiceConfig
+from reseller.endpoints import TOKEN, Endpoint
+from reseller.errors import (
+    AnswerUnreadable,
+    LoginRefused,
+    ServiceRefused,
+    ServiceUnavailable,
+    TokenLapsed,
+)
+from reseller.exchange import Answer, Exchange, Guard, Request
+from reseller.identifiers import header_value
+from reseller.reading import Reader
+from reseller.session import Session
+from reseller.tokens import Login, SsoToken, TokenStore
+from reseller.verdict import effect_verdict, verdict
+
+A = TypeVar("A", bound=BaseAnswer)
+T = TypeVar("T")
+
+_TOKEN = Reader(TokenAnswer)
+
+
+class Conversation:
+    """Requests to the service as one account; see `reseller.client.Reseller` for the arguments."""
+
+    def __init__(
+        self,
+        config: ServiceConfig,
+        tokens: TokenStore,
+        exchange: Exchange,
+        *,
+        clock: Callable[[], float],
+        log: FilteringBoundLogger,
+    ) -> None:
+        self._config = config
+        self._exchange = exchange
+        deadline_s = config.deadline_s
+        self._session = Session(tokens, self._login, config.login, deadline_s=deadline_s, clock=clock, log=log)
+
+    async def ask(self, request: Request, *, may_repeat: bool = True) -> Answer:
+        """Send a read or a check and return its answer, whatever it is.
+
+        Args:
+            request: Without the token.
+            may_repeat: Whether a 401 is followed by a login and the same request once more.
+        """
+        return await self._exchange.ask(request, self._session.auth(may_repeat=may_repeat))
+
+    async def read(
+        self, request: Request, reader: Reader[A], *, may_repeat: bool = True, needs_success: bool = True
+    ) -> tuple[Answer, A]:
+        """Send a read or a check; return its answer and the record in it."""
+        answer = await self.ask(request, may_repeat=may_repeat)
+        return answer, verdict(request.endpoint, answer, reader, needs_success=needs_success)
+
+    async def effect(self, request: Request, reader: Reader[A], guard: Guard | None) -> A:
+        """Send an effect once; return the record that says that it was applied."""
+        answer = await self._exchange.effect(request, self._session.auth(may_repeat=False), guard)
+        return effect_verdict(request.endpoint, answer, reader)
+
+    def on_behalf(self, endpoint: Endpoint, institution_key: str, requested_by: str | None) -> dict[str, str]:
+        """Return the headers that name the institution and the operator.
+
+        Raises:
+            Unsendable: One of the two cannot be a header.
+
+        Spec: Authentication 2.
+        """
+        operator = self._config.requested_by if requested_by is None else requested_by
+        return {
+            "InstitutionKey": header_value(endpoint.name, "InstitutionKey", institution_key),
+            "RequestedBy": header_value(endpoint.name, "RequestedBy", operator),
+        }
+
+    async def current_token(self) -> SsoToken:
+        """Return the token in use, logging in if there is none, within the deadline."""
+        return await self._in_time(self._session.current)
+
+    async def renew(self, max_age_s: float) -> None:
+        """Replace a refused or old token, within the deadline."""
+        await self._in_time(lambda: self._session.renew(max_age_s=max_age_s))
+
+    async def request_token(self) -> TokenAnswer:
+        """Log in, past the token store.
+
+        Raises:
+            LoginRefused: The credentials are not accepted.
+            AnswerUnreadable: No token in the answer.
+            ServiceUnavailable: No answer.
+
+        Spec: Endpoints 1; Authentication.
+        """
+        answer = await self._exchange.ask(self._token_request())
+        try:
+            record = verdict(TOKEN, answer, _TOKEN)
+        except (TokenLapsed, ServiceRefused) as error:
+            reason = error.reason
+        else:
+            if record.token:
+                return record
+            raise AnswerUnreadable(TOKEN.name, "token is missing")
+        raise LoginRefused(TOKEN.name, reason)
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        await self._exchange.aclose()
+
+    def _token_request(self) -> Request:
+        config = self._config
+        access_token = header_value(TOKEN.name, "accessToken", config.access_token.reveal())
+        credentials = {"email": config.email.reveal(), "password": config.password.reveal()}
+        content = msgspec.json.encode(credentials)
+        return Request(TOKEN, TOKEN.at(), {"accessToken": access_token}, content=content)
+
+    async def _login(self) -> Login:
+        record = await self.request_token()
+        assert record.token is not None  # noqa: S101  (request_token sees to it)
+        return Login(record.token, frozenset(record.institution_keys))
+
+    async def _in_time(self, what: Callable[[], Awaitable[T]]) -> T:
+        try:
+            async with asyncio.timeout(self._config.deadline_s):
+                return await what()
+        except TimeoutError:
+            pass
+        raise ServiceUnavailable(TOKEN.name, f"no login within {self._config.deadline_s:g} s")

@@ -1,0 +1,127 @@
+"""Everything that can go wrong with a request, sorted by what the caller should do.
+
+::
+
+    ResellerError
+    ├── ServiceUnavailable        try again: no whole answer in time, or a 5xx
+    │   └── ServiceBusy           ... not before `retry_after_s`: 429 or 503
+    ├── ServiceRefused            do not: the service understood and declined (`success` is false)
+    │   ├── CallNotFound          ... because it knows no such call
+    │   └── InstitutionNotFound   ... or no such institution
+    ├── NotSent                   provably no byte was written: it may be sent anew
+    │   └── Unsendable            ... but not with this value, which no request can carry
+    ├── TokenLapsed               HTTP 401: renew the token, then book and send anew
+    ├── OutcomeUnknown            an effect may or may not have been applied: read, never repeat
+    ├── NeedsPerson               wake a person
+    │   ├── LoginRefused          the service account was refused
+    │   ├── TokenFault            a token just issued was refused
+    │   └── CertificateRefused    the service's TLS certificate does not verify
+    └── AnswerUnreadable          the service broke its own document
+
+A message carries the endpoint's name, a status, a short reason: never a body, a header, a token, or the
+service's own error text, which may hold personal data. For the same reason no error of the HTTP library hangs
+on these as cause or context: its request holds the token.
+"""
+
+
+class ResellerError(Exception):
+    """Anything that went wrong while talking to the service."""
+
+    def __init__(self, endpoint: str, reason: str) -> None:
+        super().__init__(endpoint, reason)
+        self.endpoint = endpoint
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"{self.endpoint}: {self.reason}"
+
+
+class ServiceUnavailable(ResellerError):
+    """No whole answer came in time, or the service failed: try again later."""
+
+
+class ServiceBusy(ServiceUnavailable):
+    """The service asks to be left alone for a while (429 or 503).
+
+    ``retry_after_s`` is what it asked for, in seconds, at most an hour, or None if it named no time.
+
+    Spec: Limits. Assumed: rate limits are not shown; 429 and 503 mean the same.
+    """
+
+    def __init__(self, endpoint: str, reason: str, retry_after_s: float | None = None) -> None:
+        super().__init__(endpoint, reason)
+        self.args = (endpoint, reason, retry_after_s)
+        self.retry_after_s = retry_after_s
+
+
+class ServiceRefused(ResellerError):
+    """The service understood the request and declined it: repeating it is useless.
+
+    ``code`` is the answer's own code if it looks like one (letters first, at most 40 characters, no long
+    digit runs), else None. ``status`` is the HTTP status.
+
+    Spec: Errors 1 and 4.
+    """
+
+    def __init__(self, endpoint: str, *, status: int, code: str | None = None) -> None:
+        super().__init__(endpoint, f"refused with status {status}" + (f", code {code}" if code else ""))
+        self.status = status
+        self.code = code
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _refused, (type(self), self.endpoint, self.status, self.code)
+
+
+class CallNotFound(ServiceRefused):
+    """The service knows no such call.
+
+    Spec: Errors 1. Assumed: recognised by status 404, by "not found" in ``code`` or ``error``, or by details
+    that succeed without a record; code values are not shown.
+    """
+
+
+class InstitutionNotFound(ServiceRefused):
+    """The service knows no such institution (recognised like `CallNotFound`)."""
+
+
+class NotSent(ResellerError):
+    """Provably not one byte of the request was written; its cause, where there is one, says why."""
+
+
+class Unsendable(NotSent):
+    """A value cannot travel in a path or a header; the request will never be possible with it."""
+
+
+class TokenLapsed(ResellerError):
+    """HTTP 401: the token lapsed; the request did not get past authentication.
+
+    Spec: Authentication 4. Assumed: a 401 is given before anything is done.
+    """
+
+
+class OutcomeUnknown(ResellerError):
+    """The effect may or may not have been applied: read the call, never blindly send again."""
+
+
+class NeedsPerson(ResellerError):
+    """Nothing the software can repair by itself."""
+
+
+class LoginRefused(NeedsPerson):
+    """The service account's credentials were refused."""
+
+
+class TokenFault(NeedsPerson):
+    """A token just issued, never once accepted, was refused: logging in again does not help."""
+
+
+class CertificateRefused(NeedsPerson):
+    """The service's TLS certificate is expired, foreign, or for another host."""
+
+
+class AnswerUnreadable(ResellerError):
+    """The answer is not what the Spec describes: not JSON, too large, or without a required field."""
+
+
+def _refused(kind: type[ServiceRefused], endpoint: str, status: int, code: str | None) -> ServiceRefused:
+    return kind(endpoint, status=status, code=code)

@@ -1,0 +1,169 @@
+"""The service's push events: what their bodies and their headers look like, without any I/O.
+
+A body is read leniently where nothing depends on it and strictly where something does: the event is sent only
+once, so refusing one loses it for ever, but an id that could steer a request or split a line must not get in.
+Only ``Type``, ``InstitutionKey`` and one of the two ids are required.
+
+Spec: Events.
+"""
+
+import json
+import re
+from typing import Any, Final, NoReturn
+
+import msgspec
+
+from reseller.keys import is_institution_key, is_voice_id
+
+MAX_DEPTH: Final = 32
+"""How deep arrays and objects may nest; the Spec's payload is flat."""
+
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*"?', re.DOTALL)
+
+
+class PushUnreadable(ValueError):
+    """A body is not a push event; says which field and what is expected, never what was there.
+
+    Attributes:
+        field: A field of the payload, or ``body``.
+        remedy: What would be accepted.
+    """
+
+    def __init__(self, field: str, remedy: str) -> None:
+        super().__init__(f"{field}: {remedy}")
+        self.field = field
+        self.remedy = remedy
+
+
+class PushEvent(msgspec.Struct, frozen=True, kw_only=True, rename="pascal"):
+    """One pushed event. The dates are kept as they were written: a hint's time is never relied on.
+
+    Spec: Events, Payload.
+    """
+
+    type: str
+    """``CallStart`` or ``CallEnd``; any other text is kept."""
+    institution_key: str
+    start_date_time: str | None = None
+    end_date_time: str | None = None
+    voice_id: str | None = None
+    alternate_voice_id: str | None = None
+    phone_number: str | None = None
+    destination_phone_number: str | None = None
+    is_test: bool | None = None
+    """True for a sample sent from the dashboard, None for a real event."""
+
+
+def parse_push(body: bytes) -> PushEvent:
+    """Read a push event from the body of a request.
+
+    An empty id counts as absent; unknown fields are ignored.
+
+    Raises:
+        PushUnreadable: The body is not strict JSON, or a field that matters is missing or wrong.
+
+    Spec: Events, Payload.
+    """
+    fields = _parse_object(body)
+    event = PushEvent(
+        type=_required(fields, "Type"),
+        institution_key=_required(fields, "InstitutionKey"),
+        start_date_time=_text(fields, "StartDateTime"),
+        end_date_time=_text(fields, "EndDateTime"),
+        voice_id=_voice_id(fields, "VoiceId"),
+        alternate_voice_id=_voice_id(fields, "AlternateVoiceId"),
+        phone_number=_text(fields, "PhoneNumber"),
+        destination_phone_number=_text(fields, "DestinationPhoneNumber"),
+        is_test=_flag(fields, "IsTest"),
+    )
+    _check(event)
+    return event
+
+
+def _check(event: PushEvent) -> None:
+    """Hold the three fields that everything rests on to their laws."""
+    if not (event.type.isprintable() and len(event.type) <= 64):
+        raise PushUnreadable("Type", "1 to 64 printable characters")
+    if not is_institution_key(event.institution_key):
+        raise PushUnreadable("InstitutionKey", "1 to 64 visible ASCII characters, no slash")
+    if event.voice_id is None and event.alternate_voice_id is None:
+        raise PushUnreadable("VoiceId", "this or AlternateVoiceId is required")
+
+
+def _required(fields: dict[str, Any], name: str) -> str:
+    text = _text(fields, name)
+    if not text:
+        raise PushUnreadable(name, "a non-empty string is required")
+    return text
+
+
+def _text(fields: dict[str, Any], name: str) -> str | None:
+    value = fields.get(name)
+    if value is None or isinstance(value, str):
+        return value and _encodable(value)
+    raise PushUnreadable(name, "a string or null")
+
+
+def _encodable(text: str) -> str:
+    """Replace lone surrogates, which JSON's escapes can spell and UTF-8 cannot."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def _voice_id(fields: dict[str, Any], name: str) -> str | None:
+    value = fields.get(name)
+    if value is None or value == "":
+        return None
+    if not isinstance(value, str):
+        raise PushUnreadable(name, "a string or null")
+    if not is_voice_id(value):
+        raise PushUnreadable(name, "1 to 256 printable characters without spaces")
+    return value
+
+
+def _flag(fields: dict[str, Any], name: str) -> bool | None:
+    value = fields.get(name)
+    if value is None or isinstance(value, bool):
+        return value
+    raise PushUnreadable(name, "true, false or null")
+
+
+def _parse_object(body: bytes) -> dict[str, Any]:
+    """Read strict JSON: UTF-8, an object at the top, no duplicate names, no NaN, bounded nesting."""
+    try:
+        text = body.decode("utf-8")
+    except UnicodeDecodeError:
+        raise PushUnreadable("body", "UTF-8 is required") from None
+    if _depth_exceeds(text, MAX_DEPTH):
+        raise PushUnreadable("body", f"at most {MAX_DEPTH} levels of nesting")
+    try:
+        value = json.loads(text, object_pairs_hook=_unique, parse_constant=_refuse_constant)
+    except PushUnreadable:
+        raise
+    except ValueError:  # malformed, a byte order mark, or a number too long to convert
+        raise PushUnreadable("body", "JSON is required") from None
+    if not isinstance(value, dict):
+        raise PushUnreadable("body", "a JSON object is required")
+    return value
+
+
+def _depth_exceeds(text: str, limit: int) -> bool:
+    """Tell whether brackets outside of strings nest deeper than ``limit``; the parser itself recurses."""
+    if text.count("[") + text.count("{") <= limit:
+        return False
+    depth = 0
+    for bracket in re.findall(r"[\[\]{}]", _STRING.sub("", text)):
+        depth += 1 if bracket in "[{" else -1
+        if depth > limit:
+            return True
+    return False
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    fields = dict(pairs)
+    if len(fields) != len(pairs):
+        raise PushUnreadable("body", "no name may occur twice in an object")
+    return fields
+
+
+def _refuse_constant(_name: str) -> NoReturn:
+    raise PushUnreadable("body", "NaN and Infinity are not JSON")

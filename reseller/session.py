@@ -1,0 +1,253 @@
+"""The login that all requests share: which token to use, what to do about a 401, when to log in.
+
+One login per lapse, whatever the number of requests and processes: inside a process by a lock, between processes by
+the token store's turns. The token travels as an httpx auth flow, so that a repeat after a 401 is part of one exchange
+and of its one deadline.
+"""
+
+import asyncio
+import secrets
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import assert_never
+
+import httpx
+from structlog.typing import FilteringBoundLogger
+
+from reseller.config import LoginPolicy
+from reseller.endpoints import TOKEN
+from reseller.errors import LoginRefused, ResellerError, ServiceBusy, ServiceUnavailable, TokenFault
+from reseller.tokens import (
+    Login,
+    LoginGranted,
+    LoginPending,
+    LoginShut,
+    Shut,
+    SsoToken,
+    TokenStore,
+)
+
+LEASE_MARGIN_S = 2.0
+"""How much longer than a login's deadline its turn lasts."""
+
+
+class Session:
+    """Hand out the token; take note of what becomes of it.
+
+    Assumed: a new login leaves the older token valid. If it does not, the older one's 401 leads to the newer, without a
+    login.
+
+    Args:
+        store: Shared by all processes.
+        log_in: Makes one login request.
+        policy: How often to log in.
+        deadline_s: Of one login.
+        clock: Seconds, never going back.
+        log: Receives ``login_made``, ``login_failed``, ``token_fault``, ``token_not_slid``.
+    """
+
+    def __init__(
+        self,
+        store: TokenStore,
+        log_in: Callable[[], Awaitable[Login]],
+        policy: LoginPolicy,
+        *,
+        deadline_s: float,
+        clock: Callable[[], float],
+        log: FilteringBoundLogger,
+    ) -> None:
+        self._store = store
+        self._log_in = log_in
+        self._policy = policy
+        self._lease_s = deadline_s + LEASE_MARGIN_S
+        self._clock = clock
+        self._log = log
+        self._lock = asyncio.Lock()
+        self._cached: SsoToken | None = None
+        self._cached_at = 0.0
+        self._slid: str | None = None
+        self._slid_at = 0.0
+        self._refused: str | None = None
+
+    async def current(self) -> SsoToken:
+        """Return the token to use, logging in if there is none.
+
+        Raises:
+            LoginRefused: The credentials were refused, now or a short while ago.
+            TokenFault: The last login's token was never accepted.
+            ServiceUnavailable: The login got no answer, now or a short while ago.
+        """
+        if (cached := self._fresh()) is not None:
+            return cached
+        token = await self._store.load()
+        if token is None or token.is_lapsed:
+            return await self._obtain(instead_of=None)
+        return self._keep(token)
+
+    async def renewed(self, refused: str) -> SsoToken:
+        """Return a token other than the refused generation: a newer one that is there, or by a login.
+
+        Raises:
+            LoginRefused: As `current`.
+            TokenFault: As `current`.
+            ServiceUnavailable: As `current`.
+        """
+        return await self._obtain(instead_of=refused)
+
+    async def renew(self, *, max_age_s: float) -> None:
+        """Log in anew if there is no token, if this process saw it refused, or if it is older than that.
+
+        Raises:
+            LoginRefused: As `current`.
+            TokenFault: As `current`.
+            ServiceUnavailable: As `current`.
+        """
+        token = await self._store.load()
+        if token is None or token.is_lapsed:
+            await self._obtain(instead_of=None)
+        elif token.generation == self._refused or token.age_s >= max_age_s:
+            await self._obtain(instead_of=token.generation)
+        else:
+            self._keep(token)
+
+    async def accepted(self, token: SsoToken) -> None:
+        """Note a successful request: the token is proven and its expiry moves (seldom written, see policy)."""
+        now = self._clock()
+        if self._slid == token.generation and now - self._slid_at < self._policy.slide_every_s:
+            return
+        self._slid, self._slid_at = token.generation, now
+        try:
+            await self._store.slide(token.generation, min_interval_s=self._policy.min_interval_s)
+        except Exception as error:  # noqa: BLE001  (bookkeeping must not spoil an answer that is there)
+            self._slid = None
+            self._log.warning("token_not_slid", error=type(error).__name__)
+
+    async def refused(self, token: SsoToken) -> bool:
+        """Note a 401; return whether it is a fault: the newest token, and never once accepted."""
+        self._refused = token.generation
+        if self._cached is not None and self._cached.generation == token.generation:
+            self._cached = None
+        is_fault = await self._store.lapse(token.generation)
+        if is_fault:
+            self._log.error("token_fault")
+        return is_fault
+
+    def auth(self, *, may_repeat: bool) -> "SsoAuth":
+        """Return the auth flow of one request.
+
+        Args:
+            may_repeat: Whether a 401 is answered by a renewed token and the same request once more.
+        """
+        return SsoAuth(self, may_repeat=may_repeat)
+
+    async def _obtain(self, *, instead_of: str | None) -> SsoToken:
+        async with self._lock:
+            if (cached := self._fresh()) is not None and cached.generation != instead_of:
+                return cached
+            nonce = secrets.token_hex(16)
+            while True:
+                turn = await self._store.claim_login(nonce, instead_of=instead_of, lease_s=self._lease_s)
+                match turn:
+                    case SsoToken():
+                        return self._keep(turn)
+                    case LoginGranted(failures):
+                        token = await self._take_turn(nonce, failures)
+                        if token is not None:
+                            return self._keep(token)
+                    case LoginPending() | LoginShut(Shut.INTERVAL):
+                        await asyncio.sleep(self._policy.poll_s)
+                    case LoginShut(reason, wait_s):
+                        raise _shut(reason, wait_s)
+                    case _:
+                        assert_never(turn)
+
+    async def _take_turn(self, nonce: str, failures: int) -> SsoToken | None:
+        try:
+            login = await self._log_in()
+        except asyncio.CancelledError:
+            await self._fail_turn(nonce, Shut.OUTAGE, failures)
+            raise
+        except ResellerError as error:
+            self._log.error("login_failed", error=type(error).__name__, reason=error.reason, failures=failures)
+            await self._fail_turn(nonce, _why(error), failures, at_least_s=_asked_pause_s(error))
+            raise
+        self._log.info("login_made", institutions=len(login.institution_keys))
+        return await self._store.save_login(nonce, login, pause_s=_pause_s(self._policy, Shut.FAULT, failures))
+
+    async def _fail_turn(self, nonce: str, reason: Shut, failures: int, at_least_s: float = 0.0) -> None:
+        pause_s = max(at_least_s, _pause_s(self._policy, reason, failures))
+        await self._store.fail_login(nonce, reason, pause_s=pause_s)
+
+    def _fresh(self) -> SsoToken | None:
+        is_fresh = self._clock() - self._cached_at < self._policy.cache_s
+        return self._cached if is_fresh else None
+
+    def _keep(self, token: SsoToken) -> SsoToken:
+        self._cached, self._cached_at = token, self._clock()
+        return token
+
+
+class SsoAuth(httpx.Auth):
+    """Put the token on one request; on a 401 note it, and repeat once if that is allowed.
+
+    A 401 that is the last word leaves as the answer, and the verdict names it.
+
+    Raises:
+        TokenFault: The repeat was refused too, with a token just issued.
+
+    Spec: Authentication.
+    """
+
+    def __init__(self, session: Session, *, may_repeat: bool) -> None:
+        self._session = session
+        self._may_repeat = may_repeat
+
+    async def async_auth_flow(self, request: httpx.Request) -> AsyncGenerator[httpx.Request, httpx.Response]:
+        """Send, note what became of the token, perhaps send once more."""
+        token = await self._session.current()
+        response = yield _with(request, token)
+        if response.status_code == 401:
+            await self._session.refused(token)
+            if not self._may_repeat:
+                return
+            token = await self._session.renewed(token.generation)
+            response = yield _with(request, token)
+            if response.status_code == 401 and await self._session.refused(token):
+                raise TokenFault(TOKEN.name, "a token just issued was refused")
+        if response.is_success:
+            await self._session.accepted(token)
+
+
+def _with(request: httpx.Request, token: SsoToken) -> httpx.Request:
+    request.headers["SsoToken"] = token.value.reveal()
+    return request
+
+
+def _why(error: ResellerError) -> Shut:
+    return Shut.REFUSED if isinstance(error, LoginRefused) else Shut.OUTAGE
+
+
+def _asked_pause_s(error: ResellerError) -> float:
+    return (error.retry_after_s or 0.0) if isinstance(error, ServiceBusy) else 0.0
+
+
+def _pause_s(policy: LoginPolicy, reason: Shut, failures: int) -> float:
+    first_s = {
+        Shut.INTERVAL: policy.min_interval_s,
+        Shut.REFUSED: policy.refused_pause_s,
+        Shut.FAULT: policy.fault_pause_s,
+        Shut.OUTAGE: policy.outage_pause_s,
+    }[reason]
+    return min(policy.max_pause_s, first_s * 2.0 ** min(failures - 1, 30))
+
+
+def _shut(reason: Shut, wait_s: float) -> ResellerError:
+    again = f"the next login is possible in {wait_s:.0f} s"
+    match reason:
+        case Shut.REFUSED:
+            return LoginRefused(TOKEN.name, f"the credentials were refused; {again}")
+        case Shut.FAULT:
+            return TokenFault(TOKEN.name, f"the last login's token was refused; {again}")
+        case Shut.OUTAGE | Shut.INTERVAL:
+            return ServiceUnavailable(TOKEN.name, f"the last login got no answer; {again}")
+        case _:
+            assert_never(reason)

@@ -1,0 +1,135 @@
+"""What an answer means: the record it holds, or the error it amounts to. Pure.
+
+`success` decides, not the status alone (Spec, Errors 1). A status the Spec gives a meaning to (401), or that says the
+service did not get to answer (429, 5xx), is believed before the body is looked at.
+"""
+
+import re
+from email.utils import parsedate_to_datetime
+from typing import TypeVar
+
+from reseller.answers import BaseAnswer
+from reseller.endpoints import ADD_INSTITUTION, DETAILS, INSTITUTION, LOGIN_AS, UPDATE_INSTITUTION, Endpoint
+from reseller.errors import (
+    AnswerUnreadable,
+    CallNotFound,
+    InstitutionNotFound,
+    OutcomeUnknown,
+    ServiceBusy,
+    ServiceRefused,
+    ServiceUnavailable,
+    TokenLapsed,
+)
+from reseller.exchange import Answer
+from reseller.reading import Reader, Unreadable
+
+A = TypeVar("A", bound=BaseAnswer)
+
+MAX_RETRY_AFTER_S = 3600.0
+"""However long the service asks to be left alone, it is looked at again after this."""
+
+_INSTITUTION_ENDPOINTS = (INSTITUTION, UPDATE_INSTITUTION, LOGIN_AS)
+_CODE = re.compile(r"(?!.*\d{5})[A-Za-z][A-Za-z0-9_.-]{0,39}")
+
+
+def verdict(endpoint: Endpoint, answer: Answer, reader: Reader[A], *, needs_success: bool = True) -> A:
+    """Return the record of an answer that succeeded.
+
+    Args:
+        endpoint: Which was asked.
+        answer: Whole.
+        reader: Of the endpoint's kind of answer.
+        needs_success: False for the endpoints that the Spec shows without a base response.
+
+    Raises:
+        TokenLapsed: 401.
+        ServiceBusy: 429 or 503.
+        ServiceUnavailable: Any other 5xx.
+        ServiceRefused: ``success`` is false; or the problem response of add-institution.
+        AnswerUnreadable: Anything that the Spec does not describe.
+
+    Spec: Base response; Errors. Assumed: ``success: false`` with a 4xx is a refusal as with 200; statuses beyond the named
+    ones are not shown.
+    """
+    check_status(endpoint, answer)
+    record = _read(endpoint, answer, reader)
+    if record.success is False:
+        raise _refusal(endpoint, answer, record)
+    if record.success is None and answer.status == 400 and endpoint is ADD_INSTITUTION:
+        raise ServiceRefused(endpoint.name, status=400)
+    if not 200 <= answer.status < 300:
+        raise AnswerUnreadable(endpoint.name, f"status {answer.status}")
+    if record.success is None and needs_success:
+        raise AnswerUnreadable(endpoint.name, "success is missing")
+    return record
+
+
+def effect_verdict(endpoint: Endpoint, answer: Answer, reader: Reader[A]) -> A:
+    """Return the record of an effect that was applied.
+
+    Raises:
+        TokenLapsed: 401.
+        ServiceRefused: ``success`` is false: understood and declined.
+        OutcomeUnknown: Everything else, 429 and 503 included. Assumed: the Spec does not say that nothing was
+            done then.
+    """
+    try:
+        return verdict(endpoint, answer, reader)
+    except (ServiceUnavailable, AnswerUnreadable) as error:
+        reason = error.reason
+    raise OutcomeUnknown(endpoint.name, reason)
+
+
+def check_status(endpoint: Endpoint, answer: Answer) -> None:
+    """Raise what a status alone says.
+
+    Raises:
+        TokenLapsed: 401.
+        ServiceBusy: 429 or 503.
+        ServiceUnavailable: Any other 5xx.
+    """
+    if answer.status == 401:
+        raise TokenLapsed(endpoint.name, "status 401")
+    if answer.status in (429, 503):
+        raise ServiceBusy(endpoint.name, f"status {answer.status}", retry_after_s(answer))
+    if answer.status >= 500:
+        raise ServiceUnavailable(endpoint.name, f"status {answer.status}")
+
+
+def retry_after_s(answer: Answer) -> float | None:
+    """Return how long the service asks to be left alone, in seconds, at most an hour; None if it does not say.
+
+    A date is measured against the answer's own ``Date``, not against our clock.
+    """
+    text = (answer.retry_after or "").strip()
+    if text.isascii() and text.isdigit():
+        return min(float(text[:9]), MAX_RETRY_AFTER_S)
+    try:
+        wait = parsedate_to_datetime(text) - parsedate_to_datetime(answer.date or "")
+    except (ValueError, TypeError):
+        return None
+    return min(max(wait.total_seconds(), 0.0), MAX_RETRY_AFTER_S)
+
+
+def _read(endpoint: Endpoint, answer: Answer, reader: Reader[A]) -> A:
+    try:
+        return reader.read(answer.body)
+    except Unreadable as error:
+        reason = str(error)
+    raise AnswerUnreadable(endpoint.name, f"status {answer.status}, {reason}")
+
+
+def _refusal(endpoint: Endpoint, answer: Answer, record: BaseAnswer) -> ServiceRefused:
+    code = record.code if record.code and _CODE.fullmatch(record.code) else None
+    return _kind(endpoint, answer, record)(endpoint.name, status=answer.status, code=code)
+
+
+def _kind(endpoint: Endpoint, answer: Answer, record: BaseAnswer) -> type[ServiceRefused]:
+    texts = [record.code or "", *(text.reveal() for text in (record.error, *record.errors) if text is not None)]
+    words = " ".join(re.sub(r"[\s_-]", "", text).lower() for text in texts)
+    is_missing = answer.status == 404 or "notfound" in words
+    if "institutionnotfound" in words or (is_missing and endpoint in _INSTITUTION_ENDPOINTS):
+        return InstitutionNotFound
+    if "callnotfound" in words or (is_missing and endpoint is DETAILS):
+        return CallNotFound
+    return ServiceRefused

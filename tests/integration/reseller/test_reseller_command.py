@@ -1,0 +1,172 @@
+"""``callkeeper reseller`` against the stand-in: every command, readable, and silent about secrets."""
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from callkeeper.cli import main
+from callkeeper.commands.reseller import ADVICE
+from reseller import (
+    AnswerUnreadable,
+    NeedsPerson,
+    NotSent,
+    OutcomeUnknown,
+    ResellerError,
+    ServiceRefused,
+    ServiceUnavailable,
+    TokenLapsed,
+)
+from tests.sandbox_fixtures import KEY, PHONE, ServedSandbox
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def environment(sandbox_server: ServedSandbox) -> dict[str, str]:
+    """Return the environment that reaches the stand-in."""
+    return {
+        "CALLKEEPER_SERVICE_URL": sandbox_server.url,
+        "CALLKEEPER_ACCESS_TOKEN": sandbox_server.credentials.access_token,
+        "CALLKEEPER_EMAIL": sandbox_server.credentials.email,
+        "CALLKEEPER_PASSWORD": sandbox_server.credentials.password,
+        "CALLKEEPER_REQUESTED_BY": "bot, cu-1=svc1",
+        "COLUMNS": "200",
+    }
+
+
+@pytest.fixture
+def run(environment: dict[str, str]) -> Run:
+    """Run a command of ``callkeeper reseller``."""
+
+    def run(*args: str, answer: str | None = None) -> Result:
+        return CliRunner().invoke(main, ["reseller", *args], env=environment, input=answer)
+
+    return run
+
+
+def ok(result: Result) -> str:
+    """Return the output of a command that went well."""
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def parsed(result: Result) -> Any:
+    """Return the JSON output of a command that went well."""
+    return json.loads(ok(result))
+
+
+def test_token_names_the_institutions_and_hides_itself(run: Run) -> None:
+    """Endpoint 1: a mask in the table and in JSON; the token itself when asked for."""
+    assert "cu-1" in ok(run("token"))
+    assert parsed(run("token", "--json"))["token"] == "***"
+    assert len(parsed(run("token", "--json", "--show-secrets"))["token"]) > 10
+
+
+def test_user_token_is_hidden_unless_asked_for(run: Run) -> None:
+    """Endpoint 2."""
+    assert ok(run("user-token", KEY)).strip() == "***"
+    assert len(ok(run("user-token", KEY, "--show-secrets")).strip()) > 10
+
+
+def test_call_is_worked_by_hand(run: Run, sandbox_server: ServedSandbox) -> None:
+    """Endpoints 3 to 6: find it, assign it, look at it, enroll it; the operator is the institution's own."""
+    voice_id = sandbox_server.call()["voice_id"]
+    listed = ok(run("queue", KEY, "--search", PHONE, "--start", "2020-01-01"))
+    assert voice_id in listed
+    assert "(p-1)" in listed
+    assert voice_id in ok(run("assign", KEY, "--person", "p-1", "--voice-id", voice_id))
+    enrolled = run("enroll", KEY, voice_id, "--person", "p-1", "--how", "KnowledgeBasedAuth", "--notes", "n", "--yes")
+    assert ok(enrolled) == f"enrolled: {voice_id}\n"
+    assert re.search(r"metaData.vendorPolicies\[0\] +Green Manual Authentication", ok(run("details", KEY, voice_id)))
+    record = parsed(run("details", KEY, voice_id, "--check", "--json"))
+    assert record["personId"] == "p-1"
+    assert record["coreUsername"] == "svc1"
+
+
+def test_candidates_in_json_hide_their_secrets(run: Run, sandbox_server: ServedSandbox) -> None:
+    """The queue's sensitive fields are masks, under the Spec's names."""
+    sandbox_server.call()
+    ((person,),) = [entry["persons"] for entry in parsed(run("queue", KEY, "--json"))]
+    assert {person[name] for name in ("fullSsn", "last4Ssn", "dateOfBirth", "supportPassword")} <= {"***", None}
+    assert "***" in (person["fullSsn"], person["last4Ssn"])
+
+
+@pytest.mark.parametrize(("answer", "sent"), [("n\n", 0), ("\n", 0), ("y\n", 1)])
+def test_reject_asks_first(run: Run, sandbox_server: ServedSandbox, answer: str, sent: int) -> None:
+    """Endpoint 7: nothing is sent before the operator has said yes."""
+    voice_id = sandbox_server.call()["voice_id"]
+    ok(run("assign", KEY, "--person", "p-1", "--voice-id", voice_id))
+    result = run("reject-voice", KEY, voice_id, answer=answer)
+    assert (result.exit_code == 0) == bool(sent)
+    assert sum(n for name, n in sandbox_server.tally(voice_id)["arrived"].items() if "reject" in name) == sent
+
+
+def test_enroll_asks_first(run: Run, sandbox_server: ServedSandbox) -> None:
+    """Endpoint 6: likewise."""
+    voice_id = sandbox_server.call()["voice_id"]
+    assert run("enroll", KEY, voice_id, "--person", "p-1", "--how", "Other", answer="n\n").exit_code == 1
+    assert "enroll" not in sandbox_server.tally(voice_id)["arrived"]
+
+
+def test_institutions_are_managed_by_hand(run: Run) -> None:
+    """Endpoints 8 to 12."""
+    assert "First Example Credit Union" in ok(run("institutions", "list"))
+    assert ok(run("institutions", "add", "name=Second Example", "core=None")) == "added\n"
+    assert len(parsed(run("institutions", "list", "--json"))) == 2
+    assert ok(run("institutions", "update", KEY, "--name", "Renamed", "--core", "None")) == f"updated: {KEY}\n"
+    assert "Renamed" in ok(run("institutions", "get", KEY))
+    actions = parsed(run("institutions", "login-as", KEY, "--json"))["actions"]
+    assert {action["ssoUrl"] for action in actions} == {"***"}
+
+
+def test_refusal_says_what_to_do(run: Run) -> None:
+    """A failure is one line with the reason and the way on, and an exit code."""
+    result = run("details", KEY, "no-such-call")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("Error: details: refused with status ")
+    assert result.stderr.endswith("; the service knows no such call\n")
+    assert result.stdout == ""
+
+
+def test_refused_login_names_the_variables(environment: dict[str, str]) -> None:
+    """Wrong credentials point at where they come from, without showing them."""
+    result = CliRunner().invoke(main, ["reseller", "token"], env=environment | {"CALLKEEPER_PASSWORD": "canary-1"})
+    assert result.exit_code == 1
+    assert "CALLKEEPER_PASSWORD" in result.stderr
+    assert "canary-1" not in result.output
+
+
+def test_missing_settings_are_named_at_once() -> None:
+    """No settings: every missing variable with its reason and an example, and no traceback."""
+    nothing = dict.fromkeys(
+        f"CALLKEEPER_{name}" for name in ("SERVICE_URL", "ACCESS_TOKEN", "EMAIL", "PASSWORD", "REQUESTED_BY")
+    )
+    result = CliRunner().invoke(main, ["reseller", "token"], env=nothing)
+    assert result.exit_code == 1
+    assert all(f"{name}: is required" in result.stderr for name in nothing)
+
+
+def test_field_without_a_value_is_refused(run: Run) -> None:
+    """An institution's field is NAME=VALUE."""
+    result = run("institutions", "add", "name")
+    assert result.exit_code == 1
+    assert "NAME=VALUE" in result.stderr
+
+
+def test_output_cannot_repaint_the_terminal(run: Run, sandbox_server: ServedSandbox) -> None:
+    """Markup and control characters in what the service says are shown, not obeyed."""
+    sandbox_server.call(phone_number="[red]\x1b[2J555")
+    listed = ok(run("queue", KEY))
+    assert "\x1b" not in listed
+    assert "[red]\N{REPLACEMENT CHARACTER}[2J555" in listed
+
+
+def test_every_error_has_advice() -> None:
+    """Whatever the client raises, the command says what to do about it."""
+    leaves = [ServiceUnavailable, ServiceRefused, NotSent, TokenLapsed, OutcomeUnknown, NeedsPerson, AnswerUnreadable]
+    assert set(leaves) == set(ResellerError.__subclasses__())
+    assert set(leaves) <= {kind for kind, _ in ADVICE}

@@ -1,0 +1,56 @@
+"""TLS is verified, on both ways to the service; a certificate that does not verify wakes a person.
+
+The certificates in ``certificates/`` are of a throw-away authority whose key was not kept, valid to 2120 or expired.
+"""
+
+import ssl
+from pathlib import Path
+
+import pytest
+
+from reseller import CertificateRefused, MemoryTokenStore, NotSent
+from tests.integration.reseller.raw_service import always, client, raw_service, reply
+
+CERTIFICATES = Path(__file__).parent / "certificates"
+AUTHORITY = str(CERTIFICATES / "authority.pem")
+ANSWER = always(reply(200, b'{"success":true,"phoneCallId":1}'))
+
+
+def server_tls(name: str) -> ssl.SSLContext:
+    """Make the context of a server with one of the certificates."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(CERTIFICATES / f"{name}.pem")
+    return context
+
+
+async def test_certificate_that_verifies_is_accepted() -> None:
+    """The right host, a trusted authority, in time: reads and effects go through."""
+    async with raw_service(ANSWER, server_tls("good")) as service:
+        url = service.url.replace("http:", "https:")
+        async with client(url, ca_file=AUTHORITY) as reseller:
+            await reseller.details("cu-1", "v-1", check=False, requested_by="bot")
+            await reseller.reject_voice("cu-1", "v-1", requested_by="bot")
+    assert len(service.arrivals) == 2
+
+
+@pytest.mark.parametrize(
+    ("certificate", "ca_file"),
+    [("expired", AUTHORITY), ("other-host", AUTHORITY), ("good", None)],
+    ids=["expired", "for another host", "of an unknown authority"],
+)
+async def test_certificate_that_does_not_verify_is_refused(certificate: str, ca_file: str | None) -> None:
+    """D6: nothing is sent, no credential leaves; an effect is "not sent" for that reason."""
+    async with raw_service(ANSWER) as plain:
+        tokens = MemoryTokenStore()
+        async with client(plain.url, tokens) as reseller:
+            await reseller.institution_keys()
+    async with raw_service(ANSWER, server_tls(certificate)) as service:
+        url = service.url.replace("http:", "https:")
+        async with client(url, ca_file=ca_file) as reseller:
+            with pytest.raises(CertificateRefused):
+                await reseller.details("cu-1", "v-1", check=False, requested_by="bot")
+        async with client(url, tokens, ca_file=ca_file) as reseller:
+            with pytest.raises(NotSent) as caught:
+                await reseller.reject_voice("cu-1", "v-1", requested_by="bot")
+    assert isinstance(caught.value.__cause__, CertificateRefused)
+    assert (service.arrivals, service.logins) == ([], [])

@@ -1,0 +1,244 @@
+"""The laws of a token store, on all there are: in memory, in Lua on a stand-in, in Lua on a real Redis."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
+
+import pytest
+from fakeredis import FakeAsyncRedis
+from redis.asyncio import Redis
+
+from calls.tokens import RedisTokenStore
+from reseller import (
+    Login,
+    LoginGranted,
+    LoginPending,
+    LoginShut,
+    MemoryTokenStore,
+    Secret,
+    Shut,
+    SsoToken,
+    TokenStore,
+)
+
+LOGIN = Login(Secret("canary-token"), frozenset({"cu-1", "cu-2"}))
+
+
+class Clock:
+    """Seconds that pass when a test says so."""
+
+    now = 1_800_000_000.0
+
+    def __call__(self) -> float:
+        """Return the present."""
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    """Return a clock that stands."""
+    return Clock()
+
+
+@pytest.fixture(params=["memory", "fake", "real", "real, decoding"])
+async def store(request: pytest.FixtureRequest, clock: Clock) -> AsyncIterator[TokenStore]:
+    """Return an empty store of each kind."""
+    if request.param == "memory":
+        yield MemoryTokenStore(clock)
+    elif request.param == "fake":
+        async with FakeAsyncRedis() as fake:
+            yield RedisTokenStore(fake, clock=clock)
+    else:
+        url = request.getfixturevalue("redis_url")
+        async with Redis.from_url(url, decode_responses="decoding" in request.param) as redis:
+            yield RedisTokenStore(redis, clock=clock)
+
+
+async def issue(store: TokenStore, nonce: str = "n-1", *, instead_of: str | None = None, prove: bool = True) -> None:
+    """Go through a whole login."""
+    assert isinstance(await store.claim_login(nonce, instead_of=instead_of, lease_s=8), LoginGranted)
+    assert await store.save_login(nonce, LOGIN, pause_s=10) is not None
+    if prove:
+        await store.slide(nonce, min_interval_s=5)
+
+
+async def test_empty_store_grants_a_login(store: TokenStore) -> None:
+    """No token: the first who asks gets the turn, the others wait."""
+    assert await store.load() is None
+    assert await store.claim_login("n-1", instead_of=None, lease_s=8) == LoginGranted(1)
+    assert await store.claim_login("n-2", instead_of=None, lease_s=8) == LoginPending()
+
+
+async def test_saved_token_is_everybody_s(store: TokenStore, clock: Clock) -> None:
+    """The token is loaded as it was saved, and given to whoever asks for a login."""
+    await issue(store, prove=False)
+    clock.now += 3
+    expected = SsoToken("n-1", LOGIN.value, LOGIN.institution_keys, age_s=3.0)
+    assert await store.load() == expected
+    assert await store.claim_login("n-2", instead_of=None, lease_s=8) == expected
+    assert await store.claim_login("n-2", instead_of="older", lease_s=8) == expected
+
+
+async def test_unproven_token_keeps_the_gate_shut(store: TokenStore, clock: Clock) -> None:
+    """Nobody may log in instead of a token that was never accepted before the pause is over."""
+    await issue(store, prove=False)
+    assert await store.lapse("n-1") is True
+    assert await store.claim_login("n-2", instead_of="n-1", lease_s=8) == LoginShut(Shut.FAULT, 10.0)
+    clock.now += 10
+    assert await store.claim_login("n-2", instead_of="n-1", lease_s=8) == LoginGranted(2)
+
+
+async def test_proven_token_opens_the_gate_after_the_interval(store: TokenStore, clock: Clock) -> None:
+    """An accepted token forgets failures and shortens the pause to the interval since its login."""
+    await issue(store, prove=False)
+    clock.now += 2
+    await store.slide("n-1", min_interval_s=5)
+    loaded = await store.load()
+    assert loaded is not None
+    assert loaded.is_proven
+    assert await store.claim_login("n-2", instead_of="n-1", lease_s=8) == LoginShut(Shut.INTERVAL, 3.0)
+    clock.now += 3
+    assert await store.claim_login("n-2", instead_of="n-1", lease_s=8) == LoginGranted(1)
+
+
+async def test_lapsed_token_is_usable_for_nobody(store: TokenStore, clock: Clock) -> None:
+    """A proven token that was refused leads to a login, whoever asks and whatever for; it is no fault."""
+    await issue(store)
+    clock.now += 60
+    assert await store.lapse("n-1") is False
+    loaded = await store.load()
+    assert loaded is not None
+    assert loaded.is_lapsed
+    assert await store.claim_login("n-2", instead_of=None, lease_s=8) == LoginGranted(1)
+
+
+async def test_lapsed_token_that_is_accepted_after_all_goes_on(store: TokenStore, clock: Clock) -> None:
+    """A 401 that was meant for one request only is made good by the next success."""
+    await issue(store)
+    clock.now += 60
+    await store.lapse("n-1")
+    await store.slide("n-1", min_interval_s=5)
+    assert isinstance(await store.claim_login("n-2", instead_of=None, lease_s=8), SsoToken)
+
+
+async def test_older_generation_changes_nothing(store: TokenStore, clock: Clock) -> None:
+    """Neither a late refusal nor a late success of a replaced token touches the current one."""
+    await issue(store)
+    clock.now += 60
+    await issue(store, "n-2", instead_of="n-1")
+    before = await store.load()
+    assert await store.lapse("n-1") is False
+    await store.slide("n-1", min_interval_s=5)
+    assert await store.load() == before
+
+
+async def test_token_goes_with_its_time(store: TokenStore, clock: Clock) -> None:
+    """30 minutes after the last success the token is gone, with its institution keys; a success moves that."""
+    await issue(store)
+    clock.now += 1799
+    await store.slide("n-1", min_interval_s=5)
+    clock.now += 1799
+    assert await store.load() is not None
+    clock.now += 1
+    assert await store.load() is None
+    await store.slide("n-1", min_interval_s=5)
+    assert await store.load() is None
+
+
+async def test_lease_that_ran_out_frees_the_turn(store: TokenStore, clock: Clock) -> None:
+    """Whoever died in the middle of a login holds up the others no longer than the lease; late, it saves nothing."""
+    await store.claim_login("n-1", instead_of=None, lease_s=8)
+    clock.now += 8
+    assert await store.claim_login("n-2", instead_of=None, lease_s=8) == LoginGranted(2)
+    assert await store.save_login("n-1", LOGIN, pause_s=10) is None
+    await store.fail_login("n-1", Shut.REFUSED, pause_s=900)
+    assert await store.claim_login("n-3", instead_of=None, lease_s=8) == LoginPending()
+
+
+async def test_failed_login_shuts_the_gate_and_says_why(store: TokenStore, clock: Clock) -> None:
+    """D2: everybody hears the reason until the pause is over; failures are counted."""
+    await store.claim_login("n-1", instead_of=None, lease_s=8)
+    await store.fail_login("n-1", Shut.REFUSED, pause_s=30)
+    assert await store.claim_login("n-2", instead_of=None, lease_s=8) == LoginShut(Shut.REFUSED, 30.0)
+    clock.now += 30
+    assert await store.claim_login("n-2", instead_of=None, lease_s=8) == LoginGranted(2)
+
+
+async def test_failed_login_leaves_the_token(store: TokenStore, clock: Clock) -> None:
+    """A token that works outlives the failure to replace it."""
+    await issue(store)
+    clock.now += 3600 - 1801
+    before = await store.load()
+    await store.claim_login("n-2", instead_of="n-1", lease_s=8)
+    await store.fail_login("n-2", Shut.REFUSED, pause_s=30)
+    assert await store.load() == before
+
+
+@pytest.mark.parametrize("lapse", [False, True])
+async def test_success_of_the_old_token_lifts_no_pause(store: TokenStore, clock: Clock, lapse: bool) -> None:
+    """D2: while refused credentials are left alone, requests that still succeed do not open the gate."""
+    await issue(store)
+    clock.now += 60
+    await store.claim_login("n-2", instead_of="n-1", lease_s=8)
+    await store.fail_login("n-2", Shut.REFUSED, pause_s=30)
+    if lapse:
+        await store.lapse("n-1")
+    await store.slide("n-1", min_interval_s=5)
+    assert await store.claim_login("n-3", instead_of="n-1", lease_s=8) == LoginShut(Shut.REFUSED, 30.0)
+
+
+Operation = Callable[[TokenStore], Awaitable[object]]
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        pytest.param(lambda s: s.claim_login("n-2", instead_of="n-1", lease_s=8), id="claim"),
+        pytest.param(lambda s: s.lapse("n-1"), id="lapse"),
+        pytest.param(lambda s: s.slide("n-1", min_interval_s=5), id="slide"),
+    ],
+)
+@pytest.mark.parametrize("prove", [True, False])
+async def test_repeated_operation_is_the_same_as_once(
+    store: TokenStore, clock: Clock, operation: Operation, prove: bool
+) -> None:
+    """C14: the Redis client repeats a script whose answer was lost: same answer, same state."""
+    await issue(store, prove=prove)
+    clock.now += 60
+    first = await operation(store)
+    state = await store.load()
+    assert await operation(store) == first
+    assert await store.load() == state
+
+
+async def test_repeated_save_is_the_same_as_once(store: TokenStore) -> None:
+    """C14: saving again gives the token that was saved, and shuts nothing anew."""
+    await store.claim_login("n-1", instead_of=None, lease_s=8)
+    first = await store.save_login("n-1", LOGIN, pause_s=10)
+    await store.slide("n-1", min_interval_s=0)
+    again = await store.save_login("n-1", LOGIN, pause_s=10)
+    assert first is not None
+    assert again == replace(first, is_proven=True)
+    assert isinstance(await store.claim_login("n-2", instead_of="n-1", lease_s=8), LoginGranted)
+
+
+async def test_repeated_failure_is_the_same_as_once(store: TokenStore, clock: Clock) -> None:
+    """C14: a failure noted again does not shut the gate for longer."""
+    await store.claim_login("n-1", instead_of=None, lease_s=8)
+    await store.fail_login("n-1", Shut.OUTAGE, pause_s=10)
+    clock.now += 4
+    await store.fail_login("n-1", Shut.OUTAGE, pause_s=10)
+    assert await store.claim_login("n-2", instead_of=None, lease_s=8) == LoginShut(Shut.OUTAGE, 6.0)
+
+
+async def test_redis_keeps_the_token_in_one_key_with_a_ttl(redis_url: str) -> None:
+    """The token's value stands under its own key only, which goes by itself; Redis's own clock is used."""
+    async with Redis.from_url(redis_url, decode_responses=True) as redis:
+        store = RedisTokenStore(redis, "px")
+        await issue(store)
+        assert sorted(await redis.keys("*")) == ["px:token", "px:token:gate"]
+        assert 1_799_000 < await redis.pttl("px:token") <= 1_800_000
+        assert 86_300_000 < await redis.pttl("px:token:gate") <= 86_400_000
+        assert "canary-token" not in str(await redis.hgetall("px:token:gate"))
+        loaded = await store.load()
+        assert loaded is not None
+        assert 0 <= loaded.age_s < 60

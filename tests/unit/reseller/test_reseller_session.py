@@ -1,0 +1,328 @@
+"""One login per lapse, no storm of logins, and who hears of what."""
+
+import asyncio
+
+import httpx
+import pytest
+import structlog
+
+from reseller import (
+    LoginRefused,
+    LoginTurn,
+    MemoryTokenStore,
+    NotSent,
+    PhoneCall,
+    Reseller,
+    ServiceUnavailable,
+    TokenFault,
+    TokenLapsed,
+)
+from tests.unit.reseller.service import Clock, Service, reseller_on, success
+
+
+@pytest.fixture
+def clock() -> Clock:
+    """Return a clock that stands."""
+    return Clock()
+
+
+@pytest.fixture
+def service() -> Service:
+    """Return a service that answers every call with its details."""
+    return Service(reply=lambda _: success(phoneCall={"voiceId": "v-1"}))
+
+
+@pytest.fixture
+def tokens(clock: Clock) -> MemoryTokenStore:
+    """Return an empty store on the test's clock."""
+    return MemoryTokenStore(clock)
+
+
+@pytest.fixture
+def reseller(service: Service, tokens: MemoryTokenStore, clock: Clock) -> Reseller:
+    """Return a client of the service."""
+    return reseller_on(service, tokens, clock)
+
+
+class CountingStore(MemoryTokenStore):
+    """Counts how often a login is asked for."""
+
+    claims = 0
+
+    async def claim_login(self, nonce: str, *, instead_of: str | None, lease_s: float) -> LoginTurn:
+        """Count, and answer as ever."""
+        self.claims += 1
+        return await super().claim_login(nonce, instead_of=instead_of, lease_s=lease_s)
+
+
+async def read(reseller: Reseller) -> PhoneCall:
+    """Read details."""
+    return await reseller.details("cu-1", "v-1", check=False, requested_by="bot")
+
+
+async def check(reseller: Reseller) -> PhoneCall:
+    """Check."""
+    return await reseller.details("cu-1", "v-1", check=True, requested_by="bot")
+
+
+async def test_fifty_requests_on_a_lapsed_token_make_one_login(
+    service: Service, tokens: MemoryTokenStore, clock: Clock
+) -> None:
+    """D1: fifty requests over five clients find the token lapsed: one login, each repeated once."""
+    clients = [reseller_on(service, tokens, clock) for _ in range(5)]
+    await asyncio.gather(*(read(client) for client in clients))
+    assert service.logins == 1
+    service.tokens.clear()
+    service.valid = "another"
+    clock.now += 60
+    await asyncio.gather(*(read(client) for client in clients for _ in range(10)))
+    assert service.logins == 2
+    assert service.tokens.count("sso-2") == 50
+    assert service.tokens.count("sso-1") <= 50
+
+
+async def test_fifty_first_requests_make_one_login(service: Service, tokens: MemoryTokenStore, clock: Clock) -> None:
+    """Nobody has a token: one login serves all."""
+    clients = [reseller_on(service, tokens, clock) for _ in range(5)]
+    await asyncio.gather(*(read(client) for client in clients for _ in range(10)))
+    assert service.logins == 1
+    assert len(service.requests) == 50
+
+
+async def test_waiting_for_one_login_spares_the_store(service: Service, clock: Clock) -> None:
+    """The requests of one process ask the store once between them, however many wait."""
+    tokens = CountingStore(clock)
+    reseller = reseller_on(service, tokens, clock)
+    await asyncio.gather(*(read(reseller) for _ in range(50)))
+    assert tokens.claims == 1
+    service.valid = "lapsed"
+    clock.now += 60
+    await asyncio.gather(*(read(reseller) for _ in range(50)))
+    assert tokens.claims == 2
+    assert service.logins == 2
+
+
+async def test_refused_older_token_is_only_read_again(service: Service, tokens: MemoryTokenStore, clock: Clock) -> None:
+    """A 401 on a token that somebody has already replaced costs no login."""
+    one, other = reseller_on(service, tokens, clock), reseller_on(service, tokens, clock)
+    await asyncio.gather(read(one), read(other))
+    clock.now += 14
+    service.valid = "lapsed"
+    await read(one)
+    assert service.logins == 2
+    await read(other)
+    assert service.logins == 2
+
+
+async def test_check_is_not_repeated_and_renew_logs_in(reseller: Reseller, service: Service, clock: Clock) -> None:
+    """A 401 on a check is the caller's: renew, then the next check goes through."""
+    await read(reseller)
+    clock.now += 60
+    service.valid = "lapsed"
+    service.requests.clear()
+    with pytest.raises(TokenLapsed):
+        await check(reseller)
+    assert (len(service.requests), service.logins) == (1, 1)
+    await reseller.renew()
+    assert service.logins == 2
+    assert (await check(reseller)).voice_id == "v-1"
+
+
+async def test_token_never_accepted_is_a_fault_and_no_storm(reseller: Reseller, service: Service, clock: Clock) -> None:
+    """Every token is refused: one login, then `TokenFault` without a login until the pause is over; pauses grow."""
+    service.valid = None
+    for _ in range(20):
+        with pytest.raises(TokenFault):
+            await read(reseller)
+    assert service.logins == 1
+    clock.now += 11
+    for _ in range(20):
+        with pytest.raises(TokenFault):
+            await read(reseller)
+    assert service.logins == 2
+    clock.now += 11
+    with pytest.raises(TokenFault):
+        await read(reseller)
+    assert service.logins == 2
+
+
+async def test_token_fault_heals_when_the_service_does(reseller: Reseller, service: Service, clock: Clock) -> None:
+    """After the pause one login is tried; when its token is accepted all is well again."""
+    service.valid = None
+    with pytest.raises(TokenFault):
+        await read(reseller)
+    service.valid = "sso"
+    clock.now += 11
+    assert (await read(reseller)).voice_id == "v-1"
+    assert service.logins == 2
+
+
+async def test_one_institution_s_401_does_not_stop_the_others(
+    reseller: Reseller, service: Service, clock: Clock
+) -> None:
+    """A token refused for one institution and accepted for the others goes on for those, without a storm of logins."""
+    refused = httpx.Response(401)
+    good = success(phoneCall={"voiceId": "v-1"})
+    service.reply = lambda request: refused if request.headers["InstitutionKey"] == "cu-bad" else good
+    for _ in range(10):
+        assert (await read(reseller)).voice_id == "v-1"
+        clock.now += 6
+        with pytest.raises((TokenFault, TokenLapsed)):
+            await reseller.details("cu-bad", "v-1", check=False, requested_by="bot")
+        assert (await read(reseller)).voice_id == "v-1"
+    assert service.logins <= 11
+
+
+@pytest.mark.parametrize("status", [200, 400, 401, 403])
+async def test_refused_login_backs_off(reseller: Reseller, service: Service, clock: Clock, status: int) -> None:
+    """D2: refused credentials are tried once, then left alone for a growing while, and said so each time."""
+    service.login_reply = lambda: httpx.Response(status, json={"success": False, "error": "bad password pass-1"})
+    for _ in range(10):
+        with pytest.raises(LoginRefused) as caught:
+            await read(reseller)
+        assert "pass-1" not in repr(caught.value)
+    assert service.logins == 1
+    clock.now += 31
+    with pytest.raises(LoginRefused):
+        await read(reseller)
+    assert service.logins == 2
+    clock.now += 31
+    with pytest.raises(LoginRefused, match="possible in 29 s"):
+        await read(reseller)
+    assert service.logins == 2
+
+
+async def test_login_without_an_answer_backs_off_shortly(reseller: Reseller, service: Service, clock: Clock) -> None:
+    """D5: an outage of the login is `ServiceUnavailable`; a second later it is tried again."""
+    service.login_reply = lambda: httpx.Response(502)
+    for _ in range(5):
+        with pytest.raises(ServiceUnavailable):
+            await read(reseller)
+    assert service.logins == 1
+    service.login_reply = None
+    clock.now += 1.1
+    assert (await read(reseller)).voice_id == "v-1"
+
+
+async def test_busy_login_is_left_alone_as_long_as_it_asks(reseller: Reseller, service: Service, clock: Clock) -> None:
+    """D5: `Retry-After` on the login holds for every process."""
+    service.login_reply = lambda: httpx.Response(429, headers={"Retry-After": "40"})
+    for _ in range(2):
+        with pytest.raises(ServiceUnavailable):
+            await read(reseller)
+        clock.now += 38
+    assert service.logins == 1
+
+
+async def test_lapse_right_after_a_login_waits_for_the_interval(
+    service: Service, tokens: MemoryTokenStore, clock: Clock
+) -> None:
+    """Two good logins are never closer than the interval; within the deadline that is a wait, then unavailable."""
+    reseller = reseller_on(service, tokens, clock, deadline_s=0.05)
+    await read(reseller)
+    service.valid = "lapsed"
+    with pytest.raises(ServiceUnavailable):
+        await read(reseller)
+    assert service.logins == 1
+    clock.now += 5
+    await read(reseller)
+    assert service.logins == 2
+
+
+async def test_success_slides_the_token_s_life(reseller: Reseller, service: Service, clock: Clock) -> None:
+    """Each success moves the expiry: a token in use lives on past its 30 minutes; an idle one does not."""
+    for _ in range(10):
+        await read(reseller)
+        clock.now += 1700
+    assert service.logins == 1
+    clock.now += 1801
+    await read(reseller)
+    assert service.logins == 2
+
+
+async def test_renew_replaces_an_old_login_only(reseller: Reseller, service: Service, clock: Clock) -> None:
+    """Hourly, the institution keys are asked for anew; before that renew does nothing."""
+    for _ in range(3):
+        await read(reseller)
+        await reseller.renew()
+        clock.now += 1190
+    assert service.logins == 1
+    assert "cu-login-1" in await reseller.institution_keys()
+    clock.now += 100
+    await reseller.renew()
+    assert service.logins == 2
+    assert "cu-login-2" in await reseller.institution_keys()
+
+
+async def test_unknown_institution_logs_in_once_a_minute(reseller: Reseller, service: Service, clock: Clock) -> None:
+    """B13: a push for an unknown key asks for the keys anew, at most once a minute."""
+    await read(reseller)
+    clock.now += 61
+    for _ in range(10):
+        await reseller.renew(max_age_s=60)
+    await read(reseller)
+    assert service.logins == 2
+
+
+async def test_refused_renewal_keeps_the_token_that_works(reseller: Reseller, service: Service, clock: Clock) -> None:
+    """Credentials that stop working do not take away a token that still does."""
+    await read(reseller)
+    clock.now += 1700
+    await read(reseller)
+    clock.now += 1700
+    await read(reseller)
+    clock.now += 300
+    service.login_reply = lambda: httpx.Response(401)
+    with pytest.raises(LoginRefused):
+        await reseller.renew()
+    assert (await read(reseller)).voice_id == "v-1"
+
+
+async def test_effect_without_a_login_is_not_sent(reseller: Reseller, service: Service) -> None:
+    """No token, no byte: the login's failure is the cause."""
+    service.login_reply = lambda: httpx.Response(401)
+    with pytest.raises(NotSent) as caught:
+        await reseller.reject_voice("cu-1", "v-1", requested_by="bot")
+    assert isinstance(caught.value.__cause__, LoginRefused)
+    assert service.requests == []
+
+
+async def test_cancelled_login_gives_its_turn_back(service: Service, tokens: MemoryTokenStore, clock: Clock) -> None:
+    """A request cancelled in the middle of its login holds up nobody beyond the pause."""
+    stuck, entered = asyncio.Event(), asyncio.Event()
+
+    async def hang(request: httpx.Request) -> httpx.Response:
+        entered.set()
+        await stuck.wait()
+        raise AssertionError
+
+    config_of = reseller_on(service, tokens, clock)
+    hanging = Reseller(
+        config_of._talk._config,
+        tokens,
+        reads_transport=httpx.MockTransport(hang),
+        effects_transport=httpx.MockTransport(hang),
+        clock=clock,
+    )
+    task = asyncio.create_task(read(hanging))
+    await entered.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    clock.now += 1.1
+    assert (await read(config_of)).voice_id == "v-1"
+
+
+async def test_logins_are_logged_without_secrets(service: Service, tokens: MemoryTokenStore, clock: Clock) -> None:
+    """Logins, their failures and faults are events with counts and reasons, never with credentials or tokens."""
+    with structlog.testing.capture_logs() as captured:
+        reseller = reseller_on(service, tokens, clock)
+        service.valid = None
+        with pytest.raises(TokenFault):
+            await read(reseller)
+        clock.now += 100
+        service.login_reply = lambda: httpx.Response(401)
+        with pytest.raises(LoginRefused):
+            await read(reseller)
+    assert {entry["event"] for entry in captured} == {"login_made", "token_fault", "login_failed"}
+    assert not any(secret in str(captured) for secret in ("access-1", "pass-1", "sso-", "bot@"))
