@@ -1,0 +1,15 @@
+"""The stand-in as an ASGI application."""
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+
+from sandbox import control, endpoint, page
+from sandbox.service import Sandbox
+
+
+def create_app(sandbox: Sandbox) -> Starlette:
+    """Put the interface of the service, the control interface and the page together."""
+    return Starlette(
+        routes=[*endpoint.routes(sandbox), *control.routes(sandbox), *page.routes(sandbox)],
+        middleware=[Middleware(page.SameOrigin)],
+    )

@@ -1,0 +1,161 @@
+"""What audits read: each call with its truth and its counts, and the totals of everything.
+
+The truth of a call (`truth`) says when each result first existed, whether or not anybody asked; the arrivals say when
+somebody did. The difference is the lag of detection.
+"""
+
+import datetime as dt
+
+import msgspec
+
+from sandbox.effects import MAX_CHECKS
+from sandbox.faults import Fault
+from sandbox.ledger import Arrival, Tally
+from sandbox.push import PushTotals
+from sandbox.service import Sandbox
+from sandbox.state import Activity, Call, Truth, Verification
+
+
+class Account(msgspec.Struct, frozen=True):
+    """One call: when it lived, what was true of it, what the service has on record, what was asked.
+
+    Attributes:
+        listed_s: For how many seconds the queue has shown it so far; 0 for a number on the institution's ignore list.
+        checks_used: Checks that made the service query the provider, at most 20.
+        feedback: SUCCESSFUL and FAILED, in the order in which they were sent to the provider.
+        tally: Requests that named the call, by operation.
+        arrivals: Each of those requests, when asked for.
+    """
+
+    voice_id: str
+    alternate_id: str
+    institution_key: str
+    phone_number: str
+    started_at: dt.datetime
+    listed_at: dt.datetime
+    listed_s: float
+    ended_at: dt.datetime | None
+    truth: list[Truth]
+    status: str | None
+    policies: list[str]
+    person_id: str | None
+    core_username: str | None
+    fully_authenticated: bool
+    rejected: bool
+    manual_person_id: str | None
+    checks_used: int
+    activities: list[Activity]
+    verifications: list[Verification]
+    feedback: list[str]
+    aliases: list[str]
+    tally: Tally
+    arrivals: list[Arrival] | None = None
+
+
+class Summary(msgspec.Struct, frozen=True):
+    """Totals of everything.
+
+    Attributes:
+        most_checks_arrived: The largest number of checks that arrived for one call.
+        checks_over_budget: Calls for which more than 20 checks arrived.
+        enrolled_twice: Calls for which more than one enroll passed authentication.
+        rejected_twice: Calls for which more than one reject-voice passed authentication.
+        unknown_ids: Ids that requests named and no call has.
+        surplus_headers: Authentication headers beyond those of an operation's mode, by operation and header.
+    """
+
+    now: dt.datetime
+    calls: int
+    live: int
+    ended: int
+    requests: Tally
+    most_checks_arrived: int
+    checks_over_budget: int
+    enrolled_twice: int
+    rejected_twice: int
+    unknown_ids: int
+    surplus_headers: dict[str, int]
+    pushes: PushTotals
+    tokens: int
+    faults: list[Fault]
+
+
+class Report(msgspec.Struct, frozen=True):
+    """The ledger as a whole: what audits compare with."""
+
+    summary: Summary
+    calls: dict[str, Account]
+    unknown: dict[str, Tally]
+
+
+def account(sandbox: Sandbox, call: Call, *, with_arrivals: bool) -> Account:
+    """Account for one call."""
+    return Account(
+        voice_id=call.voice_id,
+        alternate_id=call.alternate_id,
+        institution_key=call.institution_key,
+        phone_number=call.phone_number,
+        started_at=call.started_at,
+        listed_at=call.listed_at,
+        listed_s=_listed_s(sandbox, call),
+        ended_at=call.ended_at,
+        truth=call.truth,
+        status=call.status,
+        policies=call.applied_policies,
+        person_id=call.person_id,
+        core_username=call.core_username,
+        fully_authenticated=call.fully_authenticated,
+        rejected=call.rejected,
+        manual_person_id=call.manual_person_id,
+        checks_used=call.checks_used,
+        activities=call.activities,
+        verifications=call.verifications,
+        feedback=call.feedback,
+        aliases=call.aliases,
+        tally=sandbox.ledger.tally(call.voice_id),
+        arrivals=sandbox.ledger.arrivals(call.voice_id) if with_arrivals else None,
+    )
+
+
+def _listed_s(sandbox: Sandbox, call: Call) -> float:
+    """Spec: Queue query, rules: only active calls, and no number on the ignore list."""
+    if call.phone_number in sandbox.world.state.institutions[call.institution_key].ignored:
+        return 0.0
+    until = call.ended_at or sandbox.world.clock()
+    return max(0.0, (until - call.listed_at).total_seconds())
+
+
+def summary(sandbox: Sandbox) -> Summary:
+    """Add everything up."""
+    state, entries = sandbox.world.state, sandbox.ledger.entries
+    tallies = entries.by_call.values()
+    checks = [tally.arrived.get("check", 0) for tally in tallies]
+    live = sum(len(calls) for calls in sandbox.world.live.values())
+    return Summary(
+        now=sandbox.world.clock(),
+        calls=len(state.calls),
+        live=live,
+        ended=len(state.calls) - live,
+        requests=entries.totals,
+        most_checks_arrived=max(checks, default=0),
+        checks_over_budget=sum(count > MAX_CHECKS for count in checks),
+        enrolled_twice=sum(tally.authenticated.get("enroll", 0) > 1 for tally in tallies),
+        rejected_twice=sum(tally.authenticated.get("reject_voice", 0) > 1 for tally in tallies),
+        unknown_ids=len(_unknown(sandbox)),
+        surplus_headers=entries.surplus_headers,
+        pushes=sandbox.pusher.totals,
+        tokens=len(state.tokens),
+        faults=sandbox.faults.scripted,
+    )
+
+
+def report(sandbox: Sandbox, *, with_arrivals: bool) -> Report:
+    """Account for every call ever seen."""
+    calls = sandbox.world.state.calls
+    accounts = {id_: account(sandbox, call, with_arrivals=with_arrivals) for id_, call in calls.items()}
+    return Report(summary(sandbox), accounts, _unknown(sandbox))
+
+
+def _unknown(sandbox: Sandbox) -> dict[str, Tally]:
+    calls, by_call = sandbox.world.state.calls, sandbox.ledger.entries.by_call
+    return {id_: tally for id_, tally in by_call.items() if id_ not in calls}

@@ -1,0 +1,212 @@
+"""The twelve endpoints over HTTP: receive, meet a fault perhaps, authenticate, apply, answer.
+
+Spec: Endpoints.
+"""
+
+from collections.abc import Callable
+
+import msgspec
+from starlette.datastructures import Headers, QueryParams
+from starlette.requests import ClientDisconnect, Request
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from sandbox import institution_operations, operations, tokens
+from sandbox.access import Ask, Inbound, Operation, Session, authenticate, authorize, surplus_headers
+from sandbox.answers import UNAUTHORIZED, UNSERVED, ProblemError, RefusedError, Reply, UnauthorizedError, reply
+from sandbox.connection import line_of
+from sandbox.distortion import SILENCES, distort, transmit
+from sandbox.faults import Action, Fault, Matter
+from sandbox.ledger import Arrival
+from sandbox.service import Sandbox
+from sandbox.state import Call
+from sandbox.world import World
+
+_Rule = Callable[[Ask], object]
+
+_RULES: dict[Operation, _Rule] = {
+    Operation.USER_TOKEN: operations.request_user_token,
+    Operation.QUEUE: operations.queue,
+    Operation.ASSIGN: operations.assign,
+    Operation.CHECK: operations.details,
+    Operation.READ: operations.details,
+    Operation.ENROLL: operations.enroll,
+    Operation.REJECT_VOICE: operations.reject_voice,
+    Operation.INSTITUTIONS: institution_operations.list_all,
+    Operation.ADD_INSTITUTION: institution_operations.add,
+    Operation.INSTITUTION: institution_operations.get,
+    Operation.UPDATE_INSTITUTION: institution_operations.update,
+    Operation.LOGIN_AS: institution_operations.login_as,
+}
+_ENDPOINTS = (
+    ("POST", "/token/request", Operation.TOKEN),
+    ("POST", "/token/request/user", Operation.USER_TOKEN),
+    ("GET", "/calls/queue", Operation.QUEUE),
+    ("POST", "/calls/assign", Operation.ASSIGN),
+    ("GET", "/calls/{id}/details", Operation.READ),
+    ("POST", "/calls/{id}/enroll", Operation.ENROLL),
+    ("POST", "/calls/{id}/reject-voice", Operation.REJECT_VOICE),
+    ("GET", "/institutions", Operation.INSTITUTIONS),
+    ("POST", "/institutions", Operation.ADD_INSTITUTION),
+    ("GET", "/institutions/{id}", Operation.INSTITUTION),
+    ("PUT", "/institutions/{id}", Operation.UPDATE_INSTITUTION),
+    ("POST", "/institutions/{id}/login", Operation.LOGIN_AS),
+)
+_NO_FAULT = Fault(target="*")
+_OF_CALLS = frozenset({Operation.ASSIGN, Operation.CHECK, Operation.READ, Operation.ENROLL, Operation.REJECT_VOICE})
+
+
+def routes(sandbox: Sandbox) -> list[Route]:
+    """Return the routes under `/external`."""
+    return [
+        Route(f"/external{path}", Endpoint(sandbox, operation), methods=[method])
+        for method, path, operation in _ENDPOINTS
+    ]
+
+
+class Endpoint:
+    """One endpoint as an ASGI application."""
+
+    def __init__(self, sandbox: Sandbox, operation: Operation) -> None:
+        self._sandbox = sandbox
+        self._operation = operation
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request; a client that leaves before its request is complete leaves no trace."""
+        try:
+            inbound = await self._receive(scope, receive)
+        except ClientDisconnect:
+            return
+        await Exchange(self._sandbox, inbound).run(scope, receive, send)
+
+    async def _receive(self, scope: Scope, receive: Receive) -> Inbound:
+        query = QueryParams(scope["query_string"])
+        operation = self._operation
+        if operation is Operation.READ and query.get("checkVoiceAuthentication", "").lower() == "true":
+            operation = Operation.CHECK
+        return Inbound(
+            operation=operation,
+            path_id=scope["path_params"].get("id"),
+            query=query,
+            headers=Headers(scope=scope),
+            body=await Request(scope, receive).body(),
+        )
+
+
+class Exchange:
+    """One request on its way through the service."""
+
+    def __init__(self, sandbox: Sandbox, inbound: Inbound) -> None:
+        self._sandbox = sandbox
+        self._inbound = inbound
+        sandbox.tick()
+        self._given_id, self._call = _named(sandbox.world, inbound)
+        self._filed_under = self._call.voice_id if self._call else self._given_id
+        self._arrival = self._arrive()
+        self._fault = self._meet_fault()
+
+    def _arrive(self) -> Arrival:
+        sandbox, inbound = self._sandbox, self._inbound
+        arrival = Arrival(
+            number=0,
+            operation=inbound.operation,
+            at=sandbox.world.clock(),
+            monotonic_s=sandbox.monotonic(),
+            institution_key=inbound.headers.get("institutionkey", ""),
+            requested_by=inbound.headers.get("requestedby", ""),
+            voice_id=self._given_id,
+        )
+        sandbox.ledger.arrive(arrival, self._filed_under)
+        sandbox.ledger.note_surplus(inbound.operation, surplus_headers(inbound))
+        return arrival
+
+    def _meet_fault(self) -> Fault:
+        known = {self._call.voice_id, self._call.alternate_id} if self._call else set()
+        given = {self._given_id} if self._given_id else set()
+        matter = Matter(self._inbound.operation, self._arrival.institution_key, frozenset(known | given))
+        fault = self._sandbox.faults.take(matter)
+        if fault is None:
+            return _NO_FAULT
+        self._arrival.fault = fault.action
+        return fault
+
+    async def run(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer, or fail to, as scripted."""
+        fault, line = self._fault, line_of(scope)
+        if fault.latency_s:
+            await self._sandbox.sleep(fault.latency_s)
+            self._sandbox.tick()
+        answer = distort(self._serve(), fault)
+        self._settle(answer)
+        if answer is None:
+            await SILENCES[fault.action](line, receive)
+            return
+        is_truncated = fault.action is Action.TRUNCATED
+        await transmit(answer, send, is_truncated=is_truncated)
+        if is_truncated:
+            await line.close(receive)
+
+    def _settle(self, answer: Reply | None) -> None:
+        """Close the arrival in the ledger before a byte of the answer is sent."""
+        self._arrival.status = answer.status if answer is not None else None
+        self._sandbox.ledger.settle(self._arrival, self._filed_under)
+        self._sandbox.pusher.pump()
+
+    def _serve(self) -> Reply:
+        """Return the service's own answer, whatever the fault makes of it afterwards."""
+        try:
+            answer = self._admitted()
+        except UnauthorizedError:
+            return reply(UNAUTHORIZED, 401)
+        except RefusedError as refused:
+            self._arrival.success = False
+            return reply(refused.answer())
+        except ProblemError as error:
+            self._arrival.success = False
+            return reply(error.problem, 400, "application/problem+json")
+        return reply(answer)
+
+    def _admitted(self) -> object:
+        """Authenticate, then apply unless the fault comes first."""
+        fault, arrival, world = self._fault, self._arrival, self._sandbox.world
+        if fault.happening is not None and self._call is not None:
+            world.happen_now(self._call, fault.happening)
+        if fault.action is Action.UNAUTHORIZED:
+            raise UnauthorizedError
+        session = authenticate(world, self._sandbox.credentials, self._inbound)
+        arrival.authenticated = True
+        if not fault.is_applied:
+            return UNSERVED
+        answer = self._apply(session)
+        arrival.success = arrival.applied = True
+        return answer
+
+    def _apply(self, session: Session) -> object:
+        world, inbound = self._sandbox.world, self._inbound
+        ask = Ask(world, session, inbound)
+        if inbound.operation is Operation.TOKEN:
+            return operations.request_token(ask, self._sandbox.credentials)
+        authorize(world, session, inbound.operation)
+        answer = _RULES[inbound.operation](ask)
+        tokens.slide(world.state, session.token, world.clock())
+        return answer
+
+
+class _NamesACall(msgspec.Struct, rename="camel"):
+    voice_id: str | None = None
+    phone_number: str | None = None
+
+
+def _named(world: World, inbound: Inbound) -> tuple[str | None, Call | None]:
+    """Return the id by which a request names a call, and the call; an assign may name it by phone number alone."""
+    if inbound.operation not in _OF_CALLS:
+        return None, None
+    if inbound.operation is not Operation.ASSIGN:
+        return inbound.path_id, world.any_call(inbound.path_id or "")
+    try:
+        named = msgspec.json.decode(inbound.body, type=_NamesACall)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None, None
+    if named.phone_number:
+        return None, world.by_phone(inbound.headers.get("institutionkey", ""), named.phone_number)
+    return named.voice_id, world.any_call(named.voice_id or "")

@@ -1,0 +1,115 @@
+"""The rules of institution management, without HTTP.
+
+Spec: Endpoints 8 to 12; Rules per operation 6.
+"""
+
+import re
+import uuid
+
+import msgspec
+
+from sandbox.access import Ask
+from sandbox.answers import (
+    Base,
+    InstitutionAnswer,
+    InstitutionsAnswer,
+    LoginAnswer,
+    Problem,
+    ProblemError,
+    RefusedError,
+)
+from sandbox.institutions import Core, SsoAction
+from sandbox.operations import parse
+from sandbox.records import Wire
+from sandbox.state import Child
+from sandbox.tokens import mint_user_token
+
+
+class AddBody(Wire, frozen=True, kw_only=True):
+    """The body of an addition (Assumed: the Spec does not show it); without a key one is made from the name."""
+
+    name: str
+    key: str | None = None
+    core: Core = Core.NONE
+
+
+class UpdateBody(Wire, frozen=True, kw_only=True):
+    """Spec: Endpoints 11. Assumed: a null name leaves the name as it is."""
+
+    name: str | None = None
+    core: Core
+
+
+def list_all(ask: Ask) -> InstitutionsAnswer:
+    """List the reseller's institutions.
+
+    Spec: Endpoints 8.
+    """
+    children = ask.world.state.institutions.values()
+    return InstitutionsAnswer(institutions=[child.record for child in children if child.owned])
+
+
+def add(ask: Ask) -> Base:
+    """Add an institution.
+
+    Raises:
+        ProblemError: The body is malformed or the key is taken.
+
+    Spec: Endpoints 9; Errors 3.
+    """
+    try:
+        body = parse(ask.inbound.body, AddBody)
+    except RefusedError as error:
+        raise ProblemError(Problem(title="Invalid institution", detail=error.error)) from error
+    key = body.key or re.sub(r"[^a-z0-9]+", "-", body.name.lower()).strip("-")
+    if not key:
+        raise _invalid("name", "A name is required.")
+    if key in ask.world.state.institutions:
+        raise _invalid("key", "The key is taken.")
+    ask.world.add_institution(key, body.name, core=body.core)
+    return Base(messages=[key])
+
+
+def _invalid(field: str, detail: str) -> ProblemError:
+    return ProblemError(Problem(title="Invalid institution", detail=detail, errors={field: [detail]}))
+
+
+def _owned(ask: Ask, key: str | None) -> Child:
+    child = ask.world.state.institutions.get(key or "")
+    if child is None or not child.owned:
+        raise RefusedError("Institution not found.", "InstitutionNotFound")
+    return child
+
+
+def get(ask: Ask) -> InstitutionAnswer:
+    """Show one institution, secrets included.
+
+    Spec: Endpoints 10; Core config.
+    """
+    return InstitutionAnswer(institution=_owned(ask, ask.inbound.path_id).record)
+
+
+def update(ask: Ask) -> Base:
+    """Change the name and the core of an institution.
+
+    Spec: Endpoints 11.
+    """
+    body = parse(ask.inbound.body, UpdateBody)
+    child = _owned(ask, ask.inbound.path_id)
+    name = body.name if body.name is not None else child.record.name
+    child.record = msgspec.structs.replace(child.record, name=name, core=body.core)
+    return Base()
+
+
+def login_as(ask: Ask) -> LoginAnswer:
+    """Log in as an institution.
+
+    Spec: Endpoints 12; Rules per operation 6.
+    """
+    child = _owned(ask, ask.inbound.path_id)
+    token = mint_user_token(ask.world.state, ask.inbound.path_id or "", ask.world.clock())
+    url = f"https://{child.record.host_name}/sso/{uuid.uuid4()}"
+    action = SsoAction(
+        sso_url=url, action_text="Open the dashboard", is_hidden=False, sso_url_ie=f"{url}?ie", sso_url_new=f"{url}?new"
+    )
+    return LoginAnswer(token=token, actions=[action])

@@ -1,0 +1,187 @@
+"""A scenario: calls that come by themselves, drawn from a seed, the same ones every time.
+
+Call number n depends on the seed and n alone, so its ids, times and outcome do not change with what anybody asks, and a
+restart goes on where it stopped.
+"""
+
+import datetime as dt
+import random
+import uuid
+
+import msgspec
+
+from sandbox import population
+from sandbox.faults import PUSH, Action, Fault
+from sandbox.state import Happening, Kind
+
+_STORIES = {
+    "green": 38,
+    "pending_then_green": 7,
+    "red": 6,
+    "mismatch": 6,
+    "mismatch_then_passcode": 4,
+    "questions": 11,
+    "passcode": 11,
+    "opt_out": 4,
+    "review": 4,
+    "impostor": 5,
+    "nothing": 4,
+}
+_CALLERS = {"member": 74, "shared": 10, "stranger": 12, "ignored": 4}
+
+
+class Tempo(msgspec.Struct, frozen=True):
+    """How busy a scenario is.
+
+    Attributes:
+        gap_s: Mean seconds between two calls.
+        shortest_s, longest_s: How long a call lasts, unless the caller hangs up early.
+        median_result_s: Median seconds until the provider or the operator has come to a result.
+        hangup_share, claimed_share, late_share: Chance of an early hang-up, of an operator who has already claimed the
+            call, of a listing that is up to three seconds late.
+        lost_share, doubled_share: Chance of a push that is lost, or sent twice.
+    """
+
+    gap_s: float = 2.0
+    shortest_s: float = 20.0
+    longest_s: float = 90.0
+    median_result_s: float = 12.0
+    hangup_share: float = 0.06
+    claimed_share: float = 0.05
+    late_share: float = 0.1
+    lost_share: float = 0.05
+    doubled_share: float = 0.03
+
+
+class Progress(msgspec.Struct):
+    """How far a scenario has come: which call is next, and when; paused, none is."""
+
+    seed: int
+    next_at: dt.datetime
+    tempo: Tempo = Tempo()
+    index: int = 0
+    is_paused: bool = False
+
+
+class Planned(msgspec.Struct, frozen=True):
+    """A call that the scenario wants started."""
+
+    voice_id: str
+    alternate_id: str
+    institution_key: str
+    phone_number: str
+    started_at: dt.datetime
+    listed_after_s: float
+    script: list[Happening]
+    gap_s: float
+
+
+class Scenario:
+    """Plans calls as their time comes."""
+
+    def __init__(self, progress: Progress) -> None:
+        self.progress = progress
+
+    def due(self, now: dt.datetime) -> list[Planned]:
+        """Return the calls whose start has come, in order."""
+        planned: list[Planned] = []
+        while not self.progress.is_paused and self.progress.next_at <= now:
+            call = plan(self.progress.seed, self.progress.index, self.progress.tempo, self.progress.next_at)
+            planned.append(call)
+            self.progress.index += 1
+            self.progress.next_at += dt.timedelta(seconds=call.gap_s)
+        return planned
+
+    def pause(self) -> None:
+        """Let no further call come."""
+        self.progress.is_paused = True
+
+    def resume(self, now: dt.datetime) -> None:
+        """Leave out the time in which nobody was there: the next call comes now at the earliest."""
+        self.progress.is_paused = False
+        self.progress.next_at = max(self.progress.next_at, now)
+
+    def push_faults(self) -> list[Fault]:
+        """Return the faults that lose and double pushes."""
+        tempo, seed = self.progress.tempo, self.progress.seed
+        return [
+            Fault(target=PUSH, action=Action.LOST, share=tempo.lost_share, seed=seed),
+            Fault(target=PUSH, action=Action.DOUBLED, share=tempo.doubled_share, seed=seed),
+        ]
+
+
+def plan(seed: int, index: int, tempo: Tempo, started_at: dt.datetime) -> Planned:
+    """Draw call number ``index``."""
+    draw = random.Random(f"{seed}/{index}")  # noqa: S311  (repeatable, not secret)
+    key = draw.choice(list(population.INSTITUTIONS))
+    length_s = draw.uniform(tempo.shortest_s, tempo.longest_s)
+    if draw.random() < tempo.hangup_share:
+        length_s = draw.uniform(3, 12)
+    script = _story(draw, tempo, length_s)
+    if draw.random() < tempo.claimed_share:
+        script.append(Happening(Kind.CLAIMED, 0.0, "operator-1"))
+    script.append(Happening(Kind.END, length_s))
+    return Planned(
+        voice_id=_guid(draw),
+        alternate_id=_guid(draw),
+        institution_key=key,
+        phone_number=_caller(draw, key),
+        started_at=started_at,
+        listed_after_s=draw.uniform(0.5, 3) if draw.random() < tempo.late_share else 0.0,
+        script=script,
+        gap_s=min(draw.expovariate(1 / tempo.gap_s), 4 * tempo.gap_s),
+    )
+
+
+def _guid(draw: random.Random) -> str:
+    return str(uuid.UUID(int=draw.getrandbits(128), version=4))
+
+
+def _pick(draw: random.Random, weights: dict[str, int]) -> str:
+    return draw.choices(list(weights), list(weights.values()))[0]
+
+
+def _caller(draw: random.Random, key: str) -> str:
+    match _pick(draw, _CALLERS):
+        case "member":
+            return population.phone(key, draw.randrange(population.SHARED, population.MEMBERS))
+        case "shared":
+            return population.phone(key, draw.randrange(population.SHARED))
+        case "stranger":
+            return population.phone(key, draw.randrange(500_000, 900_000))
+        case _:
+            return population.ignored_phone(key)
+
+
+def _story(draw: random.Random, tempo: Tempo, length_s: float) -> list[Happening]:
+    """Draw what becomes of a caller; a result that would come after the end never comes."""
+    at = tempo.median_result_s * draw.lognormvariate(0, 0.5)
+    later = at + draw.uniform(3, 10)
+    match _pick(draw, _STORIES):
+        case "green":
+            told = [Happening(Kind.GREEN, at)]
+        case "pending_then_green":
+            told = [Happening(Kind.PENDING, 1.0), Happening(Kind.GREEN, at)]
+        case "red":
+            told = [Happening(Kind.HIGH_RISK, at), Happening(Kind.RED, at)]
+        case "mismatch":
+            told = [Happening(Kind.MISMATCH, at)]
+        case "mismatch_then_passcode":
+            told = [
+                Happening(Kind.MISMATCH, at),
+                Happening(Kind.SENT_SMS, at + 1),
+                Happening(Kind.MFA_VALIDATED, later, "operator-2"),
+            ]
+        case "impostor":
+            told = [Happening(Kind.HIGH_RISK, at), Happening(Kind.MISMATCH, at)]
+        case "questions":
+            told = [Happening(Kind.ANSWERED_QUESTIONS, at, "operator-2")]
+        case "passcode":
+            told = [Happening(Kind.SENT_SMS, at), Happening(Kind.MFA_VALIDATED, later, "operator-2")]
+        case "opt_out":
+            told = [Happening(Kind.OPT_OUT, at, "operator-3"), Happening(Kind.ANSWERED_QUESTIONS, later, "operator-3")]
+        case "review":
+            told = [Happening(Kind.POLICY, at, "Yellow Review")]
+        case _:
+            told = []
+    return [happening for happening in told if happening.after_s < length_s]

@@ -1,0 +1,83 @@
+"""Serving the stand-in over real sockets, with the ticker that lets time pass and pushes leave."""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Iterator
+
+import uvicorn
+
+from sandbox.app import create_app
+from sandbox.connection import CuttableProtocol
+from sandbox.service import Sandbox
+
+TICK_S = 0.02
+_GRACE_S = 1
+_BACKLOG = 2048
+
+
+def bind(host: str = "127.0.0.1", port: int = 0) -> socket.socket:
+    """Listen; port 0 finds a free one. Connections wait until the server accepts them."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # asyncio switches Nagle's algorithm off only where the protocol is named; without it every answer waits 40 ms.
+    sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    sock.bind((host, port))
+    sock.listen(_BACKLOG)
+    return sock
+
+
+def address(sock: socket.socket) -> str:
+    """Return the base address of a bound socket."""
+    host, port = sock.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+class UnsignalledServer(uvicorn.Server):
+    """A server that leaves signals to whoever runs it, so that a stop does not end the process before its state is kept."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Capture none."""
+        yield
+
+
+def create_server(sandbox: Sandbox) -> uvicorn.Server:
+    """Return a server whose connections can be cut; requests that hang are let go one second after a stop."""
+    config = uvicorn.Config(
+        create_app(sandbox),
+        http=CuttableProtocol,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        log_level="critical",
+        access_log=False,
+        timeout_keep_alive=75,
+        timeout_graceful_shutdown=_GRACE_S,
+    )
+    return UnsignalledServer(config)
+
+
+async def serve(server: uvicorn.Server, sandbox: Sandbox, sock: socket.socket) -> None:
+    """Serve until the server is told to stop, then let the pushes under way end and close their client."""
+    async with sandbox.client, ticking(sandbox):
+        await server.serve(sockets=[sock])
+
+
+@contextlib.asynccontextmanager
+async def ticking(sandbox: Sandbox) -> AsyncIterator[None]:
+    """Let time pass in the background: tick, and send what is due without waiting for slow receivers."""
+    async with asyncio.TaskGroup() as deliveries:
+        ticker = deliveries.create_task(_tick_forever(sandbox, deliveries))
+        try:
+            yield
+        finally:
+            ticker.cancel()
+
+
+async def _tick_forever(sandbox: Sandbox, deliveries: asyncio.TaskGroup) -> None:
+    while True:
+        sandbox.tick()
+        if sandbox.pusher.has_due():
+            deliveries.create_task(sandbox.pusher.deliver())
+        await asyncio.sleep(TICK_S)

@@ -1,0 +1,229 @@
+"""Everything the stand-in remembers, as plain mutable records that can be written to a file and read back.
+
+Times are aware UTC instants. Nothing here has behaviour beyond reading its own fields: the rules are in `effects`,
+the passing of time in `world`.
+"""
+
+import datetime as dt
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from sandbox.institutions import Institution
+from sandbox.records import PersonMatch
+
+MANUAL_POLICY = "Green Manual Authentication"
+"""The policy that an enroll applies: the only policy name that the Spec gives."""
+
+GREEN_POLICY = "Green Voice Authentication"
+RED_POLICY = "Red High Risk"
+"""Names of the provider's policies (Assumed: by the pattern of the one name that the Spec gives)."""
+
+
+class Kind(StrEnum):
+    """What can happen to a call without a request of ours."""
+
+    GREEN = "green"
+    RED = "red"
+    POLICY = "policy"
+    MISMATCH = "mismatch"
+    HIGH_RISK = "high_risk_device"
+    PENDING = "pending"
+    ANSWERED_QUESTIONS = "answered_questions"
+    MFA_VALIDATED = "mfa_validated"
+    SENT_SMS = "sent_sms"
+    SENT_EMAIL = "sent_email"
+    OPT_IN = "opt_in"
+    OPT_OUT = "opt_out"
+    VIEWED = "viewed"
+    STATUS = "status"
+    CLAIMED = "claimed"
+    ENROLLED = "enrolled"
+    REJECTED = "rejected"
+    REJECTED_BY_RULE = "rejected_by_rule"
+    CASE = "case"
+    ERROR = "error"
+    END = "end"
+
+
+PROVIDER_KINDS = frozenset({Kind.GREEN, Kind.RED, Kind.POLICY, Kind.MISMATCH, Kind.HIGH_RISK, Kind.PENDING})
+"""Results that exist at the provider, and reach the service's record only by a check or at the end of the call."""
+
+
+class Happening(msgspec.Struct, frozen=True):
+    """One thing that happens to a call.
+
+    Attributes:
+        kind: What happens.
+        after_s: Seconds after the call's start; ignored when it is made to happen now.
+        text: What `kind` needs: a policy name, a status text, a core username, a research status.
+        person_id: The person whom an operator elsewhere assigned, enrolled or verified.
+    """
+
+    kind: Kind
+    after_s: float = 0.0
+    text: str | None = None
+    person_id: str | None = None
+
+
+class Due(msgspec.Struct, frozen=True, order=True):
+    """A happening that waits for its time; `number` keeps equal times in order."""
+
+    at: dt.datetime
+    number: int
+    voice_id: str
+    happening: Happening
+
+
+class Truth(msgspec.Struct, frozen=True):
+    """The instant at which something became true of a call, whether or not anybody has asked."""
+
+    kind: Kind
+    at: dt.datetime
+    text: str | None = None
+
+
+class Activity(msgspec.Struct, frozen=True):
+    """An activity written to a call; `by` is the operator's core username, None for the service itself."""
+
+    name: str
+    at: dt.datetime
+    by: str | None = None
+
+
+class Verification(msgspec.Struct, frozen=True):
+    """A verification recorded against a member and pushed to the core."""
+
+    person_id: str | None
+    validation_type: str
+    at: dt.datetime
+    by: str | None = None
+    notes: str | None = None
+
+
+class Provider(msgspec.Struct):
+    """What the voice provider currently knows of a call."""
+
+    policies: list[str] = []
+    is_mismatch: bool = False
+    is_high_risk_device: bool = False
+    is_pending: bool = False
+
+
+class Call(msgspec.Struct, kw_only=True):
+    """A call: what the service has on record, and what is true beyond it (`provider`, `truth`).
+
+    Attributes:
+        listed_at: From when on the queue shows it (a late listing is after the start).
+        persons: Candidates that replace the members matched by phone number, as raw JSON objects.
+        policies: The provider's policies as of the last check.
+        manual_person_id: For whom an enroll is in force; the manual policy is then applied.
+        checks_used: Checks that made the service query the provider.
+        feedback: What was sent to the provider, in order: SUCCESSFUL or FAILED.
+        aliases: Account aliases correlated with the provider, in order.
+    """
+
+    call_id: int
+    voice_id: str
+    alternate_id: str
+    institution_key: str
+    phone_number: str
+    destination: str
+    started_at: dt.datetime
+    listed_at: dt.datetime
+    updated_at: dt.datetime
+    ended_at: dt.datetime | None = None
+    persons: list[dict[str, Any]] | None = None
+    person_id: str | None = None
+    core_username: str | None = None
+    status: str | None = None
+    notes: str | None = None
+    error: str | None = None
+    policies: list[str] = []
+    manual_person_id: str | None = None
+    fully_authenticated: bool = False
+    rejected: bool = False
+    voice_validated: bool = False
+    is_mismatch: bool = False
+    is_high_risk_device: bool = False
+    verified_at: dt.datetime | None = None
+    checks_used: int = 0
+    research_status: str | None = None
+    provider: Provider
+    activities: list[Activity] = []
+    verifications: list[Verification] = []
+    feedback: list[str] = []
+    aliases: list[str] = []
+    truth: list[Truth] = []
+
+    @property
+    def applied_policies(self) -> list[str]:
+        """Name the policies on the record: the provider's as of the last check, then the manual one."""
+        return [*self.policies, MANUAL_POLICY] if self.manual_person_id is not None else self.policies
+
+
+class Member(msgspec.Struct, frozen=True):
+    """A member of an institution with the numbers that the core system knows."""
+
+    institution_key: str
+    phones: list[str]
+    person: PersonMatch
+
+
+class PushSettings(msgspec.Struct, frozen=True):
+    """What an institution entered under Settings, Push Notifications."""
+
+    url: str = ""
+    headers: str = ""
+
+
+class Child(msgspec.Struct):
+    """An institution with what the interface does not show; `owned` is False for another reseller's."""
+
+    record: Institution
+    owned: bool = True
+    ignored: list[str] = []
+    push: PushSettings = PushSettings()
+
+
+class DetailsShape(StrEnum):
+    """Where the details answer carries the record's fields (the Spec shows both places)."""
+
+    BOTH = "both"
+    NESTED = "nested"
+    TOP = "top"
+
+
+class Options(msgspec.Struct, frozen=True):
+    """Where the Spec leaves a choice.
+
+    Attributes:
+        details_shape: Where details carries the record.
+        end_writes_status: Whether the end of a call overwrites `status` with CallEnded (Assumed: it does).
+        null_persons: Whether a caller without candidates has `persons` null (True) or an empty list.
+    """
+
+    details_shape: DetailsShape = DetailsShape.BOTH
+    end_writes_status: bool = True
+    null_persons: bool = True
+
+
+class UserToken(msgspec.Struct, frozen=True):
+    """A login token for one institution."""
+
+    institution_key: str
+    expires_at: dt.datetime
+
+
+class State(msgspec.Struct):
+    """The whole of it."""
+
+    institutions: dict[str, Child] = {}
+    members: list[Member] = []
+    calls: dict[str, Call] = {}
+    due: list[Due] = []
+    tokens: dict[str, dt.datetime] = {}
+    user_tokens: dict[str, UserToken] = {}
+    options: Options = Options()
+    number: int = 0

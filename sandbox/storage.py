@@ -1,0 +1,97 @@
+"""The state file: the whole stand-in written down, so that a restart goes on with the data of the last run.
+
+It is replaced in one step, so that it is always either the old one or the new one. Pushes that wait for their time are
+not in it: a restart loses them, as a restart of the service would.
+"""
+
+from pathlib import Path
+
+import httpx
+import msgspec
+
+from sandbox.access import Credentials
+from sandbox.faults import Fault, Faults
+from sandbox.ledger import Entries, Ledger
+from sandbox.push import Attempt, PushTotals
+from sandbox.scenario import Progress, Scenario
+from sandbox.service import Sandbox
+from sandbox.state import State
+from sandbox.world import Clock, World, utc_now
+
+VERSION = 1
+
+
+class StateFileError(Exception):
+    """The state file cannot be read; the message says which file and why."""
+
+
+class Snapshot(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """Everything that survives a restart."""
+
+    version: int = VERSION
+    world: State
+    ledger: Entries
+    faults: list[Fault]
+    attempts: list[Attempt]
+    totals: PushTotals
+    scenario: Progress | None
+
+
+def snapshot(sandbox: Sandbox) -> bytes:
+    """Write the stand-in down."""
+    return msgspec.json.encode(
+        Snapshot(
+            world=sandbox.world.state,
+            ledger=sandbox.ledger.snapshot(),
+            faults=sandbox.faults.scripted,
+            attempts=list(sandbox.pusher.attempts),
+            totals=sandbox.pusher.totals,
+            scenario=sandbox.scenario.progress if sandbox.scenario is not None else None,
+        )
+    )
+
+
+def restore(
+    read: Snapshot,
+    *,
+    clock: Clock = utc_now,
+    credentials: Credentials | None = None,
+    client: httpx.AsyncClient | None = None,
+) -> Sandbox:
+    """Build the stand-in that was written down, at the time that it is now."""
+    sandbox = Sandbox(
+        World(clock, read.world),
+        credentials=credentials,
+        faults=Faults(read.faults),
+        ledger=Ledger(read.ledger),
+        scenario=Scenario(read.scenario) if read.scenario is not None else None,
+        client=client,
+    )
+    sandbox.pusher.attempts.extend(read.attempts)
+    sandbox.pusher.totals = read.totals
+    return sandbox
+
+
+def save(path: Path, written: bytes) -> None:
+    """Replace the state file."""
+    partial = path.with_name(f"{path.name}.partial")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial.write_bytes(written)
+    partial.replace(path)
+
+
+def load(path: Path) -> Snapshot | None:
+    """Read the state file, if there is one.
+
+    Raises:
+        StateFileError: It is not a state file of this version.
+    """
+    try:
+        read = msgspec.json.decode(path.read_bytes(), type=Snapshot)
+    except FileNotFoundError:
+        return None
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise StateFileError(f"{path} cannot be read as a state file: {error}") from error
+    if read.version != VERSION:
+        raise StateFileError(f"{path} is of version {read.version}, not {VERSION}")
+    return read

@@ -1,0 +1,141 @@
+"""How the service shows a call: the queue entry and the full record, built from the state at the moment of asking."""
+
+import datetime as dt
+import uuid
+
+import msgspec
+
+from sandbox.records import (
+    NEVER,
+    MetaData,
+    PersonMatch,
+    PhoneCall,
+    QueueEntry,
+    ResearchCase,
+    VendorCall,
+    VendorEvent,
+)
+from sandbox.state import Call, Member
+from sandbox.world import World
+
+_IDS = uuid.UUID("00000000-0000-4000-8000-000000000000")
+_CUSTOMER = str(uuid.uuid5(_IDS, "customer"))
+
+
+def queue_entry(world: World, call: Call) -> QueueEntry:
+    """Show a live call with its candidates.
+
+    Spec: Queue entry.
+    """
+    return QueueEntry(
+        phone_number=call.phone_number,
+        voice_id=call.voice_id,
+        person_id=call.person_id,
+        core_username=call.core_username,
+        start_date_time=call.started_at,
+        persons=_persons(world, call),
+    )
+
+
+def _persons(world: World, call: Call) -> list[PersonMatch] | msgspec.Raw | None:
+    if call.persons is not None:
+        return msgspec.Raw(msgspec.json.encode(call.persons))
+    found = [member.person for member in world.candidates(call)]
+    return found or (None if world.options.null_persons else [])
+
+
+def phone_call(world: World, call: Call) -> PhoneCall:
+    """Show the whole record of a call.
+
+    Assumed: which enrolment flags an enroll raises; the Spec names the flags only.
+
+    Spec: Phone call record.
+    """
+    member = world.member(call.institution_key, call.person_id)
+    enrolled = call.manual_person_id is not None
+    return PhoneCall(
+        phone_call_id=call.call_id,
+        phone_number=call.phone_number,
+        voice_id=call.voice_id,
+        person_id=call.person_id,
+        is_verified=call.verified_at is not None,
+        is_enrolled=enrolled,
+        is_account_enrolled=enrolled,
+        is_voice_enrolled=enrolled or call.voice_validated,
+        is_behavior_enrolled=False,
+        is_device_enrolled=enrolled,
+        successful_voice_enrollment=enrolled,
+        is_voice_verified=call.voice_validated,
+        is_voice_mismatch=call.is_mismatch,
+        is_high_risk_device=call.is_high_risk_device,
+        verified_date_time_utc=call.verified_at or NEVER,
+        notes=call.notes,
+        core_username=call.core_username,
+        created_date_utc=call.started_at,
+        updated_date_utc=call.updated_at,
+        status=call.status,
+        meta_data=MetaData(call.applied_policies),
+        voice_authentication_error=call.error,
+        call_ended=call.ended_at is not None,
+        call_duration=str(dt.timedelta(seconds=int(_duration_s(call)))) if call.ended_at else None,
+        value_for_core=member.person.value_for_core if member else None,
+        validation_rule_id=None,
+        validation_rule_name=None,
+        verification_questions=None,
+        has_voice_match_validation_rule=False,
+        first_name=member.person.first_name if member else None,
+        last_name=member.person.last_name if member else None,
+        research_case=_research_case(call, member),
+        vendor_events=[_end_event(call, call.ended_at)] if call.ended_at else None,
+    )
+
+
+def _duration_s(call: Call) -> float:
+    return (call.ended_at - call.started_at).total_seconds() if call.ended_at else 0.0
+
+
+def _research_case(call: Call, member: Member | None) -> ResearchCase | None:
+    if call.research_status is None:
+        return None
+    return ResearchCase(
+        id=str(uuid.uuid5(_IDS, f"case {call.voice_id}")),
+        voice_id=call.voice_id,
+        phone_number=call.phone_number,
+        first_name=member.person.first_name if member else None,
+        last_name=member.person.last_name if member else None,
+        person_id=call.person_id,
+        call_start_date_utc=call.started_at,
+        research_status=call.research_status,
+        other_calls=[],
+    )
+
+
+def _end_event(call: Call, ended_at: dt.datetime) -> VendorEvent:
+    """Show the provider's final analysis, the only place where raw scores appear."""
+    event_id = str(uuid.uuid5(_IDS, f"end {call.voice_id}"))
+    return VendorEvent(
+        current_time=ended_at,
+        customer_id=_CUSTOMER,
+        event_id=event_id,
+        event_type="CallEnded",
+        version=1,
+        call=VendorCall(
+            account=call.aliases[-1] if call.aliases else None,
+            authentication_feedback=call.feedback[-1] if call.feedback else None,
+            authentication_policy=call.policies[0] if call.policies else "None",
+            authentication_result=call.voice_validated,
+            call_end_time=ended_at,
+            call_start_time=call.started_at,
+            correlation_alt_id=call.alternate_id,
+            destination_phone_number=call.destination,
+            duration=_duration_s(call),
+            event_id=event_id,
+            event_type="CallEnded",
+            phone_number=call.phone_number,
+            risk_score="10",
+            vendor_call_id=call.voice_id,
+            voice_score=0.5,
+        ),
+        created_date_utc=ended_at,
+        vendor_event_db_id=None,
+    )
