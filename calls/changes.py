@@ -1,0 +1,69 @@
+"""The stream of changes: which calls got a new line in their trail, in order, for a hundred thousand lines.
+
+An entry names a call and says nothing else. Whoever follows the stream reads the call as it is then: an entry read late,
+twice or together with others tells no less.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Any, Final
+
+from redis.asyncio import Redis
+
+from calls.keys import Keys
+
+START: Final = "0-0"
+KEPT: Final = 100_000
+"""Entries that are certainly kept (``MAXLEN ~`` in ``calls/lua/prelude.lua``)."""
+
+_ID = re.compile(r"\d{1,16}-\d{1,16}")
+
+
+def is_position(text: str) -> bool:
+    """Tell whether a text can be the id of an entry."""
+    return _ID.fullmatch(text) is not None and text.isascii()
+
+
+def order(position: str) -> tuple[int, int]:
+    """Return what ids are compared by."""
+    ms, _, n = position.partition("-")
+    return int(ms), int(n)
+
+
+class Changes:
+    """Reads the stream."""
+
+    def __init__(self, redis: "Redis", *, keys: Keys | None = None) -> None:
+        self._redis: Any = redis  # its stubs cannot know that answers are bytes here
+        self._key = (keys or Keys()).changes
+
+    async def last(self) -> str:
+        """Return the id of the newest entry."""
+        newest = await self._redis.xrevrange(self._key, count=1)
+        return newest[0][0].decode() if newest else START
+
+    async def wait(self, after: str, *, for_ms: int, limit: int = 500) -> list[tuple[str, str]]:
+        """Return the ids and members that follow an id, as soon as there are any; nothing after ``for_ms``.
+
+        The connection must be given more time than that.
+        """
+        answer = await self._redis.xread({self._key: after}, count=limit, block=for_ms)
+        return _entries(answer[0][1]) if answer else []
+
+    async def between(self, after: str, last: str, *, limit: int = 500) -> list[tuple[str, str]]:
+        """Return the ids and members after one id, up to and with another."""
+        return _entries(await self._redis.xrange(self._key, f"({after}", last, count=limit))
+
+    async def holds_all_since(self, position: str) -> bool:
+        """Tell whether nothing can be missing after an id: not so after a long absence, or if Redis lost its newest."""
+        async with self._redis.pipeline(transaction=True) as pipe:
+            pipe.xrange(self._key, count=1).xrevrange(self._key, count=1).xlen(self._key)
+            oldest, newest, length = await pipe.execute()
+        if not newest:
+            return position == START
+        is_trimmed = length >= KEPT and order(oldest[0][0].decode()) > order(position)
+        return not is_trimmed and order(position) <= order(newest[0][0].decode())
+
+
+def _entries(rows: Sequence[tuple[bytes, dict[bytes, bytes]]]) -> list[tuple[str, str]]:
+    return [(entry_id.decode(), fields[b"member"].decode()) for entry_id, fields in rows]

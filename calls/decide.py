@@ -1,0 +1,302 @@
+"""What a call needs next. One pure, total function over the record, the rules and the time.
+
+The order of the questions is the argument: a settled call rests; doubt is cleared before anything new; the end is believed
+before work is planned; a person's word and the rules come before another check; then reads; else wait.
+"""
+
+from datetime import datetime, timedelta
+from zlib import crc32
+
+from calls.assigning import judge_assignment
+from calls.effects import evidence, next_doubt_read
+from calls.facts import Facts, facts_of
+from calls.institution import FOREIGN
+from calls.record import DONE, IN_DOUBT, Call, EffectKind, EffectState, Phase, Reason
+from calls.rules.book import Outcome, RuleBook
+from calls.steps import (
+    Check,
+    Drop,
+    Establish,
+    Intend,
+    Look,
+    Note,
+    NoteFacts,
+    Read,
+    Rest,
+    Send,
+    Settle,
+    Step,
+    Wait,
+    Withdraw,
+)
+from calls.verdict import Verdict, judge
+from calls.watch import must_look_first
+
+CONFIRM_LOOKS_S = (0.5, 1.5, 3.5, 7.5)
+"""When after a hint the queue is looked at again: an event may outrun the queue. The first look came with the hint."""
+
+HINT_LIVES_S = 10.0
+"""After so long without being listed a hint is dropped; a listing finds a real call."""
+
+FRESH = timedelta(seconds=2)
+"""How old the read may be that directly precedes an effect."""
+
+MAX_ASSIGNS = 3
+"""Assigns sent for one call, corrections by the desk included."""
+
+SETTLE_AFTER = timedelta(seconds=3)
+"""Between the first sight of the end and the last read: the service settles the record at the end too."""
+
+FOREIGN_WAIT = timedelta(seconds=60)
+
+END_HINT_FOR = timedelta(seconds=10)
+"""For how long a pushed end makes us read every second."""
+
+RESUME_LOOK = timedelta(seconds=5)
+"""How often an ended call that waits for the end of a pause is looked at."""
+
+NOT_FOUND_FOR = timedelta(seconds=60)
+"""For how long "not found" is only a delay."""
+
+
+def decide(call: Call, book: RuleBook, now: datetime) -> Step:
+    """Return the next step of a call."""
+    if call.is_settled:
+        return _rest(call)
+    if call.phase is Phase.HINTED:
+        return _confirm(call, now)
+    if call.standing == FOREIGN:
+        return _age_out(call, book, now) or Wait(now + FOREIGN_WAIT)
+    if call.needs_verifying and not _is_lost(call, book, now):
+        return _read_or_wait(call, "verify", now)
+    facts = facts_of(call, book.policies)
+    return (
+        _clear_doubt(call, now)
+        or _age_out(call, book, now)
+        or _act(call, book, facts, now)
+        or _close(call, book, facts, now)
+        or _look_closer(call, book, facts, now)
+    )
+
+
+def _rest(call: Call) -> Step:
+    """A settled call is only ever looked at because of a note; a doubt merged into it is for a person."""
+    for kind in (EffectKind.ENROLL, EffectKind.REJECT):
+        if call.effect(kind).state in IN_DOUBT:
+            return Establish(kind, EffectState.UNRESOLVED)
+    return Rest()
+
+
+def _confirm(call: Call, now: datetime) -> Step:
+    """A hint waits for the queue to list it; after the last look it is dropped."""
+    hinted_at = call.hinted_at or call.first_seen_at or now
+    looks = call.confirm_looks
+    due_at = hinted_at + timedelta(seconds=CONFIRM_LOOKS_S[looks] if looks < len(CONFIRM_LOOKS_S) else HINT_LIVES_S)
+    if now < due_at:
+        return Wait(due_at)
+    return Look() if looks < len(CONFIRM_LOOKS_S) else Drop("the queue does not list it")
+
+
+def _read_or_wait(call: Call, because: str, now: datetime) -> Step:
+    """Read now, or when the wait after a failed read is over."""
+    if call.reads_failed and call.next_read_at is not None and call.next_read_at > now:
+        return Wait(call.next_read_at)
+    return Read(because)
+
+
+def _clear_doubt(call: Call, now: datetime) -> Step | None:
+    """An effect whose outcome is unknown is settled by stored details, before anything else is tried."""
+    for kind in (EffectKind.REJECT, EffectKind.ENROLL, EffectKind.ASSIGN):
+        effect = call.effect(kind)
+        if effect.state not in IN_DOUBT:
+            continue
+        state = evidence(kind, call, now)
+        if state is not None:
+            return Establish(kind, state)
+        due = next_doubt_read(effect, call, now)
+        return Wait(due) if due > now else Read(f"{kind} in doubt")
+    return None
+
+
+def _age_out(call: Call, book: RuleBook, now: datetime) -> Step | None:
+    """A call that never ends, or that the service does not know any more, is not watched for ever."""
+    if not _is_lost(call, book, now):
+        return None
+    return _withdraw_all(call, "call lost") or Settle(_unresolved(call) or Reason.LOST)
+
+
+def _is_lost(call: Call, book: RuleBook, now: datetime) -> bool:
+    born = call.started_at or call.first_seen_at or call.listed_at
+    too_old = born is not None and now - born > timedelta(seconds=book.maximum_age_s)
+    return too_old or (call.not_found_since is not None and now - call.not_found_since > NOT_FOUND_FOR)
+
+
+def _act(call: Call, book: RuleBook, facts: Facts, now: datetime) -> Step | None:
+    """Assign, reject or enroll, where a rule or a person asks for it and the law allows it."""
+    return _assign(call, book, facts, now) or _apply_rules(call, book, facts, now)
+
+
+def _assign(call: Call, book: RuleBook, facts: Facts, now: datetime) -> Step | None:
+    effect = call.assign
+    assignment = judge_assignment(call, book, facts)
+    person = assignment.allowed_person
+    if effect.state is EffectState.INTENDED:
+        if person is None or person != effect.person_id:
+            return Withdraw(EffectKind.ASSIGN, ", ".join(assignment.forbidden) or "another person")
+        return Send(EffectKind.ASSIGN) if _is_confirmed_free(call, now) else _read_or_wait(call, "before assign", now)
+    is_open_to_us = effect.state in {EffectState.NONE, EffectState.ABSENT} or _asks_anew(call, person)
+    if not is_open_to_us or effect.attempts >= MAX_ASSIGNS:
+        return None
+    if person is not None:
+        return Intend(EffectKind.ASSIGN, person, None, assignment.operator, assignment)
+    is_open = call.listed_at is not None and not facts.assigned and not facts.ended
+    return Note(assignment) if is_open and assignment.fingerprint != call.last_assignment else None
+
+
+def _asks_anew(call: Call, person_id: str | None) -> bool:
+    """Tell whether a person named somebody else than the assign that is over; the law has the last word on it."""
+    wish, effect = call.assign_wish, call.assign
+    is_over = effect.state in DONE or effect.state is EffectState.REFUSED
+    return is_over and wish is not None and wish.person_id == person_id != effect.person_id
+
+
+def _is_confirmed_free(call: Call, now: datetime) -> bool:
+    """Tell whether the service said a moment ago that the call is nobody's, by its queue or by its details.
+
+    Before a person is replaced it has to have said so since we intended to, by its details.
+    """
+    if call.person_id is not None and not call.assign.was_read_since:
+        return False
+    seen = [at for at in (call.listed_at, call.reading.read_at if call.reading else None) if at is not None]
+    return bool(seen) and now - max(seen) <= FRESH
+
+
+def _apply_rules(call: Call, book: RuleBook, facts: Facts, now: datetime) -> Step | None:
+    if call.reading is None:
+        return None
+    verdict = judge(facts, book, call.institution_key)
+    for kind in (EffectKind.REJECT, EffectKind.ENROLL):
+        effect = call.effect(kind)
+        wanted = verdict.outcome == kind.value
+        if effect.state is EffectState.INTENDED:
+            if not wanted or not _same_effect(call, kind, verdict):
+                return Withdraw(kind, ", ".join(verdict.forbidden) or f"now {verdict.outcome}: {verdict.rule}")
+            if effect.was_read_since and now - call.reading.read_at <= FRESH:
+                return Send(kind)
+            return _read_or_wait(call, f"before {kind}", now)
+        if wanted and effect.state is EffectState.NONE:
+            return Intend(kind, call.person_id, verdict.validation_type, _operator(call, kind), verdict)
+    if verdict.fingerprint != call.last_verdict and (verdict.shadows or not is_done(call)):
+        return Note(verdict)
+    return NoteFacts() if facts.signature != call.last_facts else None
+
+
+def _same_effect(call: Call, kind: EffectKind, verdict: Verdict) -> bool:
+    """Tell whether what was intended is still what is wanted: as to whom, how, and by whose word."""
+    effect = call.effect(kind)
+    wanted = (call.person_id, verdict.validation_type, _operator(call, kind))
+    return (effect.person_id, effect.validation_type, effect.operator) == wanted
+
+
+def is_done(call: Call) -> bool:
+    """Tell whether an enroll or a reject is in force: verdicts about the same fact again are not news."""
+    return call.enroll.state in DONE or call.reject.state in DONE
+
+
+def _operator(call: Call, kind: EffectKind) -> str | None:
+    """Return the person whose word an effect follows; None where a rule alone asks for it."""
+    if kind is EffectKind.REJECT:
+        return call.distrusted.operator if call.distrusted else None
+    return call.identity.operator if call.identity else None
+
+
+def _close(call: Call, book: RuleBook, facts: Facts, now: datetime) -> Step | None:
+    """Ended: give intentions up, read once more when the service has settled its record, then close."""
+    if call.end_seen_at is None:
+        return None
+    withdrawn = _withdraw_all(call, "call ended")
+    if withdrawn is not None:
+        return withdrawn
+    last_read_at = call.end_seen_at + SETTLE_AFTER
+    if now < last_read_at:
+        return Wait(last_read_at)
+    if call.reading is None or call.reading.read_at < last_read_at:
+        return _read_or_wait(call, "last read", now)
+    if _awaits_resume(call, book, facts):
+        return Wait(now + RESUME_LOOK)
+    return Settle(_unresolved(call) or _reason(facts))
+
+
+def _awaits_resume(call: Call, book: RuleBook, facts: Facts) -> bool:
+    """Tell whether a pause is all that stands before a reject, the one effect that an ended call still allows."""
+    if not facts.paused or call.reject.state is not EffectState.NONE:
+        return False
+    verdict = judge(facts, book, call.institution_key)
+    return verdict.asked is Outcome.REJECT and verdict.forbidden == ("paused",)
+
+
+def _withdraw_all(call: Call, because: str) -> Step | None:
+    for kind in EffectKind:
+        if call.effect(kind).state is EffectState.INTENDED:
+            return Withdraw(kind, because)
+    return None
+
+
+def _unresolved(call: Call) -> Reason | None:
+    doubts = (call.effect(kind).state for kind in (EffectKind.ENROLL, EffectKind.REJECT))
+    return Reason.UNRESOLVED if EffectState.UNRESOLVED in doubts else None
+
+
+def _reason(facts: Facts) -> Reason:
+    """Name the strongest thing that is true of an ended call."""
+    reasons = (
+        (facts.rejected, Reason.REJECTED),
+        (facts.enrolled, Reason.ENROLLED),
+        (facts.green, Reason.AUTHENTICATED),
+        (facts.red, Reason.RED),
+        (not facts.assigned, Reason.UNASSIGNED),
+    )
+    return next((reason for holds, reason in reasons if holds), Reason.UNDECIDED)
+
+
+def _look_closer(call: Call, book: RuleBook, facts: Facts, now: datetime) -> Step:
+    """Check if a check is due and worth it; else read if a read is due; else wait for whichever comes first."""
+    due = []
+    if may_check(call, facts) and call.check_wish is not None:
+        return Check(by_desk=True)
+    if may_check(call, facts) and _may_check_unasked(call, book, facts) and call.next_check_at is not None:
+        if call.next_check_at <= now:
+            return _read_or_wait(call, "before another check", now) if must_look_first(call) else Check()
+        due.append(call.next_check_at)
+    read_at = call.next_read_at or now
+    if read_at <= now:
+        return Read("watch")
+    return Wait(min([read_at, *due]))
+
+
+def may_check(call: Call, facts: Facts) -> bool:
+    """Tell whether the stop rule leaves a check to be made. Spec: Polling stop rule for authentication checks."""
+    stopped = facts.green or facts.manual or facts.rejected or facts.red or facts.ended or call.checks_used >= 20
+    return facts.allowed and not stopped
+
+
+def _may_check_unasked(call: Call, book: RuleBook, facts: Facts) -> bool:
+    limit = book.schedule.automatic_limit if facts.assigned else book.checks_unassigned
+    return call.checks_used < limit and not facts.paused_entirely
+
+
+def next_read(call: Call, book: RuleBook, now: datetime) -> datetime:
+    """Return when stored details are read next: soon while something is open, at once after a pushed end.
+
+    Spread by a tenth, by voice id, so that calls do not read in step.
+    """
+    if call.end_hinted_at is not None and now - call.end_hinted_at < END_HINT_FOR:
+        return now + timedelta(seconds=1)
+    is_open = may_check(call, facts_of(call, book.policies))
+    period_s = book.reads_undecided_s if is_open else book.reads_decided_s
+    return now + timedelta(seconds=period_s * (0.95 + crc32(call.voice_id.encode()) % 100 / 1000))
+
+
+def read_retry(call: Call, now: datetime) -> datetime:
+    """Return when to read again after a read that failed: 1, 2, 4 ... 30 s later."""
+    return now + timedelta(seconds=min(30.0, 2.0 ** min(call.reads_failed, 5)))

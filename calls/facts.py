@@ -1,0 +1,217 @@
+"""The facts of a call that rules and the law may speak of: a closed list, each with a type and a meaning.
+
+Raw provider scores are not among them and never will be: "Raw scores are present only on the provider's call-end events
+and are not to be used for caller-handling decisions" (Spec: Vendor call).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from calls.pause import PauseScope
+from calls.policies import MANUAL_GREEN, Colour, Policies
+from calls.record import DONE, IN_DOUBT, Call
+
+Value = bool | int | str | None
+
+
+class Status(StrEnum):
+    """The call activity statuses we act on. Any other text changes nothing. Spec: States and transitions."""
+
+    FULL_AUTHENTICATION = "FullAuthentication"
+    FULL_AUTHENTICATION_UNENROLLED = "FullAuthenticationUnenrolled"
+    ACCEPT_CALLER_VOICE = "AcceptCallerVoice"
+    ANSWERED_QUESTIONS = "AnsweredQuestions"
+    MFA_VALIDATED = "MFAValidated"
+    REJECT_CALLER_VOICE = "RejectCallerVoice"
+    REJECT_BY_RULE = "RejectCallerVoiceFromValidationRule"
+    CALL_ENDED = "CallEnded"
+    OPT_IN = "VoiceOptIn"
+    OPT_OUT = "VoiceOptOut"
+    MISMATCH = "VoiceMismatch"
+
+
+REJECTED = frozenset({Status.REJECT_CALLER_VOICE, Status.REJECT_BY_RULE})
+
+NO_CHANGE = frozenset(
+    {
+        "CallStarted",
+        "CheckRiskAndAuthentication",
+        "GrabbedCall",
+        "AgentViewed",
+        "SentEmailMFA",
+        "SentSmsMFA",
+        "Voice Pending",
+    }
+)
+"""Statuses of the Spec that change nothing for us. A status in neither list is reported."""
+
+ESTABLISHES = {
+    Status.ANSWERED_QUESTIONS: "KnowledgeBasedAuth",
+    Status.MFA_VALIDATED: "OneTimePasswordAuth",
+}
+"""Statuses by which the service itself says that identity was established, and the validation type each stands for.
+
+Assumed: the Spec names both the statuses and the types, not that they belong together."""
+
+
+STATUSES = tuple(sorted({*(status.value for status in Status), *NO_CHANGE}))
+"""Every status that the Spec names. Spec: States and transitions."""
+
+VALIDATION_TYPES = ("VoiceAuth", "OneTimePasswordAuth", "KnowledgeBasedAuth", "NoAuth", "Other")
+"""Spec: Other shapes, Validation type."""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What is known of a call at the moment of a decision. Booleans read as statements."""
+
+    green: bool
+    manual: bool
+    red: bool
+    unclassified: bool
+    rejected: bool
+    enrolled: bool
+    verified: bool
+    verified_by_desk: bool
+    verified_person_is_assigned: bool
+    validation_type: str | None
+    assigned: bool
+    distrusted: bool
+    opted_out: bool
+    opted_in: bool
+    voice_mismatch: bool
+    high_risk_device: bool
+    ended: bool
+    fraud: bool
+    real_voice_id: bool
+    allowed: bool
+    status: str | None
+    checks_used: int
+    candidates: int
+    authenticated: bool = False
+    paused: bool = False
+    paused_entirely: bool = False
+    assigned_by_us: bool = False
+
+    def as_dict(self) -> dict[str, Value]:
+        """Return the facts by name, as written into a trail: what is false, none or 0 is left out."""
+        return {name: value for name in FACTS if (value := getattr(self, name))}
+
+    @classmethod
+    def from_dict(cls, known: Mapping[str, Any]) -> "Facts":
+        """Return the facts that were written down; what is left out is false, none or 0, names of other versions go."""
+        return cls(**{name: known.get(name, _ABSENT[fact.kind]) for name, fact in FACTS.items()})
+
+    @property
+    def signature(self) -> str:
+        """Return a text that changes when any fact does, but for ``checks_used``, which has lines of its own."""
+        flags = "".join("1" if getattr(self, name) else "0" for name in _FLAGS)
+        return f"{int(flags, 2):x}/{self.status or ''}/{self.validation_type or ''}/{self.candidates}"
+
+
+@dataclass(frozen=True, slots=True)
+class FactMeaning:
+    """The type of a fact, what it says, and its values where these are a closed list (other than true and false)."""
+
+    kind: type[bool] | type[int] | type[str]
+    meaning: str
+    named: tuple[str, ...] = ()
+
+    @property
+    def values(self) -> tuple[Value, ...]:
+        """Return every value that the fact can have; nothing for a number."""
+        if self.kind is bool:
+            return (True, False)
+        return (*self.named, None) if self.named else ()
+
+
+FACTS: Mapping[str, FactMeaning] = {
+    "green": FactMeaning(
+        bool, "the voice is authenticated: a green policy, or FullAuthentication without our own enroll"
+    ),
+    "manual": FactMeaning(
+        bool, "authenticated by a person's word only: Green Manual Authentication, or our own enroll"
+    ),
+    "red": FactMeaning(bool, "a policy classified red is applied"),
+    "unclassified": FactMeaning(bool, "a policy is applied that the rules file gives no colour"),
+    "rejected": FactMeaning(bool, "the voice was rejected, by whomever, at any time in this call"),
+    "enrolled": FactMeaning(bool, "somebody, or we, enrolled the voice in this call"),
+    "verified": FactMeaning(
+        bool, "identity was established otherwise (the desk's word, AnsweredQuestions, MFAValidated)"
+    ),
+    "verified_by_desk": FactMeaning(bool, "it was the desk that established identity"),
+    "verified_person_is_assigned": FactMeaning(bool, "the verified person is the one the call is assigned to"),
+    "validation_type": FactMeaning(str, "how identity was established", VALIDATION_TYPES),
+    "assigned": FactMeaning(bool, "the service has a person for this call"),
+    "distrusted": FactMeaning(bool, "a person at the desk said that the caller cannot be trusted"),
+    "opted_out": FactMeaning(bool, "VoiceOptOut was seen at any time in this call"),
+    "opted_in": FactMeaning(bool, "VoiceOptIn was seen in this call"),
+    "voice_mismatch": FactMeaning(bool, "the voice does not match the enrolled one"),
+    "high_risk_device": FactMeaning(bool, "the service calls the device a high risk"),
+    "ended": FactMeaning(bool, "the call has ended"),
+    "fraud": FactMeaning(bool, "a research case is DeterminedFraud"),
+    "real_voice_id": FactMeaning(bool, "the service itself named this voice id as the call's"),
+    "allowed": FactMeaning(bool, "the institution is ours, active, with voice authentication, not in test mode"),
+    "status": FactMeaning(str, "the call activity status last read", STATUSES),
+    "checks_used": FactMeaning(int, "authentication checks made, of 20"),
+    "candidates": FactMeaning(int, "members the service matched to the caller's number"),
+    "authenticated": FactMeaning(bool, "FullAuthentication was seen in this call without anybody's enroll"),
+    "paused": FactMeaning(bool, "a person paused enrolls and rejects for this institution"),
+    "paused_entirely": FactMeaning(bool, "a person paused assigns and automatic checks as well"),
+    "assigned_by_us": FactMeaning(
+        bool, "the call's person is the one we assigned, and no operator has claimed the call"
+    ),
+}
+
+_FLAGS = tuple(name for name, fact in FACTS.items() if fact.kind is bool)
+_ABSENT: Mapping[type, Value] = {bool: False, int: 0, str: None}
+
+
+def facts_of(call: Call, policies: Policies) -> Facts:
+    """Derive the facts from a record; the only place that does."""
+    reading = call.reading
+    status = reading.status if reading else None
+    names = reading.policies if reading else ()
+    colours = policies.colours(name for name in names if name != MANUAL_GREEN)
+    ours = call.enroll.state in DONE or call.enroll.state in IN_DOUBT
+    by_hand = MANUAL_GREEN in names or ours or call.enrolled_seen
+    verified = call.identity is not None
+    return Facts(
+        green=Colour.GREEN in colours or call.authenticated_seen,
+        manual=by_hand,
+        red=Colour.RED in colours,
+        unclassified=Colour.UNCLASSIFIED in colours,
+        rejected=call.rejected_seen or call.reject.state in DONE,
+        enrolled=by_hand,
+        verified=verified,
+        verified_by_desk=call.identity is not None and call.identity.by_desk,
+        verified_person_is_assigned=call.identity is not None
+        and call.person_id is not None
+        and call.identity.person_id == call.person_id,
+        validation_type=call.identity.validation_type if call.identity else None,
+        assigned=call.person_id is not None,
+        distrusted=call.distrusted is not None,
+        opted_out=call.opted_out_seen,
+        opted_in=call.opted_in_seen,
+        voice_mismatch=call.mismatch_seen,
+        high_risk_device=reading is not None and reading.is_high_risk_device,
+        ended=call.end_seen_at is not None,
+        fraud=reading is not None and reading.research_status == "DeterminedFraud",
+        real_voice_id=call.has_real_voice_id,
+        allowed=call.standing is None,
+        status=status,
+        checks_used=call.checks_used,
+        candidates=len(call.candidates),
+        authenticated=call.authenticated_seen,
+        paused=call.paused is not None,
+        paused_entirely=call.paused is PauseScope.ALL,
+        assigned_by_us=_is_ours(call),
+    )
+
+
+def _is_ours(call: Call) -> bool:
+    """Tell whether the present assignment is ours: our person, and no name on the call but the one we used."""
+    is_our_person = call.assigned_person_id is not None and call.assigned_person_id == call.person_id
+    return is_our_person and call.core_username in {None, call.assigned_as}

@@ -1,0 +1,316 @@
+"""Fold what was said and what was read into a call's record. Pure: a record and a fact in, a record and trail lines out."""
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import assert_never
+
+from msgspec.structs import replace
+
+from calls.clock import set_back
+from calls.facts import ESTABLISHES, REJECTED, Status
+from calls.keys import CallId
+from calls.notes import (
+    AssignWish,
+    CheckWish,
+    Distrusted,
+    Listed,
+    Merged,
+    Note,
+    Pushed,
+    Resolved,
+    Unlisted,
+    Verified,
+)
+from calls.policies import MANUAL_GREEN
+from calls.record import (
+    DONE,
+    IN_DOUBT,
+    Call,
+    Effect,
+    EffectKind,
+    EffectState,
+    Identity,
+    Phase,
+    Reading,
+    Reason,
+    Word,
+)
+from calls.rules.book import RuleBook
+from calls.trail import Entry
+from calls.watch import begin_watch, charge_earlier_life
+
+PUSH_READ_GAP = timedelta(seconds=1)
+"""However often an end is pushed, stored details are not read more often than this because of it."""
+
+_RANK = list(EffectState)
+
+
+def new_call(call_id: CallId, notes: Iterable[Note], now: datetime) -> Call:
+    """Begin a record: from another record that was merged into it, else from nothing."""
+    for note in notes:
+        if isinstance(note, Merged):
+            return replace(note.call, voice_id=call_id.voice_id, alternate_id=note.call.voice_id, reading=None)
+    return Call(institution_key=call_id.institution_key, voice_id=call_id.voice_id, first_seen_at=now)
+
+
+def fold_epoch(call: Call, epoch: str, *, must_verify: bool, now: datetime) -> tuple[Call, list[Entry]]:
+    """Take a record over into the Redis that is there now.
+
+    After a restart or failover the last writes may be missing: an intention may have been sent. Instants in the future
+    mean that Redis's clock was set back.
+    """
+    if call.saved_at is not None:
+        call = set_back(call, call.saved_at, now)
+    if call.epoch == epoch and not must_verify:
+        return call, []
+    first = not call.epoch
+    call = replace(call, epoch=epoch)
+    if call.is_settled or (first and not must_verify):
+        return call, []
+    for kind in EffectKind:
+        effect = call.effect(kind)
+        if effect.state is EffectState.INTENDED:
+            # Whoever sent it may still be waiting for the answer: it counts as sent just now, not as long ago as intended.
+            before = call.reading.status if call.reading else None
+            effect = replace(effect, state=EffectState.UNKNOWN, sent_at=now, status_before=before)
+            call = with_effect(call, kind, effect)
+    return replace(call, needs_verifying=True), [Entry(at=now, what="verifying", n=call.checks_used)]
+
+
+def with_effect(call: Call, kind: EffectKind, effect: Effect) -> Call:
+    """Return the record with one ledger replaced."""
+    match kind:
+        case EffectKind.ASSIGN:
+            return replace(call, assign=effect)
+        case EffectKind.ENROLL:
+            return replace(call, enroll=effect)
+        case EffectKind.REJECT:
+            return replace(call, reject=effect)
+
+
+def fold_note(call: Call, note: Note, book: RuleBook, now: datetime) -> tuple[Call, list[Entry]]:
+    """Take one note into the record. Folding a note twice changes nothing more."""
+    match note:
+        case Pushed():
+            return _pushed(call, note, now)
+        case Listed():
+            return _listed(call, note, book, now)
+        case Unlisted():
+            if call.is_settled:
+                return call, []
+            return replace(call, is_unlisted=True, next_read_at=now), [Entry(at=now, what="unlisted")]
+        case Merged():
+            return _merged(call, note, now)
+        case Verified():
+            identity = Identity(
+                person_id=note.person_id,
+                validation_type=note.validation_type,
+                by_desk=True,
+                established_at=note.said_at,
+                operator=note.operator,
+                remark=note.remark,
+            )
+            said = _said(note, now, "verified", person_id=note.person_id, validation_type=note.validation_type)
+            return replace(call, identity=identity), [said]
+        case Distrusted():
+            word = Word(operator=note.operator, said_at=note.said_at, reason=note.reason)
+            return replace(call, distrusted=word), [_said(note, now, "distrusted", because=note.reason or None)]
+        case AssignWish():
+            word = Word(operator=note.operator, said_at=note.said_at, person_id=note.person_id)
+            return replace(call, assign_wish=word), [_said(note, now, "assign", person_id=note.person_id)]
+        case CheckWish():
+            word = Word(operator=note.operator, said_at=note.said_at)
+            return replace(call, check_wish=word), [_said(note, now, "check")]
+        case Resolved():
+            return _resolved(call, note, now)
+        case _:
+            assert_never(note)
+
+
+def _said(
+    note: Verified | Distrusted | AssignWish | CheckWish | Resolved,
+    now: datetime,
+    kind: str,
+    *,
+    person_id: str | None = None,
+    validation_type: str | None = None,
+    because: str | None = None,
+) -> Entry:
+    return Entry(
+        at=now,
+        what="said",
+        kind=kind,
+        operator=note.operator,
+        token=note.token,
+        wish=note.wish,
+        person_id=person_id,
+        validation_type=validation_type,
+        because=because,
+    )
+
+
+def _pushed(call: Call, note: Pushed, now: datetime) -> tuple[Call, list[Entry]]:
+    entry = Entry(
+        at=min(note.received_at, now),
+        what="pushed",
+        kind="end" if note.has_ended else "start",
+        event_id=note.event_id,
+    )
+    call = replace(
+        call,
+        alternate_id=call.alternate_id or note.alternate_id,
+        phone_number=call.phone_number or note.phone_number,
+        hinted_at=call.hinted_at or min(note.received_at, now),
+    )
+    if note.has_ended and not call.is_settled:
+        last = call.reading.read_at if call.reading else now - PUSH_READ_GAP
+        call = replace(call, end_hinted_at=now, next_read_at=max(now, last + PUSH_READ_GAP))
+    return call, [entry]
+
+
+def _listed(call: Call, note: Listed, book: RuleBook, now: datetime) -> tuple[Call, list[Entry]]:
+    if call.is_settled:
+        return call, []
+    is_new = call.phase is Phase.HINTED
+    call = replace(
+        call,
+        phase=Phase.LIVE if is_new else call.phase,
+        listed_at=min(note.listed_at, now),
+        started_at=note.started_at,
+        phone_number=note.phone_number or call.phone_number,
+        person_id=note.person_id or call.person_id,
+        core_username=note.core_username or call.core_username,
+        candidates=note.candidates,
+        is_unlisted=False,
+    )
+    if is_new and note.person_id is not None:
+        call = charge_earlier_life(call, book.schedule, now)
+    entry = Entry(
+        at=now,
+        what="listed",
+        person_id=note.person_id,
+        candidates=len(note.candidates),
+        operator=note.core_username,
+    )
+    return call, [entry]
+
+
+def _merged(call: Call, note: Merged, now: datetime) -> tuple[Call, list[Entry]]:
+    """Take over what the other record knew: the more advanced ledger wins, doubts stay doubts."""
+    other = note.call
+    for kind in EffectKind:
+        theirs = other.effect(kind)
+        if _RANK.index(theirs.state) > _RANK.index(call.effect(kind).state):
+            call = with_effect(call, kind, theirs)
+    call = replace(
+        call,
+        alternate_id=call.alternate_id or other.voice_id,
+        phase=Phase.LIVE if call.phase is Phase.HINTED else call.phase,
+        person_id=call.person_id or other.person_id,
+        assigned_person_id=call.assigned_person_id or other.assigned_person_id,
+        assigned_as=call.assigned_as or other.assigned_as,
+        started_at=call.started_at or other.started_at,
+        listed_at=call.listed_at or other.listed_at,
+        phone_number=call.phone_number or other.phone_number,
+        candidates=call.candidates or other.candidates,
+        watch_from=call.watch_from or other.watch_from,
+        next_check_at=call.next_check_at or other.next_check_at,
+        identity=call.identity or other.identity,
+        distrusted=call.distrusted or other.distrusted,
+        assign_wish=call.assign_wish or other.assign_wish,
+        check_wish=call.check_wish or other.check_wish,
+        core_username=call.core_username or other.core_username,
+        authenticated_seen=call.authenticated_seen or other.authenticated_seen,
+        opted_in_seen=call.opted_in_seen or other.opted_in_seen,
+        mismatch_seen=call.mismatch_seen or other.mismatch_seen,
+        rejected_seen=call.rejected_seen or other.rejected_seen,
+        enrolled_seen=call.enrolled_seen or other.enrolled_seen,
+        opted_out_seen=call.opted_out_seen or other.opted_out_seen,
+        end_hinted_at=call.end_hinted_at or other.end_hinted_at,
+        next_read_at=call.next_read_at if call.is_settled else now,
+    )
+    return call, [Entry(at=now, what="merged", voice_id=other.voice_id)]
+
+
+def _resolved(call: Call, note: Resolved, now: datetime) -> tuple[Call, list[Entry]]:
+    state = EffectState.CONFIRMED if note.applied else EffectState.ABSENT
+    entries = [_said(note, now, "resolved", because="applied" if note.applied else "absent")]
+    for kind in (EffectKind.ENROLL, EffectKind.REJECT):
+        effect = call.effect(kind)
+        if effect.state is EffectState.UNRESOLVED:
+            call = with_effect(call, kind, replace(effect, state=state))
+            entries.append(Entry(at=now, what="established", kind=kind, state=state, operator=note.operator))
+    if entries[1:] and call.is_settled:
+        call = replace(call, reason=_reason_after(call))
+    return call, entries
+
+
+def _reason_after(call: Call) -> Reason:
+    if call.reject.state in DONE:
+        return Reason.REJECTED
+    return Reason.ENROLLED if call.enroll.state in DONE else Reason.UNDECIDED
+
+
+def fold_reading(call: Call, reading: Reading, book: RuleBook, now: datetime) -> Call:
+    """Take what the service's record says into ours. Facts that were seen once are remembered for the whole call."""
+    status = reading.status
+    previous = call.reading.status if call.reading else None
+    by_us = call.assign.person_id if call.assign.state in DONE else None
+    call = replace(
+        call,
+        phase=Phase.LIVE if call.phase is Phase.HINTED else call.phase,
+        reading=reading,
+        person_id=reading.person_id or by_us or call.person_id,
+        core_username=reading.core_username or call.core_username,
+        authenticated_seen=call.authenticated_seen or _is_authenticated(call, reading),
+        rejected_seen=call.rejected_seen or status in REJECTED,
+        enrolled_seen=call.enrolled_seen or status == Status.ACCEPT_CALLER_VOICE or MANUAL_GREEN in reading.policies,
+        opted_out_seen=call.opted_out_seen or status == Status.OPT_OUT,
+        opted_in_seen=call.opted_in_seen or status == Status.OPT_IN,
+        mismatch_seen=call.mismatch_seen or status == Status.MISMATCH or reading.is_voice_mismatch,
+        identity=_identity(call, reading, previous),
+        reads_failed=0,
+        not_found_since=None,
+        needs_verifying=False,
+    )
+    for kind in EffectKind:
+        if call.effect(kind).state is EffectState.INTENDED:
+            call = with_effect(call, kind, replace(call.effect(kind), was_read_since=True))
+    if reading.has_ended or status == Status.CALL_ENDED:
+        call = replace(call, phase=Phase.ENDED, end_seen_at=call.end_seen_at or now)
+    elif call.person_id is not None:
+        call = begin_watch(call, book.schedule, now, now)
+    elif book.checks_unassigned and call.next_check_at is None:
+        call = replace(call, next_check_at=book.schedule.next_slot(call.first_seen_at or now, now))
+    return call
+
+
+def _is_authenticated(call: Call, reading: Reading) -> bool:
+    """Tell whether FullAuthentication was reached by the voice: not by our enroll, nor by anybody else's."""
+    by_hand = call.enroll.state in DONE or call.enroll.state in IN_DOUBT or call.enrolled_seen
+    return reading.status == Status.FULL_AUTHENTICATION and not by_hand and MANUAL_GREEN not in reading.policies
+
+
+def _identity(call: Call, reading: Reading, previous: str | None) -> Identity | None:
+    """Note that the service itself says identity was established, for the person assigned when it first said so."""
+    validation_type = ESTABLISHES.get(Status(reading.status)) if reading.status in ESTABLISHES else None
+    if validation_type is None or (call.identity is not None and (call.identity.by_desk or previous == reading.status)):
+        return call.identity
+    return Identity(
+        person_id=reading.person_id or "",
+        validation_type=validation_type,
+        by_desk=False,
+        established_at=reading.read_at,
+    )
+
+
+def assigned(call: Call, book: RuleBook, now: datetime) -> Call:
+    """Begin the watch of a call that was just assigned, and remember that this person is ours."""
+    person_id = call.assign.person_id
+    call = replace(call, person_id=person_id, assigned_person_id=person_id, assigned_as=call.assign.requested_by)
+    return begin_watch(call, book.schedule, now, now)
+
+
+def is_in_doubt(call: Call) -> bool:
+    """Tell whether any effect was sent whose outcome is not known."""
+    return any(call.effect(kind).state in IN_DOUBT for kind in EffectKind)

@@ -1,0 +1,104 @@
+"""The names of everything we keep in Redis, under one prefix.
+
+A *member* is the name of one thing that falls due: ``c:<institution>:<voice id>`` for a call, ``i:<institution>`` for an
+institution. The institution part is percent-encoded, so the first two colons always separate.
+"""
+
+from typing import NamedTuple
+from urllib.parse import quote, unquote
+
+QUEUE_NAME = "calls"
+"""The one RQ queue; RQ keeps it at ``rq:queue:calls`` and its workers at ``rq:workers:calls``."""
+
+
+class CallId(NamedTuple):
+    """Which call: the institution's key and the voice id (real or alternate) its record is kept under."""
+
+    institution_key: str
+    voice_id: str
+
+    @property
+    def member(self) -> str:
+        """Return the call's name in the due set."""
+        return f"c:{quote(self.institution_key, safe='')}:{self.voice_id}"
+
+
+def institution_member(institution_key: str) -> str:
+    """Return an institution's name in the due set."""
+    return f"i:{quote(institution_key, safe='')}"
+
+
+def parse_member(member: str) -> CallId | str:
+    """Return the call, or the institution's key, that a name in the due set stands for.
+
+    Raises:
+        ValueError: The name is neither; somebody else wrote it.
+    """
+    kind, _, rest = member.partition(":")
+    institution, colon, voice_id = rest.partition(":")
+    if kind == "c" and colon:
+        return CallId(unquote(institution), voice_id)
+    if kind == "i" and institution and not colon:
+        return unquote(institution)
+    raise ValueError(f"not the name of a call or an institution: {member!r}")
+
+
+class Keys:
+    """Every key, built from one prefix (``ck`` unless told otherwise)."""
+
+    def __init__(self, prefix: str = "ck") -> None:
+        self.prefix = prefix
+        self.due = f"{prefix}:due"
+        self.wake = f"{prefix}:wake"
+        self.events = f"{prefix}:events"
+        self.live = f"{prefix}:live"
+        self.settled = f"{prefix}:settled"
+        self.attention = f"{prefix}:attention"
+        self.standings = f"{prefix}:institutions"
+        self.pause = f"{prefix}:pause"
+        self.pause_history = f"{prefix}:pause:history"
+        self.service = f"{prefix}:service"
+        self.changes = f"{prefix}:changes"
+        self.queue = f"rq:queue:{QUEUE_NAME}"
+        self.workers = f"rq:workers:{QUEUE_NAME}"
+
+    @property
+    def outbox(self) -> "Keys":
+        """Return the keys under which outcomes on their way out are kept: the same shapes, members of the same names."""
+        return Keys(f"{self.prefix}:outbox")
+
+    def ticket(self, ticket: str) -> str:
+        """Return the key of a ticket for one connection to the desk's stream."""
+        return f"{self.prefix}:ticket:{ticket}"
+
+    def wish(self, owner: str, idempotency_key: str) -> str:
+        """Return the key that remembers which wish an idempotency key stands for. ``owner`` is the token's name."""
+        return f"{self.prefix}:wish:{quote(owner, safe='')}:{quote(idempotency_key, safe='')}"
+
+    def item(self, member: str) -> str:
+        """Return the key of the hash that holds a member's record, nonce, checks and epoch."""
+        return f"{self.prefix}:item:{member}"
+
+    def inbox(self, member: str) -> str:
+        """Return the key of the hash of notes that wait for a member's mover."""
+        return f"{self.prefix}:inbox:{member}"
+
+    def trail(self, member: str) -> str:
+        """Return the key of the list of what happened to a member, and why."""
+        return f"{self.prefix}:trail:{member}"
+
+    def alias(self, institution_key: str, alternate_id: str) -> str:
+        """Return the key that holds the voice id an alternate id was seen with."""
+        return f"{self.prefix}:alias:{quote(institution_key, safe='')}:{alternate_id}"
+
+    def sample(self, institution_key: str) -> str:
+        """Return the key that holds the instant of an institution's last sample push."""
+        return f"{self.prefix}:sample:{quote(institution_key, safe='')}"
+
+    def opened(self, institution_key: str) -> str:
+        """Return the key of an institution's open calls: voice id to the fingerprint of its last listing."""
+        return f"{self.prefix}:open:{quote(institution_key, safe='')}"
+
+    def seen(self, institution_key: str) -> str:
+        """Return the key of the ids that the full listing under way has seen so far."""
+        return f"{self.prefix}:seen:{quote(institution_key, safe='')}"

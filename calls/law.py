@@ -1,0 +1,132 @@
+"""The law: what no rule and no person can make us do. One table, one pure function over it.
+
+Each article names the facts under which it forbids; its name is the reason that trails, rules tests and people refer to.
+"""
+
+from dataclasses import dataclass
+
+from calls.facts import Facts, Value
+from calls.record import EffectKind
+
+_ASSIGN, _ENROLL, _REJECT = EffectKind.ASSIGN, EffectKind.ENROLL, EffectKind.REJECT
+
+
+@dataclass(frozen=True, slots=True)
+class Article:
+    """One line of the law: it forbids the kinds of effect in ``forbids`` while every fact of ``when`` holds.
+
+    ``if_opt_in_required``: only where the rules file says ``[consent] require_opt_in = true``.
+    """
+
+    name: str
+    forbids: frozenset[EffectKind]
+    when: tuple[tuple[str, Value], ...]
+    meaning: str
+    if_opt_in_required: bool = False
+
+    def forbids_now(self, facts: Facts) -> bool:
+        """Tell whether the article's facts hold."""
+        return all(getattr(facts, name) == value for name, value in self.when)
+
+
+def _article(name: str, forbids: set[EffectKind], meaning: str, /, **when: Value) -> Article:
+    return Article(name, frozenset(forbids), tuple(when.items()), meaning)
+
+
+LAW: tuple[Article, ...] = (
+    _article(
+        *("institution_not_allowed", {_ASSIGN, _ENROLL, _REJECT}),
+        "nothing is done for an institution that is not ours, not active, without voice authentication or in test mode",
+        allowed=False,
+    ),
+    _article(
+        *("voice_id_not_confirmed", {_ENROLL, _REJECT}),
+        "an effect names a call by the voice id that the service itself calls it by (reject-voice resolves no other)",
+        real_voice_id=False,
+    ),
+    _article("call_ended", {_ASSIGN, _ENROLL}, "nobody is assigned or enrolled after the call has ended", ended=True),
+    _article(
+        *("somebody_assigned", {_ASSIGN}),
+        "a person whom somebody else assigned is never replaced",
+        assigned=True,
+        assigned_by_us=False,
+    ),
+    _article(
+        *("authenticated_as_another", {_ASSIGN}),
+        "the voice was authenticated as the person the call has: it is not given to another",
+        assigned=True,
+        green=True,
+    ),
+    _article(
+        *("enrolled_for_another", {_ASSIGN}),
+        "after an enroll the person of a call is not exchanged: the voice was learned as theirs",
+        assigned=True,
+        enrolled=True,
+    ),
+    _article(
+        *("rejected_for_another", {_ASSIGN}),
+        "after a reject the person of a call is not exchanged: the reject was about them",
+        assigned=True,
+        rejected=True,
+    ),
+    _article(
+        *("identity_not_established", {_ENROLL}),
+        "a voice is enrolled only after identity was established otherwise (Spec: Rules per operation 3)",
+        verified=False,
+    ),
+    _article("nobody_assigned", {_ENROLL}, "a voice is enrolled for the assigned person only", assigned=False),
+    _article(
+        *("verified_person_is_not_the_assigned", {_ENROLL}),
+        "the person who was verified and the one the call is assigned to must be the same",
+        verified=True,
+        verified_person_is_assigned=False,
+    ),
+    _article(
+        *("already_green", {_ENROLL}),
+        "a voice that is authenticated needs no enroll: it would count as a second verification",
+        green=True,
+    ),
+    _article("red_policy", {_ENROLL}, "a red policy speaks against the caller", red=True),
+    _article(
+        *("unclassified_policy", {_ENROLL}),
+        "a policy without a colour might be a red one: never guessed",
+        unclassified=True,
+    ),
+    _article("voice_rejected", {_ENROLL, _REJECT}, "after a reject nothing more is sent for the voice", rejected=True),
+    _article("already_enrolled", {_ENROLL}, "one enroll for a call, whoever made it", enrolled=True),
+    _article("opted_out", {_ENROLL}, "a caller who opted out in this call is never enrolled", opted_out=True),
+    Article(
+        "opt_in_required",
+        frozenset({_ENROLL}),
+        (("opted_in", False),),
+        "the rules demand an opt-in, and none was seen in this call",
+        if_opt_in_required=True,
+    ),
+    _article("determined_fraud", {_ENROLL, _REJECT}, "a research case found fraud: it is a person's now", fraud=True),
+    _article("paused", {_ENROLL, _REJECT}, "a person has paused effects; they are decided again later", paused=True),
+    _article("paused_entirely", {_ASSIGN}, "a person has paused all that is automatic", paused_entirely=True),
+)
+
+
+def forbidden(kind: EffectKind, facts: Facts, *, opt_in_required: bool = False) -> tuple[str, ...]:
+    """Name every article that forbids an effect now, in the law's order; empty when it is allowed.
+
+    Spec: Rules per operation 3 and 4; States, rows enroll and reject-voice.
+    """
+    return tuple(
+        article.name for article in articles(kind, opt_in_required=opt_in_required) if article.forbids_now(facts)
+    )
+
+
+def articles(kind: EffectKind, *, opt_in_required: bool = False) -> tuple[Article, ...]:
+    """Return the articles that can forbid a kind of effect."""
+    return _OF_KIND[kind, opt_in_required]
+
+
+_OF_KIND = {
+    (kind, required): tuple(
+        article for article in LAW if kind in article.forbids and (required or not article.if_opt_in_required)
+    )
+    for kind in EffectKind
+    for required in (True, False)
+}

@@ -1,0 +1,66 @@
+"""What the service lists, as we last saw it: institutions and their standing, open calls and their fingerprints."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from redis.asyncio import Redis
+
+from calls.institution import Standing, encode_standing, parse_standing
+from calls.keys import Keys
+
+
+class Listings:
+    """Remembers what was listed, so that a listing of thousands tells only the calls that changed."""
+
+    def __init__(self, redis: "Redis", *, keys: Keys | None = None) -> None:
+        self._redis: Any = redis  # its stubs cannot know that answers are bytes here
+        self.keys = keys or Keys()
+
+    async def standings(self) -> dict[str, Standing]:
+        """Return what the service says of the institutions, as last read."""
+        stored = await self._redis.hgetall(self.keys.standings)
+        return {key.decode(): parse_standing(value) for key, value in stored.items()}
+
+    async def replace_standings(self, standings: Iterable[Standing]) -> None:
+        """Write down what the service says of the institutions now; it is asked again an hour later."""
+        async with self._redis.pipeline(transaction=True) as pipe:
+            pipe.delete(self.keys.standings)
+            for standing in standings:
+                pipe.hset(self.keys.standings, standing.key, encode_standing(standing))
+            pipe.expire(self.keys.standings, 3600)
+            await pipe.execute()
+
+    async def fingerprints(self, institution_key: str, voice_ids: Sequence[str]) -> list[str | None]:
+        """Return how each call was last listed, None for one that was not."""
+        if not voice_ids:
+            return []
+        stored = await self._redis.hmget(self.keys.opened(institution_key), list(voice_ids))
+        return [None if value is None else value.decode() for value in stored]
+
+    async def listed(self, institution_key: str, prints: dict[str, str], seen: Sequence[str] | None) -> None:
+        """Write down how calls were listed; ``seen`` are the ids of one page of a full listing."""
+        async with self._redis.pipeline(transaction=False) as pipe:
+            if prints:
+                pipe.hset(self.keys.opened(institution_key), mapping=prints)
+            if seen:
+                pipe.sadd(self.keys.seen(institution_key), *seen)
+                pipe.expire(self.keys.seen(institution_key), 600)
+            await pipe.execute()
+
+    async def begin_listing(self, institution_key: str) -> None:
+        """Forget what an earlier full listing saw."""
+        await self._redis.delete(self.keys.seen(institution_key))
+
+    async def has_open(self, institution_key: str) -> bool:
+        """Tell whether any call of an institution is open."""
+        return bool(await self._redis.exists(self.keys.opened(institution_key)))
+
+    async def absent(self, institution_key: str) -> list[str]:
+        """Return the ids of open calls that the full listing did not contain."""
+        opened = await self._redis.hkeys(self.keys.opened(institution_key))
+        seen = await self._redis.smembers(self.keys.seen(institution_key))
+        return [voice_id.decode() for voice_id in opened if voice_id not in seen]
+
+    async def forget_listed(self, institution_key: str, voice_id: str) -> None:
+        """Drop an open call that has no record: its note was refused."""
+        await self._redis.hdel(self.keys.opened(institution_key), voice_id)

@@ -1,0 +1,74 @@
+-- What every script shares. ARGV[1] is the present in milliseconds, or '' for Redis's own clock (always, outside of tests).
+local LEASE_FIELD = 'nonce'
+
+local function now_ms()
+    if ARGV[1] ~= '' then return tonumber(ARGV[1]) end
+    local t = redis.call('TIME')
+    return t[1] * 1000 + math.floor(t[2] / 1000)
+end
+
+local function told(section, field)
+    local info = redis.pcall('INFO', section)
+    return type(info) == 'string' and string.match(info, field .. ':(%w+)') or 'unknown'
+end
+
+-- Which life of which server this is. A restart changes the run id, a promotion the replication id: a server that became a
+-- replica and was promoted again without a restart has its old run id, and may have missed writes all the same.
+local function epoch()
+    return told('server', 'run_id') .. '/' .. told('replication', 'master_replid')
+end
+
+-- Make a member due now, unless somebody holds it: then its save, or the end of the lease, makes it due.
+local function make_due(due, item, member, at)
+    if redis.call('HEXISTS', item, LEASE_FIELD) == 1 then return end
+    local score = redis.call('ZSCORE', due, member)
+    if not score or tonumber(score) > at then redis.call('ZADD', due, at, member) end
+end
+
+-- Win the right to enqueue one job: not while one was enqueued in the last second and has not started, nor while enough wait.
+local function win_wake(marker, queue, workers)
+    local crowd = redis.call('SCARD', workers)
+    if crowd < 1 then crowd = 1 end
+    if redis.call('LLEN', queue) >= 2 * crowd then return 0 end
+    if redis.call('SET', marker, '1', 'NX', 'PX', 1000) then return 1 end
+    return 0
+end
+
+-- Leave a note in a member's inbox (one field per kind of note: a repetition replaces) and make it due.
+-- A tombstone forwards; a settled call takes only the notes that are meant for one.
+local function leave_note(prefix, due, member, id, note, at, even_settled)
+    local item = prefix .. ':item:' .. member
+    local moved = redis.call('HGET', item, 'moved')
+    if moved then
+        member = moved
+        item = prefix .. ':item:' .. member
+    end
+    if not even_settled and redis.call('HEXISTS', item, 'settled') == 1 then return 0 end
+    redis.call('HSET', prefix .. ':inbox:' .. member, id, note)
+    make_due(due, item, member, at)
+    return 1
+end
+
+-- Notes folded into a record are removed with the write of that record, unless they were replaced in the meantime.
+-- The pairs (id, note) start at ARGV[from]; returns the ids to remove.
+local function folded(inbox, from, count)
+    local ids = {}
+    for n = from, from + 2 * count - 1, 2 do
+        if redis.call('HGET', inbox, ARGV[n]) == ARGV[n + 1] then ids[#ids + 1] = ARGV[n] end
+    end
+    return ids
+end
+
+local function remove(inbox, ids)
+    if #ids > 0 then redis.call('HDEL', inbox, unpack(ids)) end
+end
+
+-- Append ARGV[from] and what follows to the trail of a call. A line is what people see change: the stream of changes names
+-- the call, and whoever sends its outcomes out is told. `outbox` is the prefix of that work, '' where nobody wants it.
+local function append(trail, from, changes, member, outbox)
+    local length
+    for n = from, #ARGV do length = redis.call('RPUSH', trail, ARGV[n]) end
+    if not length then return end
+    redis.call('XADD', changes, 'MAXLEN', '~', 100000, '*', 'member', member)
+    if outbox ~= '' then leave_note(outbox, outbox .. ':due', member, 'lines', tostring(length), now_ms(), true) end
+end

@@ -1,0 +1,63 @@
+-- Write and let go. Unread notes make the member due at once, unless the step failed and waits before it is tried again.
+-- KEYS: item, inbox, due, trail, live, settled, attention, open calls of the institution, changes
+-- ARGV: now, member, nonce, record ('' to leave it, '-' to forget the member), due ('' for never, else ms from now),
+--       checks counted at least, failures, 'live' | 'settled' | '' (where it is listed), days kept once settled,
+--       attention ('' none, else why), voice id, prefix of the outbox ('' for none), count of folded notes, their (id, note)
+--       pairs, trail entries ...
+-- Returns 1, or 0 if the nonce is somebody else's. A repetition of the last save answers as it did.
+local now = now_ms()
+local held = redis.call('HMGET', KEYS[1], 'nonce', 'saved', 'checks')
+if held[2] == ARGV[3] then return 1 end
+if ARGV[4] == '-' and redis.call('EXISTS', KEYS[1]) == 0 then return 1 end
+if held[1] ~= ARGV[3] then return 0 end
+local member, record = ARGV[2], ARGV[4]
+local count = tonumber(ARGV[13])
+remove(KEYS[2], folded(KEYS[2], 14, count))
+local unread = redis.call('HLEN', KEYS[2]) > 0
+append(KEYS[4], 14 + 2 * count, KEYS[9], member, ARGV[12])
+
+if record == '-' and not unread then
+    redis.call('DEL', KEYS[1])
+    redis.call('ZREM', KEYS[3], member)
+    redis.call('ZREM', KEYS[5], member)
+    redis.call('HDEL', KEYS[8], ARGV[11])
+    redis.call('EXPIRE', KEYS[4], 86400)
+    return 1
+end
+
+redis.call('HSET', KEYS[1], 'saved', ARGV[3], 'failures', ARGV[7])
+redis.call('HDEL', KEYS[1], 'nonce', 'kept')
+if record == '-' then
+    redis.call('HDEL', KEYS[1], 'rec')
+elseif record ~= '' then
+    redis.call('HSET', KEYS[1], 'rec', record)
+    redis.call('HDEL', KEYS[1], 'verify')
+end
+if tonumber(ARGV[6]) > tonumber(held[3] or '0') then redis.call('HSET', KEYS[1], 'checks', ARGV[6]) end
+
+if unread and record ~= '' then
+    redis.call('ZADD', KEYS[3], now, member)
+elseif ARGV[5] ~= '' then
+    redis.call('ZADD', KEYS[3], now + tonumber(ARGV[5]), member)
+else
+    redis.call('ZREM', KEYS[3], member)
+end
+
+if ARGV[8] == 'live' then
+    redis.call('ZADD', KEYS[5], 'NX', now, member)
+elseif ARGV[8] == 'settled' then
+    redis.call('ZREM', KEYS[5], member)
+    redis.call('ZADD', KEYS[6], 'NX', now, member)
+    redis.call('HDEL', KEYS[8], ARGV[11])
+    redis.call('HSET', KEYS[1], 'settled', '1')
+    local kept_s = tonumber(ARGV[9]) * 86400
+    redis.call('EXPIRE', KEYS[1], kept_s)
+    redis.call('EXPIRE', KEYS[4], kept_s)
+    redis.call('ZREMRANGEBYSCORE', KEYS[6], '-inf', now - kept_s * 1000)
+end
+if ARGV[10] ~= '' then
+    redis.call('HSET', KEYS[7], member, ARGV[10])
+else
+    redis.call('HDEL', KEYS[7], member)
+end
+return 1

@@ -1,0 +1,33 @@
+-- Note how a request to the service went, for all workers: failures in a row shut the gate, the first success opens it.
+-- KEYS: service
+-- ARGV: now, report id, 'ok' | 'failed', pause the service asked for in ms ('' for none), jitter 0..1, failures that shut the gate
+-- Returns {1 if this report changed whether the gate is shut, ms it stays shut, failures in a row, now}.
+local now = now_ms()
+local gate = redis.call('HMGET', KEYS[1], 'until', 'failures', 'open', 'report')
+local left = math.max(0, tonumber(gate[1] or '0') - now)
+if gate[4] == ARGV[2] then return {0, left, tonumber(gate[2] or '0'), now} end
+if ARGV[3] == 'ok' then
+    redis.call('DEL', KEYS[1])
+    return {gate[3] and 1 or 0, 0, 0, now}
+end
+local failures = tonumber(gate[2] or '0')
+-- What was under way when the gate shut fails too: that is no news.
+if left > 0 and ARGV[4] == '' then return {0, left, failures, now} end
+failures = failures + 1
+local limit = tonumber(ARGV[6])
+local over = failures - limit
+local pause = 0
+if ARGV[4] ~= '' then
+    pause = math.min(60000, tonumber(ARGV[4])) * (1 + 0.2 * tonumber(ARGV[5]))
+elseif over >= 0 then
+    pause = math.min(30000, 1000 * 2 ^ math.min(over, 5)) * (0.5 + 0.5 * tonumber(ARGV[5]))
+end
+pause = math.max(left, math.floor(pause))
+if pause > 0 then
+    failures = math.max(failures, limit)
+    redis.call('HSET', KEYS[1], 'open', '1')
+    redis.call('HDEL', KEYS[1], 'probe')
+end
+redis.call('HSET', KEYS[1], 'failures', failures, 'report', ARGV[2], 'until', now + pause)
+redis.call('EXPIRE', KEYS[1], 600)
+return {(pause > 0 and not gate[3]) and 1 or 0, pause, failures, now}

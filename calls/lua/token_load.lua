@@ -1,0 +1,2 @@
+-- Return the token, or nil.
+return load_token(now_ms())

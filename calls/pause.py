@@ -1,0 +1,66 @@
+"""Pauses: a person stops what is automatic, for one institution or for all, until a person resumes it.
+
+Kept in one Redis hash, field by institution (``*`` for all), so that they outlive restarts; read with every claim, and once
+more by the script that books an effect.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from functools import lru_cache
+
+import msgspec
+
+EVERYWHERE = "*"
+"""The field of a pause that holds for every institution."""
+
+
+class PauseScope(StrEnum):
+    """How much is paused."""
+
+    EFFECTS = "effects"  # enrolls and rejects
+    ALL = "all"  # assigns and automatic checks as well; reads go on
+
+
+class Pause(msgspec.Struct, frozen=True, kw_only=True):
+    """One pause: how much, by whom, why, since when."""
+
+    scope: PauseScope
+    operator: str
+    because: str
+    at: datetime
+
+    @property
+    def words(self) -> str:
+        """Say it in a line, for a trail."""
+        return f"{self.scope}, by {self.operator}: {self.because}"
+
+
+@dataclass(frozen=True, slots=True)
+class Pauses:
+    """All pauses there are, by institution."""
+
+    by_institution: Mapping[str, Pause] = field(default_factory=dict)
+
+    def over(self, institution_key: str) -> Pause | None:
+        """Return the pause that an institution's calls are under: of two, the one that stops more."""
+        own, general = self.by_institution.get(institution_key), self.by_institution.get(EVERYWHERE)
+        if own is not None and (general is None or own.scope is PauseScope.ALL):
+            return own
+        return general
+
+
+def encode_pause(pause: Pause) -> bytes:
+    """Write a pause as stored."""
+    return msgspec.json.encode(pause)
+
+
+def parse_pauses(stored: tuple[tuple[str, bytes], ...]) -> Pauses:
+    """Read the stored pauses; the same ones give the same object."""
+    return _parse(stored)
+
+
+@lru_cache(maxsize=8)
+def _parse(stored: tuple[tuple[str, bytes], ...]) -> Pauses:
+    return Pauses({key: msgspec.json.decode(value, type=Pause) for key, value in stored})

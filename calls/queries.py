@@ -1,0 +1,95 @@
+"""Reads of the calls in Redis for people: nothing here changes anything."""
+
+from collections.abc import AsyncIterator, Sequence
+from datetime import datetime
+from typing import Any
+
+from redis.asyncio import Redis
+
+from calls.keys import CallId, Keys, institution_member, parse_member
+from calls.record import Call, parse_call
+from calls.recording import Recorded, recorded
+from calls.trail import Entry, parse_trail
+
+
+class Queries:
+    """Reads calls, trails and what needs a person."""
+
+    def __init__(self, redis: "Redis", *, keys: Keys | None = None) -> None:
+        self._redis: Any = redis  # its stubs cannot know that answers are bytes here
+        self.keys = keys or Keys()
+
+    async def load(self, call_id: CallId) -> Call | None:
+        """Read a call's record; follows a tombstone. None if there is none."""
+        item = self.keys.item(call_id.member)
+        moved, record = await self._redis.hmget(item, ["moved", "rec"])
+        if moved is not None:
+            record = await self._redis.hget(self.keys.item(moved.decode()), "rec")
+        return None if record is None else parse_call(record)
+
+    async def trail(self, call_id: CallId) -> tuple[Entry, ...]:
+        """Read a call's trail, oldest line first; follows a tombstone."""
+        moved = await self._redis.hget(self.keys.item(call_id.member), "moved")
+        member = moved.decode() if moved else call_id.member
+        return parse_trail(await self._redis.lrange(self.keys.trail(member), 0, -1))
+
+    async def find(self, voice_id: str) -> list[CallId]:
+        """Return the calls that an id, real or alternate, stands for: usually one."""
+        found = {}
+        for key in await self._institution_keys():
+            call_id = CallId(key, voice_id)
+            alias = await self._redis.get(self.keys.alias(key, voice_id))
+            for candidate in (call_id, CallId(key, alias.decode()) if alias else None):
+                if candidate is not None and await self._redis.exists(self.keys.item(candidate.member)):
+                    found[candidate.institution_key] = candidate
+        return list(found.values())
+
+    async def _institution_keys(self) -> list[str]:
+        pattern = self.keys.item(institution_member("")) + "*"
+        prefix = len(self.keys.item(""))
+        keys = [key async for key in self._redis.scan_iter(match=pattern, count=1000)]
+        owners = (parse_member(key.decode()[prefix:]) for key in keys)
+        return sorted(owner for owner in owners if isinstance(owner, str))
+
+    async def live(self) -> AsyncIterator[Call]:
+        """Read the calls that are not settled, oldest first."""
+        async for call in self._each(await self._redis.zrange(self.keys.live, 0, -1)):
+            yield call
+
+    async def settled(self, limit: int) -> AsyncIterator[Call]:
+        """Read the calls that were settled last, newest first."""
+        async for call in self._each(await self._redis.zrevrange(self.keys.settled, 0, limit - 1)):
+            yield call
+
+    async def recordings(self, since: datetime | None = None) -> AsyncIterator[Recorded]:
+        """Read calls with their trails, live ones first; of the settled ones those settled since an instant."""
+        least = "-inf" if since is None else since.timestamp() * 1000
+        members = await self._redis.zrange(self.keys.live, 0, -1)
+        members += await self._redis.zrangebyscore(self.keys.settled, least, "+inf")
+        for start in range(0, len(members), 500):
+            pipe = self._redis.pipeline(transaction=False)
+            for member in members[start : start + 500]:
+                pipe.hget(self.keys.item(member.decode()), "rec")
+                pipe.lrange(self.keys.trail(member.decode()), 0, -1)
+            answers = await pipe.execute()
+            for record, trail in zip(answers[::2], answers[1::2], strict=True):
+                if record is not None:
+                    yield recorded(parse_call(record), parse_trail(trail))
+
+    async def _each(self, members: Sequence[bytes]) -> AsyncIterator[Call]:
+        for start in range(0, len(members), 500):
+            pipe = self._redis.pipeline(transaction=False)
+            for member in members[start : start + 500]:
+                pipe.hget(self.keys.item(member.decode()), "rec")
+            for record in await pipe.execute():
+                if record is not None:
+                    yield parse_call(record)
+
+    async def attention(self) -> dict[str, str]:
+        """Return what needs a person: member to reason."""
+        stored = await self._redis.hgetall(self.keys.attention)
+        unsent = await self._redis.hgetall(self.keys.outbox.attention)
+        return {
+            member.decode(): "; ".join(why[member].decode() for why in (stored, unsent) if member in why)
+            for member in {**stored, **unsent}
+        }

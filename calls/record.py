@@ -1,0 +1,251 @@
+"""The record of one call: all that we know of it, all that we did to it, and when it wants to be looked at next.
+
+Immutable; a new fact makes a new record (``msgspec.structs.replace``). Stored as JSON with unknown fields ignored and
+every field of a later version optional, so that old and new processes can share one Redis. Instants are aware UTC.
+"""
+
+from datetime import datetime
+from enum import StrEnum
+
+import msgspec
+
+from calls.pause import PauseScope
+
+CHECK_LIMIT = 20
+"""Authentication checks the service makes for one call. Spec: Limits."""
+
+
+class Phase(StrEnum):
+    """Where in its life a call is."""
+
+    HINTED = "hinted"  # somebody pushed it; the service has not confirmed it
+    LIVE = "live"  # the queue listed it, or its details were read
+    ENDED = "ended"  # stored details say so; a last look is due
+    SETTLED = "settled"  # final: nothing is ever sent for it again
+
+
+class Reason(StrEnum):
+    """Why a call is settled."""
+
+    AUTHENTICATED = "authenticated"
+    REJECTED = "rejected"
+    RED = "red"
+    ENROLLED = "enrolled"
+    UNDECIDED = "undecided"
+    UNASSIGNED = "unassigned"
+    UNRESOLVED = "unresolved"
+    LOST = "lost"
+
+
+class EffectKind(StrEnum):
+    """What we may ask the service to do to a call."""
+
+    ASSIGN = "assign"
+    ENROLL = "enroll"
+    REJECT = "reject"
+
+
+class EffectState(StrEnum):
+    """The ledger of one effect. Only ``none`` and ``intended`` prove that nothing was sent."""
+
+    NONE = "none"
+    INTENDED = "intended"  # decided and saved; nothing sent
+    SENT = "sent"  # saved before the first byte; the answer is not known (yet)
+    APPLIED = "applied"  # the service said so
+    REFUSED = "refused"  # the service declined
+    UNKNOWN = "unknown"  # sent, and no usable answer: stored details will tell
+    CONFIRMED = "confirmed"  # stored details show it
+    ABSENT = "absent"  # stored details prove that it was not applied
+    UNRESOLVED = "unresolved"  # nothing proves it either way: a person has to look
+
+
+IN_DOUBT = frozenset({EffectState.SENT, EffectState.UNKNOWN})
+"""States in which stored details have to be read before anything else."""
+
+DONE = frozenset({EffectState.APPLIED, EffectState.CONFIRMED})
+"""States in which the effect is known to be in force."""
+
+
+class Effect(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One effect and how far it got.
+
+    ``was_read_since``: stored details were read after it was intended; ``status_before`` is the status they had.
+    """
+
+    state: EffectState = EffectState.NONE
+    person_id: str | None = None
+    validation_type: str | None = None
+    operator: str | None = None
+    rule: str | None = None
+    because: str | None = None
+    intended_at: datetime | None = None
+    was_read_since: bool = False
+    sent_at: datetime | None = None
+    attempts: int = 0
+    status_before: str | None = None
+    updated_before: datetime | None = None
+    """When the service's record had last changed, by the same read as ``status_before``."""
+    next_read_at: datetime | None = None
+    requested_by: str | None = None
+    """The core username it was sent as."""
+    remark: str | None = None
+
+
+class Candidate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A member the service matched to the caller's number: never more of a person than this.
+
+    Spec: Person match (five of its fields are sensitive and are dropped at the border).
+    """
+
+    person_id: str
+    name: str = ""
+    person_type: str | None = None
+
+
+class Reading(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the service's record of the call said when it was last read. Spec: Phone call record."""
+
+    read_at: datetime
+    voice_id: str | None = None
+    person_id: str | None = None
+    core_username: str | None = None
+    status: str | None = None
+    policies: tuple[str, ...] = ()
+    has_ended: bool = False
+    is_voice_verified: bool = False
+    is_voice_mismatch: bool = False
+    is_high_risk_device: bool = False
+    is_voice_enrolled: bool = False
+    was_voice_enrolled_now: bool = False
+    research_status: str | None = None
+    updated_at: datetime | None = None
+    """When the service's record last changed, by the service's clock."""
+
+
+class Identity(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The caller's identity was established otherwise: by whom, how, and as whom."""
+
+    person_id: str
+    validation_type: str
+    by_desk: bool
+    established_at: datetime
+    operator: str | None = None
+    remark: str | None = None
+
+
+class Word(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A person's word at the desk: to distrust the caller, to assign, or to look now."""
+
+    operator: str
+    said_at: datetime
+    person_id: str | None = None
+    reason: str = ""
+
+
+class Call(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Everything we keep of one call. See the module."""
+
+    institution_key: str
+    voice_id: str
+    version: int = 1
+    phase: Phase = Phase.HINTED
+    epoch: str = ""
+    saved_at: datetime | None = None
+    needs_verifying: bool = False
+
+    alternate_id: str | None = None
+    phone_number: str | None = None
+    hinted_at: datetime | None = None
+    confirm_looks: int = 0
+    listed_at: datetime | None = None
+    started_at: datetime | None = None
+    first_seen_at: datetime | None = None
+    is_unlisted: bool = False
+    not_found_since: datetime | None = None
+    end_hinted_at: datetime | None = None
+    end_seen_at: datetime | None = None
+    settled_at: datetime | None = None
+    reason: Reason | None = None
+
+    person_id: str | None = None
+    core_username: str | None = None
+    assigned_person_id: str | None = None
+    """Whom we have assigned; whose assignment the present one is shows in comparing it with ``person_id``."""
+    assigned_as: str | None = None
+    """The core username we did it as."""
+    candidates: tuple[Candidate, ...] = ()
+    standing: str | None = None
+    """Why nothing may be done for this institution; None where everything may."""
+    paused: PauseScope | None = None
+    """What a person has paused, as of the last claim."""
+
+    reading: Reading | None = None
+    authenticated_seen: bool = False
+    rejected_seen: bool = False
+    enrolled_seen: bool = False
+    opted_out_seen: bool = False
+    opted_in_seen: bool = False
+    mismatch_seen: bool = False
+    identity: Identity | None = None
+    distrusted: Word | None = None
+    assign_wish: Word | None = None
+    check_wish: Word | None = None
+
+    checks_used: int = 0
+    watch_from: datetime | None = None
+    next_check_at: datetime | None = None
+    next_read_at: datetime | None = None
+    reads_failed: int = 0
+    last_check_at: datetime | None = None
+    answered_check_at: datetime | None = None
+    """When the last check was made that had an answer."""
+    checks_failed: int = 0
+    """Checks without an answer since then."""
+    last_verdict: str | None = None
+    """Name of the last decision written to the trail, so that one decision is one line."""
+    last_facts: str | None = None
+    """Signature of the facts last written to the trail."""
+    last_assignment: str | None = None
+    """Name of the last decision about an assign written to the trail."""
+
+    assign: Effect = Effect()
+    enroll: Effect = Effect()
+    reject: Effect = Effect()
+
+    def effect(self, kind: EffectKind) -> Effect:
+        """Return the ledger of one kind of effect."""
+        match kind:
+            case EffectKind.ASSIGN:
+                return self.assign
+            case EffectKind.ENROLL:
+                return self.enroll
+            case EffectKind.REJECT:
+                return self.reject
+
+    @property
+    def is_settled(self) -> bool:
+        """Tell whether nothing is ever sent for this call again."""
+        return self.phase is Phase.SETTLED
+
+    @property
+    def has_real_voice_id(self) -> bool:
+        """Tell whether the service itself named this record's id as the call's voice id."""
+        return self.reading is not None and self.reading.voice_id == self.voice_id
+
+
+_ENCODER = msgspec.json.Encoder()
+_DECODER = msgspec.json.Decoder(Call)
+
+
+def encode_call(call: Call) -> bytes:
+    """Write a record as stored."""
+    return _ENCODER.encode(call)
+
+
+def parse_call(stored: bytes) -> Call:
+    """Read a stored record.
+
+    Raises:
+        msgspec.ValidationError: The stored state holds a value that no version writes.
+    """
+    return _DECODER.decode(stored)

@@ -1,0 +1,132 @@
+"""Typed reading of a parsed TOML file: every wrong key and value becomes a fault with its line, and reading goes on."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, TypeVar
+
+from calls.rules.faults import Fault, one_of
+from calls.rules.lines import Lines
+
+Choice = TypeVar("Choice", bound=StrEnum)
+
+
+@dataclass(slots=True)
+class Faults:
+    """Collects what is wrong."""
+
+    lines: Lines
+    found: list[Fault] = field(default_factory=list)
+
+    def add(
+        self, path: tuple[str | int, ...], problem: str, allowed: str, rule: str | None = None, noun: str = "rule"
+    ) -> None:
+        """Note a fault at the line of a place."""
+        self.found.append(Fault(self.lines.find(*path), problem, allowed, rule, noun))
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """One table of the file.
+
+    ``label`` is how messages call it; ``rule`` is the rule (or whatever ``noun`` says) that it is in.
+    """
+
+    faults: Faults
+    table: Mapping[str, Any]
+    path: tuple[str | int, ...] = ()
+    label: str = "the file"
+    rule: str | None = None
+    noun: str = "rule"
+
+    def fault(self, key: str | int | None, problem: str, allowed: str = "") -> None:
+        """Note a fault at one of the table's keys, or at the table itself."""
+        path = self.path if key is None else (*self.path, key)
+        self.faults.add(path, problem, allowed, self.rule, self.noun)
+
+    def only(self, allowed: Iterable[str]) -> None:
+        """Note every key that means nothing here."""
+        keys = tuple(allowed)
+        for key in self.table:
+            if key not in keys:
+                self.fault(key, f"{self.label} has no key {key!r}", one_of(keys, key))
+
+    def section(self, key: str, allowed: Iterable[str]) -> "Section":
+        """Return a table within this one; an empty one if it is missing or no table."""
+        value = self.table.get(key, {})
+        if not isinstance(value, dict):
+            self.fault(key, f"{key} must be a table", f"write [{key}]")
+            value = {}
+        section = Section(self.faults, value, (*self.path, key), f"[{key}]")
+        section.only(allowed)
+        return section
+
+    def flag(self, key: str, *, default: bool) -> bool:
+        """Return true or false."""
+        value = self.table.get(key, default)
+        if isinstance(value, bool):
+            return value
+        self.fault(key, f"{key} must be true or false, not {_shown(value)}", "write it without quotes")
+        return default
+
+    def number(self, key: str, default: float, *, least: float) -> float:
+        """Return a number of at least so much."""
+        value = self.table.get(key, default)
+        if _is_number(value) and value >= least:
+            return float(value)
+        self.fault(key, f"{key} must be a number, not {_shown(value)}", f"allowed: {least:g} or more")
+        return default
+
+    def count(self, key: str, default: int, *, most: int) -> int:
+        """Return a whole number from 0 to so much."""
+        value = self.table.get(key, default)
+        if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= most:
+            return value
+        self.fault(key, f"{key} must be a whole number, not {_shown(value)}", f"allowed: 0 to {most}")
+        return default
+
+    def numbers(self, key: str, example: str) -> tuple[float, ...] | None:
+        """Return a list of numbers; None where there is none."""
+        value = self.table.get(key)
+        if isinstance(value, list) and all(_is_number(number) for number in value):
+            return tuple(float(number) for number in value)
+        problem = f"{key} is missing" if value is None else f"{key} must be a list of numbers, not {_shown(value)}"
+        self.fault(key, problem, f"for example {key} = {example}")
+        return None
+
+    def text(self, key: str, why: str) -> str:
+        """Return a text that has to be there and to say something; ``why`` is what it is for."""
+        value = self.table.get(key)
+        if isinstance(value, str) and value.strip():
+            return value
+        problem = f"{key} is missing" if value is None else f"{key} must be a text that says something"
+        self.fault(key, problem, why)
+        return ""
+
+    def texts(self, key: str, example: str) -> tuple[str, ...]:
+        """Return a list of texts, empty where there is none."""
+        value = self.table.get(key, [])
+        if isinstance(value, list) and all(isinstance(text, str) and text for text in value):
+            return tuple(value)
+        self.fault(key, f"{key} must be a list of texts, not {_shown(value)}", f"for example {key} = {example}")
+        return ()
+
+    def choice(self, key: str, kind: type[Choice], default: Choice | None = None) -> Choice | None:
+        """Return one of a closed list; None where it is none of them."""
+        value = self.table.get(key, default)
+        allowed = [member.value for member in kind]
+        if isinstance(value, str) and value in allowed:
+            return kind(value)
+        problem = f"{key} is missing" if value is None else f"{key} cannot be {_shown(value)}"
+        self.fault(key, problem, one_of(allowed, value))
+        return None
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and value == value and abs(value) < 1e9
+
+
+def _shown(value: object) -> str:
+    """Show a value as it is written in a file, cut short."""
+    text = str(value).lower() if isinstance(value, bool) else repr(value)
+    return text if len(text) <= 40 else f"{text[:37]}..."

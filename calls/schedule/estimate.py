@@ -1,0 +1,182 @@
+"""F and S from observations: two ways to F from intervals, one to S from ends.
+
+``turnbull`` assumes no shape: the distribution under which the observed intervals are likeliest, by self-consistency (the EM
+algorithm) on a grid. ``fit_lognormal`` assumes a lognormal for the share of calls that get a result at all, by EM as well.
+``likelihood`` lets the one check the other. ``kaplan_meier`` gives S, with calls lost from sight as censored.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate, pairwise
+from math import erfc, exp, inf, log, pi, sqrt
+
+from calls.schedule.laws import Curve, Lognormal
+from calls.schedule.observed import Observation
+
+Interval = tuple[float, float]
+"""After the first and by the second, in seconds; by infinity: not seen, perhaps never."""
+
+SMOOTHED_BY = 1.2
+"""About the ratio of two neighbouring check times: narrower, and the jumps between them remain."""
+
+ROUNDED_TO_S = 0.5
+"""Ends of intervals are rounded to this: fewer different ones, and far finer than any gap."""
+
+
+def interval_of(observation: Observation) -> Interval:
+    """Return the interval in which a call's result came."""
+    by_s = observation.by_s
+    return _rounded(observation.after_s), inf if by_s is None else _rounded(by_s)
+
+
+def _rounded(t_s: float) -> float:
+    return round(t_s / ROUNDED_TO_S) * ROUNDED_TO_S
+
+
+def turnbull(
+    intervals: Mapping[Interval, int], nodes: int, step_s: float, *, rounds: int = 1000, start: Sequence[float] = ()
+) -> list[float]:
+    """Return F at the nodes of a grid: the likeliest distribution of any shape.
+
+    Args:
+        intervals: With their counts.
+        nodes: Nodes of the grid, from 0 on; what lies beyond the last one is one more cell.
+        step_s: Seconds between two nodes.
+        rounds: Steps of the algorithm at most; it ends earlier when a step moves no value of F by more than 1e-5.
+        start: F to start from; nothing for an even one.
+    """
+    cells = [(*_cells(after, by, nodes, step_s), count) for (after, by), count in intervals.items()]
+    total = sum(intervals.values())
+    known = list(start) or [n / nodes for n in range(nodes)]
+    for _ in range(rounds):
+        below = [*known, 1.0]
+        gain = [0.0] * (nodes + 2)
+        for first, last, count in cells:
+            weight = count / max(below[last] - below[first], 1e-300)
+            gain[first + 1] += weight
+            gain[last + 1] -= weight
+        factors = list(accumulate(gain))
+        masses = ((below[n] - below[n - 1]) * factors[n] / total for n in range(1, nodes))
+        better = list(accumulate(masses, initial=0.0))
+        moved = max(abs(a - b) for a, b in zip(known, better, strict=True))
+        known = [min(1.0, value) for value in better]
+        if moved < 1e-5:
+            break
+    return known
+
+
+def smoothed(known: Sequence[float], ratio: float = SMOOTHED_BY) -> list[float]:
+    """Return F averaged, at each time t, over t / ratio to t * ratio: the likeliest shape has jumps where nobody looked."""
+    areas = list(accumulate(((a + b) / 2 for a, b in pairwise(known)), initial=0.0))
+    last = len(known) - 1
+
+    def area(x: float) -> float:
+        k = min(int(x), last - 1)
+        part = x - k
+        return areas[k] + known[k] * part + (known[k + 1] - known[k]) * part * part / 2
+
+    spans = ((n / ratio, min(n * ratio, last)) for n in range(1, last + 1))
+    averages = ((area(high) - area(low)) / (high - low) for low, high in spans)
+    return list(accumulate(averages, max, initial=0.0))
+
+
+def interpolated(known: Sequence[float], step_s: float) -> Curve:
+    """Return F, given at the nodes of a grid, at any time; beyond the grid it stays."""
+    last = len(known) - 1
+
+    def at(t_s: float) -> float:
+        x = min(t_s / step_s, last)
+        k = min(int(x), last - 1)
+        return known[k] + (x - k) * (known[k + 1] - known[k])
+
+    return at
+
+
+def likelihood(known: Curve, intervals: Mapping[Interval, int]) -> float:
+    """Return the logarithm of the probability of the observed intervals under F."""
+    return sum(
+        count * log(max((known(by) if by < inf else 1.0) - known(after), 1e-9))
+        for (after, by), count in intervals.items()
+    )
+
+
+def _cells(after_s: float, by_s: float, nodes: int, step_s: float) -> tuple[int, int]:
+    """Return the nodes that enclose an interval, one apart at least; node ``nodes`` is the cell beyond the grid."""
+    first = min(int(after_s / step_s + 1e-9), nodes - 1)
+    last = nodes if by_s > (nodes - 1) * step_s else -int(-by_s / step_s + 1e-9)
+    return first, max(last, first + 1)
+
+
+def fit_lognormal(intervals: Mapping[Interval, int], *, rounds: int = 300, start: Lognormal | None = None) -> Lognormal:
+    """Return the likeliest lognormal with a share of calls that never get a result.
+
+    Args:
+        intervals: With their counts; at least two different ones with a result.
+        rounds: Steps of the algorithm at most; it ends earlier when a step changes nothing to four digits.
+        start: Where to start.
+    """
+    law = start or Lognormal(25.0, 1.0, 0.9)
+    ends = [(log(a) if a > 0 else -inf, log(b) if b < inf else inf, count) for (a, b), count in intervals.items()]
+    for _ in range(rounds):
+        better = _likelier(ends, law)
+        settled = (
+            abs(better.median_s / law.median_s - 1) < 1e-5
+            and abs(better.sigma - law.sigma) < 1e-5
+            and abs(better.share - law.share) < 1e-5
+        )
+        law = better
+        if settled:
+            break
+    return law
+
+
+def _likelier(ends: Sequence[tuple[float, float, int]], law: Lognormal) -> Lognormal:
+    """Take one step of EM: expected first and second moments of each logarithm inside its interval."""
+    mean, sigma, share = log(law.median_s), law.sigma, law.share
+    weight = first = second = total = 0.0
+    for low, high, count in ends:
+        a, b = (low - mean) / sigma, (high - mean) / sigma
+        inside, z1, z2 = _moments(a, b)
+        part = count * (1.0 if high < inf else share * inside / (1 - share + share * inside))
+        weight += part
+        first += part * z1
+        second += part * z2
+        total += count
+    z = first / weight
+    return Lognormal(
+        median_s=exp(mean + sigma * z),
+        sigma=max(0.02, sigma * sqrt(max(second / weight - z * z, 0.0))),
+        share=min(weight / total, 1.0),
+    )
+
+
+def _moments(a: float, b: float) -> tuple[float, float, float]:
+    """Return the probability of a standard normal to lie in (a, b), its mean and its mean square there."""
+    inside = 0.5 * (erfc(a / sqrt(2)) - erfc(b / sqrt(2))) if a > 0 else 0.5 * (erfc(-b / sqrt(2)) - erfc(-a / sqrt(2)))
+    if inside < 1e-12:
+        nearest = a if a > 0 else b
+        return max(inside, 0.0), nearest, nearest * nearest
+    pa, pb = _density(a), _density(b)
+    mean = (pa - pb) / inside
+    square = 1 + ((a * pa if a > -inf else 0.0) - (b * pb if b < inf else 0.0)) / inside
+    return inside, mean, square
+
+
+def _density(z: float) -> float:
+    return exp(-z * z / 2) / sqrt(2 * pi)
+
+
+def kaplan_meier(lives: Iterable[tuple[float, bool]], nodes: int, step_s: float) -> list[float]:
+    """Return S at the nodes of a grid, from how long calls lived and whether they ended then."""
+    ended, gone = Counter[int](), Counter[int]()
+    for lived_s, has_ended in lives:
+        node = min(nodes, -int(-lived_s / step_s))
+        (ended if has_ended else gone)[node] += 1
+    at_risk = ended.total() + gone.total()
+    alive, value = [], 1.0
+    for node in range(nodes):
+        if ended[node]:
+            value *= 1 - ended[node] / at_risk
+        at_risk -= ended[node] + gone[node]
+        alive.append(value)
+    return alive

@@ -1,0 +1,419 @@
+"""The calls in Redis: who may move one (claim, lease, nonce), what is written when, and when it is due again.
+
+``claim`` gives a lease and a nonce; ``keep`` and ``save`` succeed only with that nonce. What others have to say meanwhile
+goes to the inbox. Every script is idempotent, because the Redis client repeats one whose answer was lost. Times are
+Redis's; ``now_ms`` replaces them in tests.
+"""
+
+import random
+import secrets
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Any
+
+from redis.asyncio import Redis
+
+from calls.keys import CallId, Keys, institution_member, parse_member
+from calls.notes import Note, encode_note
+from calls.pause import Pauses, PauseScope, parse_pauses
+from calls.scripts import Scripts
+from calls.trail import Entry, encode_entry
+
+REQUEST_DEADLINE_S = 6.0
+LEASE_MS = int(REQUEST_DEADLINE_S * 1000) + 2000
+"""How long a claim holds without being renewed: the deadline of one request and a little."""
+
+FARTHEST_MS = 120_000
+"""A due time farther away than this was written before the clock went back."""
+
+LONGEST_WAIT_MS = 60_000
+"""However late the next step is, a live member is looked at this often."""
+
+FAILURES_THAT_SHUT = 5
+"""Requests in a row, of all workers, without a usable answer, until the service counts as away."""
+
+PROBE_EVERY_MS = 1000
+"""How often a service that is away is tried with one member."""
+
+MAX_FAILURES = 5
+"""Steps that fail in a row until a call is parked for a person."""
+
+
+_PAUSE_ASKED = {None: "", PauseScope.EFFECTS: "any", PauseScope.ALL: "all"}
+
+
+class Ask(StrEnum):
+    """How much of an institution's queue somebody wants looked at."""
+
+    LOOK = "look"  # what started in the last seconds: a push came in
+    WIDE = "wide"  # what started in the last minutes: a hint was not listed yet
+    FULL = "full"  # everything
+
+
+@dataclass(slots=True)
+class Gate:
+    """This process's view of the gate before the service: shut while the service is away, for all workers."""
+
+    shut_until: datetime | None = None
+    failures: int = 0
+
+    def see(self, now: datetime, *, shut_ms: int, failures: int) -> None:
+        """Take over what Redis says."""
+        self.shut_until = now + timedelta(milliseconds=shut_ms) if shut_ms else None
+        self.failures = failures
+
+    @property
+    def is_probing(self) -> bool:
+        """Tell whether the service was away: one free read has to succeed before anything is booked or sent."""
+        return self.failures >= FAILURES_THAT_SHUT
+
+    def wait(self, now: datetime) -> datetime | None:
+        """Return until when nothing may be sent; None if it may."""
+        return self.shut_until if self.shut_until is not None and now < self.shut_until else None
+
+
+class LeaseLost(Exception):
+    """Somebody else moves this call now, or what was expected of it is no longer so: leave it alone."""
+
+    def __init__(self, member: str, why: str) -> None:
+        super().__init__(f"{member}: {why}")
+        self.why = why
+
+
+@dataclass(slots=True)
+class Held:
+    """One claimed member: what was stored, the notes that waited, and the right to write it."""
+
+    member: str
+    nonce: str
+    checks: int
+    must_verify: bool
+    failures: int
+    record: bytes
+    notes: dict[bytes, bytes]
+    epoch: str
+    now: datetime
+    pauses: Pauses
+    writes: int = field(default=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where a saved member is listed and when it is due. ``due_in_ms`` None: never by itself."""
+
+    due_in_ms: int | None
+    listed: str = ""
+    attention: str = ""
+
+
+class Store:
+    """Everything that moves calls and institutions on goes through here."""
+
+    def __init__(
+        self,
+        redis: "Redis",
+        *,
+        keys: Keys | None = None,
+        now_ms: Callable[[], int] | None = None,
+        kept_days: int = 14,
+        lease_ms: int = LEASE_MS,
+        outbox: Keys | None = None,
+    ) -> None:
+        """Open the store.
+
+        Args:
+            redis: Answers in bytes.
+            keys: Where calls are kept.
+            now_ms: Replaces Redis's clock.
+            kept_days: For how long a settled call can be read.
+            lease_ms: How long a claim holds.
+            outbox: Where the sending of outcomes is kept; every new line of a trail makes its call due there.
+        """
+        self._redis: Any = redis  # its stubs cannot know that answers are bytes here
+        self._scripts = Scripts(redis)
+        self._now_ms = now_ms
+        self._kept_days = kept_days
+        self._outbox = outbox.prefix if outbox else ""
+        self.keys = keys or Keys()
+        self.gate = Gate()
+        self.lease_ms = lease_ms
+        self.pauses = Pauses()
+
+    def _now(self) -> int | str:
+        return self._now_ms() if self._now_ms else ""
+
+    async def now(self) -> datetime:
+        """Return Redis's time, aware UTC."""
+        if self._now_ms:
+            return _instant(self._now_ms())
+        seconds, micros = await self._redis.time()
+        return datetime.fromtimestamp(seconds + micros / 1e6, UTC)
+
+    async def claim(self, limit: int, *, shift_starts: bool = False) -> list[Held]:
+        """Take up to ``limit`` due members, each with a lease and a nonce of its own; see what is paused."""
+        answer = await self._scripts.call(
+            "claim",
+            [self.keys.due, self.keys.wake, self.keys.service, self.keys.pause],
+            [
+                self._now(),
+                self.keys.prefix,
+                limit,
+                self.lease_ms,
+                secrets.token_hex(8),
+                FARTHEST_MS,
+                "1" if shift_starts else "",
+                PROBE_EVERY_MS,
+            ],
+        )
+        now, epoch = _instant(int(answer[0])), answer[1].decode()
+        self.gate.see(now, shut_ms=int(answer[2]), failures=int(answer[3]))
+        self.pauses = _pauses(answer[4])
+        return [_held(row, epoch, now, self.pauses) for row in answer[5:]]
+
+    async def report(self, *, succeeded: bool, pause_s: float | None = None) -> bool:
+        """Tell all workers how a request to the service went; return whether that shut or opened the gate.
+
+        Args:
+            succeeded: The service answered.
+            pause_s: For how long it asked to be left alone.
+        """
+        changed, shut_ms, failures, now_ms = await self._scripts.call(
+            "service",
+            [self.keys.service],
+            [
+                self._now(),
+                secrets.token_hex(8),
+                "ok" if succeeded else "failed",
+                "" if pause_s is None else int(pause_s * 1000),
+                random.random(),  # noqa: S311  (spreads the retries of many workers)
+                FAILURES_THAT_SHUT,
+            ],
+        )
+        self.gate.see(_instant(int(now_ms)), shut_ms=int(shut_ms), failures=int(failures))
+        return bool(changed)
+
+    async def keep(
+        self,
+        held: Held,
+        record: bytes | None = None,
+        *,
+        entries: Sequence[Entry] = (),
+        book_check: int | None = None,
+        only_if_no_notes: bool = False,
+        unless_paused: PauseScope | None = None,
+    ) -> None:
+        """Write while holding, and renew the lease.
+
+        Args:
+            held: The claim.
+            record: The record to write; None leaves it. Notes that were folded go with it.
+            entries: Lines for the trail.
+            book_check: The number of the check that is booked, 1 to 20.
+            only_if_no_notes: Refuse while there are notes that nobody has folded.
+            unless_paused: Refuse under a pause of at least this scope.
+
+        Raises:
+            LeaseLost: The claim is gone, an unread note waits, another number of checks was booked, or there is a pause.
+        """
+        held.writes += 1
+        folded = _pairs(held.notes) if record is not None else []
+        answer = await self._scripts.call(
+            "keep",
+            [*self._item_keys(held.member), self.keys.changes, self.keys.pause],
+            [
+                self._now(),
+                held.member,
+                held.nonce,
+                held.writes,
+                self.lease_ms,
+                record or "",
+                "" if book_check is None else held.checks,
+                "" if book_check is None else book_check,
+                "1" if only_if_no_notes else "",
+                _PAUSE_ASKED[unless_paused],
+                _names(held.member)[0],
+                self._outbox,
+                len(folded) // 2,
+                *folded,
+                *map(encode_entry, entries),
+            ],
+        )
+        if answer[0] != 1:
+            raise LeaseLost(held.member, answer[1].decode())
+        if record is not None:
+            held.notes = {}
+        if book_check is not None:
+            held.checks = book_check
+
+    async def save(
+        self,
+        held: Held,
+        record: bytes | None,
+        placement: Placement,
+        *,
+        entries: Sequence[Entry] = (),
+        checks: int = 0,
+        failures: int = 0,
+    ) -> None:
+        """Write and let go. ``record`` None leaves what is stored, ``b"-"`` forgets the member.
+
+        Raises:
+            LeaseLost: The claim is gone; nothing was written.
+        """
+        folded = _pairs(held.notes) if record is not None else []
+        institution, voice_id = _names(held.member)
+        due = placement.due_in_ms
+        answer = await self._scripts.call(
+            "save",
+            [
+                *self._item_keys(held.member),
+                self.keys.live,
+                self.keys.settled,
+                self.keys.attention,
+                self.keys.opened(institution),
+                self.keys.changes,
+            ],
+            [
+                self._now(),
+                held.member,
+                held.nonce,
+                record or "",
+                "" if due is None else max(0, min(due, LONGEST_WAIT_MS)),
+                checks,
+                failures,
+                placement.listed,
+                self._kept_days,
+                placement.attention,
+                voice_id,
+                self._outbox,
+                len(folded) // 2,
+                *folded,
+                *map(encode_entry, entries),
+            ],
+        )
+        if answer != 1:
+            raise LeaseLost(held.member, "lease")
+
+    async def merge(self, held: Held, call_id: CallId, other: CallId, note: bytes, *, checks: int) -> None:
+        """Make a held record a tombstone that forwards to another, which is told what this one knew.
+
+        Args:
+            held: The claim.
+            call_id: The record that ends.
+            other: The record that goes on.
+            note: What the first one knew, encoded.
+            checks: How many checks it counts; they are added to the other's.
+
+        Raises:
+            LeaseLost: The claim is gone; nothing was written.
+        """
+        keys, member, target = self.keys, call_id.member, other.member
+        answer = await self._scripts.call(
+            "merge",
+            [
+                keys.item(member),
+                keys.inbox(member),
+                keys.due,
+                keys.trail(member),
+                keys.live,
+                keys.opened(call_id.institution_key),
+                keys.alias(call_id.institution_key, call_id.voice_id),
+                keys.trail(target),
+            ],
+            [
+                self._now(),
+                keys.prefix,
+                member,
+                held.nonce,
+                target,
+                other.voice_id,
+                call_id.voice_id,
+                checks,
+                note,
+                self._kept_days * 86400,
+            ],
+        )
+        if answer != 1:
+            raise LeaseLost(held.member, "lease")
+
+    async def note(
+        self, call_id: CallId, note: Note, *, even_settled: bool = False, wake: bool = False
+    ) -> tuple[bool, bool]:
+        """Tell a call something. Returns whether the note was taken, and whether the caller has to enqueue a job."""
+        return await self._note(call_id.member, note.note_id, encode_note(note), even_settled=even_settled, wake=wake)
+
+    async def nudge(self, call_id: CallId) -> None:
+        """Make a member due now, without telling it anything: what was given up is tried again."""
+        await self._note(call_id.member, "nudge", b"", even_settled=True, wake=False)
+
+    async def ask_to_look(self, institution_key: str, ask: Ask, *, wake: bool = False) -> bool:
+        """Make an institution's queue be looked at now. Returns whether the caller has to enqueue a job.
+
+        The asking is unlike any other, so that one that comes during a look leads to another look.
+        """
+        member = institution_member(institution_key)
+        stamp = f'"{secrets.token_hex(4)}"'.encode()
+        return (await self._note(member, ask, stamp, even_settled=True, wake=wake))[1]
+
+    async def enlist(self, institution_keys: Iterable[str]) -> None:
+        """Make every institution due that is not in the due set: new ones, and those a lost Redis forgot."""
+        members = {institution_member(key): key for key in institution_keys}
+        if not members:
+            return
+        scores: list[float | None] = await self._redis.zmscore(self.keys.due, list(members))
+        for key, score in zip(members.values(), scores, strict=True):
+            if score is None:
+                await self.ask_to_look(key, Ask.FULL)
+
+    async def _note(
+        self, member: str, note_id: str, note: bytes, *, even_settled: bool, wake: bool
+    ) -> tuple[bool, bool]:
+        keys = self.keys
+        answer = await self._scripts.call(
+            "note",
+            [keys.due, keys.wake, keys.queue, keys.workers],
+            [self._now(), keys.prefix, member, note_id, note, "1" if even_settled else "", "1" if wake else ""],
+        )
+        return answer[0] == 1, answer[1] == 1
+
+    def _item_keys(self, member: str) -> list[str]:
+        return [self.keys.item(member), self.keys.inbox(member), self.keys.due, self.keys.trail(member)]
+
+
+def _instant(ms: int) -> datetime:
+    return datetime.fromtimestamp(ms / 1000, UTC)
+
+
+def _pairs(notes: dict[bytes, bytes]) -> list[bytes]:
+    return [part for pair in notes.items() for part in pair]
+
+
+def _names(member: str) -> tuple[str, str]:
+    """Return the institution and the voice id of a member; nothing for a name that somebody else wrote."""
+    try:
+        owner = parse_member(member)
+    except ValueError:
+        return "", ""
+    return (owner.institution_key, owner.voice_id) if isinstance(owner, CallId) else (owner, "")
+
+
+def _pauses(stored: list[bytes]) -> Pauses:
+    return parse_pauses(tuple((key.decode(), value) for key, value in zip(stored[::2], stored[1::2], strict=True)))
+
+
+def _held(row: list[Any], epoch: str, now: datetime, pauses: Pauses) -> Held:
+    member, nonce, checks, verify, failures, record, notes = row
+    return Held(
+        member=member.decode(),
+        nonce=nonce.decode(),
+        checks=int(checks),
+        must_verify=verify == 1,
+        failures=int(failures),
+        record=record,
+        notes=dict(zip(notes[::2], notes[1::2], strict=True)),
+        epoch=epoch,
+        now=now,
+        pauses=pauses,
+    )

@@ -1,0 +1,118 @@
+"""The SSO token in Redis, shared by all processes of the group.
+
+Two keys: the token (it goes with its time) and the gate, which says who may log in and when. Every operation is one script
+(``calls/lua/token_*.lua``): atomic, timed by Redis, and the same when the Redis client repeats it.
+"""
+
+from collections.abc import Callable
+from importlib.resources import files
+from typing import Any, Literal, get_args
+
+import msgspec
+from redis.asyncio import Redis
+from redis.commands.core import AsyncScript
+
+from reseller.secret import Secret
+from reseller.tokens import (
+    TOKEN_TTL_S,
+    Login,
+    LoginGranted,
+    LoginPending,
+    LoginShut,
+    LoginTurn,
+    Shut,
+    SsoToken,
+)
+
+_Name = Literal["load", "slide", "lapse", "claim", "save", "fail"]
+
+
+class RedisTokenStore:
+    """A `reseller.tokens.TokenStore` in Redis.
+
+    Args:
+        redis: Decoding answers or not.
+        prefix: Of the keys ``{prefix}:token`` and ``{prefix}:token:gate``.
+        clock: Seconds, instead of Redis's own clock; for tests.
+
+    Raises:
+        redis.exceptions.RedisError: By every method, when Redis is away or refuses to write.
+    """
+
+    def __init__(self, redis: "Redis", prefix: str = "ck", *, clock: Callable[[], float] | None = None) -> None:
+        self._scripts = {name: AsyncScript(redis, _source(name)) for name in get_args(_Name)}
+        self._keys = [f"{prefix}:token", f"{prefix}:token:gate"]
+        self._clock = clock
+
+    async def load(self) -> SsoToken | None:
+        """Return the token unless its time is over."""
+        return _maybe_token(await self._run("load"))
+
+    async def slide(self, generation: str, *, min_interval_s: float) -> None:
+        """Move the expiry; on the first time, prove the token and open the gate."""
+        await self._run("slide", generation, _ms(TOKEN_TTL_S), _ms(min_interval_s))
+
+    async def lapse(self, generation: str) -> bool:
+        """Mark a proven token as lapsed; report an unproven one."""
+        return bool(await self._run("lapse", generation))
+
+    async def claim_login(self, nonce: str, *, instead_of: str | None, lease_s: float) -> LoginTurn:
+        """Return a usable token, the turn, or why there is neither."""
+        return _turn(await self._run("claim", nonce, instead_of or "", _ms(lease_s)))
+
+    async def save_login(self, nonce: str, login: Login, *, pause_s: float) -> SsoToken | None:
+        """Keep the token of the turn's holder."""
+        institutions = msgspec.json.encode(sorted(login.institution_keys))
+        value = login.value.reveal()
+        return _maybe_token(await self._run("save", nonce, value, institutions, _ms(TOKEN_TTL_S), _ms(pause_s)))
+
+    async def fail_login(self, nonce: str, reason: Shut, *, pause_s: float) -> None:
+        """Shut the gate on behalf of the turn's holder."""
+        await self._run("fail", nonce, str(reason), _ms(pause_s))
+
+    async def _run(self, name: _Name, *args: str | bytes | int) -> Any:
+        now = "" if self._clock is None else _ms(self._clock())
+        return await self._scripts[name](keys=self._keys, args=[now, *args])
+
+
+def _source(name: _Name) -> str:
+    folder = files("calls") / "lua"
+    return f"{(folder / 'token_prelude.lua').read_text()}\n{(folder / f'token_{name}.lua').read_text()}"
+
+
+def _ms(seconds: float) -> int:
+    return round(seconds * 1000)
+
+
+def _turn(reply: list[Any]) -> LoginTurn:
+    match _text(reply[0]):
+        case "token":
+            return _token(reply)
+        case "granted":
+            return LoginGranted(int(reply[1]))
+        case "pending":
+            return LoginPending()
+        case "shut":
+            return LoginShut(Shut(_text(reply[1])), int(reply[2]) / 1000)
+        case kind:
+            raise ValueError(f"token_claim.lua answered {kind}")
+
+
+def _maybe_token(reply: list[Any] | None) -> SsoToken | None:
+    return None if reply is None else _token(reply)
+
+
+def _token(reply: list[Any]) -> SsoToken:
+    _, generation, value, institutions, age_ms, is_proven, is_lapsed = reply
+    return SsoToken(
+        generation=_text(generation),
+        value=Secret(_text(value)),
+        institution_keys=msgspec.json.decode(institutions, type=frozenset[str]),
+        age_s=int(age_ms) / 1000,
+        is_proven=_text(is_proven) == "1",
+        is_lapsed=_text(is_lapsed) == "1",
+    )
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode() if isinstance(value, bytes) else value

@@ -1,0 +1,111 @@
+"""The trail: what happened to a call and why, one line each, only ever appended.
+
+A line is an ``Entry``; its fields are the allow-list of what may be written down about a call. Names, numbers of
+documents, birth dates, passwords and tokens have no field to go to.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Literal
+
+import msgspec
+
+What = Literal[
+    "pushed",  # an event came in
+    "listed",  # the queue lists the call
+    "unlisted",  # a full listing did not contain it
+    "dropped",  # a hint the queue never confirmed
+    "merged",  # another id turned out to be this call
+    "said",  # a person's word
+    "read",  # stored details, where something changed
+    "checked",  # one of the 20 checks, and what came back
+    "check_failed",  # a booked check without a usable answer
+    "decided",  # a rule or the law, and its verdict
+    "facts",  # facts changed and the verdict did not
+    "intended",  # an effect was decided and saved
+    "withdrawn",  # an intention that nothing was sent for
+    "sent",  # saved before the first byte
+    "answered",  # what came back for an effect
+    "established",  # what stored details proved about an effect in doubt
+    "verifying",  # Redis was replaced or restarted: stored details are read before anything else
+    "held_back",  # the service is away: nothing was booked or sent
+    "ended",
+    "parked",
+    "settled",
+]
+
+
+Result = Literal[
+    "matched",  # every condition holds, and the rule is live: it decides
+    "shadowed",  # every condition holds, in shadow: written down and passed over
+    "failed",  # a condition does not hold; the first one is named
+    "elsewhere",  # not meant for this institution
+    "unasked",  # an earlier rule has decided
+]
+
+
+class Tried(msgspec.Struct, frozen=True, array_like=True):
+    """How one rule fared in one decision.
+
+    ``fact`` is the first condition that failed, ``wanted`` what the rule asks of it, ``was`` what it was. ``forbidden`` are
+    the law's reasons against what a rule that matched asks for.
+    """
+
+    rule: str
+    then: str
+    stage: str
+    result: Result
+    fact: str | None = None
+    wanted: str | bool | int | None = None
+    was: str | bool | int | None = None
+    forbidden: tuple[str, ...] = ()
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One line of a trail. ``n`` counts checks, of 20; ``took_ms`` is the service's time to answer.
+
+    A decision holds what a person needs to follow it years later, without the rules file of that day: ``facts`` (those that
+    are not false, none or 0), ``tried`` (how each rule fared), ``asked`` (what the winning rule wants), ``kind`` (what is
+    left of that within the law), ``forbidden`` (the law's reasons), ``pause`` (the pause in force, by whom and why).
+    """
+
+    at: datetime
+    what: What
+    event_id: str | None = None
+    voice_id: str | None = None
+    person_id: str | None = None
+    kind: str | None = None
+    state: str | None = None
+    status: str | None = None
+    policies: tuple[str, ...] = ()
+    n: int | None = None
+    took_ms: int | None = None
+    rule: str | None = None
+    rules: str | None = None
+    """Digest of the rules in force."""
+    because: str | None = None
+    validation_type: str | None = None
+    operator: str | None = None
+    token: str | None = None
+    wish: str | None = None
+    """Which wish of the desk a person's word was."""
+    candidates: int | None = None
+    facts: dict[str, str | bool | int | None] | None = None
+    forbidden: tuple[str, ...] = ()
+    asked: str | None = None
+    tried: tuple[Tried, ...] = ()
+    pause: str | None = None
+
+
+_ENCODER = msgspec.json.Encoder()
+_DECODER = msgspec.json.Decoder(Entry)
+
+
+def encode_entry(entry: Entry) -> bytes:
+    """Write a line as stored."""
+    return _ENCODER.encode(entry)
+
+
+def parse_trail(stored: Sequence[bytes]) -> tuple[Entry, ...]:
+    """Read stored lines, oldest first."""
+    return tuple(_DECODER.decode(line) for line in stored)

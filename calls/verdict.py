@@ -1,0 +1,97 @@
+"""Apply the rules to the facts of a call, within the law. Pure: the same facts give the same verdict.
+
+First live match wins; rules in shadow are remembered with what they would have done, and passed over. What the law forbids
+is held, with every reason.
+"""
+
+from dataclasses import dataclass
+
+from calls.facts import Facts
+from calls.law import forbidden
+from calls.record import EffectKind
+from calls.rules.book import AS_VERIFIED, Outcome, Rule, RuleBook, Stage
+from calls.trail import Result, Tried
+
+_EFFECTS = {Outcome.ENROLL: EffectKind.ENROLL, Outcome.REJECT: EffectKind.REJECT}
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a rule comes to within the law.
+
+    ``asked`` is what the rule asks for, ``outcome`` what is left of it, ``forbidden`` names the law's reasons where that is
+    less. ``shadows`` are the rules in shadow that match before the live one: what they would have come to.
+    """
+
+    outcome: Outcome
+    rule: str
+    because: str
+    validation_type: str | None = None
+    forbidden: tuple[str, ...] = ()
+    shadows: tuple["Verdict", ...] = ()
+    asked: Outcome = Outcome.HOLD
+    rules: str = ""
+    """Digest of the rules in force."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Return a text that changes when the verdict or the rules do, so that a trail holds each verdict once."""
+        shadows = ",".join(shadow.fingerprint for shadow in self.shadows)
+        return f"{self.outcome}/{self.rule}/{','.join(self.forbidden)}/{self.rules}[{shadows}]"
+
+
+def judge(facts: Facts, book: RuleBook, institution_key: str) -> Verdict:
+    """Return what the first matching live rule asks for, held back by the law."""
+    shadows: list[Verdict] = []
+    for rule in book.rules:
+        if not rule.applies_to(institution_key) or not matches(rule, facts):
+            continue
+        if rule.stage is Stage.SHADOW:
+            shadows.append(_within_the_law(rule, facts, book, ()))
+            continue
+        return _within_the_law(rule, facts, book, tuple(shadows))
+    return Verdict(Outcome.HOLD, "", "no rule matches", shadows=tuple(shadows), rules=book.digest)
+
+
+def matches(rule: Rule, facts: Facts) -> bool:
+    """Tell whether every condition of a rule holds."""
+    return all(getattr(facts, name) == value for name, value in rule.when)
+
+
+def table(facts: Facts, book: RuleBook, institution_key: str) -> tuple[Tried, ...]:
+    """Return how every rule fared, in order: matched, or which condition failed on which fact.
+
+    Says the same as ``judge``, at greater length: for the trail.
+    """
+    lines: list[Tried] = []
+    is_decided = False
+    for rule in book.rules:
+        line = (
+            Tried(rule.name, rule.outcome, rule.stage, "unasked")
+            if is_decided
+            else _try(rule, facts, book, institution_key)
+        )
+        is_decided |= line.result == "matched"
+        lines.append(line)
+    return tuple(lines)
+
+
+def _try(rule: Rule, facts: Facts, book: RuleBook, institution_key: str) -> Tried:
+    line = Tried(rule.name, rule.outcome, rule.stage, "elsewhere")
+    if not rule.applies_to(institution_key):
+        return line
+    for name, value in rule.when:
+        if getattr(facts, name) != value:
+            return Tried(rule.name, rule.outcome, rule.stage, "failed", name, value, getattr(facts, name))
+    result: Result = "shadowed" if rule.stage is Stage.SHADOW else "matched"
+    return Tried(
+        rule.name, rule.outcome, rule.stage, result, forbidden=_within_the_law(rule, facts, book, ()).forbidden
+    )
+
+
+def _within_the_law(rule: Rule, facts: Facts, book: RuleBook, shadows: tuple[Verdict, ...]) -> Verdict:
+    kind = _EFFECTS.get(rule.outcome)
+    reasons = () if kind is None else forbidden(kind, facts, opt_in_required=book.require_opt_in)
+    validation = facts.validation_type if rule.validation_type == AS_VERIFIED else rule.validation_type
+    outcome = Outcome.HOLD if reasons else rule.outcome
+    return Verdict(outcome, rule.name, rule.because, validation, reasons, shadows, rule.outcome, book.digest)

@@ -1,0 +1,181 @@
+"""What becomes of a wish: a person's word at the desk, from the moment it is heard to its outcome. Pure.
+
+Nothing is stored for it. The word stands in the trail under the wish's id; everything else follows from the record, the
+rules and the law, so that whoever asks twice is told the same, and every process knows it.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from calls.assigning import judge_assignment
+from calls.decide import MAX_ASSIGNS, may_check
+from calls.facts import Facts, facts_of
+from calls.fold import fold_note
+from calls.law import LAW, forbidden
+from calls.notes import AssignWish, CheckWish, Distrusted, Resolved, Verified
+from calls.record import DONE, Call, Effect, EffectKind, EffectState
+from calls.rules.book import RuleBook
+from calls.trail import Entry
+from calls.verdict import judge
+
+Wish = AssignWish | Verified | Distrusted | CheckWish | Resolved
+"""The notes that people leave."""
+
+
+class WishState(StrEnum):
+    """How far a wish has come. Only ``pending`` changes any more."""
+
+    PENDING = "pending"
+    DONE = "done"
+    HELD = "held"  # the law or the rules keep it from being done; the reasons say why
+    SUPERSEDED = "superseded"  # somebody's later word took its place
+    REFUSED = "refused"  # it was sent, and the service declined
+    FAILED = "failed"  # a check was spent and brought no answer
+    ABSENT = "absent"  # it was sent, and provably not applied; it is not sent again
+    UNRESOLVED = "unresolved"  # it was sent, and a person has to find out what became of it
+
+
+_MEANINGS = {
+    "call_settled": "the call is over and closed",
+    "already_sent": "it was sent before, for this call; what became of that is in the story",
+    "rules_ask_otherwise": "the rules in force come to something else for this call",
+    "assigned_too_often": f"the call was assigned {MAX_ASSIGNS} times",
+    "nothing_unresolved": "no effect of this call is unresolved",
+    "no_checks_left": "the call's 20 authentication checks are spent",
+    "already_decided": "the service has stopped asking: the voice is authenticated, enrolled or red",
+}
+MEANINGS = {**{article.name: article.meaning for article in LAW}, **_MEANINGS}
+"""Every reason there is, and what it means."""
+
+_STATES = {
+    EffectState.APPLIED: WishState.DONE,
+    EffectState.CONFIRMED: WishState.DONE,
+    EffectState.REFUSED: WishState.REFUSED,
+    EffectState.ABSENT: WishState.ABSENT,
+    EffectState.UNRESOLVED: WishState.UNRESOLVED,
+}
+_PASSING = frozenset({"voice_id_not_confirmed"})
+"""Reasons that the next read takes away."""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What became of a wish. ``operator`` is by whose word it was done, ``reasons`` are keys of ``MEANINGS``."""
+
+    state: WishState
+    reasons: tuple[str, ...] = ()
+    operator: str | None = None
+
+
+PENDING = Told(WishState.PENDING)
+
+
+def foresee(call: Call, wish: Wish, book: RuleBook, now: datetime) -> Told:
+    """Return what would become of a wish by all that is known now; nothing is written."""
+    heard, lines = fold_note(call, wish, book, now)
+    return told(heard, lines[:1], lines[0], book)
+
+
+def line_of(trail: Iterable[Entry], wish: str) -> Entry | None:
+    """Return the line in which a wish was heard, None before that."""
+    return next((line for line in trail if line.what == "said" and line.wish == wish), None)
+
+
+def told(call: Call, trail: Sequence[Entry], line: Entry, book: RuleBook) -> Told:
+    """Return what became of a wish that was heard.
+
+    Args:
+        call: The record, written with or after the line.
+        trail: The call's trail.
+        line: The line in which the wish was heard.
+        book: The rules in force.
+    """
+    facts = facts_of(call, book.policies)
+    match line.kind:
+        case "assign":
+            answer = _assigned(call, line, book, facts)
+        case "verified":
+            answer = _verified(call, line, book, facts)
+        case "distrusted":
+            answer = _effect_or_reasons(call, EffectKind.REJECT, book, facts)
+        case "check":
+            answer = _checked(call, trail, line, facts)
+        case _:
+            answer = _resolved(call, trail, line)
+    if answer.state is WishState.PENDING and call.is_settled:
+        return Told(WishState.HELD, ("call_settled",))
+    return answer
+
+
+def _assigned(call: Call, line: Entry, book: RuleBook, facts: Facts) -> Told:
+    effect, assignment = call.assign, judge_assignment(call, book, facts)
+    if call.person_id == line.person_id:
+        return Told(WishState.DONE, operator=effect.operator)
+    if effect.person_id == line.person_id and effect.state in _STATES and effect.state is not EffectState.ABSENT:
+        return Told(_STATES[effect.state], operator=effect.operator)
+    if assignment.person_id != line.person_id:
+        return Told(WishState.SUPERSEDED, operator=assignment.operator)
+    if effect.state in {EffectState.SENT, EffectState.UNKNOWN}:
+        return PENDING
+    if effect.attempts >= MAX_ASSIGNS and effect.state is not EffectState.INTENDED:
+        return _held("assigned_too_often")
+    return _held(*assignment.forbidden)
+
+
+def _verified(call: Call, line: Entry, book: RuleBook, facts: Facts) -> Told:
+    effect, identity = call.enroll, call.identity
+    is_about_us = effect.person_id == line.person_id
+    if not is_about_us and (identity is None or identity.person_id != line.person_id):
+        return Told(WishState.SUPERSEDED, operator=identity.operator if identity else None)
+    if not is_about_us and effect.state in DONE:
+        return Told(WishState.HELD, ("already_enrolled",), effect.operator)
+    return _effect_or_reasons(call, EffectKind.ENROLL, book, facts)
+
+
+def _effect_or_reasons(call: Call, kind: EffectKind, book: RuleBook, facts: Facts) -> Told:
+    """Follow an effect that was begun; before that, say what stands in its way."""
+    effect = call.effect(kind)
+    if effect.state in _STATES:
+        return Told(_STATES[effect.state], operator=effect.operator)
+    if _was_sent(effect):
+        return PENDING
+    reasons = forbidden(kind, facts, opt_in_required=book.require_opt_in)
+    if not reasons and judge(facts, book, call.institution_key).asked.value != kind.value:
+        reasons = ("rules_ask_otherwise",)
+    return _held(*reasons)
+
+
+def _was_sent(effect: Effect) -> bool:
+    return effect.state in {EffectState.SENT, EffectState.UNKNOWN}
+
+
+def _checked(call: Call, trail: Sequence[Entry], line: Entry, facts: Facts) -> Told:
+    later = trail[trail.index(line) :]
+    for entry in later:
+        if entry.what in {"checked", "check_failed"}:
+            return Told(WishState.DONE if entry.what == "checked" else WishState.FAILED, operator=entry.operator)
+    if may_check(call, facts):
+        return PENDING
+    obstacles = (
+        (not facts.allowed, "institution_not_allowed"),
+        (facts.ended, "call_ended"),
+        (facts.rejected, "voice_rejected"),
+        (facts.checks_used >= 20, "no_checks_left"),
+    )
+    return _held(next((reason for holds, reason in obstacles if holds), "already_decided"))
+
+
+def _resolved(call: Call, trail: Sequence[Entry], line: Entry) -> Told:
+    """A resolution takes effect in the moment it is heard, or finds nothing to resolve."""
+    later = trail[trail.index(line) :]
+    if any(entry.what == "established" and entry.operator == line.operator for entry in later):
+        return Told(WishState.DONE, operator=line.operator)
+    is_open = EffectState.UNRESOLVED in {call.enroll.state, call.reject.state}
+    return PENDING if is_open else _held("nothing_unresolved")
+
+
+def _held(*reasons: str) -> Told:
+    lasting = tuple(reason for reason in reasons if reason not in _PASSING)
+    return Told(WishState.HELD, lasting) if lasting else PENDING

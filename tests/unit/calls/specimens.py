@@ -1,0 +1,188 @@
+"""Calls to decide about: one ordinary live call, whatever differs from it, and every call there could be."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from calls.decide import decide
+from calls.facts import STATUSES, facts_of
+from calls.fold import fold_reading
+from calls.institution import FOREIGN, UNKNOWN
+from calls.record import Call, Candidate, Effect, EffectState, Identity, Phase, Reading, Word
+from calls.rules import load_rules
+from calls.steps import Note, NoteFacts, Step
+from calls.verdict import Verdict
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+BOOK = load_rules(None)
+
+
+def seconds(n: float) -> timedelta:
+    """Return a length of time."""
+    return timedelta(seconds=n)
+
+
+def reading(**changes: Any) -> Reading:
+    """Return what the service says of an assigned call about which nothing is decided."""
+    return replace(
+        Reading(read_at=NOW, voice_id="v-1", person_id="p-1", status="CheckRiskAndAuthentication"), **changes
+    )
+
+
+def call(**changes: Any) -> Call:
+    """Return an assigned live call, just read, whose next check is due in 10 s."""
+    ordinary = Call(
+        institution_key="cu-1",
+        voice_id="v-1",
+        phase=Phase.LIVE,
+        listed_at=NOW - seconds(30),
+        started_at=NOW - seconds(30),
+        first_seen_at=NOW - seconds(30),
+        person_id="p-1",
+        reading=reading(),
+        watch_from=NOW - seconds(29),
+        next_check_at=NOW + seconds(10),
+        next_read_at=NOW + seconds(5),
+        assign=Effect(state=EffectState.APPLIED, person_id="p-1", sent_at=NOW - seconds(29), attempts=1),
+    )
+    return replace(ordinary, **changes)
+
+
+def read_again(before: Call, now: datetime = NOW, **changes: Any) -> Call:
+    """Return a call after another reading."""
+    return fold_reading(before, reading(read_at=now, **changes), BOOK, now)
+
+
+def word(operator: str = "ann", **changes: Any) -> Word:
+    """Return what a person at the desk said."""
+    return Word(operator=operator, said_at=NOW, **changes)
+
+
+def verified(by_desk: bool = True, person_id: str = "p-1", validation_type: str = "OneTimePasswordAuth") -> Identity:
+    """Return the word that a caller was verified otherwise."""
+    operator = "ann" if by_desk else None
+    return Identity(
+        person_id=person_id,
+        validation_type=validation_type,
+        by_desk=by_desk,
+        established_at=NOW,
+        operator=operator,
+    )
+
+
+def next_deed(before: Call, now: datetime = NOW, book: Any = BOOK) -> Step:
+    """Return the next step that is more than a line in the trail."""
+    for _ in range(6):
+        step = decide(before, book, now)
+        signature = facts_of(before, book.policies).signature
+        if isinstance(step, NoteFacts):
+            before = replace(before, last_facts=signature)
+        elif isinstance(step, Note) and isinstance(step.verdict, Verdict):
+            before = replace(before, last_verdict=step.verdict.fingerprint, last_facts=signature)
+        elif isinstance(step, Note):
+            before = replace(before, last_assignment=step.verdict.fingerprint)
+        else:
+            return step
+    raise AssertionError("notes follow each other without end")
+
+
+OFFSETS_S = (-20_000, -700, -121, -61, -25, -20, -9, -4, -2.001, -2, -1, -0.5, 0, 0.001, 0.5, 1, 2, 4, 9, 61, 20_000)
+"""Before, at and after every length of time that decisions know."""
+
+INSTANTS = st.sampled_from([NOW + seconds(offset) for offset in OFFSETS_S])
+MAYBE = st.none() | INSTANTS
+IDS = st.sampled_from(["p-1", "p-2", ""])
+NAMED = st.none() | st.sampled_from(["ann", "bob"])
+POLICIES = st.sampled_from(["Green Voice Authentication", "Green Manual Authentication", "Red High Risk", "Yellow"])
+TEXTS = st.sampled_from([*STATUSES, "Brand New Status", ""])
+
+EFFECTS = st.builds(
+    Effect,
+    state=st.sampled_from(EffectState),
+    person_id=st.none() | IDS,
+    validation_type=st.none() | st.sampled_from(["OneTimePasswordAuth", "KnowledgeBasedAuth"]),
+    operator=NAMED,
+    intended_at=MAYBE,
+    was_read_since=st.booleans(),
+    sent_at=MAYBE,
+    attempts=st.integers(0, 5),
+    status_before=st.none() | TEXTS,
+)
+READINGS = st.builds(
+    Reading,
+    read_at=INSTANTS,
+    voice_id=st.none() | st.sampled_from(["v-1", "v-2"]),
+    person_id=st.none() | IDS,
+    core_username=NAMED,
+    status=st.none() | TEXTS,
+    policies=st.lists(POLICIES, max_size=3).map(tuple),
+    has_ended=st.booleans(),
+    is_voice_verified=st.booleans(),
+    is_voice_mismatch=st.booleans(),
+    is_high_risk_device=st.booleans(),
+    is_voice_enrolled=st.booleans(),
+    was_voice_enrolled_now=st.booleans(),
+    research_status=st.none() | st.sampled_from(["NeedsReview", "DeterminedFraud"]),
+)
+IDENTITIES = st.builds(
+    Identity,
+    person_id=IDS,
+    validation_type=st.sampled_from(["OneTimePasswordAuth", "KnowledgeBasedAuth", "Other"]),
+    by_desk=st.booleans(),
+    established_at=INSTANTS,
+    operator=NAMED,
+)
+WORDS = st.builds(Word, operator=st.sampled_from(["ann", "bob"]), said_at=INSTANTS, person_id=st.none() | IDS)
+CANDIDATES = st.lists(
+    st.builds(Candidate, person_id=IDS, person_type=st.none() | st.sampled_from(["Primary", "Joint"])), max_size=3
+).map(tuple)
+
+FIELDS: dict[str, st.SearchStrategy[Any]] = {
+    "phase": st.sampled_from(Phase),
+    "needs_verifying": st.booleans(),
+    "hinted_at": MAYBE,
+    "confirm_looks": st.integers(0, 6),
+    "listed_at": MAYBE,
+    "started_at": MAYBE,
+    "first_seen_at": MAYBE,
+    "not_found_since": MAYBE,
+    "end_hinted_at": MAYBE,
+    "end_seen_at": MAYBE,
+    "person_id": st.none() | IDS,
+    "core_username": NAMED,
+    "candidates": CANDIDATES,
+    "standing": st.none() | st.sampled_from([FOREIGN, UNKNOWN, "not_active"]),
+    "reading": st.none() | READINGS,
+    "authenticated_seen": st.booleans(),
+    "rejected_seen": st.booleans(),
+    "enrolled_seen": st.booleans(),
+    "opted_out_seen": st.booleans(),
+    "identity": st.none() | IDENTITIES,
+    "distrusted": st.none() | WORDS,
+    "assign_wish": st.none() | WORDS,
+    "check_wish": st.none() | WORDS,
+    "checks_used": st.integers(0, 20),
+    "checks_failed": st.integers(0, 9),
+    "watch_from": MAYBE,
+    "next_check_at": MAYBE,
+    "next_read_at": MAYBE,
+    "reads_failed": st.integers(0, 9),
+    "last_check_at": MAYBE,
+    "assign": EFFECTS,
+    "enroll": EFFECTS,
+    "reject": EFFECTS,
+}
+
+
+@st.composite
+def _calls(draw: st.DrawFn) -> Call:
+    """Draw a call that differs from the ordinary one, or from a blank one, in up to eight fields."""
+    names = draw(st.lists(st.sampled_from(sorted(FIELDS)), max_size=8, unique=True))
+    blank = Call(institution_key="cu-1", voice_id="v-1")
+    return replace(draw(st.sampled_from([call(), blank])), **{name: draw(FIELDS[name]) for name in names})
+
+
+CALLS = _calls()
+"""Every call there could be, sensible or not."""

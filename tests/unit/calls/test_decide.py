@@ -1,0 +1,315 @@
+"""What a call needs next."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from msgspec.structs import replace
+
+from calls.decide import decide
+from calls.facts import facts_of
+from calls.institution import FOREIGN
+from calls.record import Call, Effect, EffectKind, EffectState, Phase, Reason
+from calls.steps import Check, Drop, Establish, Intend, Look, Read, Rest, Send, Settle, Step, Wait, Withdraw
+from tests.unit.calls.specimens import (
+    BOOK,
+    CALLS,
+    INSTANTS,
+    NOW,
+    call,
+    next_deed,
+    read_again,
+    reading,
+    seconds,
+    verified,
+    word,
+)
+
+DUE = NOW - seconds(1)
+OTP, KBA = "OneTimePasswordAuth", "KnowledgeBasedAuth"
+ENROLLED = Effect(state=EffectState.APPLIED, person_id="p-1", validation_type=OTP, sent_at=NOW - seconds(20))
+
+
+# What a status read while a check is due leads to: every line of the design's table.
+STATUSES: dict[str, type[Step] | str] = {
+    "FullAuthentication": Wait,
+    "FullAuthenticationUnenrolled": Check,
+    "AcceptCallerVoice": Wait,
+    "AnsweredQuestions": KBA,
+    "MFAValidated": OTP,
+    "RejectCallerVoice": Wait,
+    "RejectCallerVoiceFromValidationRule": Wait,
+    "CallEnded": Wait,
+    "VoiceOptOut": Check,
+    "VoiceOptIn": Check,
+    "VoiceMismatch": Check,
+    "CallStarted": Check,
+    "CheckRiskAndAuthentication": Check,
+    "GrabbedCall": Check,
+    "AgentViewed": Check,
+    "SentEmailMFA": Check,
+    "SentSmsMFA": Check,
+    "Voice Pending": Check,
+    "A status of next year": Check,
+}
+
+
+@pytest.mark.parametrize(("status", "expected"), STATUSES.items(), ids=STATUSES)
+def test_decide_follows_the_table_of_statuses(status: str, expected: type[Step] | str) -> None:
+    """Every status means what the design's table says: stop, go on, enroll, or nothing."""
+    step = next_deed(read_again(call(next_check_at=DUE), status=status))
+    if isinstance(expected, str):
+        assert isinstance(step, Intend)
+        assert (step.kind, step.person_id, step.validation_type) == (EffectKind.ENROLL, "p-1", expected)
+    else:
+        assert type(step) is expected
+
+
+@pytest.mark.parametrize(
+    "status", ["AnsweredQuestions", "MFAValidated"], ids=["after AnsweredQuestions", "after MFAValidated"]
+)
+def test_decide_after_an_opt_out_never_enrolls(status: str) -> None:
+    """An opt-out seen at any time in the call forbids the enroll for good (E7)."""
+    opted_out = read_again(call(), status="VoiceOptOut")
+    step = next_deed(read_again(opted_out, status=status))
+    assert not isinstance(step, Intend)
+    assert facts_of(opted_out, BOOK.policies).opted_out
+
+
+def test_decide_after_our_enroll_reads_full_authentication_as_manual() -> None:
+    """FullAuthentication after our own enroll is a person's word: it stops checks and is never called green."""
+    enrolled = read_again(call(next_check_at=DUE, enroll=ENROLLED), status="FullAuthentication")
+    facts = facts_of(enrolled, BOOK.policies)
+    assert (facts.green, facts.manual) == (False, True)
+    assert type(next_deed(enrolled)) is Wait
+
+
+STOPS: dict[str, dict[str, Any]] = {
+    "fully authenticated": {"authenticated_seen": True},
+    "a green policy": {"reading": reading(policies=("Green Voice Authentication",))},
+    "authenticated by hand": {"reading": reading(policies=("Green Manual Authentication",))},
+    "rejected": {"rejected_seen": True},
+    "a red policy": {"reading": reading(policies=("Red High Risk",))},
+    "ended": {"end_seen_at": NOW, "phase": Phase.ENDED},
+    "20 checks": {"checks_used": 20},
+    "institution not allowed": {"standing": "not_active"},
+}
+
+
+@pytest.mark.parametrize("stopped_by", STOPS.values(), ids=STOPS)
+@pytest.mark.parametrize("wish", [False, True], ids=["by schedule", "by the desk"])
+def test_decide_stops_checks_at_each_stop_condition(stopped_by: dict[str, Any], wish: bool) -> None:
+    """Each of the service's stop conditions, and the law, ends the checks: the automatic ones and the desk's (E5)."""
+    asked = word() if wish else None
+    assert not isinstance(next_deed(call(next_check_at=DUE, check_wish=asked, **stopped_by)), Check)
+
+
+def test_decide_keeps_the_last_two_checks_for_the_desk() -> None:
+    """18 checks are made unasked; the last two only when the desk asks."""
+    spent = call(next_check_at=DUE, checks_used=18)
+    assert not isinstance(next_deed(spent), Check)
+    assert next_deed(replace(spent, check_wish=word())) == Check(by_desk=True)
+    assert next_deed(replace(spent, checks_used=17)) == Check()
+
+
+def test_decide_spends_no_checks_on_a_call_without_a_person() -> None:
+    """A call nobody is assigned to spends no automatic checks by default."""
+    nobody = call(next_check_at=DUE, person_id=None, assign=Effect(state=EffectState.REFUSED))
+    assert not isinstance(next_deed(nobody), Check)
+
+
+def test_decide_waits_for_the_earlier_of_check_and_read() -> None:
+    """Between two due times the call is let go until the first of them."""
+    assert next_deed(call()) == Wait(NOW + seconds(5))
+    assert next_deed(call(next_check_at=NOW + seconds(2))) == Wait(NOW + seconds(2))
+
+
+@given(CALLS, INSTANTS)
+@settings(max_examples=120)
+def test_decide_is_total_and_pure(any_call: Call, now: Any) -> None:
+    """Whatever is stored and whenever it is asked, there is one step, and asking again gives the same."""
+    step = decide(any_call, BOOK, now)
+    assert isinstance(step, Step)
+    assert decide(any_call, BOOK, now) == step
+
+
+@given(CALLS, INSTANTS)
+@settings(max_examples=120)
+def test_decide_never_checks_what_the_stop_rule_forbids(any_call: Call, now: Any) -> None:
+    """A check is decided only for a live call of ours that nothing has stopped, within the budget."""
+    step = decide(any_call, BOOK, now)
+    if isinstance(step, Check):
+        assert any_call.standing is None
+        assert any_call.phase in {Phase.LIVE, Phase.ENDED}
+        assert any_call.checks_used < (20 if step.by_desk else 18)
+        assert any_call.end_seen_at is None
+        assert True not in {any_call.authenticated_seen, any_call.rejected_seen, any_call.enrolled_seen}
+        policies = any_call.reading.policies if any_call.reading else ()
+        assert not any(name.startswith(("Red", "Green")) for name in policies)
+        assert not any_call.needs_verifying
+
+
+@given(CALLS, INSTANTS)
+@settings(max_examples=200)
+def test_decide_never_sends_without_an_intention_and_a_fresh_look(any_call: Call, now: Any) -> None:
+    """An effect is sent only for a saved intention, when the service was looked at within two seconds before."""
+    step = decide(any_call, BOOK, now)
+    if not isinstance(step, Send):
+        return
+    effect = any_call.effect(step.kind)
+    assert effect.state is EffectState.INTENDED
+    assert any_call.standing is None
+    read_at = any_call.reading.read_at if any_call.reading else None
+    looks = [at for at in (read_at, any_call.listed_at if step.kind is EffectKind.ASSIGN else None) if at is not None]
+    assert now - max(looks) <= seconds(2)
+    if step.kind is not EffectKind.ASSIGN:
+        assert read_at is not None
+        assert effect.was_read_since
+
+
+@given(CALLS, INSTANTS)
+@settings(max_examples=120)
+def test_decide_never_intends_an_effect_twice(any_call: Call, now: Any) -> None:
+    """An enroll or a reject is intended only where nothing was ever sent for it."""
+    step = decide(any_call, BOOK, now)
+    if isinstance(step, Intend) and step.kind is not EffectKind.ASSIGN:
+        assert any_call.effect(step.kind).state is EffectState.NONE
+
+
+@given(CALLS, INSTANTS)
+@settings(max_examples=120)
+def test_decide_waits_only_for_the_future(any_call: Call, now: Any) -> None:
+    """A wait ends later than now: a call never falls due again and again without time passing."""
+    step = decide(any_call, BOOK, now)
+    if isinstance(step, Wait):
+        assert step.until > now
+
+
+@given(CALLS, INSTANTS)
+@settings(max_examples=120)
+def test_decide_never_settles_while_an_effect_is_in_doubt(any_call: Call, now: Any) -> None:
+    """A call is not closed over a request whose outcome is unknown (foreign ones are never read again)."""
+    step = decide(any_call, BOOK, now)
+    if isinstance(step, Settle) and any_call.standing != FOREIGN:
+        states = {any_call.effect(kind).state for kind in EffectKind}
+        assert not states & {EffectState.SENT, EffectState.UNKNOWN, EffectState.INTENDED}
+
+
+LOOKS = ((0, 0.5), (1, 1.5), (2, 3.5), (3, 7.5))
+
+
+@pytest.mark.parametrize(("looks", "at_s"), LOOKS)
+def test_decide_looks_for_a_hint_at_growing_distances(looks: int, at_s: float) -> None:
+    """A hint the queue does not list is looked for after 0.5, 1, 2 and 4 s more (B10)."""
+    hint = Call(institution_key="cu-1", voice_id="v-1", hinted_at=NOW, confirm_looks=looks)
+    due = NOW + seconds(at_s)
+    assert decide(hint, BOOK, due - seconds(0.1)) == Wait(due)
+    assert decide(hint, BOOK, due) == Look()
+
+
+def test_decide_drops_a_hint_that_the_queue_never_lists() -> None:
+    """After the last look a hint is dropped; a listing will find a real call."""
+    hint = Call(institution_key="cu-1", voice_id="v-1", hinted_at=NOW, confirm_looks=4)
+    assert isinstance(decide(hint, BOOK, NOW + seconds(9.9)), Wait)
+    assert isinstance(decide(hint, BOOK, NOW + seconds(10)), Drop)
+
+
+def test_decide_asks_nothing_about_a_foreign_institution() -> None:
+    """With the key of an institution that is not ours nothing is sent, not even a read (A12)."""
+    foreign = call(standing=FOREIGN, next_check_at=DUE, next_read_at=DUE, identity=verified())
+    assert isinstance(decide(foreign, BOOK, NOW), Wait)
+
+
+DOUBTS = {"assign": EffectKind.ASSIGN, "enroll": EffectKind.ENROLL, "reject": EffectKind.REJECT}
+
+
+@pytest.mark.parametrize("kind", DOUBTS.values(), ids=DOUBTS)
+@pytest.mark.parametrize("state", [EffectState.SENT, EffectState.UNKNOWN])
+def test_decide_clears_doubt_before_anything_else(kind: EffectKind, state: EffectState) -> None:
+    """While an outcome is unknown stored details are read: no check, no other effect, no end."""
+    doubt = Effect(state=state, person_id="p-1", intended_at=NOW - seconds(3), sent_at=NOW - seconds(3), attempts=1)
+    full = call(next_check_at=DUE, identity=verified(), check_wish=word(), reading=reading(read_at=NOW - seconds(4)))
+    assert isinstance(decide(replace(full, **{kind: doubt}), BOOK, NOW), Read)
+
+
+def test_decide_settles_only_after_a_last_look() -> None:
+    """Once the end is seen: wait for the service to settle its record, read once more, then close."""
+    ended = call(phase=Phase.ENDED, end_seen_at=NOW, reading=reading(has_ended=True))
+    assert next_deed(ended) == Wait(NOW + seconds(3))
+    assert next_deed(ended, NOW + seconds(3)) == Read("last read")
+    read = replace(ended, reading=reading(has_ended=True, read_at=NOW + seconds(3)))
+    assert next_deed(read, NOW + seconds(3)) == Settle(Reason.UNDECIDED)
+
+
+def test_decide_withdraws_an_enroll_when_the_call_ends() -> None:
+    """An intention that nothing was sent for does not outlive the call; verified too late is not enrolled (E8)."""
+    intended = Effect(state=EffectState.INTENDED, person_id="p-1", validation_type=OTP, operator="ann", intended_at=NOW)
+    ended = call(phase=Phase.ENDED, end_seen_at=NOW, identity=verified(), enroll=intended)
+    step = next_deed(ended)
+    assert isinstance(step, Withdraw)
+    assert "call_ended" in step.because
+    late = next_deed(call(phase=Phase.ENDED, end_seen_at=NOW, identity=verified()))
+    assert not isinstance(late, Intend)
+
+
+CHANGED: dict[str, dict[str, Any]] = {
+    "another person": {"person_id": "p-2", "identity": verified(person_id="p-2")},
+    "another way": {"identity": verified(validation_type=KBA)},
+    "another operator": {"identity": replace(verified(), operator="bob")},
+    "no identity": {"identity": None},
+    "a red policy": {"reading": reading(policies=("Red High Risk",))},
+}
+
+
+@pytest.mark.parametrize("changes", CHANGED.values(), ids=CHANGED)
+def test_decide_withdraws_an_intention_that_is_not_wanted_any_more(changes: dict[str, Any]) -> None:
+    """What is sent is what is wanted now, for the person, by the word and in the way that is true now."""
+    intended = Effect(
+        state=EffectState.INTENDED, person_id="p-1", validation_type=OTP, operator="ann", was_read_since=True
+    )
+    wanted = call(enroll=intended, identity=verified())
+    assert next_deed(wanted) == Send(EffectKind.ENROLL)
+    assert isinstance(next_deed(replace(wanted, **changes)), Withdraw)
+
+
+SETTLED = {
+    "rejected": ({"rejected_seen": True, "enrolled_seen": True}, Reason.REJECTED),
+    "enrolled": ({"enrolled_seen": True}, Reason.ENROLLED),
+    "authenticated": ({"authenticated_seen": True}, Reason.AUTHENTICATED),
+    "red": ({"reading": reading(has_ended=True, policies=("Red High Risk",))}, Reason.RED),
+    "unassigned": ({"person_id": None}, Reason.UNASSIGNED),
+    "undecided": ({}, Reason.UNDECIDED),
+    "enroll unresolved": ({"enroll": Effect(state=EffectState.UNRESOLVED)}, Reason.UNRESOLVED),
+    "reject unresolved": ({"rejected_seen": True, "reject": Effect(state=EffectState.UNRESOLVED)}, Reason.UNRESOLVED),
+}
+
+
+@pytest.mark.parametrize(("changes", "reason"), SETTLED.values(), ids=SETTLED)
+def test_decide_settles_for_the_strongest_reason(changes: dict[str, Any], reason: Reason) -> None:
+    """A call has one reason: what a person must look at first, then the strongest thing that is true of it."""
+    ended = call(phase=Phase.ENDED, end_seen_at=NOW - seconds(3), reading=reading(has_ended=True))
+    assert next_deed(replace(ended, **changes)) == Settle(reason)
+
+
+def test_decide_gives_up_a_call_that_never_ends() -> None:
+    """At the maximum age a call is lost; one the service does not know any more after a minute (D8)."""
+    old = call(started_at=NOW - seconds(BOOK.maximum_age_s + 1))
+    assert next_deed(old) == Settle(Reason.LOST)
+    missing = call(not_found_since=NOW - seconds(61))
+    assert next_deed(missing) == Settle(Reason.LOST)
+    assert next_deed(call(not_found_since=NOW - seconds(59))) != Settle(Reason.LOST)
+
+
+def test_decide_gives_up_a_call_that_can_never_be_verified() -> None:
+    """A call whose details are gone after a Redis restart is read, but not for ever (C4)."""
+    unverified = call(needs_verifying=True)
+    assert decide(unverified, BOOK, NOW) == Read("verify")
+    assert next_deed(replace(unverified, not_found_since=NOW - seconds(61))) == Settle(Reason.LOST)
+
+
+def test_decide_lets_a_settled_call_rest() -> None:
+    """Nothing is sent for a settled call; a doubt that came in by a merge is a person's to clear."""
+    settled = call(phase=Phase.SETTLED, next_check_at=DUE, next_read_at=DUE)
+    assert decide(settled, BOOK, NOW) == Rest()
+    doubtful = replace(settled, enroll=Effect(state=EffectState.SENT, sent_at=NOW))
+    assert decide(doubtful, BOOK, NOW) == Establish(EffectKind.ENROLL, EffectState.UNRESOLVED)

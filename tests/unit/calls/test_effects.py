@@ -1,0 +1,80 @@
+"""What stored details prove about an effect whose answer was lost."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from msgspec.structs import replace
+
+from calls.effects import DOUBT_READS_S, evidence, next_doubt_read
+from calls.record import Call, Effect, EffectKind, EffectState
+from tests.unit.calls.specimens import CALLS, INSTANTS, NOW, call, reading, seconds
+
+ASSIGN, ENROLL, REJECT = EffectKind.ASSIGN, EffectKind.ENROLL, EffectKind.REJECT
+CONFIRMED, ABSENT, UNRESOLVED = EffectState.CONFIRMED, EffectState.ABSENT, EffectState.UNRESOLVED
+
+
+def in_doubt(kind: EffectKind, after_s: float, **seen: Any) -> Call:
+    """Return a call with an effect sent now without an answer, whose details were read some seconds later."""
+    effect = Effect(state=EffectState.UNKNOWN, person_id="p-1", sent_at=NOW, status_before="GrabbedCall", attempts=1)
+    last = reading(read_at=NOW + seconds(after_s), **{"status": "GrabbedCall", **seen})
+    return replace(call(person_id=None, reading=last), **{kind: effect})
+
+
+PROOFS: dict[str, tuple[EffectKind, float, dict[str, Any], EffectState | None]] = {
+    "enroll shows in the status": (ENROLL, 1, {"status": "AcceptCallerVoice"}, CONFIRMED),
+    "enroll shows in the next status": (ENROLL, 1, {"status": "FullAuthentication"}, CONFIRMED),
+    "enroll shows in the policy": (ENROLL, 1, {"policies": ("Green Manual Authentication",)}, CONFIRMED),
+    "enroll shows in the flag": (ENROLL, 1, {"was_voice_enrolled_now": True}, CONFIRMED),
+    "the voice turned green meanwhile": (
+        ENROLL,
+        20,
+        {"status": "FullAuthentication", "is_voice_verified": True},
+        ABSENT,
+    ),
+    "enroll does not show yet": (ENROLL, 8, {}, None),
+    "enroll does not show after 20 s": (ENROLL, 20, {}, ABSENT),
+    "reject shows": (REJECT, 1, {"status": "RejectCallerVoice"}, CONFIRMED),
+    "reject by the service's own rule": (REJECT, 1, {"status": "RejectCallerVoiceFromValidationRule"}, CONFIRMED),
+    "reject absent: the status is untouched": (REJECT, 20, {}, ABSENT),
+    "reject: the status was overwritten": (REJECT, 20, {"status": "AgentViewed"}, UNRESOLVED),
+    "assign shows": (ASSIGN, 1, {"person_id": "p-1"}, CONFIRMED),
+    "assigned to somebody else": (ASSIGN, 1, {"person_id": "p-2"}, ABSENT),
+    "nobody assigned yet": (ASSIGN, 8, {"person_id": None}, None),
+    "nobody assigned after 20 s": (ASSIGN, 20, {"person_id": None}, ABSENT),
+    "a reading from before it was sent": (ENROLL, -1, {"status": "AcceptCallerVoice"}, None),
+}
+
+
+@pytest.mark.parametrize(("kind", "after_s", "seen", "proved"), PROOFS.values(), ids=PROOFS)
+def test_evidence_proves_only_what_details_show(
+    kind: EffectKind, after_s: float, seen: dict[str, Any], proved: EffectState | None
+) -> None:
+    """Each trace proves its effect; its absence proves something only after 20 s, and of a reject only while untouched."""
+    assert evidence(kind, in_doubt(kind, after_s, **seen), NOW + seconds(max(after_s, 0))) is proved
+
+
+@pytest.mark.parametrize("kind", EffectKind)
+def test_evidence_leaves_what_cannot_be_read_to_a_person(kind: EffectKind) -> None:
+    """After ten minutes without a readable answer an effect is a person's to resolve."""
+    blind = replace(in_doubt(kind, 0), reading=None)
+    assert evidence(kind, blind, NOW + seconds(600)) is None
+    assert evidence(kind, blind, NOW + seconds(601)) is UNRESOLVED
+
+
+def test_doubt_is_read_at_growing_distances() -> None:
+    """Stored details are read 1, 3, 8 and 20 s after the sending."""
+    slots = []
+    for after_s in (0, *DOUBT_READS_S[:-1]):
+        doubtful = in_doubt(ENROLL, after_s)
+        slots.append((next_doubt_read(doubtful.enroll, doubtful, NOW + seconds(after_s)) - NOW).total_seconds())
+    assert tuple(slots) == DOUBT_READS_S
+
+
+@given(any_call=CALLS, now=INSTANTS)
+@settings(max_examples=200)
+def test_doubt_after_a_failed_read_waits(any_call: Call, now: Any) -> None:
+    """While the service cannot be read a doubt never asks again at once."""
+    failing = replace(any_call, reads_failed=1, next_read_at=now + seconds(2))
+    for kind in EffectKind:
+        assert next_doubt_read(failing.effect(kind), failing, now) > now

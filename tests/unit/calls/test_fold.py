@@ -1,0 +1,238 @@
+"""What was said and what was read, taken into a record."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from calls.facts import Facts, facts_of
+from calls.fold import fold_epoch, fold_note, fold_reading, new_call
+from calls.keys import CallId
+from calls.notes import (
+    AssignWish,
+    CheckWish,
+    Distrusted,
+    Listed,
+    Merged,
+    Note,
+    Pushed,
+    Resolved,
+    Unlisted,
+    Verified,
+)
+from calls.record import Call, Candidate, Effect, EffectState, Phase, Reason
+from tests.unit.calls.specimens import BOOK, CALLS, NOW, call, read_again, reading, seconds, verified, word
+
+ID = CallId("cu-1", "v-1")
+LISTED = Listed(listed_at=NOW, started_at=NOW - seconds(1), candidates=(Candidate(person_id="p-1"),))
+PUSHED = Pushed(has_ended=False, event_id="ev-1", received_at=NOW)
+ENDED = Pushed(has_ended=True, event_id="ev-2", received_at=NOW)
+NOTES: dict[str, Note] = {
+    "pushed start": PUSHED,
+    "pushed end": ENDED,
+    "listed": LISTED,
+    "unlisted": Unlisted(listed_at=NOW),
+    "merged": Merged(call=call(voice_id="alt-1", enroll=Effect(state=EffectState.UNKNOWN, sent_at=NOW))),
+    "verified": Verified(person_id="p-1", validation_type="Other", operator="ann", said_at=NOW),
+    "distrusted": Distrusted(operator="ann", said_at=NOW, reason="sounds wrong"),
+    "assign": AssignWish(person_id="p-1", operator="ann", said_at=NOW),
+    "check": CheckWish(operator="ann", said_at=NOW),
+    "resolved": Resolved(applied=True, operator="ann", said_at=NOW),
+}
+
+
+@pytest.mark.parametrize("note", NOTES.values(), ids=NOTES)
+@given(any_call=CALLS)
+@settings(max_examples=25)
+def test_fold_of_a_note_twice_changes_nothing_more(any_call: Call, note: Note) -> None:
+    """A note that is folded again, because its removal was lost with a crash, says nothing new."""
+    once, _ = fold_note(any_call, note, BOOK, NOW)
+    twice, _ = fold_note(once, note, BOOK, NOW)
+    assert twice == once
+
+
+@pytest.mark.parametrize("note", [PUSHED, LISTED, Unlisted(listed_at=NOW)], ids=["pushed", "listed", "unlisted"])
+def test_fold_of_a_late_hint_leaves_a_settled_call_settled(note: Note) -> None:
+    """A push or a listing that comes after the end opens nothing again (B2)."""
+    settled = call(phase=Phase.SETTLED, reason=Reason.UNDECIDED, next_read_at=None)
+    folded, _ = fold_note(settled, note, BOOK, NOW)
+    assert (folded.phase, folded.next_read_at) == (Phase.SETTLED, None)
+
+
+def test_fold_of_a_push_believes_nothing_but_the_hint() -> None:
+    """A pushed end only makes us look: the call goes on until stored details say otherwise."""
+    folded, _ = fold_note(call(reading=reading(read_at=NOW - seconds(5))), ENDED, BOOK, NOW)
+    assert (folded.phase, folded.end_seen_at, folded.next_read_at) == (Phase.LIVE, None, NOW)
+
+
+def test_fold_of_many_pushed_ends_reads_at_most_once_a_second() -> None:
+    """However often an end is pushed, the next read is a second after the last."""
+    folded, _ = fold_note(call(reading=reading(read_at=NOW - seconds(0.3))), ENDED, BOOK, NOW)
+    assert folded.next_read_at == NOW + seconds(0.7)
+
+
+def test_fold_of_notes_never_brings_a_check_forward() -> None:
+    """Whatever is pushed or listed, the next check stays where the schedule put it (B12)."""
+    folded = call()
+    for note in (PUSHED, ENDED, LISTED, Unlisted(listed_at=NOW)):
+        folded, _ = fold_note(folded, note, BOOK, NOW)
+    assert (folded.next_check_at, folded.checks_used) == (call().next_check_at, 0)
+
+
+def test_fold_of_a_listing_makes_a_hint_live() -> None:
+    """The queue confirms a call; its candidates and its start are the service's."""
+    hint, _ = fold_note(new_call(ID, [PUSHED], NOW), PUSHED, BOOK, NOW)
+    live, _ = fold_note(hint, LISTED, BOOK, NOW)
+    assert (hint.phase, live.phase, live.candidates) == (Phase.HINTED, Phase.LIVE, LISTED.candidates)
+
+
+def test_fold_of_a_listing_of_an_assigned_call_charges_an_earlier_life() -> None:
+    """A call we know nothing of, but that has a person, may have been checked by a record that Redis lost (C4)."""
+    old = replace(LISTED, started_at=NOW - seconds(60), person_id="p-1")
+    folded, _ = fold_note(new_call(ID, [old], NOW), old, BOOK, NOW)
+    assert folded.checks_used in {10, 11, 12}
+    fresh, _ = fold_note(new_call(ID, [LISTED], NOW), LISTED, BOOK, NOW)
+    assert fresh.checks_used == 0
+
+
+def test_fold_of_a_listing_from_the_future_counts_as_now() -> None:
+    """A note written before Redis's clock was set back does not look fresh for an hour (C19)."""
+    folded, _ = fold_note(call(), replace(LISTED, listed_at=NOW + seconds(3600)), BOOK, NOW)
+    assert folded.listed_at == NOW
+
+
+REMEMBERED: dict[str, tuple[dict[str, Any], str]] = {
+    "green by the voice": ({"status": "FullAuthentication"}, "green"),
+    "rejected": ({"status": "RejectCallerVoice"}, "rejected"),
+    "rejected by a rule": ({"status": "RejectCallerVoiceFromValidationRule"}, "rejected"),
+    "enrolled elsewhere": ({"status": "AcceptCallerVoice"}, "enrolled"),
+    "the manual policy": ({"policies": ("Green Manual Authentication",)}, "enrolled"),
+    "opted out": ({"status": "VoiceOptOut"}, "opted_out"),
+    "opted in": ({"status": "VoiceOptIn"}, "opted_in"),
+    "mismatch by status": ({"status": "VoiceMismatch"}, "voice_mismatch"),
+    "mismatch by flag": ({"is_voice_mismatch": True}, "voice_mismatch"),
+    "verified by questions": ({"status": "AnsweredQuestions"}, "verified"),
+    "verified by passcode": ({"status": "MFAValidated"}, "verified"),
+}
+
+
+@pytest.mark.parametrize(("seen", "fact"), REMEMBERED.values(), ids=REMEMBERED)
+def test_fold_of_a_reading_remembers_for_the_whole_call(seen: dict[str, Any], fact: str) -> None:
+    """What was seen once stays true, although the status is overwritten by the next activity."""
+    later = read_again(read_again(call(), **seen), NOW + seconds(5), status="AgentViewed")
+    assert not getattr(facts_of(call(), BOOK.policies), fact)
+    assert getattr(facts_of(later, BOOK.policies), fact)
+
+
+FORGOTTEN = ("FullAuthenticationUnenrolled", "AgentViewed", "GrabbedCall", "Voice Pending", "A status of next year")
+
+
+@pytest.mark.parametrize("status", FORGOTTEN)
+def test_fold_of_a_status_without_meaning_changes_no_fact(status: str) -> None:
+    """Statuses that mean nothing to us leave every fact but the status itself as it was."""
+
+    def blank(facts: Facts) -> dict[str, Any]:
+        return {name: value for name, value in facts.as_dict().items() if name != "status"}
+
+    assert blank(facts_of(read_again(call(), status=status), BOOK.policies)) == blank(facts_of(call(), BOOK.policies))
+
+
+@pytest.mark.parametrize("reported", [{"has_ended": True}, {"status": "CallEnded"}], ids=["callEnded", "status"])
+def test_fold_of_a_reading_believes_the_end(reported: dict[str, Any]) -> None:
+    """The end is believed from stored details, by flag or by status, and never taken back."""
+    ended = read_again(call(), **reported)
+    assert (ended.phase, ended.end_seen_at) == (Phase.ENDED, NOW)
+    assert read_again(ended, NOW + seconds(2)).end_seen_at == NOW
+
+
+def test_fold_of_a_reading_notes_whom_the_service_verified() -> None:
+    """Identity established by the service counts for the person assigned when it said so, not for a later one (E6)."""
+    first = read_again(call(), status="MFAValidated")
+    moved = read_again(first, NOW + seconds(5), status="MFAValidated", person_id="p-2")
+    assert facts_of(first, BOOK.policies).verified_person_is_assigned
+    assert not facts_of(moved, BOOK.policies).verified_person_is_assigned
+
+
+def test_fold_of_a_reading_keeps_the_word_of_the_desk() -> None:
+    """Who was verified by a person stays verified by that person, whatever the service says afterwards."""
+    said = call(identity=verified())
+    assert read_again(said, status="AnsweredQuestions").identity == said.identity
+
+
+def test_fold_of_a_reading_begins_the_watch_once() -> None:
+    """The watch begins with the first reading that shows a person, and is never begun again."""
+    new = call(watch_from=None, next_check_at=None)
+    begun = read_again(new)
+    assert begun.watch_from == NOW
+    assert read_again(begun, NOW + seconds(7)).watch_from == NOW
+    nobody = read_again(call(watch_from=None, next_check_at=None, person_id=None, assign=Effect()), person_id=None)
+    assert nobody.watch_from is None
+
+
+MERGED_WISHES: dict[str, Any] = {
+    "check_wish": word(),
+    "assign_wish": word(person_id="p-1"),
+    "distrusted": word(),
+    "identity": verified(),
+    "authenticated_seen": True,
+    "rejected_seen": True,
+    "enrolled_seen": True,
+    "opted_out_seen": True,
+    "opted_in_seen": True,
+    "mismatch_seen": True,
+    "core_username": "ann",
+    "end_hinted_at": NOW,
+}
+
+
+@pytest.mark.parametrize(("field", "value"), MERGED_WISHES.items(), ids=MERGED_WISHES)
+def test_fold_of_a_merge_loses_nothing_that_was_known(field: str, value: Any) -> None:
+    """A word or a fact that only one of two records of a call knew is known to the merged one (B11)."""
+    other = call(voice_id="alt-1", **{field: value})
+    merged, _ = fold_note(call(), Merged(call=other), BOOK, NOW)
+    assert getattr(merged, field) == value
+
+
+@given(ours=st.sampled_from(EffectState), theirs=st.sampled_from(EffectState))
+def test_fold_of_a_merge_never_forgets_a_request(ours: EffectState, theirs: EffectState) -> None:
+    """Of two ledgers the merged one keeps that something was sent, whichever record had sent it."""
+    other = call(voice_id="alt-1", enroll=Effect(state=theirs))
+    merged, _ = fold_note(call(enroll=Effect(state=ours)), Merged(call=other), BOOK, NOW)
+    silent = {EffectState.NONE, EffectState.INTENDED}
+    assert (merged.enroll.state in silent) == (ours in silent and theirs in silent)
+
+
+def test_fold_of_an_epoch_takes_an_intention_for_sent() -> None:
+    """After a Redis restart an intention may have been sent, just now by a worker that still waits: it is in doubt (C15)."""
+    intended = Effect(state=EffectState.INTENDED, person_id="p-1", intended_at=NOW - seconds(40))
+    folded, lines = fold_epoch(call(epoch="old", enroll=intended), "new", must_verify=True, now=NOW)
+    assert (folded.enroll.state, folded.enroll.sent_at) == (EffectState.UNKNOWN, NOW)
+    assert folded.needs_verifying
+    assert [line.what for line in lines] == ["verifying"]
+
+
+def test_fold_of_an_epoch_does_nothing_while_redis_is_the_same() -> None:
+    """The first claim and every claim under the same server verify nothing."""
+    for stored in (call(epoch=""), call(epoch="now")):
+        folded, lines = fold_epoch(stored, "now", must_verify=False, now=NOW)
+        assert (folded.needs_verifying, lines) == (False, [])
+
+
+@pytest.mark.parametrize(
+    ("applied", "state", "reason"),
+    [(True, EffectState.CONFIRMED, Reason.ENROLLED), (False, EffectState.ABSENT, Reason.UNDECIDED)],
+)
+def test_fold_of_a_persons_answer_closes_a_doubt(applied: bool, state: EffectState, reason: Reason) -> None:
+    """What a person says of an unresolved effect is its end, and the settled call's reason follows."""
+    unresolved = call(phase=Phase.SETTLED, reason=Reason.UNRESOLVED, enroll=Effect(state=EffectState.UNRESOLVED))
+    folded, _ = fold_note(unresolved, Resolved(applied=applied, operator="ann", said_at=NOW), BOOK, NOW)
+    assert (folded.enroll.state, folded.reason) == (state, reason)
+
+
+@given(any_call=CALLS)
+@settings(max_examples=100)
+def test_fold_of_a_reading_is_total(any_call: Call) -> None:
+    """Whatever is stored, a reading can be taken into it, and the call then has the service's word."""
+    assert fold_reading(any_call, reading(), BOOK, NOW).reading == reading()

@@ -1,0 +1,127 @@
+"""What is stored: records, notes, trails, and the names they are stored under."""
+
+import json
+from datetime import datetime
+from typing import Any, get_args
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import fields
+
+from calls.keys import CallId, Keys, institution_member, parse_member
+from calls.notes import Merged, encode_note, parse_note
+from calls.record import Call, encode_call, parse_call
+from calls.trail import Entry, What, encode_entry, parse_trail
+from tests.unit.calls.specimens import CALLS, NOW, call
+from tests.unit.calls.test_fold import NOTES
+
+
+@given(CALLS)
+@settings(max_examples=150)
+def test_record_comes_back_as_it_was_stored(any_call: Call) -> None:
+    """A record that is written and read is the same record."""
+    assert parse_call(encode_call(any_call)) == any_call
+
+
+@pytest.mark.parametrize("note", NOTES.values(), ids=NOTES)
+def test_note_comes_back_as_it_was_left(note: Any) -> None:
+    """A note that is written and read is the same note, of the same kind."""
+    assert parse_note(encode_note(note)) == note
+
+
+def test_notes_of_one_kind_replace_each_other() -> None:
+    """A thousand pushed starts weigh as much as one; a start and an end are two; so are merges of two records."""
+    ids = [note.note_id for note in NOTES.values()]
+    assert len(set(ids)) == len(ids)
+    assert Merged(call=call(voice_id="a")).note_id != Merged(call=call(voice_id="b")).note_id
+
+
+def test_record_of_an_older_version_is_read() -> None:
+    """Everything but the call's name is optional: what an older process wrote is a record (C12)."""
+    assert parse_call(b'{"institution_key":"cu-1","voice_id":"v-1"}') == Call(institution_key="cu-1", voice_id="v-1")
+
+
+def test_record_of_a_newer_version_is_read() -> None:
+    """Fields that a newer process wrote are left aside (C12)."""
+    stored = json.loads(encode_call(call()))
+    newer = {**stored, "invented_later": {"a": [1]}, "enroll": {"state": "applied", "also_new": 1}}
+    assert parse_call(json.dumps(newer).encode()).enroll.state == "applied"
+
+
+@pytest.mark.parametrize("stored", [b"", b"null", b"[]", b"{}", b'{"institution_key":"a","voice_id":"b","phase":"??"}'])
+def test_record_that_no_version_writes_is_an_error(stored: bytes) -> None:
+    """Unlike the service's unknown words, unknown words in our own state are not tolerated."""
+    with pytest.raises(msgspec.MsgspecError):
+        parse_call(stored)
+
+
+ALLOWED = {
+    *("at", "what", "event_id", "voice_id", "person_id", "kind", "state", "status", "policies", "n", "took_ms"),
+    *("rule", "rules", "because", "validation_type", "operator", "token", "candidates", "facts", "forbidden"),
+    *("asked", "tried", "pause", "wish"),
+}
+"""What may be written down about a call: ids, words of the Spec, counts, and what people and rules gave as reasons."""
+
+
+def test_trail_has_a_field_for_nothing_sensitive() -> None:
+    """The fields of a line are the allow-list: names, numbers, documents, secrets have nowhere to go (promise 6)."""
+    assert {field.name for field in fields(Entry)} <= ALLOWED
+
+
+@given(
+    st.lists(
+        st.builds(
+            Entry,
+            at=st.just(NOW),
+            what=st.sampled_from(get_args(What)),
+            voice_id=st.none() | st.text(),
+            policies=st.lists(st.text()).map(tuple),
+            n=st.none() | st.integers(0, 20),
+            because=st.none() | st.text(),
+            forbidden=st.lists(st.text()).map(tuple),
+        ),
+        max_size=4,
+    ).map(tuple)
+)
+@settings(max_examples=50)
+def test_trail_comes_back_as_it_was_written(lines: tuple[Entry, ...]) -> None:
+    """Lines that are written and read are the same lines, in order."""
+    assert parse_trail([encode_entry(line) for line in lines]) == lines
+
+
+@given(institution=st.text(min_size=1), voice_id=st.text(min_size=1))
+def test_member_names_one_call(institution: str, voice_id: str) -> None:
+    """Whatever an institution's key or a voice id contains, colons included, the name leads back to both."""
+    call_id = CallId(institution, voice_id)
+    assert parse_member(call_id.member) == call_id
+
+
+@given(institution=st.text(min_size=1))
+def test_member_names_one_institution(institution: str) -> None:
+    """An institution's name leads back to its key and is never taken for a call's."""
+    assert parse_member(institution_member(institution)) == institution
+
+
+@pytest.mark.parametrize("name", ["", "c", "c:", "c:cu-1", "i:", "i:a:b", "x:cu-1:v-1", "rq:job:1"])
+def test_member_of_somebody_else_is_refused(name: str) -> None:
+    """A name that we never write is an error, not a call."""
+    with pytest.raises(ValueError, match="not the name"):
+        parse_member(name)
+
+
+def test_keys_of_different_things_differ() -> None:
+    """No two things share a key, and every key but RQ's own begins with the prefix."""
+    keys, member = Keys("ck"), CallId("cu-1", "v-1").member
+    names = [value for name, value in vars(keys).items() if name != "prefix"]
+    names += [keys.item(member), keys.inbox(member), keys.trail(member), keys.alias("cu-1", "v-1")]
+    names += [keys.sample("cu-1"), keys.opened("cu-1"), keys.seen("cu-1")]
+    assert len(set(names)) == len(names)
+    assert all(name.startswith(("ck:", "rq:")) for name in names)
+
+
+def test_record_holds_aware_instants_only() -> None:
+    """What is read back from the store has a zone."""
+    stored = parse_call(encode_call(call()))
+    assert all(value.tzinfo for value in msgspec.structs.asdict(stored).values() if isinstance(value, datetime))

@@ -1,0 +1,38 @@
+"""What a shift did, in one sentence."""
+
+import pytest
+
+from workers.tally import Tally
+
+SENTENCES: dict[str, tuple[dict[str, int], int, str]] = {
+    "nothing": ({}, 0, "nothing was due"),
+    "one of each": (
+        {"calls": 1, "checks": 1, "enrolled": 1, "institutions": 1},
+        0,
+        "1 call, 1 institution looked at, 1 check, 1 enroll",
+    ),
+    "many": (
+        {"calls": 37, "checks": 35, "enrolled": 1, "rejected": 2},
+        2,
+        "37 calls, 35 checks, 1 enroll, 2 rejects; 2 need a human",
+    ),
+    "one needs a person": ({"calls": 2}, 1, "2 calls; 1 needs a human"),
+    "hints": ({"dropped": 1, "settled": 3}, 0, "3 settled, 1 hint dropped"),
+}
+
+
+@pytest.mark.parametrize(("counts", "attention", "sentence"), SENTENCES.values(), ids=SENTENCES)
+def test_tally_says_what_was_done(counts: dict[str, int], attention: int, sentence: str) -> None:
+    """The sentence counts in an operator's words and holds no id of anybody."""
+    tally = Tally(attention=attention)
+    for name, n in counts.items():
+        tally.add(name, n)
+    assert tally.sentence() == sentence
+
+
+def test_tally_is_a_jobs_result() -> None:
+    """The result has the same counts by name, zeros left out, and always how many calls need a person."""
+    tally = Tally()
+    tally.add("checks", 2)
+    tally.add("reads", 0)
+    assert tally.as_dict() == {"checks": 2, "attention": 0}

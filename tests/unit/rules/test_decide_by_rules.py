@@ -1,0 +1,82 @@
+"""What ``decide`` does with any rules and any call: one step, never a forbidden effect, nothing changed by shadows."""
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace as with_fields
+
+from calls.decide import decide
+from calls.facts import facts_of
+from calls.law import forbidden
+from calls.pause import PauseScope
+from calls.record import Call, Effect, EffectKind, EffectState
+from calls.rules import RuleBook, Stage
+from calls.steps import Check, Intend, Note, Send, Withdraw
+from calls.verdict import Verdict
+from tests.unit.calls.specimens import CALLS, NOW, call, next_deed, verified
+from tests.unit.rules.specimens import BOOK, any_book, any_rule
+
+SCOPES = st.none() | st.sampled_from(PauseScope)
+
+
+@given(CALLS, any_book(), SCOPES)
+def test_decide_takes_one_lawful_step(before: Call, book: RuleBook, paused: PauseScope | None) -> None:
+    """Any call, any rules, any pause: one step, the same for the same, and no effect that the law forbids."""
+    before = with_fields(before, paused=paused)
+    step = decide(before, book, NOW)
+    assert decide(before, book, NOW) == step
+    if isinstance(step, Intend | Send):
+        facts = facts_of(before, book.policies)
+        opt_in = book.require_opt_in and step.kind is EffectKind.ENROLL
+        assert forbidden(step.kind, facts, opt_in_required=opt_in) == ()
+    if isinstance(step, Check) and not step.by_desk:
+        assert paused is not PauseScope.ALL
+
+
+@given(CALLS, any_book(), st.data())
+def test_rules_in_shadow_change_no_deed(before: Call, book: RuleBook, data: st.DataObject) -> None:
+    """With or without rules in shadow the next thing that is done is the same; only the trail has more to say."""
+    bare = replace(book, rules=tuple(rule for rule in book.rules if rule.stage is Stage.LIVE))
+    more = data.draw(any_rule("more", stage=Stage.SHADOW))
+    deeds = [next_deed(before, book=each) for each in (bare, book, replace(book, rules=(more, *book.rules)))]
+    assert _bare(deeds[0]) == _bare(deeds[1]) == _bare(deeds[2])
+
+
+def _bare(step: object) -> object:
+    """Return a step without what its verdict knows of shadows."""
+    if isinstance(step, Intend) and isinstance(step.verdict, Verdict):
+        return replace(step, verdict=replace(step.verdict, shadows=()))
+    return step
+
+
+def test_paused_effect_is_withdrawn_and_decided_again() -> None:
+    """Under a pause an intention is given up; without it the same call intends anew, from what is true then."""
+    live = call(identity=verified())
+    intended = next_deed(live)
+    assert isinstance(intended, Intend)
+    effect = with_fields(
+        live.enroll, state=EffectState.INTENDED, person_id="p-1", validation_type="OneTimePasswordAuth"
+    )
+    held = next_deed(with_fields(live, enroll=effect, paused=PauseScope.EFFECTS))
+    assert (type(held).__name__, getattr(held, "because", "")) == ("Withdraw", "paused")
+    assert next_deed(live) == intended
+
+
+def test_new_rules_write_a_decision_anew() -> None:
+    """The digest of the rules in force is in the trail of every call: after a deploy the decision is written again."""
+    live = call()
+    step = decide(live, BOOK, NOW)
+    assert isinstance(step, Note)
+    assert isinstance(step.verdict, Verdict)
+    told = with_fields(live, last_verdict=step.verdict.fingerprint, last_facts=facts_of(live, BOOK.policies).signature)
+    assert not isinstance(decide(told, BOOK, NOW), Note)
+    assert isinstance(decide(told, replace(BOOK, digest="another"), NOW), Note)
+
+
+def test_assign_for_nobody_is_withdrawn() -> None:
+    """Where the law leaves nobody to assign, an intention is given up, whomever it was for."""
+    intention = Effect(state=EffectState.INTENDED, person_id=None)
+    step = decide(call(assign=intention), BOOK, NOW)
+    assert isinstance(step, Withdraw)
+    assert step.because == "somebody_assigned"

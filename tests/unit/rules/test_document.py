@@ -1,0 +1,41 @@
+"""docs/rules.md is printed from the code and says what the code does."""
+
+from pathlib import Path
+
+from callkeeper.rules_document import EXAMPLES, MEANINGS, rules_document
+from calls.facts import FACTS
+from calls.law import LAW
+from calls.rules.reader import KEYS
+
+DOCUMENT = Path(__file__).parents[3] / "docs" / "rules.md"
+
+
+def test_document_is_the_one_that_the_code_prints() -> None:
+    """``callkeeper rules docs > docs/rules.md`` was run after the last change."""
+    assert DOCUMENT.read_text(encoding="utf-8") == rules_document()
+
+
+def test_document_holds_every_key_fact_and_article() -> None:
+    """Nothing of the file, the facts or the law is left out."""
+    assert {table: set(keys) for table, keys in MEANINGS.items()} == {table: set(keys) for table, keys in KEYS.items()}
+    text = rules_document()
+    assert all(f"| `{name}` |" in text for name in FACTS)
+    assert all(f"| `{article.name}` |" in text for article in LAW)
+    assert all(f"| {what} |" in text for what, _ in EXAMPLES)
+
+
+def test_document_explains_five_calls_of_a_real_run() -> None:
+    """Green, enrolled by passcode, held for two candidates, red, ended undecided: each on one screen of 120 columns."""
+    text = rules_document()
+    examples = text[text.index("## Calls explained") :].split("### ")[1:]
+    assert [example.split("\n")[0] for example in examples] == [
+        "Green",
+        "Enrolled by passcode",
+        "Held: two candidates",
+        "Red",
+        "Ended undecided",
+    ]
+    for example in examples:
+        lines = [line for line in example.split("\n") if line.startswith("    ")]
+        assert 8 <= len(lines) <= 45
+        assert all(len(line) <= 4 + 120 for line in lines)

@@ -1,0 +1,143 @@
+"""The law over all its facts, and verdicts over any facts and any rules."""
+
+from dataclasses import replace
+from itertools import product
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from calls.facts import FACTS, Facts
+from calls.law import LAW, articles, forbidden
+from calls.record import EffectKind
+from calls.rules import Outcome, Stage
+from calls.rules.book import RuleBook
+from calls.verdict import judge, matches, table
+from tests.unit.rules.specimens import BOOK, any_book, any_facts, any_rule
+
+EXPECTED = {
+    EffectKind.ASSIGN: {
+        "institution_not_allowed": {"allowed": False},
+        "call_ended": {"ended": True},
+        "somebody_assigned": {"assigned": True},
+        "paused_entirely": {"paused_entirely": True},
+    },
+    EffectKind.ENROLL: {
+        "institution_not_allowed": {"allowed": False},
+        "voice_id_not_confirmed": {"real_voice_id": False},
+        "call_ended": {"ended": True},
+        "identity_not_established": {"verified": False},
+        "nobody_assigned": {"assigned": False},
+        "verified_person_is_not_the_assigned": {"verified": True, "verified_person_is_assigned": False},
+        "already_green": {"green": True},
+        "red_policy": {"red": True},
+        "unclassified_policy": {"unclassified": True},
+        "voice_rejected": {"rejected": True},
+        "already_enrolled": {"enrolled": True},
+        "opted_out": {"opted_out": True},
+        "opt_in_required": {"opted_in": False},
+        "determined_fraud": {"fraud": True},
+        "paused": {"paused": True},
+    },
+    EffectKind.REJECT: {
+        "institution_not_allowed": {"allowed": False},
+        "voice_id_not_confirmed": {"real_voice_id": False},
+        "voice_rejected": {"rejected": True},
+        "determined_fraud": {"fraud": True},
+        "paused": {"paused": True},
+    },
+}
+"""The law once more, written by hand from the design and the Spec."""
+
+
+@pytest.mark.parametrize("kind", list(EffectKind))
+@pytest.mark.parametrize("opt_in_required", [True, False])
+def test_law_is_what_it_says_for_every_combination_of_its_facts(kind: EffectKind, opt_in_required: bool) -> None:
+    """For all 2^n values of the facts it looks at, the law names exactly the reasons that hold."""
+    expected = {name: when for name, when in EXPECTED[kind].items() if opt_in_required or name != "opt_in_required"}
+    names = sorted({name for when in expected.values() for name in when})
+    for values in product((True, False), repeat=len(names)):
+        known = dict(zip(names, values, strict=True))
+        reasons = {name for name, when in expected.items() if all(known[fact] == value for fact, value in when.items())}
+        found = forbidden(kind, Facts.from_dict(known), opt_in_required=opt_in_required)
+        assert set(found) == reasons
+        assert len(found) == len(reasons)
+
+
+@given(any_facts(), any_facts(), st.sampled_from(EffectKind))
+def test_law_looks_at_no_other_facts(facts: Facts, other: Facts, kind: EffectKind) -> None:
+    """Facts that no article of a kind names do not change what is forbidden."""
+    named = {name: getattr(facts, name) for article in articles(kind) for name, _ in article.when}
+    assert forbidden(kind, replace(other, **named)) == forbidden(kind, facts)
+
+
+def test_law_has_a_meaning_and_a_name_of_its_own_for_every_article() -> None:
+    """Trails refer to articles by name, people read what they mean."""
+    assert len({article.name for article in LAW}) == len(LAW)
+    assert all(article.meaning and article.forbids and set(dict(article.when)) <= set(FACTS) for article in LAW)
+
+
+@given(any_facts(), any_book(), st.sampled_from(["cu-1", "cu-2", "cu-3"]))
+def test_verdict_is_one_lawful_outcome_the_same_for_the_same_facts(facts: Facts, book: RuleBook, key: str) -> None:
+    """Any facts, any rules: exactly one outcome, the first live match's, never a forbidden one, always the same."""
+    verdict = judge(facts, book, key)
+    assert verdict.outcome in Outcome
+    if verdict.outcome is not Outcome.HOLD:
+        kind = EffectKind(verdict.outcome.value)
+        assert forbidden(kind, facts, opt_in_required=book.require_opt_in) == ()
+    live = [r for r in book.rules if r.stage is Stage.LIVE and r.applies_to(key) and matches(r, facts)]
+    assert verdict.rule == live[0].name
+    assert verdict.outcome is (Outcome.HOLD if verdict.forbidden else live[0].outcome)
+    assert judge(facts, book, key) == verdict
+
+
+@given(any_facts(), any_book(), st.data())
+def test_rules_in_shadow_never_change_the_verdict(facts: Facts, book: RuleBook, data: st.DataObject) -> None:
+    """Adding rules in shadow anywhere, or taking all of them out, leaves what is decided as it was."""
+    place = data.draw(st.integers(0, len(book.rules)))
+    more = data.draw(any_rule("new", stage=Stage.SHADOW))
+    with_more = replace(book, rules=(*book.rules[:place], more, *book.rules[place:]))
+    without = replace(book, rules=tuple(rule for rule in book.rules if rule.stage is Stage.LIVE))
+    plain = judge(facts, without, "cu-1")
+    for other in (book, with_more):
+        assert replace(judge(facts, other, "cu-1"), shadows=()) == replace(plain, shadows=())
+
+
+@given(any_facts(), any_book(), st.sampled_from(["cu-1", "cu-2", "cu-3"]))
+def test_table_tells_what_the_verdict_decided(facts: Facts, book: RuleBook, key: str) -> None:
+    """The table of a decision names the same rule and shadows, and for every other rule a condition that really failed."""
+    verdict, lines = judge(facts, book, key), table(facts, book, key)
+    assert [line.rule for line in lines] == [rule.name for rule in book.rules]
+    assert [line.rule for line in lines if line.result == "matched"] == [verdict.rule]
+    assert [line.rule for line in lines if line.result == "shadowed"] == [shadow.rule for shadow in verdict.shadows]
+    assert next(line.forbidden for line in lines if line.result == "matched") == verdict.forbidden
+    for line, rule in zip(lines, book.rules, strict=True):
+        if line.result == "failed":
+            assert (line.fact, line.wanted) in rule.when
+            assert line.was == getattr(facts, line.fact or "") != line.wanted
+
+
+@given(any_facts())
+def test_facts_are_read_back_as_written(facts: Facts) -> None:
+    """What a trail leaves out is false, none or 0: nothing is lost."""
+    known = Facts.from_dict(facts.as_dict())
+    assert {n: getattr(known, n) or None for n in FACTS} == {n: getattr(facts, n) or None for n in FACTS}
+
+
+@given(any_facts(), any_facts())
+def test_signature_differs_when_any_fact_but_the_checks_does(facts: Facts, other: Facts) -> None:
+    """A trail gets a line for every change of facts; checks have lines of their own."""
+    same = replace(other, checks_used=facts.checks_used) == facts
+    assert (facts.signature == other.signature) == same
+
+
+def test_shadow_verdicts_say_what_would_have_been() -> None:
+    """A rule in shadow is judged within the law like a live one."""
+    first = replace(BOOK.rules[0], when=(), stage=Stage.SHADOW)
+    verdict = judge(Facts.from_dict({"allowed": True}), replace(BOOK, rules=(first, BOOK.rules[-1])), "cu-1")
+    (shadow,) = verdict.shadows
+    assert (shadow.asked, shadow.outcome, shadow.forbidden) == (
+        Outcome.REJECT,
+        Outcome.HOLD,
+        ("voice_id_not_confirmed",),
+    )

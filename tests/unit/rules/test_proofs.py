@@ -1,0 +1,160 @@
+"""What is proved about rules from what facts mean: against every call there could be."""
+
+from itertools import product
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from calls.facts import FACTS, STATUSES, VALIDATION_TYPES, Facts, Value, facts_of
+from calls.fold import fold_reading
+from calls.policies import Colour, Policies
+from calls.record import Call, EffectKind, Reading
+from calls.rules import Outcome, Rule, Stage
+from calls.rules.book import Condition
+from calls.rules.patterns import overlap
+from calls.rules.proofs import always_forbidden, evidence, taken_by
+from calls.rules.world import IMPLICATIONS, possible
+from tests.unit.calls.specimens import BOOK, CALLS, NOW, READINGS
+from tests.unit.rules.specimens import any_condition
+
+SOME = ("verified", "verified_by_desk", "verified_person_is_assigned", "assigned", "manual", "enrolled", "green")
+"""Facts that are tried in every combination: most of those that imply each other."""
+
+
+World = dict[str, Value]
+
+
+def _world(flags: tuple[bool, ...], validation: str | None) -> World:
+    return {**dict(zip(SOME, flags, strict=True)), "validation_type": validation}
+
+
+def _consistent(known: World) -> bool:
+    return not any(known.get(fact) == value and known.get(then, so) != so for (fact, value), (then, so) in IMPLICATIONS)
+
+
+WORLDS = [
+    world
+    for flags in product((True, False), repeat=len(SOME))
+    for validation in (*VALIDATION_TYPES, None)
+    if _consistent(world := _world(flags, validation))
+]
+
+conditions = st.one_of(
+    st.tuples(st.sampled_from(SOME), st.booleans()),
+    st.tuples(st.just("validation_type"), st.sampled_from(VALIDATION_TYPES[:2])),
+)
+groups = st.lists(conditions, min_size=1, max_size=3)
+
+
+def _holds(world: World, group: list[Condition]) -> bool:
+    return all(world[fact] == value for fact, value in group)
+
+
+@given(groups, st.lists(groups, max_size=4))
+def test_possible_is_what_some_world_shows(must: list[Condition], never: list[list[Condition]]) -> None:
+    """The search says "possible" exactly where trying every combination finds one."""
+    found = any(_holds(world, must) and not any(_holds(world, group) for group in never) for world in WORLDS)
+    assert possible(must, never) == found
+
+
+@given(st.lists(any_condition(), max_size=4), st.lists(st.lists(any_condition(), min_size=1, max_size=3), max_size=4))
+def test_possible_comes_to_an_end(must: list[Condition], never: list[list[Condition]]) -> None:
+    """Any conditions at all are answered; what is possible under more demands is possible under fewer."""
+    if possible(must, never):
+        assert possible(must)
+        assert possible(must, never[1:])
+
+
+@given(CALLS, READINGS)
+def test_implications_hold_in_every_call(before: Call, reading: Reading) -> None:
+    """What the proofs take for granted is true of the facts of any record that has just been read."""
+    facts = facts_of(fold_reading(before, reading, BOOK, NOW), BOOK.policies)
+    for (fact, value), (then, so) in IMPLICATIONS:
+        assert getattr(facts, fact) != value or getattr(facts, then) == so, (fact, value, then)
+
+
+def rule(
+    name: str, outcome: Outcome = Outcome.HOLD, stage: Stage = Stage.LIVE, at: str | None = None, **when: Value
+) -> Rule:
+    """Return a rule, for one institution or for all."""
+    return Rule(
+        name, tuple(when.items()), outcome, "because", stage=stage, institutions=frozenset({at}) if at else None
+    )
+
+
+@pytest.mark.parametrize(
+    ("earlier", "last", "taken"),
+    [
+        ([rule("a", verified=True)], rule("z", verified=True, green=False), ["a"]),
+        ([rule("a", verified=True)], rule("z", verified_by_desk=True), ["a"]),
+        ([rule("a", verified=True)], rule("z", validation_type="Other"), ["a"]),
+        ([rule("a", green=True), rule("b", green=False)], rule("z", red=True), ["a", "b"]),
+        ([rule("x", fraud=True), rule("a", green=True), rule("b", green=False)], rule("z", red=True), ["a", "b"]),
+        ([rule("a", green=True)], rule("z", red=True), None),
+        ([rule("a", stage=Stage.SHADOW)], rule("z", red=True), None),
+        ([rule("a", at="cu-1", red=True)], rule("z", red=True), None),
+        ([rule("a", at="cu-1", red=True)], rule("z", at="cu-1", red=True), ["a"]),
+        ([rule("a", at="cu-1", red=True)], rule("z", at="cu-2", red=True), None),
+        ([rule("a", red=True)], rule("z", at="cu-2", red=True), ["a"]),
+        ([rule("a", candidates=1)], rule("z", candidates=2), None),
+        ([rule("a", status="VoiceMismatch")], rule("z", voice_mismatch=True), None),
+        ([rule("a", voice_mismatch=True)], rule("z", status="VoiceMismatch"), ["a"]),
+    ],
+)
+def test_rule_is_unreachable_when_earlier_live_rules_take_all_its_calls(
+    earlier: list[Rule], last: Rule, taken: list[str] | None
+) -> None:
+    """Alone or together, by implication too; rules in shadow or for others take nothing. The fewest are named."""
+    found = taken_by(earlier, last)
+    assert (None if found is None else [other.name for other in found]) == taken
+
+
+@pytest.mark.parametrize(
+    ("asked", "reasons"),
+    [
+        (rule("r", Outcome.ENROLL, verified=True, green=True), ["already_green"]),
+        (rule("r", Outcome.ENROLL, status="RejectCallerVoice", verified=True), ["voice_rejected"]),
+        (rule("r", Outcome.ENROLL, verified=False), ["identity_not_established"]),
+        (rule("r", Outcome.ENROLL, verified=True), []),
+        (rule("r", Outcome.ENROLL), []),
+        (rule("r", Outcome.REJECT, fraud=True, voice_mismatch=True), ["determined_fraud"]),
+        (rule("r", Outcome.HOLD, fraud=True), []),
+    ],
+)
+def test_rule_that_the_law_always_holds_is_found(asked: Rule, reasons: list[str]) -> None:
+    """Only what is forbidden in every call that the rule can match is told."""
+    assert always_forbidden(asked) == reasons
+
+
+def test_evidence_is_what_says_something_of_its_own() -> None:
+    """Conditions that the law or the other conditions imply are no second sign."""
+    assert len(evidence(rule("r", Outcome.REJECT, voice_mismatch=True, real_voice_id=True))) == 1
+    assert len(evidence(rule("r", Outcome.REJECT, voice_mismatch=True, status="VoiceMismatch"))) == 1
+    assert len(evidence(rule("r", Outcome.REJECT, voice_mismatch=True, high_risk_device=True))) == 2
+
+
+@given(st.text("ab*", max_size=5), st.text("ab*", max_size=5), st.text("ab", max_size=6))
+def test_patterns_overlap_wherever_a_name_fits_both(one: str, other: str, name: str) -> None:
+    """A name that fits both patterns proves an overlap; the order of the two does not matter."""
+    fits = (Policies(green=(one,)).colour(name), Policies(green=(other,)).colour(name))
+    fits_both = fits == (Colour.GREEN, Colour.GREEN)
+    assert overlap(one, other) or not fits_both
+    assert overlap(one, other) == overlap(other, one)
+
+
+def test_patterns_that_no_name_fits_both_do_not_overlap() -> None:
+    """No overlap is claimed where there is none."""
+    assert not overlap("Green *", "Red *")
+    assert not overlap("*a", "*b")
+    assert not overlap("a*c", "a*cb")
+    assert overlap("a*", "*b")
+
+
+def test_closed_facts_know_their_values() -> None:
+    """Every text fact is a closed list, so that a misspelt value is a fault."""
+    assert FACTS["status"].named == STATUSES
+    assert FACTS["validation_type"].named == VALIDATION_TYPES
+    assert all(fact.named or fact.kind is not str for fact in FACTS.values())
+    assert set(FACTS) == set(Facts.__dataclass_fields__)
+    assert set(EffectKind) == {"assign", "enroll", "reject"}

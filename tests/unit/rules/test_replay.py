@@ -1,0 +1,178 @@
+"""Replay: other rules over recorded calls."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from calls.policies import Policies
+from calls.recording import FORMAT, RecordingWrong, encode_recorded, parse_recordings
+from calls.replay import replay as replay_calls
+from calls.rules import Outcome, Rule, RuleBook, Stage, load_rules
+from tests.unit.rules.recordings import record
+from tests.unit.rules.specimens import any_book
+
+DEFAULT, DEMO, WATCH = load_rules("default"), load_rules("demo"), load_rules("watch-only")
+PASSCODE: dict[str, Any] = {
+    "verified": True,
+    "validation_type": "OneTimePasswordAuth",
+    "verified_person_is_assigned": True,
+}
+MISMATCH: dict[str, Any] = {"voice_mismatch": True, "high_risk_device": True}
+HOLD = DEFAULT.rules[-1]
+
+
+def only(*rules: Rule, policies: Policies = DEFAULT.policies) -> RuleBook:
+    """Return rules with the final hold behind them."""
+    return replace(DEFAULT, rules=(*rules, HOLD), policies=policies)
+
+
+ENROLL = Rule("enroll", (("verified", True), ("green", False)), Outcome.ENROLL, "because", "as_verified")
+
+
+@pytest.mark.parametrize(
+    ("then", "now", "facts", "did", "would", "why"),
+    [
+        (DEFAULT, DEFAULT, PASSCODE, None, None, None),
+        (DEFAULT, DEMO, PASSCODE, None, None, None),
+        (
+            DEMO,
+            DEFAULT,
+            MISMATCH,
+            "reject",
+            "hold",
+            "there is no rule 'another voice on a risky device', 'otherwise' decides",
+        ),
+        (WATCH, DEMO, MISMATCH, "hold", "reject", "matches; then 'another voice on a risky device' was in shadow"),
+        (DEMO, WATCH, MISMATCH, "reject", "hold", "'another voice on a risky device' was in shadow"),
+        (
+            DEFAULT,
+            replace(DEFAULT, require_opt_in=True),
+            PASSCODE,
+            "enroll",
+            "hold",
+            "the law forbids it (opt_in_required)",
+        ),
+        (
+            replace(DEFAULT, require_opt_in=True),
+            DEFAULT,
+            PASSCODE,
+            "hold",
+            "enroll",
+            "then the law forbade it (opt_in_requ",
+        ),
+        (
+            only(ENROLL),
+            only(replace(ENROLL, when=(*ENROLL.when, ("opted_in", True)))),
+            PASSCODE,
+            "enroll",
+            "hold",
+            "'enroll' wants opted_in true, it was false",
+        ),
+        (
+            only(replace(ENROLL, when=(("opted_in", True),))),
+            only(ENROLL),
+            PASSCODE,
+            "hold",
+            "enroll",
+            "'enroll' matches; then 'enroll' wants opted_in true, it was false",
+        ),
+        (only(), only(ENROLL), PASSCODE, "hold", "enroll", "'enroll' matches, and was not among the rules then"),
+        (
+            only(ENROLL),
+            only(Rule("first", (), Outcome.HOLD, "because"), ENROLL),
+            PASSCODE,
+            "enroll",
+            "hold",
+            "'first' decided before 'enroll'",
+        ),
+        (
+            only(ENROLL),
+            only(replace(ENROLL, institutions=frozenset({"cu-2"}))),
+            PASSCODE,
+            "enroll",
+            "hold",
+            "'enroll' was not for this institution",
+        ),
+        (
+            only(ENROLL),
+            only(replace(ENROLL, validation_type="Other")),
+            PASSCODE,
+            "enroll with OneTimePasswordAuth",
+            "enroll with Other",
+            "'enroll' enrolls with another validation type",
+        ),
+    ],
+)
+def test_replay_says_what_comes_out_otherwise_and_why(
+    then: RuleBook, now: RuleBook, facts: dict[str, Any], did: str | None, would: str | None, why: str | None
+) -> None:
+    """A difference names both outcomes and the reason: the condition, the stage, the law, the rule that is not there."""
+    found = replay_calls([record(then, [{}, facts, facts])], now)
+    if why is None:
+        assert (found.same, found.differences) == (1, ())
+        return
+    (difference,) = found.differences
+    assert (difference.then[0].words if difference.then else "hold").startswith(did or "")
+    assert (difference.now[0].words if difference.now else "hold").startswith(would or "")
+    assert why in difference.why
+
+
+def test_replay_colours_policies_by_the_other_rules() -> None:
+    """A policy that had no colour held the call; other rules that call it neutral enroll."""
+    held = record(DEFAULT, [{}, {**PASSCODE, "unclassified": True}], policies=["Yellow Review"])
+    neutral = replace(DEFAULT, policies=replace(DEFAULT.policies, neutral=("Yellow *",)))
+    (difference,) = replay_calls([held], neutral).differences
+    assert [did.outcome for did in difference.now] == ["enroll"]
+    assert replay_calls([held], DEFAULT).same == 1
+
+
+def test_replay_corrects_facts_for_what_would_not_have_been_sent() -> None:
+    """An enroll that only the recorded rules made does not forbid the one that the others make later."""
+    patient = only(replace(ENROLL, when=(*ENROLL.when, ("opted_in", True))))
+    call = record(only(ENROLL), [{}, PASSCODE, {**PASSCODE, "opted_in": True}])
+    assert replay_calls([call], patient).same == 1
+
+
+@given(any_book(), st.lists(st.sampled_from([{}, PASSCODE, MISMATCH, {"distrusted": True}, {"red": True}]), max_size=4))
+def test_replay_of_the_same_rules_finds_no_difference(book: RuleBook, moments: list[dict[str, Any]]) -> None:
+    """Whatever the rules and the call: replayed with the rules that decided it, it comes out as it did."""
+    policies = ["Red x"] if any("red" in known for known in moments) else []
+    moments = [{**known, "red": bool(policies)} for known in moments]
+    found = replay_calls([record(book, moments, policies=policies)], book)
+    assert found.differences == ()
+
+
+@given(any_book(), st.lists(st.sampled_from([{}, PASSCODE, MISMATCH, {"distrusted": True}]), max_size=4))
+def test_replay_is_not_changed_by_rules_in_shadow(book: RuleBook, moments: list[dict[str, Any]]) -> None:
+    """Rules in shadow make no difference in a replay either."""
+    bare = replace(book, rules=tuple(rule for rule in book.rules if rule.stage is Stage.LIVE))
+    assert replay_calls([record(book, moments)], bare).differences == ()
+
+
+def test_replay_lists_every_difference() -> None:
+    """Each of many calls that other rules decide otherwise is a difference of its own; how fast is for benchmarks."""
+    story = [{}, {}, {"voice_mismatch": True}, *[{}] * 4, PASSCODE, *[{}] * 4]
+    lines = [encode_recorded(record(DEFAULT, story, voice_id=f"v-{n}")) for n in range(100)]
+    found = replay_calls(parse_recordings(lines), replace(DEFAULT, require_opt_in=True))
+    assert (found.calls, len(found.differences)) == (100, 100)
+
+
+def test_recordings_are_read_back_as_written() -> None:
+    """A recorded call is one line, of one format, and comes back the same."""
+    call = record(DEMO, [{}, PASSCODE])
+    line = encode_recorded(call)
+    assert b"\n" not in line
+    assert f'"format":"{FORMAT}"'.encode() in line
+    assert list(parse_recordings([line, b"\n", line])) == [call, call]
+
+
+@pytest.mark.parametrize(
+    "line", [b"{}", b"no json", b'{"format":"callkeeper.trail/2"}'], ids=["empty", "text", "version"]
+)
+def test_recordings_of_another_shape_are_refused_by_line(line: bytes) -> None:
+    """What is no recorded call of this format is refused, and the line is named."""
+    with pytest.raises(RecordingWrong, match="line 2"):
+        list(parse_recordings([encode_recorded(record(DEMO, [{}])), line]))
