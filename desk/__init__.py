@@ -1,0 +1,1 @@
+"""What people and their software look at: the RQ dashboard behind a login."""

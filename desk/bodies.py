@@ -1,0 +1,150 @@
+"""What the desk is sent: one record for each action, read strictly and bounded in every direction."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Annotated, Final, TypeVar, get_args
+
+import msgspec
+from starlette.requests import ClientDisconnect, Request
+
+from calls.notes import AssignWish, CheckWish, Distrusted, Resolved, Verified
+from calls.wishes import Wish
+from desk.problems import Problem, invalid
+from reseller import ValidationType
+
+BODY_LIMIT: Final = 8 * 1024
+"""Bytes; the longest legal body has some 5,000."""
+
+Operator = Annotated[str, msgspec.Meta(pattern=r"^[!-~]{1,64}$(?!\n)", description="Core username of who says so.")]
+PersonId = Annotated[
+    str, msgspec.Meta(pattern=r"^[!-~]([ -~]{0,126}[!-~])?$(?!\n)", description="One of the candidates' ids.")
+]
+Text = Annotated[str, msgspec.Meta(max_length=500)]
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+
+class Said(msgspec.Struct, frozen=True):
+    """Who said something, when, over which token, and under which id."""
+
+    operator: str
+    at: datetime
+    token: str
+    wish: str
+
+
+class AssignBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The caller is this candidate. Replaces our own assignment, never somebody else's."""
+
+    operator: Operator
+    person_id: PersonId
+
+    def note(self, said: Said) -> Wish:
+        """Return the note that says so."""
+        return AssignWish(
+            person_id=self.person_id, operator=said.operator, said_at=said.at, token=said.token, wish=said.wish
+        )
+
+
+class VerifiedBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The operator verified that the caller is this person. ``notes`` go with the enroll; keep documents out of them."""
+
+    operator: Operator
+    person_id: PersonId
+    validation_type: ValidationType
+    notes: Text | None = None
+
+    def note(self, said: Said) -> Wish:
+        """Return the note that says so."""
+        return Verified(
+            person_id=self.person_id,
+            validation_type=self.validation_type,
+            operator=said.operator,
+            said_at=said.at,
+            remark=self.notes or None,
+            token=said.token,
+            wish=said.wish,
+        )
+
+
+class DistrustedBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The caller cannot be trusted. The reason is kept in the trail."""
+
+    operator: Operator
+    reason: Text
+
+    def note(self, said: Said) -> Wish:
+        """Return the note that says so."""
+        return Distrusted(reason=self.reason, operator=said.operator, said_at=said.at, token=said.token, wish=said.wish)
+
+
+class CheckBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Spend one of the reserved authentication checks now."""
+
+    operator: Operator
+
+    def note(self, said: Said) -> Wish:
+        """Return the note that says so."""
+        return CheckWish(operator=said.operator, said_at=said.at, token=said.token, wish=said.wish)
+
+
+class ResolveBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The operator looked at the service: the unresolved effect was applied, or was not."""
+
+    operator: Operator
+    applied: bool
+
+    def note(self, said: Said) -> Wish:
+        """Return the note that says so."""
+        return Resolved(applied=self.applied, operator=said.operator, said_at=said.at, token=said.token, wish=said.wish)
+
+
+Body = AssignBody | VerifiedBody | DistrustedBody | CheckBody | ResolveBody
+
+BODIES: Final[Mapping[str, type[Body]]] = {
+    "assign": AssignBody,
+    "verified": VerifiedBody,
+    "distrusted": DistrustedBody,
+    "check": CheckBody,
+    "resolve": ResolveBody,
+}
+"""Every action, by the last part of its address."""
+
+assert set(BODIES.values()) == set(get_args(Body))  # noqa: S101  (a closed set, written down twice)
+
+
+async def read_body(request: Request, kind: type[T]) -> T:
+    """Return the body of a request.
+
+    Raises:
+        Problem: It is too large, no JSON, or not what belongs there; the problem names the field, never its value.
+    """
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media_type != "application/json" or request.headers.get("content-encoding", "identity") != "identity":
+        raise Problem(415, "unsupported_media_type")
+    try:
+        return msgspec.json.decode(await _bounded(request), type=kind)
+    except msgspec.ValidationError as error:
+        raise invalid("body", _without_values(str(error))) from None
+    except (msgspec.DecodeError, RecursionError, UnicodeError):
+        raise invalid("body", "must be JSON") from None
+
+
+async def _bounded(request: Request) -> bytes:
+    body = bytearray()
+    try:
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > BODY_LIMIT:
+                raise Problem(413, "too_large", headers={"Connection": "close"})
+    except ClientDisconnect:
+        raise invalid("body", "must be whole") from None
+    return bytes(body)
+
+
+def _without_values(message: str) -> str:
+    """Return what msgspec says of a wrong body; of a value that is no validation type it would repeat the value."""
+    head, quoted, _ = message.partition("Invalid enum value")
+    if quoted:
+        return "$.validation_type must be one of " + ", ".join(ValidationType)
+    return head[:200]

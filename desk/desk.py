@@ -1,0 +1,79 @@
+"""The desk of one web process: its parts put together, and how they begin and end."""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime
+
+from redis.asyncio import Redis
+from starlette.types import ASGIApp
+from structlog.typing import FilteringBoundLogger
+
+from calls.changes import Changes
+from calls.lookup import Lookup
+from calls.rules.book import RuleBook
+from calls.store import Store
+from calls.wake import Waker
+from desk.api import DeskApi
+from desk.feed import BUFFER, Feed
+from desk.speaking import Speaking
+from desk.stream import HEARTBEAT_S, Stream, Tickets
+from desk.tokens import DeskToken, DeskTokens
+
+
+class Desk:
+    """The API and the stream, over two kinds of connection: one for answers, one that waits for changes."""
+
+    def __init__(
+        self,
+        redis: "Redis",
+        waiting_redis: "Redis",
+        *,
+        tokens: Sequence[DeskToken],
+        origins: tuple[str, ...],
+        book: RuleBook,
+        waker: Waker,
+        log: FilteringBoundLogger,
+        now: Callable[[], datetime],
+        store: Store | None = None,
+        room: int = BUFFER,
+        heartbeat_s: float = HEARTBEAT_S,
+    ) -> None:
+        """Put the parts together.
+
+        Args:
+            redis: For answers; not closed here.
+            waiting_redis: Waits for changes, so it must bear ``desk.feed.BLOCK_MS`` of silence; closed at the end.
+            tokens: Who may use the desk.
+            origins: Of web pages that may use it from a browser.
+            book: The rules that the workers go by.
+            waker: Enqueues a job where a note asks for one.
+            log: Where to log.
+            now: Returns the present, aware UTC.
+            store: Takes the notes; one over the first connection unless told otherwise.
+            room: Changes that a listener may be behind.
+            heartbeat_s: After how long a silent stream shows that it lives.
+        """
+        store = store or Store(redis)
+        keys = store.keys
+        known, changes = DeskTokens(tokens), Changes(redis, keys=keys)
+        lookup = Lookup(redis, keys=keys)
+        self._waiting = waiting_redis
+        self.feed = Feed(Changes(waiting_redis, keys=keys), lookup, log, room=room)
+        speaking = Speaking(redis, store, lookup, self.feed, book, waker, log, now=now)
+        stream = Stream(self.feed, changes, book.policies, heartbeat_s=heartbeat_s)
+        tickets = Tickets(redis, known, keys=keys)
+        self.app: ASGIApp = DeskApi(known, lookup, speaking, stream, tickets, book.policies, log).app(origins)
+
+    def leave(self) -> None:
+        """End every stream and every wait, so that the process can."""
+        self.feed.close()
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Read changes until the block ends."""
+        self.feed.start()
+        try:
+            yield
+        finally:
+            await self.feed.stop()
+            await self._waiting.aclose()

@@ -1,0 +1,95 @@
+"""The desk's refusals: problem details with a fixed code each (RFC 9457), and never an echo of what was sent."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import msgspec
+from starlette.responses import Response
+
+from calls.wishes import MEANINGS, Told
+
+MEDIA_TYPE: Final = "application/problem+json"
+
+
+class ReasonView(msgspec.Struct, frozen=True):
+    """Why the law or the rules stand in the way: a name to branch on, and what it means."""
+
+    name: str
+    meaning: str
+
+
+class ProblemView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A refusal. ``code`` is what software branches on; ``title`` is the same for every problem of a code."""
+
+    status: int
+    code: str
+    title: str
+    detail: str | None = None
+    reasons: tuple[ReasonView, ...] = ()
+    type: str = "about:blank"
+
+
+class Problem(Exception):
+    """Ends a request with a refusal."""
+
+    def __init__(
+        self,
+        status: int,
+        code: str,
+        detail: str | None = None,
+        *,
+        told: Told | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(code)
+        self.view = ProblemView(
+            status=status,
+            code=code,
+            title=TITLES[code],
+            detail=detail,
+            reasons=reasons_of(told.reasons) if told else (),
+        )
+        self.headers = dict(headers or {})
+
+    def response(self) -> Response:
+        """Return the answer."""
+        return Response(msgspec.json.encode(self.view), self.view.status, self.headers, media_type=MEDIA_TYPE)
+
+
+TITLES: Final = {
+    "unauthorized": "A valid bearer token or ticket is required.",
+    "not_found": "There is nothing by this name, or it is not this token's to see.",
+    "method_not_allowed": "This address does not take that method.",
+    "unsupported_media_type": "The body must be uncompressed application/json.",
+    "too_large": "The body is too large.",
+    "invalid": "A part of the request is missing or wrong.",
+    "idempotency_key_reused": "This Idempotency-Key was used for another request.",
+    "refused": "It cannot be done for this call; nothing was asked of the service.",
+    "unavailable": "The calls cannot be reached at this moment; try again.",
+}
+"""Every code there is."""
+
+
+def reasons_of(names: Sequence[str]) -> tuple[ReasonView, ...]:
+    """Return reasons with their meanings."""
+    return tuple(ReasonView(name, MEANINGS.get(name, name)) for name in names)
+
+
+def unauthorized() -> Problem:
+    """Refuse somebody unknown, the same way whatever was wrong."""
+    return Problem(401, "unauthorized", headers={"WWW-Authenticate": 'Bearer realm="desk"'})
+
+
+def not_found() -> Problem:
+    """Refuse what does not exist, and in the same words what belongs to another institution."""
+    return Problem(404, "not_found")
+
+
+def invalid(where: str, problem: str) -> Problem:
+    """Refuse a malformed request, naming the place and what belongs there."""
+    return Problem(400, "invalid", f"{where}: {problem}")
+
+
+def unavailable() -> Problem:
+    """Refuse for now."""
+    return Problem(503, "unavailable", headers={"Retry-After": "2"})

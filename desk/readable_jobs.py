@@ -1,0 +1,119 @@
+"""RQ's records as a dashboard must read them: as JSON, and never failing because of one bad job.
+
+RQ unpickles by default, and what lies in Redis may be foreign or broken: unpickling it would run it, and an exception
+would hide all other jobs from whoever came to look for the bad one.
+"""
+
+from typing import Any
+
+from redis import Redis
+from rq import Queue, Worker
+from rq.exceptions import InvalidJobOperation, NoSuchJobError
+from rq.job import Job
+from rq.registry import (
+    CanceledJobRegistry,
+    DeferredJobRegistry,
+    FailedJobRegistry,
+    FinishedJobRegistry,
+    ScheduledJobRegistry,
+    StartedJobRegistry,
+)
+from rq.results import Result
+from rq.serializers import JSONSerializer
+from rq.utils import decode_redis_hash, now
+from rq.worker import BaseWorker
+
+_REGISTRIES = (
+    CanceledJobRegistry,
+    DeferredJobRegistry,
+    FailedJobRegistry,
+    FinishedJobRegistry,
+    ScheduledJobRegistry,
+    StartedJobRegistry,
+)
+
+UNREADABLE = "unreadable job: not written by this software; delete it"
+
+
+class ReadableJob(Job):
+    """A job that is read as JSON; one that cannot be read says so in its description and can be deleted only."""
+
+    is_readable = True
+
+    def __init__(self, id: str | None = None, connection: "Redis | None" = None, serializer: Any = None) -> None:  # noqa: A002  (RQ's own name)
+        super().__init__(id, connection, JSONSerializer)
+
+    def restore(self, raw_data: Any) -> None:
+        """Take the fields from a job's hash, or mark the job as unreadable."""
+        try:
+            super().restore(raw_data)
+        except Exception:  # noqa: BLE001  (whatever a foreign hash can break)
+            self.is_readable = False
+            self.origin = str(decode_redis_hash(raw_data).get("origin", b""), "utf-8", "replace")
+            self.created_at = now()
+            self.description = UNREADABLE
+
+    def get_call_string(self) -> str | None:
+        """Return the call as text, or the description if it cannot be read."""
+        try:
+            return super().get_call_string()
+        except Exception:  # noqa: BLE001  (foreign data)
+            return UNREADABLE
+
+    def latest_result(self, timeout: int = 0) -> Result | None:
+        """Return the latest result, or None if it cannot be read."""
+        try:
+            return super().latest_result(timeout)
+        except Exception:  # noqa: BLE001  (foreign data)
+            return None
+
+    def get_meta(self, refresh: bool = True) -> dict[str, Any]:
+        """Return the job's metadata, or none if it cannot be read."""
+        try:
+            return super().get_meta(refresh)
+        except Exception:  # noqa: BLE001  (foreign data)
+            return {}
+
+    def delete(self, *args: Any, **options: Any) -> None:
+        """Remove the job from wherever it is listed, and its hash."""
+        if self.is_readable:
+            super().delete(*args, **options)
+            return
+        queue = ReadableQueue(self.origin, connection=self.connection)
+        queue.remove(self.id)
+        for registry in _REGISTRIES:
+            self.connection.zrem(registry(queue=queue).key, self.id)
+        self.connection.delete(self.key)
+
+    def requeue(self, at_front: bool = False) -> Job:
+        """Enqueue a failed job again.
+
+        Raises:
+            InvalidJobOperation: It cannot be read, or has not failed.
+        """
+        if not self.is_readable:
+            raise InvalidJobOperation(UNREADABLE)
+        return super().requeue(at_front)
+
+
+class ReadableQueue(Queue):
+    """A queue of readable jobs."""
+
+    job_class = ReadableJob
+
+
+class ReadableWorkers:
+    """The workers, whose current jobs are readable ones."""
+
+    @staticmethod
+    def all(connection: "Redis") -> list[BaseWorker]:
+        """Return all workers that are registered."""
+        return Worker.all(connection, job_class=ReadableJob, serializer=JSONSerializer)
+
+
+def requeue_job(job_id: str, connection: "Redis") -> Job | None:
+    """Enqueue a failed job again; one that is gone or unreadable is passed over, so that the others get their turn."""
+    try:
+        return ReadableJob.fetch(job_id, connection).requeue()
+    except (InvalidJobOperation, NoSuchJobError):
+        return None

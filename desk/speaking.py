@@ -1,0 +1,186 @@
+"""Takes people's words to calls: says at once what cannot be, leaves the note, watches for the outcome.
+
+A note does nothing by itself. Whoever moves the call folds it into the record and decides within the rules and the law; what
+we say here about the outcome is read from the record that it wrote.
+"""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import datetime
+from hashlib import sha256
+from typing import Any, Final
+from uuid import uuid4
+
+import msgspec
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+from structlog.typing import FilteringBoundLogger
+
+from calls.keys import CallId
+from calls.lookup import Known, Lookup
+from calls.notes import Resolved, parse_note
+from calls.rules.book import RuleBook
+from calls.store import Store
+from calls.wake import Waker
+from calls.wishes import PENDING, Told, Wish, WishState, foresee, line_of, told
+from desk.bodies import Body, Said
+from desk.feed import Feed
+from desk.problems import Problem, not_found
+from desk.tokens import DeskToken
+
+REMEMBERED_S: Final = 24 * 3600
+"""How long an Idempotency-Key stands for its wish."""
+
+LOOK_EVERY_S: Final = 1.0
+"""While waiting, how often is looked also if no change is announced."""
+
+
+class Promise(msgspec.Struct, frozen=True):
+    """What an Idempotency-Key stands for: a wish, and the fingerprint of the request that made it."""
+
+    wish: str
+    request: str
+
+
+class Speaking:
+    """What the desk's software can say about a call."""
+
+    def __init__(
+        self,
+        redis: "Redis",
+        store: Store,
+        lookup: Lookup,
+        feed: Feed,
+        book: RuleBook,
+        waker: Waker,
+        log: FilteringBoundLogger,
+        *,
+        now: Callable[[], datetime],
+    ) -> None:
+        self._redis: Any = redis  # its stubs cannot know that answers are bytes here
+        self._keys = store.keys
+        self._store = store
+        self._lookup = lookup
+        self._feed = feed
+        self._book = book
+        self._waker = waker
+        self._log = log
+        self._now = now
+
+    async def say(
+        self, token: DeskToken, place: CallId, action: str, body: Body, idempotency_key: str | None
+    ) -> tuple[str, CallId]:
+        """Leave a wish on a call; return its id and the id of the call's record.
+
+        Args:
+            token: Over which it is said.
+            place: Which call, by either of its ids.
+            action: The last part of the address.
+            body: What is said.
+            idempotency_key: Under which a repetition is recognised, for a day.
+
+        Raises:
+            Problem: There is no such call; the law or the rules stand in the way; the key was used for something else.
+            redis.exceptions.RedisError: Redis is away; it may or may not have been said.
+        """
+        known = await self._known(place)
+        request = _fingerprint(place, action, body)
+        promise = Promise(uuid4().hex, request)
+        kept_at = self._keys.wish(token.name, idempotency_key) if idempotency_key else None
+        kept = await self._kept(kept_at, request) if kept_at else None
+        if kept is not None and line_of(known.trail, kept.wish) is not None:
+            return kept.wish, known.call_id
+        if kept is None:
+            self._refuse(known, body.note(Said(body.operator, self._now(), token.name, promise.wish)))
+            if kept_at is not None:
+                await self._redis.set(kept_at, msgspec.json.encode(promise), ex=REMEMBERED_S, nx=True)
+                promise = await self._kept(kept_at, request) or promise
+        else:
+            promise = kept
+        await self._leave(known.call_id, body.note(Said(body.operator, self._now(), token.name, promise.wish)))
+        self._log.info(
+            "desk_heard", institution=place.institution_key, voice_id=place.voice_id, action=action, desk=token.name
+        )
+        return promise.wish, known.call_id
+
+    async def outcome(self, place: CallId, wish: str, *, within_s: float) -> tuple[str, Told]:
+        """Return what a wish was and what became of it, waiting for that up to ``within_s``.
+
+        Raises:
+            Problem: Nobody has made that wish about this call.
+            redis.exceptions.RedisError: Redis is away.
+        """
+        loop = asyncio.get_running_loop()
+        end_s = loop.time() + within_s
+        with self._feed.listen() as listener:
+            while True:
+                action, answer = await self._look(place, wish)
+                left_s = end_s - loop.time()
+                if answer.state is not WishState.PENDING or left_s <= 0 or listener.is_over:
+                    return action, answer
+                await listener.next(min(left_s, LOOK_EVERY_S))
+
+    async def _look(self, place: CallId, wish: str) -> tuple[str, Told]:
+        known = await self._known(place)
+        line = line_of(known.trail, wish)
+        if line is None:
+            return await self._unheard(known.call_id, wish), PENDING
+        return _action(line.kind), told(known.call, known.trail, line, self._book)
+
+    async def _unheard(self, call_id: CallId, wish: str) -> str:
+        """Return what kind of wish waits to be heard."""
+        for stored in await self._redis.hvals(self._keys.inbox(call_id.member)):
+            note = parse_note(stored)
+            if getattr(note, "wish", None) == wish:
+                return _action(note.note_id.partition(":")[0])
+        known = await self._lookup.known(*call_id)  # it may have been heard between the two looks
+        line = line_of(known.trail, wish) if known else None
+        if line is None:
+            raise not_found()
+        return _action(line.kind)
+
+    async def _known(self, place: CallId) -> Known:
+        known = await self._lookup.known(place.institution_key, place.voice_id)
+        if known is None:
+            raise not_found()
+        return known
+
+    async def _kept(self, key: str, request: str) -> Promise | None:
+        stored = await self._redis.get(key)
+        if stored is None:
+            return None
+        promise = msgspec.json.decode(stored, type=Promise)
+        if promise.request != request:
+            raise Problem(422, "idempotency_key_reused")
+        return promise
+
+    def _refuse(self, known: Known, wish: Wish) -> None:
+        """Refuse what, by all that is known now, can come to nothing."""
+        answer = foresee(known.call, wish, self._book, self._now())
+        if answer.state not in {WishState.PENDING, WishState.DONE}:
+            raise Problem(409, "refused", f"state: {answer.state}", told=answer)
+
+    async def _leave(self, call_id: CallId, wish: Wish) -> None:
+        taken, wake = await self._store.note(call_id, wish, even_settled=isinstance(wish, Resolved), wake=True)
+        if not taken:
+            raise Problem(409, "refused", told=Told(WishState.HELD, ("call_settled",)))
+        if wake:
+            await self._wake()
+
+    async def _wake(self) -> None:
+        """Enqueue a job; if that fails, the pacemaker will."""
+        try:
+            await asyncio.to_thread(self._waker.enqueue)
+        except (RedisError, OSError) as error:
+            self._log.error("wake_failed", error=type(error).__name__)
+            with suppress(RedisError, OSError):
+                await self._redis.delete(self._keys.wake)
+
+
+def _action(kind: str | None) -> str:
+    return "resolve" if kind == "resolved" else kind or ""
+
+
+def _fingerprint(place: CallId, action: str, body: Body) -> str:
+    return sha256(msgspec.json.encode([*place, action, body])).hexdigest()

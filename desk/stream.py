@@ -1,0 +1,117 @@
+"""``/desk/stream``: calls that change, as server-sent events; and the tickets by which a browser gets in.
+
+An event holds the whole call as it is, so that whoever missed some has missed nothing after the next. ``id`` is the place in
+the stream: whoever comes back with it as ``Last-Event-ID`` is told everything that changed since, by whichever process it
+reaches. If too much happened meanwhile the event ``reset`` says to list the calls anew.
+"""
+
+import secrets
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+from typing import Any, Final
+
+import msgspec
+from redis.asyncio import Redis
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from calls.changes import START, Changes, is_position, order
+from calls.keys import Keys
+from calls.policies import Policies
+from desk.feed import Change, Feed, Listener
+from desk.problems import invalid, unauthorized
+from desk.tokens import DeskToken, DeskTokens
+from desk.views import GoneView, TicketView, call_view
+
+HEARTBEAT_S: Final = 15.0
+"""After so long without an event a comment shows both sides that the connection lives."""
+
+TICKET_S: Final = 30
+"""How long a ticket waits to be used, once."""
+
+_HEADERS: Final = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+
+
+class Tickets:
+    """Tickets for one connection each: a browser's EventSource can send no header, and an address ends up in logs."""
+
+    def __init__(self, redis: "Redis", tokens: DeskTokens, *, keys: Keys | None = None) -> None:
+        self._redis: Any = redis  # its stubs cannot know that answers are bytes here
+        self._tokens = tokens
+        self._keys = keys or Keys()
+
+    async def issue(self, token: DeskToken) -> TicketView:
+        """Return a new ticket for whoever holds a token."""
+        ticket = secrets.token_urlsafe(24)
+        await self._redis.set(self._keys.ticket(ticket), token.name, ex=TICKET_S)
+        return TicketView(ticket, TICKET_S)
+
+    async def redeem(self, ticket: str) -> DeskToken | None:
+        """Return whose ticket it is, and make it worthless."""
+        if not (ticket.isascii() and ticket.replace("-", "a").replace("_", "a").isalnum() and len(ticket) < 64):
+            return None
+        name = await self._redis.getdel(self._keys.ticket(ticket))
+        return None if name is None else self._tokens.named(name.decode())
+
+
+class Stream:
+    """Streams changes to one client after the other's own pace."""
+
+    def __init__(self, feed: Feed, changes: Changes, policies: Policies, *, heartbeat_s: float = HEARTBEAT_S) -> None:
+        self._feed = feed
+        self._changes = changes
+        self._policies = policies
+        self._heartbeat_s = heartbeat_s
+
+    async def respond(self, request: Request, token: DeskToken) -> Response:
+        """Begin the stream of what a token may see.
+
+        Raises:
+            Problem: The place to resume from, or the institution, cannot be.
+        """
+        after = request.headers.get("last-event-id") or request.query_params.get("last_event_id")
+        if after is not None and not is_position(after):
+            raise invalid("Last-Event-ID", "must be the id of an event")
+        institution = request.query_params.get("institution")
+        if institution is not None and not token.may_see(institution):
+            raise unauthorized()
+        events = self._events(token, institution, after)
+        return StreamingResponse(events, headers=_HEADERS, media_type="text/event-stream")
+
+    async def _events(self, token: DeskToken, institution: str | None, after: str | None) -> AsyncIterator[bytes]:
+        def is_wanted(change: Change) -> bool:
+            key = change.call_id.institution_key
+            return token.may_see(key) and institution in {None, key}
+
+        with self._feed.listen() as listener:
+            yield b"retry: 1000\n\n"
+            async with aclosing(self._changes_since(after, listener)) as changes:
+                async for change in changes:
+                    if isinstance(change, bytes):
+                        yield change
+                    elif is_wanted(change):
+                        yield self._event(change)
+
+    async def _changes_since(self, after: str | None, listener: Listener) -> AsyncGenerator[Change | bytes]:
+        """Yield what was missed, then what comes, each change once."""
+        seen = after or START
+        if after is not None and not await self._changes.holds_all_since(after):
+            seen = await self._changes.last()
+            yield b"event: reset\nid: %b\ndata: {}\n\n" % seen.encode()
+        last = START if after is None else await self._changes.last()
+        while order(seen) < order(last) and (entries := await self._changes.between(seen, last)):
+            for change in await self._feed.read(entries):
+                yield change
+            seen = entries[-1][0]
+        while not listener.is_over:
+            change_now = await listener.next(self._heartbeat_s)
+            if change_now is None:
+                yield b": heartbeat\n\n"
+            elif order(change_now.id) > order(seen):
+                yield change_now
+
+    def _event(self, change: Change) -> bytes:
+        call_id, call = change.call_id, change.call
+        view = GoneView(call_id.institution_key, call_id.voice_id) if call is None else call_view(call, self._policies)
+        name = b"gone" if call is None else b"call"
+        return b"event: %b\nid: %b\ndata: %b\n\n" % (name, change.id.encode(), msgspec.json.encode(view))

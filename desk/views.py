@@ -1,0 +1,222 @@
+"""What the desk shows: calls, their stories, wishes, tickets. The only shapes that leave over its API, stream and webhooks.
+
+Of a candidate it shows id, name and person type; of the rest of a person nothing is kept (see ``calls.reading``).
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Literal
+
+import msgspec
+
+from calls.facts import facts_of
+from calls.policies import Policies
+from calls.record import CHECK_LIMIT, Call, Effect, EffectState, Identity, Phase, Reason
+from calls.recording import recorded
+from calls.story import Line, Tone, tell
+from calls.trail import Entry
+from calls.wishes import Told, WishState
+from desk.problems import ReasonView, reasons_of
+
+
+class CandidateView(msgspec.Struct, frozen=True):
+    """A member whom the service matched to the caller's number."""
+
+    person_id: str
+    name: str
+    person_type: str | None
+
+
+class EffectView(msgspec.Struct, frozen=True):
+    """How far one effect got. ``operator`` is None where a rule alone asked for it."""
+
+    state: EffectState
+    person_id: str | None
+    validation_type: str | None
+    operator: str | None
+    sent_at: datetime | None
+
+
+class EffectsView(msgspec.Struct, frozen=True):
+    """What was asked of the service for a call."""
+
+    assign: EffectView
+    enroll: EffectView
+    reject: EffectView
+
+
+class VerifiedView(msgspec.Struct, frozen=True):
+    """The caller's identity was established otherwise: as whom, how, by the desk or by the service itself."""
+
+    person_id: str
+    validation_type: str
+    by_desk: bool
+    operator: str | None
+    at: datetime
+
+
+class CallView(msgspec.Struct, frozen=True, kw_only=True):
+    """A call as it is now. Instants are UTC.
+
+    ``green``: the voice is authenticated. ``red``: a red policy is applied. ``manual``: authenticated by a person's word
+    only. ``claimed_by``: the core username on the service's record. ``assigned_by_us``: the person may still be replaced.
+    """
+
+    institution_key: str
+    voice_id: str
+    alternate_id: str | None
+    phone_number: str | None
+    phase: Phase
+    reason: Reason | None
+    started_at: datetime | None
+    ended_at: datetime | None
+    settled_at: datetime | None
+    person_id: str | None
+    claimed_by: str | None
+    assigned_by_us: bool
+    candidates: tuple[CandidateView, ...]
+    status: str | None
+    policies: tuple[str, ...]
+    green: bool
+    red: bool
+    manual: bool
+    rejected: bool
+    distrusted: bool
+    opted_out: bool
+    voice_mismatch: bool
+    high_risk_device: bool
+    paused: bool
+    verified: VerifiedView | None
+    checks_used: int
+    checks_left: int
+    next_check_at: datetime | None
+    effects: EffectsView
+
+
+class RowView(msgspec.Struct, frozen=True):
+    """How one rule fared in a decision. ``mark``: ``+`` decided, ``-`` did not match, ``~`` in shadow, ``.`` not asked."""
+
+    mark: str
+    rule: str
+    text: str
+
+
+class LineView(msgspec.Struct, frozen=True):
+    """One thing that happened, so many seconds after the call's start; several alike are one line."""
+
+    at_s: float
+    until_s: float | None
+    tone: Tone
+    text: str
+    rows: tuple[RowView, ...]
+
+
+class StoryView(msgspec.Struct, frozen=True):
+    """A call and everything that happened to it, in words, oldest line first."""
+
+    call: CallView
+    story: tuple[LineView, ...]
+    ending: str
+
+
+class PageView(msgspec.Struct, frozen=True):
+    """Some calls. ``next`` is to be sent as ``after``; a page may hold fewer than asked for, the last has no ``next``."""
+
+    calls: tuple[CallView, ...]
+    next: str | None
+
+
+class WishView(msgspec.Struct, frozen=True, kw_only=True):
+    """A wish and what became of it. ``operator``: by whose word it was done. ``watch``: where to look again."""
+
+    wish: str
+    action: Literal["assign", "verified", "distrusted", "check", "resolve"]
+    state: WishState
+    reasons: tuple[ReasonView, ...]
+    operator: str | None
+    watch: str
+
+
+class TicketView(msgspec.Struct, frozen=True):
+    """A way into the stream for one connection, soon."""
+
+    ticket: str
+    expires_in_s: int
+
+
+class GoneView(msgspec.Struct, frozen=True):
+    """A call that turned out not to exist: pushed, and never listed."""
+
+    institution_key: str
+    voice_id: str
+
+
+def call_view(call: Call, policies: Policies) -> CallView:
+    """Return a call as the desk shows it."""
+    facts, reading = facts_of(call, policies), call.reading
+    return CallView(
+        institution_key=call.institution_key,
+        voice_id=call.voice_id,
+        alternate_id=call.alternate_id,
+        phone_number=call.phone_number,
+        phase=call.phase,
+        reason=call.reason,
+        started_at=call.started_at,
+        ended_at=call.end_seen_at,
+        settled_at=call.settled_at,
+        person_id=call.person_id,
+        claimed_by=call.core_username,
+        assigned_by_us=facts.assigned_by_us,
+        candidates=tuple(CandidateView(c.person_id, c.name, c.person_type) for c in call.candidates),
+        status=facts.status,
+        policies=reading.policies if reading else (),
+        green=facts.green,
+        red=facts.red,
+        manual=facts.manual,
+        rejected=facts.rejected,
+        distrusted=facts.distrusted,
+        opted_out=facts.opted_out,
+        voice_mismatch=facts.voice_mismatch,
+        high_risk_device=facts.high_risk_device,
+        paused=facts.paused,
+        verified=_verified(call.identity) if call.identity else None,
+        checks_used=call.checks_used,
+        checks_left=max(0, CHECK_LIMIT - call.checks_used),
+        next_check_at=call.next_check_at,
+        effects=EffectsView(_effect(call.assign), _effect(call.enroll), _effect(call.reject)),
+    )
+
+
+def story_view(call: Call, trail: Sequence[Entry], policies: Policies) -> StoryView:
+    """Return a call and its story as the desk shows them."""
+    story = tell(recorded(call, trail))
+    return StoryView(call_view(call, policies), tuple(map(_line, story.lines)), story.ending)
+
+
+def _line(line: Line) -> LineView:
+    rows = tuple(RowView(row.mark, row.rule, row.text) for row in line.rows)
+    return LineView(line.at_s, line.until_s, line.tone, line.text, rows)
+
+
+def wish_view(
+    wish: str, action: Literal["assign", "verified", "distrusted", "check", "resolve"], told: Told, watch: str
+) -> WishView:
+    """Return a wish as the desk shows it."""
+    return WishView(
+        wish=wish,
+        action=action,
+        state=told.state,
+        reasons=reasons_of(told.reasons),
+        operator=told.operator,
+        watch=watch,
+    )
+
+
+def _effect(effect: Effect) -> EffectView:
+    return EffectView(effect.state, effect.person_id, effect.validation_type, effect.operator, effect.sent_at)
+
+
+def _verified(identity: Identity) -> VerifiedView:
+    return VerifiedView(
+        identity.person_id, identity.validation_type, identity.by_desk, identity.operator, identity.established_at
+    )

@@ -1,0 +1,1 @@
+"""The front door: the push endpoint, its authentication, health; nothing else."""

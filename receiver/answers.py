@@ -1,0 +1,55 @@
+"""The push endpoint's answers: small, fixed, and never an echo of what was sent.
+
+The service shows them to people on its settings page (Spec: Events 2), so they say what to repair.
+"""
+
+from typing import Final
+
+import msgspec
+from starlette.responses import Response
+
+RETRY_AFTER_S: Final = 5
+
+
+def accepted(event_id: str) -> Response:
+    """Answer that the event is recorded, and under which id our log has it."""
+    return _json(202, {"accepted": True, "event_id": event_id})
+
+
+def unauthorized() -> Response:
+    """Answer that the configured headers are missing or wrong, the same way whichever it is."""
+    return _refusal(401, "unauthorized", {"WWW-Authenticate": 'Headers realm="push"'})
+
+
+def method_not_allowed() -> Response:
+    """Answer that events are posted."""
+    return _refusal(405, "method not allowed", {"Allow": "POST"})
+
+
+def unsupported_media_type() -> Response:
+    """Answer that events are plain JSON."""
+    return _refusal(415, "the content type must be application/json, not compressed")
+
+
+def too_large() -> Response:
+    """Answer that no event is that long."""
+    return _refusal(413, "too large")
+
+
+def unreadable(field: str, remedy: str) -> Response:
+    """Answer which field is wrong and what it should be."""
+    return _json(400, {"accepted": False, "error": "unreadable", "field": field, "expected": remedy})
+
+
+def unavailable() -> Response:
+    """Answer that the event could not be recorded."""
+    return _json(503, {"accepted": False, "error": "try again later"}, {"Retry-After": str(RETRY_AFTER_S)})
+
+
+def _refusal(status: int, error: str, headers: dict[str, str] | None = None) -> Response:
+    """Refuse without having read the body; the connection ends, or the rest of it would be waited for."""
+    return _json(status, {"accepted": False, "error": error}, {"Connection": "close", **(headers or {})})
+
+
+def _json(status: int, content: dict[str, object], headers: dict[str, str] | None = None) -> Response:
+    return Response(msgspec.json.encode(content), status, headers, media_type="application/json")

@@ -1,0 +1,70 @@
+"""Who may push: whoever sends every configured header with exactly the configured value.
+
+While a secret is exchanged there are two sets of headers: the present one, and the previous one until an instant.
+"""
+
+import hmac
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Literal
+
+import msgspec
+
+from reseller.push_headers import Headers
+
+Sender = Literal["current", "previous"]
+"""Which set of headers a sender has proved to know."""
+
+
+class HeaderSet(msgspec.Struct, frozen=True):
+    """One set of headers that authenticates a sender, and the instant it stops doing so (None: never)."""
+
+    headers: Headers
+    until: datetime | None = None
+
+
+class PushAuthentication:
+    """Recognises senders by their headers, as bytes and in a time that tells nothing about the values."""
+
+    def __init__(self, current: HeaderSet, previous: HeaderSet | None = None) -> None:
+        """Prepare the comparison.
+
+        Raises:
+            ValueError: A set is empty; it would let everybody in.
+        """
+        sets: tuple[tuple[Sender, HeaderSet | None], ...] = (("current", current), ("previous", previous))
+        self._accepted = [(sender, _expected(known), known.until) for sender, known in sets if known is not None]
+
+    def recognise(self, received: Iterable[tuple[bytes, bytes]], *, now: datetime) -> Sender | None:
+        """Return which set the headers match, or None.
+
+        Args:
+            received: Lower-case names and values, as ASGI has them; a name that occurs twice never matches.
+            now: Aware UTC.
+        """
+        values: dict[bytes, list[bytes]] = {}
+        for name, value in received:
+            values.setdefault(name, []).append(value)
+        matches = [
+            sender
+            for sender, expected, until in self._accepted
+            if _all_match(expected, values) and (until is None or now < until)
+        ]
+        return matches[0] if matches else None
+
+
+def _expected(known: HeaderSet) -> Sequence[tuple[bytes, bytes]]:
+    if not known.headers:
+        raise ValueError("no headers: everybody would be let in")
+    return [(name.encode("ascii"), value.reveal().encode("ascii")) for name, value in known.headers]
+
+
+def _all_match(expected: Sequence[tuple[bytes, bytes]], values: dict[bytes, list[bytes]]) -> bool:
+    """Compare every header before judging, so that the first wrong one does not show in the time."""
+    verdicts = [hmac.compare_digest(_only(values.get(name)), value) for name, value in expected]
+    return all(verdicts)
+
+
+def _only(values: list[bytes] | None) -> bytes:
+    """Return the single value, or one that matches nothing: no configured value is empty."""
+    return values[0] if values and len(values) == 1 else b""

@@ -1,0 +1,163 @@
+"""``POST /push``: authenticate, read, record, answer; the rest happens elsewhere.
+
+202 means that Redis has confirmed the record. The service sends an event once and never again (Spec: Events 1), so
+whatever can be understood is accepted, and a Redis that is away is waited for, but not for long: the queue will show
+the call anyway.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Final
+from uuid import uuid4
+
+from redis.exceptions import RedisError
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+from structlog.typing import FilteringBoundLogger
+
+from calls.intake import Intake
+from calls.wake import Waker
+from receiver import answers
+from receiver.authentication import PushAuthentication
+from receiver.body import BodyTooLarge, ClientLeft, read_body
+from reseller.push import PushEvent, PushUnreadable, parse_push
+
+PAUSES_S: Final = (0.1, 0.4)
+"""Between the attempts to record an event."""
+ATTEMPT_S: Final = 1.2
+"""How long one attempt may take."""
+
+_REDIS_AWAY: Final = (RedisError, OSError, TimeoutError)
+
+
+class NotRecorded(Exception):
+    """Redis did not confirm the event; its cause says why."""
+
+
+def utc_now() -> datetime:
+    """Return the present."""
+    return datetime.now(UTC)
+
+
+class PushEndpoint:
+    """The endpoint that the service's events are posted to, an ASGI application.
+
+    Spec: Events.
+    """
+
+    def __init__(
+        self,
+        authentication: PushAuthentication,
+        intake: Intake,
+        waker: Waker,
+        log: FilteringBoundLogger,
+        *,
+        now: Callable[[], datetime] = utc_now,
+        pauses_s: Sequence[float] = PAUSES_S,
+    ) -> None:
+        self._authentication = authentication
+        self._intake = intake
+        self._waker = waker
+        self._log = log
+        self._now = now
+        self._pauses_s = pauses_s
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request; a worker is woken after the answer, so that the sender never waits for it."""
+        headers: list[tuple[bytes, bytes]] = scope["headers"]
+        if refusal := self._refusal(scope["method"], headers):
+            await refusal(scope, receive, send)
+            return
+        try:
+            body = await read_body(receive, declared=dict(headers).get(b"content-length"))
+        except ClientLeft:
+            self._log.info("push_refused", reason="client_left")
+            return
+        except BodyTooLarge:
+            self._log.warning("push_refused", reason="too_large")
+            await answers.too_large()(scope, receive, send)
+            return
+        answer, wake = await self._take(body)
+        try:
+            await answer(scope, receive, send)
+        finally:
+            if wake:
+                await self._wake()
+
+    def _refusal(self, method: str, headers: list[tuple[bytes, bytes]]) -> Response | None:
+        """Return the answer to a request whose body is not worth reading."""
+        if method != "POST":
+            return answers.method_not_allowed()
+        sender = self._authentication.recognise(headers, now=self._now())
+        if sender is None:
+            self._log.warning("push_refused", reason="credentials")
+            return answers.unauthorized()
+        if not is_plain_json(headers):
+            self._log.warning("push_refused", reason="media_type")
+            return answers.unsupported_media_type()
+        if sender == "previous":
+            self._log.info("push_previous_headers_used")
+        return None
+
+    async def _take(self, body: bytes) -> tuple[Response, bool]:
+        """Return the answer to an authentic body, and whether a worker has to be woken."""
+        try:
+            event = parse_push(body)
+        except PushUnreadable as problem:
+            self._log.warning("push_refused", reason="unreadable", field=problem.field)
+            return answers.unreadable(problem.field, problem.remedy), False
+        event_id = uuid4().hex
+        try:
+            wake = await self._record(event, event_id)
+        except NotRecorded as problem:
+            self._log.error(
+                "push_not_recorded", institution=event.institution_key, error=type(problem.__cause__).__name__
+            )
+            return answers.unavailable(), False
+        self._log.info(
+            "push_accepted",
+            event_id=event_id,
+            type=event.type,
+            institution=event.institution_key,
+            voice_id=event.voice_id,
+            alternate_id=event.alternate_voice_id,
+            is_test=event.is_test is True,
+        )
+        return answers.accepted(event_id), wake
+
+    async def _record(self, event: PushEvent, event_id: str) -> bool:
+        """Write the event down, if need be after a short wait; repeating is safe, the id stays the same.
+
+        Raises:
+            NotRecorded: Every attempt failed.
+        """
+        for pause_s in (*self._pauses_s, None):
+            try:
+                async with asyncio.timeout(ATTEMPT_S):
+                    return (await self._intake.record(event, event_id=event_id)).wake
+            except _REDIS_AWAY as error:
+                if pause_s is None:
+                    raise NotRecorded from error
+                await asyncio.sleep(pause_s)
+        raise AssertionError("the last attempt has no pause")  # pragma: no cover
+
+    async def _wake(self) -> None:
+        """Enqueue a job; if that fails, let the next event or the pacemaker do it."""
+        try:
+            await asyncio.to_thread(self._waker.enqueue)
+        except _REDIS_AWAY as error:
+            self._log.error("wake_failed", error=type(error).__name__)
+            with suppress(*_REDIS_AWAY):
+                await self._intake.clear_wake()
+
+
+def is_plain_json(headers: list[tuple[bytes, bytes]]) -> bool:
+    """Tell whether a body is said to be uncompressed JSON; nothing said counts as JSON."""
+    named = dict(headers)
+    media_type = named.get(b"content-type", b"application/json").partition(b";")[0].strip().lower()
+    is_json = media_type == b"application/json" or (
+        media_type.startswith(b"application/") and media_type.endswith(b"+json")
+    )
+    return is_json and named.get(b"content-encoding", b"identity").strip().lower() == b"identity"

@@ -1,0 +1,1 @@
+"""What RQ runs: the job functions, the worker with its pacemaker, the shift, the steps of a call."""

@@ -1,0 +1,155 @@
+"""One worker process's means: an event loop that lives as long as the process, its connections, and the jobs it can do.
+
+The loop outlives the shifts so that connections do; a shift leaves no task behind in it.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+from redis.asyncio import Redis
+
+from calls.keys import Keys
+from calls.listings import Listings
+from calls.lookup import Lookup
+from calls.queries import Queries
+from calls.rules.book import RuleBook
+from calls.store import Ask, Store
+from calls.tokens import RedisTokenStore
+from reseller import Reseller, ServiceConfig
+from workers.crashpoints import Crashpoints
+from workers.deliveries import Deliveries
+from workers.institutions import Institutions
+from workers.listing import Listing
+from workers.move import Tools
+from workers.service import Service
+from workers.shift import Shift
+from workers.sink import Sink
+from workers.tally import Tally
+
+T = TypeVar("T")
+
+
+class Crew:
+    """Runs shifts. Built in the worker process, used by its jobs, stopped by its signals."""
+
+    def __init__(
+        self,
+        redis: "Redis",
+        *,
+        service: ServiceConfig,
+        book: RuleBook,
+        requested_by: Callable[[str], str],
+        only: frozenset[str] | None,
+        reconcile_s: float,
+        log: Any,
+        crash: Crashpoints,
+        open_sink: Callable[[], Sink] | None = None,
+        loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None,
+    ) -> None:
+        self._runner = asyncio.Runner(loop_factory=loop_factory)
+        self._loop = self._runner.get_loop()
+        self._redis = redis
+        self._book = book
+        self._log = log
+        self._shift: Shift | None = None
+        self._is_stopping = False
+        self._service_config = service
+        self._requested_by = requested_by
+        self._only = only
+        self._reconcile_s = reconcile_s
+        self._crash = crash
+        self._open_sink = open_sink
+        self._deliveries: Deliveries | None = None
+        self._means: tuple[Reseller, Tools, Institutions, Listing] | None = None
+        self.beat: Callable[[], None] = lambda: None
+
+    def advance(self) -> Tally:
+        """Work one shift; the ``advance`` job.
+
+        Raises:
+            StepsFailed: Steps raised something unexpected.
+        """
+        return self._run(self._advance())
+
+    def reconcile(self, institution_key: str) -> Tally:
+        """List an institution's queue now; the ``reconcile`` job."""
+        return self._run(self._reconcile(institution_key))
+
+    def stop(self) -> None:
+        """Make the shift under way claim no more. Safe from a signal handler and from any thread."""
+        self._is_stopping = True
+        if self._shift is not None:
+            self._loop.call_soon_threadsafe(self._shift.stop)
+
+    def close(self) -> None:
+        """Close the connections and the loop."""
+        self._run(self._close())
+        self._runner.close()
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        return self._runner.run(work)
+
+    async def _advance(self) -> Tally:
+        tools, institutions, listing = self._tools()
+        shift = Shift(tools, institutions, listing, self._log, beat=self.beat)
+        self._shift = shift
+        try:
+            if self._is_stopping:
+                shift.stop()
+            async with self._beside(shift):
+                tally = await shift.run()
+            tally.attention = len(await Queries(self._redis).attention())
+            return tally
+        finally:
+            self._shift = None
+
+    @asynccontextmanager
+    async def _beside(self, shift: Shift) -> AsyncIterator[None]:
+        """Send outcomes while a shift lasts, where there is somebody to send them to."""
+        if self._deliveries is None:
+            yield
+            return
+        shift.is_wanted = lambda: self._deliveries is not None and self._deliveries.is_busy
+        async with self._deliveries.running():
+            yield
+
+    async def _reconcile(self, institution_key: str) -> Tally:
+        tools, _, _ = self._tools()
+        await tools.store.ask_to_look(institution_key, Ask.FULL)
+        return await self._advance()
+
+    def _tools(self) -> tuple[Tools, Institutions, Listing]:
+        if self._means is None:
+            self._means = self._build()
+        return self._means[1:]
+
+    def _build(self) -> tuple[Reseller, Tools, Institutions, Listing]:
+        """Build the means inside the running loop, to which their connections belong."""
+        outbox = Keys().outbox
+        store, listings = Store(self._redis, outbox=outbox if self._open_sink else None), Listings(self._redis)
+        if self._open_sink is not None:
+            sent = Store(self._redis, keys=outbox)
+            self._deliveries = Deliveries(sent, Lookup(self._redis), self._open_sink(), self._log)
+        reseller = Reseller(self._service_config, RedisTokenStore(self._redis), log=self._log)
+        service, clock = Service(reseller, store, self._log), self._loop.time
+        tools = Tools(store, service, self._book, self._requested_by, clock, self._log, self._crash)
+        institutions = Institutions(
+            reseller,
+            listings,
+            store,
+            only=self._only,
+            named=self._book.institutions,
+            monotonic=clock,
+            log=self._log,
+        )
+        listing = Listing(store, listings, service, self._requested_by, self._reconcile_s, self._log, crash=self._crash)
+        return reseller, tools, institutions, listing
+
+    async def _close(self) -> None:
+        if self._means is not None:
+            await self._means[0].aclose()
+        if self._deliveries is not None:
+            await self._deliveries.sink.aclose()
+        await self._redis.aclose()

@@ -1,0 +1,147 @@
+"""Sends outcomes out, beside the calls of a shift: at least once, in order for each call, never holding a call up.
+
+What is to be sent stands in the trails; here is kept how far each was sent, under keys like those of calls (claim, lease,
+nonce, due time), so that two workers never send for one call. A gate of its own, shared by all workers, leaves a sink alone
+that is away. What a sink did not take for a day waits for a person, and for the call's next outcome.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+import msgspec
+from msgspec.structs import replace
+from redis.exceptions import RedisError
+
+from calls.keys import CallId, parse_member
+from calls.lookup import Known, Lookup
+from calls.outcomes import Outcome, outcomes
+from calls.store import Held, LeaseLost, Placement, Store
+from workers.sink import Answer, Sink
+
+LOOK_EVERY_S: Final = 0.1
+IN_FLIGHT: Final = 16
+GRACE_S: Final = 1.0
+"""How long deliveries may go on when the shift is over; then they are cancelled, and sent again."""
+
+RETRY_S: Final = (5.0, 15.0, 60.0, 300.0, 900.0, 3600.0)
+"""Between the attempts for one call; the last one repeats."""
+
+GIVE_UP: Final = timedelta(days=1)
+FORGET: Final = b"-"
+
+
+class Cursor(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How many of a call's outcomes were sent, and how the next one fares."""
+
+    sent: int = 0
+    attempts: int = 0
+    retry_at: datetime | None = None
+
+
+@dataclass(slots=True)
+class Deliveries:
+    """Claims what is to be sent while a shift lasts. ``store`` is one over the outbox's keys."""
+
+    store: Store
+    lookup: Lookup
+    sink: Sink
+    log: Any
+    sleep: Callable[[float], Any] = asyncio.sleep
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+
+    @property
+    def is_busy(self) -> bool:
+        """Tell whether something is being sent."""
+        return bool(self._tasks)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Send what falls due until the block ends; nothing outlives it."""
+        claiming = asyncio.ensure_future(self._claim_on())
+        try:
+            yield
+        finally:
+            claiming.cancel()
+            await asyncio.gather(claiming, return_exceptions=True)
+            if self._tasks:
+                await asyncio.wait(self._tasks, timeout=GRACE_S)
+            for task in list(self._tasks):
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def claim(self) -> int:
+        """Begin to send for what is due now; return for how many calls."""
+        room = IN_FLIGHT - len(self._tasks)
+        claimed = await self.store.claim(room) if room > 0 else []
+        for held in claimed:
+            task = asyncio.ensure_future(self._advance(held))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        return len(claimed)
+
+    async def settle(self) -> None:
+        """Wait for what is being sent."""
+        await asyncio.gather(*self._tasks)
+
+    async def _claim_on(self) -> None:
+        while True:
+            with suppress(RedisError):
+                await self.claim()
+            await self.sleep(LOOK_EVERY_S)
+
+    async def _advance(self, held: Held) -> None:
+        with suppress(LeaseLost, RedisError):
+            owner = parse_member(held.member)
+            known = await self.lookup.known(*owner) if isinstance(owner, CallId) else None
+            if known is None or known.call_id != owner:
+                await self.store.save(held, FORGET, Placement(None))
+                return
+            await self._send(held, known)
+
+    async def _send(self, held: Held, known: Known) -> None:
+        """Send a call's next outcomes one after the other; the first that is not taken holds up those behind it."""
+        cursor = msgspec.json.decode(held.record, type=Cursor) if held.record else Cursor()
+        if cursor.retry_at is not None and held.now < cursor.retry_at:
+            await self._let_go(held, cursor, (cursor.retry_at - held.now).total_seconds())
+            return
+        for outcome in outcomes(known.trail)[cursor.sent :]:
+            answer = await self.sink.post(known.call_id, known.call, outcome)
+            await self._report(answer)
+            if answer is not Answer.TAKEN:
+                await self._put_off(held, known.call_id, cursor, outcome)
+                return
+            self.log.info("outcome_delivered", **_names(known.call_id), type=outcome.type)
+            cursor = Cursor(outcome.n + 1)
+            await self.store.keep(held, msgspec.json.encode(cursor))
+        listed = "settled" if known.call.is_settled else ""
+        await self.store.save(held, msgspec.json.encode(cursor), Placement(None, listed=listed))
+
+    async def _put_off(self, held: Held, call_id: CallId, cursor: Cursor, outcome: Outcome) -> None:
+        """Try again later; after a day only with the call's next outcome."""
+        wait_s = RETRY_S[min(cursor.attempts, len(RETRY_S) - 1)]
+        cursor = replace(cursor, attempts=cursor.attempts + 1, retry_at=held.now + timedelta(seconds=wait_s))
+        if held.now - outcome.at <= GIVE_UP:
+            self.log.warning("outcome_put_off", **_names(call_id), type=outcome.type, attempts=cursor.attempts)
+            await self._let_go(held, cursor, wait_s)
+            return
+        self.log.error("outcome_parked", **_names(call_id), type=outcome.type, attempts=cursor.attempts)
+        cursor = replace(cursor, retry_at=None)
+        await self._let_go(held, cursor, None, attention=f"outcome {outcome.type} not delivered for a day")
+
+    async def _let_go(self, held: Held, cursor: Cursor, wait_s: float | None, *, attention: str = "") -> None:
+        due_in_ms = None if wait_s is None else int(wait_s * 1000) + 1
+        await self.store.save(held, msgspec.json.encode(cursor), Placement(due_in_ms, attention=attention))
+
+    async def _report(self, answer: Answer) -> None:
+        """Tell the gate: a sink that answers is not away, whatever it answers."""
+        is_away = answer is Answer.AWAY
+        if is_away or self.store.gate.failures:
+            await self.store.report(succeeded=not is_away)
+
+
+def _names(call_id: CallId) -> dict[str, str]:
+    return {"institution": call_id.institution_key, "voice_id": call_id.voice_id}

@@ -1,0 +1,133 @@
+"""Which institutions we may act for, and whether anything may be done for each: read seldom, asked for every call.
+
+The keys come with a login only, the standing from the service's list. Both are refreshed hourly, and when a key turns up
+that nobody knew: at most once a minute.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from calls.institution import FOREIGN, UNKNOWN, Standing
+from calls.listings import Listings
+from calls.store import Store
+from reseller import Institution, InstitutionSummary, Reseller, ResellerError
+
+REFRESH_S = 60.0
+"""How old the answers in this process may get before Redis is asked again."""
+
+ENLIST_S = 5.0
+"""How often it is made sure that every institution is in the due set."""
+
+
+class Institutions:
+    """Answers from memory; refreshes itself from Redis and, when those are missing or old, from the service.
+
+    ``only`` restricts the institutions that are acted for; ``named`` are those that the rules speak of.
+    """
+
+    def __init__(
+        self,
+        service: Reseller,
+        listings: Listings,
+        store: Store,
+        *,
+        only: frozenset[str] | None,
+        named: frozenset[str] = frozenset(),
+        monotonic: Callable[[], float],
+        log: Any,
+    ) -> None:
+        self._service = service
+        self._listings = listings
+        self._store = store
+        self._only = only
+        self._named = named
+        self._monotonic = monotonic
+        self._log = log
+        self._keys: frozenset[str] = frozenset()
+        self._standings: dict[str, Standing] = {}
+        self._is_loaded = False
+        self._refreshed_at_s: float | None = None
+        self._enlisted_at_s: float | None = None
+        self._asked_at_s: dict[str, float] = {}
+
+    @property
+    def keys(self) -> frozenset[str]:
+        """Return the keys of the institutions that we act for."""
+        return self._keys
+
+    @property
+    def are_known(self) -> bool:
+        """Tell whether the service ever answered this process."""
+        return self._is_loaded
+
+    def obstacle(self, institution_key: str) -> str | None:
+        """Return why nothing may be done for an institution's calls; None if everything may."""
+        if self.are_known and institution_key not in self._keys:
+            return FOREIGN
+        standing = self._standings.get(institution_key)
+        return UNKNOWN if standing is None else standing.obstacle
+
+    async def refresh(self) -> None:
+        """Renew what is older than a minute; a service that does not answer leaves what is known."""
+        now_s = self._monotonic()
+        if self._refreshed_at_s is None or now_s - self._refreshed_at_s > REFRESH_S:
+            try:
+                await self._load()
+                self._refreshed_at_s = now_s
+            except ResellerError as error:
+                self._refreshed_at_s = now_s - REFRESH_S + 2.0
+                self._log.warning("institutions_unknown", error=type(error).__name__)
+        if self._enlisted_at_s is None or now_s - self._enlisted_at_s > ENLIST_S:
+            await self._store.enlist(sorted(self._keys))
+            self._enlisted_at_s = now_s
+
+    async def knows(self, institution_key: str) -> bool:
+        """Tell whether a key is ours; a key nobody knew is asked for with a new login, at most once a minute."""
+        if institution_key in self._keys:
+            return True
+        now_s = self._monotonic()
+        asked_at_s = self._asked_at_s.get(institution_key)
+        if asked_at_s is None or now_s - asked_at_s > REFRESH_S:
+            self._asked_at_s = {**_recent(self._asked_at_s, now_s), institution_key: now_s}
+            try:
+                await self._service.renew(max_age_s=REFRESH_S)
+                await self._load()
+            except ResellerError as error:
+                self._log.warning("institutions_unknown", error=type(error).__name__)
+        return institution_key in self._keys
+
+    async def _load(self) -> None:
+        await self._service.renew()
+        owned = await self._service.institution_keys()
+        self._keys = owned if self._only is None else owned & self._only
+        stored = await self._listings.standings()
+        if not self._keys <= stored.keys():
+            await self._ask_service()
+            stored = await self._listings.standings()
+        self._standings = stored
+        self._is_loaded = True
+        for key in (self._only or frozenset()) - owned:
+            self._log.warning("institution_not_owned", institution=key)
+        for key in self._named - owned:
+            self._log.error("rules_institution_not_owned", institution=key)
+
+    async def _ask_service(self) -> None:
+        standings = {summary.key: _standing(summary) for summary in await self._service.institutions()}
+        for key in self._keys - standings.keys():
+            institution = await self._service.institution(key)
+            standings[key] = _standing(institution)
+        await self._listings.replace_standings(standing for key, standing in standings.items() if key in self._keys)
+
+
+def _standing(summary: InstitutionSummary | Institution) -> Standing:
+    return Standing(
+        key=summary.key or "",
+        name=summary.name,
+        status=summary.status,
+        has_voice_auth=summary.has_voice_auth,
+        is_test_mode=summary.is_test_mode,
+    )
+
+
+def _recent(asked_at_s: dict[str, float], now_s: float) -> dict[str, float]:
+    return {key: at_s for key, at_s in asked_at_s.items() if now_s - at_s <= REFRESH_S}

@@ -1,0 +1,81 @@
+"""The job functions, by the names under which RQ knows them, and the job class that restores nothing else.
+
+RQ's job class imports and calls whatever a job names, posts to its webhooks and calls its callbacks. Redis is not the
+place from which a bank's worker takes such orders: a foreign or malformed job is parked as failed, nothing is called.
+"""
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any, ClassVar, Final
+
+from rq.job import Job
+
+from calls.keys import QUEUE_NAME
+from calls.wake import FAILURE_TTL_S, NO_DEADLINE
+from workers.tally import Tally
+
+RECONCILE: Final = "workers.jobs.reconcile"
+
+
+class JobRefused(Exception):
+    """A job in the queue is not one of ours. The message names why, never what it holds."""
+
+
+class CallJob(Job):
+    """A job that can only be one of ours.
+
+    ``functions`` is set on a subclass by ``job_class``: the worker process's own functions, by name.
+    """
+
+    functions: ClassVar[Mapping[str, Callable[..., Tally]]] = {}
+
+    def restore(self, raw_data: Any) -> Any:
+        """Read a job from its hash; one that cannot be read becomes one that is refused, so that the worker lives on."""
+        try:
+            super().restore(raw_data)
+        except Exception:  # noqa: BLE001  (whatever is wrong with it, the answer is the same)
+            self._restore_refused()
+        self._forget_foreign_parts()
+
+    def perform(self) -> Any:
+        """Run the job's function, and write what it did where an operator reads it."""
+        function = self._function()
+        self.connection.persist(self.key)
+        tally = function(*self.args)
+        self.description = f"{str(self.func_name).rpartition('.')[2]}: {tally.sentence()}"
+        self.connection.hset(self.key, "description", self.description)
+        self._result = tally.as_dict()
+        return self._result
+
+    def _function(self) -> Callable[..., Tally]:
+        try:
+            name, args, kwargs, instance = self.func_name, self.args, self.kwargs, self.instance
+        except Exception:  # noqa: BLE001
+            raise JobRefused("its data cannot be read") from None
+        function = self.functions.get(str(name))
+        if function is None or instance is not None or kwargs or not all(isinstance(arg, str) for arg in args):
+            raise JobRefused("it is not one of our jobs")
+        return function
+
+    def _restore_refused(self) -> None:
+        self.data = b"refused"
+        self.description = "a job that cannot be read"
+        self.created_at = datetime.now(UTC)
+
+    def _forget_foreign_parts(self) -> None:
+        """Drop everything by which a job could make RQ call, post or enqueue something."""
+        self.origin = QUEUE_NAME
+        self.timeout = NO_DEADLINE
+        self.failure_ttl = FAILURE_TTL_S
+        self._success_callback_name = self._failure_callback_name = self._stopped_callback_name = None
+        self._dependency_ids = []
+        self.webhooks = []
+        self.retries_left = None
+        self.repeats_left = None
+        self.repeat_intervals = None
+        self.enqueue_at_front = None
+
+
+def job_class(functions: Mapping[str, Callable[..., Tally]]) -> type[CallJob]:
+    """Return the job class of a worker process: ours, with the functions it may run."""
+    return type("EmployedJob", (CallJob,), {"functions": dict(functions)})

@@ -1,0 +1,150 @@
+"""Looks at an institution's queue and tells the calls in it that they are there: how new calls are found.
+
+Three sizes: a look after a push (what started in the last seconds), a regular or wide look (the last minutes), and every
+minute the full listing, page by page with a saved cursor, which also finds the calls that are no longer listed.
+"""
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from msgspec.structs import replace
+
+from calls.institution import Watch, encode_watch, parse_watch
+from calls.keys import CallId
+from calls.listings import Listings
+from calls.notes import Listed, Unlisted
+from calls.reading import fingerprint, listed_of
+from calls.store import Ask, Held, Placement, Store
+from reseller import QueueEntry, ResellerError
+from reseller.keys import is_voice_id
+from workers.crashpoints import Crashpoints
+from workers.service import Service
+from workers.tally import Tally
+
+PAGE = 500
+"""Entries asked for at once. Assumed: the Spec shows no bounds of pageSize."""
+
+NARROW = timedelta(seconds=10)
+WIDE = timedelta(seconds=120)
+"""How far back a look goes: the service's clock may differ, and an entry may come late."""
+
+FULL_EVERY_S = 60.0
+IDLE_S = 8.0
+
+Choose = Callable[[float, float], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """Carries out the looks at one institution's queue."""
+
+    store: Store
+    listings: Listings
+    service: Service
+    requested_by: Callable[[str], str]
+    reconcile_s: float
+    log: Any
+    choose: Choose = random.uniform
+    crash: Crashpoints = field(default_factory=Crashpoints)
+
+    async def run(self, held: Held, institution_key: str, tally: Tally) -> None:
+        """Look as much as was asked for, and plan the next look.
+
+        Raises:
+            LeaseLost: Somebody else looks at this queue now.
+        """
+        self.crash.pass_by("listing.claimed")
+        watch = parse_watch(held.record) if held.record else Watch(institution_key=institution_key)
+        asked = {note.decode() for note in held.notes}
+        tally.add("institutions")
+        try:
+            watch = await self._look(held, watch, asked, held.now)
+            watch = replace(watch, failures=0)
+        except ResellerError as error:
+            self.log.warning("listing_failed", institution=institution_key, error=type(error).__name__)
+            watch = replace(watch, failures=watch.failures + 1)
+        self.crash.pass_by("listing.before-save")
+        await self.store.save(held, encode_watch(watch), Placement(await self._due_in_ms(watch)))
+        self.crash.pass_by("listing.after-save")
+
+    async def _look(self, held: Held, watch: Watch, asked: set[str], now: datetime) -> Watch:
+        full_is_due = watch.full_at is None or not 0 <= (now - watch.full_at).total_seconds() < FULL_EVERY_S
+        if full_is_due or watch.cursor is not None or Ask.FULL in asked:
+            return await self._full(held, watch, now)
+        back = NARROW if asked == {Ask.LOOK} else WIDE
+        since = min(watch.looked_at or now, now) - back
+        await self._pages(held, watch, since=since, now=now)
+        return replace(watch, looked_at=now)
+
+    async def _full(self, held: Held, watch: Watch, now: datetime) -> Watch:
+        key = watch.institution_key
+        if watch.cursor is None:
+            await self.listings.begin_listing(key)
+            watch = replace(watch, cursor=0, full_started_at=now)
+        watch = await self._pages(held, watch, since=None, now=now)
+        for voice_id in await self.listings.absent(key):
+            taken, _ = await self.store.note(CallId(key, voice_id), Unlisted(listed_at=now))
+            if not taken:
+                await self.listings.forget_listed(key, voice_id)
+        return replace(watch, cursor=None, full_at=now, looked_at=now)
+
+    async def _pages(self, held: Held, watch: Watch, *, since: datetime | None, now: datetime) -> Watch:
+        """Read page after page.
+
+        A full listing saves how far it is and ends when a page brings nothing new; a look ends with the first page that is
+        not full, and begins anew.
+
+        Assumed: the Spec shows neither bounds of pageSize nor whether a page may be short; what a look misses for that, the
+        next full listing finds.
+        """
+        is_full = since is None
+        cursor = (watch.cursor or 0) if is_full else 0
+        seen: set[str] = set()
+        while True:
+            entries = await self._page(watch.institution_key, cursor, since)
+            news = {entry.voice_id for entry in entries} - seen
+            await self._tell(watch.institution_key, entries, now, is_full=is_full)
+            self.crash.pass_by("listing.told")
+            if not news or (not is_full and len(entries) < PAGE):
+                return watch
+            seen |= news
+            cursor += len(entries)
+            if is_full:
+                watch = replace(watch, cursor=cursor)
+            await self.store.keep(held, encode_watch(watch) if is_full else None)
+
+    async def _page(self, key: str, cursor: int, since: datetime | None) -> Sequence[QueueEntry]:
+        with self.crash.during("listing.mid-request"):
+            entries = await self.service.queue(
+                key, continue_from=cursor, page_size=PAGE, start_at=since, requested_by=self.requested_by(key)
+            )
+        self.crash.pass_by("listing.after-request")
+        return entries
+
+    async def _tell(self, key: str, entries: Sequence[QueueEntry], now: datetime, *, is_full: bool) -> None:
+        """Leave a note on every call whose entry is new or has changed."""
+        found: dict[str, Listed] = {}
+        for entry in entries:
+            if entry.is_usable and is_voice_id(entry.voice_id):
+                found[entry.voice_id] = listed_of(entry, now)
+        if not found:
+            return
+        prints = {voice_id: fingerprint(listed) for voice_id, listed in found.items()}
+        known = await self.listings.fingerprints(key, list(prints))
+        changed = {
+            voice_id: told for (voice_id, told), before in zip(prints.items(), known, strict=True) if told != before
+        }
+        for voice_id in changed:
+            await self.store.note(CallId(key, voice_id), found[voice_id])
+        await self.listings.listed(key, changed, list(found) if is_full else None)
+
+    async def _due_in_ms(self, watch: Watch) -> int:
+        """Return the wait until the next regular look: shorter while calls are live, longer after failures."""
+        is_live = await self.listings.has_open(watch.institution_key)
+        period_s = self.reconcile_s if is_live else max(IDLE_S, self.reconcile_s)
+        if watch.failures:
+            period_s = min(30.0, 2.0 ** min(watch.failures, 5) / 2)
+        return int(period_s * self.choose(0.8, 1.0) * 1000)

@@ -1,0 +1,25 @@
+"""Notices pauses as they come and go, so that every worker's log says when it stopped and when it went on."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from calls.pause import Pauses
+
+
+@dataclass(slots=True)
+class PauseNotice:
+    """Remembers which pauses this process has logged."""
+
+    known: Pauses = field(default_factory=Pauses)
+
+    def see(self, pauses: Pauses, log: Any) -> None:
+        """Log what is new since the last look; looks are frequent, and nearly all find nothing."""
+        if pauses is self.known:
+            return
+        before, now = self.known.by_institution, pauses.by_institution
+        self.known = pauses
+        for key, pause in now.items():
+            if before.get(key) != pause:
+                log.warning("pause_seen", institution=key, scope=pause.scope, operator=pause.operator)
+        for key in sorted(before.keys() - now.keys()):
+            log.warning("pause_over", institution=key, scope=before[key].scope)

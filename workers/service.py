@@ -1,0 +1,146 @@
+"""The service as moves and listings use it: every outcome is told to the gate that all workers share.
+
+A service that fails five requests in a row, or asks for a pause, is left alone by everybody: nothing is claimed, no check
+is booked. Then one member at a time is tried, and the first success opens the gate.
+"""
+
+from collections.abc import Awaitable
+from contextlib import suppress
+from datetime import datetime
+from typing import Any, TypeVar
+
+from redis.exceptions import RedisError
+
+from calls.store import Gate, Store
+from reseller import (
+    CertificateRefused,
+    Guard,
+    NotSent,
+    OutcomeUnknown,
+    PhoneCall,
+    QueueEntry,
+    Reseller,
+    ResellerError,
+    ServiceBusy,
+    ServiceUnavailable,
+    Unsendable,
+    ValidationType,
+)
+
+T = TypeVar("T")
+
+
+class Service:
+    """A ``Reseller`` whose outcomes are counted. Raises what that raises."""
+
+    def __init__(self, reseller: Reseller, store: Store, log: Any) -> None:
+        self._reseller = reseller
+        self._store = store
+        self._log = log
+
+    @property
+    def gate(self) -> Gate:
+        """Return this process's view of the gate."""
+        return self._store.gate
+
+    async def renew(self) -> None:
+        """Log in anew if the token was refused."""
+        await self._reseller.renew()
+
+    async def queue(
+        self,
+        institution_key: str,
+        *,
+        continue_from: int,
+        page_size: int,
+        start_at: datetime | None,
+        requested_by: str,
+    ) -> tuple[QueueEntry, ...]:
+        """Read a page of an institution's queue."""
+        return await self._counted(
+            self._reseller.queue(
+                institution_key,
+                continue_from=continue_from,
+                page_size=page_size,
+                start_at=start_at,
+                requested_by=requested_by,
+            )
+        )
+
+    async def details(self, institution_key: str, voice_id: str, *, check: bool, requested_by: str) -> PhoneCall:
+        """Read a call's record; with ``check``, one of its 20 authentication checks."""
+        return await self._counted(
+            self._reseller.details(institution_key, voice_id, check=check, requested_by=requested_by)
+        )
+
+    async def assign(
+        self, institution_key: str, *, person_id: str, requested_by: str, voice_id: str, guard: Guard
+    ) -> str:
+        """Assign a person by voice id; return the voice id to use from then on."""
+        return await self._counted(
+            self._reseller.assign(
+                institution_key, person_id=person_id, requested_by=requested_by, voice_id=voice_id, guard=guard
+            )
+        )
+
+    async def enroll(
+        self,
+        institution_key: str,
+        voice_id: str,
+        *,
+        person_id: str,
+        validation_type: ValidationType,
+        notes: str | None,
+        requested_by: str,
+        guard: Guard,
+    ) -> None:
+        """Enroll the voice of a verified person."""
+        await self._counted(
+            self._reseller.enroll(
+                institution_key,
+                voice_id,
+                person_id=person_id,
+                validation_type=validation_type,
+                notes=notes,
+                requested_by=requested_by,
+                guard=guard,
+            )
+        )
+
+    async def reject_voice(self, institution_key: str, voice_id: str, *, requested_by: str, guard: Guard) -> None:
+        """Reject the voice of a call."""
+        await self._counted(
+            self._reseller.reject_voice(institution_key, voice_id, requested_by=requested_by, guard=guard)
+        )
+
+    async def _counted(self, work: Awaitable[T]) -> T:
+        try:
+            answer = await work
+        except ServiceBusy as error:
+            await self._failed(error, error.retry_after_s)
+            raise
+        except NotSent as error:
+            if error.__cause__ is None and not isinstance(error, Unsendable):
+                await self._failed(error, None)
+            raise
+        except (ServiceUnavailable, OutcomeUnknown, CertificateRefused) as error:
+            await self._failed(error, None)
+            raise
+        except ResellerError:
+            await self._succeeded()
+            raise
+        await self._succeeded()
+        return answer
+
+    async def _failed(self, error: ResellerError, pause_s: float | None) -> None:
+        with suppress(RedisError):
+            if await self._store.report(succeeded=False, pause_s=pause_s):
+                self._log.error("service_away", error=type(error).__name__)
+
+    async def _succeeded(self) -> None:
+        """Tell of a success only where there were failures: the usual case costs nothing."""
+        if not self.gate.failures:
+            return
+        with suppress(RedisError):
+            if await self._store.report(succeeded=True):
+                self._log.info("service_back")

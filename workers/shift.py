@@ -1,0 +1,202 @@
+"""A shift: one worker claims whatever is due and moves it on concurrently, until nothing is due or its time is over.
+
+Claims go on every 20 ms while anything is in flight, so one hung call never holds up the others. Nothing outlives a shift:
+every task is finished or, at the deadline, cancelled and gathered.
+"""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from redis.exceptions import RedisError
+
+from calls.keys import CallId, parse_member
+from calls.store import MAX_FAILURES, Held, LeaseLost, Placement
+from calls.trail import Entry
+from workers.institutions import Institutions
+from workers.listing import Listing
+from workers.move import FORGET, Move, Tools
+from workers.tally import Tally
+
+CLAIM_EVERY_S = 0.02
+CLAIMING_S = 30.0
+"""After so long a shift claims no more: the job ends and can be read."""
+
+LINGER_S = 1.0
+"""How long a shift goes on looking after its last call: a job per call would drown the job list."""
+
+NOT_KNOWN_YET_MS = 1000
+FINISH_S = 14.0
+"""How long what is in flight may go on once a shift claims no more: a little longer than two requests."""
+
+LEAVE_S = 8.0
+"""The same for a worker that was told to stop: it has to be gone within 10 s."""
+
+IN_FLIGHT = 256
+CLAIM_AT_ONCE = 128
+
+
+class StepsFailed(Exception):
+    """Steps of calls raised something nobody expected: bugs. Holds where, never what: values may be personal."""
+
+    def __init__(self, failures: list[str]) -> None:
+        super().__init__(f"{len(failures)} failed: " + "; ".join(failures[:20]))
+
+
+@dataclass(slots=True)
+class Shift:
+    """What one ``advance`` job does."""
+
+    tools: Tools
+    institutions: Institutions
+    listing: Listing
+    log: Any
+    claiming_s: float = CLAIMING_S
+    linger_s: float = LINGER_S
+    in_flight_limit: int = IN_FLIGHT
+    finish_s: float = FINISH_S
+    leave_s: float = LEAVE_S
+    tally: Tally = field(default_factory=Tally)
+    failures: list[str] = field(default_factory=list)
+    beat: Callable[[], None] = lambda: None
+    is_wanted: Callable[[], bool] = lambda: False
+    """Tells whether something beside the calls needs the shift to go on."""
+    _stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    _nudge: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def stop(self) -> None:
+        """Claim no more; finish what is in flight. Call it in the loop's thread."""
+        self.log.info("shift_stopping", in_flight=len(self._tasks))
+        self._stopping.set()
+        self._nudge.set()
+
+    async def run(self) -> Tally:
+        """Move on whatever is due.
+
+        Raises:
+            StepsFailed: Steps raised something unexpected; their calls will be tried again, at most five times.
+            redis.exceptions.RedisError: Redis is away; what was claimed becomes due again when its lease ends.
+        """
+        await self.institutions.refresh()
+        try:
+            await self._claim_until_idle()
+        finally:
+            await self._gather()
+        if self.failures:
+            raise StepsFailed(self.failures)
+        return self.tally
+
+    async def _claim_until_idle(self) -> None:
+        loop = asyncio.get_running_loop()
+        started_s = idle_since_s = loop.time()
+        first = True
+        while not self._stopping.is_set() and loop.time() - started_s < self.claiming_s:
+            self.beat()
+            room = min(CLAIM_AT_ONCE, self.in_flight_limit - len(self._tasks))
+            claimed = await self.tools.store.claim(room, shift_starts=first) if room > 0 else []
+            first = False
+            self.tools.pauses.see(self.tools.store.pauses, self.log)
+            for held in claimed:
+                self._start(held)
+            if self._tasks or self.is_wanted():
+                idle_since_s = loop.time()
+            elif loop.time() - idle_since_s >= self.linger_s:
+                return
+            if len(claimed) < room or room == 0:
+                await self._pause()
+
+    async def _pause(self) -> None:
+        """Wait for the next claim; something that was finished or made due comes earlier."""
+        try:
+            async with asyncio.timeout(CLAIM_EVERY_S):
+                await self._nudge.wait()
+        except TimeoutError:
+            pass
+        self._nudge.clear()
+
+    def _start(self, held: Held) -> None:
+        task = asyncio.ensure_future(self.move(held))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _gather(self) -> None:
+        """Let what is in flight finish; at the deadline cancel it. What it had booked, the next claim finds booked."""
+        loop = asyncio.get_running_loop()
+        ended_s = loop.time()
+        while self._tasks and loop.time() - ended_s < (self.leave_s if self._stopping.is_set() else self.finish_s):
+            self.beat()
+            await asyncio.wait(self._tasks, timeout=0.5)
+        if self._tasks:
+            self.log.warning("shift_cut_short", tasks=len(self._tasks))
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def move(self, held: Held) -> None:
+        """Move one member on; whatever goes wrong stays with it."""
+        try:
+            await self._advance(held)
+        except LeaseLost as lost:
+            self.log.info("lease_lost", member_kind=held.member[:1], why=lost.why)
+            await self._release(held, lost)
+        except RedisError as error:
+            self.log.warning("redis_failed", error=type(error).__name__)
+        except Exception as error:  # noqa: BLE001  (a bug in one call must not stop the others)
+            await self._failed(held, error)
+
+    async def _advance(self, held: Held) -> None:
+        try:
+            owner = parse_member(held.member)
+        except ValueError:
+            await self.tools.store.save(held, FORGET, Placement(None))
+            return
+        if isinstance(owner, CallId):
+            await self._advance_call(held, owner)
+            return
+        if not self.institutions.are_known:
+            await self.tools.store.save(held, None, Placement(NOT_KNOWN_YET_MS))
+        elif await self.institutions.knows(owner):
+            await self.listing.run(held, owner, self.tally)
+        else:
+            self.log.warning("institution_foreign", institution=owner)
+            await self.tools.store.save(held, FORGET, Placement(None))
+        self._nudge.set()
+
+    async def _advance_call(self, held: Held, call_id: CallId) -> None:
+        self.tally.add("calls")
+        obstacle = self.institutions.obstacle(call_id.institution_key)
+        move = Move.begin(self.tools, held, call_id, obstacle, self.tally)
+        await move.run()
+
+    async def _release(self, held: Held, lost: LeaseLost) -> None:
+        """Still the holder, but on wrong premises: let go, and let the next claim see what is new."""
+        if lost.why == "lease":
+            return
+        with suppress(LeaseLost, RedisError):
+            await self.tools.store.save(held, None, Placement(0), failures=held.failures)
+
+    async def _failed(self, held: Held, error: Exception) -> None:
+        """Count a failure; after five in a row park the call for a person."""
+        failures = held.failures + 1
+        is_parked = failures >= MAX_FAILURES
+        where = _where(error)
+        self.failures.append(f"{type(error).__name__} at {where}")
+        self.log.error("step_failed", error=type(error).__name__, where=where, failures=failures, parked=is_parked)
+        placement = Placement(None if is_parked else 1000 * 2**failures, attention="parked" if is_parked else "")
+        entries = [Entry(at=held.now, what="parked", because=f"{type(error).__name__} at {where}")] if is_parked else []
+        with suppress(LeaseLost, RedisError):
+            await self.tools.store.save(held, None, placement, entries=entries, failures=failures)
+
+
+def _where(error: BaseException) -> str:
+    """Return the innermost place of an error, without a single value."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None:
+        return "?"
+    code = trace.tb_frame.f_code
+    return f"{code.co_qualname}:{trace.tb_lineno}"

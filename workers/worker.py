@@ -1,0 +1,140 @@
+"""The RQ worker: jobs in its own process, one queue, no alarms, a clean way out.
+
+``SimpleWorker`` runs a job in this process, so the event loop and its connections live from job to job. RQ's alarm would
+fire into that loop: the death penalty does nothing, and every deadline is asyncio's.
+"""
+
+import contextlib
+import signal
+import socket
+import time
+from collections.abc import Callable
+from secrets import token_hex
+from types import FrameType
+from typing import Any
+
+from redis import Redis
+from redis.exceptions import RedisError
+from rq import SimpleWorker
+from rq.exceptions import StopRequested
+from rq.job import Job
+from rq.queue import Queue
+from rq.serializers import JSONSerializer
+from rq.timeouts import BaseDeathPenalty
+
+from calls.wake import RESULT_TTL_S, calls_queue
+
+WORKER_TTL_S = 20
+"""RQ waits 15 s less than this for a job and a connection 10 s more; stock, a dead connection goes unnoticed for 415 s."""
+
+MAINTENANCE_S = 60
+"""How often jobs of killed workers are looked for; RQ's own ten minutes is long for a board."""
+
+HARD_EXIT = 1
+
+
+class NoPenalty(BaseDeathPenalty):
+    """A death penalty that never comes."""
+
+    def setup_death_penalty(self) -> None:
+        """Set no alarm."""
+
+    def cancel_death_penalty(self) -> None:
+        """Have no alarm to cancel."""
+
+
+class CallWorker(SimpleWorker):
+    """Works on the ``calls`` queue until it is told to stop.
+
+    ``on_stop`` is called from the signal handler when the first signal comes: the shift claims no more. A second signal
+    leaves at once.
+    """
+
+    death_penalty_class = NoPenalty
+    max_connection_wait_time = 1.0
+
+    def __init__(
+        self,
+        connection: "Redis",
+        *,
+        job_class: type[Job],
+        on_stop: Callable[[], None],
+        leave: Callable[[int], None],
+    ) -> None:
+        super().__init__(
+            [calls_queue(connection)],
+            name=f"{socket.gethostname().partition('.')[0]}-{token_hex(4)}",
+            connection=connection,
+            default_result_ttl=RESULT_TTL_S,
+            maintenance_interval=MAINTENANCE_S,
+            worker_ttl=WORKER_TTL_S,
+            job_class=job_class,
+            serializer=JSONSerializer,
+            log_job_description=False,
+        )
+        self.log_result_lifespan = False
+        self._on_stop = on_stop
+        self._leave = leave
+        self.was_told_to_stop = False
+        self._is_at_work = False
+
+    def bootstrap(self, *_: Any, **__: Any) -> None:
+        """Start without RQ's own log handlers and without its command channel: signals are the only way to steer us."""
+        self.register_birth()  # type: ignore[no-untyped-call]
+        self.set_state("started")
+
+    def subscribe(self) -> None:
+        """Listen to no commands."""
+
+    def unsubscribe(self) -> None:
+        """Have nothing to unsubscribe from."""
+
+    def request_stop(self, signum: int, frame: FrameType | None) -> None:
+        """Claim no more, finish what is in flight, leave."""
+        self.was_told_to_stop = True
+        self._on_stop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self.request_force_stop)
+        self._shutdown()
+
+    def request_force_stop(self, signum: int, frame: FrameType | None) -> None:
+        """Leave at once."""
+        self._leave(HARD_EXIT)
+
+    def _shutdown(self) -> None:
+        """Stop after the job under way, else now.
+
+        RQ asks Redis for its own state at this point, inside the signal handler, on a connection that may be mid-answer.
+        """
+        self._stop_requested = True
+        if not self._is_at_work:
+            raise StopRequested
+
+    def execute_job(self, job: Job, queue: Queue) -> None:
+        """Run a job here, and know that one is under way."""
+        self._is_at_work = True
+        try:
+            super().execute_job(job, queue)
+        finally:
+            self._is_at_work = False
+
+    def set_shutdown_requested_date(self) -> None:
+        """Write nothing to Redis from a signal handler."""
+
+
+def work(make_worker: Callable[[], CallWorker], log: Any, *, pause_s: float = 0.5) -> None:
+    """Run workers one after the other until one was told to stop.
+
+    RQ's loop ends itself when Redis times out; a new worker with a new name begins where it left.
+    """
+    worker: CallWorker | None = None
+    while worker is None or not worker.was_told_to_stop:
+        if worker is not None:
+            log.warning("worker_restarts", worker=worker.name)
+        with contextlib.suppress(RedisError, OSError, StopRequested):
+            if worker is not None:
+                time.sleep(pause_s)
+            worker = make_worker()
+            log.info("worker_started", worker=worker.name)
+            worker.work()
+    log.info("worker_stopped", worker=worker.name)
