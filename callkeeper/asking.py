@@ -1,0 +1,59 @@
+"""One question to Redis from the command line: settings and connection faults become one line, never a traceback."""
+
+import asyncio
+import os
+import re
+import sys
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import click
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+from callkeeper.connections import worker_redis
+from callkeeper.environment import SettingsWrong
+from callkeeper.settings import StoreSettings
+
+T = TypeVar("T")
+
+_UNITS = {"m": "minutes", "h": "hours", "d": "days"}
+
+
+def ask_redis(question: Callable[["Redis"], Awaitable[T]]) -> T:
+    """Ask Redis something.
+
+    Raises:
+        click.ClickException: Something is wrong with the settings; it says what.
+        SystemExit: Redis does not answer.
+    """
+    try:
+        settings = StoreSettings.load(os.environ)
+    except SettingsWrong as error:
+        raise click.ClickException(str(error)) from None
+
+    async def ask() -> T:
+        async with worker_redis(settings.redis_url) as redis:
+            return await question(redis)
+
+    try:
+        return asyncio.run(ask())
+    except RedisError as error:
+        click.echo(f"Redis at {settings.redis_address}: {type(error).__name__}", err=True)
+        sys.exit(1)
+
+
+class Span(click.ParamType[timedelta]):
+    """A length of time on the command line: ``30m``, ``24h``, ``7d``."""
+
+    name = "span"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> timedelta:
+        """Return the length of time."""
+        if isinstance(value, timedelta):
+            return value
+        found = re.fullmatch(r"(\d{1,4})([mhd])", str(value))
+        if found is None:
+            self.fail(f"{value!r} is no span: write for example 30m, 24h or 7d", param, ctx)
+        return timedelta(**{_UNITS[found.group(2)]: int(found.group(1))})

@@ -1,0 +1,57 @@
+"""The command line: a group that imports a subcommand only when it is called.
+
+Lazy, because ``callkeeper web`` must not pay for the imports of ``callkeeper run``.
+"""
+
+from importlib import import_module
+from typing import Any
+
+import click
+
+from callkeeper.environment import SettingsWrong
+
+_COMMANDS = {
+    "web": "callkeeper.commands.web:web",
+    "worker": "callkeeper.commands.worker:worker",
+    "run": "callkeeper.commands.run:run",
+    "sandbox": "callkeeper.commands.sandbox:sandbox",
+    "doctor": "callkeeper.commands.doctor:doctor",
+    "calls": "callkeeper.commands.calls:calls",
+    "rules": "callkeeper.commands.rules:rules",
+    "pause": "callkeeper.commands.pause:pause",
+    "resume": "callkeeper.commands.pause:resume",
+    "reseller": "callkeeper.commands.reseller:reseller",
+    "schedule": "callkeeper.commands.schedule:schedule",
+    "secret": "callkeeper.commands.secret:secret",
+}
+
+
+class LazyGroup(click.Group):
+    """A group whose subcommands are imported by name when first needed."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Name all subcommands without importing them."""
+        return sorted(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import and return one subcommand, or None for an unknown name."""
+        target = _COMMANDS.get(cmd_name)
+        if target is None:
+            return None
+        module, name = target.split(":")
+        command = getattr(import_module(module), name)
+        assert isinstance(command, click.Command)  # noqa: S101  (a broken table, not bad input)
+        return command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the subcommand; settings that are wrong are the user's to repair, not a traceback."""
+        try:
+            return super().invoke(ctx)
+        except SettingsWrong as wrong:
+            raise click.ClickException(str(wrong)) from None
+
+
+@click.group(cls=LazyGroup)
+@click.version_option(package_name="callkeeper")
+def main() -> None:
+    """Receive call events, watch every call until it is decided, enroll or reject by rule."""

@@ -1,0 +1,216 @@
+"""``callkeeper calls``: what is live, what happened to one call, and closing what only a person can close."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any, BinaryIO
+
+import click
+import msgspec
+from redis.asyncio import Redis
+from rich.console import Console
+from rich.table import Table
+
+from callkeeper.asking import Span, ask_redis
+from callkeeper.story_view import story_table, wide_console
+from calls.keys import CallId, Keys, parse_member
+from calls.notes import Resolved
+from calls.queries import Queries
+from calls.record import Call, EffectKind, EffectState
+from calls.recording import encode_recorded, recorded
+from calls.store import Store
+from calls.story import tell
+from calls.trail import Entry
+
+
+@click.group()
+def calls() -> None:
+    """List calls, tell one call's story, export them, resolve effects that are in doubt."""
+
+
+@calls.command("list")
+@click.option("--settled", type=click.IntRange(1, 10_000), default=None, help="The last N settled calls instead.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+def list_calls(settled: int | None, *, as_json: bool) -> None:
+    """List the live calls, oldest first, and what needs a person."""
+    found, attention = ask_redis(lambda redis: _list(Queries(redis), settled))
+    if as_json:
+        for call in found:
+            click.echo(msgspec.json.encode(_row(call)))
+        return
+    console = Console()
+    table = Table("institution", "voice id", "phase", "age", "person", "status", "checks", "next", box=None)
+    now = datetime.now(UTC)
+    for call in found:
+        table.add_row(*_cells(call, now))
+    console.print(table)
+    for member, why in attention.items():
+        console.print(f"needs a human: {_plain(member)}: {why}", style="bold red", highlight=False)
+
+
+async def _list(queries: Queries, settled: int | None) -> tuple[list[Call], dict[str, str]]:
+    source = queries.live() if settled is None else queries.settled(settled)
+    return [call async for call in source], await queries.attention()
+
+
+@calls.command()
+@click.argument("voice_id")
+@click.option("--institution", help="Its key; needed only where two institutions have a call of this id.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+def show(voice_id: str, institution: str | None, *, as_json: bool) -> None:
+    """Show a call and everything that happened to it, by voice id or alternate id."""
+    call, trail = ask_redis(lambda redis: _show(Queries(redis), voice_id, institution))
+    if as_json:
+        click.echo(msgspec.json.encode(_row(call)))
+        for entry in trail:
+            click.echo(msgspec.json.encode(entry))
+        return
+    _tell(call, trail, with_rows=False)
+
+
+@calls.command()
+@click.argument("voice_id")
+@click.option("--institution", help="Its key; needed only where two institutions have a call of this id.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object, as exported.")
+def explain(voice_id: str, institution: str | None, *, as_json: bool) -> None:
+    """Tell a call's whole story: what was heard, decided by which rule and why, sent, answered, and by whom.
+
+    Times are seconds from the call's start. Under a decision: + the rule decided, - a condition failed, ~ it matched in
+    shadow, . it was not asked.
+    """
+    call, trail = ask_redis(lambda redis: _show(Queries(redis), voice_id, institution))
+    if as_json:
+        click.echo(encode_recorded(recorded(call, trail)))
+        return
+    _tell(call, trail, with_rows=True)
+
+
+def _tell(call: Call, trail: tuple[Entry, ...], *, with_rows: bool) -> None:
+    console = wide_console()
+    story = tell(recorded(call, trail))
+    console.print(story.heading, style="bold", markup=False)
+    console.print(story_table(story, with_rows=with_rows))
+    console.print(story.ending, style="bold", markup=False)
+
+
+@calls.command()
+@click.option("--since", type=Span(), default=None, help="Settled no longer ago than this: 30m, 24h, 7d. Default: all.")
+@click.option("--output", type=click.File("wb"), default="-", help="The file to write. Default: standard output.")
+def export(since: timedelta | None, output: BinaryIO) -> None:
+    """Write calls and their trails as JSON lines, live ones first: what `callkeeper rules replay` reads.
+
+    One object a line, `"format": "callkeeper.trail/1"`; the fields are described in docs/rules.md.
+    """
+    count = ask_redis(lambda redis: _export(Queries(redis), since, output))
+    if output.name != "<stdout>" and count == 0:
+        click.echo("no calls", err=True)
+
+
+async def _export(queries: Queries, since: timedelta | None, output: BinaryIO) -> int:
+    count = 0
+    least = None if since is None else datetime.now(UTC) - since
+    async for call in queries.recordings(least):
+        output.write(encode_recorded(call) + b"\n")
+        count += 1
+    return count
+
+
+async def _show(queries: Queries, voice_id: str, institution: str | None) -> tuple[Call, tuple[Entry, ...]]:
+    call_id = await _find(queries, voice_id, institution)
+    call = await queries.load(call_id)
+    if call is None:
+        raise click.ClickException(f"nothing is known of {voice_id}")
+    return call, await queries.trail(call_id)
+
+
+@calls.command()
+@click.argument("voice_id")
+@click.option("--applied/--absent", "applied", default=None, help="What the service's own record of the call shows.")
+@click.option("--operator", required=True, help="Who looked; it is written into the trail.")
+@click.option("--institution", help="Its key; needed only where two institutions have a call of this id.")
+def resolve(voice_id: str, applied: bool | None, operator: str, institution: str | None) -> None:
+    """Say what became of an enroll or reject that is unresolved. Nothing is sent."""
+    if applied is None:
+        raise click.UsageError("say --applied or --absent: what the service's own record of the call shows")
+    kinds = ask_redis(lambda redis: _resolve(redis, voice_id, institution, applied=applied, operator=operator))
+    click.echo(f"{', '.join(kinds)} of {voice_id}: {'applied' if applied else 'absent'}, by {operator}")
+
+
+async def _resolve(
+    redis: "Redis", voice_id: str, institution: str | None, *, applied: bool, operator: str
+) -> list[EffectKind]:
+    queries = Queries(redis)
+    call_id = await _find(queries, voice_id, institution)
+    call = await queries.load(call_id)
+    kinds = [kind for kind in EffectKind if call and call.effect(kind).state is EffectState.UNRESOLVED]
+    if not kinds:
+        raise click.ClickException(f"no effect of {voice_id} is unresolved")
+    note = Resolved(applied=applied, operator=operator, said_at=datetime.now(UTC))
+    await Store(redis).note(call_id, note, even_settled=True)
+    return kinds
+
+
+@calls.command()
+@click.argument("voice_id")
+@click.option("--institution", help="Its key; needed only where two institutions have a call of this id.")
+def redeliver(voice_id: str, institution: str | None) -> None:
+    """Try again to send the outcomes of a call that were not taken for a day."""
+    ask_redis(lambda redis: _redeliver(redis, voice_id, institution))
+    click.echo(f"outcomes of {voice_id}: sent again by the next worker that is free")
+
+
+async def _redeliver(redis: "Redis", voice_id: str, institution: str | None) -> None:
+    call_id = await _find(Queries(redis), voice_id, institution)
+    await Store(redis, keys=Keys().outbox).nudge(call_id)
+
+
+async def _find(queries: Queries, voice_id: str, institution: str | None) -> CallId:
+    found = await queries.find(voice_id)
+    if institution is not None:
+        found = [call_id for call_id in found if call_id.institution_key == institution]
+    if not found:
+        raise click.ClickException(f"nothing is known of {voice_id}")
+    if len(found) > 1:
+        keys = ", ".join(call_id.institution_key for call_id in found)
+        raise click.ClickException(f"{voice_id} is a call of {keys}: say which with --institution")
+    return found[0]
+
+
+def _row(call: Call) -> dict[str, Any]:
+    """Return a call as JSON shows it: no names, no whole phone number."""
+    reading = call.reading
+    return {
+        "institution_key": call.institution_key,
+        "voice_id": call.voice_id,
+        "alternate_id": call.alternate_id,
+        "phase": call.phase,
+        "reason": call.reason,
+        "phone_last4": (call.phone_number or "")[-4:],
+        "person_id": call.person_id,
+        "candidates": len(call.candidates),
+        "status": reading.status if reading else None,
+        "policies": reading.policies if reading else (),
+        "checks_used": call.checks_used,
+        "started_at": call.started_at,
+        "next_check_at": call.next_check_at,
+        "effects": {kind: call.effect(kind).state for kind in EffectKind},
+    }
+
+
+def _cells(call: Call, now: datetime) -> list[str]:
+    reading = call.reading
+    born = call.started_at or call.first_seen_at
+    effects = [f"{kind} {call.effect(kind).state}" for kind in EffectKind if call.effect(kind).state != "none"]
+    return [
+        call.institution_key,
+        call.voice_id,
+        call.reason or call.phase,
+        f"{(now - born).total_seconds():.0f} s" if born else "",
+        call.person_id or f"{len(call.candidates)} candidates",
+        (reading.status if reading else None) or "",
+        f"{call.checks_used}/20",
+        ", ".join(effects),
+    ]
+
+
+def _plain(member: str) -> str:
+    owner = parse_member(member)
+    return f"{owner.institution_key} {owner.voice_id}" if isinstance(owner, CallId) else owner

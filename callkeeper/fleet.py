@@ -1,0 +1,124 @@
+"""Starts processes of ours and ends them: each with a log file, each ended by its own process id.
+
+For ``callkeeper run`` and the tests that need real processes.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self
+
+STOP_S = 10.0
+"""How long a process may take to leave after SIGTERM: the promise of the platform manifests is the same."""
+
+
+class FleetFailed(Exception):
+    """A process did not start; the message names it and its log."""
+
+
+@dataclass(slots=True)
+class Member:
+    """One running process and its log."""
+
+    name: str
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    @property
+    def is_running(self) -> bool:
+        """Tell whether the process has not ended."""
+        return self.process.poll() is None
+
+    def wait_for(self, find: Callable[[str], str | None], deadline_s: float = 20.0) -> str:
+        """Return what ``find`` finds in a line of the log, as soon as it does.
+
+        Raises:
+            FleetFailed: The process ended, or nothing was found in time.
+        """
+        until_s = time.monotonic() + deadline_s
+        while time.monotonic() < until_s:
+            has_ended = not self.is_running
+            for line in self.log.read_text(errors="replace").splitlines():
+                found = find(line)
+                if found is not None:
+                    return found
+            if has_ended:
+                break
+            time.sleep(0.02)
+        raise FleetFailed(f"{self.name} did not start: see {self.log}\n{self.tail()}")
+
+    def tail(self, lines: int = 8) -> str:
+        """Return the last lines of the log."""
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
+
+    def stop(self, deadline_s: float = STOP_S) -> float:
+        """Ask the process to leave, and end it if it does not; return how many seconds it took."""
+        started_s = time.monotonic()
+        if self.is_running:
+            self.process.send_signal(signal.SIGTERM)
+            try:
+                self.process.wait(deadline_s)
+            except subprocess.TimeoutExpired:
+                self.kill()
+        return time.monotonic() - started_s
+
+    def kill(self) -> None:
+        """End the process without asking."""
+        self.process.kill()
+        self.process.wait()
+
+
+@dataclass(slots=True)
+class Fleet:
+    """Processes that are started one after the other and ended together, the last first."""
+
+    log_dir: Path
+    members: list[Member] = field(default_factory=list)
+
+    def __enter__(self) -> Self:
+        self.log_dir.mkdir(parents=True, exist_ok=True)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def start(self, name: str, *arguments: str, environ: Mapping[str, str] | None = None) -> Member:
+        """Start ``callkeeper ARGUMENTS`` with an environment of its own and its log in a file.
+
+        A Ctrl-C in the terminal does not reach it: the fleet ends it.
+        """
+        log = self.log_dir / f"{name}.log"
+        with log.open("wb") as sink:
+            process = subprocess.Popen(  # noqa: S603  (our own arguments, no shell)
+                [sys.executable, "-m", "callkeeper", *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=sink,
+                stderr=subprocess.STDOUT,
+                env={**_plain_environment(), **(environ or {})},
+                start_new_session=True,
+            )
+        member = Member(name, process, log)
+        self.members.append(member)
+        return member
+
+    def stop(self) -> dict[str, float]:
+        """End every process, the last started first; return the seconds each took."""
+        took_s = {}
+        while self.members:
+            member = self.members.pop()
+            took_s[member.name] = member.stop()
+        return took_s
+
+
+def _plain_environment() -> dict[str, str]:
+    """Return our environment without settings of callkeeper: what a member gets, it is given."""
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("CALLKEEPER_") and name not in {"REDIS_URL", "PORT"}
+    }

@@ -1,0 +1,150 @@
+"""Log lines: one per event, as JSON or for the eye, ours and the libraries' through the same pipe.
+
+The last thing before a line is written is the allow-list of `callkeeper.vocabulary`. Exceptions are logged as types and
+places: their messages and their frames' variables may hold what a caller has said.
+"""
+
+import logging
+import os
+import sys
+import traceback
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final, TextIO, cast
+
+import msgspec
+import structlog
+from structlog.typing import EventDict, FilteringBoundLogger, Processor, WrappedLogger
+
+from callkeeper.vocabulary import ALWAYS, EVENTS, LIBRARY_MESSAGE
+
+_MAX_MESSAGE: Final = 200
+_MAX_FRAMES: Final = 20
+
+
+def set_up_logging(log_format: str, *, stream: TextIO | None = None) -> FilteringBoundLogger:
+    """Send our events and the libraries' messages to a stream, and return the logger to hand on.
+
+    Args:
+        log_format: ``json`` or ``console``.
+        stream: Where to; standard output unless told otherwise.
+    """
+    target = stream or sys.stdout
+    processors = _processors(log_format)
+    structlog.configure(
+        processors=processors,
+        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
+        logger_factory=structlog.WriteLoggerFactory(target),
+        cache_logger_on_first_use=False,
+    )
+    log = cast("FilteringBoundLogger", structlog.get_logger())
+    _divert_libraries(log)
+    return log
+
+
+def _processors(log_format: str) -> Sequence[Processor]:
+    return (
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True, key="timestamp"),
+        add_process,
+        describe_exception,
+        keep_to_vocabulary,
+        render_console if log_format == "console" else render_json,
+    )
+
+
+def add_process(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """Say which process it was."""
+    event["process"] = os.getpid()
+    return event
+
+
+def describe_exception(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """Replace an exception by the types and places of its chain."""
+    exc_info = event.pop("exc_info", None)
+    error = _exception(exc_info)
+    if error is not None:
+        event.setdefault("error", type(error).__name__)
+        event["trace"] = list(_trace(error))
+    return event
+
+
+def _exception(exc_info: object) -> BaseException | None:
+    if isinstance(exc_info, BaseException):
+        return exc_info
+    if isinstance(exc_info, tuple):
+        return cast("BaseException | None", exc_info[1])
+    return sys.exc_info()[1] if exc_info else None
+
+
+def _trace(error: BaseException, *, depth: int = 0) -> Iterator[str]:
+    """Yield where an exception and its causes came from: no messages, no source lines, no variables."""
+    frames = list(traceback.walk_tb(error.__traceback__))[-_MAX_FRAMES:]
+    places = (f"{_short(frame.f_code.co_filename)}:{line} {frame.f_code.co_name}" for frame, line in frames)
+    yield " < ".join([type(error).__name__, *reversed(list(places))])
+    cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    inner = [*error.exceptions] if isinstance(error, BaseExceptionGroup) else []
+    for other in [*inner, *([cause] if cause else [])]:
+        if depth < _MAX_FRAMES:
+            yield from _trace(other, depth=depth + 1)
+
+
+def _short(filename: str) -> str:
+    return "/".join(Path(filename).parts[-2:])
+
+
+def keep_to_vocabulary(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """Drop what the vocabulary does not allow in this event, and say so."""
+    known = EVENTS.get(event["event"])
+    allowed = ALWAYS | (known.keys if known else frozenset())
+    kept = {key: value for key, value in event.items() if key in allowed}
+    dropped = sorted(set(event) - set(kept))
+    if dropped:
+        kept["dropped"] = dropped
+    return kept
+
+
+def render_json(_logger: WrappedLogger, _method: str, event: EventDict) -> str:
+    """Write an event as one line of JSON."""
+    return msgspec.json.encode(event, enc_hook=_type_only).decode()
+
+
+def _type_only(value: object) -> str:
+    return f"<{type(value).__name__}>"
+
+
+def render_console(_logger: WrappedLogger, _method: str, event: EventDict) -> str:
+    """Write an event as one line for the eye: time, level, name, then its keys."""
+    shown = dict(event)
+    trace = shown.pop("trace", [])
+    clock = shown.pop("timestamp")[11:19]
+    head = f"{clock} {shown.pop('level'):<8}{shown.pop('event'):<28}"
+    shown.pop("process")
+    pairs = " ".join(f"{key}={_plain(value)}" for key, value in shown.items() if value is not None)
+    return "\n    ".join([f"{head}{pairs}".rstrip(), *trace])
+
+
+def _plain(value: object) -> str:
+    text = value if isinstance(value, str) else str(value)
+    return text if text.isprintable() and " " not in text else repr(text)
+
+
+class _Diversion(logging.Handler):
+    """Hands a library's warning or error on as an event of ours; what goes well is ours to say."""
+
+    def __init__(self, log: FilteringBoundLogger) -> None:
+        super().__init__(logging.WARNING)
+        self._log = log
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Log the first line of a record's message and the places of its exception."""
+        first_line = record.getMessage().strip().partition("\n")[0][:_MAX_MESSAGE]
+        fields: dict[str, Any] = {"library": record.name, "message": first_line, "exc_info": record.exc_info}
+        self._log.log(record.levelno, LIBRARY_MESSAGE, **fields)
+
+
+def _divert_libraries(log: FilteringBoundLogger) -> None:
+    root = logging.getLogger()
+    root.handlers = [_Diversion(log)]
+    root.setLevel(logging.WARNING)
+    logging.captureWarnings(True)

@@ -1,0 +1,293 @@
+"""Reads the text of one environment variable into a value.
+
+Every function raises ValueError with what is wrong and never with the text itself.
+"""
+
+import math
+import re
+from base64 import b64decode
+from datetime import UTC, date, datetime, time, timedelta
+from itertools import pairwise
+from pathlib import Path
+from typing import Final
+from urllib.parse import SplitResult, urlsplit
+
+import msgspec
+from redis.asyncio.connection import parse_url
+
+from calls.rules import SHIPPED
+from desk.admin import Login
+from desk.tokens import DeskToken
+from reseller.keys import is_institution_key
+from reseller.push_headers import Headers, parse_header_settings
+from reseller.secret import Secret
+
+MIN_PUSH_SECRET: Final = 16
+MIN_ADMIN_PASSWORD: Final = 12
+MIN_DESK_TOKEN: Final = 16
+MAX_CHECKS: Final = 20
+
+_TOKEN_NAME = re.compile(r"[A-Za-z0-9_.-]{1,40}")
+_VISIBLE = re.compile(r"[!-~]+")
+_PLACEHOLDER = re.compile(
+    r"change.?me|example|placeholder|replace.?(me|this)|your.?(key|secret|password)|<.*>", re.IGNORECASE
+)
+_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+class RequestedBy(msgspec.Struct, frozen=True):
+    """Who automatic actions are recorded for: one core username, or another one for some institutions."""
+
+    default: str
+    by_institution: tuple[tuple[str, str], ...] = ()
+
+    def for_institution(self, key: str) -> str:
+        """Return the core username to send for an institution."""
+        return dict(self.by_institution).get(key, self.default)
+
+
+def redis_url(text: str) -> Secret:
+    """Read a redis, rediss or unix URL; it may hold a password."""
+    if urlsplit(text).scheme not in {"redis", "rediss", "unix"}:
+        raise ValueError("must start with redis://, rediss:// or unix://")
+    try:
+        place = parse_url(text)
+    except ValueError:
+        raise ValueError("is not a URL that the Redis client understands") from None
+    if not (place.get("host") or place.get("path")):
+        raise ValueError("names no host")
+    return Secret(text)
+
+
+def port(text: str) -> int:
+    """Read a TCP port; 0 lets the system choose."""
+    if not (text.isdecimal() and text.isascii() and int(text) <= 65535):
+        raise ValueError("must be a number from 0 to 65535")
+    return int(text)
+
+
+def service_url(text: str) -> str:
+    """Read the service's base address, without a slash at the end."""
+    parts = _split(text)
+    if parts.username or parts.password or parts.query or parts.fragment:
+        raise ValueError("must hold neither credentials, query nor fragment")
+    if parts.scheme == "http" and "." in (parts.hostname or "") and parts.hostname not in _LOOPBACK:
+        raise ValueError("must be https: credentials travel over it (http only to this machine or a bare host name)")
+    bare = text.rstrip("/")
+    if bare.endswith("/external"):
+        raise ValueError("must be given without /external")
+    return bare
+
+
+def _split(text: str) -> SplitResult:
+    try:
+        parts = urlsplit(text)
+        usable = parts.scheme in {"http", "https"} and parts.hostname and (parts.port is None or parts.port)
+    except ValueError:
+        usable = False
+    if not usable:
+        raise ValueError("must be an http or https address with a host")
+    return parts
+
+
+def header_secret(text: str) -> Secret:
+    """Read a credential that is sent as a header: visible ASCII, no blanks."""
+    if not _VISIBLE.fullmatch(text):
+        raise ValueError("must be visible ASCII characters without blanks")
+    return credential(text)
+
+
+def credential(text: str) -> Secret:
+    """Read a credential that somebody else has issued: anything but a placeholder."""
+    if text.startswith("<") and text.endswith(">"):
+        raise ValueError("is still the placeholder")
+    return Secret(text)
+
+
+def email(text: str) -> str:
+    """Read the service account's address."""
+    name, _, host = text.rpartition("@")
+    if not (name and host and text.isprintable() and " " not in text):
+        raise ValueError("must be an e-mail address")
+    return text
+
+
+def requested_by(text: str) -> RequestedBy:
+    """Read ``bot`` or ``bot, cu-1=svc1, cu-2=svc2``."""
+    default, *others = (part.strip() for part in text.split(","))
+    if "=" in default:
+        raise ValueError("must begin with the username for all other institutions, before any key=username")
+    pairs = tuple(_institution_and_user(other) for other in others)
+    if len(dict(pairs)) != len(pairs):
+        raise ValueError("names an institution twice")
+    return RequestedBy(_username(default), pairs)
+
+
+def _institution_and_user(text: str) -> tuple[str, str]:
+    key, equals, user = (part.strip() for part in text.partition("="))
+    if not equals or not is_institution_key(key):
+        raise ValueError("must be one username, then key=username for single institutions")
+    return key, _username(user)
+
+
+def _username(text: str) -> str:
+    if not _VISIBLE.fullmatch(text) or len(text) > 64:
+        raise ValueError("must hold usernames of 1 to 64 visible ASCII characters without blanks")
+    return text
+
+
+def institutions(text: str) -> tuple[str, ...]:
+    """Read institution keys, separated by commas."""
+    keys = tuple(part.strip() for part in text.split(","))
+    if not all(map(is_institution_key, keys)):
+        raise ValueError("must be institution keys separated by commas (visible ASCII, no slash)")
+    return tuple(dict.fromkeys(keys))
+
+
+def push_headers(text: str) -> Headers:
+    """Read ``Header: value; Header2: value2`` of which at least one value must be a real secret."""
+    headers = parse_header_settings(text)
+    values = [value.reveal() for _, value in headers]
+    if any(map(_PLACEHOLDER.search, values)):
+        raise ValueError("holds a placeholder instead of a secret; run: callkeeper secret new")
+    if not any(_is_strong(value, MIN_PUSH_SECRET) for value in values):
+        raise ValueError(
+            f"holds no secret of at least {MIN_PUSH_SECRET} mixed characters: whoever guesses it can send events; "
+            "run: callkeeper secret new"
+        )
+    return headers
+
+
+def _is_strong(text: str, minimum: int) -> bool:
+    return len(text) >= minimum and len(set(text)) >= min(8, minimum)
+
+
+def until(text: str) -> datetime:
+    """Read an ISO date (through the end of that day, UTC) or an ISO instant with its zone."""
+    try:
+        return datetime.combine(date.fromisoformat(text), time(tzinfo=UTC)) + timedelta(days=1)
+    except ValueError:
+        return _instant(text)
+
+
+def _instant(text: str) -> datetime:
+    try:
+        instant = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError("must be an ISO date such as 2027-01-31, or an instant with its zone") from None
+    if instant.tzinfo is None:
+        raise ValueError("must name its zone, as in 2027-01-31T12:00:00Z")
+    return instant.astimezone(UTC)
+
+
+def login(text: str) -> Login:
+    """Read ``user:password`` for the people who watch."""
+    user, colon, password = text.partition(":")
+    if not (user and colon):
+        raise ValueError("must be user:password")
+    if _PLACEHOLDER.search(password) or not _is_strong(password, MIN_ADMIN_PASSWORD):
+        raise ValueError(f"needs a password of at least {MIN_ADMIN_PASSWORD} mixed characters that is no placeholder")
+    return Login(user, Secret(password))
+
+
+def desk_tokens(text: str) -> tuple[DeskToken, ...]:
+    """Read ``name:token`` or ``name:token@cu-1|cu-2``, separated by commas."""
+    tokens = tuple(_desk_token(part.strip()) for part in text.split(","))
+    if len({token.name for token in tokens}) != len(tokens):
+        raise ValueError("uses a name twice")
+    if len({token.secret.reveal() for token in tokens}) != len(tokens):
+        raise ValueError("uses a token twice: who asked for what could not be told apart")
+    return tokens
+
+
+def _desk_token(text: str) -> DeskToken:
+    name, _, rest = text.partition(":")
+    value, limited, keys = rest.partition("@")
+    if not (_TOKEN_NAME.fullmatch(name) and _VISIBLE.fullmatch(value)):
+        raise ValueError("must be name:token, or name:token@key|key, separated by commas")
+    if _PLACEHOLDER.search(value) or not _is_strong(value, MIN_DESK_TOKEN):
+        raise ValueError(f"needs tokens of at least {MIN_DESK_TOKEN} mixed characters that are no placeholders")
+    if not limited:
+        return DeskToken(name, Secret(value))
+    institutions = frozenset(keys.split("|"))
+    if not all(map(is_institution_key, institutions)):
+        raise ValueError("must name institution keys after the @, separated by |")
+    return DeskToken(name, Secret(value), institutions)
+
+
+def origins(text: str) -> tuple[str, ...]:
+    """Read origins of web pages: scheme and host, nothing behind them."""
+    found = tuple(part.strip() for part in text.split(","))
+    for origin in found:
+        parts = _split(origin)
+        if origin != f"{parts.scheme}://{parts.netloc}" or "@" in parts.netloc:
+            raise ValueError("must be origins such as https://agents.example, separated by commas")
+    return found
+
+
+def outcome_url(text: str) -> str:
+    """Read where outcomes are posted."""
+    parts = _split(text)
+    if parts.username or parts.password or parts.fragment:
+        raise ValueError("must hold neither credentials nor fragment")
+    return text
+
+
+def outcome_secret(text: str) -> Secret:
+    """Read the key of the signatures, as Standard Webhooks writes it."""
+    prefix, found, encoded = text.partition("_")
+    try:
+        key = b64decode(encoded, validate=True) if found and prefix == "whsec" else b""
+    except ValueError:
+        key = b""
+    if not 24 <= len(key) <= 64:
+        raise ValueError("must be whsec_ and 24 to 64 bytes in base64; run: callkeeper secret outcome")
+    return Secret(text)
+
+
+def yes_or_no(text: str) -> bool:
+    """Read ``yes`` or ``no``."""
+    if text not in {"yes", "no"}:
+        raise ValueError("must be yes or no")
+    return text == "yes"
+
+
+def rules_file(text: str) -> Path:
+    """Read the path of a rules file that is there, or the name of a shipped one."""
+    path = Path(text)
+    if text not in SHIPPED and not path.is_file():
+        raise ValueError(f"is neither the path of a file nor one of the shipped {', '.join(SHIPPED)}")
+    return path
+
+
+def check_times(text: str) -> tuple[float, ...]:
+    """Read check times in seconds after assignment: ascending, at most 20."""
+    times = tuple(_seconds(part) for part in text.split(","))
+    if len(times) > MAX_CHECKS or any(later <= earlier for earlier, later in pairwise(times)):
+        raise ValueError(f"must be at most {MAX_CHECKS} ascending numbers of seconds separated by commas")
+    return times
+
+
+def reconcile_period(text: str) -> float:
+    """Read the seconds between two looks for new calls, 1 to 60."""
+    seconds = _seconds(text)
+    if not 1 <= seconds <= 60:
+        raise ValueError("must be 1 to 60 seconds")
+    return seconds
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not (math.isfinite(seconds) and seconds >= 0):
+        raise ValueError("must be a number of seconds")
+    return seconds
+
+
+def log_format(text: str) -> str:
+    """Read ``json`` or ``console``."""
+    if text not in {"json", "console"}:
+        raise ValueError("must be json or console")
+    return text

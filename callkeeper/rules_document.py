@@ -1,0 +1,155 @@
+"""Writes docs/rules.md from the code: facts, law, the file's keys, and what the validator really says of faults.
+
+The prose is in ``rules_document.md`` beside this module; ``{{name}}`` marks where a generated part goes.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from importlib.resources import files
+
+from calls.facts import FACTS, FactMeaning
+from calls.law import LAW
+from calls.rules import RulesError, parse_rules
+
+MEANINGS: Mapping[str, Mapping[str, tuple[str, str, str]]] = {
+    "checks": {
+        "at": ("list of seconds", "required", "when checks are made, counted from the assignment; see The schedule"),
+        "reserve": ("0 to 19", "2", "how many of the 20 checks are kept back for the desk"),
+        "unassigned": (
+            "whole number",
+            "0",
+            "how many checks a call may spend while nobody is assigned, counted from when it was first seen",
+        ),
+    },
+    "reads": {
+        "undecided_s": ("seconds, 1 or more", "5", "how often stored details (free) are read until a call is decided"),
+        "decided_s": ("seconds, 1 or more", "15", "and after"),
+    },
+    "policies": {
+        "green": ("list of names", "none", "policies that say the voice is authenticated; `*` stands for anything"),
+        "red": ("list of names", "none", "policies that speak against the caller"),
+        "neutral": ("list of names", "none", "policies that say nothing; a name in no list is unclassified"),
+    },
+    "assign": {
+        "automatic": ("true or false", "true", "assign the one candidate of a call that nobody has claimed"),
+        "person_types": ("list of types", "any", "only a candidate of one of these person types"),
+    },
+    "consent": {
+        "require_opt_in": (
+            "true or false",
+            "false",
+            (
+                "enroll only after VoiceOptIn was seen in the call. Off by default: most callers are never asked, so it"
+                " would enroll nearly nobody; an opt-out forbids in any case. Switch it on where law or policy asks for it"
+            ),
+        ),
+    },
+    "rule": {
+        "name": ("text", "required", "how trails and reports call it; different for every rule"),
+        "when": ("table of facts", "always", "all of them must have the given values"),
+        "then": ("`enroll`, `reject`, `hold`", "required", "what the rule asks for"),
+        "validation_type": (
+            "a type, or `as_verified`",
+            "required with enroll",
+            "how identity was established; `as_verified` takes it from the call",
+        ),
+        "because": (
+            "text",
+            "required",
+            "the reason in a sentence: written into the trail, and sent as notes of an enroll",
+        ),
+        "stage": ("`live`, `shadow`", "`live`", "in shadow a rule is only written down"),
+        "institutions": ("list of keys", "all", "only for calls of these institutions"),
+    },
+}
+"""Every key of a rules file: what it may be, what it is if it is left out, what it means."""
+
+_HEAD = "[checks]\nat = [10, 20, 40]\n"
+_HOLD = '[[rule]]\nname = "otherwise"\nthen = "hold"\nbecause = "Nothing to do."\n'
+
+
+def _rule(when: str, then: str = 'then = "reject"', name: str = "mine") -> str:
+    return f'[[rule]]\nname = "{name}"\nwhen = {when}\n{then}\nbecause = "Our reason."\n'
+
+
+EXAMPLES: tuple[tuple[str, str], ...] = (
+    ("a fact misspelt", _HEAD + _rule("{ distrustd = true }") + _HOLD),
+    ("a raw provider score", _HEAD + _rule("{ voiceScore = 3, distrusted = true }") + _HOLD),
+    ("a value that a fact never has", _HEAD + _rule('{ status = "VoiceMissmatch", high_risk_device = true }') + _HOLD),
+    ("a reject on one piece of evidence", _HEAD + _rule("{ voice_mismatch = true }") + _HOLD),
+    (
+        "a second condition that follows from the first",
+        _HEAD + _rule('{ voice_mismatch = true, status = "VoiceMismatch" }') + _HOLD,
+    ),
+    ("conditions that contradict each other", _HEAD + _rule('{ verified = false, validation_type = "Other" }') + _HOLD),
+    (
+        "an enroll that the law never allows",
+        _HEAD + _rule("{ verified = true, green = true }", 'then = "enroll"\nvalidation_type = "as_verified"') + _HOLD,
+    ),
+    (
+        "a rule that is never reached",
+        _HEAD
+        + _rule("{ distrusted = true }", name="first")
+        + _rule("{ distrusted = true, voice_mismatch = true }", name="second")
+        + _HOLD,
+    ),
+    ("a policy with two colours", '[policies]\ngreen = ["Green *"]\nred = ["*Risk"]\n' + _HEAD + _HOLD),
+    ("a schedule that speeds up", "[checks]\nat = [10, 30, 40]\n" + _HOLD),
+    ("no final hold", _HEAD + _rule("{ distrusted = true }")),
+)
+"""Faulty files that the document shows with what the validator says of them."""
+
+
+def rules_document() -> str:
+    """Return the whole of docs/rules.md."""
+    parts = {
+        "keys": _keys(),
+        "facts": _table(("fact", "type", "what it says"), ([f"`{n}`", _type(f), f.meaning] for n, f in FACTS.items())),
+        "law": _law(),
+        "faults": _table(("fault", "what is said"), ([what, _said(text)] for what, text in EXAMPLES)),
+    }
+    template = (files("callkeeper") / "rules_document.md").read_text(encoding="utf-8")
+    return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found.group(1)], template)
+
+
+def _keys() -> str:
+    rows = (
+        [f"`{'[[rule]]' if table == 'rule' else f'[{table}]'} {key}`", *meaning]
+        for table, keys in MEANINGS.items()
+        for key, meaning in keys.items()
+    )
+    return _table(("key", "what it may be", "if left out", "what it means"), rows)
+
+
+def _type(fact: FactMeaning) -> str:
+    if fact.kind is bool:
+        return "true or false"
+    return "whole number" if fact.kind is int else "text: " + ", ".join(f"`{value}`" for value in fact.named)
+
+
+def _law() -> str:
+    rows = (
+        [
+            f"`{article.name}`",
+            ", ".join(sorted(article.forbids)),
+            " and ".join(f"`{name}` is {str(value).lower()}" for name, value in article.when)
+            + (" and `require_opt_in` is true" if article.if_opt_in_required else ""),
+            article.meaning,
+        ]
+        for article in LAW
+    )
+    return _table(("reason", "forbids", "while", "because"), rows)
+
+
+def _said(text: str) -> str:
+    try:
+        parse_rules(text.encode(), name="rules.toml")
+    except RulesError as error:
+        return "<br>".join(f"`{line}`" for line in error.lines)
+    raise AssertionError("an example of a fault has none")
+
+
+def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    head = list(head)
+    lines = [head, ["---"] * len(head), *(list(row) for row in rows)]
+    return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in lines)

@@ -1,0 +1,176 @@
+"""How the web process listens: uvicorn, with limits on what a client may send and how long it may take.
+
+uvicorn itself bounds neither; one slow or endless sender per connection would be enough to hold all of them.
+"""
+
+import asyncio
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Final
+
+from starlette.types import ASGIApp
+from structlog.typing import FilteringBoundLogger
+from uvicorn import Config, Server
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+REQUEST_WITHIN_S: Final = 10.0
+"""How long a request may take to arrive, and a new connection to send one."""
+
+MAX_OVERHEAD: Final = 64 * 1024
+"""Bytes of a request that are not its body: line, headers, chunk sizes, trailers."""
+
+KEEP_ALIVE_S: Final = 75
+"""Longer than routers and clients keep idle connections: whoever closes first must not be us, or an event that is being
+sent at that moment is lost (it is sent only once)."""
+
+SHUTDOWN_S: Final = 8
+"""How long requests under way may take to end; platforms kill after 10 s."""
+
+_BACKLOG: Final = 2048
+
+
+class BoundedProtocol(HttpToolsProtocol):
+    """HTTP on one connection, cut when a request takes too long to arrive or is mostly not body."""
+
+    request_within_s = REQUEST_WITHIN_S
+
+    _deadline: asyncio.TimerHandle | None = None
+    _overhead = 0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
+        """Expect the first request."""
+        super().connection_made(transport)
+        self._expect_request()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Expect nothing more."""
+        self._expect_nothing()
+        super().connection_lost(exc)
+
+    def on_message_begin(self) -> None:
+        """Expect the rest of a request."""
+        super().on_message_begin()
+        self._expect_request()
+
+    def on_body(self, body: bytes) -> None:
+        """Count a piece of the body as such."""
+        self._overhead -= len(body)
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """Expect nothing until the next request begins."""
+        self._expect_nothing()
+        super().on_message_complete()
+
+    def data_received(self, data: bytes) -> None:
+        """Take what arrived, and cut the connection when it is too much."""
+        self._overhead += len(data)
+        super().data_received(data)
+        if self._deadline is not None and self._overhead > MAX_OVERHEAD:
+            self._cut()
+
+    def _expect_request(self) -> None:
+        self._expect_nothing()
+        self._deadline = self.loop.call_later(self.request_within_s, self._cut)
+
+    def _expect_nothing(self) -> None:
+        self._overhead = 0
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _cut(self) -> None:
+        self._expect_nothing()
+        self.transport.abort()
+
+
+class WebServer(Server):
+    """Serves one application on one socket until a signal; a second signal waits for nobody."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        listener: socket.socket,
+        log: FilteringBoundLogger,
+        *,
+        protocol: type[BoundedProtocol] = BoundedProtocol,
+        leave: Callable[[], None] = lambda: None,
+    ) -> None:
+        super().__init__(
+            Config(
+                app,
+                http=protocol,
+                ws="none",
+                lifespan="on",
+                log_config=None,
+                access_log=False,
+                proxy_headers=False,
+                server_header=False,
+                timeout_keep_alive=KEEP_ALIVE_S,
+                timeout_graceful_shutdown=SHUTDOWN_S,
+            )
+        )
+        self._listener = listener
+        self._log = log
+        self._leave = leave
+
+    def serve_until_told(self) -> bool:
+        """Serve; return whether the application could be started."""
+        self.run(sockets=[self._listener])
+        return self.started
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start listening and say where."""
+        await super().startup(sockets)
+        if self.started:
+            self._log.info("web_listening", url=url_of(self._listener))
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End what would never end, answer what is under way, and say when that is done."""
+        self._leave()
+        await super().shutdown(sockets)
+        self._log.info("web_stopped")
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Stop on SIGINT and SIGTERM, and end normally afterwards instead of by the signal."""
+        numbers = (signal.SIGINT, signal.SIGTERM)
+        before = {number: signal.signal(number, self.handle_exit) for number in numbers}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Take no more requests; at the second signal, leave those under way."""
+        self.force_exit = self.should_exit
+        self.should_exit = True
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Open the socket; port 0 lets the system choose.
+
+    Raises:
+        OSError: The address is not ours or in use.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # asyncio switches Nagle's algorithm off only where the protocol is named; without it every answer waits 40 ms.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError:
+        listener.close()
+        raise
+    listener.listen(_BACKLOG)
+    return listener
+
+
+def url_of(listener: socket.socket) -> str:
+    """Return where a socket listens, as a URL."""
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

@@ -1,0 +1,154 @@
+"""Every environment variable there is; `.env.example` shows the same list."""
+
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from callkeeper import parsing
+from callkeeper.environment import Variable
+from desk.admin import Login
+from desk.tokens import DeskToken
+from reseller.push_headers import Headers
+from reseller.secret import Secret
+
+REDIS_URL = Variable(
+    name="REDIS_URL",
+    meaning="Where the calls and the RQ queue are kept; rediss:// for TLS.",
+    example="redis://localhost:6379/0",
+    parse=parsing.redis_url,
+    is_required=True,
+)
+PORT = Variable(
+    name="PORT",
+    meaning="The port that the web process listens on; platforms set it. Default 8000.",
+    example="8000",
+    parse=parsing.port,
+    default=8000,
+)
+SERVICE_URL = Variable(
+    name="CALLKEEPER_SERVICE_URL",
+    meaning="Base address of the voice-verification service, without /external.",
+    example="https://service.example",
+    parse=parsing.service_url,
+    is_required=True,
+)
+ACCESS_TOKEN = Variable(
+    name="CALLKEEPER_ACCESS_TOKEN",
+    meaning="The access token issued at onboarding; sent only when logging in.",
+    example="<as issued at onboarding>",
+    parse=parsing.header_secret,
+    is_required=True,
+)
+EMAIL = Variable(
+    name="CALLKEEPER_EMAIL",
+    meaning="The service account's e-mail address.",
+    example="svc@reseller.example",
+    parse=parsing.email,
+    is_required=True,
+)
+PASSWORD = Variable(
+    name="CALLKEEPER_PASSWORD",
+    meaning="The service account's password.",
+    example="<as issued at onboarding>",
+    parse=parsing.credential,
+    is_required=True,
+)
+REQUESTED_BY = Variable(
+    name="CALLKEEPER_REQUESTED_BY",
+    meaning="Core username that automatic actions are recorded for; key=username for single institutions.",
+    example="bot, cu-1=svc1, cu-2=svc2",
+    parse=parsing.requested_by,
+    is_required=True,
+)
+INSTITUTIONS = Variable[tuple[str, ...]](
+    name="CALLKEEPER_INSTITUTIONS",
+    meaning="The institutions to act for, separated by commas. Default: all that the service account manages.",
+    example="cu-1, cu-2",
+    parse=parsing.institutions,
+)
+PUSH_HEADERS = Variable[Headers](
+    name="CALLKEEPER_PUSH_HEADERS",
+    meaning="The headers that every push must carry, exactly as typed in the dashboard.",
+    example="X-Push-Key: <printed by: callkeeper secret new>",
+    parse=parsing.push_headers,
+    is_required=True,
+)
+PUSH_HEADERS_PREVIOUS = Variable[Headers](
+    name="CALLKEEPER_PUSH_HEADERS_PREVIOUS",
+    meaning="While the secret is exchanged: the headers used before, accepted too.",
+    example="X-Push-Key: <the one used before>",
+    parse=parsing.push_headers,
+)
+PUSH_HEADERS_PREVIOUS_UNTIL = Variable[datetime](
+    name="CALLKEEPER_PUSH_HEADERS_PREVIOUS_UNTIL",
+    meaning="Until when: an ISO date (through the end of that day, UTC) or an instant with its zone.",
+    example="2027-01-31",
+    parse=parsing.until,
+)
+RULES = Variable[Path](
+    name="CALLKEEPER_RULES",
+    meaning="Path of the rules file, or the name of a shipped one. Default: the shipped, cautious one.",
+    example="rules.toml",
+    parse=parsing.rules_file,
+)
+CHECK_AT = Variable[tuple[float, ...]](
+    name="CALLKEEPER_CHECK_AT",
+    meaning="Check times in seconds after assignment, at most 20; replaces those of the rules file.",
+    example="2, 5, 9, 14, 20, 30, 45, 60",
+    parse=parsing.check_times,
+)
+RECONCILE_S = Variable[float](
+    name="CALLKEEPER_RECONCILE_S",
+    meaning="Seconds between two looks for new calls while calls are live, 1 to 60. Default 5.",
+    example="5",
+    parse=parsing.reconcile_period,
+    default=5.0,
+)
+ADMIN = Variable[Login](
+    name="CALLKEEPER_ADMIN",
+    meaning="user:password for the RQ dashboard. Unset: it is not served.",
+    example="ops:<12 or more characters>",
+    parse=parsing.login,
+)
+DESK_TOKENS = Variable[tuple[DeskToken, ...]](
+    name="CALLKEEPER_DESK_TOKENS",
+    meaning="name:token of the software that may use the desk, @cu-1|cu-2 limits it. Unset: there is no desk API.",
+    example="desktop:<16 or more characters>, ivr:<16 or more characters>@cu-1|cu-2",
+    parse=parsing.desk_tokens,
+)
+DESK_ORIGINS = Variable[tuple[str, ...]](
+    name="CALLKEEPER_DESK_ORIGINS",
+    meaning="Origins of web pages that may use the desk from a browser. Default: none.",
+    example="https://agents.example",
+    parse=parsing.origins,
+    default=(),
+)
+OUTCOME_URL = Variable[str](
+    name="CALLKEEPER_OUTCOME_URL",
+    meaning="Where outcomes of calls are posted, signed by Standard Webhooks. Unset: nowhere.",
+    example="https://core.example/callkeeper",
+    parse=parsing.outcome_url,
+)
+OUTCOME_SECRET = Variable[Secret](
+    name="CALLKEEPER_OUTCOME_SECRET",
+    meaning="The key of the signatures: whsec_ and 24 to 64 bytes in base64. Required with the URL.",
+    example="whsec_<printed by: callkeeper secret outcome>",
+    parse=parsing.outcome_secret,
+)
+OUTCOME_PRIVATE = Variable[bool](
+    name="CALLKEEPER_OUTCOME_PRIVATE",
+    meaning="yes: outcomes may go to addresses of this machine or of a private network. Default no.",
+    example="no",
+    parse=parsing.yes_or_no,
+    default=False,
+)
+LOG_FORMAT = Variable[str](
+    name="CALLKEEPER_LOG_FORMAT",
+    meaning="How log lines look: json or console. Default json.",
+    example="json",
+    parse=parsing.log_format,
+    default="json",
+)
+
+VARIABLES: tuple[Variable[Any], ...] = tuple(value for value in list(globals().values()) if isinstance(value, Variable))
+"""Every variable there is, in the order of `.env.example`."""

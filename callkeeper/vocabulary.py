@@ -1,0 +1,98 @@
+"""Everything that we log: the name of each event, what it means, and the keys that it may carry.
+
+Ids, counts, names of kinds, durations; never a phone number, a person, a credential, a body. The logger drops a key
+that is not listed here and names it in ``dropped``; a test holds the source code to the list.
+"""
+
+from typing import Final, NamedTuple
+
+
+class LogEvent(NamedTuple):
+    """One kind of log line."""
+
+    meaning: str
+    keys: frozenset[str]
+
+
+def _event(meaning: str, *keys: str) -> LogEvent:
+    return LogEvent(meaning, frozenset(keys))
+
+
+LIBRARY_MESSAGE: Final = "library_message"
+"""A line that a library has logged through Python's own logging."""
+
+ALWAYS: Final = frozenset({"event", "level", "timestamp", "process", "error", "trace", "dropped"})
+"""Keys of every line: its frame, and what an exception leaves in it (the types and places, never the message)."""
+
+_CALL = ("institution", "voice_id")
+
+EVENTS: Final[dict[str, LogEvent]] = {
+    LIBRARY_MESSAGE: _event("a library said this; its first line only", "library", "message"),
+    # receiver
+    "push_accepted": _event(
+        "an event is recorded and was answered with 202",
+        *("event_id", "type", "institution", "voice_id", "alternate_id", "is_test"),
+    ),
+    "push_refused": _event("an event was not taken, and why; a credentials reason is a stranger", "reason", "field"),
+    "push_not_recorded": _event("Redis did not confirm an event: 503, the queue will show the call", "institution"),
+    "push_previous_headers_used": _event("an event came with the previous headers: the rotation is not finished"),
+    "wake_failed": _event("no job could be enqueued; the next event or the pacemaker will"),
+    # desk
+    "admin_refused": _event("somebody without the login, or another site, asked for a page", "reason"),
+    "desk_refused": _event("software without a valid token or ticket asked for something", "reason"),
+    "desk_heard": _event("a person's word was taken to a call; over which token", *_CALL, "action", "desk"),
+    "feed_away": _event("the stream of changes cannot be read; listeners wait"),
+    # callkeeper web
+    "web_listening": _event("the web process takes requests", "url"),
+    "web_stopped": _event("the web process has answered its last request"),
+    # workers
+    "worker_started": _event("a worker takes jobs", "worker"),
+    "crash_points_on": _event("this worker was told to crash at these points: only ever in a test", "points"),
+    "worker_stopped": _event("a worker was told to stop and has", "worker"),
+    "worker_restarts": _event("RQ's loop ended by itself; a new worker begins", "worker"),
+    "redis_away": _event("the pacemaker cannot reach Redis"),
+    "redis_failed": _event("Redis failed while a call was moved; the lease runs out and somebody else moves it"),
+    "shift_stopping": _event("a shift was told to claim no more; what is in flight is finished", "in_flight"),
+    "shift_cut_short": _event("what hung in a shift was cancelled; leases run out, bookings stand", "tasks"),
+    "shift_stuck": _event("a shift has not moved for too long; the process ends itself", "after_s"),
+    "lease_lost": _event("somebody else holds what this worker held; its work is dropped", "member_kind", "why"),
+    "step_failed": _event("a bug: moving one call or institution raised", "where", "failures", "parked"),
+    # calls
+    "hint_dropped": _event("an event named a call that the queue never showed", *_CALL),
+    "calls_merged": _event("two ids were one call", *_CALL, "into"),
+    "check_failed": _event("an authentication check brought no answer; it is spent", *_CALL, "n"),
+    "read_failed": _event("stored details could not be read", *_CALL),
+    "effect_answered": _event("an assign, enroll or reject was answered", *_CALL, "kind", "state"),
+    "effect_not_sent": _event("an effect provably was not sent; it will be", *_CALL, "kind"),
+    "effect_in_doubt": _event("an effect may or may not have been applied; it is being read", *_CALL, "kind"),
+    "effect_unresolved": _event("an effect could not be read either: a person has to look", *_CALL, "kind"),
+    "policy_unclassified": _event("the rules give a policy no colour; nothing is enrolled under it", *_CALL, "policy"),
+    "status_unknown": _event("the service wrote a status that its document does not know", *_CALL, "status"),
+    "call_settled": _event("a call is over and all is written down", *_CALL, "reason", "checks"),
+    # outcomes
+    "outcome_delivered": _event("an outcome was taken by whoever wants it", *_CALL, "type"),
+    "outcome_put_off": _event(
+        "an outcome was not taken; so often so far, it is tried again", *_CALL, "type", "attempts"
+    ),
+    "outcome_parked": _event("an outcome was not taken for a day: a person has to look", *_CALL, "type", "attempts"),
+    # institutions and the service
+    "listing_failed": _event("an institution's queue could not be read", "institution"),
+    "institution_foreign": _event("something is due for an institution that is not ours", "institution"),
+    "institution_not_owned": _event("an institution in the settings is not one of the account's", "institution"),
+    "rules_institution_not_owned": _event(
+        "a rule is for an institution that is not one of the account's", "institution"
+    ),
+    "pause_seen": _event("a person paused; this worker has stopped", "institution", "scope", "operator"),
+    "pause_over": _event("a person resumed; this worker goes on", "institution", "scope"),
+    "institutions_unknown": _event("the list of institutions could not be read"),
+    "institutions_left_out": _event("entries of the institution list were unreadable", "institutions"),
+    "queue_entries_left_out": _event("entries of a queue listing were unreadable", "institution", "entries"),
+    "login_made": _event("the service account has logged in; for so many institutions", "institutions"),
+    "service_away": _event(
+        "the service failed five requests in a row, or asked for a pause: all workers leave it alone"
+    ),
+    "service_back": _event("the service answers again"),
+    "login_failed": _event("the service account could not log in; so often in a row", "reason", "failures"),
+    "token_not_slid": _event("the token's expiry could not be moved forward in Redis"),
+    "token_fault": _event("a token just issued was refused: a person has to look"),
+}

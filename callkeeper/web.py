@@ -1,0 +1,81 @@
+"""The web process: the front door and the watchers' pages in one application."""
+
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, nullcontext
+
+from redis.asyncio import Redis
+from starlette.applications import Starlette
+from starlette.routing import BaseRoute, Mount, Route
+from structlog.typing import FilteringBoundLogger
+
+from callkeeper.connections import blocking_redis, feed_redis, receiver_redis
+from callkeeper.settings import WebSettings
+from calls.intake import Intake
+from calls.rules import load_rules
+from calls.wake import Waker
+from desk.admin import AdminOnly
+from desk.dashboard import dashboard
+from desk.desk import Desk
+from receiver.authentication import HeaderSet, PushAuthentication
+from receiver.health import health_routes
+from receiver.push import PushEndpoint, utc_now
+
+
+def web_app(settings: WebSettings, log: FilteringBoundLogger) -> Starlette:
+    """Build the application; connections are opened when first used and closed when it ends."""
+    redis = receiver_redis(settings.store.redis_url)
+    jobs = blocking_redis(settings.store.redis_url)
+    push = PushEndpoint(_authentication(settings), Intake(redis), Waker(jobs), log)
+    routes: list[BaseRoute] = [Route("/push", push), *health_routes(redis)]
+    if settings.admin is not None:
+        pages = dashboard(jobs, address=settings.store.redis_address)
+        routes.append(Mount("/rq", AdminOnly(pages, settings.admin, log)))
+
+    desk = _desk(settings, redis, Waker(jobs), log) if settings.desk_tokens else None
+    if desk is not None:
+        mount = Mount("/desk", desk.app)
+        # An address with a line break in it is the desk's too, to refuse in its own words.
+        mount.path_regex = re.compile(mount.path_regex.pattern, re.DOTALL)
+        routes.append(mount)
+
+    @asynccontextmanager
+    async def lifespan(_app: Starlette) -> AsyncIterator[None]:
+        async with desk.running() if desk else nullcontext():
+            yield
+        await redis.aclose()
+        jobs.close()
+
+    app = Starlette(routes=routes, lifespan=lifespan)
+    app.state.leave = desk.leave if desk else _leave
+    return app
+
+
+def _leave() -> None:
+    """End nothing: without a desk no answer is endless."""
+
+
+def _desk(settings: WebSettings, redis: "Redis", waker: Waker, log: FilteringBoundLogger) -> Desk:
+    """Build the desk.
+
+    Raises:
+        calls.rules.RulesError: The rules have faults: nothing is started.
+    """
+    return Desk(
+        redis,
+        feed_redis(settings.store.redis_url),
+        tokens=settings.desk_tokens,
+        origins=settings.desk_origins,
+        book=load_rules(settings.rules),
+        waker=waker,
+        log=log,
+        now=utc_now,
+    )
+
+
+def _authentication(settings: WebSettings) -> PushAuthentication:
+    previous = settings.push_headers_previous
+    return PushAuthentication(
+        HeaderSet(settings.push_headers),
+        HeaderSet(previous, settings.push_headers_previous_until) if previous is not None else None,
+    )

@@ -1,0 +1,95 @@
+"""The only place that builds a worker out of its parts."""
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import uvloop
+
+from callkeeper.check_times import with_check_times
+from callkeeper.connections import blocking_redis, worker_redis
+from callkeeper.settings import OutcomeSettings, ServiceSettings, WorkerSettings
+from calls.rules import RuleBook, load_rules
+from calls.wake import ADVANCE, Waker
+from reseller import Secret, ServiceConfig
+from workers.crashpoints import Crashpoints
+from workers.crew import Crew
+from workers.jobs import RECONCILE, job_class
+from workers.pacemaker import Pacemaker
+from workers.sink import Sink
+from workers.tally import Tally
+from workers.worker import CallWorker, work
+
+
+def service_config(settings: ServiceSettings) -> ServiceConfig:
+    """Return what the client has to know of the service."""
+    return ServiceConfig(
+        base_url=settings.url,
+        access_token=settings.access_token,
+        email=Secret(settings.email),
+        password=settings.password,
+        requested_by=settings.requested_by.default,
+        allow_plain_http=True,  # the settings allow it for this machine and for hosts of a private network only
+    )
+
+
+def rule_book(settings: WorkerSettings) -> RuleBook:
+    """Return the rules in force: the file's, with the check times of the environment where those are set.
+
+    Raises:
+        calls.rules.RulesError: The file has faults.
+    """
+    owned = frozenset(settings.institutions) if settings.institutions is not None else None
+    return with_check_times(load_rules(settings.rules, owned=owned), settings.check_at)
+
+
+def _sink(settings: OutcomeSettings) -> Callable[[], Sink]:
+    return lambda: Sink.open(settings.url, settings.secret, may_be_private=settings.may_be_private)
+
+
+def run_worker(settings: WorkerSettings, log: Any) -> None:
+    """Run one worker process until it is told to stop.
+
+    Raises:
+        calls.rules.RulesError: The rules have faults: nothing is started.
+        ValueError: A crash point that is to be switched on does not exist.
+    """
+    url = settings.store.redis_url
+    crash = Crashpoints.from_environ(os.environ)
+    if crash.plans:
+        log.warning("crash_points_on", points=sorted(crash.plans))
+    crew = Crew(
+        worker_redis(url),
+        service=service_config(settings.service),
+        book=rule_book(settings),
+        requested_by=settings.service.requested_by.for_institution,
+        only=frozenset(settings.institutions) if settings.institutions is not None else None,
+        reconcile_s=settings.reconcile_s,
+        log=log,
+        crash=crash,
+        open_sink=_sink(settings.outcomes) if settings.outcomes else None,
+        loop_factory=uvloop.new_event_loop,
+    )
+    pulse = blocking_redis(url)
+    pacemaker = Pacemaker(pulse, Waker(pulse), log)
+    crew.beat = pacemaker.beat
+    functions = {ADVANCE: _resting(crew.advance, pacemaker), RECONCILE: _resting(crew.reconcile, pacemaker)}
+    jobs = job_class(functions)
+    pacemaker.start()
+    try:
+        work(lambda: CallWorker(blocking_redis(url), job_class=jobs, on_stop=crew.stop, leave=os._exit), log)
+    finally:
+        pacemaker.stop()
+        crew.close()
+
+
+def _resting(job: Callable[..., Tally], pacemaker: Pacemaker) -> Callable[..., Tally]:
+    """Tell the watchdog when a job is over: no sign of life is expected between jobs."""
+
+    def run(*args: str) -> Tally:
+        try:
+            return job(*args)
+        finally:
+            pacemaker.rest()
+
+    return run
