@@ -1,0 +1,59 @@
+"""Fixtures that every kind of test may ask for by name."""
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+import structlog
+from fakeredis import FakeAsyncRedis, FakeServer
+from hypothesis import HealthCheck, settings
+from redis import Redis
+from structlog.testing import LogCapture
+from structlog.typing import FilteringBoundLogger
+
+from callkeeper.embedded import EmbeddedRedis, embedded_redis
+
+# How long an example takes says how busy the machine is, not whether a law holds.
+settings.register_profile("laws", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("laws")
+
+if (Path(__file__).parent / "sandbox_fixtures.py").exists():
+    pytest_plugins = ["tests.sandbox_fixtures"]
+
+
+@pytest.fixture(scope="session")
+def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedRedis]:
+    """Run one real Redis server for the whole session."""
+    with embedded_redis(tmp_path_factory.mktemp("redis")) as server:
+        yield server
+
+
+@pytest.fixture
+def redis_url(redis_server: EmbeddedRedis) -> str:
+    """Return the URL of the real Redis server, emptied."""
+    with Redis.from_url(redis_server.url) as redis:
+        redis.flushall()
+        redis.script_flush()
+    return redis_server.url
+
+
+@pytest.fixture
+async def fake_redis() -> AsyncIterator[FakeAsyncRedis]:
+    """Return an asyncio Redis client on an empty server that lives in this process."""
+    async with FakeAsyncRedis(server=FakeServer()) as redis:
+        yield redis
+
+
+@pytest.fixture
+def logged() -> LogCapture:
+    """Return what was logged through ``log``: one dict per event in ``entries``."""
+    return LogCapture()
+
+
+@pytest.fixture
+def log(logged: LogCapture) -> FilteringBoundLogger:
+    """Return a logger of every level that writes into ``logged``."""
+    logger: FilteringBoundLogger = structlog.wrap_logger(
+        None, processors=[logged], wrapper_class=structlog.make_filtering_bound_logger(0)
+    )
+    return logger

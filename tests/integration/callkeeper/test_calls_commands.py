@@ -1,0 +1,104 @@
+"""``callkeeper calls``: what a person sees of the calls, and how a doubt is closed without sending anything."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+
+import pytest
+from click.testing import CliRunner, Result
+from redis.asyncio import Redis
+
+from callkeeper.cli import main
+from calls.notes import Distrusted
+from calls.record import EffectState, Reason
+from sandbox.faults import Action, Fault
+from sandbox.state import Call, Happening, Kind
+from tests.rig import Rig
+from tests.sandbox_fixtures import Asgi
+
+
+@pytest.fixture
+async def rig(sandbox_asgi: Asgi, redis_url: str) -> AsyncIterator[Rig]:
+    """Return a rig on the embedded real Redis, which the commands reach too."""
+    async with Redis.from_url(redis_url) as redis:
+        yield Rig(sandbox_asgi, redis)
+
+
+async def callkeeper(redis_url: str, *arguments: str) -> Result:
+    """Run a command as the command line does, beside the loop of the test."""
+    runner = CliRunner(env={"REDIS_URL": redis_url})
+    return await asyncio.to_thread(runner.invoke, main, list(arguments))
+
+
+async def doubtful(rig: Rig) -> Call:
+    """Return a call whose reject nobody can prove: its answer was lost and its status overwritten."""
+    call = rig.stage.call(Happening(Kind.END, 120))
+    await rig.run(3)
+    rig.stage.sandbox.faults.add(Fault(target="reject_voice", action=Action.RESET, applied=False, times=1))
+    await rig.note(call, Distrusted(operator="ann", said_at=rig.clock.now))
+    await rig.run(2)
+    rig.stage.happen(call, Kind.VIEWED)
+    await rig.run(30)
+    assert (await rig.record(call)).reject.state is EffectState.UNRESOLVED
+    return call
+
+
+async def test_calls_list_shows_a_call_and_what_needs_a_person(rig: Rig, redis_url: str) -> None:
+    """A live call is a line; an effect that nothing could prove is named as needing a human. No name is shown."""
+    call = await doubtful(rig)
+    told = await callkeeper(redis_url, "calls", "list")
+    assert told.exit_code == 0, told.output
+    assert "needs a human" in told.output
+    assert call.voice_id in told.output
+    assert "Ada" not in told.output
+    rows = await callkeeper(redis_url, "calls", "list", "--json")
+    row = json.loads(rows.output.splitlines()[0])
+    assert row["voice_id"] == call.voice_id
+    assert row["phone_last4"] == call.phone_number[-4:]
+
+
+async def test_calls_resolve_closes_a_doubt_and_sends_nothing(rig: Rig, redis_url: str) -> None:
+    """A person's word closes the effect, with the person in the trail; the service sees no further request."""
+    call = await doubtful(rig)
+    before = rig.ledger(call)["reject_voice"]
+    told = await callkeeper(redis_url, "calls", "resolve", call.voice_id, "--absent", "--operator", "ann")
+    assert told.exit_code == 0, told.output
+    await rig.run(1)
+    record = await rig.record(call)
+    assert record.reject.state is EffectState.ABSENT
+    assert await rig.queries.attention() == {}
+    assert any(entry.operator == "ann" and entry.what == "established" for entry in await rig.trail(call))
+    await rig.run(130)
+    assert rig.ledger(call)["reject_voice"] == before
+    assert (await rig.record(call)).reason is not Reason.UNRESOLVED
+
+
+async def test_calls_resolve_refuses_where_nothing_is_in_doubt(rig: Rig, redis_url: str) -> None:
+    """Resolving a call without an unresolved effect changes nothing and says so; so does an unknown id."""
+    call = rig.stage.call(Happening(Kind.END, 60))
+    await rig.run(3)
+    for voice_id, words in ((call.voice_id, "no effect"), ("no-such-call", "nothing is known")):
+        told = await callkeeper(redis_url, "calls", "resolve", voice_id, "--applied", "--operator", "ann")
+        assert told.exit_code == 1
+        assert words in told.output
+    undecided = await callkeeper(redis_url, "calls", "resolve", call.voice_id, "--operator", "ann")
+    assert undecided.exit_code == 2
+    assert "--applied" in undecided.output
+
+
+async def test_calls_show_finds_a_call_by_its_alternate_id(rig: Rig, redis_url: str) -> None:
+    """The story of a call is found under the id that the agent's software happens to have."""
+    call = rig.stage.call(Happening(Kind.END, 60))
+    await rig.push(call)
+    await rig.run(3)
+    told = await callkeeper(redis_url, "calls", "show", call.alternate_id)
+    assert told.exit_code == 0, told.output
+    assert call.voice_id in told.output
+
+
+async def test_calls_say_in_one_line_that_redis_does_not_answer() -> None:
+    """Without Redis the command names the address and leaves; nobody reads a traceback."""
+    told = await callkeeper("redis://127.0.0.1:1/0", "calls", "list")
+    assert told.exit_code == 1
+    assert "Traceback" not in told.output
+    assert "127.0.0.1:1" in told.output

@@ -1,0 +1,118 @@
+"""The 20 checks of a call: who spends them, when, and that nothing spends a twenty-first."""
+
+from dataclasses import replace
+
+import pytest
+
+from calls.backoff import Schedule
+from calls.notes import CheckWish
+from calls.record import CHECK_LIMIT
+from sandbox.faults import Action, Fault
+from sandbox.state import Call, Happening, Kind
+from tests.rig import Rig
+
+LONG = Happening(Kind.END, 900)
+QUICK = Schedule(tuple(float(n) for n in range(1, 19)))
+
+
+def use_schedule(rig: Rig, schedule: Schedule) -> None:
+    """Let the rig's moves follow another schedule."""
+    rig.tools = replace(rig.tools, book=rig.book.with_schedule(schedule))
+    rig.shift.tools = rig.tools
+
+
+async def ask(rig: Rig, call: Call) -> None:
+    """Let the desk ask for a check now."""
+    await rig.note(call, CheckWish(operator="ann", said_at=rig.clock.now))
+    await rig.run(1)
+
+
+def arrived(rig: Rig, call: Call) -> int:
+    """Return how many checks reached the service."""
+    return rig.stage.sandbox.ledger.tally(call.voice_id).arrived.get("check", 0)
+
+
+async def test_budget_leaves_two_checks_to_the_desk(rig: Rig) -> None:
+    """18 checks are made automatically, two when the desk asks, and then none, whoever asks."""
+    use_schedule(rig, QUICK)
+    call = rig.stage.call(LONG)
+    await rig.run(40)
+    assert arrived(rig, call) == 18
+    for made in (19, 20, 20):
+        await ask(rig, call)
+        assert arrived(rig, call) == made
+    by = [a.requested_by for a in rig.stage.sandbox.ledger.arrivals(call.voice_id) if a.operation == "check"]
+    assert by == ["bot"] * 18 + ["ann"] * 2
+
+
+async def test_budget_is_not_exceeded_when_the_last_answer_is_lost(rig: Rig) -> None:
+    """Check 20's answer is lost: it was booked, and there is no 21st (E4)."""
+    use_schedule(rig, Schedule(tuple(float(n) for n in range(1, 21)), reserve=0))
+    call = rig.stage.call(LONG)
+    lost = Fault(target="check", action=Action.RESET, applied=True, skip=CHECK_LIMIT - 1, times=1)
+    rig.stage.sandbox.faults.add(lost)
+    await rig.run(60)
+    await ask(rig, call)
+    assert lost.met == 1
+    assert arrived(rig, call) == CHECK_LIMIT == (await rig.record(call)).checks_used
+
+
+async def test_budget_counts_a_check_without_an_answer(rig: Rig) -> None:
+    """A booked check is never refunded: bookings are at least what arrived, whatever was lost."""
+    use_schedule(rig, QUICK)
+    call = rig.stage.call(LONG)
+    rig.stage.sandbox.faults.add(Fault(target="check", action=Action.RESET, share=0.5, seed=3))
+    await rig.run(90)
+    record = await rig.record(call)
+    assert arrived(rig, call) <= record.checks_used <= 18
+    assert "check_failed" in await rig.whats(call)
+
+
+async def test_check_after_a_401_is_booked_again_and_made_once_more(rig: Rig) -> None:
+    """A lapsed token costs a booking, not the check: log in, book anew, ask once more."""
+    rig.stage.sandbox.faults.add(Fault(target="check", action=Action.UNAUTHORIZED, times=1))
+    call = rig.stage.call(LONG)
+    await rig.run(11.5)
+    tally = rig.stage.sandbox.ledger.tally(call.voice_id)
+    assert (tally.arrived["check"], tally.authenticated["check"]) == (2, 1)
+    assert (await rig.record(call)).checks_used == 2
+
+
+async def test_check_of_the_desk_after_a_401_is_the_desks(rig: Rig) -> None:
+    """The last check asked for at the desk is made for the desk, also when the token had lapsed."""
+    use_schedule(rig, QUICK)
+    call = rig.stage.call(LONG)
+    await rig.run(40)
+    rig.stage.sandbox.faults.add(Fault(target="check", action=Action.UNAUTHORIZED, times=1))
+    await ask(rig, call)
+    checks = [a for a in rig.stage.sandbox.ledger.arrivals(call.voice_id) if a.operation == "check"]
+    assert [(a.requested_by, a.authenticated) for a in checks[18:]] == [("ann", False), ("ann", True)]
+
+
+STOPS = {
+    "green": Happening(Kind.GREEN, 15),
+    "red": Happening(Kind.RED, 15),
+    "rejected": Happening(Kind.REJECTED, 15),
+    "rejected by a rule": Happening(Kind.REJECTED_BY_RULE, 15),
+    "enrolled elsewhere": Happening(Kind.ENROLLED, 15),
+    "ended": Happening(Kind.END, 15),
+}
+
+
+@pytest.mark.parametrize("happening", STOPS.values(), ids=STOPS)
+async def test_checks_end_with_each_stop_condition(rig: Rig, happening: Happening) -> None:
+    """Once the call is decided or over no further check is made (E5)."""
+    call = rig.stage.call(happening, *([] if happening.kind is Kind.END else [LONG]))
+    await rig.run(30)
+    made = arrived(rig, call)
+    await rig.run(45)
+    assert 1 <= made == arrived(rig, call)
+
+
+async def test_checks_before_a_person_is_known_are_as_many_as_the_rules_allow(rig: Rig) -> None:
+    """``[checks] unassigned`` lets a call without a person spend so many, and none by default."""
+    rig.tools = replace(rig.tools, book=replace(rig.book, checks_unassigned=3))
+    rig.shift.tools = rig.tools
+    call = rig.stage.call(LONG, persons=[])
+    await rig.run(60)
+    assert arrived(rig, call) == 3

@@ -1,0 +1,249 @@
+"""What the RQ worker takes from its queue: our jobs, and nothing that anybody else put there."""
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any
+
+import pytest
+from redis import Redis
+from redis.asyncio import Redis as AsyncRedis
+from rq import Callback, Queue, Repeat
+from rq.job import Job
+from rq.serializers import JSONSerializer
+from structlog.typing import FilteringBoundLogger
+
+from calls.keys import QUEUE_NAME
+from calls.rules import load_rules
+from calls.wake import ADVANCE, calls_queue
+from reseller import Secret, ServiceConfig
+from tests.sandbox_fixtures import KEY, ServedSandbox
+from workers.crashpoints import Crashpoints
+from workers.crew import Crew
+from workers.jobs import RECONCILE, CallJob, job_class
+from workers.tally import Tally
+from workers.worker import CallWorker
+
+
+def did(**counts: int) -> Tally:
+    """Return what a shift did."""
+    tally = Tally()
+    for name, n in counts.items():
+        tally.add(name, n)
+    return tally
+
+
+@pytest.fixture
+def redis(redis_url: str) -> Iterator[Redis]:
+    """Return a client as RQ needs it."""
+    with Redis.from_url(redis_url) as client:
+        yield client
+
+
+@pytest.fixture
+def ran() -> list[tuple[str, ...]]:
+    """Return the arguments of every job function that ran."""
+    return []
+
+
+@pytest.fixture
+def work(redis: Redis, ran: list[tuple[str, ...]]) -> Callable[[], None]:
+    """Return a worker's burst: it takes what is in the queue and comes back."""
+
+    def run(*args: str) -> Tally:
+        ran.append(args)
+        return did(calls=37, checks=35, enrolled=1)
+
+    def burst() -> None:
+        employed = job_class({ADVANCE: run, RECONCILE: run})
+        worker = CallWorker(redis, job_class=employed, on_stop=lambda: None, leave=lambda _: None)
+        worker.work(burst=True, logging_level="ERROR")
+
+    return burst
+
+
+def stock(redis: Redis) -> Queue:
+    """Return RQ's own queue, with JSON jobs."""
+    return Queue(QUEUE_NAME, connection=redis, serializer=JSONSerializer)
+
+
+def fetch(redis: Redis, job_id: str) -> Job:
+    """Return a job as RQ itself reads it."""
+    return Job.fetch(job_id, redis, JSONSerializer)
+
+
+def test_job_of_a_stock_queue_is_run_and_says_what_it_did(
+    redis: Redis, work: Callable[[], None], ran: list[tuple[str, ...]]
+) -> None:
+    """An ``advance`` put by RQ's own queue is run; its description becomes the sentence that the dashboard shows."""
+    job = stock(redis).enqueue(ADVANCE, description="whatever")
+    work()
+    done = fetch(redis, job.id)
+    assert ran == [()]
+    assert done.description == "advance: 37 calls, 35 checks, 1 enroll"
+    assert done.is_finished
+    assert done.return_value() == {"attention": 0, "calls": 37, "checks": 35, "enrolled": 1}
+
+
+def test_job_with_an_institution_is_run(redis: Redis, work: Callable[[], None], ran: list[tuple[str, ...]]) -> None:
+    """A ``reconcile`` names its institution."""
+    stock(redis).enqueue(RECONCILE, "cu-1")
+    work()
+    assert ran == [("cu-1",)]
+
+
+def pickled(redis: Redis) -> str:
+    """Put a job as a stock RQ does: pickled."""
+    return Queue(QUEUE_NAME, connection=redis).enqueue("os.getcwd").id
+
+
+def raw(**fields: bytes) -> Callable[[Redis], str]:
+    """Put a job hash of our own making."""
+
+    def put(redis: Redis) -> str:
+        redis.hset("rq:job:odd", mapping=fields)  # type: ignore[arg-type]
+        redis.rpush("rq:queue:calls", "odd")
+        redis.sadd("rq:queues", "rq:queue:calls")
+        return "odd"
+
+    return put
+
+
+OURS = json.dumps([ADVANCE, None, [], {}]).encode()
+FOREIGN: dict[str, Callable[[Redis], str]] = {
+    "a foreign function": lambda redis: stock(redis).enqueue("os.getcwd").id,
+    "a function of ours that is no job": lambda redis: stock(redis).enqueue("workers.jobs.job_class", {}).id,
+    "a job with keywords": lambda redis: stock(redis).enqueue(ADVANCE, colour="red").id,
+    "a job with other arguments": lambda redis: stock(redis).enqueue(RECONCILE, {"a": 1}).id,
+    "a pickled job": pickled,
+    "no data": raw(status=b"queued"),
+    "nonsense for data": raw(data=b"\xff\xfe\x00", status=b"queued"),
+    "an unknown status": raw(data=OURS, status=b"dancing"),
+    "no dates that anybody can read": raw(data=OURS, created_at=b"yesterday", status=b"queued"),
+    "numbers that are none": raw(data=OURS, timeout=b"soon", result_ttl=b"long", status=b"queued"),
+    "bytes that are no text": raw(data=OURS, description=b"\xff", origin=b"\xfe", status=b"queued"),
+    "an instance to call": raw(data=json.dumps(["advance", "os", [], {}]).encode(), status=b"queued"),
+}
+
+
+@pytest.mark.parametrize("put", FOREIGN.values(), ids=FOREIGN)
+def test_job_that_is_not_ours_is_refused_and_the_worker_lives(
+    redis: Redis, work: Callable[[], None], ran: list[tuple[str, ...]], put: Callable[[Redis], str]
+) -> None:
+    """Foreign, pickled and malformed jobs are parked as failed, nothing is called, and the next job is run (C10)."""
+    put(redis)
+    ours = calls_queue(redis).enqueue(ADVANCE)
+    work()
+    assert ran == [()]
+    assert fetch(redis, ours.id).is_finished
+    assert calls_queue(redis).count == 0
+
+
+def test_job_that_is_refused_says_why_without_its_content(redis: Redis, work: Callable[[], None]) -> None:
+    """The failed job is readable in the dashboard and shows nothing of what it held."""
+    job = stock(redis).enqueue("os.system", "a secret command")
+    work()
+    failed = fetch(redis, job.id)
+    assert failed.is_failed
+    assert failed.latest_result().exc_string is not None  # type: ignore[union-attr]
+    assert "not one of our jobs" in failed.latest_result().exc_string  # type: ignore[union-attr,operator]
+
+
+class Listener(BaseHTTPRequestHandler):
+    """Counts what is posted to it."""
+
+    posted = 0
+
+    def do_POST(self) -> None:
+        """Count."""
+        type(self).posted += 1
+        self.send_response(204)
+        self.end_headers()
+
+    def log_message(self, *_: Any) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def posted() -> Iterator[tuple[str, type[Listener]]]:
+    """Return the address of a listener, and what counts its posts."""
+    kind = type("Counting", (Listener,), {"posted": 0})
+    with HTTPServer(("127.0.0.1", 0), kind) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}/", kind
+        server.shutdown()
+        thread.join()
+
+
+@pytest.mark.parametrize("function", [ADVANCE, "os.getcwd"], ids=["ours", "foreign"])
+def test_job_makes_rq_call_post_and_enqueue_nothing(
+    redis: Redis,
+    work: Callable[[], None],
+    ran: list[tuple[str, ...]],
+    posted: tuple[str, type[Listener]],
+    function: str,
+) -> None:
+    """Webhooks, callbacks, repeats and dependencies of a job are ignored, ours or not (D15)."""
+    url, listener = posted
+    queue = stock(redis)
+    job = queue.enqueue(
+        function,
+        on_success=Callback("workers.nowhere.success"),
+        on_failure=Callback("workers.nowhere.failure"),
+        repeat=Repeat(times=3, interval=1),
+    )
+    hooks = [{"url": url, "job_status": status, "method": "POST"} for status in ("finished", "failed")]
+    redis.hset(job.key, mapping={"webhooks": json.dumps(hooks), "dependency_ids": json.dumps(["nowhere"])})
+    work()
+    assert listener.posted == 0
+    assert len(ran) == (1 if function == ADVANCE else 0)
+    assert queue.count == queue.scheduled_job_registry.count == 0
+
+
+def test_job_never_runs_under_an_alarm(redis: Redis, work: Callable[[], None], ran: list[tuple[str, ...]]) -> None:
+    """A job's own time-out is not obeyed: RQ's alarm would fire into the event loop of the shift."""
+    job = stock(redis).enqueue(ADVANCE, job_timeout=1)
+    employed = job_class({})
+    assert issubclass(employed, CallJob)
+    assert employed.fetch(job.id, redis, JSONSerializer).timeout == -1
+
+
+def test_requeue_of_everything_repeats_no_effect(
+    redis: Redis, redis_url: str, sandbox_server: ServedSandbox, log: FilteringBoundLogger
+) -> None:
+    """Requeue all, finished and failed jobs alike: shifts run that find nothing new to do (C9)."""
+    credentials = sandbox_server.credentials
+    crew = Crew(
+        AsyncRedis.from_url(redis_url),
+        service=ServiceConfig(
+            base_url=sandbox_server.url,
+            access_token=Secret(credentials.access_token),
+            email=Secret(credentials.email),
+            password=Secret(credentials.password),
+        ),
+        book=load_rules(None),
+        requested_by=lambda _: "bot",
+        only=None,
+        reconcile_s=5,
+        log=log,
+        crash=Crashpoints(),
+    )
+    employed = job_class({ADVANCE: crew.advance, RECONCILE: crew.reconcile})
+    call = sandbox_server.call()
+    queue = stock(redis)
+    first = queue.enqueue(RECONCILE, KEY)
+    refused = queue.enqueue("os.getcwd")
+    for _ in range(3):
+        worker = CallWorker(redis, job_class=employed, on_stop=crew.stop, leave=lambda _: None)
+        worker.work(burst=True, logging_level="ERROR")
+        assert fetch(redis, first.id).is_finished
+        assert "institution looked at" in (fetch(redis, first.id).description or "")
+        for registry in (queue.finished_job_registry, queue.failed_job_registry):
+            for job_id in registry.get_job_ids():
+                registry.remove(job_id)
+                queue.push_job_id(job_id)
+        assert {first.id, refused.id} == set(queue.job_ids)
+    crew.close()
+    assert sandbox_server.tally(call["voice_id"])["arrived"]["assign"] == 1

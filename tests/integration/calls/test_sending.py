@@ -1,0 +1,398 @@
+"""Effects: what is sent, in whose name, how often, and what is known of it afterwards."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from calls.keys import CallId
+from calls.notes import Distrusted, Resolved, Verified
+from calls.record import EffectState, Reason, parse_call
+from calls.rules import load_rules
+from calls.store import Held, Store
+from calls.trail import Entry
+from reseller import NotSent
+from sandbox.faults import Action, Fault
+from sandbox.state import Call, Happening, Kind
+from tests.rig import Rig
+from tests.sandbox_fixtures import Asgi
+from workers.move import FROZEN_S
+from workers.service import Service
+
+END = Happening(Kind.END, 45)
+MFA, QUESTIONS = Happening(Kind.MFA_VALIDATED, 10), Happening(Kind.ANSWERED_QUESTIONS, 10)
+ENROLLED, REJECTED = "enroll", "reject_voice"
+
+
+class Seam(Store):
+    """A store at which something happens: `after_keep` is told of every record that was kept."""
+
+    def __init__(self, rig: Rig, after_keep: Callable[[Any], None]) -> None:
+        super().__init__(rig.redis, now_ms=rig.now_ms)
+        self._after_keep = after_keep
+
+    async def keep(self, held: Held, record: bytes | None = None, **more: Any) -> None:
+        """Keep, then let it happen."""
+        await super().keep(held, record, **more)
+        if record is not None and held.member.startswith("c:"):
+            self._after_keep(parse_call(record))
+
+
+class Unsent(Service):
+    """A service to which nothing can be sent for a while: every effect fails before its first byte."""
+
+    def __init__(self, rig: Rig, times: int) -> None:
+        super().__init__(rig.service, rig.store, rig.tools.log)
+        self.left = times
+
+    async def enroll(self, *args: Any, **more: Any) -> None:
+        """Fail, provably without a byte, or enroll."""
+        if self.left:
+            self.left -= 1
+            raise NotSent("enroll", "no connection")
+        await super().enroll(*args, **more)
+
+
+def use(rig: Rig, **tools: Any) -> None:
+    """Put something else among the tools of the rig's moves."""
+    rig.tools = replace(rig.tools, **tools)
+    rig.shift.tools = rig.tools
+
+
+async def say(rig: Rig, call: Call, person_id: str = "p-1", validation_type: str = "Other") -> None:
+    """Let the desk say that the caller was verified."""
+    now = rig.clock.now
+    assert await rig.note(
+        call, Verified(person_id=person_id, validation_type=validation_type, operator="ann", said_at=now)
+    )
+
+
+async def distrust(rig: Rig, call: Call) -> None:
+    """Let the desk say that the caller cannot be trusted."""
+    assert await rig.note(call, Distrusted(operator="ann", said_at=rig.clock.now, reason="sounds wrong"))
+
+
+def ours(call: Call) -> list[tuple[str | None, str, str | None]]:
+    """Return whom we enrolled, how and in whose name (an enroll leaves a note, the service's own verification none)."""
+    return [(made.person_id, str(made.validation_type), made.by) for made in call.verifications if made.notes]
+
+
+def held_because(trail: Sequence[Entry]) -> set[str]:
+    """Return every reason of the law in a trail."""
+    return {name for entry in trail for name in entry.forbidden}
+
+
+VERIFIED_BY = {"passcode": (MFA, "OneTimePasswordAuth"), "questions": (QUESTIONS, "KnowledgeBasedAuth")}
+
+
+@pytest.mark.parametrize(("happening", "validation_type"), VERIFIED_BY.values(), ids=VERIFIED_BY)
+async def test_enroll_follows_the_services_own_verification(
+    rig: Rig, happening: Happening, validation_type: str
+) -> None:
+    """A caller the service verified otherwise is enrolled exactly once, by that way, as the assigned person."""
+    call = rig.stage.call(happening, END)
+    await rig.run(66)
+    assert rig.ledger(call)[ENROLLED] == 1
+    assert ours(call) == [("p-1", validation_type, "bot")]
+    assert call.feedback == ["SUCCESSFUL"]
+    assert (await rig.record(call)).reason is Reason.ENROLLED
+
+
+async def test_enroll_follows_the_word_of_the_desk(rig: Rig) -> None:
+    """Verified by a person: enrolled once, in that person's name, by the way she said."""
+    call = rig.stage.call(END)
+    await rig.run(5)
+    for _ in range(3):
+        await say(rig, call)
+        await rig.run(10)
+    assert ours(call) == [("p-1", "Other", "ann")]
+    assert rig.ledger(call)[ENROLLED] == 1
+
+
+async def test_enroll_ends_the_checks(rig: Rig) -> None:
+    """After an enroll nothing is left to find out: no further check is made."""
+    call = rig.stage.call(MFA, END)
+    await rig.run(20)
+    made = rig.ledger(call)["check"]
+    await rig.run(25)
+    assert rig.ledger(call)["check"] == made
+
+
+HELD: dict[str, tuple[tuple[Happening, ...], str, str]] = {
+    "another person was verified": ((), "p-2", "verified_person_is_not_the_assigned"),
+    "a red policy": ((Happening(Kind.RED, 5),), "p-1", "red_policy"),
+    "an unclassified policy": ((Happening(Kind.POLICY, 5, "Yellow Review"),), "p-1", "unclassified_policy"),
+    "an opt-out": ((Happening(Kind.OPT_OUT, 5), Happening(Kind.VIEWED, 12)), "p-1", "opted_out"),
+    "rejected elsewhere": ((Happening(Kind.REJECTED, 5),), "p-1", "voice_rejected"),
+    "rejected by the service's rule": ((Happening(Kind.REJECTED_BY_RULE, 5),), "p-1", "voice_rejected"),
+    "enrolled elsewhere": ((Happening(Kind.ENROLLED, 5),), "p-1", "already_enrolled"),
+    "determined fraud": ((Happening(Kind.CASE, 5, "DeterminedFraud"),), "p-1", "determined_fraud"),
+    "ended": ((Happening(Kind.END, 18),), "p-1", "call_ended"),
+}
+
+
+@pytest.mark.parametrize(("script", "person_id", "reason"), HELD.values(), ids=HELD)
+async def test_enroll_is_held_by_the_law_and_says_why(
+    rig: Rig, script: tuple[Happening, ...], person_id: str, reason: str
+) -> None:
+    """What the law forbids is not sent, whoever asks, and the trail names the reason (E3, E6, E7, E8)."""
+    call = rig.stage.call(*script, *([] if reason == "call_ended" else [END]))
+    await rig.run(19.5)
+    await say(rig, call, person_id)
+    await rig.run(10)
+    assert ENROLLED not in rig.ledger(call)
+    assert reason in held_because(await rig.trail(call))
+
+
+async def test_enroll_is_not_made_for_a_green_voice(rig: Rig) -> None:
+    """A voice that is authenticated needs no enroll, verified or not."""
+    call = rig.stage.call(Happening(Kind.GREEN, 5), END)
+    await rig.run(20)
+    await say(rig, call)
+    await rig.run(20)
+    assert ENROLLED not in rig.ledger(call)
+
+
+MEANWHILE: dict[str, Happening] = {
+    "green": Happening(Kind.STATUS, text="FullAuthentication"),
+    "opted out": Happening(Kind.OPT_OUT),
+    "rejected elsewhere": Happening(Kind.REJECTED),
+    "enrolled elsewhere": Happening(Kind.ENROLLED),
+    "given to another person": Happening(Kind.CLAIMED, text="bob", person_id="p-9"),
+    "determined fraud": Happening(Kind.CASE, text="DeterminedFraud"),
+    "ended": Happening(Kind.END),
+}
+
+
+@pytest.mark.parametrize("happening", MEANWHILE.values(), ids=MEANWHILE)
+async def test_enroll_is_not_sent_when_the_call_changed_after_the_intention(rig: Rig, happening: Happening) -> None:
+    """Between the saved intention and the request the call is read once more: what is new then counts (E2, E3)."""
+    call = rig.stage.call(END)
+    await rig.run(5)
+    happened: list[str] = []
+
+    def change(record: Any) -> None:
+        if record.enroll.state is EffectState.INTENDED and not happened:
+            happened.append("once")
+            rig.stage.happen(call, happening.kind, happening.text, happening.person_id)
+
+    use(rig, store=Seam(rig, change))
+    await say(rig, call)
+    await rig.run(10)
+    assert happened == ["once"]
+    assert ENROLLED not in rig.ledger(call)
+    assert "withdrawn enroll" in await rig.whats(call)
+
+
+async def test_enroll_is_sent_only_after_a_read_of_its_own(rig: Rig) -> None:
+    """The saved intention, a read, the saved sending, the request: in this order."""
+    call = rig.stage.call(MFA, END)
+    await rig.run(20)
+    order = [str(a.operation) for a in rig.stage.sandbox.ledger.arrivals(call.voice_id)]
+    assert order[order.index(ENROLLED) - 1] == "read"
+    whats = await rig.whats(call)
+    assert whats.index("intended enroll") < whats.index("sent enroll") < whats.index("answered enroll")
+
+
+async def test_note_that_comes_before_the_sending_is_read_first(rig: Rig) -> None:
+    """The desk's distrust that arrives after the intention stops the enroll: nothing is sent over an unread note."""
+    call = rig.stage.call(END)
+    await rig.run(5)
+    told: list[str] = []
+
+    class Interrupted(Seam):
+        async def keep(self, held: Held, record: bytes | None = None, **more: Any) -> None:
+            if more.get("only_if_no_notes") and not told:
+                told.append("once")
+                await distrust(rig, call)
+            await super().keep(held, record, **more)
+
+    use(rig, store=Interrupted(rig, lambda _: None))
+    await say(rig, call)
+    await rig.run(10)
+    assert told == ["once"]
+    assert (rig.ledger(call).get(ENROLLED), rig.ledger(call).get(REJECTED)) == (None, 1)
+
+
+LOST: dict[str, Fault] = {
+    "reset, applied": Fault(target=ENROLLED, action=Action.RESET, applied=True, times=1),
+    "reset, not applied": Fault(target=ENROLLED, action=Action.RESET, applied=False, times=1),
+    "dropped, applied": Fault(target=ENROLLED, action=Action.DROP, applied=True, times=1),
+    "500, applied": Fault(target=ENROLLED, action=Action.ANSWER, status=500, applied=True, times=1),
+    "500, not applied": Fault(target=ENROLLED, action=Action.ANSWER, status=500, applied=False, times=1),
+    "cut off": Fault(target=ENROLLED, action=Action.CUT, times=1),
+    "empty": Fault(target=ENROLLED, action=Action.EMPTY, times=1),
+    "a page of HTML": Fault(target=ENROLLED, action=Action.HTML, times=1),
+}
+
+
+@pytest.mark.parametrize("fault", LOST.values(), ids=LOST)
+async def test_enroll_whose_answer_was_lost_is_looked_up_not_repeated(rig: Rig, fault: Fault) -> None:
+    """One request; stored details say what became of it: confirmed, or proved absent (E1)."""
+    fault = Fault(**{name: getattr(fault, name) for name in fault.__struct_fields__})
+    rig.stage.sandbox.faults.add(fault)
+    call = rig.stage.call(MFA, END)
+    await rig.run(60)
+    assert rig.ledger(call)[ENROLLED] == 1
+    state = (await rig.record(call)).enroll.state
+    assert state is (EffectState.CONFIRMED if fault.is_applied else EffectState.ABSENT)
+    assert len(ours(call)) == (1 if fault.is_applied else 0)
+
+
+@pytest.mark.parametrize("is_applied", [True, False], ids=["applied", "not applied"])
+async def test_reject_whose_answer_was_lost_is_looked_up_not_repeated(rig: Rig, is_applied: bool) -> None:
+    """One request; while nothing has overwritten the status, it proves a reject either way (E1)."""
+    rig.stage.sandbox.faults.add(Fault(target=REJECTED, action=Action.RESET, applied=is_applied, times=1))
+    call = rig.stage.call(END)
+    await rig.run(5)
+    await distrust(rig, call)
+    await rig.run(30)
+    assert rig.ledger(call)[REJECTED] == 1
+    assert (await rig.record(call)).reject.state is (EffectState.CONFIRMED if is_applied else EffectState.ABSENT)
+
+
+async def test_reject_whose_trace_was_overwritten_is_a_persons_to_resolve(rig: Rig) -> None:
+    """An overwritten status proves nothing: unresolved, on the list of what needs a person, until she says (E1)."""
+    seen = Happening(Kind.VIEWED)
+    rig.stage.sandbox.faults.add(Fault(target=REJECTED, action=Action.RESET, applied=False, times=1, happening=seen))
+    call = rig.stage.call(END)
+    await rig.run(5)
+    await distrust(rig, call)
+    await rig.run(66)
+    record = await rig.record(call)
+    assert (record.reject.state, record.reason) == (EffectState.UNRESOLVED, Reason.UNRESOLVED)
+    member = CallId(call.institution_key, call.voice_id).member
+    assert await rig.queries.attention() == {member: "reject unresolved"}
+    resolved = Resolved(applied=False, operator="ann", said_at=rig.clock.now)
+    await rig.store.note(CallId(call.institution_key, call.voice_id), resolved, even_settled=True)
+    await rig.run(1)
+    assert await rig.queries.attention() == {}
+    assert rig.ledger(call)[REJECTED] == 1
+
+
+async def test_assign_whose_answer_was_lost_is_looked_up(rig: Rig) -> None:
+    """An assign that arrived shows in the details; one that did not is made again once that is proved."""
+    rig.stage.sandbox.faults.add(Fault(target="assign", action=Action.RESET, applied=True, times=1))
+    arrived = rig.stage.call(END)
+    await rig.run(30)
+    assert rig.ledger(arrived)["assign"] == 1
+    rig.stage.sandbox.faults.add(Fault(target="assign", action=Action.RESET, applied=False, times=1))
+    lost = rig.stage.call(END)
+    await rig.run(40)
+    assert rig.ledger(lost)["assign"] == 2
+    assert lost.aliases == arrived.aliases
+
+
+async def test_refused_effect_is_not_repeated(rig: Rig) -> None:
+    """What the service declines is declined: one request (D3)."""
+    for target in (ENROLLED, REJECTED):
+        rig.stage.sandbox.faults.add(Fault(target=target, action=Action.REFUSED))
+    call = rig.stage.call(MFA, END)
+    await rig.run(60)
+    assert rig.ledger(call)[ENROLLED] == 1
+    assert (await rig.record(call)).enroll.state is EffectState.REFUSED
+
+
+@pytest.mark.parametrize("operation", [ENROLLED, REJECTED])
+async def test_effect_after_a_401_is_sent_once_more_after_a_read(rig: Rig, operation: str) -> None:
+    """A 401 did not get past authentication: log in, read again, book anew, send once more."""
+    rig.stage.sandbox.faults.add(Fault(target=operation, action=Action.UNAUTHORIZED, times=1))
+    call = rig.stage.call(END)
+    await rig.run(5)
+    await (say(rig, call) if operation == ENROLLED else distrust(rig, call))
+    await rig.run(30)
+    tally = rig.stage.sandbox.ledger.tally(call.voice_id)
+    assert (tally.arrived[operation], tally.authenticated[operation]) == (2, 1)
+    order = [str(a.operation) for a in rig.stage.sandbox.ledger.arrivals(call.voice_id)]
+    first = order.index(operation)
+    assert "read" in order[first : order.index(operation, first + 1)]
+
+
+async def test_enroll_that_could_not_be_sent_is_tried_again(rig: Rig) -> None:
+    """Where provably no byte was written the intention stands: later, read anew, it is sent exactly once."""
+    use(rig, service=Unsent(rig, times=4))
+    call = rig.stage.call(MFA, END)
+    await rig.run(60)
+    assert rig.ledger(call)[ENROLLED] == 1
+    assert (await rig.record(call)).enroll.state is EffectState.APPLIED
+    assert len(ours(call)) == 1
+
+
+@pytest.mark.parametrize("frozen_s", [FROZEN_S + 0.1, 9.0, 60.0])
+async def test_enroll_of_a_process_that_froze_over_its_booking_is_not_sent(rig: Rig, frozen_s: float) -> None:
+    """A worker that stands still while it books wakes up without the right to send; later it is sent once (C18)."""
+    frozen: list[float] = []
+
+    def freeze(record: Any) -> None:
+        if record.enroll.state is EffectState.SENT and not frozen:
+            frozen.append(frozen_s)
+            rig.clock.advance(frozen_s)
+
+    use(rig, store=Seam(rig, freeze))
+    call = rig.stage.call(MFA, END)
+    while not frozen:
+        await rig.run(0.25)
+    assert ENROLLED not in rig.ledger(call), "nothing was sent for the frozen booking"
+    await rig.run(30)
+    assert rig.ledger(call).get(ENROLLED, 0) <= 1
+
+
+MISCHIEF = (Happening(Kind.MISMATCH, 5), Happening(Kind.HIGH_RISK, 6), Happening(Kind.RED, 20))
+
+
+async def test_shipped_rules_never_reject_by_themselves(rig: Rig) -> None:
+    """Mismatch, high-risk device, red policy: the cautious rules leave the reject to a person."""
+    call = rig.stage.call(*MISCHIEF, END)
+    await rig.run(66)
+    assert not {ENROLLED, REJECTED} & set(rig.ledger(call))
+    assert (await rig.record(call)).reason is Reason.RED
+
+
+async def test_demo_rules_reject_what_they_say(sandbox_asgi: Asgi, fake_redis: Any) -> None:
+    """Rules that are switched on to reject do so, once, in the robot's name."""
+    rig = Rig(sandbox_asgi, fake_redis, load_rules("demo"))
+    call = rig.stage.call(*MISCHIEF[:2], END)
+    await rig.run(30)
+    assert (rig.ledger(call)[REJECTED], call.feedback) == (1, ["FAILED"])
+    assert [a.by for a in call.activities if a.name == "RejectCallerVoice"] == ["bot"]
+
+
+async def test_distrusted_caller_is_rejected_once_in_the_operators_name(rig: Rig) -> None:
+    """A person's word rejects: one request by the real voice id, her name, no check and no enroll after it."""
+    call = rig.stage.call(MFA, END)
+    await rig.run(5)
+    for _ in range(3):
+        await distrust(rig, call)
+        await rig.run(10)
+    await rig.run(40)
+    assert rig.ledger(call)[REJECTED] == 1
+    assert not {ENROLLED, "check"} & set(rig.ledger(call))
+    assert [a.by for a in call.activities if a.name == "RejectCallerVoice"] == ["ann"]
+    assert (await rig.record(call)).reason is Reason.REJECTED
+
+
+async def test_effects_wait_for_the_services_own_voice_id(rig: Rig) -> None:
+    """While the service has not named the call by this id, nothing is enrolled or rejected under it."""
+    call = rig.stage.call(END, persons=[])
+    rig.stage.sandbox.faults.add(Fault(target="read", action=Action.ANSWER, status=500))
+    await rig.run(2)
+    await distrust(rig, call)
+    await rig.run(10)
+    assert REJECTED not in rig.ledger(call)
+
+
+async def test_restarted_redis_is_verified_before_anything_is_sent(rig: Rig) -> None:
+    """After Redis came back another, details are read first, and an intention is not sent again (C15)."""
+    use(rig, service=Unsent(rig, times=1000))
+    call = rig.stage.call(MFA, END)
+    await rig.run(20)
+    member = CallId(call.institution_key, call.voice_id).member
+    assert (await rig.record(call)).enroll.state is EffectState.INTENDED
+    rig.stage.world.happen_now(call, Happening(Kind.ENROLLED, person_id="p-1"))
+    await rig.redis.hset(rig.store.keys.item(member), "epoch", "before the restart")
+    use(rig, service=Service(rig.service, rig.store, rig.tools.log))
+    await rig.run(30)
+    assert ENROLLED not in rig.ledger(call)
+    assert (await rig.record(call)).enroll.state is EffectState.CONFIRMED
+    assert "verifying" in await rig.whats(call)

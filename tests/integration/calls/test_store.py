@@ -1,0 +1,371 @@
+"""Who may move a call, what is written when, when it is due again: on a Redis in this process and on a real one."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis
+
+from calls.keys import CallId
+from calls.notes import Merged, Pushed, Unlisted, Verified, encode_note
+from calls.record import Call, encode_call
+from calls.scripts import Arg, ScriptName, Scripts
+from calls.store import FARTHEST_MS, LEASE_MS, LONGEST_WAIT_MS, REQUEST_DEADLINE_S, Held, LeaseLost, Placement, Store
+from calls.trail import Entry
+from tests.integration.calls.hand import Hand
+from tests.sandbox_fixtures import START
+from workers.move import FORGET, FROZEN_S
+
+A, B = CallId("cu-1", "v-1"), CallId("cu-1", "v-2")
+RECORD = encode_call(Call(institution_key="cu-1", voice_id="v-1"))
+NEWER = encode_call(Call(institution_key="cu-1", voice_id="v-1", checks_used=3))
+LINE = Entry(at=START, what="read")
+HINT = Pushed(has_ended=False, event_id="ev-1", received_at=START)
+NEWER_HINT = Pushed(has_ended=False, event_id="ev-2", received_at=START)
+WORD = Verified(person_id="p-1", validation_type="Other", operator="ann", said_at=START)
+
+
+class Twice(Scripts):
+    """Scripts whose answer is lost every time: the client runs each one twice and sees the second answer."""
+
+    async def call(self, name: ScriptName, keys: Sequence[str], args: Sequence[Arg]) -> Any:
+        """Run a script twice."""
+        await super().call(name, keys, args)
+        return await super().call(name, keys, args)
+
+
+async def claim(store: Store) -> Held:
+    """Claim the one member that is due."""
+    [held] = await store.claim(10)
+    return held
+
+
+async def live(store: Store, call_id: CallId = A, due_in_ms: int = 0) -> None:
+    """Store a live call."""
+    await store.note(call_id, HINT)
+    held = await claim(store)
+    await store.save(held, RECORD, Placement(due_in_ms, listed="live"))
+
+
+async def dump(redis: Redis) -> dict[bytes, Any]:
+    """Return everything that is stored."""
+    client: Any = redis
+    stored: dict[bytes, Any] = {}
+    for key in sorted(await client.keys("ck:*")):
+        match await client.type(key):
+            case b"hash":
+                stored[key] = await client.hgetall(key)
+            case b"zset":
+                stored[key] = await client.zrange(key, 0, -1, withscores=True)
+            case b"list":
+                stored[key] = await client.lrange(key, 0, -1)
+            case b"string":
+                stored[key] = await client.get(key)
+            case b"stream":
+                stored[key] = await client.xlen(key)
+            case b"set":
+                stored[key] = await client.smembers(key)
+            case kind:
+                raise AssertionError(kind)
+    return stored
+
+
+async def test_claim_gives_a_member_to_one_claimer(store: Store, any_redis: Redis, hand: Hand) -> None:
+    """However many workers claim at once, each due call has one mover (C8)."""
+    for n in range(20):
+        await store.note(CallId("cu-1", f"v-{n}"), HINT)
+    others = [Store(any_redis, now_ms=hand) for _ in range(5)]
+    claims = await asyncio.gather(*(other.claim(7) for other in others))
+    members = [held.member for held_by_one in claims for held in held_by_one]
+    assert len(members) == len(set(members)) == 20
+    assert len({held.nonce for held_by_one in claims for held in held_by_one}) == 20
+
+
+async def test_claim_holds_for_the_lease_and_no_longer(store: Store, hand: Hand) -> None:
+    """What a dead worker held falls due again when its lease is over."""
+    await store.note(A, HINT)
+    await claim(store)
+    hand.ms += LEASE_MS - 1
+    assert await store.claim(10) == []
+    hand.ms += 1
+    assert [held.member for held in await store.claim(10)] == [A.member]
+
+
+def test_lease_covers_a_request_and_the_freeze_before_it() -> None:
+    """From asking for the booking to the deadline of the request the lease holds: 6 s and less than 2 s."""
+    assert FROZEN_S + REQUEST_DEADLINE_S < LEASE_MS / 1000
+
+
+LATE: dict[str, Callable[[Store, Held], Awaitable[None]]] = {
+    "keep": lambda store, held: store.keep(held, NEWER, entries=[LINE], book_check=1),
+    "save": lambda store, held: store.save(held, NEWER, Placement(0), entries=[LINE]),
+    "merge": lambda store, held: store.merge(held, A, B, b"{}", checks=0),
+}
+
+
+@pytest.mark.parametrize("write", LATE.values(), ids=LATE)
+async def test_writes_of_a_former_holder_are_refused(
+    store: Store, any_redis: Redis, hand: Hand, write: Callable[[Store, Held], Awaitable[None]]
+) -> None:
+    """Once somebody else has claimed, the former holder writes nothing, whatever it tries (C18)."""
+    await live(store)
+    frozen = await claim(store)
+    hand.ms += LEASE_MS
+    await claim(store)
+    before = await dump(any_redis)
+    with pytest.raises(LeaseLost):
+        await write(store, frozen)
+    assert await dump(any_redis) == before
+
+
+async def test_keep_renews_the_lease(store: Store, hand: Hand) -> None:
+    """A booking makes the lease as long again as a request may take."""
+    await store.note(A, HINT)
+    held = await claim(store)
+    hand.ms += LEASE_MS - 10
+    await store.keep(held, RECORD)
+    hand.ms += LEASE_MS - 1
+    assert await store.claim(10) == []
+
+
+async def test_keep_refuses_to_book_over_an_unread_note(store: Store, any_redis: Redis) -> None:
+    """What somebody has just said is read before an effect is sent, and the refusal writes nothing."""
+    await live(store)
+    held = await claim(store)
+    await store.note(A, WORD)
+    before = await dump(any_redis)
+    with pytest.raises(LeaseLost, match="notes"):
+        await store.keep(held, NEWER, only_if_no_notes=True, entries=[LINE])
+    assert await dump(any_redis) == before
+    await store.keep(held, NEWER)
+
+
+async def test_keep_refuses_a_booking_on_a_wrong_count(store: Store, any_redis: Redis) -> None:
+    """Two movers that both believe in the same number of checks book once: the count is compared (C14)."""
+    await live(store)
+    held = await claim(store)
+    await any_redis.hset(store.keys.item(A.member), "checks", "5")
+    with pytest.raises(LeaseLost, match="checks"):
+        await store.keep(held, NEWER, book_check=1)
+    assert await any_redis.hget(store.keys.item(A.member), "checks") == b"5"
+
+
+async def test_note_replaced_meanwhile_survives_the_old_fold(store: Store, any_redis: Redis) -> None:
+    """A note of the same kind that came after the claim is not removed with the one that was folded."""
+    await store.note(A, HINT)
+    held = await claim(store)
+    await store.note(A, NEWER_HINT)
+    await store.save(held, RECORD, Placement(5000, listed="live"))
+    again = await claim(store)
+    assert list(again.notes.values()) == [encode_note(NEWER_HINT)]
+
+
+async def test_note_unread_makes_a_saved_call_due_at_once(store: Store) -> None:
+    """A note that came while a call was moved is read as soon as it is let go, however far the next step is."""
+    await live(store)
+    held = await claim(store)
+    await store.note(A, WORD)
+    assert await store.claim(10) == [], "still held"
+    await store.save(held, RECORD, Placement(50_000, listed="live"))
+    assert list((await claim(store)).notes.values()) == [encode_note(WORD)]
+
+
+async def test_note_does_not_hurry_a_failed_step(store: Store, hand: Hand) -> None:
+    """A step that raised waits before it is tried again, also with unread notes: no hot loop."""
+    await live(store)
+    held = await claim(store)
+    await store.note(A, WORD)
+    await store.save(held, None, Placement(2000), failures=1)
+    assert await store.claim(10) == []
+    hand.ms += 2000
+    again = await claim(store)
+    assert (again.failures, list(again.notes.values())) == (1, [encode_note(WORD)])
+
+
+async def test_note_for_a_settled_call_is_refused_unless_meant_for_one(store: Store) -> None:
+    """Hints open no settled call again; a person's word reaches it."""
+    await live(store)
+    await store.save(await claim(store), RECORD, Placement(None, listed="settled"))
+    assert (await store.note(A, HINT))[0] is False
+    assert await store.claim(10) == []
+    assert (await store.note(A, WORD, even_settled=True))[0] is True
+    assert (await claim(store)).member == A.member
+
+
+async def test_note_for_a_forgotten_call_begins_anew(store: Store, any_redis: Redis) -> None:
+    """A hint that is dropped while another note comes is not forgotten: the note is read by the next claim."""
+    await store.note(A, HINT)
+    held = await claim(store)
+    await store.note(A, Unlisted(listed_at=START))
+    await store.save(held, FORGET, Placement(None))
+    again = await claim(store)
+    assert (again.record, list(again.notes)) == (b"", [b"unlisted"])
+
+
+async def test_save_that_forgets_leaves_nothing(store: Store, any_redis: Redis) -> None:
+    """A dropped hint leaves its trail for a day, and that it went in the stream of changes."""
+    await store.note(A, HINT)
+    await store.save(await claim(store), FORGET, Placement(None), entries=[LINE])
+    assert list(await dump(any_redis)) == [store.keys.changes.encode(), store.keys.trail(A.member).encode()]
+    assert 0 < await any_redis.ttl(store.keys.trail(A.member)) <= 86_400
+
+
+async def test_due_times_from_before_the_clock_went_back_are_repaired(
+    store: Store, any_redis: Redis, hand: Hand
+) -> None:
+    """A call due in an hour was due before Redis's clock was set back: it is claimed now (C19)."""
+    await live(store, due_in_ms=5000)
+    hand.ms -= 3_600_000
+    assert (await claim(store)).member == A.member
+    assert LONGEST_WAIT_MS < FARTHEST_MS, "no legal due time looks like one from another time"
+
+
+async def test_due_names_without_a_record_are_removed(store: Store, any_redis: Redis) -> None:
+    """An id in the due set that nothing is known of is removed, not claimed for ever."""
+    await any_redis.zadd(store.keys.due, {A.member: 0, "somebody else's": 0})
+    assert await store.claim(10) == []
+    assert await any_redis.zcard(store.keys.due) == 0
+
+
+async def test_save_never_lets_a_call_wait_longer_than_a_minute(store: Store, hand: Hand) -> None:
+    """Whatever a step asks for, a live call is looked at every minute."""
+    await live(store, due_in_ms=10_000_000)
+    hand.ms += LONGEST_WAIT_MS
+    assert (await claim(store)).member == A.member
+
+
+WRITES = ("note", "claim", "keep", "book", "save", "forget", "fail", "merge")
+
+
+@pytest.mark.parametrize("write", WRITES)
+async def test_script_run_twice_leaves_the_state_of_once(any_redis: Redis, hand: Hand, write: str) -> None:
+    """Every script that the client repeats, because its answer was lost, changes nothing and answers the same (C14)."""
+    once, twice = [await _written(any_redis, hand, write, twice=twice) for twice in (False, True)]
+    assert twice == once
+
+
+async def _written(redis: Redis, hand: Hand, write: str, *, twice: bool) -> dict[bytes, Any]:
+    client: Any = redis
+    await client.flushdb()
+    store = Store(redis, now_ms=hand)
+    await live(store)
+    held = None if write in {"note", "claim"} else await claim(store)
+    await store.note(A, NEWER_HINT)
+    store._scripts = Twice(redis) if twice else store._scripts
+    match write, held:
+        case "note", _:
+            await store.note(A, WORD)
+        case "claim", _:
+            assert len(await store.claim(10)) == (0 if twice else 1)
+        case "keep", Held():
+            await store.keep(held, NEWER, entries=[LINE])
+        case "book", Held():
+            await store.keep(held, NEWER, entries=[LINE], book_check=1)
+            await store.keep(held, NEWER, entries=[LINE], book_check=2)
+        case "save", Held():
+            await store.save(held, NEWER, Placement(50, listed="settled", attention="look"), entries=[LINE], checks=4)
+        case "forget", Held():
+            held.notes = dict((await client.hgetall(store.keys.inbox(A.member))).items())
+            await store.save(held, FORGET, Placement(None), entries=[LINE])
+        case "fail", Held():
+            await store.save(held, None, Placement(4000), failures=2)
+        case _, Held():
+            await store.merge(held, A, B, b"{}", checks=2)
+    return {key: _without_nonces(value) for key, value in (await dump(redis)).items()}
+
+
+def _without_nonces(value: Any) -> Any:
+    """Leave out what is drawn by lot."""
+    drawn = {b"nonce", b"saved", b"kept"}
+    return {k: v for k, v in value.items() if k not in drawn} if isinstance(value, dict) else value
+
+
+async def test_save_of_an_earlier_claim_repeated_late_changes_nothing(store: Store, any_redis: Redis) -> None:
+    """A repetition that arrives after somebody else has claimed neither writes nor frees the member."""
+    await live(store)
+    first = await claim(store)
+    await store.save(first, NEWER, Placement(0, listed="live"))
+    second = await claim(store)
+    before = await dump(any_redis)
+    await store.save(first, RECORD, Placement(0, listed="live"), entries=[LINE])
+    assert await dump(any_redis) == before
+    await store.keep(second, NEWER)
+
+
+async def test_merge_adds_checks_and_carries_notes_and_trail(store: Store, any_redis: Redis) -> None:
+    """The record that goes on has both budgets' checks, the other's notes and its trail (B11)."""
+    await live(store, B, 60_000)
+    await any_redis.hset(store.keys.item(B.member), "checks", "4")
+    await live(store, A)
+    held = await claim(store)
+    await store.keep(held, RECORD, entries=[LINE])
+    await store.note(A, WORD)
+    note = encode_note(Merged(call=Call(institution_key="cu-1", voice_id="v-1")))
+    await store.merge(held, A, B, note, checks=3)
+    merged = await claim(store)
+    assert (merged.member, merged.checks) == (B.member, 7)
+    assert set(merged.notes.values()) == {note, encode_note(WORD)}
+    assert len(await any_redis.lrange(store.keys.trail(B.member), 0, -1)) == 1
+
+
+async def test_merge_never_counts_past_the_limit(store: Store, any_redis: Redis) -> None:
+    """Two budgets together are one budget: never more than 20."""
+    await live(store, B, 60_000)
+    await any_redis.hset(store.keys.item(B.member), "checks", "15")
+    await live(store, A)
+    await store.merge(await claim(store), A, B, b"{}", checks=12)
+    assert await any_redis.hget(store.keys.item(B.member), "checks") == b"20"
+
+
+async def test_merge_leaves_a_tombstone_that_forwards(store: Store, any_redis: Redis) -> None:
+    """What is said to the old id afterwards reaches the record that goes on."""
+    await live(store, A)
+    await store.merge(await claim(store), A, B, b"{}", checks=0)
+    await store.save(await claim(store), RECORD, Placement(None))
+    await store.note(A, WORD)
+    held = await claim(store)
+    assert (held.member, list(held.notes)) == (B.member, [b"verified:ann"])
+
+
+async def test_merge_during_a_booking_refuses_the_booking(store: Store, hand: Hand) -> None:
+    """A mover that counted before another record's checks were added does not book on the old count."""
+    await live(store, B)
+    mover = await claim(store)
+    await live(store, A)
+    await store.merge(await claim(store), A, B, b"{}", checks=2)
+    with pytest.raises(LeaseLost, match="checks"):
+        await store.keep(mover, NEWER, book_check=1)
+
+
+async def test_claim_after_a_restart_adds_one_check_and_verifies(store: Store, any_redis: Redis) -> None:
+    """Under another Redis than the one that wrote it, a record may lack its last writes: one check more counts (C15)."""
+    await live(store)
+    await any_redis.hset(store.keys.item(A.member), mapping={"epoch": "another server", "checks": "3"})
+    held = await claim(store)
+    assert (held.must_verify, held.checks) == (True, 4)
+
+
+async def test_claim_verifies_until_a_record_was_written(store: Store, any_redis: Redis, hand: Hand) -> None:
+    """A worker that dies between taking over and writing leaves the duty to verify, and counts once."""
+    await live(store)
+    await any_redis.hset(store.keys.item(A.member), mapping={"epoch": "another server", "checks": "3"})
+    await claim(store)
+    hand.ms += LEASE_MS
+    again = await claim(store)
+    assert (again.must_verify, again.checks) == (True, 4)
+    await store.save(again, NEWER, Placement(0, listed="live"))
+    assert (await claim(store)).must_verify is False
+
+
+async def test_epoch_changes_with_a_restart_and_with_a_promotion(redis_url: str) -> None:
+    """A restarted server has another run id, one that was promoted again has another replication id (C4, C15)."""
+    async with Redis.from_url(redis_url) as redis:
+        client: Any = redis
+        store = Store(redis)
+        await store.note(A, HINT)
+        before = (await claim(store)).epoch
+        assert before.split("/")[0] == (await client.info("server"))["run_id"]
+        await client.execute_command("DEBUG", "CHANGE-REPL-ID")
+        await store.note(B, HINT)
+        assert (await claim(store)).epoch != before

@@ -1,0 +1,42 @@
+"""The wake marker: few jobs wait, and no wake-up is lost. On a Redis in this process and on a real one."""
+
+from typing import Any
+
+from redis.asyncio import Redis
+
+from calls.keys import CallId
+from calls.notes import Pushed
+from calls.store import Store
+from tests.sandbox_fixtures import START
+
+HINT = Pushed(has_ended=False, event_id="ev-1", received_at=START)
+
+
+async def woken(store: Store, n: int = 1) -> int:
+    """Leave a note and say whether a job has to be enqueued."""
+    _, wake = await store.note(CallId("cu-1", f"v-{n}"), HINT, wake=True)
+    return int(wake)
+
+
+async def test_wake_marker_asks_for_one_job_a_second(store: Store) -> None:
+    """A thousand events in a second enqueue one job, not a thousand."""
+    assert sum([await woken(store, n) for n in range(50)]) == 1
+
+
+async def test_wake_marker_is_cleared_by_a_shift_that_starts(store: Store) -> None:
+    """An event that comes after a shift has begun asks for another job: no wake-up is lost."""
+    assert await woken(store) == 1
+    await store.claim(10, shift_starts=True)
+    assert await woken(store) == 1
+    await store.claim(10)
+    assert await woken(store) == 0
+
+
+async def test_wake_marker_is_not_won_while_enough_jobs_wait(store: Store, any_redis: Redis) -> None:
+    """No job is added while twice as many wait as there are workers."""
+    client: Any = any_redis
+    await client.sadd(store.keys.workers, "rq:worker:a", "rq:worker:b")
+    await client.rpush(store.keys.queue, *"abcd")
+    assert await woken(store) == 0
+    await client.lpop(store.keys.queue)
+    assert await woken(store) == 1

@@ -1,0 +1,80 @@
+"""A desk over a whole callkeeper in virtual time: what is said over HTTP, and what the stand-in saw of it."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import httpx
+import pytest
+from fakeredis import FakeAsyncRedis, FakeRedis, FakeServer
+
+from calls.rules import RuleBook
+from calls.wake import Waker
+from desk.desk import Desk
+from desk.tokens import DeskToken
+from reseller import Secret
+from sandbox.state import Call
+from tests.rig import KEY, Rig
+from tests.sandbox_fixtures import Asgi
+
+TOKENS = (
+    DeskToken("desktop", Secret("canary-desktop-0123456789")),
+    DeskToken("ivr", Secret("canary-ivr-0123456789abcd"), frozenset({"cu-2"})),
+)
+OPERATOR = "agent-7"
+
+
+class DeskRig(Rig):
+    """A rig with a desk in front of it."""
+
+    def __init__(self, stage: Asgi, redis: Any, jobs: Any, book: RuleBook | None = None) -> None:
+        super().__init__(stage, redis, book)
+        self.desk = Desk(
+            redis,
+            redis,
+            tokens=TOKENS,
+            origins=("https://agents.example",),
+            book=self.book,
+            waker=Waker(jobs),
+            log=self.tools.log,
+            now=self.clock,
+            store=self.store,
+        )
+        self.http = self.client("desktop")
+
+    def client(self, name: str | None) -> httpx.AsyncClient:
+        """Return a client with a token, by its name."""
+        secrets = {token.name: token.secret.reveal() for token in TOKENS}
+        headers = {"Authorization": f"Bearer {secrets[name]}"} if name else {}
+        return httpx.AsyncClient(
+            transport=httpx.ASGITransport(self.desk.app, root_path="/desk"), base_url="http://desk", headers=headers
+        )
+
+    async def say(self, call: Call, action: str, *, key: str | None = None, **body: Any) -> httpx.Response:
+        """Say something to a call as an operator."""
+        headers = {"Idempotency-Key": key} if key else {}
+        address = f"/calls/{call.institution_key}/{call.voice_id}/{action}"
+        return await self.http.post(address, json={"operator": OPERATOR, **body}, headers=headers)
+
+    async def outcome(self, said: httpx.Response) -> Any:
+        """Return what became of a wish, by the address that its answer named."""
+        assert said.status_code in {200, 202}, said.text
+        answer = await self.http.get(said.json()["watch"].removeprefix("/desk"))
+        return answer.json()
+
+    async def show(self, call: Call) -> Any:
+        """Return a call as the desk shows it."""
+        answer = await self.http.get(f"/calls/{KEY}/{call.voice_id}")
+        return answer.json()["call"]
+
+
+@pytest.fixture
+async def desk(sandbox_asgi: Asgi) -> AsyncIterator[DeskRig]:
+    """Return a desk over the shipped rules."""
+    server = FakeServer()
+    async with FakeAsyncRedis(server=server) as redis:
+        rig = DeskRig(sandbox_asgi, redis, FakeRedis(server=server))
+        async with rig.http:
+            yield rig
+
+
+Verify = Callable[[Call], Awaitable[httpx.Response]]

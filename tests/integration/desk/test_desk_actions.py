@@ -1,0 +1,227 @@
+"""What people say at the desk: what the service is asked because of it, and what they are told."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from calls.record import EffectState
+from sandbox.state import Happening, Kind
+from tests.integration.desk.conftest import OPERATOR, DeskRig
+from tests.rig import KEY, PHONE
+
+END = Happening(Kind.END, 300)
+VERIFIED = {"person_id": "p-1", "validation_type": "OneTimePasswordAuth"}
+
+
+async def test_verified_enrolls_once_as_the_operator(desk: DeskRig) -> None:
+    """An agent's word leads to one enroll, with her validation type and her name, and the story says over which token."""
+    call = desk.stage.call(END)
+    await desk.run(5)
+    said = await desk.say(call, "verified", notes="passcode sent to the number on file", **VERIFIED)
+    assert said.status_code == 202
+    assert (await desk.outcome(said))["state"] == "pending"
+    await desk.run(5)
+    assert await desk.outcome(said) | {"watch": ""} == {
+        "wish": said.json()["wish"],
+        "action": "verified",
+        "state": "done",
+        "reasons": [],
+        "operator": OPERATOR,
+        "watch": "",
+    }
+    assert desk.ledger(call)["enroll"] == 1
+    verification = call.verifications[-1]
+    assert (verification.by, verification.validation_type) == (OPERATOR, "OneTimePasswordAuth")
+    [heard] = [line for line in await desk.trail(call) if line.what == "said"]
+    assert (heard.operator, heard.token) == (OPERATOR, "desktop")
+
+
+async def test_distrusted_rejects_once_by_the_real_voice_id(desk: DeskRig) -> None:
+    """An agent who names the call by its alternate id has the voice rejected under its real id, once."""
+    call = desk.stage.call(END)
+    await desk.push(call)
+    await desk.run(5)
+    said = await desk.http.post(
+        f"/calls/{KEY}/{call.alternate_id}/distrusted", json={"operator": OPERATOR, "reason": "wrong answers"}
+    )
+    await desk.run(5)
+    assert (await desk.outcome(said))["state"] == "done"
+    assert desk.ledger(call)["reject_voice"] == 1
+    assert (await desk.show(call))["rejected"] is True
+
+
+async def test_verified_and_distrusted_at_once_have_one_outcome(desk: DeskRig) -> None:
+    """Two desks contradict each other in the same moment: one word is done, the other is told why it was not."""
+    call = desk.stage.call(END)
+    await desk.run(5)
+    verified, distrusted = await asyncio.gather(
+        desk.say(call, "verified", **VERIFIED),
+        desk.say(call, "distrusted", reason="a second voice", operator="agent-8"),
+    )
+    await desk.run(6)
+    assert (await desk.outcome(distrusted))["state"] == "done"
+    held = await desk.outcome(verified)
+    assert (held["state"], [reason["name"] for reason in held["reasons"]]) == ("held", ["voice_rejected"])
+    assert (desk.ledger(call).get("enroll", 0), desk.ledger(call)["reject_voice"]) == (0, 1)
+
+
+async def test_two_operators_who_verify_different_people_lose_no_word(desk: DeskRig) -> None:
+    """The later word stands; the earlier one is in the story and is told that it was superseded, or why it was held."""
+    call = desk.stage.call(END)
+    await desk.run(5)
+    first = await desk.say(call, "verified", **VERIFIED)
+    second = await desk.say(call, "verified", **VERIFIED, operator="agent-8")
+    await desk.run(5)
+    assert len([line for line in await desk.trail(call) if line.what == "said"]) == 2
+    assert {(await desk.outcome(said))["state"] for said in (first, second)} == {"done"}
+    assert desk.ledger(call)["enroll"] == 1
+
+
+@pytest.mark.parametrize(
+    ("script", "action", "body", "reason"),
+    [
+        ((Happening(Kind.GREEN, 1),), "verified", VERIFIED, "already_green"),
+        ((Happening(Kind.REJECTED, 1, "elsewhere"),), "verified", VERIFIED, "voice_rejected"),
+        ((), "verified", VERIFIED | {"person_id": "p-2"}, "verified_person_is_not_the_assigned"),
+        ((Happening(Kind.OPT_OUT, 1, "elsewhere"),), "verified", VERIFIED, "opted_out"),
+        ((Happening(Kind.RED, 1),), "verified", VERIFIED, "red_policy"),
+        ((Happening(Kind.END, 12),), "verified", VERIFIED, "call_ended"),
+        ((Happening(Kind.CLAIMED, 1, "elsewhere", "p-1"),), "assign", {"person_id": "p-2"}, "somebody_assigned"),
+        ((Happening(Kind.GREEN, 1),), "check", {}, "already_decided"),
+        ((Happening(Kind.REJECTED, 1, "elsewhere"),), "distrusted", {"reason": "again"}, "voice_rejected"),
+        ((), "resolve", {"applied": True}, "nothing_unresolved"),
+    ],
+    ids=["green", "rejected", "other-person", "opted-out", "red", "ended", "operators", "decided", "twice", "clear"],
+)
+async def test_desk_refuses_at_once_what_the_law_forbids(
+    desk: DeskRig, script: tuple[Happening, ...], action: str, body: dict[str, Any], reason: str
+) -> None:
+    """What cannot be is refused by name when it is asked for, and nothing reaches the service because of it."""
+    call = desk.stage.call(*script, Happening(Kind.END, 300))
+    await desk.run(14)
+    before = desk.ledger(call)
+    answer = await desk.say(call, action, **body)
+    assert (answer.status_code, answer.headers["content-type"]) == (409, "application/problem+json")
+    assert reason in [reason["name"] for reason in answer.json()["reasons"]]
+    await desk.run(1)
+    effects = ("assign", "enroll", "reject_voice")
+    assert [desk.ledger(call).get(kind, 0) for kind in effects] == [before.get(kind, 0) for kind in effects]
+    assert "said" not in {line.what for line in await desk.trail(call)}
+
+
+async def test_desk_refuses_while_paused(desk: DeskRig) -> None:
+    """Under a pause an enroll is refused at once, also before any worker has seen the pause."""
+    call = desk.stage.call(END)
+    await desk.run(5)
+    pause = b'{"scope":"effects","operator":"risk","because":"drill","at":"2026-11-21T12:00:00Z"}'
+    await desk.redis.hset(desk.store.keys.pause, "*", pause)
+    answer = await desk.say(call, "verified", **VERIFIED)
+    assert (answer.status_code, answer.json()["reasons"][0]["name"]) == (409, "paused")
+
+
+async def test_outcome_tells_what_the_mover_decided_otherwise(desk: DeskRig) -> None:
+    """E2: what was possible when it was said and no longer is when it is heard is told as held, with the reason."""
+    call = desk.stage.call(END)
+    await desk.run(8)
+    said = await desk.say(call, "verified", **VERIFIED)
+    desk.stage.happen(call, Kind.REJECTED, "elsewhere")
+    await desk.run(5)
+    outcome = await desk.outcome(said)
+    assert (outcome["state"], outcome["reasons"][0]["name"]) == ("held", "voice_rejected")
+    assert "enroll" not in desk.ledger(call)
+
+
+async def test_repetition_under_a_key_is_one_wish(desk: DeskRig) -> None:
+    """The same request under the same Idempotency-Key is the same wish, before and after it was heard."""
+    call = desk.stage.call(END)
+    await desk.run(5)
+    answers = [await desk.say(call, "verified", key="k-1", **VERIFIED)]
+    await desk.run(5)
+    answers += [await desk.say(call, "verified", key="k-1", **VERIFIED) for _ in range(2)]
+    assert len({answer.json()["wish"] for answer in answers}) == 1
+    assert [answer.status_code for answer in answers] == [202, 200, 200]
+    other = await desk.say(call, "verified", key="k-1", person_id="p-2", validation_type="Other")
+    assert (other.status_code, other.json()["code"]) == (422, "idempotency_key_reused")
+    await desk.run(2)
+    assert len([line for line in await desk.trail(call) if line.what == "said"]) == 1
+
+
+async def test_repetition_without_a_key_sends_nothing_twice(desk: DeskRig) -> None:
+    """An agent who clicks twice has one enroll: the second click is answered as done."""
+    call = desk.stage.call(END)
+    await desk.run(5)
+    for _ in range(3):
+        last = await desk.say(call, "verified", **VERIFIED)
+        await desk.run(3)
+    assert (await desk.outcome(last))["state"] == "done"
+    assert desk.ledger(call)["enroll"] == 1
+
+
+async def test_check_spends_one_now_as_the_operator(desk: DeskRig) -> None:
+    """The desk's check is made at once, outside the schedule, and brings what the provider knows."""
+    call = desk.stage.call(Happening(Kind.GREEN, 4), END)
+    await desk.run(5)
+    used = (await desk.show(call))["checks_used"]
+    said = await desk.say(call, "check")
+    await desk.run(0)
+    shown = await desk.show(call)
+    assert (await desk.outcome(said))["state"] == "done"
+    assert (shown["checks_used"], shown["green"]) == (used + 1, True)
+
+
+async def test_assign_chooses_among_candidates(desk: DeskRig) -> None:
+    """Two candidates wait for a person's word; the desk shows both by name and type, and her choice is assigned as hers."""
+    desk.stage.world.add_member(KEY, "p-2", [PHONE], first_name="Bea", last_name="Example")
+    call = desk.stage.call(END)
+    await desk.run(5)
+    shown = await desk.show(call)
+    assert [person["person_id"] for person in shown["candidates"]] == ["p-1", "p-2"]
+    assert set(shown["candidates"][0]) == {"person_id", "name", "person_type"}
+    said = await desk.say(call, "assign", person_id="p-2")
+    await desk.run(2)
+    assert (await desk.outcome(said))["state"] == "done"
+    assert (call.person_id, call.core_username) == ("p-2", OPERATOR)
+
+
+async def test_assign_replaces_our_own_assignment(desk: DeskRig) -> None:
+    """The only candidate was assigned by itself and is not the caller: the desk's word replaces it, once."""
+    desk.stage.world.add_member(KEY, "p-2", ["5559990000"], first_name="Bea", last_name="Example")
+    call = desk.stage.call(END)
+    await desk.run(5)
+    assert (await desk.show(call))["assigned_by_us"] is True
+    said = await desk.say(call, "assign", person_id="p-2")
+    await desk.run(10)
+    assert (await desk.outcome(said))["state"] == "done"
+    assert (call.person_id, desk.ledger(call)["assign"]) == ("p-2", 2)
+    assert (await desk.record(call)).assign.state is EffectState.APPLIED
+
+
+async def test_assign_never_replaces_an_operators(desk: DeskRig) -> None:
+    """An operator who claims the call between the word and the sending keeps it: the assign is withdrawn unsent."""
+    desk.stage.world.add_member(KEY, "p-2", ["5559990000"], first_name="Bea", last_name="Example")
+    call = desk.stage.call(END)
+    await desk.run(5)
+    said = await desk.say(call, "assign", person_id="p-2")
+    desk.stage.happen(call, Kind.CLAIMED, "elsewhere", "p-1")
+    await desk.run(10)
+    outcome = await desk.outcome(said)
+    assert (outcome["state"], outcome["reasons"][0]["name"]) == ("held", "somebody_assigned")
+    assert (call.person_id, desk.ledger(call)["assign"]) == ("p-1", 1)
+
+
+@pytest.mark.parametrize(
+    ("before", "reason"),
+    [("verified", "enrolled_for_another"), ("distrusted", "rejected_for_another")],
+)
+async def test_assign_is_refused_after_an_effect_for_another(desk: DeskRig, before: str, reason: str) -> None:
+    """After an enroll or a reject the person of a call stays: what was sent was about them."""
+    call = desk.stage.call(END)
+    await desk.run(5)
+    await desk.say(call, before, **(VERIFIED if before == "verified" else {"reason": "wrong answers"}))
+    await desk.run(5)
+    answer = await desk.say(call, "assign", person_id="p-2")
+    assert answer.status_code == 409
+    assert reason in [reason["name"] for reason in answer.json()["reasons"]]
+    await desk.run(5)
+    assert desk.ledger(call)["assign"] == 1

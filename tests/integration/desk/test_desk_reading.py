@@ -1,0 +1,127 @@
+"""What the desk shows, and to whom; and what it does with requests that are none."""
+
+import json
+from typing import Any
+
+import pytest
+
+from sandbox.state import Happening, Kind
+from tests.integration.desk.conftest import DeskRig
+from tests.rig import KEY
+
+END = Happening(Kind.END, 60)
+
+
+@pytest.mark.parametrize("name", [None, "stranger"])
+@pytest.mark.parametrize(
+    ("method", "path"), [("GET", "/calls"), ("GET", "/stream"), ("POST", "/tickets"), ("GET", "/calls/cu-1/v")]
+)
+async def test_desk_lets_nobody_in_without_a_token(desk: DeskRig, name: str | None, method: str, path: str) -> None:
+    """Every address asks for the token first, whatever else is wrong, and answers all strangers alike."""
+    headers = {"Authorization": "Bearer nobody's"} if name else {}
+    async with desk.client(None) as http:
+        answer = await http.request(method, path, headers=headers)
+    assert (answer.status_code, answer.json()["code"]) == (401, "unauthorized")
+    assert answer.headers["www-authenticate"].startswith("Bearer")
+
+
+async def test_desk_hides_other_institutions(desk: DeskRig) -> None:
+    """For a token that is limited to other institutions a call does not exist, in any list and under any address."""
+    call = desk.stage.call(END)
+    await desk.run(5)
+    async with desk.client("ivr") as http:
+        assert (await http.get("/calls")).json() == {"calls": [], "next": None}
+        for path in (f"/calls/{KEY}/{call.voice_id}", f"/calls/{KEY}/{call.voice_id}/wishes/w"):
+            assert (await http.get(path)).status_code == 404
+        said = await http.post(f"/calls/{KEY}/{call.voice_id}/check", json={"operator": "x"})
+        assert said.status_code == 404
+        assert (await http.get("/stream", params={"institution": KEY})).status_code == 401
+
+
+async def test_desk_lists_every_call_once_over_pages(desk: DeskRig) -> None:
+    """Pages of any size put together are the list, in order, also for calls of the same millisecond."""
+    for _ in range(7):
+        desk.stage.call(END)
+    await desk.run(5)
+    whole = [call["voice_id"] for call in (await desk.http.get("/calls")).json()["calls"]]
+    assert len(set(whole)) == len(whole) == 7
+    paged: list[str] = []
+    page: Any = {"next": ""}
+    while page["next"] is not None:
+        params = {"limit": 2} | ({"after": page["next"]} if page["next"] else {})
+        page = (await desk.http.get("/calls", params=params)).json()
+        paged += [call["voice_id"] for call in page["calls"]]
+    assert paged == whole
+
+
+async def test_desk_filters(desk: DeskRig) -> None:
+    """Calls are found by either id, by number, by institution and by phase."""
+    call = desk.stage.call(Happening(Kind.END, 8))
+    other = desk.stage.call(END, phone_number="5550109999")
+    await desk.push(call)
+    await desk.run(20)
+
+    async def found(**params: str) -> list[str]:
+        answer = await desk.http.get("/calls", params=params)
+        return [each["voice_id"] for each in answer.json()["calls"]]
+
+    assert await found() == await found(phase="live") == await found(phone="5550109999") == [other.voice_id]
+    assert await found(phase="settled", id=call.alternate_id) == [call.voice_id]
+    assert await found(institution="cu-9") == []
+
+
+async def test_desk_tells_the_story_in_words(desk: DeskRig) -> None:
+    """A call is shown with everything that happened to it, and nothing of a caller that is kept nowhere."""
+    call = desk.stage.call(Happening(Kind.GREEN, 10), END)
+    await desk.run(80)
+    answer = await desk.http.get(f"/calls/{KEY}/{call.voice_id}")
+    told = answer.json()
+    assert (told["call"]["green"], told["call"]["reason"]) == (True, "authenticated")
+    assert any("check" in line["text"] for line in told["story"])
+    assert not {"ssn", "birth", "licence", "password"} & set(json.dumps(told).lower().split('"'))
+
+
+@pytest.mark.parametrize(
+    ("content", "headers", "status"),
+    [
+        (b"", {}, 400),
+        (b"null", {}, 400),
+        (b"[" * 100_000, {}, 413),
+        (b"[" * 5000, {}, 400),
+        (b'{"operator": "a b"}', {}, 400),
+        (b'{"operator": "a\\n"}', {}, 400),
+        (b'{"operator": ""}', {}, 400),
+        (b'{"operator": "a", "more": 1}', {}, 400),
+        (b'{"operator": "\xff"}', {}, 400),
+        (b'{"operator": "a"}', {"Content-Type": "text/plain"}, 415),
+        (b'{"operator": "a"}', {"Content-Encoding": "gzip"}, 415),
+        (b'{"operator": "a"}', {"Idempotency-Key": "k" * 129}, 400),
+    ],
+)
+async def test_desk_refuses_malformed_bodies(
+    desk: DeskRig, content: bytes, headers: dict[str, str], status: int
+) -> None:
+    """What cannot be read exactly is refused with a fixed shape, and nothing of it is repeated."""
+    call = desk.stage.call(END)
+    await desk.run(5)
+    path = f"/calls/{KEY}/{call.voice_id}/check"
+    answer = await desk.http.post(path, content=content, headers={"Content-Type": "application/json"} | headers)
+    assert (answer.status_code, answer.headers["content-type"]) == (status, "application/problem+json")
+
+
+async def test_ticket_opens_one_stream(desk: DeskRig) -> None:
+    """A ticket is good once: whoever finds it in a log later finds it worthless."""
+    ticket = (await desk.http.post("/tickets")).json()["ticket"]
+    desk.desk.leave()  # so that the stream ends at once
+    async with desk.client(None) as http:
+        first = await http.get("/stream", params={"ticket": ticket})
+        assert (first.status_code, first.headers["content-type"]) == (200, "text/event-stream; charset=utf-8")
+        assert (await http.get("/stream", params={"ticket": ticket})).status_code == 401
+        assert (await http.get("/stream", params={"ticket": "../x"})).status_code == 401
+
+
+async def test_browsers_of_listed_origins_only_may_read(desk: DeskRig) -> None:
+    """A page of a listed origin may use the desk; another one's browser is not told that it may."""
+    for origin, allowed in (("https://agents.example", "https://agents.example"), ("https://evil.example", None)):
+        answer = await desk.http.get("/calls", headers={"Origin": origin})
+        assert answer.headers.get("access-control-allow-origin") == allowed

@@ -1,0 +1,33 @@
+"""A busy institution group in virtual time: the scenario's callers, drawn from a seed."""
+
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+from fakeredis import FakeAsyncRedis, FakeServer
+
+from calls.rules import RuleBook
+from sandbox import population
+from sandbox.scenario import Progress, Scenario
+from sandbox.state import PushSettings
+from tests.rig import Rig
+from tests.sandbox_fixtures import START, Asgi
+
+MakeRig = Callable[[RuleBook], Rig]
+
+
+@pytest.fixture
+async def busy() -> AsyncIterator[MakeRig]:
+    """Return what makes a rig with a scenario of seed 7, whose calls are found by listing alone."""
+    opened: list[FakeAsyncRedis] = []
+
+    def make(book: RuleBook) -> Rig:
+        stage = Asgi()
+        population.settle(stage.world, PushSettings())
+        stage.sandbox.begin(Scenario(Progress(seed=7, next_at=START)))
+        redis = FakeAsyncRedis(server=FakeServer())
+        opened.append(redis)
+        return Rig(stage, redis, book)
+
+    yield make
+    for redis in opened:
+        await redis.aclose()

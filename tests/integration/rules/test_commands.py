@@ -1,0 +1,164 @@
+"""``callkeeper rules``, ``pause``, ``resume``, ``calls explain`` and ``calls export`` as they are typed."""
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from redis.asyncio import Redis
+
+from callkeeper.cli import main
+from calls.recording import parse_recordings
+from calls.rules import load_rules
+from sandbox.state import Happening, Kind
+from tests.rig import Rig
+from tests.sandbox_fixtures import Asgi
+
+SOUND = """\
+[checks]
+at = [10, 20, 40]
+
+[[rule]]
+name = "otherwise"
+then = "hold"
+because = "We only watch."
+"""
+
+
+def type_in(*words: str, redis_url: str = "") -> Result:
+    """Run ``callkeeper`` with these words."""
+    return CliRunner().invoke(main, list(words), env={"REDIS_URL": redis_url or None})
+
+
+@pytest.fixture
+async def enrolled(sandbox_asgi: Asgi, redis_url: str) -> tuple[str, str]:
+    """Run a call to its end on a real Redis; return the Redis's URL and the call's voice id."""
+    async with Redis.from_url(redis_url) as redis:
+        rig = Rig(sandbox_asgi, redis, load_rules("demo"))
+        call = rig.stage.call(Happening(Kind.MFA_VALIDATED, 5, "operator-2"), Happening(Kind.END, 30))
+        await rig.push(call)
+        await rig.run(45)
+    return redis_url, call.voice_id
+
+
+def test_rules_check_accepts_what_is_shipped() -> None:
+    """Shipped rules are known by name and have no fault."""
+    for name in ("default", "demo", "watch-only"):
+        result = type_in("rules", "check", name)
+        assert result.exit_code == 0
+        assert f"{name}: no faults." in result.output
+        assert load_rules(name).digest in result.output
+
+
+def test_rules_check_tells_every_fault_and_exits_with_2(tmp_path: Path) -> None:
+    """Faults go to the error stream, one a line, with file and line; the exit code is for a CI."""
+    path = tmp_path / "rules.toml"
+    path.write_text(SOUND.replace("at =", "att =").replace('"hold"', '"held"'))
+    result = type_in("rules", "check", str(path))
+    assert result.exit_code == 2
+    lines = result.stderr.splitlines()
+    assert [line.split(":")[1] for line in lines[:4]] == ["1", "2", "4", "6"]
+    assert lines[-1] == f"{path}: 4 faults"
+
+
+def test_rules_check_knows_the_institutions_that_are_owned(tmp_path: Path) -> None:
+    """With ``--institutions`` a rule for another one is a fault."""
+    path = tmp_path / "rules.toml"
+    path.write_text(
+        SOUND.replace(
+            "[[rule]]", '[[rule]]\nname = "x"\nthen = "hold"\nbecause = "y"\ninstitutions = ["cu-9"]\n[[rule]]'
+        )
+    )
+    assert type_in("rules", "check", str(path)).exit_code == 0
+    result = type_in("rules", "check", str(path), "--institutions", "cu-1, cu-2")
+    assert "institution 'cu-9' is not one of the account's" in result.stderr
+
+
+def test_rules_test_exits_with_1_when_a_case_fails(tmp_path: Path) -> None:
+    """0: all pass, 1: one fails, 2: a file has faults."""
+    cases = tmp_path / "cases.toml"
+    (tmp_path / "rules.toml").write_text(SOUND)
+    text = 'rules = "rules.toml"\n[[case]]\nname = "watch"\nexpect = "hold"\n'
+    for written, code in ((text, 0), (text.replace('"hold"', '"enroll"'), 1), (text.replace("expect", "except"), 2)):
+        cases.write_text(written)
+        assert type_in("rules", "test", str(cases)).exit_code == code
+    cases.write_text(text)
+    assert type_in("rules", "test", str(cases), "--rules", str(tmp_path / "none.toml")).exit_code == 2
+
+
+async def test_a_call_is_explained_exported_replayed_and_reported(enrolled: tuple[str, str], tmp_path: Path) -> None:
+    """What happened to a call can be read, taken away, tried on other rules and counted."""
+    redis_url, voice_id = enrolled
+    explained = await asyncio.to_thread(type_in, "calls", "explain", voice_id, redis_url=redis_url)
+    assert explained.exit_code == 0
+    assert "decided: enroll with OneTimePasswordAuth, by rule 'verified'" in explained.output
+    assert "+ verified" in explained.output
+    assert max(map(len, explained.output.splitlines())) <= 120
+    shown = await asyncio.to_thread(type_in, "calls", "show", voice_id, redis_url=redis_url)
+    assert "+ verified" not in shown.output
+    path = tmp_path / "trail.jsonl"
+    await asyncio.to_thread(type_in, "calls", "export", "--output", str(path), redis_url=redis_url)
+    (call,) = parse_recordings(path.read_bytes().splitlines())
+    assert (call.voice_id, call.enroll) == (voice_id, "applied")
+    replayed = await asyncio.to_thread(type_in, "rules", "replay", "watch-only", "--calls", str(path))
+    assert "then  enroll with OneTimePasswordAuth by 'verified'" in replayed.output
+    assert replayed.output.splitlines()[-1] == "1 calls: 1 come out otherwise, 0 the same"
+    for source in (["--calls", str(path)], ["--since", "1h"]):
+        told = await asyncio.to_thread(type_in, "rules", "report", "--json", *source, redis_url=redis_url)
+        tallies = {row["rule"]: row["tally"] for row in json.loads(told.output)["rules"]}
+        assert tallies["verified"]["sent"] == {"enroll": 1}
+        assert tallies["verified"]["ended"] == {"applied": 1}
+
+
+def test_replay_refuses_what_is_no_export(tmp_path: Path) -> None:
+    """A file of another shape is named with its line."""
+    path = tmp_path / "other.jsonl"
+    path.write_text('{"a": 1}\n')
+    result = type_in("rules", "replay", "default", "--calls", str(path))
+    assert result.exit_code == 1
+    assert "line 1 is not a call as exported" in result.output
+
+
+def test_pause_and_resume_say_what_is_paused(redis_url: str) -> None:
+    """Both print what is paused now; a pause of everything is not lifted by asking for the effects alone."""
+    why = ("--because", "drill", "--operator", "jane")
+    assert "all institutions: effects, by jane: drill" in type_in("pause", *why, redis_url=redis_url).output
+    assert "cu-1: all, by jane" in type_in("pause", "--all", "--institution", "cu-1", *why, redis_url=redis_url).output
+    refused = type_in("resume", "--effects", "--institution", "cu-1", *why, redis_url=redis_url)
+    assert refused.exit_code == 1
+    assert "this pause is --all" in refused.output
+    assert "cu-1" not in type_in("resume", "--institution", "cu-1", *why, redis_url=redis_url).output
+    assert type_in("resume", *why, redis_url=redis_url).output == "nothing is paused\n"
+    assert type_in("resume", *why, redis_url=redis_url).exit_code == 1
+    assert type_in("pause", "--because", " ", "--operator", "jane", redis_url=redis_url).exit_code == 2
+
+
+def test_worker_refuses_to_start_on_faulty_rules(tmp_path: Path, redis_url: str) -> None:
+    """A worker with a faulty file says every fault and ends with 2: no traceback, nothing started."""
+    path = tmp_path / "rules.toml"
+    path.write_text(SOUND.replace('"hold"', '"held"'))
+    environ = {
+        **os.environ,
+        "REDIS_URL": redis_url,
+        "CALLKEEPER_SERVICE_URL": "http://127.0.0.1:9",
+        "CALLKEEPER_ACCESS_TOKEN": "token-for-tests",
+        "CALLKEEPER_EMAIL": "svc@reseller.example",
+        "CALLKEEPER_PASSWORD": "password-for-tests",
+        "CALLKEEPER_REQUESTED_BY": "bot",
+        "CALLKEEPER_RULES": str(path),
+    }
+    ended = subprocess.run(
+        [sys.executable, "-m", "callkeeper", "worker"],
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ended.returncode == 2
+    assert f"{path}:6: rule 'otherwise': then cannot be 'held'; did you mean 'hold'?" in ended.stderr
+    assert "Traceback" not in ended.stderr

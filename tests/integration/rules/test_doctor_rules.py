@@ -1,0 +1,79 @@
+"""What ``callkeeper doctor`` says of rules and pauses."""
+
+from pathlib import Path
+
+from redis.asyncio import Redis
+
+from callkeeper.doctor import Finding, State, examine
+from calls.pause import Pause, PauseScope
+from calls.pausing import Pausing
+from calls.rules import load_rules
+from tests.sandbox_fixtures import START, ServedSandbox
+
+RULES = """\
+[checks]
+at = [10]
+
+[[rule]]
+name = "elsewhere"
+institutions = ["cu-9"]
+then = "hold"
+because = "x"
+
+[[rule]]
+name = "otherwise"
+then = "hold"
+because = "x"
+"""
+
+
+async def findings(redis_url: str, sandbox: ServedSandbox, **more: str) -> list[Finding]:
+    """Return what the doctor finds of rules and pauses."""
+    own = sandbox.credentials
+    environ = {
+        "REDIS_URL": redis_url,
+        "CALLKEEPER_SERVICE_URL": sandbox.url,
+        "CALLKEEPER_ACCESS_TOKEN": own.access_token,
+        "CALLKEEPER_EMAIL": own.email,
+        "CALLKEEPER_PASSWORD": own.password,
+        "CALLKEEPER_REQUESTED_BY": "bot",
+        "CALLKEEPER_PUSH_HEADERS": "X-Push-Key: 0123456789abcdef0123456789abcdef",
+        **more,
+    }
+    return [finding async for finding in examine(environ) if finding.what in {"rules", "pause"}]
+
+
+async def test_doctor_names_the_digest_in_force_and_every_pause(redis_url: str, sandbox_server: ServedSandbox) -> None:
+    """The digest is the one that trails hold; a pause is a warning with who, why and the remedy."""
+    async with Redis.from_url(redis_url) as redis:
+        asked = Pause(scope=PauseScope.EFFECTS, operator="jane", because="drill", at=START)
+        await Pausing(redis).pause("cu-1", asked)
+    rules, pause = await findings(redis_url, sandbox_server, CALLKEEPER_RULES="watch-only")
+    assert load_rules("watch-only").digest in rules.detail
+    assert "5 of them in shadow" in rules.detail
+    assert (pause.state, pause.detail) == (
+        State.WARNING,
+        "cu-1: effects, by jane: drill (since 2026-11-21 12:00:00 UTC)",
+    )
+
+
+async def test_doctor_tells_a_rule_for_an_institution_that_is_not_ours(
+    redis_url: str, sandbox_server: ServedSandbox, tmp_path: Path
+) -> None:
+    """What only the login can tell is told after it, with line and rule."""
+    path = tmp_path / "rules.toml"
+    path.write_text(RULES)
+    sound, foreign, _ = await findings(redis_url, sandbox_server, CALLKEEPER_RULES=str(path))
+    assert (sound.state, foreign.state) == (State.OK, State.FAULT)
+    assert foreign.detail.startswith(f"{path}:6: rule 'elsewhere': institution 'cu-9' is not one of the account's")
+
+
+async def test_doctor_tells_every_fault_of_the_rules(
+    redis_url: str, sandbox_server: ServedSandbox, tmp_path: Path
+) -> None:
+    """Each fault is a finding of its own."""
+    path = tmp_path / "rules.toml"
+    path.write_text(RULES.replace('"hold"', '"held"'))
+    *faults, pause = await findings(redis_url, sandbox_server, CALLKEEPER_RULES=str(path))
+    assert [(finding.what, finding.state) for finding in faults] == [("rules", State.FAULT)] * 4
+    assert pause.state is State.OK

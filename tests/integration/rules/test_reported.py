@@ -1,0 +1,98 @@
+"""What a person is told of besides trails: names without a meaning, pauses in logs and doctor, institutions in rules."""
+
+from dataclasses import replace
+
+import pytest
+from structlog.testing import LogCapture
+from structlog.typing import FilteringBoundLogger
+
+from calls.backoff import Schedule
+from calls.listings import Listings
+from calls.pause import Pause, Pauses, PauseScope
+from calls.rules import load_rules
+from sandbox.access import Operation
+from sandbox.state import Happening, Kind
+from tests.rig import Rig
+from tests.sandbox_fixtures import PHONE, START, Asgi
+from workers.institutions import Institutions
+from workers.noticing import PauseNotice
+
+DEMO = load_rules("demo")
+
+
+async def test_a_policy_without_a_colour_is_logged_once_a_call_and_holds(
+    sandbox_asgi: Asgi, fake_redis: object
+) -> None:
+    """A name that no list covers is never guessed: it is logged, and nothing is enrolled while it is applied."""
+    rig = Rig(sandbox_asgi, fake_redis, DEMO)
+    call = rig.stage.call(
+        Happening(Kind.POLICY, 3, "Yellow Review"),
+        Happening(Kind.MFA_VALIDATED, 6, "operator-2"),
+        Happening(Kind.END, 40),
+    )
+    await rig.push(call)
+    await rig.run(60)
+    logged = [entry for entry in rig.log.entries if entry["event"] == "policy_unclassified"]
+    assert [(entry["voice_id"], entry["policy"]) for entry in logged] == [(call.voice_id, "Yellow Review")]
+    assert Operation.ENROLL not in rig.ledger(call)
+    assert any(entry.forbidden == ("unclassified_policy",) for entry in await rig.trail(call))
+
+
+@pytest.mark.parametrize("share", [0, 3])
+async def test_an_unassigned_call_spends_its_share_of_checks(
+    sandbox_asgi: Asgi, fake_redis: object, share: int
+) -> None:
+    """``[checks] unassigned`` is how many checks a call may spend while nobody is assigned; none unless it says so."""
+    sandbox_asgi.world.add_member("cu-1", "p-2", [PHONE], first_name="Joint", last_name="Example")
+    rig = Rig(sandbox_asgi, fake_redis, replace(DEMO, checks_unassigned=share))
+    call = rig.stage.call(Happening(Kind.END, 60))
+    await rig.push(call)
+    await rig.run(50)
+    assert rig.ledger(call).get(Operation.CHECK, 0) == share
+    said = [entry.because for entry in await rig.trail(call) if entry.asked == "assign"]
+    assert said == ["2 candidates, exactly one is needed"]
+
+
+async def test_a_call_assigned_late_is_watched_from_then_on(sandbox_asgi: Asgi, fake_redis: object) -> None:
+    """Checks spent before the assignment are counted; the schedule begins anew with it."""
+    sandbox_asgi.world.add_member("cu-1", "p-2", [PHONE], first_name="Joint", last_name="Example")
+    book = replace(DEMO, checks_unassigned=2, schedule=Schedule((4.0, 8.0, 16.0), 2))
+    rig = Rig(sandbox_asgi, fake_redis, book)
+    call = rig.stage.call(Happening(Kind.CLAIMED, 20, "operator-1", "p-1"), Happening(Kind.END, 90))
+    await rig.push(call)
+    await rig.run(50)
+    record = await rig.record(call)
+    assert record.watch_from is not None
+    assert 18 <= (record.watch_from - START).total_seconds() <= 27
+    assert 4 <= record.checks_used == rig.ledger(call)[Operation.CHECK]
+
+
+def test_pauses_are_logged_when_they_come_and_when_they_go(log: FilteringBoundLogger, logged: LogCapture) -> None:
+    """A worker says once that it stops and once that it goes on, however often it looks."""
+    notice, pause = PauseNotice(), Pause(scope=PauseScope.ALL, operator="jane", because="drill", at=START)
+    for pauses in (Pauses(), Pauses({"*": pause}), Pauses({"*": pause}), Pauses({"*": pause, "cu-1": pause}), Pauses()):
+        notice.see(pauses, log)
+    assert [(entry["event"], entry["institution"]) for entry in logged.entries] == [
+        ("pause_seen", "*"),
+        ("pause_seen", "cu-1"),
+        ("pause_over", "*"),
+        ("pause_over", "cu-1"),
+    ]
+    assert logged.entries[0]["operator"] == "jane"
+
+
+async def test_a_rule_for_an_institution_that_is_not_ours_is_logged(sandbox_asgi: Asgi, fake_redis: object) -> None:
+    """Which institutions the account has is known only after the login: a worker then says which rules are for others."""
+    rig = Rig(sandbox_asgi, fake_redis, DEMO)
+    institutions = Institutions(
+        rig.service,
+        Listings(rig.redis),
+        rig.store,
+        only=None,
+        named=frozenset({"cu-1", "cu-9"}),
+        monotonic=rig.clock.monotonic,
+        log=rig.tools.log,
+    )
+    await institutions.refresh()
+    logged = [entry for entry in rig.log.entries if entry["event"] == "rules_institution_not_owned"]
+    assert [entry["institution"] for entry in logged] == ["cu-9"]

@@ -1,0 +1,68 @@
+"""The embedded Redis server."""
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from redis import Redis
+
+from callkeeper.embedded import EmbeddedRedis, EmbeddedRedisFailed, _answers, embedded_redis, find_server
+
+
+def test_embedded_redis_keeps_its_promises(redis_server: EmbeddedRedis) -> None:
+    """It appends every write to a file, never evicts, and listens on this machine only."""
+    with Redis.from_url(redis_server.url, decode_responses=True) as redis:
+        settings = redis.config_get("*")
+    assert settings["appendonly"] == "yes"
+    assert settings["appendfsync"] == "everysec"
+    assert settings["maxmemory-policy"] == "noeviction"
+    assert settings["bind"] == "127.0.0.1"
+
+
+def test_embedded_redis_goes_on_with_its_data(tmp_path: Path) -> None:
+    """A second start in the same folder finds what the first has written."""
+    with embedded_redis(tmp_path) as server, Redis.from_url(server.url) as redis:
+        redis.set("seen", "before")
+    with embedded_redis(tmp_path) as server, Redis.from_url(server.url) as redis:
+        assert redis.get("seen") == b"before"
+
+
+def test_embedded_redis_leaves_no_process(tmp_path: Path) -> None:
+    """When the block ends the server is gone, also when the block fails."""
+    with pytest.raises(ZeroDivisionError), embedded_redis(tmp_path) as server:
+        raise ZeroDivisionError
+    with pytest.raises(ProcessLookupError):
+        os.kill(server.pid, 0)
+
+
+def test_embedded_redis_stopped_by_itself_is_no_error(tmp_path: Path) -> None:
+    """A server that was killed meanwhile does not spoil the end of the block."""
+    with embedded_redis(tmp_path) as server:
+        os.kill(server.pid, signal.SIGKILL)
+
+
+def test_embedded_redis_guards_its_folder(tmp_path: Path) -> None:
+    """Two servers never write to one folder: the second is refused with the reason."""
+    with embedded_redis(tmp_path), pytest.raises(EmbeddedRedisFailed, match="in use"), embedded_redis(tmp_path):
+        pass
+
+
+def test_embedded_redis_says_why_it_did_not_start(tmp_path: Path) -> None:
+    """A folder with a foreign append-only file is an error that repeats the server's last word."""
+    (tmp_path / "appendonly.aof").write_text("this is not an append-only file")
+    (tmp_path / "appendonlydir").write_text("nor is this a folder")
+    with pytest.raises(EmbeddedRedisFailed, match="ended at once"), embedded_redis(tmp_path):
+        pass
+
+
+def test_embedded_redis_knows_its_own_server(redis_server: EmbeddedRedis) -> None:
+    """A server of somebody else that took the port meanwhile is not mistaken for ours, although it answers."""
+    with Redis.from_url(redis_server.url) as redis:
+        assert _answers(redis, redis_server.pid)
+        assert not _answers(redis, redis_server.pid + 1)
+
+
+def test_find_server_returns_a_program() -> None:
+    """What is found can be executed."""
+    assert os.access(find_server(), os.X_OK)

@@ -1,0 +1,317 @@
+"""The RQ dashboard behind its login, over a real Redis with real jobs."""
+
+import json
+import pickle
+import zlib
+from base64 import b64encode
+from collections.abc import AsyncIterator, Iterator
+
+import httpx
+import pytest
+from redis import Redis
+from rq import Queue, SimpleWorker
+from rq.registry import FailedJobRegistry
+from rq.serializers import JSONSerializer
+from rq.timeouts import TimerDeathPenalty
+from starlette.applications import Starlette
+from starlette.routing import Mount
+from structlog.testing import LogCapture
+from structlog.typing import FilteringBoundLogger
+
+from calls.wake import calls_queue
+from desk.admin import AdminOnly, Login
+from desk.dashboard import dashboard
+from reseller.secret import Secret
+
+LOGIN = ("ops", "pässword-of-ops")
+ADDRESS = "redis://redis.internal:6379/0"
+OWN_PAGE = {"Sec-Fetch-Site": "same-origin", "Origin": "http://desk"}
+
+
+def report(text: str) -> dict[str, str]:
+    """Return a result like that of a shift."""
+    return {"summary": text}
+
+
+def fail(text: str) -> None:
+    """Fail like a shift with a bug."""
+    raise ZeroDivisionError(text)
+
+
+@pytest.fixture
+def redis(redis_url: str) -> Iterator["Redis"]:
+    """Return a connection as RQ needs it."""
+    with Redis.from_url(redis_url) as redis:
+        yield redis
+
+
+@pytest.fixture
+def queue(redis: "Redis") -> Queue:
+    """Return the queue that all of us share."""
+    return calls_queue(redis)
+
+
+@pytest.fixture
+async def browser(redis: "Redis", log: FilteringBoundLogger) -> AsyncIterator[httpx.AsyncClient]:
+    """Return a client of the dashboard, as mounted in the web process, without a login."""
+    app = Starlette(
+        routes=[Mount("/rq", AdminOnly(dashboard(redis, address=ADDRESS), Login(LOGIN[0], Secret(LOGIN[1])), log))]
+    )
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://desk") as browser:
+        yield browser
+
+
+@pytest.fixture
+def ops(browser: httpx.AsyncClient) -> httpx.AsyncClient:
+    """Return the same client with the login."""
+    browser.headers["Authorization"] = f"Basic {b64encode(':'.join(LOGIN).encode()).decode()}"
+    return browser
+
+
+def work(queue: Queue) -> None:
+    """Run every waiting job in this process."""
+    worker = SimpleWorker([queue], connection=queue.connection, serializer=JSONSerializer)
+    worker.death_penalty_class = TimerDeathPenalty
+    worker.work(burst=True, logging_level="CRITICAL")
+
+
+def failed_job(queue: Queue, text: str = "boom") -> str:
+    """Let a job fail and return its id."""
+    job = queue.enqueue(fail, text, description="advance: 3 calls, 1 check")
+    work(queue)
+    return job.id
+
+
+async def test_dashboard_shows_what_a_shift_did(ops: httpx.AsyncClient, queue: Queue) -> None:
+    """A finished job is readable: its description, its result, its status."""
+    job = queue.enqueue(report, "37 calls, 35 checks", description="advance: 37 calls, 35 checks, 1 enroll")
+    work(queue)
+    shown = (await ops.get(f"/rq/0/data/job/{job.id}.json")).json()
+    assert shown["description"] == "advance: 37 calls, 35 checks, 1 enroll"
+    assert shown["result"] == {"summary": "37 calls, 35 checks"}
+    assert shown["status"] == "finished"
+    listed = (await ops.get("/rq/0/data/jobs/calls/finished/8/asc/1.json")).json()
+    assert [entry["description"] for entry in listed["jobs"]] == ["advance: 37 calls, 35 checks, 1 enroll"]
+
+
+async def test_dashboard_shows_why_a_job_failed(ops: httpx.AsyncClient, queue: Queue) -> None:
+    """A failed job is readable with its traceback, alone and in the list of failed ones."""
+    job_id = failed_job(queue)
+    assert "ZeroDivisionError: boom" in (await ops.get(f"/rq/0/data/job/{job_id}.json")).json()["exc_info"]
+    [listed] = (await ops.get("/rq/0/data/jobs/calls/failed/8/asc/1.json")).json()["jobs"]
+    assert "ZeroDivisionError: boom" in listed["exc_info"]
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/rq/", "/rq/0/view", "/rq/0/view/jobs", "/rq/0/view/workers", "/rq/0/view/jobs/calls/failed/8/asc/1"],
+)
+async def test_dashboard_pages_open(path: str, ops: httpx.AsyncClient, queue: Queue) -> None:
+    """Every page opens, with scripts and styles under its own mount point, and shows the address we gave it."""
+    failed_job(queue)
+    page = await ops.get(path, follow_redirects=True)
+    assert page.status_code == 200
+    assert 'src="/rq/static/js/jquery' in page.text
+    assert "http-equiv" not in page.text
+    assert ADDRESS in page.text
+
+
+async def test_dashboard_shows_workers_and_their_jobs(ops: httpx.AsyncClient, queue: Queue, redis: "Redis") -> None:
+    """A busy worker is shown with the call that it runs, although the job is JSON and not pickled."""
+    job = queue.enqueue(report, "x", description="advance")
+    worker = SimpleWorker([queue], name="w1", connection=redis, serializer=JSONSerializer)
+    worker.register_birth()  # type: ignore[no-untyped-call]
+    worker.set_current_job_id(job.id)
+    [shown] = (await ops.get("/rq/0/data/workers.json")).json()["workers"]
+    assert shown["name"] == "w1"
+    assert shown["current_job"]["description"] == "advance"
+    worker.register_death()  # type: ignore[no-untyped-call]
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/rq/", "/rq/0/view/jobs", "/rq/0/data/queues.json", "/rq/static/css/main.css", "/rq/favicon.ico", "/rq/nothing"],
+)
+@pytest.mark.parametrize(
+    "authorization",
+    [
+        None,
+        "Basic",
+        "Basic !!!",
+        f"Bearer {b64encode(':'.join(LOGIN).encode()).decode()}",
+        f"Basic {b64encode(b'ops:wrong').decode()}",
+        f"Basic {b64encode(b'ops:').decode()}",
+        "Basic \xff",
+    ],
+    ids=["none", "empty", "no-base64", "other-scheme", "wrong", "no-password", "non-ascii"],
+)
+async def test_dashboard_needs_the_login_everywhere(
+    path: str, authorization: str | None, browser: httpx.AsyncClient, logged: LogCapture
+) -> None:
+    """Nothing under the mount point, not even a style sheet, is served to a stranger; the attempt is logged."""
+    headers = [] if authorization is None else [(b"Authorization", authorization.encode("latin-1"))]
+    answer = await browser.get(path, headers=headers)
+    assert answer.status_code == 401
+    assert answer.headers["www-authenticate"].startswith("Basic ")
+    assert [(entry["event"], entry["reason"]) for entry in logged.entries] == [("admin_refused", "credentials")]
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+@pytest.mark.parametrize(
+    "path",
+    ["/requeue/calls", "/job/{id}/requeue", "/job/{id}/delete", "/queue/calls/failed/empty", "/queue/calls/compact"],
+)
+async def test_dashboard_changes_nothing_by_get(method: str, path: str, ops: httpx.AsyncClient, queue: Queue) -> None:
+    """A link, a prefetch or an image can change nothing: 405, and the failed job stays where it is."""
+    job_id = failed_job(queue)
+    answer = await ops.request(method, f"/rq{path.format(id=job_id)}", headers=OWN_PAGE)
+    assert answer.status_code == 405
+    assert FailedJobRegistry(queue=queue).get_job_ids() == [job_id]
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site"},
+        {"Sec-Fetch-Site": "none"},
+        {"Origin": "https://evil.example"},
+        {"Origin": "null"},
+        {"Origin": "http://desk.evil.example"},
+        {"Sec-Fetch-Site": "cross-site", "Origin": "http://desk"},
+    ],
+)
+async def test_dashboard_refuses_posts_from_other_sites(
+    headers: dict[str, str], ops: httpx.AsyncClient, queue: Queue
+) -> None:
+    """The browser sends the login along with a foreign page's form; such a request is refused and logged."""
+    job_id = failed_job(queue)
+    answer = await ops.post("/rq/requeue/calls", headers=headers)
+    assert answer.status_code == 403
+    assert FailedJobRegistry(queue=queue).get_job_ids() == [job_id]
+
+
+@pytest.mark.parametrize(
+    "headers", [OWN_PAGE, {"Origin": "http://desk"}, {}], ids=["browser", "old-browser", "no-browser"]
+)
+async def test_dashboard_requeues_from_its_own_page(
+    headers: dict[str, str], ops: httpx.AsyncClient, queue: Queue
+) -> None:
+    """The button "Requeue All" works, and what it enqueues is still JSON that a worker runs."""
+    job_id = failed_job(queue)
+    assert (await ops.post("/rq/requeue/calls", headers=headers)).json() == {"status": "OK", "count": 1}
+    assert queue.job_ids == [job_id]
+    work(queue)
+    assert FailedJobRegistry(queue=queue).get_job_ids() == [job_id]
+
+
+async def test_dashboard_requeues_and_deletes_one_job(ops: httpx.AsyncClient, queue: Queue) -> None:
+    """The buttons beside a job work too."""
+    job_id = failed_job(queue)
+    assert (await ops.post(f"/rq/job/{job_id}/requeue", headers=OWN_PAGE)).json() == {"status": "OK"}
+    assert (await ops.post(f"/rq/job/{job_id}/delete", headers=OWN_PAGE)).json() == {"status": "OK"}
+    assert queue.job_ids == []
+
+
+@pytest.mark.parametrize("registry", ["failed", "queued"])
+async def test_dashboard_empties_a_list(registry: str, ops: httpx.AsyncClient, queue: Queue) -> None:
+    """The button "Empty queue" empties the list that is shown."""
+    failed_job(queue)
+    queue.enqueue(report, "x")
+    assert (await ops.post(f"/rq/queue/calls/{registry}/empty", headers=OWN_PAGE)).json() == {"status": "OK"}
+    listed = await ops.get(f"/rq/0/data/jobs/calls/{registry}/8/asc/1.json")
+    assert listed.json()["jobs"] == []
+
+
+class Planted:
+    """Creates a file when it is unpickled."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[object, tuple[str, str]]:
+        return open, (self.path, "w")
+
+
+@pytest.mark.parametrize("field", ["data", "meta", "result"])
+async def test_dashboard_never_unpickles(
+    field: str, ops: httpx.AsyncClient, queue: Queue, redis: "Redis", tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """C10: what lies in Redis is never run by looking at it, deleting it or enqueueing it again."""
+    trap = tmp_path_factory.mktemp("trap") / "sprung"
+    job_id = failed_job(queue)
+    redis.hset(f"rq:job:{job_id}", field, pickle.dumps(Planted(str(trap))))
+    await ops.get("/rq/0/data/jobs/calls/failed/8/asc/1.json")
+    await ops.get(f"/rq/0/data/job/{job_id}.json")
+    await ops.get(f"/rq/0/view/job/{job_id}")
+    await ops.post("/rq/requeue/calls", headers=OWN_PAGE)
+    await ops.post(f"/rq/job/{job_id}/delete", headers=OWN_PAGE)
+    assert not trap.exists()
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {"data": b"\xff\xfe", "meta": b"\xff"},
+        {"status": b"nonsense"},
+        {"created_at": b"yesterday"},
+        {"timeout": b"soon", "data": zlib.compress(b"[")},
+    ],
+)
+async def test_dashboard_shows_the_others_beside_a_broken_job(
+    broken: dict[str, bytes], ops: httpx.AsyncClient, queue: Queue, redis: "Redis"
+) -> None:
+    """C10: one job that cannot be read hides no other, and it can be deleted from the page."""
+    good, bad = failed_job(queue, "good"), failed_job(queue, "bad")
+    redis.hset(f"rq:job:{bad}", mapping=broken)  # type: ignore[arg-type]  # redis types keys as invariant
+    listed = (await ops.get("/rq/0/data/jobs/calls/failed/8/asc/1.json")).json()["jobs"]
+    assert {entry["id"] for entry in listed} == {good, bad}
+    assert (await ops.post(f"/rq/job/{bad}/delete", headers=OWN_PAGE)).json() == {"status": "OK"}
+    assert not redis.exists(f"rq:job:{bad}")
+    assert FailedJobRegistry(queue=queue).get_job_ids() == [good]
+
+
+async def test_dashboard_escapes_what_jobs_say(ops: httpx.AsyncClient, queue: Queue) -> None:
+    """A description, a result or a traceback is shown as text: no template prints raw output of a job."""
+    job_id = failed_job(queue)
+    for path in (f"/rq/0/view/job/{job_id}", "/rq/0/view/workers", "/rq/0/view/jobs/calls/failed/8/asc/1"):
+        page = (await ops.get(path)).text
+        assert "<%- d." in page
+        assert "<%= d." not in page
+        assert "<%= JSON" not in page
+
+
+async def test_dashboard_forbids_frames_and_other_hosts(ops: httpx.AsyncClient) -> None:
+    """No other page can show ours in a frame, and ours loads and sends nothing elsewhere."""
+    page = await ops.get("/rq/")
+    assert page.headers["x-frame-options"] == "DENY"
+    assert "frame-ancestors 'none'" in page.headers["content-security-policy"]
+    assert "default-src 'self'" in page.headers["content-security-policy"]
+
+
+@pytest.mark.parametrize("path", ["/rq/1/view", "/rq/7/data/queues.json", "/rq/0/view/job/unknown"])
+async def test_dashboard_answers_404_for_what_is_not_there(path: str, ops: httpx.AsyncClient) -> None:
+    """Another Redis than ours or a job that is gone is 404, not a traceback."""
+    assert (await ops.get(path)).status_code == 404
+
+
+async def test_dashboard_survives_redis(log: FilteringBoundLogger) -> None:
+    """Without Redis the pages answer 503 and no traceback."""
+    app = AdminOnly(dashboard(Redis(host="127.0.0.1", port=1), address=ADDRESS), Login(LOGIN[0], Secret(LOGIN[1])), log)
+    async with httpx.AsyncClient(
+        transport=httpx.ASGITransport(app),
+        base_url="http://desk",
+        headers={"Authorization": f"Basic {b64encode(':'.join(LOGIN).encode()).decode()}"},
+    ) as client:
+        answer = await client.get("/0/data/queues.json")
+    assert (answer.status_code, answer.text) == (503, "Redis does not answer.\n")
+
+
+async def test_dashboard_keeps_jobs_json_when_it_requeues(ops: httpx.AsyncClient, queue: Queue, redis: "Redis") -> None:
+    """Requeueing rewrites a job's hash: its metadata stays JSON, where the stock dashboard would pickle it."""
+    job_id = failed_job(queue)
+    redis.hset(f"rq:job:{job_id}", "meta", json.dumps({"calls": 3}))
+    await ops.post("/rq/requeue/calls", headers=OWN_PAGE)
+    stored = redis.hget(f"rq:job:{job_id}", "meta")
+    assert isinstance(stored, bytes)
+    assert json.loads(stored) == {"calls": 3}

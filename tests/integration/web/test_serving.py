@@ -1,0 +1,217 @@
+"""What a client may do to the web process's sockets, over real ones."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+
+import pytest
+from fakeredis import FakeAsyncRedis, FakeRedis
+from starlette.applications import Starlette
+from starlette.routing import Route
+from structlog.testing import LogCapture
+from structlog.typing import FilteringBoundLogger
+
+from callkeeper.serving import MAX_OVERHEAD, BoundedProtocol, WebServer, listen, url_of
+from calls.intake import Intake
+from calls.keys import Keys
+from calls.wake import Waker
+from receiver.authentication import HeaderSet, PushAuthentication
+from receiver.push import PushEndpoint
+from reseller.push_headers import parse_header_settings
+from tests.waiting import until
+
+SECRET = "the-configured-push-secret"
+BODY = b'{"Type":"CallStart","VoiceId":"voice-1","InstitutionKey":"cu-1"}'
+HEAD = f"POST /push HTTP/1.1\r\nHost: a\r\nX-Push-Key: {SECRET}\r\n".encode()
+WHOLE = HEAD + b"Content-Length: %d\r\n\r\n" % len(BODY) + BODY
+
+Dial = Callable[[], Awaitable["Line"]]
+
+
+class Impatient(BoundedProtocol):
+    """The protocol with a deadline that a test can wait for."""
+
+    request_within_s = 0.3
+
+
+class Patient(BoundedProtocol):
+    """The protocol with a deadline that no test reaches."""
+
+    request_within_s = 3600.0
+
+
+class Line:
+    """One connection to the server."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    async def say(self, data: bytes) -> None:
+        """Send some bytes."""
+        self.writer.write(data)
+        await self.writer.drain()
+
+    async def status(self) -> int:
+        """Read one answer and return its status."""
+        head = await self.reader.readuntil(b"\r\n\r\n")
+        length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
+        await self.reader.readexactly(length)
+        return int(head.split(b" ", 2)[1])
+
+    async def rest(self) -> bytes:
+        """Read until the server ends the connection."""
+        with suppress(ConnectionError):
+            return await self.reader.read()
+        return b""
+
+
+@pytest.fixture
+def app(fake_redis: FakeAsyncRedis, log: FilteringBoundLogger) -> Starlette:
+    """Return an application with the push endpoint."""
+    authentication = PushAuthentication(HeaderSet(parse_header_settings(f"X-Push-Key: {SECRET}")))
+    return Starlette(routes=[Route("/push", PushEndpoint(authentication, Intake(fake_redis), Waker(FakeRedis()), log))])
+
+
+@asynccontextmanager
+async def serving(
+    app: Starlette, log: FilteringBoundLogger, protocol: type[BoundedProtocol] = Impatient
+) -> AsyncIterator[int]:
+    """Serve an application on a free port until the block ends."""
+    with listen("127.0.0.1", 0) as listener:
+        server = WebServer(app, listener, log, protocol=protocol)
+        port = listener.getsockname()[1]
+        task = asyncio.create_task(server.serve([listener]))
+        await until(lambda: server.started)
+        try:
+            yield port
+        finally:
+            server.should_exit = True
+            await task
+
+
+@pytest.fixture
+async def dial(app: Starlette, log: FilteringBoundLogger) -> AsyncIterator[Dial]:
+    """Return a function that connects to the server under test."""
+    lines: list[Line] = []
+    async with serving(app, log) as port:
+
+        async def connect() -> Line:
+            line = Line(*await asyncio.open_connection("127.0.0.1", port))
+            lines.append(line)
+            return line
+
+        yield connect
+        for line in lines:
+            line.writer.close()
+            with suppress(ConnectionError):
+                await line.writer.wait_closed()
+
+
+@pytest.mark.parametrize(
+    "beginning",
+    [
+        b"",
+        b"POST /push HT",
+        HEAD,
+        HEAD + b"Content-Length: 999\r\n\r\n{",
+        HEAD + b"Transfer-Encoding: chunked\r\n\r\n1\r\n{",
+    ],
+    ids=["nothing", "line", "headers", "body", "chunk"],
+)
+async def test_serving_cuts_a_slow_request(beginning: bytes, dial: Dial) -> None:
+    """A7: a request that does not arrive in time is cut wherever it stopped, and nothing is answered."""
+    line = await dial()
+    await line.say(beginning)
+    assert await line.rest() == b""
+
+
+async def test_serving_answers_others_beside_500_slow_ones(dial: Dial) -> None:
+    """A7: five hundred slow connections hold up nobody, and all of them end at the deadline."""
+    slow = [await dial() for _ in range(500)]
+    for line in slow:
+        await line.say(HEAD)
+    quick = await dial()
+    await quick.say(WHOLE)
+    assert await quick.status() == 202
+    assert set(await asyncio.gather(*(line.rest() for line in slow))) == {b""}
+
+
+async def test_serving_keeps_idle_connections(dial: Dial) -> None:
+    """The deadline is for requests: a connection that waits between two of them stays, or events would be lost."""
+    idle = await dial()
+    await idle.say(WHOLE)
+    assert await idle.status() == 202
+    assert await (await dial()).rest() == b""  # a later connection without a request has reached the deadline
+    await idle.say(WHOLE)
+    assert await idle.status() == 202
+
+
+@pytest.mark.parametrize(
+    "beginning",
+    [b"POST /push HTTP/1.1\r\nX-Long: ", HEAD + b"Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n0\r\nX-Trailer: "],
+    ids=["header", "trailer"],
+)
+async def test_serving_cuts_endless_headers(beginning: bytes, app: Starlette, log: FilteringBoundLogger) -> None:
+    """A6: a header or trailer without an end is cut at the limit; no deadline has to help."""
+    async with serving(app, log, Patient) as port:
+        line = Line(*await asyncio.open_connection("127.0.0.1", port))
+        await line.say(beginning)
+        with suppress(ConnectionError):
+            for _ in range(2 * MAX_OVERHEAD // 1024):
+                await line.say(b"x" * 1024)
+        assert b" 202 " not in await line.rest()
+        line.writer.close()
+
+
+@pytest.mark.parametrize(
+    ("request_", "status"),
+    [
+        (b"POST /push HTTP/1.1\r\nHost: a\r\nContent-Length: 900\r\n\r\n", 401),
+        (HEAD + b"Content-Length: 900000\r\n\r\n", 413),
+        (HEAD + b"Content-Type: text/plain\r\nContent-Length: 900\r\n\r\n", 415),
+        (HEAD + b"Transfer-Encoding: chunked\r\n\r\n4400\r\n" + b"x" * 0x4400, 413),
+    ],
+    ids=["401", "413-declared", "415", "413-chunked"],
+)
+async def test_serving_ends_the_connection_of_a_refused_request(request_: bytes, status: int, dial: Dial) -> None:
+    """A request that is refused before its body has arrived is answered, and its connection ends."""
+    line = await dial()
+    await line.say(request_)
+    assert await line.status() == status
+    assert await line.rest() == b""
+
+
+async def test_serving_records_nothing_of_a_client_that_left(
+    dial: Dial, fake_redis: FakeAsyncRedis, logged: LogCapture, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A8: a client that leaves mid-body leaves no event, no 500 and no error in the log."""
+    line = await dial()
+    await line.say(HEAD + b"Content-Length: %d\r\n\r\n" % len(BODY) + BODY[:-5])
+    line.writer.close()
+    await until(lambda: "client_left" in [entry.get("reason") for entry in logged.entries])
+    assert await fake_redis.zcard(Keys().events) == 0
+    assert [record for record in caplog.records if record.levelname in {"ERROR", "CRITICAL"}] == []
+
+
+async def test_serving_survives_what_is_not_http(dial: Dial) -> None:
+    """Bytes that are no request get a 400 and the end of their connection; the next request is served."""
+    line = await dial()
+    await line.say(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\r\n\r\n")
+    assert (await line.rest()).startswith(b"HTTP/1.1 400 ")
+    other = await dial()
+    await other.say(WHOLE)
+    assert await other.status() == 202
+
+
+async def test_serving_says_where_and_when(app: Starlette, log: FilteringBoundLogger, logged: LogCapture) -> None:
+    """The real port is logged once requests are taken, also when any free one was asked for; so is the end."""
+    async with serving(app, log) as port:
+        assert logged.entries == [{"event": "web_listening", "log_level": "info", "url": f"http://127.0.0.1:{port}"}]
+    assert logged.entries[-1]["event"] == "web_stopped"
+
+
+def test_serving_writes_ipv6_addresses_as_urls() -> None:
+    """An IPv6 address stands in brackets."""
+    with listen("::1", 0) as listener:
+        assert url_of(listener) == f"http://[::1]:{listener.getsockname()[1]}"

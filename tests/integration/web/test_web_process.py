@@ -1,0 +1,190 @@
+"""``callkeeper web`` as a process of its own, over real Redis."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import httpx
+import pytest
+from click.testing import CliRunner
+from redis import Redis
+
+from callkeeper.cli import main
+from callkeeper.settings import WebSettings
+from calls.keys import Keys
+from calls.wake import ADVANCE_DESCRIPTION, calls_queue
+
+PUSH_KEY = "canary-push-1f8b32d9"
+LOGIN = ("ops", "canary-admin-0123456")
+EVENT = {"Type": "CallStart", "VoiceId": "voice-1", "InstitutionKey": "cu-1", "PhoneNumber": "+15550100"}
+AUTHENTIC = {"X-Push-Key": PUSH_KEY}
+
+
+class Web:
+    """A running web process."""
+
+    def __init__(self, process: subprocess.Popen[str], first_line: str) -> None:
+        self.process = process
+        self.lines = [json.loads(first_line)]
+        self.client = httpx.Client(base_url=self.lines[0]["url"], trust_env=False)
+
+    def push(self) -> httpx.Response:
+        """Send one event."""
+        return self.client.post("/push", json=EVENT, headers=AUTHENTIC)
+
+    def end(self, number: signal.Signals) -> list[dict[str, Any]]:
+        """Send a signal and return everything that was logged."""
+        self.process.send_signal(number)
+        output, _ = self.process.communicate(timeout=10)
+        return self.lines + [json.loads(line) for line in output.splitlines()]
+
+
+@contextmanager
+def web_process(**environ: str) -> Iterator[Web]:
+    """Run ``callkeeper web`` on a free port until the block ends."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "callkeeper", "web", "--host", "127.0.0.1", "--port", "0"],
+        env={"PATH": os.environ["PATH"], "CALLKEEPER_PUSH_HEADERS": f"X-Push-Key: {PUSH_KEY}", **environ},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        web = Web(process, process.stdout.readline())
+        with web.client:
+            yield web
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.fixture
+def start(redis_url: str) -> Iterator[Callable[..., Web]]:
+    """Return a function that starts a web process on the real Redis."""
+    with ExitStack() as running:
+        yield lambda **environ: running.enter_context(web_process(REDIS_URL=redis_url, **environ))
+
+
+def test_web_takes_an_event_to_the_queue(start: Callable[..., Web], redis_url: str) -> None:
+    """An event goes in over HTTP; its record is in Redis and its ``advance`` job in a stock queue, readable at /rq."""
+    web = start(CALLKEEPER_ADMIN=":".join(LOGIN))
+    assert web.push().status_code == 202
+    lines = web.end(signal.SIGTERM)  # the job is enqueued after the answer, and before the process ends
+    with Redis.from_url(redis_url) as redis:
+        assert redis.zcard(Keys().events) == 1
+        [job] = calls_queue(redis).jobs
+    assert (job.func_name, job.description) == ("workers.jobs.advance", ADVANCE_DESCRIPTION)
+    assert [line["event"] for line in lines] == ["web_listening", "push_accepted", "web_stopped"]
+    shown = start(CALLKEEPER_ADMIN=":".join(LOGIN)).client.get(f"/rq/0/data/job/{job.id}.json", auth=LOGIN).json()
+    assert (shown["description"], shown["status"]) == (ADVANCE_DESCRIPTION, "queued")
+
+
+def test_web_survives_kill_with_what_it_answered(start: Callable[..., Web], redis_url: str) -> None:
+    """Promise 1, C5: whatever was answered with 202 is in Redis after a kill -9 at that moment."""
+    web = start()
+    event_ids = {web.push().json()["event_id"] for _ in range(5)}
+    web.end(signal.SIGKILL)
+    with Redis.from_url(redis_url) as redis:
+        stored = {json.loads(entry)["id"] for entry in redis.zrange(Keys().events, 0, -1)}
+    assert stored == event_ids
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_web_ends_cleanly(number: signal.Signals, start: Callable[..., Web]) -> None:
+    """A signal ends the process within ten seconds, with status 0 and a last line that says so."""
+    web = start()
+    web.push()
+    assert web.end(number)[-1]["event"] == "web_stopped"
+    assert web.process.returncode == 0
+
+
+def test_web_answers_health_checks(start: Callable[..., Web]) -> None:
+    """Alive and ready are two questions; neither answer names the server's software."""
+    web = start()
+    for path, expected in (("/healthz", {"healthy": True}), ("/readyz", {"ready": True})):
+        answer = web.client.get(path)
+        assert (answer.status_code, answer.json()) == (200, expected)
+        assert "server" not in answer.headers
+
+
+def test_web_without_redis_is_alive_and_not_ready() -> None:
+    """C1: without Redis the process lives, is not ready, and answers 503 to an event, with an alert in the log."""
+    with web_process(REDIS_URL="redis://127.0.0.1:1") as web:
+        assert web.client.get("/healthz").status_code == 200
+        assert web.client.get("/readyz").status_code == 503
+        assert web.push().status_code == 503
+        assert "push_not_recorded" in {line["event"] for line in web.end(signal.SIGTERM)}
+
+
+def test_web_serves_no_dashboard_without_a_login(start: Callable[..., Web]) -> None:
+    """Unset CALLKEEPER_ADMIN: there is no dashboard at all; set: it asks for the login."""
+    assert start().client.get("/rq/", follow_redirects=True).status_code == 404
+    web = start(CALLKEEPER_ADMIN=":".join(LOGIN))
+    assert web.client.get("/rq", follow_redirects=True).status_code == 401
+    assert web.client.get("/rq/", auth=LOGIN).status_code == 200
+
+
+def test_web_logs_and_shows_no_secret(start: Callable[..., Web], redis_url: str) -> None:
+    """Promise 6: neither push secret, password of the watchers, nor a caller's number is in the log or on a page."""
+    web = start(CALLKEEPER_ADMIN=":".join(LOGIN))
+    web.push()
+    web.client.post("/push", json=EVENT, headers={"X-Push-Key": "canary-wrong"})
+    page = web.client.get("/rq/", auth=LOGIN).text
+    text = json.dumps(web.end(signal.SIGTERM))
+    assert "canary" not in text + page
+    assert "5550100" not in text
+
+
+def test_web_refuses_to_start_without_its_settings() -> None:
+    """A4: a missing variable ends the start with its name, the reason and an example, and no traceback."""
+    environ = {name: "" for name in os.environ if name.startswith("CALLKEEPER_")} | {"REDIS_URL": ""}
+    result = CliRunner(env=environ).invoke(main, ["web"])
+    assert result.exit_code == 1
+    for expected in ("REDIS_URL: is required", "CALLKEEPER_PUSH_HEADERS: is required", "for example: "):
+        assert expected in result.output
+    assert "Traceback" not in result.output
+
+
+def test_web_says_when_it_cannot_listen() -> None:
+    """An address that is not ours is an error with the reason, and no traceback."""
+    environ = {"REDIS_URL": "redis://127.0.0.1:1", "CALLKEEPER_PUSH_HEADERS": f"X-Push-Key: {PUSH_KEY}"}
+    process = subprocess.run(
+        [sys.executable, "-m", "callkeeper", "web", "--host", "192.0.2.1", "--port", "0"],
+        env=environ,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert process.returncode == 1
+    assert "cannot listen on 192.0.2.1:0" in process.stderr
+    assert "Traceback" not in process.stderr
+
+
+def test_secret_new_prints_what_the_settings_accept() -> None:
+    """What is printed for the dashboard and for the environment is the same header, and the settings take it."""
+    output = CliRunner().invoke(main, ["secret", "new", "--header", "X-Ours"]).output
+    for_dashboard, for_environ = (line for line in output.splitlines() if not line.startswith("#"))
+    name, _, value = for_environ.partition("=")
+    assert value == for_dashboard
+    settings = WebSettings.load({"REDIS_URL": "redis://localhost", name: value})
+    [(header, secret)] = settings.push_headers
+    assert (header, len(secret.reveal())) == ("x-ours", 43)
+
+
+def test_secret_new_is_new_every_time() -> None:
+    """Two calls never print the same secret."""
+    outputs = {CliRunner().invoke(main, ["secret", "new"]).output for _ in range(20)}
+    assert len(outputs) == 20
+
+
+@pytest.mark.parametrize("header", ["X Ours", "Content-Length", "X-Ours: a; X-Other"])
+def test_secret_new_refuses_an_illegal_header(header: str) -> None:
+    """A name that could not be sent is refused with the reason."""
+    result = CliRunner().invoke(main, ["secret", "new", "--header", header])
+    assert result.exit_code == 2
+    assert "--header" in result.output

@@ -1,0 +1,165 @@
+"""A whole callkeeper in virtual time: the real store, moves and listings against the stand-in, without waiting.
+
+``Rig.run(seconds)`` moves the clock from one due time to the next; whatever is claimed runs to its end in between.
+"""
+
+import asyncio
+import datetime as dt
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import httpx
+import structlog
+from msgspec.structs import replace
+
+from calls.intake import Intake
+from calls.keys import CallId, Keys
+from calls.listings import Listings
+from calls.notes import Note
+from calls.queries import Queries
+from calls.record import Call, EffectKind
+from calls.rules import RuleBook, load_rules
+from calls.store import Store
+from calls.tokens import RedisTokenStore
+from calls.trail import Entry
+from reseller import Reseller, Secret, ServiceConfig
+from reseller.config import LoginPolicy
+from reseller.push import PushEvent
+from sandbox.state import Call as SandboxCall
+from tests.sandbox_fixtures import CREDENTIALS, KEY, PHONE, Asgi
+from workers.institutions import Institutions
+from workers.listing import Listing
+from workers.move import Tools
+from workers.service import Service
+from workers.shift import Shift
+
+STEP_S = 0.25
+"""The longest the clock moves at once: things happen in the stand-in in between."""
+
+
+class Rig:
+    """One worker, one stand-in, one Redis, one clock that is moved by hand.
+
+    Args:
+        stage: The stand-in.
+        redis: A client, in front of whatever a test puts between.
+        book: The rules; the shipped ones unless told otherwise.
+        transport: Instead of the stand-in's own, for tests that stand between worker and service.
+        now_ms: Redis's clock, where it differs from the stand-in's.
+        login: How often the service account may log in.
+        outbox: Where outcomes wait to be sent, if somebody wants them.
+    """
+
+    def __init__(
+        self,
+        stage: Asgi,
+        redis: Any,
+        book: RuleBook | None = None,
+        *,
+        transport: httpx.AsyncBaseTransport | None = None,
+        now_ms: Callable[[], int] | None = None,
+        login: LoginPolicy | None = None,
+        outbox: Keys | None = None,
+    ) -> None:
+        self.stage = stage
+        self.redis = redis
+        self.clock = stage.clock
+        self._now_ms = now_ms
+        self.book = book or load_rules(None)
+        self.log = structlog.testing.LogCapture()
+        log = structlog.wrap_logger(None, processors=[self.log])
+        config = ServiceConfig(
+            base_url="http://127.0.0.1",
+            access_token=Secret(CREDENTIALS.access_token),
+            email=Secret(CREDENTIALS.email),
+            password=Secret(CREDENTIALS.password),
+            login=login or LoginPolicy(),
+        )
+        tokens = RedisTokenStore(redis, clock=lambda: self.clock.now.timestamp())  # noqa: PLW0108  (the hand moves)
+        self.service = Reseller(
+            config,
+            tokens,
+            reads_transport=transport or stage.transport,
+            effects_transport=transport or stage.transport,
+            clock=self.clock.monotonic,
+            log=log,
+        )
+        self.store = Store(redis, now_ms=self.now_ms, outbox=outbox)
+        self.listings = Listings(redis)
+        self.queries = Queries(redis)
+        self.intake = Intake(redis, now_ms=self.now_ms)
+        self.guarded = Service(self.service, self.store, log)
+        self.tools = Tools(self.store, self.guarded, self.book, lambda _: "bot", self.clock.monotonic, log)
+        self.institutions = Institutions(
+            self.service, self.listings, self.store, only=None, monotonic=self.clock.monotonic, log=log
+        )
+        listing = Listing(
+            self.store, self.listings, self.guarded, lambda _: "bot", 5.0, log, choose=lambda _, high: high
+        )
+        self.shift = Shift(self.tools, self.institutions, listing, log)
+
+    def now_ms(self) -> int:
+        """Return Redis's clock in milliseconds: the hand-moved one, unless the rig has another."""
+        return self._now_ms() if self._now_ms else int(self.clock.now.timestamp() * 1000)
+
+    async def push(self, call: SandboxCall, kind: str = "CallStart", **changes: Any) -> None:
+        """Record a push about a call of the stand-in, as the receiver would."""
+        event = PushEvent(
+            type=kind,
+            institution_key=call.institution_key,
+            voice_id=call.voice_id,
+            alternate_voice_id=call.alternate_id,
+            phone_number=call.phone_number,
+        )
+        await self.intake.record(replace(event, **changes), event_id="ev-1")
+
+    async def tick(self) -> int:
+        """Claim what is due now and move it on; return how much that was."""
+        await self.institutions.refresh()
+        claimed = await self.store.claim(100)
+        await asyncio.gather(*(self.shift.move(held) for held in claimed))
+        return len(claimed)
+
+    async def run(self, seconds: float) -> None:
+        """Let time pass, with everything that falls due in it."""
+        end = self.clock.now + dt.timedelta(seconds=seconds)
+        while True:
+            for _ in range(50):
+                if not await self.tick():
+                    break
+            else:
+                raise AssertionError("something is due again and again without time passing")
+            if self.clock.now >= end:
+                return
+            self.stage.advance(min(STEP_S, (end - self.clock.now).total_seconds()))
+
+    async def record(self, call: SandboxCall) -> Call:
+        """Return our record of a call of the stand-in."""
+        record = await self.queries.load(CallId(call.institution_key, call.voice_id))
+        assert record is not None, "there is no record of the call"
+        return record
+
+    async def find(self, voice_id: str) -> Call | None:
+        """Return our record under an id, or None."""
+        return await self.queries.load(CallId(KEY, voice_id))
+
+    async def note(self, call: SandboxCall, note: Note) -> bool:
+        """Say something to a call; return whether it was taken."""
+        taken, _ = await self.store.note(CallId(call.institution_key, call.voice_id), note)
+        return taken
+
+    async def trail(self, call: SandboxCall) -> Sequence[Entry]:
+        """Return the trail of a call."""
+        return await self.queries.trail(CallId(call.institution_key, call.voice_id))
+
+    async def whats(self, call: SandboxCall) -> list[str]:
+        """Return what happened to a call, in order, as words."""
+        return [f"{entry.what} {entry.kind}" if entry.kind else entry.what for entry in await self.trail(call)]
+
+    def ledger(self, call: SandboxCall) -> dict[str, int]:
+        """Return how many requests of each kind the stand-in saw for a call, past authentication."""
+        tally = self.stage.sandbox.ledger.entries.by_call.get(call.voice_id)
+        return dict(tally.authenticated) if tally else {}
+
+
+__all__ = ["KEY", "PHONE", "EffectKind", "Rig"]

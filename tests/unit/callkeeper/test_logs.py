@@ -1,0 +1,138 @@
+"""Log lines: what they hold, and above all what they never hold."""
+
+import io
+import json
+import logging
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import structlog
+
+from callkeeper.logs import set_up_logging
+from reseller.secret import Secret
+
+CANARY = "canary-7f3a"
+
+
+@pytest.fixture(autouse=True)
+def restored_logging() -> Iterator[None]:
+    """Put Python's own logging back as it was."""
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    yield
+    root.handlers, root.level = handlers, level
+    logging.captureWarnings(False)
+    structlog.reset_defaults()
+
+
+@pytest.fixture
+def stream() -> io.StringIO:
+    """Return where the lines go."""
+    return io.StringIO()
+
+
+def lines(stream: io.StringIO) -> list[dict[str, Any]]:
+    """Return all JSON lines that were written."""
+    return [json.loads(line) for line in stream.getvalue().splitlines()]
+
+
+def test_log_line_is_json_with_a_utc_time(stream: io.StringIO) -> None:
+    """One event is one line of JSON: when in UTC, how bad, which process, what, and its keys."""
+    set_up_logging("json", stream=stream).info("push_accepted", voice_id="voice-1", is_test=False)
+    [line] = lines(stream)
+    assert line.pop("timestamp").endswith("Z")
+    assert isinstance(line.pop("process"), int)
+    assert line == {"event": "push_accepted", "level": "info", "voice_id": "voice-1", "is_test": False}
+
+
+def test_log_drops_keys_that_are_not_in_the_vocabulary(stream: io.StringIO) -> None:
+    """A key that the event may not carry does not get out, and the line says which one was dropped."""
+    set_up_logging("json", stream=stream).info("push_accepted", voice_id="voice-1", phone_number=CANARY)
+    [line] = lines(stream)
+    assert line["dropped"] == ["phone_number"]
+    assert CANARY not in stream.getvalue()
+
+
+def test_log_drops_every_key_of_an_unknown_event(stream: io.StringIO) -> None:
+    """An event that nobody has described is written without anything but its name."""
+    set_up_logging("json", stream=stream).info("something_new", voice_id=CANARY)
+    assert CANARY not in stream.getvalue()
+
+
+@pytest.mark.parametrize("log_format", ["json", "console"])
+def test_log_never_shows_a_secret(log_format: str, stream: io.StringIO) -> None:
+    """A secret under an allowed key is masked by its type."""
+    set_up_logging(log_format, stream=stream).info("push_accepted", voice_id=Secret(CANARY))
+    assert CANARY not in stream.getvalue()
+
+
+def fail_with_locals(told: str) -> None:
+    """Raise a chain of exceptions that hold what they were told in messages and in variables."""
+    try:
+        int(told)
+    except ValueError as error:
+        raise ExceptionGroup(told, [RuntimeError(told)]) from error
+
+
+@pytest.mark.parametrize("log_format", ["json", "console"])
+def test_log_shows_where_an_exception_came_from_and_not_what_it_says(log_format: str, stream: io.StringIO) -> None:
+    """A traceback is the types and places of the whole chain: no message, no source line, no variable."""
+    log = set_up_logging(log_format, stream=stream)
+    try:
+        fail_with_locals(CANARY)
+    except ExceptionGroup:
+        log.exception("step_failed")
+    text = stream.getvalue()
+    assert CANARY not in text
+    for expected in ("ExceptionGroup", "RuntimeError", "ValueError", "callkeeper/test_logs.py", "fail_with_locals"):
+        assert expected in text
+
+
+def test_log_takes_the_libraries_messages(stream: io.StringIO) -> None:
+    """What a library logs comes out in the same form: its name, the first line of its message, the places."""
+    set_up_logging("json", stream=stream)
+    try:
+        fail_with_locals(CANARY)
+    except ExceptionGroup:
+        logging.getLogger("uvicorn.asgi").exception("Exception in ASGI application\nfuture: %s", CANARY)
+    [line] = lines(stream)
+    assert (line["event"], line["level"], line["library"]) == ("library_message", "error", "uvicorn.asgi")
+    assert line["message"] == "Exception in ASGI application"
+    assert line["error"] == "ExceptionGroup"
+    assert CANARY not in stream.getvalue()
+
+
+@pytest.mark.parametrize("library", ["uvicorn.error", "rq.worker", "httpx", "asyncio"])
+def test_log_leaves_out_the_libraries_chatter(
+    library: str, stream: io.StringIO, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What libraries say in the course of business is ours to say: only their warnings come through."""
+    set_up_logging("json", stream=stream)
+    caplog.set_level(logging.INFO, logger=library)
+    logging.getLogger(library).info("HTTP Request: GET https://service.example/external/calls/%s", CANARY)
+    assert stream.getvalue() == ""
+
+
+def test_log_takes_warnings(stream: io.StringIO) -> None:
+    """A Python warning is a log line too, not loose text between them."""
+    set_up_logging("json", stream=stream)
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        logging.getLogger("py.warnings").warning("DeprecationWarning: old")
+    assert lines(stream)[0]["library"] == "py.warnings"
+
+
+def test_log_for_the_eye_is_one_line(stream: io.StringIO) -> None:
+    """The console form shows time, level, name and keys on one line, whatever a value holds."""
+    set_up_logging("console", stream=stream).info("push_refused", reason="two words\nand a line")
+    [line] = stream.getvalue().splitlines()
+    assert line.endswith(r"push_refused                reason='two words\nand a line'")
+
+
+def test_structlog_itself_writes_the_same_lines(stream: io.StringIO) -> None:
+    """A package that was given no logger and asks structlog for one gets ours."""
+    set_up_logging("json", stream=stream)
+    structlog.get_logger("anything").warning("token_fault")
+    assert lines(stream)[0]["event"] == "token_fault"

@@ -1,0 +1,216 @@
+"""The settings: what each command needs, and what a wrong environment is told."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from callkeeper.environment import SettingsWrong
+from callkeeper.settings import ServiceSettings, StoreSettings, WebSettings, WorkerSettings
+from callkeeper.variables import VARIABLES
+
+WEB = {
+    "REDIS_URL": "rediss://user:canary-redis@redis.example:6380/1?ssl_cert_reqs=none",
+    "CALLKEEPER_PUSH_HEADERS": "X-Push-Key: canary-push-1f8b32d9",
+}
+SERVICE = {
+    "CALLKEEPER_SERVICE_URL": "https://service.example/",
+    "CALLKEEPER_ACCESS_TOKEN": "canary-access",
+    "CALLKEEPER_EMAIL": "svc@reseller.example",
+    "CALLKEEPER_PASSWORD": "canary pässword",
+    "CALLKEEPER_REQUESTED_BY": "bot, cu-1=svc1, cu-2 = svc2",
+}
+WORKER = {"REDIS_URL": "redis://localhost"} | SERVICE
+
+
+def test_web_settings_need_redis_and_the_push_headers_only() -> None:
+    """The web process starts without the service's credentials, and everything else has a default."""
+    settings = WebSettings.load(WEB)
+    assert [(name, value.reveal()) for name, value in settings.push_headers] == [("x-push-key", "canary-push-1f8b32d9")]
+    assert settings.store.redis_url.reveal() == WEB["REDIS_URL"]
+    assert (settings.port, settings.store.log_format, settings.admin) == (8000, "json", None)
+
+
+def test_worker_settings_need_redis_and_the_service_only() -> None:
+    """The worker starts without the push secret, and everything else has a default."""
+    settings = WorkerSettings.load(WORKER)
+    assert settings.service.url == "https://service.example"
+    assert (settings.institutions, settings.rules, settings.check_at, settings.reconcile_s) == (None, None, None, 5.0)
+
+
+def test_service_settings_need_no_redis() -> None:
+    """Talking to the service by hand needs its credentials and nothing else."""
+    settings = ServiceSettings.load(SERVICE)
+    assert settings.requested_by.for_institution("cu-2") == "svc2"
+    assert settings.requested_by.for_institution("cu-9") == "bot"
+
+
+def test_settings_name_every_fault_at_once() -> None:
+    """A4: a start that fails lists all variables that are missing or wrong, each with the reason and an example."""
+    with pytest.raises(SettingsWrong) as caught:
+        WebSettings.load({"REDIS_URL": "http://localhost", "PORT": "http", "CALLKEEPER_LOG_FORMAT": "xml"})
+    assert {fault.name for fault in caught.value.faults} == {
+        "REDIS_URL",
+        "CALLKEEPER_LOG_FORMAT",
+        "PORT",
+        "CALLKEEPER_PUSH_HEADERS",
+    }
+    assert "CALLKEEPER_PUSH_HEADERS: is required\n    for example: CALLKEEPER_PUSH_HEADERS=X-Push-Key: " in str(
+        caught.value
+    )
+
+
+@pytest.mark.parametrize("blank", ["", "  \n"])
+def test_settings_take_blank_for_unset(blank: str) -> None:
+    """A variable that is there and holds nothing is not there."""
+    assert WebSettings.load(WEB | {"PORT": blank, "CALLKEEPER_ADMIN": blank}).port == 8000
+    with pytest.raises(SettingsWrong, match="REDIS_URL: is required"):
+        StoreSettings.load({"REDIS_URL": blank})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("REDIS_URL", "localhost:6379"),
+        ("REDIS_URL", "https://localhost"),
+        ("REDIS_URL", "redis://"),
+        ("REDIS_URL", "redis://localhost:canary/0"),
+        ("REDIS_URL", "unix://"),
+        ("PORT", "65536"),
+        ("PORT", "-1"),
+        ("PORT", "٨٠"),
+        ("CALLKEEPER_PUSH_HEADERS", "canary-without-a-colon"),
+        ("CALLKEEPER_PUSH_HEADERS", "X-Push-Key: canary"),
+        ("CALLKEEPER_PUSH_HEADERS", "X-Push-Key: aaaaaaaaaaaaaaaaaaaaaaaa"),
+        ("CALLKEEPER_PUSH_HEADERS", "X-Push-Key: please-change-me-canary"),
+        ("CALLKEEPER_PUSH_HEADERS", "X-Push-Key: <canary-canary-canary>"),
+        ("CALLKEEPER_PUSH_HEADERS_PREVIOUS", "X-Push-Key: canary"),
+        ("CALLKEEPER_PUSH_HEADERS_PREVIOUS_UNTIL", "next canary"),
+        ("CALLKEEPER_PUSH_HEADERS_PREVIOUS_UNTIL", "2027-01-31T12:00:00"),
+        ("CALLKEEPER_ADMIN", "canary"),
+        ("CALLKEEPER_ADMIN", "ops:canary"),
+        ("CALLKEEPER_ADMIN", ":canary-canary-canary"),
+        ("CALLKEEPER_ADMIN", "ops:changeme-canary-0815"),
+        ("CALLKEEPER_LOG_FORMAT", "JSON"),
+    ],
+)
+def test_web_settings_refuse(name: str, value: str) -> None:
+    """A malformed or weak value is refused under its own name, and nothing of it is repeated."""
+    assert_refused(WebSettings, WEB, name, value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("CALLKEEPER_SERVICE_URL", "service.example"),
+        ("CALLKEEPER_SERVICE_URL", "http://canary.example"),
+        ("CALLKEEPER_SERVICE_URL", "https://service.example/external"),
+        ("CALLKEEPER_SERVICE_URL", "https://svc:canary@service.example"),
+        ("CALLKEEPER_SERVICE_URL", "https://service.example?canary=1"),
+        ("CALLKEEPER_SERVICE_URL", "https://service.example:canary"),
+        ("CALLKEEPER_ACCESS_TOKEN", "canary token"),
+        ("CALLKEEPER_ACCESS_TOKEN", "<canary>"),
+        ("CALLKEEPER_EMAIL", "canary"),
+        ("CALLKEEPER_PASSWORD", "<canary>"),
+        ("CALLKEEPER_REQUESTED_BY", "cu-1=canary"),
+        ("CALLKEEPER_REQUESTED_BY", "bot, canary"),
+        ("CALLKEEPER_REQUESTED_BY", "bot, cu-1=a, cu-1=canary"),
+        ("CALLKEEPER_REQUESTED_BY", "a canary"),
+        ("CALLKEEPER_REQUESTED_BY", "bot,"),
+        ("CALLKEEPER_INSTITUTIONS", "cu-1, canary/2"),
+        ("CALLKEEPER_RULES", "/nowhere/canary.toml"),
+        ("CALLKEEPER_CHECK_AT", "2, canary"),
+        ("CALLKEEPER_CHECK_AT", "5, 5"),
+        ("CALLKEEPER_CHECK_AT", "2, inf"),
+        ("CALLKEEPER_CHECK_AT", ",".join(map(str, range(1, 22)))),
+        ("CALLKEEPER_RECONCILE_S", "0"),
+        ("CALLKEEPER_RECONCILE_S", "nan"),
+        ("CALLKEEPER_RECONCILE_S", "61"),
+    ],
+)
+def test_worker_settings_refuse(name: str, value: str) -> None:
+    """A malformed value is refused under its own name, and nothing of it is repeated."""
+    assert_refused(WorkerSettings, WORKER, name, value)
+
+
+def assert_refused(kind: type[WebSettings | WorkerSettings], environ: dict[str, str], name: str, value: str) -> None:
+    """Assert that one wrong variable is the only one complained of, without its value."""
+    with pytest.raises(SettingsWrong) as caught:
+        kind.load(environ | {"CALLKEEPER_PUSH_HEADERS_PREVIOUS_UNTIL": "2027-01-31", name: value})
+    assert [fault.name for fault in caught.value.faults] == [name]
+    assert "canary" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("CALLKEEPER_SERVICE_URL", "http://localhost:9000"),
+        ("CALLKEEPER_SERVICE_URL", "http://127.0.0.1:9000"),
+        ("CALLKEEPER_SERVICE_URL", "http://[::1]:9000"),
+        ("CALLKEEPER_SERVICE_URL", "http://sandbox:9000"),
+        ("CALLKEEPER_SERVICE_URL", "https://service.example/gateway/"),
+        ("REDIS_URL", "unix:///run/redis.sock"),
+        ("CALLKEEPER_RULES", __file__),
+    ],
+)
+def test_worker_settings_accept(name: str, value: str) -> None:
+    """Credentials travel unencrypted only to this machine or to a neighbour without a domain."""
+    WorkerSettings.load(WORKER | {name: value})
+
+
+def test_worker_settings_read_lists() -> None:
+    """Lists are separated by commas, blanks do not matter, a repeated institution counts once."""
+    settings = WorkerSettings.load(
+        WORKER | {"CALLKEEPER_INSTITUTIONS": "cu-1,cu-2 , cu-1", "CALLKEEPER_CHECK_AT": "2,4.5, 9"}
+    )
+    assert (settings.institutions, settings.check_at) == (("cu-1", "cu-2"), (2.0, 4.5, 9.0))
+
+
+@pytest.mark.parametrize(
+    ("text", "until"),
+    [
+        ("2027-01-31", datetime(2027, 2, 1, tzinfo=UTC)),
+        ("2027-01-31T12:00:00Z", datetime(2027, 1, 31, 12, tzinfo=UTC)),
+        ("2027-01-31T12:00:00+02:00", datetime(2027, 1, 31, 10, tzinfo=UTC)),
+    ],
+)
+def test_previous_headers_end_at_an_instant(text: str, until: datetime) -> None:
+    """A date means through the end of that day in UTC; an instant is what it says."""
+    settings = WebSettings.load(
+        WEB
+        | {
+            "CALLKEEPER_PUSH_HEADERS_PREVIOUS": "X-Push-Key: canary-previous-77aa",
+            "CALLKEEPER_PUSH_HEADERS_PREVIOUS_UNTIL": text,
+        }
+    )
+    assert settings.push_headers_previous_until == until
+
+
+def test_previous_headers_need_an_end() -> None:
+    """A rotation that nobody ends would leave the old secret valid for ever: the date is required with the headers."""
+    with pytest.raises(SettingsWrong, match="PREVIOUS_UNTIL: is required"):
+        WebSettings.load(WEB | {"CALLKEEPER_PUSH_HEADERS_PREVIOUS": "X-Push-Key: canary-previous-77aa"})
+
+
+def test_settings_show_no_secret() -> None:
+    """Promise 6: neither the repr of a record nor the address for logs holds a credential."""
+    web = WebSettings.load(WEB | {"CALLKEEPER_ADMIN": "ops:canary-admin-0123456"})
+    assert "canary" not in repr(web) + repr(WorkerSettings.load(WORKER))
+    assert web.store.redis_address == "rediss://redis.example:6380/1"
+
+
+def test_env_example_lists_exactly_what_exists() -> None:
+    """`.env.example` and the code name the same variables, in the same order, with the same meanings."""
+    root = Path(__file__).parents[3]
+    assert (root / ".env.example").read_text(encoding="utf-8") == "\n".join(
+        f"# {variable.meaning}{' Required.' if variable.is_required else ''}\n"
+        f"{'' if variable.is_required else '# '}{variable.name}={variable.example}\n"
+        for variable in VARIABLES
+    )
+
+
+def test_env_example_is_not_a_working_configuration() -> None:
+    """Whoever copies `.env.example` and fills in nothing is told so: placeholders are refused."""
+    with pytest.raises(SettingsWrong) as caught:
+        WebSettings.load({variable.name: variable.example for variable in VARIABLES})
+    assert "CALLKEEPER_PUSH_HEADERS" in {fault.name for fault in caught.value.faults}

@@ -1,0 +1,61 @@
+"""Who may push."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from receiver.authentication import HeaderSet, PushAuthentication
+from reseller.push_headers import parse_header_settings
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+CURRENT = HeaderSet(parse_header_settings("X-Key: the-present-secret; X-Env: production"))
+PREVIOUS = HeaderSet(parse_header_settings("X-Key: the-secret-before"), until=NOW)
+RIGHT = [(b"x-key", b"the-present-secret"), (b"x-env", b"production")]
+
+
+def test_authentication_needs_every_header() -> None:
+    """All configured headers, among any others, are the present sender."""
+    assert PushAuthentication(CURRENT).recognise([(b"host", b"a"), *RIGHT], now=NOW) == "current"
+
+
+@pytest.mark.parametrize(
+    "received",
+    [
+        pytest.param([], id="none"),
+        pytest.param(RIGHT[:1], id="one-of-two"),
+        pytest.param([(b"x-key", b"the-present-secre"), RIGHT[1]], id="a-prefix"),
+        pytest.param([(b"x-key", b"the-present-secret "), RIGHT[1]], id="longer"),
+        pytest.param([(b"x-key", b"The-present-secret"), RIGHT[1]], id="other-case"),
+        pytest.param([(b"x-key", b""), RIGHT[1]], id="empty"),
+        pytest.param([(b"x-key", "schlüssel".encode()), RIGHT[1]], id="utf-8"),
+        pytest.param([(b"x-key", b"\xff\x00"), RIGHT[1]], id="any-byte"),
+        pytest.param([*RIGHT, RIGHT[0]], id="twice"),
+        pytest.param([(b"x-key", b"the-secret-before"), RIGHT[1]], id="the-previous-one"),
+    ],
+)
+def test_authentication_refuses_everything_else(received: list[tuple[bytes, bytes]]) -> None:
+    """A1, A2: a header that is missing, wrong, partly right or no text at all is nobody; nothing raises."""
+    assert PushAuthentication(CURRENT).recognise(received, now=NOW) is None
+
+
+@pytest.mark.parametrize(("before_s", "sender"), [(1, "previous"), (0, None), (-1, None)])
+def test_authentication_accepts_the_previous_set_until_its_instant(before_s: int, sender: str | None) -> None:
+    """A3: the previous headers are accepted before their instant and not from it on."""
+    authentication = PushAuthentication(CURRENT, PREVIOUS)
+    received = [(b"x-key", b"the-secret-before")]
+    assert authentication.recognise(received, now=NOW - timedelta(seconds=before_s)) == sender
+
+
+def test_authentication_cannot_be_empty() -> None:
+    """A set without headers would let everybody in: it is refused."""
+    with pytest.raises(ValueError, match="no headers"):
+        PushAuthentication(HeaderSet(()))
+
+
+@given(value=st.binary())
+def test_authentication_opens_to_one_value_only(value: bytes) -> None:
+    """For all byte strings: only the configured one opens."""
+    sender = PushAuthentication(CURRENT).recognise([(b"x-key", value), RIGHT[1]], now=NOW)
+    assert (sender == "current") == (value == b"the-present-secret")
