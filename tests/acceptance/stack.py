@@ -1,0 +1,152 @@
+"""Real processes for acceptance tests: an embedded Redis, the stand-in, web and workers, on free ports.
+
+The demonstration of ``callkeeper run`` is the same thing without the questions that tests ask.
+"""
+
+import datetime as dt
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import httpx
+from redis import Redis
+
+from callkeeper.demo import Demo, demonstration
+from callkeeper.fleet import Member
+from calls.keys import CallId, Keys
+from calls.record import Call, Phase, parse_call
+from calls.trail import Entry, parse_trail
+from sandbox import population
+
+T = TypeVar("T")
+KEY = "cu-1"
+
+
+class Sides:
+    """What tests ask the two sides: the stand-in's control interface and our Redis."""
+
+    look_every_s = 0.05
+
+    def __init__(self, redis_url: str, service_url: str) -> None:
+        self.redis_url = redis_url
+        self.service_url = service_url
+        self.redis: Any = Redis.from_url(redis_url)
+        self.http = httpx.Client(trust_env=False, timeout=10)
+
+    def close(self) -> None:
+        """Close what asked."""
+        self.redis.close()
+        self.http.close()
+
+    def control(self, method: str, path: str, body: object = None) -> Any:
+        """Ask the stand-in's control interface."""
+        response = self.http.request(method, f"{self.service_url}/control{path}", json=body)
+        response.raise_for_status()
+        return response.json()
+
+    def account(self, call: dict[str, Any]) -> dict[str, Any]:
+        """Return the stand-in's account of a call now, with every request that named it."""
+        account: dict[str, Any] = self.control("GET", f"/calls/{call['voice_id']}")
+        return account
+
+    def arrived(self, call: dict[str, Any]) -> dict[str, int]:
+        """Return how many requests of each kind arrived for a call."""
+        counts: dict[str, int] = self.account(call)["tally"]["arrived"]
+        return counts
+
+    def arrival(self, call: dict[str, Any], operation: str) -> dt.datetime | None:
+        """Return when the first request of a kind arrived for a call."""
+        arrivals = self.account(call)["arrivals"]
+        return next((dt.datetime.fromisoformat(a["at"]) for a in arrivals if a["operation"] == operation), None)
+
+    def record(self, call: dict[str, Any]) -> Call | None:
+        """Return our record of a call."""
+        member = CallId(call["institution_key"], call["voice_id"]).member
+        stored = self.redis.hget(Keys().item(member), "rec")
+        return None if stored is None else parse_call(stored)
+
+    def trail(self, call: dict[str, Any]) -> tuple[Entry, ...]:
+        """Return our trail of a call."""
+        member = CallId(call["institution_key"], call["voice_id"]).member
+        return parse_trail(self.redis.lrange(Keys().trail(member), 0, -1))
+
+    def settled(self, call: dict[str, Any], within_s: float = 40.0) -> Call:
+        """Wait until a call is settled and return its record."""
+
+        def look() -> Call | None:
+            record = self.record(call)
+            return record if record is not None and record.phase is Phase.SETTLED else None
+
+        return until(look, within_s, f"{call['voice_id']} to be settled", every_s=self.look_every_s)
+
+    def push(self, payload: object, key: str = KEY) -> dict[str, Any]:
+        """Let the stand-in push a payload once, as it is; return its attempt."""
+        attempt: dict[str, Any] = self.control("POST", "/push", {"institution_key": key, "payload": payload})
+        return attempt
+
+    def fault(self, target: str, action: str = "pass", **more: object) -> None:
+        """Script a fault of the stand-in."""
+        self.control("POST", "/faults", {"target": target, "action": action, **more})
+
+    def lift_faults(self) -> None:
+        """Lift all faults."""
+        self.control("DELETE", "/faults")
+
+
+class Stack(Sides):
+    """A running demonstration without a scenario: only the calls that a test starts."""
+
+    def __init__(self, demo: Demo, data: Path) -> None:
+        super().__init__(demo.redis_url, demo.service_url)
+        self.demo = demo
+        self.data = data
+        self._next_member = population.SHARED
+
+    def member(self, name: str) -> Member:
+        """Return a process by name."""
+        return next(member for member in self.demo.members if member.name == name)
+
+    def next_phone(self, key: str = KEY) -> str:
+        """Return the number that the next call comes from."""
+        return population.phone(key, population.SHARED + self._next_member % (population.MEMBERS - population.SHARED))
+
+    def call(self, *script: dict[str, object], key: str = KEY, **more: object) -> dict[str, Any]:
+        """Start a call of a member who is the only candidate; return the stand-in's account of it."""
+        phone = self.next_phone(key)
+        self._next_member += 1
+        body = {"institution_key": key, "phone_number": phone, "script": script, **more}
+        account: dict[str, Any] = self.control("POST", "/calls", body)
+        return account
+
+
+def end(after_s: float) -> dict[str, object]:
+    """Return the happening that ends a call."""
+    return {"kind": "end", "after_s": after_s}
+
+
+def until(look: Callable[[], T | None], within_s: float, what: str, *, every_s: float = 0.05) -> T:
+    """Look again and again until there is something to see.
+
+    Raises:
+        AssertionError: There was nothing in time.
+    """
+    end = time.monotonic() + within_s
+    while time.monotonic() < end:
+        seen = look()
+        if seen:
+            return seen
+        time.sleep(every_s)
+    raise AssertionError(f"waited {within_s:.0f} s in vain for {what}")
+
+
+@contextmanager
+def stack(data: Path, *, workers: int) -> Iterator[Stack]:
+    """Run a stack until the block ends."""
+    with demonstration(data, workers=workers, seed=1, scenario="none") as demo:
+        running = Stack(demo, data)
+        try:
+            yield running
+        finally:
+            running.close()

@@ -1,0 +1,205 @@
+"""The desk with real processes: two web processes, workers, Redis, the stand-in, a receiver of outcomes."""
+
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from standardwebhooks import Webhook
+
+from callkeeper.demo import demonstration
+from callkeeper.fleet import Member
+from tests.acceptance.stack import KEY, Stack, until
+
+TOKEN = "canary-desktop-0123456789"
+SECRET = "whsec_Y2FuYXJ5LW91dGNvbWUta2V5LTAxMjM0NTY3ODk="
+EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "desk_client.py"
+
+
+class Receiver:
+    """Wants outcomes; answers 503 while it is told to be down."""
+
+    def __init__(self) -> None:
+        self.is_down = False
+        self.taken: list[dict[str, Any]] = []
+        receiver = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["content-length"]))
+                if not receiver.is_down:
+                    Webhook(SECRET).verify(body, dict(self.headers))
+                    receiver.taken.append(json.loads(body))
+                self.send_response(503 if receiver.is_down else 204)
+                self.end_headers()
+
+            def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+                """Say nothing."""
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_address[1]}/outcomes"
+
+    def told(self, voice_id: str) -> list[str]:
+        """Return what was told of a call."""
+        return [message["type"] for message in self.taken if message["data"]["voice_id"] == voice_id]
+
+
+class Floor:
+    """A running stack with a desk: the demonstration's processes, and a second web process."""
+
+    def __init__(self, stack: Stack, receiver: Receiver) -> None:
+        self.stack = stack
+        self.receiver = receiver
+        self.desk = self.client(stack.demo.web_url)
+
+    @staticmethod
+    def client(url: str) -> httpx.Client:
+        """Return a client of one web process."""
+        return httpx.Client(base_url=url, headers={"Authorization": f"Bearer {TOKEN}"}, trust_env=False, timeout=15)
+
+    def say(self, call: dict[str, Any], action: str, *, operator: str = "agent-7", **body: object) -> Any:
+        """Say something to a call, and wait for what comes of it."""
+        address = f"/desk/calls/{KEY}/{call['voice_id']}/{action}"
+        answer = self.desk.post(address, params={"wait": 10}, json={"operator": operator, **body})
+        return answer.json()
+
+    def assigned(self, call: dict[str, Any]) -> str:
+        """Wait until a call has a person; return who."""
+
+        def look() -> str | None:
+            record = self.stack.record(call)
+            return record.person_id if record is not None and record.reading is not None else None
+
+        return until(look, 15, "an assigned call")
+
+
+@pytest.fixture(scope="module")
+def floor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Floor]:
+    """Run a stack with a desk and a receiver."""
+    receiver = Receiver()
+    serving = threading.Thread(target=receiver.server.serve_forever, kwargs={"poll_interval": 0.05})
+    serving.start()
+    web = {"CALLKEEPER_DESK_TOKENS": f"desktop:{TOKEN}", "CALLKEEPER_RULES": "demo"}
+    worker = {
+        "CALLKEEPER_OUTCOME_URL": receiver.url,
+        "CALLKEEPER_OUTCOME_SECRET": SECRET,
+        "CALLKEEPER_OUTCOME_PRIVATE": "yes",
+    }
+    data = tmp_path_factory.mktemp("desk")
+    try:
+        with demonstration(data, workers=2, seed=1, scenario="none", web_environ=web, worker_environ=worker) as demo:
+            stack = Stack(demo, data)
+            floor = Floor(stack, receiver)
+            with floor.desk:
+                yield floor
+            stack.close()
+    finally:
+        receiver.server.shutdown()
+        serving.join()
+        receiver.server.server_close()
+
+
+@contextmanager
+def web_on(floor: Floor, name: str) -> Iterator[Member]:
+    """Run another web process of the same desk."""
+    environ = {"CALLKEEPER_PUSH_HEADERS": "X-Push-Key: canary-push-1f8b32d9", "REDIS_URL": floor.stack.demo.redis_url}
+    environ |= {"CALLKEEPER_DESK_TOKENS": f"desktop:{TOKEN}", "CALLKEEPER_RULES": "demo"}
+    member = floor.stack.demo.fleet.start(name, "web", "--host", "127.0.0.1", "--port", "0", environ=environ)
+    try:
+        yield member
+    finally:
+        member.stop()
+
+
+def url_of(member: Member) -> str:
+    """Return where a web process listens."""
+
+    def find(line: str) -> str | None:
+        event = json.loads(line)
+        return event["url"] if event["event"] == "web_listening" else None
+
+    return member.wait_for(find)
+
+
+def events(stream: httpx.Response) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the id and the data of a stream's events."""
+    event_id = ""
+    for line in stream.iter_lines():
+        field, _, value = line.partition(": ")
+        if field == "id":
+            event_id = value
+        elif field == "data":
+            yield event_id, json.loads(value)
+
+
+def test_desk_agent_verifies_and_the_voice_is_enrolled_once_as_hers(floor: Floor) -> None:
+    """An agent verifies by passcode: one enroll at the service, by her name; the receiver is told, signed, in order."""
+    call = floor.stack.call({"kind": "end", "after_s": 14})
+    said = floor.say(call, "verified", person_id=floor.assigned(call), validation_type="OneTimePasswordAuth")
+    assert (said["state"], said["operator"]) == ("done", "agent-7")
+    account = floor.stack.account(call)
+    assert account["tally"]["arrived"]["enroll"] == 1
+    assert account["verifications"][-1]["validation_type"] == "OneTimePasswordAuth"
+    assert [a["requested_by"] for a in account["arrivals"] if a["operation"] == "enroll"] == ["agent-7"]
+    floor.stack.settled(call)
+    until(lambda: len(floor.receiver.told(call["voice_id"])) == 2, 10, "two outcomes")
+    assert floor.receiver.told(call["voice_id"]) == ["call.enrolled", "call.settled"]
+
+
+def test_desk_agent_distrusts_and_the_voice_is_rejected_once(floor: Floor) -> None:
+    """An agent who knows only the alternate id has the voice rejected under its real one; the contradiction is told why."""
+    call = floor.stack.call({"kind": "end", "after_s": 60})
+    person = floor.assigned(call)
+    until(lambda: floor.stack.redis.exists(f"ck:alias:{KEY}:{call['alternate_id']}"), 5, "the push")
+    said = floor.say(
+        {**call, "voice_id": call["alternate_id"]}, "distrusted", operator="agent-8", reason="a second voice"
+    )
+    assert said["state"] == "done"
+    assert floor.stack.arrived(call)["reject_voice"] == 1
+    refused = floor.say(call, "verified", person_id=person, validation_type="OneTimePasswordAuth")
+    assert (refused["code"], refused["reasons"][0]["name"]) == ("refused", "voice_rejected")
+
+
+def test_stream_survives_a_restart_of_web_without_loss(floor: Floor) -> None:
+    """A client that was cut off by a restart and comes back to another process is told all that changed meanwhile."""
+    with web_on(floor, "web-b") as web, floor.client(url_of(web)) as client:
+        call = floor.stack.call({"kind": "end", "after_s": 60})
+        with client.stream("GET", "/desk/stream") as stream:
+            seen, _ = next(event for event in events(stream) if event[1]["voice_id"] == call["voice_id"])
+            assert web.stop() < 5, "an endless answer ends when the process is told to"
+    missed = floor.stack.call({"kind": "end", "after_s": 60})
+    floor.assigned(missed)
+    with floor.desk.stream("GET", "/desk/stream", headers={"Last-Event-ID": seen}) as stream:
+        assert any(data["voice_id"] == missed["voice_id"] for _, data in events(stream))
+
+
+def test_receiver_that_was_down_gets_everything_in_order(floor: Floor) -> None:
+    """While the receiver is down calls are settled all the same; when it is back it is told everything, in order."""
+    floor.receiver.is_down = True
+    call = floor.stack.call({"kind": "green", "after_s": 2}, {"kind": "end", "after_s": 6})
+    floor.stack.settled(call)
+    assert floor.receiver.told(call["voice_id"]) == []
+    floor.receiver.is_down = False
+    until(lambda: len(floor.receiver.told(call["voice_id"])) == 2, 50, "two outcomes")
+    assert floor.receiver.told(call["voice_id"]) == ["call.authenticated", "call.settled"]
+
+
+def test_example_client_follows_and_verifies(floor: Floor) -> None:
+    """The forty lines of the documentation do what they say: the call they wait for ends up enrolled."""
+    arguments = [sys.executable, str(EXAMPLE), floor.stack.demo.web_url, TOKEN, "agent-9"]
+    phone = floor.stack.next_phone()
+    with subprocess.Popen([*arguments, phone], stdout=subprocess.PIPE, text=True) as client:  # noqa: S603  (our own)
+        assert client.stdout is not None
+        assert client.stdout.readline() == "following\n"
+        call = floor.stack.call({"kind": "end", "after_s": 60})
+        said = json.loads(client.stdout.readline())
+        assert (said["state"], said["operator"]) == ("done", "agent-9")
+        assert client.wait(10) == 0
+    assert floor.stack.arrived(call)["enroll"] == 1

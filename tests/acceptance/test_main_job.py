@@ -1,0 +1,80 @@
+"""A call goes from push to settled, with real processes, real Redis, real RQ and real HTTP."""
+
+import json
+
+from calls.record import EffectState, Reason
+from tests.acceptance.stack import KEY, Stack, end, until
+
+GREEN = {"kind": "green", "after_s": 3}
+
+
+def test_main_job_goes_from_push_to_settled(running: Stack) -> None:
+    """A pushed call is assigned, watched until it is green, and settled as authenticated."""
+    call = running.call(GREEN, end(8))
+    record = running.settled(call)
+    assert record.reason is Reason.AUTHENTICATED
+    assert record.assign.state is EffectState.APPLIED
+    counts = running.arrived(call)
+    assert counts["assign"] == 1
+    assert 1 <= counts["check"] <= 20
+    assert "enroll" not in counts
+    assert "reject_voice" not in counts
+    assert "pushed" in {entry.what for entry in running.trail(call)}
+
+
+def test_main_job_enrolls_a_caller_whom_the_service_verified_once(running: Stack) -> None:
+    """A passcode that the service validated leads to one enroll with its validation type."""
+    call = running.call({"kind": "mfa_validated", "after_s": 4}, end(10))
+    record = running.settled(call)
+    assert record.reason is Reason.ENROLLED
+    account = running.account(call)
+    assert account["tally"]["arrived"]["enroll"] == 1
+    verification = account["verifications"][-1]
+    assert verification["validation_type"] == "OneTimePasswordAuth"
+    assert verification["person_id"] == record.person_id
+
+
+def test_main_job_survives_a_thousand_repetitions_of_a_push(running: Stack) -> None:
+    """A thousand duplicates of an event lead to one assign and to the checks of one call."""
+    call = running.call(end(9))
+    payload = {
+        "Type": "CallStart",
+        "StartDateTime": call["started_at"],
+        "VoiceId": call["voice_id"],
+        "AlternateVoiceId": call["alternate_id"],
+        "PhoneNumber": call["phone_number"],
+        "IsTest": None,
+        "InstitutionKey": KEY,
+    }
+    headers = dict([_push_header(running)])
+    answers = [
+        running.http.post(f"{running.demo.web_url}/push", json=payload, headers=headers).status_code
+        for _ in range(1000)
+    ]
+    assert set(answers) == {202}
+    record = running.settled(call)
+    counts = running.arrived(call)
+    assert counts["assign"] == 1
+    assert counts["check"] <= 6, "the demo rules check at 2, 4, 6, 8 s"
+    assert record.checks_used >= counts["check"]
+
+
+def _push_header(running: Stack) -> tuple[str, str]:
+    key = json.loads((running.data / "secrets.json").read_text())["push_key"]
+    return "X-Push-Key", key
+
+
+def test_main_job_delays_no_call_because_of_a_hung_request(running: Stack) -> None:
+    """While a check of one call hangs, the checks of another come when they are due."""
+    hung = running.call(end(20))
+    until(lambda: running.arrived(hung).get("assign"), 10, "the assign")
+    running.fault("check", "hang", voice_id=hung["voice_id"], times=1)
+    until(lambda: running.arrived(hung).get("check"), 10, "the check that hangs")
+    other = running.call(end(12))
+    record = running.settled(other)
+    checked = [entry for entry in running.trail(other) if entry.what == "checked"]
+    assert record.watch_from is not None
+    assert checked, "the other call was checked"
+    due_s = dict(enumerate((2, 4, 6, 8), 1))
+    late_s = [(e.at - record.watch_from).total_seconds() - due_s[e.n] for e in checked if e.n in due_s]
+    assert max(late_s) < 0.5, late_s

@@ -1,0 +1,49 @@
+"""What a single worker has to bear: load, signals. Each test has processes of its own."""
+
+from callkeeper.fleet import Member
+from tests.acceptance.stack import KEY, Stack, end, until
+
+
+def test_one_worker_finds_a_lost_push_within_ten_seconds_with_one_busy_worker(lonely: Stack) -> None:
+    """A call that nobody pushed is assigned within ten seconds of its listing, also under load with one worker."""
+    lonely.control("PUT", f"/institutions/{KEY}/push", {"url": "", "headers": ""})
+    lonely.fault("check", "pass", latency_s=0.3)
+    load = [lonely.call(end(25), key="bank-1") for _ in range(60)]
+    until(lambda: lonely.arrived(load[-1]).get("check"), 30, "the load to be under way")
+    call = lonely.call(end(20))
+    until(lambda: lonely.arrival(call, "assign"), 10, "the assign of a call that was never pushed")
+
+
+def test_one_worker_lets_a_request_finish_on_sigterm_and_leaves_nothing_running(lonely: Stack) -> None:
+    """SIGTERM ends every process within ten seconds; a request under way is finished and written down (C7)."""
+    call = lonely.call(end(60))
+    until(lambda: lonely.arrived(call).get("assign"), 10, "the assign")
+    lonely.fault("check", "pass", latency_s=2.0, times=1)
+    until(lambda: lonely.arrived(call).get("check"), 10, "the check that takes two seconds")
+    worker = lonely.member("worker-1")
+    took_s = worker.stop(deadline_s=10)
+    assert took_s < 10
+    assert worker.process.returncode == 0
+    assert [entry for entry in lonely.trail(call) if entry.what == "checked"], "the check was finished and kept"
+    others = [member for member in lonely.demo.members if member is not worker]
+    for member in others:
+        assert member.stop() < 10
+        assert member.process.returncode == 0, f"{member.name}: {member.tail()}"
+
+
+def test_one_worker_leaves_at_once_on_a_second_signal(lonely: Stack) -> None:
+    """A second SIGTERM does not wait for the request under way (C7)."""
+    call = lonely.call(end(60))
+    until(lambda: lonely.arrived(call).get("assign"), 10, "the assign")
+    lonely.fault("check", "hang", times=1)
+    until(lambda: lonely.arrived(call).get("check"), 10, "the check that hangs")
+    worker = lonely.member("worker-1")
+    worker.process.terminate()
+    until(lambda: "told_to_stop" if _is_stopping(worker) else None, 5, "the worker to have heard")
+    worker.process.terminate()
+    worker.process.wait(2)
+    assert worker.process.returncode != 0
+
+
+def _is_stopping(worker: Member) -> bool:
+    return "shift_stopping" in worker.log.read_text()

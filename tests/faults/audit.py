@@ -1,0 +1,156 @@
+"""The audit after a chaos run: what the stand-in counted against what we wrote down. Pure: two books in, faults out."""
+
+import json
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from calls.record import IN_DOUBT, Call, EffectKind, EffectState, Reason
+
+OPERATIONS = {EffectKind.ASSIGN: "assign", EffectKind.ENROLL: "enroll", EffectKind.REJECT: "reject_voice"}
+CHECK_LIMIT = 20
+ASSIGN_LIMIT = 3
+
+
+class Books(msgspec.Struct, frozen=True, kw_only=True):
+    """Both sides at the end, when every call has ended and everybody had time.
+
+    Attributes:
+        accounts: The stand-in's account of each call, by voice id, with arrivals.
+        unknown: Requests for ids that no call has, by id.
+        records: Our record of each call, by voice id.
+        accepted: Ids of the events that were answered with 2xx.
+        logged: Ids of the events in our event log.
+        bugs: Places where a step raised something that nobody expected.
+        found_after_s: A call that the queue showed for so long has to be known.
+    """
+
+    accounts: Mapping[str, Mapping[str, Any]]
+    unknown: Mapping[str, Any]
+    records: Mapping[str, Call]
+    accepted: frozenset[str]
+    logged: frozenset[str]
+    bugs: tuple[str, ...]
+    found_after_s: float
+
+
+def faults(books: Books) -> list[str]:
+    """Say every promise that was broken; nothing is expected."""
+    found = [f"a step raised at {place}" for place in books.bugs]
+    found += [f"event {event_id} was accepted and is not in the log" for event_id in books.accepted - books.logged]
+    found += [f"{voice_id}: asked about, and no call" for voice_id in books.unknown]
+    for voice_id, account in books.accounts.items():
+        record = books.records.get(voice_id)
+        told = [*_count_faults(account, record), *_end_faults(account, record, books.found_after_s)]
+        found += [f"{voice_id}: {fault}" for fault in told]
+    return found
+
+
+def _count_faults(account: Mapping[str, Any], record: Call | None) -> list[str]:
+    """Compare the requests that arrived with what was booked and allowed."""
+    arrived, sent = account["tally"]["arrived"], account["tally"]["authenticated"]
+    limits = {"check": CHECK_LIMIT, "assign": ASSIGN_LIMIT, "enroll": 1, "reject_voice": 1}
+    told = [f"{sent.get(name, 0)} of {name}" for name, limit in limits.items() if sent.get(name, 0) > limit]
+    booked = record.checks_used if record else 0
+    if arrived.get("check", 0) > booked:
+        told.append(f"{arrived['check']} checks arrived, {booked} were booked")
+    for kind, name in OPERATIONS.items():
+        if arrived.get(name, 0) and (record is None or record.effect(kind).state in _UNSENT):
+            told.append(f"{name} arrived, and our ledger does not know of it")
+    return told
+
+
+_UNSENT = {EffectState.NONE, EffectState.INTENDED}
+
+
+def _end_faults(account: Mapping[str, Any], record: Call | None, found_after_s: float) -> list[str]:
+    """Tell whether a call was found and closed, for a reason that is true of it."""
+    if record is None:
+        was_shown = account["listed_s"] >= found_after_s
+        return [f"forgotten: the queue showed it for {account['listed_s']:.0f} s"] if was_shown else []
+    if record.reason is None:
+        return [f"not settled: {record.phase}"]
+    doubts = [kind for kind in EffectKind if record.effect(kind).state in IN_DOUBT]
+    told = [f"settled with its {kind} in doubt" for kind in doubts]
+    if record.reason not in right_reasons(account, record):
+        told.append(f"settled as {record.reason}, right: {sorted(right_reasons(account, record))}")
+    return told
+
+
+def right_reasons(account: Mapping[str, Any], record: Call) -> set[Reason]:
+    """Return why a call may be settled, from what the stand-in knows of it."""
+    unresolved = EffectState.UNRESOLVED in {record.enroll.state, record.reject.state}
+    if unresolved:
+        return {Reason.UNRESOLVED}
+    activities = {activity["name"] for activity in account["activities"]}
+    provider = [policy for policy in account["policies"] if "Manual" not in policy]
+    reasons = (
+        (account["rejected"], Reason.REJECTED),
+        ("AcceptCallerVoice" in activities, Reason.ENROLLED),
+        (any(policy.startswith("Green") for policy in provider), Reason.AUTHENTICATED),
+        (any(policy.startswith("Red") for policy in provider), Reason.RED),
+        (account["person_id"] is None, Reason.UNASSIGNED),
+    )
+    return {next((reason for holds, reason in reasons if holds), Reason.UNDECIDED)}
+
+
+def found_in_s(books: Books) -> list[float]:
+    """Return the seconds from a call's place in the queue to its assign, for each call that was assigned."""
+    return [
+        (at - datetime.fromisoformat(account["listed_at"])).total_seconds()
+        for account in books.accounts.values()
+        for at in _arrivals(account, "assign")[:1]
+    ]
+
+
+def noticed_in_s(books: Books) -> list[float]:
+    """Return the seconds from a green result to the check that showed it, for each call that had both."""
+    lags = []
+    for account in books.accounts.values():
+        green = [datetime.fromisoformat(truth["at"]) for truth in account["truth"] if truth["kind"] == "green"]
+        later = [at for at in _arrivals(account, "check") if green and at >= green[0]]
+        lags += [(at - green[0]).total_seconds() for at in later[:1]]
+    return lags
+
+
+def next_after(instants: Iterable[datetime], moments: Iterable[datetime]) -> list[float]:
+    """Return, for each instant, the seconds to the next of the moments."""
+    known = sorted(moments)
+    waits = []
+    for instant in instants:
+        later = next((moment for moment in known if moment > instant), None)
+        waits += [] if later is None else [(later - instant).total_seconds()]
+    return waits
+
+
+def all_arrivals(books: Books) -> list[datetime]:
+    """Return when each request about a call arrived."""
+    return [at for account in books.accounts.values() for at in _arrivals(account)]
+
+
+def spread(values: list[float]) -> str:
+    """Say how values are spread: count, median, 99th percentile, maximum."""
+    if not values:
+        return "none"
+    ordered = sorted(values)
+    p50, p99 = ordered[len(ordered) // 2], ordered[min(len(ordered) - 1, int(len(ordered) * 0.99))]
+    return f"{len(ordered):5d}   p50 {p50:6.2f} s   p99 {p99:6.2f} s   max {ordered[-1]:6.2f} s"
+
+
+def event_id_of(body: str) -> str | None:
+    """Return the event id in an answer of the push endpoint."""
+    try:
+        answer = json.loads(body)
+    except ValueError:
+        return None
+    return answer.get("event_id") if isinstance(answer, dict) else None
+
+
+def _arrivals(account: Mapping[str, Any], operation: str | None = None) -> list[datetime]:
+    return [
+        datetime.fromisoformat(arrival["at"])
+        for arrival in account["arrivals"] or ()
+        if operation in {None, arrival["operation"]}
+    ]

@@ -1,0 +1,350 @@
+"""A chaos run: calls come while everything is killed, frozen and lied to, then calm, then the audit.
+
+``python -m tests.faults.chaos --minutes 1 --seed 1`` exits with 1 if any promise was broken. The same seed brings the same
+calls and the same blows; what they hit depends on the machine.
+"""
+
+import argparse
+import heapq
+import itertools
+import json
+import random
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from callkeeper.fleet import Fleet, Member
+from calls.keys import Keys
+from calls.record import Call, parse_call
+from sandbox.access import Credentials
+from tests.acceptance.stack import Sides, until
+from tests.faults import audit
+from tests.faults.ports import HeldPort
+from tests.faults.redis_server import RedisServer, redis_server
+from tests.faults.site import PUSH_KEY, freeze, thaw
+
+GAP_S = 0.4
+"""Mean seconds between two calls."""
+
+BLOW_EVERY_S = (1.0, 4.0)
+AWAY_S = (0.2, 3.0)
+"""How long what was killed stays away."""
+
+FROZEN_S = (1.0, 11.0)
+"""How long a worker stands still: sometimes for longer than its lease."""
+
+FOUND_AFTER_S = 25.0
+"""A lost push is found within 10 s; add a lease that has to end (8 s), a pause of the service, a Redis that is away."""
+
+CALM_S = 15.0
+SETTLES_WITHIN_S = 60.0
+
+TROUBLES: tuple[dict[str, Any], ...] = (
+    {"target": "details", "action": "answer", "status": 503, "share": 0.3},
+    {"target": "*", "action": "answer", "status": 503, "headers": {"Retry-After": "1"}, "share": 0.1},
+    {"target": "*", "action": "pass", "latency_s": 1.5, "share": 0.3},
+    {"target": "assign", "action": "reset", "applied": True, "share": 0.5},
+    {"target": "assign", "action": "reset", "applied": False, "share": 0.5},
+    {"target": "enroll", "action": "reset", "applied": True, "share": 0.5},
+    {"target": "enroll", "action": "drop", "applied": False, "share": 0.5},
+    {"target": "reject_voice", "action": "reset", "applied": True, "share": 0.5},
+    {"target": "reject_voice", "action": "drop", "applied": False, "share": 0.5},
+    {"target": "check", "action": "hang", "share": 0.2},
+    {"target": "check", "action": "reset", "applied": True, "share": 0.3},
+    {"target": "details", "action": "truncated", "share": 0.2},
+    {"target": "details", "action": "html", "share": 0.2},
+    {"target": "queue", "action": "cut", "share": 0.5},
+    {"target": "push", "action": "lost", "share": 0.5},
+    {"target": "push", "action": "doubled", "share": 0.5},
+    {"target": "push", "action": "reordered", "share": 0.3},
+    {"target": "push", "action": "alternate_first", "share": 0.5},
+    {"target": "listing", "action": "pass", "latency_s": 3.0, "share": 0.3},
+)
+"""Ways in which the service misbehaves for some seconds."""
+
+
+@dataclass(slots=True)
+class Town:
+    """Everything that runs, and what may befall it."""
+
+    redis: RedisServer
+    fleet: Fleet
+    draw: random.Random
+    port: HeldPort
+    sides: Sides
+    workers: list[Member | None] = field(default_factory=lambda: [None, None])
+    web: Member | None = None
+    is_redis_there: bool = True
+    blows: dict[str, list[datetime]] = field(default_factory=dict)
+    _names: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+    _later: list[tuple[float, int, Callable[[], None]]] = field(default_factory=list)
+
+    def live_through(self, seconds: float) -> None:
+        """Let blow follow blow, then let what is away come back."""
+        end_s = time.monotonic() + seconds
+        while time.monotonic() < end_s:
+            self._strike()
+            self._pass_time(self.draw.uniform(*BLOW_EVERY_S))
+        while self._later:
+            self._pass_time(0.1)
+        self.sides.lift_faults()
+
+    def start_worker(self, n: int) -> None:
+        """Start one of the two workers."""
+        known = Credentials()
+        environ = {
+            "REDIS_URL": self.redis.url(),
+            "CALLKEEPER_LOG_FORMAT": "json",
+            "CALLKEEPER_SERVICE_URL": self.sides.service_url,
+            "CALLKEEPER_ACCESS_TOKEN": known.access_token,
+            "CALLKEEPER_EMAIL": known.email,
+            "CALLKEEPER_PASSWORD": known.password,
+            "CALLKEEPER_REQUESTED_BY": "callkeeper",
+            "CALLKEEPER_RULES": "demo",
+        }
+        self.workers[n] = self.fleet.start(f"worker-{n}-{next(self._names)}", "worker", environ=environ)
+
+    def start_web(self) -> None:
+        """Start the web process where the service pushes to."""
+        environ = {
+            "REDIS_URL": self.redis.url(),
+            "CALLKEEPER_LOG_FORMAT": "json",
+            "CALLKEEPER_PUSH_HEADERS": f"X-Push-Key: {PUSH_KEY}",
+        }
+        arguments = ("web", "--host", "127.0.0.1", "--port", str(self.port.number))
+        self.web = self.fleet.start(f"web-{next(self._names)}", *arguments, environ=environ)
+
+    def _strike(self) -> None:
+        """Let one blow fall; what is away already is spared."""
+        blow = self.draw.choice(
+            [self._kill_worker, self._kill_worker, self._kill_both, self._freeze_worker]
+            + [self._kill_web, self._kill_redis, self._freeze_redis, self._lapse_tokens]
+            + [self._trouble] * 6
+        )
+        blow()
+
+    def _kill_worker(self) -> None:
+        there = [n for n, worker in enumerate(self.workers) if worker is not None]
+        if there:
+            self._note("worker killed")
+            self._take_worker(self.draw.choice(there))
+
+    def _kill_both(self) -> None:
+        if None not in self.workers:
+            self._note("both workers killed")
+            self._take_worker(0)
+            self._take_worker(1)
+
+    def _take_worker(self, n: int) -> None:
+        worker, self.workers[n] = self.workers[n], None
+        assert worker is not None
+        worker.kill()
+        self._after(self.draw.uniform(*AWAY_S), lambda: self.start_worker(n))
+
+    def _freeze_worker(self) -> None:
+        """Let one of two workers stand still; the other one goes on."""
+        if None in self.workers:
+            return
+        n = self.draw.randrange(2)
+        worker, self.workers[n] = self.workers[n], None
+        assert worker is not None
+        if not worker.is_running:
+            self.start_worker(n)
+            return
+        self._note("worker frozen")
+        freeze(worker)
+
+        def go_on() -> None:
+            thaw(worker)
+            self.workers[n] = worker
+
+        self._after(self.draw.uniform(*FROZEN_S), go_on)
+
+    def _kill_web(self) -> None:
+        if self.web is None:
+            return
+        self._note("web killed")
+        self.web.kill()
+        self.web = None
+        self._after(0.0, self.start_web)
+
+    def _kill_redis(self) -> None:
+        if not self.is_redis_there:
+            return
+        self._note("redis killed")
+        self.redis.kill()
+        self.is_redis_there = False
+
+        def come_back() -> None:
+            self.redis.start()
+            self.is_redis_there = True
+
+        self._after(self.draw.uniform(*AWAY_S), come_back)
+
+    def _freeze_redis(self) -> None:
+        if not self.is_redis_there:
+            return
+        self._note("redis frozen")
+        self.redis.freeze()
+        self.is_redis_there = False
+
+        def go_on() -> None:
+            self.redis.thaw()
+            self.is_redis_there = True
+
+        self._after(self.draw.uniform(0.3, 2.5), go_on)
+
+    def _lapse_tokens(self) -> None:
+        self._note("tokens lapsed")
+        self.sides.control("POST", "/tokens/lapse")
+
+    def _trouble(self) -> None:
+        self._note("service troubled")
+        chosen = {**self.draw.choice(TROUBLES), "seed": self.draw.randrange(1000)}
+        fault = self.sides.control("POST", "/faults", chosen)[0]
+        self._after(self.draw.uniform(3, 8), lambda: self.sides.control("DELETE", f"/faults/{fault['id']}"))
+
+    def _note(self, what: str) -> None:
+        self.blows.setdefault(what, []).append(datetime.now(UTC))
+
+    def _after(self, seconds: float, what: Callable[[], None]) -> None:
+        heapq.heappush(self._later, (time.monotonic() + seconds, next(self._names), what))
+
+    def _pass_time(self, seconds: float) -> None:
+        end_s = time.monotonic() + seconds
+        while time.monotonic() < end_s:
+            while self._later and self._later[0][0] <= time.monotonic():
+                heapq.heappop(self._later)[2]()
+            time.sleep(0.02)
+
+
+@contextmanager
+def town(data: Path, seed: int) -> Iterator[Town]:
+    """Run a town until the block ends."""
+    port = HeldPort()
+    with redis_server(data / "redis") as redis, Fleet(data / "logs") as fleet:
+        sandbox = fleet.start(
+            "sandbox",
+            *("sandbox", "--seed", str(seed), "--gap", str(GAP_S)),
+            *("--push-url", f"http://127.0.0.1:{port.number}/push", "--push-headers", f"X-Push-Key: {PUSH_KEY}"),
+            environ={},
+        )
+        sides = Sides(redis.url(), sandbox.wait_for(_address))
+        running = Town(redis, fleet, random.Random(seed), port, sides)  # noqa: S311  (repeatable)
+        running.start_web()
+        running.start_worker(0)
+        running.start_worker(1)
+        try:
+            yield running
+        finally:
+            sides.close()
+            port.release()
+
+
+def end_all_calls(sides: Sides) -> None:
+    """Let no more calls come, and end those that live."""
+    sides.control("PUT", "/scenario", {"is_paused": True})
+    for call in sides.control("GET", "/calls"):
+        sides.control("POST", f"/calls/{call['voice_id']}/now", {"kind": "end"})
+
+
+def everything_is_settled(sides: Sides) -> bool:
+    """Tell whether no call of ours is open any more, hints included."""
+    return all(record.is_settled for record in _records(sides).values())
+
+
+def read_books(running: Town) -> audit.Books:
+    """Read both sides."""
+    ledger = running.sides.control("GET", "/ledger?arrivals=true")
+    attempts = running.sides.control("GET", "/push")
+    accepted = {audit.event_id_of(a["body"]) for a in attempts if a["status"] is not None and 200 <= a["status"] < 300}
+    stored = running.sides.redis.zrange(Keys().events, 0, -1)
+    return audit.Books(
+        accounts=ledger["calls"],
+        unknown=ledger["unknown"],
+        records=_records(running.sides),
+        accepted=frozenset(event_id for event_id in accepted if event_id),
+        logged=frozenset(json.loads(event)["id"] for event in stored),
+        bugs=tuple(_bugs(running.fleet)),
+        found_after_s=FOUND_AFTER_S,
+    )
+
+
+def _records(sides: Sides) -> dict[str, Call]:
+    keys = list(sides.redis.scan_iter(match=f"{Keys().item('c:')}*", count=1000))
+    stored = [sides.redis.hget(key, "rec") for key in keys]
+    return {call.voice_id: call for call in map(parse_call, filter(None, stored))}
+
+
+def _bugs(fleet: Fleet) -> Iterator[str]:
+    """Find the steps that raised what nobody expected, in every log."""
+    for member in fleet.members:
+        for line in member.log.read_text(errors="replace").splitlines():
+            if '"step_failed"' in line or '"shift_stuck"' in line or line.startswith("Traceback"):
+                yield f"{member.name}: {line[:200]}"
+
+
+def _address(line: str) -> str | None:
+    _, found, url = line.partition("sandbox listening on ")
+    return url.strip() if found else None
+
+
+def report(running: Town, books: audit.Books) -> Iterator[str]:
+    """Say what happened and how long things took."""
+    reasons = Counter(str(record.reason) for record in books.records.values())
+    yield f"calls: {len(books.accounts)} at the service, {len(books.records)} known: {dict(reasons)}"
+    yield f"events accepted: {len(books.accepted)}, all in the log: {books.accepted <= books.logged}"
+    yield f"blows: { {what: len(at) for what, at in sorted(running.blows.items())} }"
+    yield f"listed -> assigned            {audit.spread(audit.found_in_s(books))}"
+    yield f"green -> the check showing it {audit.spread(audit.noticed_in_s(books))}"
+    arrivals = audit.all_arrivals(books)
+    for what in ("worker killed", "both workers killed", "redis killed"):
+        waits = audit.next_after(running.blows.get(what, ()), arrivals)
+        yield f"{what + ' -> the next request':29} {audit.spread(waits)}"
+    accepted = [
+        datetime.fromisoformat(attempt["at"])
+        for attempt in running.sides.control("GET", "/push")
+        if attempt["status"] == 202
+    ]
+    waits = audit.next_after(running.blows.get("web killed", ()), accepted)
+    yield f"{'web killed -> the next event':29} {audit.spread(waits)}"
+
+
+def main(arguments: list[str]) -> int:
+    """Run, audit, report; return the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--minutes", type=float, default=1.0)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--data", type=Path, default=None, help="Where logs and data are kept; default: nowhere.")
+    given = parser.parse_args(arguments)
+    with tempfile.TemporaryDirectory() as temporary, town(given.data or Path(temporary), given.seed) as running:
+        running.live_through(given.minutes * 60)
+        time.sleep(CALM_S)
+        end_all_calls(running.sides)
+        in_time = True
+        try:
+            until(
+                lambda: everything_is_settled(running.sides), SETTLES_WITHIN_S, "every call to be settled", every_s=0.5
+            )
+        except AssertionError:
+            in_time = False
+        books = read_books(running)
+        broken = audit.faults(books)
+        for line in report(running, books):
+            print(line)  # noqa: T201  (a command)
+    for line in broken:
+        print(f"BROKEN  {line}")  # noqa: T201
+    is_clean = in_time and not broken
+    print(f"seed {given.seed}, {given.minutes:g} min: {'clean' if is_clean else 'NOT CLEAN'}")  # noqa: T201
+    return 0 if is_clean else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,280 @@
+"""The judge: knows what really happened and what is promised, and says so at the moment a promise is broken.
+
+Sees every request where it reaches the service. What it holds against a request it takes from three sources: the stand-in
+(the truth), what people said and the service answered (its own memory), and our trail and record as they stand in Redis at
+that moment (what could be explained afterwards).
+"""
+
+import datetime as dt
+from collections import defaultdict
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+import msgspec
+
+from calls.notes import AssignWish, Distrusted, Note, Resolved, Verified
+from calls.record import Call, EffectKind, EffectState
+from calls.trail import Entry
+from sandbox.access import Operation
+from sandbox.state import Call as SandboxCall
+from tests.faults.seams import Witness
+from tests.sandbox_fixtures import KEY, Asgi
+
+CHECKS = 20
+FRESH_S = 3.0
+"""The read that precedes an effect is at most 2 s old when it is booked, and the booking 1 s when it is sent."""
+
+REJECTED = frozenset({"RejectCallerVoice", "RejectCallerVoiceFromValidationRule"})
+EFFECTS = {
+    EffectKind.ASSIGN: Operation.ASSIGN,
+    EffectKind.ENROLL: Operation.ENROLL,
+    EffectKind.REJECT: Operation.REJECT_VOICE,
+}
+ONCE = (EffectKind.ENROLL, EffectKind.REJECT)
+NOTHING_SENT = frozenset({EffectState.NONE, EffectState.INTENDED})
+
+
+@dataclass(slots=True)
+class Memory:
+    """What the judge remembers of one call; goes back with Redis when that is rolled back."""
+
+    verified: set[str] = field(default_factory=set)
+    distrusted: bool = False
+    wished: set[str] = field(default_factory=set)
+    is_resolved: bool = False
+
+    def heard(self, note: Note) -> None:
+        """Remember what a person said."""
+        match note:
+            case Verified(person_id=person):
+                self.verified.add(person)
+            case AssignWish(person_id=person):
+                self.wished.add(person)
+            case Distrusted():
+                self.distrusted = True
+            case Resolved():
+                self.is_resolved = True
+            case _:
+                pass
+
+
+@dataclass(slots=True)
+class Answered:
+    """The service's last answer about a call."""
+
+    at: dt.datetime
+    record: dict[str, Any]
+
+
+@dataclass(slots=True)
+class Lost:
+    """What a rolled back Redis forgot about a call: requests that may therefore be sent once more, by kind."""
+
+    effects: dict[EffectKind, int] = field(default_factory=lambda: defaultdict(int))
+    checks: int = 0
+    bookings: int = 0
+    """All that were forgotten; ``checks`` leaves out those for which one was added."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What Redis holds of a call, under both ids together."""
+
+    records: tuple[Call, ...]
+    checks: int
+
+
+Load = Callable[[str], Awaitable[tuple[Call | None, tuple[Entry, ...]]]]
+"""Returns our record and trail of a call, by its real voice id."""
+
+
+class Judge(Witness):
+    """Holds every request against the promises."""
+
+    def __init__(self, stage: Asgi, load: Load) -> None:
+        super().__init__()
+        self._stage = stage
+        self._load = load
+        self.memories: dict[str, Memory] = defaultdict(Memory)
+        self.lost: dict[str, Lost] = defaultdict(Lost)
+        self.answered: dict[str, Answered] = {}
+        self.late: set[tuple[str, EffectKind]] = set()
+        self.samples: set[str] = set()
+
+    def of(self, call: SandboxCall) -> Memory:
+        """Return what is remembered of a call."""
+        return self.memories[call.voice_id]
+
+    async def request(self, request: httpx.Request, *, was_frozen: bool) -> None:
+        """Judge a request that reaches the service.
+
+        A process frozen directly before its first byte may still emit the request that is already booked: such a one is
+        only counted.
+        """
+        assert request.headers.get("InstitutionKey", KEY) not in {"cu-foreign", "cu-nowhere"}, "a foreign institution"
+        named = self._named(request)
+        if named is None:
+            return
+        operation, given_id = named
+        assert given_id not in self.samples, "a sample push led to a request"
+        kind = next((kind for kind, op in EFFECTS.items() if op == operation), None)
+        call = self._stage.world.any_call(given_id)
+        if kind is None or call is None:
+            return
+        assert call.institution_key == KEY, "an effect for an institution in test mode"
+        if was_frozen:
+            self.late.add((call.voice_id, kind))
+            return
+        await self._effect(kind, call, given_id, request)
+
+    def answer(self, request: httpx.Request, response: httpx.Response) -> None:
+        """Remember the service's word about a call."""
+        named = self._named(request)
+        if named is None or named[0] not in {Operation.READ, Operation.CHECK} or response.status_code != 200:
+            return
+        call = self._stage.world.any_call(named[1])
+        try:
+            record = response.json().get("phoneCall")
+        except ValueError:
+            return
+        if call is not None and record:
+            self.answered[call.voice_id] = Answered(self._stage.clock.now, record)
+
+    def _named(self, request: httpx.Request) -> tuple[Operation, str] | None:
+        parts = request.url.path.split("/")
+        if parts[:3] != ["", "external", "calls"] or parts[3] == "queue":
+            return None
+        if parts[3] == "assign":
+            return Operation.ASSIGN, str(msgspec.json.decode(request.content)["voiceId"])
+        if parts[-1] == "details":
+            is_check = request.url.params["checkVoiceAuthentication"] == "true"
+            return (Operation.CHECK if is_check else Operation.READ), parts[3]
+        return Operation(parts[-1].replace("-", "_")), parts[3]
+
+    # One effect
+
+    async def _effect(self, kind: EffectKind, call: SandboxCall, given_id: str, request: httpx.Request) -> None:
+        assert given_id == call.voice_id, "an effect by an alternate id"
+        record, trail = await self._load(call.voice_id)
+        assert record is not None, "an effect without a record"
+        self._is_booked(kind, record, trail)
+        if kind is EffectKind.ASSIGN:
+            self._assign_is_lawful(call, str(msgspec.json.decode(request.content)["personId"]))
+            return
+        self._is_explained(kind, trail)
+        self._is_read_before(kind, call)
+        if kind is EffectKind.ENROLL:
+            self._enroll_is_lawful(call, trail, msgspec.json.decode(request.content))
+        else:
+            assert self.of(call).distrusted, "a reject that nobody asked for"
+
+    def _is_booked(self, kind: EffectKind, record: Call, trail: tuple[Entry, ...]) -> None:
+        """`sent` stands in Redis, in the ledger and in the trail, before the first byte."""
+        assert record.effect(kind).state is EffectState.SENT, f"{kind} was not booked: {record.effect(kind).state}"
+        assert any(entry.what == "sent" and entry.kind == kind for entry in trail), f"{kind} is not in the trail"
+
+    def _is_explained(self, kind: EffectKind, trail: tuple[Entry, ...]) -> None:
+        """The trail says by which rule, on which facts, and whose word."""
+        decided = [entry for entry in trail if entry.what == "decided" and entry.kind == kind]
+        assert decided, f"{kind} was sent and never decided"
+        assert decided[-1].rule, "a decision without its rule"
+        assert decided[-1].rules, "a decision without the digest of its rules"
+        assert decided[-1].facts, "a decision without its facts"
+
+    def _is_read_before(self, kind: EffectKind, call: SandboxCall) -> None:
+        """Stored details were read a moment before, and spoke neither of a reject nor of an enroll."""
+        answered = self.answered.get(call.voice_id)
+        assert answered is not None, f"{kind} without a read"
+        age_s = (self._stage.clock.now - answered.at).total_seconds()
+        assert age_s <= FRESH_S, f"{kind} on a read {age_s:g} s old"
+        assert answered.record["status"] not in REJECTED, f"{kind} after a reject"
+        if kind is EffectKind.ENROLL:
+            assert not any(_is_green(name) for name in _policies(answered.record)), "an enroll of a green voice"
+            assert not any(name.startswith("Red") for name in _policies(answered.record)), "an enroll on a red policy"
+            assert answered.record["status"] not in {"VoiceOptOut", "AcceptCallerVoice"}, "an enroll forbidden"
+
+    def _enroll_is_lawful(self, call: SandboxCall, trail: tuple[Entry, ...], body: dict[str, Any]) -> None:
+        """For the assigned person, verified by somebody, never after a reject or an opt-out that we know of."""
+        person_id = body["personId"]
+        by_service = any(verified.validation_type == body["validationType"] for verified in call.verifications)
+        assert person_id in self.of(call).verified or by_service, "an enroll of somebody nobody verified"
+        read = self.answered[call.voice_id].record
+        assert read["personId"] == person_id, "an enroll for another than the assigned person"
+        statuses = {entry.status for entry in trail if entry.what in {"read", "checked"}}
+        assert not statuses & (REJECTED | {"VoiceOptOut"}), f"an enroll though we knew of {statuses}"
+        assert not any(_is_done(entry, EffectKind.REJECT) for entry in trail), "an enroll after our reject"
+        assert not any(_is_done(entry, EffectKind.ENROLL) for entry in trail), "an enroll after our enroll"
+
+    def _assign_is_lawful(self, call: SandboxCall, person_id: str) -> None:
+        """Whom the desk named, or the only candidate."""
+        candidates = [member.person.person_id for member in self._stage.world.candidates(call)]
+        assert person_id in self.of(call).wished or candidates == [person_id], "an assign of somebody nobody named"
+
+    # After every step
+
+    def counts_hold(self, call: SandboxCall, checks_booked: int) -> None:
+        """No 21st check, no second enroll or reject; nothing arrived that was not booked.
+
+        What a rolled back Redis forgot may be sent once more for each time it was forgotten.
+        """
+        tally, lost = self._stage.sandbox.ledger.tally(call.voice_id), self.lost[call.voice_id]
+        checks = tally.arrived.get(Operation.CHECK, 0)
+        assert checks <= CHECKS + lost.checks, f"{checks} checks"
+        assert checks <= checks_booked + lost.bookings, f"{checks} checks arrived, {checks_booked} booked"
+        for kind in ONCE:
+            seen = tally.authenticated.get(EFFECTS[kind], 0)
+            assert seen <= 1 + lost.effects[kind], f"{seen} times {kind}"
+
+    def forgets(self, voice_id: str, before: "Kept", after: "Kept") -> None:
+        """Note what our records of a call lost with a rollback.
+
+        An intention that is left counts as sent, and one check is added to every record: those are not lost.
+        """
+        lost = self.lost[voice_id]
+        for kind in ONCE:
+            was_sent = any(record.effect(kind).state not in NOTHING_SENT for record in before.records)
+            is_known = any(record.effect(kind).state is not EffectState.NONE for record in after.records)
+            lost.effects[kind] += was_sent and not is_known
+        known = min(after.checks + 1, CHECKS) if after.records else 0
+        lost.checks += max(0, before.checks - known)
+        lost.bookings += max(0, before.checks - after.checks)
+
+    # At the end
+
+    def is_told_once(self, trail: tuple[Entry, ...]) -> None:
+        """The trail has one line for each sending, and one for the settling."""
+        sent = [(entry.kind, entry.n) for entry in trail if entry.what == "sent" and entry.kind in ONCE]
+        assert len(sent) == len(set(sent)), f"one sending, several lines: {sent}"
+        assert [entry.what for entry in trail].count("settled") == 1, "settled, and not one line of it"
+
+    def is_true(self, call: SandboxCall, record: Call) -> None:
+        """What our ledgers say of an enroll and a reject is what the service did.
+
+        Of what was forgotten nothing is held against them; a forgotten reject took the traces of the enroll along.
+        """
+        tally, lost = self._stage.sandbox.ledger.tally(call.voice_id), self.lost[call.voice_id]
+        for kind in ONCE:
+            state, applied = record.effect(kind).state, tally.applied.get(EFFECTS[kind], 0)
+            assert state not in {EffectState.SENT, EffectState.UNKNOWN}, f"{kind} was left in doubt"
+            if state is EffectState.APPLIED:
+                assert applied, f"{kind} applied, says our ledger; the service knows nothing of it"
+            if self.of(call).is_resolved:
+                continue
+            is_forgotten = lost.effects[kind] or lost.effects[EffectKind.REJECT]
+            is_excused = is_forgotten or (call.voice_id, kind) in self.late
+            if state in NOTHING_SENT | {EffectState.ABSENT, EffectState.REFUSED} and not is_excused:
+                assert not applied, f"{kind} {state}, says our ledger; the service applied it"
+
+
+def _policies(record: dict[str, Any]) -> list[str]:
+    return list((record.get("metaData") or {}).get("vendorPolicies") or ())
+
+
+def _is_green(name: str) -> bool:
+    return name.startswith("Green")
+
+
+def _is_done(entry: Entry, kind: EffectKind) -> bool:
+    return entry.what in {"answered", "established"} and entry.kind == kind and entry.state in {"applied", "confirmed"}

@@ -1,0 +1,328 @@
+"""The crash matrix: one call per row and company, played through a crash to its end, many at the same time.
+
+A *company* says who goes on: a worker started at once after the crash, a second one that was there all the time, or that
+second one while the first stands still for longer than its lease and then continues.
+"""
+
+import asyncio
+import tomllib
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from redis.asyncio import Redis
+
+from callkeeper.fleet import FleetFailed, Member
+from calls.intake import Intake
+from calls.keys import CallId, Keys, institution_member
+from calls.record import DONE, IN_DOUBT, EffectKind, EffectState, Phase
+from calls.store import LEASE_MS
+from reseller.push import PushEvent
+from tests.acceptance.stack import until
+from tests.faults.site import Site, Stage, freeze, is_frozen, thaw
+from workers.crashpoints import MID_REQUEST_S
+
+FROZEN_FOR_S = LEASE_MS / 1000 + 2
+SLOW_S = 3 * MID_REQUEST_S
+"""How long the service takes where the worker is to crash in the middle of a request."""
+
+AT_ONCE = 24
+PATIENCE_S = 60.0
+
+_OPERATIONS = {"assign": "assign", "enroll": "enroll", "reject": "reject_voice", "listing": "queue"}
+_KEYS = Keys()
+_UNDECIDED = {EffectState.NONE, EffectState.INTENDED, *IN_DOUBT}
+
+
+class Company(StrEnum):
+    """Who goes on after the crash."""
+
+    RESTARTED = "restarted"
+    SECOND = "second worker"
+    FROZEN = "frozen"
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One line of the table of allowed outcomes; see crash_matrix.toml."""
+
+    at: str
+    words: str
+    service: str = "does it"
+    lost: int = 0
+    sent: tuple[int, ...] = (1,)
+    ledger: tuple[str, ...] = tuple(DONE)
+    reason: tuple[str, ...] = ()
+    may_freeze: bool = False
+    frozen: dict[str, Any] = {}
+
+    @property
+    def step(self) -> str:
+        """Return the step, without the moment."""
+        return self.at.partition(".")[0]
+
+    @property
+    def kind(self) -> EffectKind:
+        """Return the kind of effect that the row is about; every call is at least assigned."""
+        return EffectKind(self.step) if self.step in set(EffectKind) else EffectKind.ASSIGN
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Return why the call may be settled."""
+        return self.reason or ({"enroll": "enrolled", "reject": "rejected"}.get(self.step, "authenticated"),)
+
+    def when_frozen(self) -> "Row":
+        """Return the row that holds for a worker that stood still and went on."""
+        return msgspec.convert({**msgspec.structs.asdict(self), **self.frozen}, Row)
+
+
+class Trial(msgspec.Struct, frozen=True):
+    """A row in a company."""
+
+    row: Row
+    company: Company
+
+    def __str__(self) -> str:
+        """Name it as a test's id."""
+        lost = ", lost by the service" if self.row.service == "loses it" else ""
+        return f"{self.row.at}{lost}, {self.company}"
+
+    def __hash__(self) -> int:
+        """Hash by name: a row holds a dict."""
+        return hash(str(self))
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What a trial came to: ``failure`` says what kept it from its end, then nothing else counts.
+
+    ``arrived`` is all that came, ``sent`` what passed authentication, ``applied`` what the service did: by operation, as the
+    stand-in counted.
+    """
+
+    failure: str = ""
+    reason: str = ""
+    ledger: str = ""
+    sent: dict[str, int] = {}
+    arrived: dict[str, int] = {}
+    applied: dict[str, int] = {}
+    checks_booked: int = 0
+
+    def faults(self, trial: Trial) -> list[str]:
+        """Say what the table does not allow; nothing is expected."""
+        if self.failure:
+            return [self.failure]
+        row = trial.row.when_frozen() if trial.company is Company.FROZEN else trial.row
+        if self.reason not in row.reasons:
+            return [f"settled as {self.reason}, allowed: {row.reasons}"]
+        if row.reasons == ("dropped",):
+            return [f"requests for a hint: {self.arrived}"] if self.arrived else []
+        return [*_ledger_faults(self, row), *_count_faults(self, row)]
+
+
+def _ledger_faults(outcome: Outcome, row: Row) -> list[str]:
+    if outcome.ledger not in row.ledger:
+        return [f"the {row.kind} is {outcome.ledger}, allowed: {row.ledger}"]
+    was_applied = outcome.applied.get(_OPERATIONS[row.kind], 0) > 0
+    if was_applied != (outcome.ledger in DONE):
+        return [f"the {row.kind} is {outcome.ledger}; the service applied it: {was_applied}"]
+    return []
+
+
+def _count_faults(outcome: Outcome, row: Row) -> list[str]:
+    allowed = {"assign": (1,), "enroll": (0,), "reject_voice": (0,), _OPERATIONS[row.kind]: row.sent}
+    lost = outcome.checks_booked - outcome.arrived.get("check", 0)
+    return [
+        *(
+            f"{outcome.sent.get(operation, 0)} of {operation}, allowed: {counts}"
+            for operation, counts in allowed.items()
+            if outcome.sent.get(operation, 0) not in counts
+        ),
+        *([f"{lost} checks lost, allowed: {row.lost}"] if lost != row.lost else []),
+        *(["a 21st check was booked"] if outcome.checks_booked > 20 else []),
+    ]
+
+
+def rows() -> tuple[Row, ...]:
+    """Read the table."""
+    table = tomllib.loads(Path(__file__).with_name("crash_matrix.toml").read_text(encoding="utf-8"))
+    return msgspec.convert(table["row"], tuple[Row, ...])
+
+
+def trials() -> list[Trial]:
+    """Return every row in every company that it is for."""
+    return [
+        Trial(row, company) for row in rows() for company in Company if company is not Company.FROZEN or row.may_freeze
+    ]
+
+
+def play_all(site: Site, chosen: Iterable[Trial]) -> dict[str, Outcome]:
+    """Play trials, many at the same time; return their outcomes by name."""
+    chosen = sorted(chosen, key=_takes_long, reverse=True)
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        outcomes = pool.map(lambda trial: play(site, trial), chosen)
+        return dict(zip(map(str, chosen), outcomes, strict=True))
+
+
+def _takes_long(trial: Trial) -> bool:
+    """Tell whether stored details have to stay silent for 20 s before the call goes on."""
+    return "absent" in trial.row.ledger or trial.row.at in {"assign.after-sent", "assign.first-byte"}
+
+
+def play(site: Site, trial: Trial) -> Outcome:
+    """Play one trial on a stage of its own."""
+    with site.stage() as stage:
+        play = Play(stage, trial)
+        try:
+            return play.run()
+        except (AssertionError, FleetFailed) as error:
+            return Outcome(failure=f"{error}\n{play.log()}")
+
+
+class Play:
+    """One trial: a call, a crash, and what became of the call."""
+
+    def __init__(self, stage: Stage, trial: Trial) -> None:
+        self.stage = stage
+        self.row = trial.row
+        self.company = trial.company
+        self.call: dict[str, Any] = {}
+
+    def run(self) -> Outcome:
+        """Play it to its end.
+
+        Raises:
+            AssertionError: Something that had to happen did not.
+        """
+        second = self._second_worker() if self.company is not Company.RESTARTED else None
+        self._script_trouble()
+        first = self.stage.worker(crash=f"{self.row.at}:{self._action}")
+        first.wait_for(lambda line: line if "worker_started" in line else None)
+        self._begin_call()
+        if self.row.step == "enroll":
+            self._await(self._is_assigned, "the assign")
+            self.stage.happen(self.call, "mfa_validated")
+        self._await_crash(first)
+        if second is None:
+            self.stage.worker()
+        else:
+            thaw(second)
+        if self.row.step == "drop":
+            self._await(lambda: not self.stage.redis.exists(self._item), "the hint to be dropped")
+            return Outcome(reason="dropped", arrived=self._tally("arrived"))
+        if self.row.step != "settle":
+            self._await(self._is_through, "the call to get over the crash")
+            self.stage.happen(self.call, "end")
+        record = self.stage.settled(self.call, PATIENCE_S)
+        if self.company is Company.FROZEN:
+            self._await(lambda: "lease_lost" in first.log.read_text(), "the frozen worker to be refused")
+        return Outcome(
+            reason=record.reason or "",
+            ledger=record.effect(self.row.kind).state,
+            sent=self._tally("authenticated"),
+            arrived=self._tally("arrived"),
+            applied=self._tally("applied"),
+            checks_booked=record.checks_used,
+        )
+
+    def log(self) -> str:
+        """Return the last words of the workers."""
+        return "\n".join(f"{worker.name}: {worker.tail(4)}" for worker in self.stage.members)
+
+    @property
+    def _action(self) -> str:
+        return f"stop={FROZEN_FOR_S}" if self.company is Company.FROZEN else "kill"
+
+    @property
+    def _item(self) -> str:
+        return _KEYS.item(CallId(self.stage.key, self.call["voice_id"]).member)
+
+    def _second_worker(self) -> Member:
+        """Start a worker that was there before, and let it stand still until it is needed: the first one gets the call."""
+        worker, item = self.stage.worker(), _KEYS.item(institution_member(self.stage.key))
+
+        def is_idle() -> bool:
+            has_record, is_held = self.stage.redis.hexists(item, "rec"), self.stage.redis.hexists(item, "nonce")
+            return bool(has_record and not is_held)
+
+        def stands_idle() -> bool:
+            if not is_idle():
+                return False
+            freeze(worker)
+            if not is_idle():
+                thaw(worker)
+            return is_frozen(worker)
+
+        self._await(stands_idle, "the second worker to be idle")
+        return worker
+
+    def _script_trouble(self) -> None:
+        """Make the service slow where the worker is to crash in mid-request, and the queue slow where it is to look."""
+        stage, row = self.stage, self.row
+        if row.at.endswith("mid-request"):
+            target = _OPERATIONS.get(row.step, row.step)
+            is_lost = row.service == "loses it"
+            stage.trouble(target, "reset" if is_lost else "pass", applied=not is_lost, latency_s=SLOW_S, times=1)
+        if row.step == "look":
+            stage.trouble("listing", latency_s=3.0, times=1)
+
+    def _begin_call(self) -> None:
+        stage, step = self.stage, self.row.step
+        if step == "drop":
+            self.call = {"voice_id": f"{stage.key}-hint", "institution_key": stage.key}
+        else:
+            self.call = stage.begin(*_script(step))
+        if step in {"drop", "look"}:
+            self._push()
+
+    def _push(self) -> None:
+        """Record a push about the call, as the receiver does."""
+        event = PushEvent(type="CallStart", institution_key=self.stage.key, voice_id=self.call["voice_id"])
+
+        async def record() -> None:
+            async with Redis.from_url(self.stage.redis_url) as redis:
+                await Intake(redis).record(event, event_id="event-1")
+
+        asyncio.run(record())
+
+    def _await(self, look: Callable[[], object], what: str) -> None:
+        until(look, PATIENCE_S, what, every_s=self.stage.look_every_s)
+
+    def _await_crash(self, worker: Member) -> None:
+        def crashed() -> bool:
+            return is_frozen(worker) if self.company is Company.FROZEN else not worker.is_running
+
+        self._await(crashed, f"a worker to crash at {self.row.at}")
+
+    def _is_assigned(self) -> bool:
+        record = self.stage.record(self.call)
+        return record is not None and record.assign.state in DONE
+
+    def _is_through(self) -> bool:
+        """Tell whether the call may end: the effect is final, or the voice was recognised."""
+        assert any(worker.is_running for worker in self.stage.members), "no worker is left"
+        record = self.stage.record(self.call)
+        if record is None or record.phase is Phase.HINTED:
+            return False
+        if self.row.step in {EffectKind.ENROLL, EffectKind.REJECT}:
+            return record.effect(self.row.kind).state not in _UNDECIDED
+        return record.authenticated_seen
+
+    def _tally(self, count: str) -> dict[str, int]:
+        if self.row.step == "drop":
+            return {}
+        tally: dict[str, int] = self.stage.account(self.call)["tally"][count]
+        return tally
+
+
+def _script(step: str) -> list[dict[str, object]]:
+    match step:
+        case "enroll":
+            return []
+        case "reject":
+            return [{"kind": "mismatch", "after_s": 1}, {"kind": "high_risk_device", "after_s": 1}]
+        case "settle":
+            return [{"kind": "green", "after_s": 2}, {"kind": "end", "after_s": 6}]
+        case _:
+            return [{"kind": "green", "after_s": 3}]

@@ -1,0 +1,199 @@
+"""A TCP proxy that makes the weather between two processes: delays, cuts, resets, black holes, narrow lines.
+
+It runs in a thread of its own, so that tests with and without an event loop can stand beside it.
+"""
+
+import asyncio
+import random
+import socket
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+
+_RESET_ON_CLOSE = struct.pack("ii", 1, 0)
+_CHUNK = 64 * 1024
+_START_DEADLINE_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Weather:
+    """What befalls every connection. ``up`` is towards the server, ``down`` towards the client; counts are per connection.
+
+    Attributes:
+        latency_s: Every piece is held back so long, and up to ``jitter_s`` longer, drawn from the proxy's seed.
+        bytes_per_s: How much passes in each direction; None for all there is.
+        cut_up_after: Reset the connection once so many bytes have gone up; 0 lets none of the request through.
+        cut_down_after: Likewise down; 0 lets the request through and nothing of the answer.
+        refuses: New connections are reset at once.
+        swallows: A black hole: connections stay open, new ones are taken, nothing passes until it is over.
+    """
+
+    latency_s: float = 0.0
+    jitter_s: float = 0.0
+    bytes_per_s: float | None = None
+    cut_up_after: int | None = None
+    cut_down_after: int | None = None
+    refuses: bool = False
+    swallows: bool = False
+
+
+FAIR = Weather()
+
+
+class Cut(Exception):
+    """The weather ended a connection."""
+
+
+@dataclass(slots=True)
+class Proxy:
+    """One listening port in front of one server."""
+
+    host: str
+    target_port: int
+    seed: int = 0
+    port: int = 0
+    weather: Weather = FAIR
+    connections: int = 0
+    _open: dict[asyncio.StreamWriter, asyncio.StreamWriter] = field(default_factory=dict)
+    _passes: asyncio.Event = field(default_factory=asyncio.Event)
+    _stopped: asyncio.Event = field(default_factory=asyncio.Event)
+    _loop: asyncio.AbstractEventLoop | None = None
+    _draw: random.Random = field(default_factory=random.Random)
+
+    def set(self, weather: Weather) -> None:
+        """Change the weather, for open connections too. From any thread."""
+        self._call(lambda: self._change(weather))
+
+    def reset_all(self) -> None:
+        """Reset every open connection. From any thread."""
+        self._call(self._reset_all)
+
+    def stop(self) -> None:
+        """Serve no more. From any thread."""
+        assert self._loop is not None
+        self._loop.call_soon_threadsafe(self._stopped.set)
+
+    async def serve(self, ready: Callable[[], None]) -> None:
+        """Serve until told to stop, then reset what is open."""
+        self._loop = asyncio.get_running_loop()
+        self._draw.seed(self.seed)
+        self._passes.set()
+        server = await asyncio.start_server(self._take, self.host, 0)
+        self.port = server.sockets[0].getsockname()[1]
+        ready()
+        await self._stopped.wait()
+        server.close()
+        self._change(FAIR)
+        while self._open:
+            self._reset_all()
+            await asyncio.sleep(0)
+
+    def _call(self, change: Callable[[], None]) -> None:
+        """Carry a change out in the proxy's loop, and return when that is done."""
+        assert self._loop is not None
+        done = threading.Event()
+        self._loop.call_soon_threadsafe(change)
+        self._loop.call_soon_threadsafe(done.set)
+        done.wait()
+
+    def _change(self, weather: Weather) -> None:
+        self.weather = weather
+        if weather.swallows:
+            self._passes.clear()
+        else:
+            self._passes.set()
+
+    def _reset_all(self) -> None:
+        for down, up in list(self._open.items()):
+            _reset(down)
+            _reset(up)
+
+    async def _take(self, from_client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        if self.weather.refuses:
+            _reset(to_client)
+            return
+        try:
+            from_server, to_server = await asyncio.open_connection(self.host, self.target_port)
+        except OSError:
+            _reset(to_client)
+            return
+        self._open[to_client] = to_server
+        try:
+            await self._carry(from_client, to_client, from_server, to_server)
+        finally:
+            del self._open[to_client]
+
+    async def _carry(
+        self,
+        from_client: asyncio.StreamReader,
+        to_client: asyncio.StreamWriter,
+        from_server: asyncio.StreamReader,
+        to_server: asyncio.StreamWriter,
+    ) -> None:
+        try:
+            async with asyncio.TaskGroup() as ways:
+                ways.create_task(self._pump(from_client, to_server, lambda: self.weather.cut_up_after))
+                ways.create_task(self._pump(from_server, to_client, lambda: self.weather.cut_down_after))
+        except* (Cut, OSError):
+            _reset(to_client)
+            _reset(to_server)
+        for writer in (to_client, to_server):
+            writer.close()
+            with suppress(OSError):
+                await writer.wait_closed()
+
+    async def _pump(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, cut_after: Callable[[], int | None]
+    ) -> None:
+        """Carry one direction to its end.
+
+        Raises:
+            Cut: The weather allowed no more.
+            OSError: One of the ends is gone.
+        """
+        passed = 0
+        while piece := await reader.read(_CHUNK):
+            await self._hold_back(len(piece))
+            limit = cut_after()
+            allowed = piece if limit is None else piece[: max(0, limit - passed)]
+            writer.write(allowed)
+            await writer.drain()
+            passed += len(allowed)
+            if passed == limit:
+                raise Cut
+        writer.write_eof()
+
+    async def _hold_back(self, size: int) -> None:
+        weather = self.weather
+        wait_s = weather.latency_s + self._draw.uniform(0, weather.jitter_s)
+        if weather.bytes_per_s is not None:
+            wait_s += size / weather.bytes_per_s
+        if wait_s:
+            await asyncio.sleep(wait_s)
+        await self._passes.wait()
+
+
+def _reset(writer: asyncio.StreamWriter) -> None:
+    """Tear a connection down so that the other end sees a reset, not an end."""
+    sock = writer.get_extra_info("socket")
+    if sock is not None and sock.fileno() >= 0:
+        with suppress(OSError):
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
+    writer.transport.abort()
+
+
+@contextmanager
+def proxied(target_port: int, *, seed: int = 0) -> Iterator[Proxy]:
+    """Stand before a port of this machine until the block ends; the proxy's own port is free to choose for the system."""
+    proxy, is_ready = Proxy("127.0.0.1", target_port, seed), threading.Event()
+    thread = threading.Thread(target=lambda: asyncio.run(proxy.serve(is_ready.set)), name="proxy")
+    thread.start()
+    assert is_ready.wait(_START_DEADLINE_S), "the proxy does not listen"
+    try:
+        yield proxy
+    finally:
+        proxy.stop()
+        thread.join()

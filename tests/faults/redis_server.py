@@ -1,0 +1,127 @@
+"""A Redis server that tests kill, freeze, roll back and start again, on one port and with one append-only file."""
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from redis import Redis
+from redis.backoff import NoBackoff
+from redis.exceptions import RedisError
+from redis.retry import Retry
+
+from callkeeper.embedded import find_server
+from tests.faults.ports import HeldPort
+
+DATABASES = 64
+_START_DEADLINE_S = 20.0
+
+
+class RedisServer:
+    """One server's data and port; the process comes and goes."""
+
+    def __init__(self, data: Path) -> None:
+        self._data = data
+        data.mkdir(parents=True, exist_ok=True)
+        self._held = HeldPort()
+        self.port = self._held.number
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def url(self, db: int = 0) -> str:
+        """Return the address of one of the databases."""
+        return f"redis://127.0.0.1:{self.port}/{db}"
+
+    def connect(self, db: int = 0) -> Any:
+        """Connect to one of the databases."""
+        return Redis.from_url(self.url(db))
+
+    def start(self, **options: str) -> None:
+        """Start the server and wait until it has loaded its data and answers.
+
+        Raises:
+            AssertionError: It does not.
+        """
+        chosen = {
+            "bind": "127.0.0.1",
+            "port": str(self.port),
+            "dir": str(self._data),
+            "databases": str(DATABASES),
+            "appendonly": "yes",
+            "appendfsync": "everysec",
+            "save": "",
+            "maxmemory-policy": "noeviction",
+            "logfile": str(self._data / "redis.log"),
+            **options,
+        }
+        self._process = subprocess.Popen(  # noqa: S603  (our own arguments, no shell)
+            [find_server(), *(word for name, value in chosen.items() for word in (f"--{name}", value))],
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        self._wait_until_ready()
+
+    def kill(self) -> None:
+        """End the process as a power cut would end it for everybody else."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait()
+
+    def freeze(self) -> None:
+        """Let the process stand still; its connections stay open."""
+        self._signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let the process go on."""
+        self._signal(signal.SIGCONT)
+
+    def stop(self) -> None:
+        """End the process if it runs, and let go of the port."""
+        if self._process is not None and self._process.poll() is None:
+            self.kill()
+        self._held.release()
+
+    @property
+    def written(self) -> int:
+        """Return how long the append-only file is, in bytes."""
+        return self._log_file.stat().st_size
+
+    def cut(self, at: int) -> None:
+        """Forget every write after a length of the append-only file; the server must be away."""
+        os.truncate(self._log_file, at)
+
+    @property
+    def _log_file(self) -> Path:
+        """The append-only file; later servers keep it in parts, of which the last one grows."""
+        parts = sorted(self._data.rglob("*.incr.aof"), key=lambda part: part.stat().st_mtime)
+        return parts[-1] if parts else self._data / "appendonly.aof"
+
+    def _signal(self, number: signal.Signals) -> None:
+        assert self._process is not None
+        os.kill(self._process.pid, number)
+
+    def _wait_until_ready(self) -> None:
+        end = time.monotonic() + _START_DEADLINE_S
+        with Redis(port=self.port, socket_timeout=1, retry=Retry(NoBackoff(), 0)) as redis:
+            while time.monotonic() < end:
+                try:
+                    redis.ping()
+                except RedisError:
+                    time.sleep(0.01)
+                else:
+                    return
+        raise AssertionError("the Redis server does not answer")
+
+
+@contextmanager
+def redis_server(data: Path) -> Iterator[RedisServer]:
+    """Run a server until the block ends; in between it may be killed and started."""
+    server = RedisServer(data)
+    try:
+        server.start()
+        yield server
+    finally:
+        server.stop()

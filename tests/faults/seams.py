@@ -1,0 +1,258 @@
+"""One worker's life at its two seams: what it says to Redis and what it says to the service, and what befalls it there.
+
+A *fate* strikes at the n-th crossing of either seam. A worker that dies never crosses again: what its tasks still try comes
+to nothing, as with SIGKILL. A worker that is frozen stands still with all its tasks until it is thawed, as with SIGSTOP.
+"""
+
+import asyncio
+import hashlib
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Self, TypeVar
+
+import httpx
+from redis.exceptions import ConnectionError as RedisConnectionError
+
+T = TypeVar("T")
+
+
+class Seam(StrEnum):
+    """Where a worker meets the world."""
+
+    REDIS = "redis"
+    HTTP = "http"
+
+
+class Blow(StrEnum):
+    """What befalls a worker at a crossing; ``before`` and ``after`` say whether the other side did what was asked."""
+
+    DIE_BEFORE = "die before"
+    DIE_AFTER = "die after"
+    FREEZE_BEFORE = "freeze before"
+    FREEZE_AFTER = "freeze after"
+    LOSE_BEFORE = "lose before"
+    LOSE_AFTER = "lose after"
+    TWICE = "twice"  # Redis only: the answer was lost, and the client repeats the whole pipeline
+
+
+_REPEATS = frozenset({Blow.TWICE})
+_LETHAL = frozenset({Blow.DIE_BEFORE, Blow.DIE_AFTER})
+_FREEZING = frozenset({Blow.FREEZE_BEFORE, Blow.FREEZE_AFTER})
+_APPLIED = frozenset({Blow.DIE_AFTER, Blow.FREEZE_AFTER, Blow.LOSE_AFTER, Blow.TWICE})
+
+
+@dataclass(slots=True)
+class Fate:
+    """A blow at the n-th crossing from now."""
+
+    blow: Blow
+    seam: Seam
+    crossings: int
+
+    def strikes(self, seam: Seam) -> bool:
+        """Count a crossing; tell whether it is the one."""
+        if seam is not self.seam:
+            return False
+        self.crossings -= 1
+        return self.crossings == 0
+
+
+@dataclass(slots=True)
+class Life:
+    """Whether a worker lives, stands still, and what is in store for it.
+
+    ``crossed`` counts crossings; ``inside`` those under way; ``froze_at`` is where it was struck still; ``after_each`` is
+    carried out after each crossing, before the worker hears of its answer.
+    """
+
+    fate: Fate | None = None
+    is_dead: bool = False
+    is_frozen: bool = False
+    froze_at: Seam | None = None
+    crossed: int = 0
+    inside: int = 0
+    after_each: Callable[[], Awaitable[None]] | None = None
+    _thawed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def thaw(self) -> None:
+        """Let a frozen worker go on."""
+        self.is_frozen = False
+        self._thawed.set()
+        self._thawed = asyncio.Event()
+
+    async def cross(self, seam: Seam, apply: Callable[[], Awaitable[T]], lost: Callable[[], Exception]) -> T:
+        """Do what a worker asks of the other side, unless its fate strikes.
+
+        Raises:
+            asyncio.CancelledError: The worker is dead.
+        """
+        await self._stand_still()
+        blow = self._struck(seam)
+        if blow is not None and blow not in _APPLIED:
+            await self._suffer(blow, seam, lost)
+        answer = await self._apply(apply)
+        if blow in _REPEATS:
+            answer = await self._apply(apply)
+        elif blow is not None and blow in _APPLIED:
+            await self._suffer(blow, seam, lost)
+        await self._stand_still()
+        return answer
+
+    def _struck(self, seam: Seam) -> Blow | None:
+        self.crossed += 1
+        if self.fate is None or not self.fate.strikes(seam):
+            return None
+        blow, self.fate = self.fate.blow, None
+        return blow
+
+    async def _apply(self, apply: Callable[[], Awaitable[T]]) -> T:
+        self.inside += 1
+        try:
+            answer = await apply()
+            if self.after_each is not None:
+                await self.after_each()
+            return answer
+        finally:
+            self.inside -= 1
+
+    async def _suffer(self, blow: Blow, seam: Seam, lost: Callable[[], Exception]) -> None:
+        if blow in _LETHAL:
+            self.is_dead = True
+        elif blow in _FREEZING:
+            self.is_frozen, self.froze_at = True, seam
+        else:
+            raise lost()
+        await self._stand_still()
+
+    async def _stand_still(self) -> None:
+        while self.is_frozen and not self.is_dead:
+            await self._thawed.wait()
+        if self.is_dead:
+            raise asyncio.CancelledError
+
+
+class Wire(httpx.AsyncBaseTransport):
+    """The HTTP seam. ``witness`` sees every request at the moment it reaches the service, and every answer."""
+
+    def __init__(self, inner: httpx.AsyncBaseTransport, life: Life, witness: "Witness") -> None:
+        self._inner = inner
+        self._life = life
+        self._witness = witness
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Pass a request on. Logins cross unharmed: they have tests of their own."""
+        if request.url.path.startswith("/external/token"):
+            return await self._inner.handle_async_request(request)
+        return await self._life.cross(Seam.HTTP, lambda: self._pass_on(request), lambda: httpx.ReadError("cut"))
+
+    async def _pass_on(self, request: httpx.Request) -> httpx.Response:
+        was_frozen = self._life.froze_at is Seam.HTTP
+        self._life.froze_at = None
+        try:
+            await self._witness.request(request, was_frozen=was_frozen)
+        except AssertionError as broken:
+            self._witness.broken.append(broken)
+        response = await self._inner.handle_async_request(request)
+        await response.aread()
+        self._witness.answer(request, response)
+        return httpx.Response(response.status_code, headers=response.headers, content=response.content)
+
+
+class Witness:
+    """Sees what crosses the HTTP seam; this one looks away.
+
+    ``broken`` holds the promises that were broken: raised there and then, the client would take them for a bad line.
+    """
+
+    def __init__(self) -> None:
+        self.broken: list[AssertionError] = []
+
+    async def request(self, request: httpx.Request, *, was_frozen: bool) -> None:
+        """See a request reach the service. ``was_frozen``: the process stood still just before its first byte."""
+
+    def answer(self, request: httpx.Request, response: httpx.Response) -> None:
+        """See the service's answer, before it crosses back."""
+
+
+_INFO = "redis.pcall('INFO', section)"
+RUN_ID = "server:run_id"
+"""Where an in-process Redis, which knows no INFO, is told who it is."""
+
+
+class Line:
+    """The Redis seam: a client whose pipelines cross it, and whose scripts know a run id where the server has none.
+
+    Args:
+        server: Returns the client of the server that is there now: a failover changes it.
+        life: Of the worker on this end.
+        is_fake: Whether the server lives in this process.
+    """
+
+    def __init__(self, server: Callable[[], Any], life: Life, *, is_fake: bool) -> None:
+        self._server = server
+        self._is_fake = is_fake
+        self.life = life
+        self._texts: dict[str, str] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._server(), name)
+
+    async def script_load(self, text: str) -> Any:
+        """Load a script."""
+        self._texts[hashlib.sha1(text.encode()).hexdigest()] = self._knowing(text)  # noqa: S324  (Redis's own)
+        return await self._server().script_load(text)
+
+    def pipeline(self, **options: Any) -> "_Pipeline":
+        """Begin a pipeline that crosses as one."""
+        return _Pipeline(self, self._server, options)
+
+    def text(self, sha: str) -> str | None:
+        """Return the text to run instead of a script that was loaded; None where the server knows who it is."""
+        return self._texts[sha] if self._is_fake else None
+
+    def _knowing(self, text: str) -> str:
+        told = f"('run_id:' .. redis.call('GET', '{RUN_ID}') .. ' master_replid:none')"
+        return text.replace(_INFO, told) if self._is_fake else text
+
+
+class _Pipeline:
+    """Gathers commands; sends them when executed, as often as the worker's fate will have it."""
+
+    def __init__(self, line: Line, server: Callable[[], Any], options: dict[str, Any]) -> None:
+        self._line = line
+        self._server = server
+        self._options = options
+        self._commands: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = []
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._commands = []
+
+    def __getattr__(self, name: str) -> Callable[..., "_Pipeline"]:
+        def queue(*args: Any, **named: Any) -> "_Pipeline":
+            self._commands.append((name, args, named))
+            return self
+
+        return queue
+
+    def evalsha(self, sha: str, *args: Any) -> "_Pipeline":
+        """Queue a script: by its text where that was made to know a run id, else as it was asked for."""
+        known = self._line.text(sha)
+        self._commands.append(("evalsha", (sha, *args), {}) if known is None else ("eval", (known, *args), {}))
+        return self
+
+    async def execute(self, raise_on_error: bool = True) -> list[Any]:
+        """Cross with everything that was queued."""
+        return await self._line.life.cross(
+            Seam.REDIS, lambda: self._execute(raise_on_error), lambda: RedisConnectionError("the answer was lost")
+        )
+
+    async def _execute(self, raise_on_error: bool) -> list[Any]:
+        async with self._server().pipeline(**self._options) as pipe:
+            for name, args, named in self._commands:
+                getattr(pipe, name)(*args, **named)
+            answers: list[Any] = await pipe.execute(raise_on_error=raise_on_error)
+        return answers

@@ -1,0 +1,190 @@
+"""A site: real processes around one Redis and one stand-in, each started, crashed, frozen and replaced by the test.
+
+Every institution of a site is a stage of its own: the workers of a stage act for that institution only and keep its calls in
+a Redis database of their own, so that many stages play at the same time and share nothing but the two servers.
+"""
+
+import json
+import os
+import queue
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from callkeeper.fleet import Fleet, Member
+from sandbox.access import Credentials
+from tests.acceptance.stack import Sides, until
+from tests.faults.redis_server import DATABASES, RedisServer, redis_server
+from workers.crashpoints import VARIABLE
+
+CHECK_AT = ",".join(map(str, (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 17, 20, 24, 28, 33, 39, 46)))
+"""The automatic checks of a stage's calls, in seconds after the assign: soon, so that tests need not wait."""
+
+PUSH_KEY = "a-key-that-only-tests-know"
+
+
+@dataclass(slots=True)
+class Site:
+    """The two servers, the processes, and what is free."""
+
+    redis: RedisServer
+    fleet: Fleet
+    service_url: str
+    _free: "queue.Queue[int]" = field(default_factory=queue.Queue)
+    _numbers: Iterator[int] = field(default_factory=lambda: count(1))
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def number(self) -> int:
+        """Return a number that nobody else of this site has."""
+        with self._lock:
+            return next(self._numbers)
+
+    def start(self, name: str, *arguments: str, environ: dict[str, str]) -> Member:
+        """Start one of our processes, with a log of its own."""
+        return self.fleet.start(f"{name}-{self.number()}", *arguments, environ=environ)
+
+    @contextmanager
+    def stage(self) -> Iterator["Stage"]:
+        """Lend an institution with one member and an empty database, until the block ends."""
+        db = self._free.get()
+        stage = Stage(self, f"stage-{self.number()}", db)
+        try:
+            yield stage
+        finally:
+            stage.close()
+            self._free.put(db)
+
+
+class Stage(Sides):
+    """One institution: its calls, its workers, its database."""
+
+    look_every_s = 0.2  # many stages play at the same time
+
+    def __init__(self, site: Site, key: str, db: int, *, redis_url: str | None = None) -> None:
+        super().__init__(redis_url or site.redis.url(db), site.service_url)
+        self.site = site
+        self.key = key
+        self.phone = f"5559{int(key.rpartition('-')[2]):06}"
+        self.members: list[Member] = []
+        self.control("PUT", f"/institutions/{key}", {"name": key})
+        body = {"institution_key": key, "person_id": f"{key}-p", "phones": [self.phone]}
+        self.control("POST", "/members", body)
+
+    def close(self) -> None:
+        """End the processes, forget the data."""
+        for member in self.members:
+            thaw(member)
+            member.kill()
+        self.redis.flushdb()
+        super().close()
+
+    def begin(self, *script: dict[str, object], **more: object) -> dict[str, Any]:
+        """Start a call of the member; return the stand-in's account of it."""
+        body = {"institution_key": self.key, "phone_number": self.phone, "script": script, **more}
+        account: dict[str, Any] = self.control("POST", "/calls", body)
+        return account
+
+    def happen(self, call: dict[str, Any], kind: str, **more: object) -> None:
+        """Make something happen to a call now."""
+        self.control("POST", f"/calls/{call['voice_id']}/now", {"kind": kind, **more})
+
+    def trouble(self, target: str, action: str = "pass", **more: object) -> None:
+        """Script a fault of the stand-in for this institution."""
+        self.fault(target, action, institution_key=self.key, **more)
+
+    def worker(self, *, crash: str = "", redis_url: str | None = None, service_url: str | None = None) -> Member:
+        """Start a worker; ``crash`` switches on crash points."""
+        known = Credentials()
+        environ = {
+            "REDIS_URL": redis_url or self.redis_url,
+            "CALLKEEPER_LOG_FORMAT": "json",
+            "CALLKEEPER_SERVICE_URL": service_url or self.service_url,
+            "CALLKEEPER_ACCESS_TOKEN": known.access_token,
+            "CALLKEEPER_EMAIL": known.email,
+            "CALLKEEPER_PASSWORD": known.password,
+            "CALLKEEPER_REQUESTED_BY": "callkeeper",
+            "CALLKEEPER_RULES": "demo",
+            "CALLKEEPER_CHECK_AT": CHECK_AT,
+            "CALLKEEPER_INSTITUTIONS": self.key,
+            VARIABLE: crash,
+        }
+        member = self.site.start("worker", "worker", environ=environ)
+        self.members.append(member)
+        return member
+
+    def web(self, *, redis_url: str | None = None, port: int = 0) -> "Door":
+        """Start a web process, and wait until it listens."""
+        environ = {
+            "REDIS_URL": redis_url or self.redis_url,
+            "CALLKEEPER_LOG_FORMAT": "json",
+            "CALLKEEPER_PUSH_HEADERS": f"X-Push-Key: {PUSH_KEY}",
+        }
+        member = self.site.start("web", "web", "--host", "127.0.0.1", "--port", str(port), environ=environ)
+        self.members.append(member)
+        return Door(member, member.wait_for(_web_url), self.http)
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """A web process and where it listens."""
+
+    member: Member
+    url: str
+    http: httpx.Client
+
+    def push(self, call: dict[str, Any], kind: str = "CallStart") -> httpx.Response:
+        """Send an event about a call, as the service does.
+
+        Raises:
+            httpx.HTTPError: The web process did not answer.
+        """
+        payload = {"Type": kind, "VoiceId": call["voice_id"], "InstitutionKey": call["institution_key"]}
+        return self.http.post(f"{self.url}/push", json=payload, headers={"X-Push-Key": PUSH_KEY})
+
+
+def freeze(member: Member) -> None:
+    """Let a process stand still, and wait until it does."""
+    os.kill(member.process.pid, signal.SIGSTOP)
+    until(lambda: is_frozen(member), 5, f"{member.name} to stand still")
+
+
+def thaw(member: Member) -> None:
+    """Let a process go on, if it is there."""
+    if member.is_running:
+        os.kill(member.process.pid, signal.SIGCONT)
+
+
+def is_frozen(member: Member) -> bool:
+    """Tell whether a process stands still."""
+    try:
+        status = Path(f"/proc/{member.process.pid}/stat").read_text()
+    except OSError:
+        return False
+    return status.rpartition(")")[2].split()[0] in {"T", "t"}
+
+
+@contextmanager
+def site(data: Path) -> Iterator[Site]:
+    """Run a site until the block ends, every process it started included."""
+    with redis_server(data / "redis") as redis, Fleet(data / "logs") as fleet:
+        sandbox = fleet.start("sandbox", "sandbox", "--scenario", "none", environ={})
+        running = Site(redis, fleet, sandbox.wait_for(_address))
+        for db in range(DATABASES):
+            running._free.put(db)
+        yield running
+
+
+def _web_url(line: str) -> str | None:
+    return json.loads(line)["url"] if '"web_listening"' in line else None
+
+
+def _address(line: str) -> str | None:
+    _, found, url = line.partition("sandbox listening on ")
+    return url.strip() if found else None

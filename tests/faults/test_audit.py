@@ -1,0 +1,118 @@
+"""The audit finds every broken promise, and nothing in honest books."""
+
+import datetime as dt
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from calls.record import Call, Effect, EffectState, Phase, Reason
+from tests.faults.audit import Books, faults, found_in_s, next_after, noticed_in_s
+
+START = dt.datetime(2026, 11, 21, 12, tzinfo=dt.UTC)
+
+
+def at(seconds: float) -> str:
+    """Return an instant as the stand-in writes it."""
+    return (START + dt.timedelta(seconds=seconds)).isoformat()
+
+
+def account(**changes: Any) -> dict[str, Any]:
+    """Return the stand-in's account of a call that was assigned and enrolled."""
+    sent = {"assign": 1, "check": 2, "enroll": 1}
+    return {
+        "listed_at": at(0),
+        "listed_s": 40.0,
+        "rejected": False,
+        "activities": [{"name": "AcceptCallerVoice"}],
+        "policies": ["Green Manual Authentication"],
+        "person_id": "p-1",
+        "truth": [{"kind": "green", "at": at(5)}],
+        "tally": {"arrived": dict(sent), "authenticated": dict(sent)},
+        "arrivals": [
+            {"operation": "assign", "at": at(1)},
+            {"operation": "check", "at": at(4)},
+            {"operation": "check", "at": at(8)},
+        ],
+        **changes,
+    }
+
+
+RECORD = Call(
+    institution_key="cu-1",
+    voice_id="v-1",
+    phase=Phase.SETTLED,
+    reason=Reason.ENROLLED,
+    checks_used=2,
+    assign=Effect(state=EffectState.APPLIED),
+    enroll=Effect(state=EffectState.APPLIED),
+)
+
+
+def books(**changes: Any) -> Books:
+    """Return honest books."""
+    honest = Books(
+        accounts={"v-1": account()},
+        unknown={},
+        records={"v-1": RECORD},
+        accepted=frozenset({"e-1"}),
+        logged=frozenset({"e-1", "e-2"}),
+        bugs=(),
+        found_after_s=25.0,
+    )
+    return replace(honest, **changes)
+
+
+def sent(**counts: int) -> dict[str, dict[str, Any]]:
+    """Return accounts with other counts."""
+    tally = {"assign": 1, "check": 2, "enroll": 1, **counts}
+    return {"v-1": account(tally={"arrived": tally, "authenticated": tally})}
+
+
+BROKEN: dict[str, Callable[[], Books]] = {
+    "forgotten": lambda: books(records={}, accounts={"v-1": account(tally={"arrived": {}, "authenticated": {}})}),
+    "not settled": lambda: books(records={"v-1": replace(RECORD, phase=Phase.LIVE, reason=None)}),
+    "settled as undecided": lambda: books(records={"v-1": replace(RECORD, reason=Reason.UNDECIDED)}),
+    "in doubt": lambda: books(records={"v-1": replace(RECORD, enroll=Effect(state=EffectState.SENT))}),
+    "2 of enroll": lambda: books(accounts=sent(enroll=2)),
+    "2 of reject_voice": lambda: books(accounts=sent(reject_voice=2)),
+    "4 of assign": lambda: books(accounts=sent(assign=4)),
+    "21 of check": lambda: books(accounts=sent(check=21), records={"v-1": replace(RECORD, checks_used=20)}),
+    "3 checks arrived, 2 were booked": lambda: books(accounts=sent(check=3)),
+    "our ledger does not know": lambda: books(records={"v-1": replace(RECORD, enroll=Effect())}),
+    "event e-3 was accepted": lambda: books(accepted=frozenset({"e-3"})),
+    "no call": lambda: books(unknown={"v-9": {}}),
+    "raised at": lambda: books(bugs=("worker-1",)),
+}
+
+
+def test_audit_finds_nothing_in_honest_books() -> None:
+    """Where every promise was kept there is nothing to say."""
+    assert faults(books()) == []
+
+
+@pytest.mark.parametrize("words", BROKEN)
+def test_audit_finds_each_broken_promise(words: str) -> None:
+    """One broken promise is named, whichever it is."""
+    assert any(words in fault for fault in faults(BROKEN[words]()))
+
+
+def test_audit_forgives_a_call_that_was_hardly_shown() -> None:
+    """Nobody can know a call that the queue never showed, or for a moment only."""
+    hardly = account(listed_s=2.0, tally={"arrived": {}, "authenticated": {}})
+    assert faults(books(accounts={"v-1": hardly}, records={})) == []
+
+
+def test_audit_takes_unresolved_as_the_reason_where_a_ledger_says_so() -> None:
+    """A call with an effect that nothing proves is a person's, whatever became of it at the service."""
+    record = replace(RECORD, reason=Reason.UNRESOLVED, enroll=Effect(state=EffectState.UNRESOLVED))
+    assert faults(books(records={"v-1": record})) == []
+
+
+def test_figures_are_differences_of_instants() -> None:
+    """Found: listing to assign. Noticed: result to the first check after it. Next: instant to the moment that follows."""
+    assert found_in_s(books()) == [1.0]
+    assert noticed_in_s(books()) == [3.0]
+    moments = [START + dt.timedelta(seconds=s) for s in (5, 1, 9)]
+    assert next_after([START, START + dt.timedelta(seconds=8), START + dt.timedelta(seconds=10)], moments) == [1.0, 1.0]

@@ -1,0 +1,166 @@
+"""Effects and budget: what others do meanwhile is seen, and what was spent stays spent."""
+
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+
+import httpx
+import pytest
+from fakeredis import FakeAsyncRedis
+
+from calls.backoff import Schedule
+from calls.notes import CheckWish, Distrusted, Verified
+from calls.record import EffectState, Reason
+from calls.rules import load_rules
+from sandbox.access import Operation
+from sandbox.faults import Action, Fault
+from sandbox.state import Call, Happening, Kind
+from tests.rig import Rig
+from tests.sandbox_fixtures import Asgi
+
+END = Happening(Kind.END, 400)
+SAID_AT = datetime(2026, 11, 21, 12, tzinfo=UTC)
+VERIFIED = Verified(person_id="p-1", validation_type="OneTimePasswordAuth", operator="ann", said_at=SAID_AT)
+
+
+class Meanwhile(httpx.AsyncBaseTransport):
+    """Lets something happen directly before a read of stored details, once it was asked to."""
+
+    def __init__(self, inner: httpx.AsyncBaseTransport) -> None:
+        self._inner = inner
+        self.happens: Callable[[], Awaitable[None]] | None = None
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Pass a request on."""
+        if request.url.params.get("checkVoiceAuthentication") == "false" and self.happens is not None:
+            happens, self.happens = self.happens, None
+            await happens()
+        return await self._inner.handle_async_request(request)
+
+
+@pytest.fixture
+def meanwhile(sandbox_asgi: Asgi) -> Meanwhile:
+    """Return what stands between the worker and the service."""
+    return Meanwhile(sandbox_asgi.transport)
+
+
+@pytest.fixture
+async def rig(sandbox_asgi: Asgi, fake_redis: FakeAsyncRedis, meanwhile: Meanwhile) -> Rig:
+    """Return a rig in virtual time."""
+    return Rig(sandbox_asgi, fake_redis, transport=meanwhile)
+
+
+async def _green(rig: Rig, call: Call) -> None:
+    rig.stage.happen(call, Kind.GREEN)
+    await rig.stage.details(call.voice_id, check=True)
+
+
+async def test_green_between_decision_and_enroll_stops_it(rig: Rig, meanwhile: Meanwhile) -> None:
+    """The confirming read directly before an enroll finds the voice green: withdrawn, nothing sent (E2)."""
+    call = rig.stage.call(END)
+    await rig.run(2)
+    meanwhile.happens = lambda: _green(rig, call)
+    assert await rig.note(call, VERIFIED)
+    await rig.run(20)
+    whats = await rig.whats(call)
+    assert "intended enroll" in whats
+    assert "withdrawn enroll" in whats
+    assert Operation.ENROLL not in rig.ledger(call)
+
+
+@pytest.mark.parametrize("kind", [Kind.REJECTED, Kind.ENROLLED, Kind.OPT_OUT])
+async def test_enroll_sees_what_others_did_meanwhile(rig: Rig, meanwhile: Meanwhile, kind: Kind) -> None:
+    """Somebody else rejects or enrolls, or the caller opts out, after the decision: seen, nothing sent (E3, E7)."""
+
+    async def elsewhere() -> None:
+        rig.stage.happen(call, kind)
+
+    call = rig.stage.call(END)
+    await rig.run(2)
+    meanwhile.happens = elsewhere
+    assert await rig.note(call, VERIFIED)
+    await rig.run(20)
+    assert "withdrawn enroll" in await rig.whats(call)
+    assert Operation.ENROLL not in rig.ledger(call)
+
+
+async def test_reject_sees_that_somebody_else_rejected_meanwhile(rig: Rig, meanwhile: Meanwhile) -> None:
+    """A reject is not sent when the read before it shows one already (E3)."""
+
+    async def elsewhere() -> None:
+        rig.stage.happen(call, Kind.REJECTED)
+
+    call = rig.stage.call(END)
+    await rig.run(2)
+    meanwhile.happens = elsewhere
+    assert await rig.note(call, Distrusted(operator="ann", said_at=SAID_AT))
+    await rig.run(20)
+    assert "withdrawn reject" in await rig.whats(call)
+    assert Operation.REJECT_VOICE not in rig.ledger(call)
+
+
+@pytest.mark.parametrize("is_overwritten", [True, False])
+async def test_reject_whose_trace_may_be_overwritten_is_never_called_absent(rig: Rig, is_overwritten: bool) -> None:
+    """The answer of a reject is lost, and the status reads as before it: absent only if nothing at all was written (E1).
+
+    The service did it and a later activity hid it, or the service did not do it: the first is a person's to resolve.
+    """
+    call = rig.stage.call(END)
+    await rig.run(2)
+    rig.stage.happen(call, Kind.VIEWED)
+    rig.stage.sandbox.faults.add(Fault(target="reject_voice", action=Action.RESET, applied=is_overwritten, times=1))
+    assert await rig.note(call, Distrusted(operator="ann", said_at=SAID_AT))
+    await rig.run(0.2)
+    if is_overwritten:
+        rig.stage.happen(call, Kind.VIEWED)
+    await rig.run(40)
+    assert rig.ledger(call)[Operation.REJECT_VOICE] == 1
+    expected = EffectState.UNRESOLVED if is_overwritten else EffectState.ABSENT
+    assert (await rig.record(call)).reject.state is expected
+
+
+async def test_enroll_that_somebody_may_have_undone_is_never_called_absent(rig: Rig) -> None:
+    """The answer of an enroll is lost, and a reject elsewhere took its traces away: a person's to resolve (E1, E3)."""
+    call = rig.stage.call(END)
+    await rig.run(2)
+    rig.stage.sandbox.faults.add(Fault(target="enroll", action=Action.RESET, applied=True, times=1))
+    assert await rig.note(call, VERIFIED)
+    await rig.run(0.2)
+    rig.stage.happen(call, Kind.REJECTED)
+    await rig.run(40)
+    assert rig.ledger(call)[Operation.ENROLL] == 1
+    assert (await rig.record(call)).enroll.state is EffectState.UNRESOLVED
+
+
+async def test_twentieth_check_without_an_answer_is_the_last(sandbox_asgi: Asgi, fake_redis: FakeAsyncRedis) -> None:
+    """The answer of check 20 is lost: it stays booked, and no 21st is made, not even when the desk asks (E4)."""
+    schedule = Schedule(tuple(float(n) for n in range(1, 21)), reserve=0)
+    rig = Rig(sandbox_asgi, fake_redis, load_rules(None).with_schedule(schedule))
+    call = rig.stage.call(END)
+    await rig.run(20.5)
+    seen = rig.ledger(call)[Operation.CHECK]
+    rig.stage.sandbox.faults.add(Fault(target="check", action=Action.RESET, applied=True, skip=19 - seen))
+    await rig.run(30)
+    assert await rig.note(call, CheckWish(operator="ann", said_at=SAID_AT))
+    await rig.run(30)
+    assert (await rig.record(call)).checks_used == 20
+    assert rig.stage.sandbox.ledger.tally(call.voice_id).arrived[Operation.CHECK] == 20
+
+
+async def test_word_that_comes_between_decision_and_enroll_is_heard(rig: Rig, meanwhile: Meanwhile) -> None:
+    """A note left while the confirming read is under way is folded before anything is sent: distrust wins (E3)."""
+
+    async def distrusts() -> None:
+        assert await rig.note(call, Distrusted(operator="bob", said_at=SAID_AT))
+
+    call = rig.stage.call(END)
+    await rig.run(2)
+    meanwhile.happens = distrusts
+    assert await rig.note(call, VERIFIED)
+    await rig.run(20)
+    assert Operation.ENROLL not in rig.ledger(call)
+    assert rig.ledger(call)[Operation.REJECT_VOICE] == 1
+    record = await rig.record(call)
+    assert record.reject.state is EffectState.APPLIED
+    rig.stage.happen(call, Kind.END)
+    await rig.run(20)
+    assert (await rig.record(call)).reason is Reason.REJECTED

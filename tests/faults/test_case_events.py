@@ -1,0 +1,88 @@
+"""What events mean: pushes that are lost, doubled, early, late, foreign or wrong lead to the same calls all the same."""
+
+from typing import Any
+
+import pytest
+from fakeredis import FakeAsyncRedis
+
+from calls.record import Phase, Reason
+from sandbox.access import Operation
+from sandbox.state import Happening, Kind
+from tests.rig import Rig
+from tests.sandbox_fixtures import Asgi
+
+END = Happening(Kind.END, 40)
+
+
+@pytest.fixture
+async def rig(sandbox_asgi: Asgi, fake_redis: FakeAsyncRedis) -> Rig:
+    """Return a rig in virtual time."""
+    return Rig(sandbox_asgi, fake_redis)
+
+
+async def test_end_without_a_push_settles_the_call(rig: Rig) -> None:
+    """CallEnd never comes: stored details tell of the end, and the call settles (B3)."""
+    call = rig.stage.call(END)
+    await rig.push(call)
+    await rig.run(60)
+    assert (await rig.record(call)).reason is Reason.UNDECIDED
+
+
+async def test_start_without_a_push_is_found_in_the_queue(rig: Rig) -> None:
+    """CallStart is lost: a look at the queue finds the call within 10 s, and it is assigned (B4)."""
+    await rig.run(1)
+    call = rig.stage.call(END)
+    await rig.run(10)
+    assert rig.ledger(call)[Operation.ASSIGN] == 1
+
+
+async def test_two_calls_from_one_number_are_two_flows(rig: Rig) -> None:
+    """Each of two calls from one number is assigned by its own voice id, and has a budget of its own (B5)."""
+    first, second = rig.stage.call(END), rig.stage.call(END)
+    await rig.push(first)
+    await rig.push(second)
+    await rig.run(20)
+    for call in (first, second):
+        assert call.person_id == "p-1"
+        assert rig.ledger(call)[Operation.ASSIGN] == 1
+        assert (await rig.record(call)).checks_used == rig.ledger(call)[Operation.CHECK]
+
+
+@pytest.mark.parametrize("alternate_first", [True, False])
+async def test_alternate_id_and_voice_id_are_one_flow(rig: Rig, alternate_first: bool) -> None:
+    """A call pushed under its alternate id, and later or earlier under its own, is one flow with one budget (B6)."""
+    call = rig.stage.call(Happening(Kind.END, 120), listed_after_s=2)
+    pushes: list[dict[str, Any]] = [{"voice_id": None}, {"alternate_voice_id": None}]
+    for changes in pushes if alternate_first else reversed(pushes):
+        await rig.push(call, **changes)
+        await rig.run(1)
+    await rig.run(100)
+    seen = rig.ledger(call)
+    assert seen[Operation.ASSIGN] == 1
+    assert (await rig.record(call)).checks_used == seen[Operation.CHECK] <= 18
+    await rig.run(60)
+    assert (await rig.record(call)).phase is Phase.SETTLED
+    forwarded = await rig.find(call.alternate_id)
+    assert forwarded is None or forwarded.voice_id == call.voice_id
+
+
+async def test_sample_push_touches_nothing(rig: Rig) -> None:
+    """IsTest true: logged and shown, no note, no call, no request (B7)."""
+    call = rig.stage.call(END, listed_after_s=1000)
+    await rig.push(call, is_test=True)
+    assert await rig.redis.zrange(rig.store.keys.due, 0, -1) == []
+    await rig.run(15)
+    assert await rig.find(call.voice_id) is None
+    assert rig.ledger(call) == {}
+    assert b'"is_test":true' in (await rig.redis.zrange(rig.store.keys.events, 0, -1))[0]
+
+
+async def test_push_of_an_unknown_type_is_logged_and_ignored(rig: Rig) -> None:
+    """A type that the Spec does not name is recorded and moves nothing (B8)."""
+    call = rig.stage.call(END, listed_after_s=1000)
+    await rig.push(call, kind="CallTransferred")
+    assert await rig.redis.zrange(rig.store.keys.due, 0, -1) == []
+    await rig.run(15)
+    assert await rig.find(call.voice_id) is None
+    assert rig.ledger(call) == {}
+    assert len(await rig.redis.zrange(rig.store.keys.events, 0, -1)) == 1

@@ -1,0 +1,146 @@
+"""What workers survive: shifts that are repeated, steps that always fail, listings that make no sense."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import httpx
+import pytest
+from fakeredis import FakeAsyncRedis
+
+from calls.keys import CallId
+from calls.notes import Distrusted, Verified
+from calls.record import Reason
+from calls.store import MAX_FAILURES
+from sandbox.access import Operation
+from sandbox.state import Happening, Kind
+from tests.rig import Rig
+from tests.sandbox_fixtures import KEY, Asgi
+from workers.listing import PAGE
+
+END = Happening(Kind.END, 30)
+SAID_AT = datetime(2026, 11, 21, 12, tzinfo=UTC)
+VERIFIED = Verified(person_id="p-1", validation_type="OneTimePasswordAuth", operator="ann", said_at=SAID_AT)
+
+
+@pytest.fixture
+async def rig(sandbox_asgi: Asgi, fake_redis: FakeAsyncRedis) -> Rig:
+    """Return a rig in virtual time."""
+    return Rig(sandbox_asgi, fake_redis)
+
+
+async def test_shifts_worked_again_repeat_no_effect(rig: Rig) -> None:
+    """However many ``advance`` jobs are requeued, at any time, an enroll and a reject are sent once each (C9)."""
+    call = rig.stage.call(END)
+    await rig.run(2)
+    assert await rig.note(call, VERIFIED)
+    for n in range(40):
+        await asyncio.gather(*(rig.tick() for _ in range(5)))
+        rig.stage.advance(1)
+        if n == 10:
+            assert await rig.note(call, Distrusted(operator="ann", said_at=SAID_AT))
+    await rig.run(30)
+    seen = rig.ledger(call)
+    assert (seen[Operation.ENROLL], seen[Operation.REJECT_VOICE]) == (1, 1)
+    assert (await rig.record(call)).reason is Reason.REJECTED
+
+
+async def test_call_whose_step_always_raises_is_parked_and_harms_no_other(rig: Rig) -> None:
+    """A record that cannot be read fails five times and is parked with a reason; every other call goes on (C17).
+
+    Parked is not forgotten: something new about the call (here: it is no longer listed) is a reason for one more try.
+    """
+    broken, sound = rig.stage.call(END), rig.stage.call(END)
+    await rig.run(2)
+    member = CallId(KEY, broken.voice_id).member
+    await rig.redis.hset(rig.store.keys.item(member), "rec", b'{"phase": "no phase of ours"}')
+    await rig.redis.zadd(rig.store.keys.due, {member: rig.now_ms()})
+    await rig.run(40)
+    assert len(rig.shift.failures) == MAX_FAILURES
+    await rig.run(80)
+    assert len(rig.shift.failures) <= MAX_FAILURES + 2
+    assert (await rig.queries.attention())[member] == "parked"
+    assert await rig.redis.zscore(rig.store.keys.due, member) is None
+    assert (await rig.record(sound)).is_settled
+    assert any(entry.what == "parked" for entry in await rig.trail(broken))
+    assert [entry["event"] for entry in rig.log.entries].count("step_failed") == len(rig.shift.failures)
+
+
+Pages = Callable[[int], Sequence[int]]
+"""Which calls, by number, the queue shows from an offset on."""
+
+
+class OddQueue(httpx.AsyncBaseTransport):
+    """A queue whose pages make no sense; the rest is the stand-in's."""
+
+    def __init__(self, inner: httpx.AsyncBaseTransport, stage: Asgi, pages: Pages) -> None:
+        self._inner = inner
+        self._stage = stage
+        self._pages = pages
+        self.asked = 0
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Answer listings, pass everything else on."""
+        if not request.url.path.endswith("/queue"):
+            return await self._inner.handle_async_request(request)
+        self.asked += 1
+        numbers = self._pages(int(request.url.params["continueFrom"]))
+        return httpx.Response(200, json={"success": True, "phoneCalls": [self._entry(n) for n in numbers]})
+
+    def _entry(self, n: int) -> dict[str, Any]:
+        started_at = self._stage.clock.now.isoformat()
+        return {"voiceId": f"v-{n}", "phoneNumber": "5550109999", "startDateTime": started_at, "persons": None}
+
+
+@pytest.mark.parametrize(
+    ("pages", "shown"),
+    [
+        pytest.param(lambda _: range(PAGE), PAGE, id="the same full page for ever"),
+        pytest.param(lambda _: range(3), 3, id="the same short page for ever"),
+        pytest.param(lambda start: range(start, min(start + PAGE, 1200)), 1200, id="full pages and a short one"),
+        pytest.param(lambda start: range(max(0, start - 100), min(start + PAGE, 1200)), 1200, id="overlapping pages"),
+        pytest.param(lambda start: range(start, min(start + 7, 40)), 40, id="short pages all the way"),
+        pytest.param(lambda start: range(start, min(start + PAGE, 2 * PAGE)), 2 * PAGE, id="an empty last page"),
+        pytest.param(lambda _: [], 0, id="nothing"),
+    ],
+)
+async def test_full_listing_ends_and_finds_all(
+    sandbox_asgi: Asgi, fake_redis: FakeAsyncRedis, pages: Pages, shown: int
+) -> None:
+    """Whatever the pages are, a full listing comes to an end and tells every call that any page shows (D7)."""
+    odd = OddQueue(sandbox_asgi.transport, sandbox_asgi, pages)
+    rig = Rig(sandbox_asgi, fake_redis, transport=odd)
+    await rig.institutions.refresh()
+    (held,) = await rig.store.claim(10)
+    await rig.shift.move(held)
+    assert len(await rig.redis.keys(rig.store.keys.inbox(CallId(KEY, "v-*").member))) == shown
+    assert odd.asked <= 2 + shown / min(7, max(1, shown))
+
+
+async def test_call_that_moves_between_pages_is_found_by_the_next_listing(
+    sandbox_asgi: Asgi, fake_redis: FakeAsyncRedis
+) -> None:
+    """A call that slips from a later page to one already read, because another ended, is found within a minute (D7)."""
+    slipped = [False]
+
+    def pages(start: int) -> Sequence[int]:
+        numbers = list(range(PAGE + 5))
+        if slipped[0]:
+            numbers.remove(3)
+        slipped[0] = True
+        return numbers[start : start + PAGE]
+
+    odd = OddQueue(sandbox_asgi.transport, sandbox_asgi, pages)
+    rig = Rig(sandbox_asgi, fake_redis, transport=odd)
+    inbox = rig.store.keys.inbox(CallId(KEY, f"v-{PAGE}").member)
+    await rig.institutions.refresh()
+    (held,) = await rig.store.claim(1)
+    await rig.shift.move(held)
+    assert not await rig.redis.exists(inbox), "it slipped through"
+    for _ in range(8):
+        rig.stage.advance(8)
+        due = [held for held in await rig.store.claim(1000) if held.member.startswith("i:")]
+        for held in due:
+            await rig.shift.move(held)
+    assert await rig.redis.exists(inbox)

@@ -1,0 +1,78 @@
+"""Ten thousand calls come due in the same moment."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx
+import msgspec
+import pytest
+from redis.asyncio import Redis
+
+from calls.keys import CallId
+from calls.notes import Listed
+from tests.rig import KEY, Rig
+from tests.sandbox_fixtures import Asgi
+from workers.shift import IN_FLIGHT
+
+CALLS = 10_000
+WARM = 2_000
+"""After so many reads everything that is ever kept has been built."""
+
+GROWTH_MB = 24
+PATIENCE_S = 200.0
+"""A busy machine is not what this is about: the shift may claim for longer than usual."""
+
+
+class Crowd(httpx.AsyncBaseTransport):
+    """The stand-in, except that it answers for any call, and counts how many ask at the same time."""
+
+    def __init__(self, inner: httpx.AsyncBaseTransport) -> None:
+        self._inner = inner
+        self.reads = self.at_once = self.most_at_once = 0
+        self.warm_mb = 0.0
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Answer a read after everybody else had a turn; pass the rest on."""
+        if not request.url.path.endswith("/details"):
+            return await self._inner.handle_async_request(request)
+        self.at_once += 1
+        self.most_at_once = max(self.most_at_once, self.at_once)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        self.at_once -= 1
+        self.reads += 1
+        if self.reads == WARM:
+            self.warm_mb = _resident_mb()
+        voice_id = request.url.path.split("/")[-2]
+        record = {"success": True, "phoneCall": {"phoneCallId": 1, "voiceId": voice_id, "status": "CallStarted"}}
+        return httpx.Response(200, content=msgspec.json.encode(record))
+
+
+@pytest.fixture
+async def crowded(sandbox_asgi: Asgi, redis_url: str) -> AsyncIterator[tuple[Rig, Crowd]]:
+    """Return a rig on a real Redis, and the crowd it asks."""
+    crowd = Crowd(sandbox_asgi.transport)
+    async with Redis.from_url(redis_url) as redis:
+        yield Rig(sandbox_asgi, redis, transport=crowd), crowd
+
+
+@pytest.mark.timeout(300)
+async def test_shift_bounds_how_many_calls_it_moves_at_once(crowded: tuple[Rig, Crowd]) -> None:
+    """C13: 10,000 calls due at once are all moved, 256 at a time at most, and memory does not grow with their number."""
+    rig, crowd = crowded
+    listed = Listed(listed_at=rig.clock.now, started_at=rig.clock.now)
+    for start in range(0, CALLS, 1000):
+        ids = [CallId(KEY, f"crowd-{n}") for n in range(start, start + 1000)]
+        await asyncio.gather(*(rig.store.note(call_id, listed) for call_id in ids))
+    rig.shift.claiming_s = PATIENCE_S
+    await rig.shift.run()
+    assert crowd.reads >= CALLS
+    assert crowd.most_at_once <= IN_FLIGHT
+    assert _resident_mb() - crowd.warm_mb < GROWTH_MB
+
+
+def _resident_mb() -> float:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6

@@ -1,0 +1,135 @@
+"""Every await of a call's life, struck by every blow: the same few minutes again and again, each time something else breaks.
+
+Where the model draws interleavings, this walks: a call is found, assigned, watched, verified and enrolled, distrusted and
+rejected, and ends; a blow falls on the n-th crossing of either seam, for every n there is. The other worker goes on;
+a frozen one comes back when its lease is long over. Then the same with Redis rolled back to every moment of that life.
+
+Every third crossing is struck, each blow beginning elsewhere; with ``CALLKEEPER_MODEL=nightly`` every one.
+"""
+
+import os
+
+import pytest
+
+from calls.notes import Distrusted, Verified
+from sandbox.access import Operation
+from sandbox.state import Kind
+from tests.faults.failover import InProcess
+from tests.faults.seams import Blow, Fate, Seam
+from tests.faults.world import ONE, World
+
+pytestmark = pytest.mark.timeout(900)
+
+STRIDE = 1 if os.environ.get("CALLKEEPER_MODEL") == "nightly" else 3
+
+
+async def live(fate: Fate | None) -> World:
+    """Let one call live its life with one blow in store for the worker who found it."""
+    servers = InProcess()
+    await servers.fail_over()
+    world = World(servers)
+    now = world.clock.now
+    if fate is not None:
+        world.doom(0, fate)
+        world.doom(1, fate)
+    call = world.stage.call(phone_number=ONE, voice_id="v-1", alternate_id="alt-1")
+    world.calls.append(call)
+    await world.push(call, "CallStart", voice=True, alternate=True)
+    await world.run(9)
+    await world.hear(call, Verified(person_id="p-1", validation_type="Other", operator="ann", said_at=now))
+    await world.run(12)
+    await world.wake_frozen()
+    await world.run(15)
+    await world.hear(call, Distrusted(operator="ann", said_at=now))
+    await world.run(12)
+    await world.wake_frozen()
+    await world.calm()
+    await world.check()
+    await world.close()
+    return world
+
+
+async def test_life_without_a_blow_has_one_of_each() -> None:
+    """What is struck below: one assign, one enroll, one reject, and a few checks."""
+    world = await live(None)
+    seen = world.stage.sandbox.ledger.tally("v-1").applied
+    assert [seen[kind] for kind in (Operation.ASSIGN, Operation.ENROLL, Operation.REJECT_VOICE)] == [1, 1, 1]
+    assert seen[Operation.CHECK] >= 1
+
+
+@pytest.mark.parametrize("seam", Seam)
+@pytest.mark.parametrize("blow", Blow)
+async def test_life_with_a_blow_at_any_crossing_keeps_every_promise(blow: Blow, seam: Seam) -> None:
+    """Whichever await is struck, and however: every promise holds, and the call settles with true ledgers (C6, C14, C18)."""
+    if blow is Blow.TWICE and seam is Seam.HTTP:
+        return
+    crossings = 1 + list(Blow).index(blow) % STRIDE
+    while True:
+        fate = Fate(blow, seam, crossings)
+        try:
+            await live(fate)
+        except AssertionError as broken:
+            broken.add_note(f"{blow} at crossing {crossings} of {seam}")
+            raise
+        if fate.crossings > 0:
+            return
+        crossings += STRIDE
+
+
+class Moment:
+    """Remembers what Redis holds after the n-th crossing of either worker."""
+
+    def __init__(self, world: World, n: int) -> None:
+        self.world = world
+        self.left = n
+
+    async def pass_by(self) -> None:
+        """Count a crossing."""
+        self.left -= 1
+        if self.left == 0:
+            await self.world.copy()
+
+
+async def forget(n: int) -> Moment:
+    """Let a call be verified or distrusted, its status overwritten at once; then roll Redis back to a moment of that."""
+    servers = InProcess()
+    await servers.fail_over()
+    world = World(servers)
+    moment = Moment(world, n)
+    for worker in world.workers:
+        worker.life.after_each = moment.pass_by
+    call = world.stage.call(phone_number=ONE, voice_id="v-1", alternate_id="alt-1")
+    world.calls.append(call)
+    await world.run(1)
+    words = (
+        Verified(person_id="p-1", validation_type="Other", operator="ann", said_at=world.clock.now),
+        Distrusted(operator="ann", said_at=world.clock.now),
+    )
+    for word in words:
+        await world.hear(call, word)
+        await world.run(0.2)
+        world.stage.happen(call, Kind.VIEWED)
+    await world.roll_back()
+    await world.run(3)
+    await world.calm()
+    await world.check()
+    await world.close()
+    return moment
+
+
+async def test_redis_rolled_back_to_any_moment_repeats_no_effect_it_still_knows_of() -> None:
+    """Redis forgets all after a moment, for every moment of a life: what it knew of as intended counts as sent (C15).
+
+    The worst case: the status that would have shown the reject was overwritten meanwhile. Only what was forgotten whole may
+    be sent once more, and only after stored details were read that show nothing of it.
+    """
+    n = 1
+    while True:
+        try:
+            moment = await forget(n)
+        except AssertionError as broken:
+            broken.add_note(f"rolled back to crossing {n}")
+            raise
+        if moment.left > 0:
+            return
+        n += 1

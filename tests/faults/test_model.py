@@ -1,0 +1,286 @@
+"""The model: any interleaving of what may happen, over the real decide, fold, store, scripts and moves, in virtual time.
+
+Hypothesis draws the interleaving and shrinks what it finds. The promises are those of docs/guarantees.md, held by the judge
+at every request and after every step, and at the end, when calm has returned and every call has hung up. What a Redis that
+was rolled back forgot may be sent once more for each time it was forgotten, but only after the stored details were read
+and show nothing of it: more is not promised for it, and the judge forgives no more.
+
+``CALLKEEPER_MODEL=nightly`` draws more and longer interleavings.
+"""
+
+import asyncio
+import os
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    Bundle,
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    rule,
+    run_state_machine_as_test,
+)
+
+from callkeeper.embedded import embedded_redis
+from calls.notes import AssignWish, CheckWish, Distrusted, Note, Resolved, Verified
+from reseller.push import PushEvent
+from sandbox.access import Operation
+from sandbox.faults import Action, Fault
+from sandbox.state import Call as SandboxCall
+from sandbox.state import Kind
+from tests.faults.failover import InProcess, TwoServers
+from tests.faults.seams import Blow, Fate, Seam
+from tests.faults.world import FOREIGN_KEY, NOBODY, NOWHERE, ONE, TEST_MODE, TWO, Servers, World
+from tests.sandbox_fixtures import KEY
+
+T = TypeVar("T")
+
+IS_NIGHTLY = os.environ.get("CALLKEEPER_MODEL") == "nightly"
+MOST_CALLS = 3
+
+MODEL = settings(
+    max_examples=3000 if IS_NIGHTLY else 80,
+    stateful_step_count=60 if IS_NIGHTLY else 30,
+    derandomize=not IS_NIGHTLY,
+    deadline=None,
+    print_blob=True,
+    suppress_health_check=list(HealthCheck),
+)
+
+pytestmark = pytest.mark.timeout(7200 if IS_NIGHTLY else 900)
+
+PERSONS = st.sampled_from(["p-1", "p-2"])
+VALIDATIONS = st.sampled_from(["KnowledgeBasedAuth", "OneTimePasswordAuth", "Other"])
+HAPPENINGS = st.sampled_from(
+    [
+        Kind.GREEN,
+        Kind.RED,
+        Kind.POLICY,
+        Kind.MISMATCH,
+        Kind.ANSWERED_QUESTIONS,
+        Kind.MFA_VALIDATED,
+        Kind.OPT_OUT,
+        Kind.VIEWED,
+        Kind.VIEWED,
+        Kind.ENROLLED,
+        Kind.REJECTED,
+        Kind.REJECTED_BY_RULE,
+        Kind.CLAIMED,
+        Kind.CASE,
+        Kind.END,
+    ]
+)
+TARGETS = st.sampled_from(
+    [Operation.ASSIGN, Operation.ENROLL, Operation.REJECT_VOICE, Operation.CHECK, Operation.READ, Operation.QUEUE]
+)
+ACTIONS = st.sampled_from(
+    [Action.RESET, Action.DROP, Action.ANSWER, Action.HTML, Action.CUT, Action.REFUSED, Action.UNAUTHORIZED]
+)
+SECONDS = st.sampled_from([0.1, 0.6, 1.0, 3.0, 9.0, 25.0, 70.0])
+
+
+class Model(RuleBasedStateMachine):
+    """The interleavings. Every rule is one thing that may happen next."""
+
+    calls: Bundle[SandboxCall] = Bundle("calls")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loop = asyncio.new_event_loop()
+        self.serial = 0
+        self.is_broken = False
+        self.world = self.do(self._begin())
+
+    def servers(self) -> Servers:
+        """Return the Redis of one example."""
+        return InProcess()
+
+    def do(self, work: Coroutine[Any, Any, T]) -> T:
+        """Carry something out; what breaks here is not asked to settle."""
+        try:
+            return self.loop.run_until_complete(work)
+        except BaseException:
+            self.is_broken = True
+            raise
+
+    async def _begin(self) -> World:
+        servers = self.servers()
+        await servers.fail_over()
+        return World(servers)
+
+    def _number(self) -> int:
+        self.serial += 1
+        return self.serial
+
+    # The world
+
+    @initialize(target=calls, verified=st.booleans())
+    def one_call(self, verified: bool) -> SandboxCall:
+        """Begin with a call that is found and assigned, and often verified: most faults need one."""
+        call = self._start(KEY, ONE, 0.0)
+        self.do(self.world.run(1))
+        if verified:
+            self._say(call, Verified(person_id="p-1", validation_type="Other", operator="ann", said_at=self._now()))
+        return call
+
+    @rule(
+        target=calls,
+        key=st.sampled_from([KEY, KEY, KEY, TEST_MODE]),
+        number=st.sampled_from([ONE, ONE, TWO, NOBODY]),
+        listed_after_s=st.sampled_from([0.0, 0.0, 3.0, 12.0]),
+    )
+    def call_starts(self, key: str, number: str, listed_after_s: float) -> SandboxCall:
+        """A member calls."""
+        if len(self.world.calls) >= MOST_CALLS:
+            return self.world.calls[-1]
+        return self._start(key, number, listed_after_s)
+
+    def _start(self, key: str, number: str, listed_after_s: float) -> SandboxCall:
+        n = self._number()
+        call = self.world.stage.call(
+            phone_number=number, key=key, listed_after_s=listed_after_s, voice_id=f"v-{n}", alternate_id=f"alt-{n}"
+        )
+        self.world.calls.append(call)
+        return call
+
+    @rule(call=calls, kind=HAPPENINGS, person=st.sampled_from([None, "p-1", "p-2"]))
+    def something_happens(self, call: SandboxCall, kind: Kind, person: str | None) -> None:
+        """Something happens to a call that nobody here asked for."""
+        text = "DeterminedFraud" if kind is Kind.CASE else None
+        self.world.stage.happen(call, kind, text, person)
+
+    @rule(target_=TARGETS, action=ACTIONS, applied=st.booleans(), skip=st.integers(0, 1))
+    def service_misbehaves(self, target_: Operation, action: Action, applied: bool, skip: int) -> None:
+        """The service breaks off, errs or lies, before or after it did what was asked."""
+        fault = Fault(target=target_, action=action, applied=applied, times=1, skip=skip)
+        self.world.stage.sandbox.faults.add(fault)
+
+    # Pushes
+
+    @rule(
+        call=calls,
+        kind=st.sampled_from(["CallStart", "CallEnd"]),
+        ids=st.sampled_from([(True, True), (True, False), (False, True)]),
+        times=st.integers(1, 3),
+    )
+    def pushed(self, call: SandboxCall, kind: str, ids: tuple[bool, bool], times: int) -> None:
+        """A push comes, at any time, in any order, doubled, with either id or both."""
+        voice, alternate = ids
+        for _ in range(times):
+            self.do(self.world.push(call, kind, voice=voice, alternate=alternate))
+
+    @rule(kind=st.sampled_from(["CallStart", "CallEnd"]), call=calls)
+    def foreign_push(self, kind: str, call: SandboxCall) -> None:
+        """A sample, a push for an institution that is not ours, and one for a call that nobody knows."""
+        sample = f"sample-{self._number()}"
+        self.world.judge.samples.add(sample)
+        self.do(self.world.deliver(PushEvent(type=kind, institution_key=KEY, voice_id=sample, is_test=True)))
+        for key in (FOREIGN_KEY, NOWHERE):
+            self.do(self.world.deliver(PushEvent(type=kind, institution_key=key, voice_id=call.voice_id)))
+        self.do(self.world.deliver(PushEvent(type=kind, institution_key=KEY, voice_id=f"ghost-{self._number()}")))
+
+    # People
+
+    @rule(call=calls, person=PERSONS, validation=VALIDATIONS)
+    def verified(self, call: SandboxCall, person: str, validation: str) -> None:
+        """An agent verified the caller."""
+        note = Verified(person_id=person, validation_type=validation, operator="ann", said_at=self._now())
+        self._say(call, note)
+
+    @rule(call=calls)
+    def distrusted(self, call: SandboxCall) -> None:
+        """An agent does not trust the caller."""
+        self._say(call, Distrusted(operator="ann", said_at=self._now()))
+
+    @rule(call=calls, person=PERSONS)
+    def told_who(self, call: SandboxCall, person: str) -> None:
+        """An agent says who the caller is."""
+        self._say(call, AssignWish(person_id=person, operator="ann", said_at=self._now()))
+
+    @rule(call=calls)
+    def look_now(self, call: SandboxCall) -> None:
+        """An agent asks for a check."""
+        self._say(call, CheckWish(operator="ann", said_at=self._now()))
+
+    @rule(call=calls, applied=st.booleans())
+    def resolved(self, call: SandboxCall, applied: bool) -> None:
+        """A person says what became of an unclear effect, rightly or not: nothing may be sent because of it."""
+        note = Resolved(applied=applied, operator="ann", said_at=self._now())
+        self.world.judge.of(call).heard(note)
+        self.do(self.world.office.store.note(self.world.id_of(call), note, even_settled=True))
+
+    def _say(self, call: SandboxCall, note: Note) -> None:
+        self.do(self.world.hear(call, note))
+
+    def _now(self) -> Any:
+        return self.world.clock.now
+
+    # Time, processes, Redis
+
+    @rule(seconds=SECONDS)
+    def time_passes(self, seconds: float) -> None:
+        """Workers work; leases run out; calls fall due."""
+        self.do(self.world.run(seconds))
+
+    @rule(n=st.integers(0, 1), blow=st.sampled_from(Blow), seam=st.sampled_from(Seam), crossings=st.integers(1, 9))
+    def doomed(self, n: int, blow: Blow, seam: Seam, crossings: int) -> None:
+        """A worker will die, freeze, or lose an answer, somewhere on its way."""
+        if blow is Blow.TWICE:
+            seam = Seam.REDIS
+        self.world.doom(n, Fate(blow, seam, crossings))
+
+    @rule(n=st.integers(0, 1))
+    def thawed(self, n: int) -> None:
+        """A frozen worker goes on."""
+        self.do(self.world.thaw(n))
+
+    @rule()
+    def copied(self) -> None:
+        """Redis is as it will be found again after a rollback."""
+        self.do(self.world.copy())
+
+    @rule()
+    def rolled_back(self) -> None:
+        """Redis forgets what it wrote since."""
+        self.do(self.world.roll_back())
+
+    @rule(seconds=st.sampled_from([10.0, 600.0, 3600.0]))
+    def clock_set_back(self, seconds: float) -> None:
+        """Redis's clock goes back."""
+        self.world.behind_s += seconds
+
+    # What holds
+
+    @invariant()
+    def promises_hold(self) -> None:
+        """Nothing is forgotten, no count is exceeded, no request broke a promise."""
+        self.do(self.world.check())
+
+    def teardown(self) -> None:
+        """Let calm return: every call settles, and our ledgers say what the service did."""
+        try:
+            if not self.is_broken:
+                self.do(self.world.calm())
+        finally:
+            self.do(self.world.close())
+            self.loop.close()
+
+
+TestModel = Model.TestCase
+TestModel.settings = MODEL
+
+
+def test_model_on_two_real_servers(tmp_path: Path) -> None:
+    """The same on real servers that fail over to each other: real epochs, scripts that are not loaded (C4, C14, C15)."""
+    with embedded_redis(tmp_path / "one") as one, embedded_redis(tmp_path / "two") as two:
+
+        class OnRealRedis(Model):
+            def servers(self) -> Servers:
+                return TwoServers((one.url, two.url))
+
+        run_state_machine_as_test(OnRealRedis, settings=settings(MODEL, max_examples=300 if IS_NIGHTLY else 8))

@@ -1,0 +1,372 @@
+"""callkeeper, the service and Redis in virtual time, with everything that may befall them.
+
+Two workers, each behind seams of its own; the office (the web process and the desk), which stays well; one stand-in; one
+Redis that can be rolled back; two clocks, the stand-in's and Redis's.
+"""
+
+import asyncio
+import copy
+import datetime as dt
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from redis.exceptions import RedisError
+
+from calls.institution import FOREIGN
+from calls.keys import CallId, Keys, parse_member
+from calls.notes import Note
+from calls.record import Call, Phase, parse_call
+from calls.store import FARTHEST_MS
+from calls.trail import Entry
+from reseller.config import LoginPolicy
+from reseller.push import PushEvent
+from sandbox.state import Call as SandboxCall
+from sandbox.state import Kind
+from tests.faults.judge import Judge, Kept, Memory
+from tests.faults.seams import Fate, Life, Line, Wire
+from tests.rig import Rig
+from tests.sandbox_fixtures import KEY, Asgi
+
+TEST_MODE = "cu-test"
+FOREIGN_KEY = "cu-foreign"
+NOWHERE = "cu-nowhere"
+ONE, TWO, NOBODY = "5550100001", "5550100002", "5550100003"
+"""Numbers of one member, of two, of none."""
+
+LONGEST_STEP_S = 2.0
+SOONEST_S = 0.05
+QUIET_LOOPS = 40
+"""Turns of the event loop without a crossing after which a frozen worker's tasks all stand still."""
+
+Dump = dict[bytes, bytes]
+
+
+class Servers(Protocol):
+    """Where Redis is: one server now, another after a failover."""
+
+    is_fake: bool
+
+    def current(self) -> Any:
+        """Return a client of the server that is there now."""
+
+    async def aclose(self) -> None:
+        """Close every client."""
+
+    async def fail_over(self) -> None:
+        """Put an empty server with a run id of its own in the place of the present one."""
+
+
+async def dump(redis: Any, keys: Keys) -> Dump:
+    """Return what there is, as Redis would copy it; no time to live, and nothing that lives for a second."""
+    found = [key async for key in redis.scan_iter(match=f"{keys.prefix}:*", count=1000)]
+    return {key: await redis.dump(key) for key in found if key != keys.wake.encode()}
+
+
+async def restore(redis: Any, copied: Dump) -> None:
+    """Put a copy into an empty server."""
+    for key, value in copied.items():
+        await redis.restore(key, 0, value)
+
+
+@dataclass(slots=True)
+class Worker:
+    """A worker process: its means, what befalls it, and the turn it is at."""
+
+    rig: Rig
+    life: Life
+    turn: asyncio.Task[int] | None = None
+    moves: set[asyncio.Task[None]] = field(default_factory=set)
+
+    @property
+    def tasks(self) -> list[asyncio.Task[Any]]:
+        """Return what is under way."""
+        every = [*self.moves, *([self.turn] if self.turn else [])]
+        return [task for task in every if not task.done()]
+
+    async def take_turn(self, limit: int) -> int:
+        """Claim up to so many and move them on; return how many there were."""
+        await self.rig.institutions.refresh()
+        claimed = await self.rig.store.claim(limit)
+        self.moves = {asyncio.ensure_future(self.rig.shift.move(held)) for held in claimed}
+        if self.moves:
+            await asyncio.wait(self.moves)
+        return len(claimed)
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What Redis held at a moment, and what was known then."""
+
+    copied: Dump
+    memories: dict[str, Memory]
+
+
+class World:
+    """Everything, and the passing of time over it."""
+
+    def __init__(self, servers: Servers) -> None:
+        self.servers = servers
+        self.stage = Asgi()
+        self.clock = self.stage.clock
+        self.behind_s = 0.0
+        self._rounds = 0
+        self.keys = Keys()
+        self.calls: list[SandboxCall] = []
+        self.snapshot: Snapshot | None = None
+        self._people()
+        self.office = self._hire(Life()).rig
+        self.judge = Judge(self.stage, self.load)
+        self.workers = [self._hire(Life()), self._hire(Life())]
+
+    def _people(self) -> None:
+        world = self.stage.world
+        world.add_institution(TEST_MODE, is_test_mode=True)
+        world.add_institution(FOREIGN_KEY, owned=False)
+        for key in (KEY, TEST_MODE):
+            world.add_member(key, "p-2", [TWO])
+            world.add_member(key, "p-3", [TWO])
+        world.add_member(TEST_MODE, "p-1", [ONE])
+
+    def _hire(self, life: Life) -> Worker:
+        line = Line(self.servers.current, life, is_fake=self.servers.is_fake)
+        witness = self.judge if hasattr(self, "judge") else Judge(self.stage, self.load)
+        wire = Wire(self.stage.transport, life, witness)
+        login = LoginPolicy(min_interval_s=0.0)
+        return Worker(Rig(self.stage, line, transport=wire, now_ms=self.now_ms, login=login), life)
+
+    def now_ms(self) -> int:
+        """Return what Redis's clock says."""
+        return int((self.clock.now.timestamp() - self.behind_s) * 1000)
+
+    async def load(self, voice_id: str) -> tuple[Call | None, tuple[Entry, ...]]:
+        """Return our record and trail of a call, under whichever id they are."""
+        call = self.stage.world.any_call(voice_id)
+        assert call is not None
+        call_id = CallId(call.institution_key, call.voice_id)
+        return await self.office.queries.load(call_id), await self.office.queries.trail(call_id)
+
+    # What comes from outside
+
+    def id_of(self, call: SandboxCall) -> CallId:
+        """Return the name of a call's record."""
+        return CallId(call.institution_key, call.voice_id)
+
+    async def push(self, call: SandboxCall, kind: str, *, voice: bool, alternate: bool) -> None:
+        """Deliver a push about a call."""
+        await self.deliver(
+            PushEvent(
+                type=kind,
+                institution_key=call.institution_key,
+                voice_id=call.voice_id if voice else None,
+                alternate_voice_id=call.alternate_id if alternate else None,
+                phone_number=call.phone_number,
+            )
+        )
+
+    async def deliver(self, event: PushEvent) -> None:
+        """Record a push as the receiver does."""
+        await self.office.intake.record(event, event_id="ev")
+
+    async def hear(self, call: SandboxCall, note: Note) -> None:
+        """Hear what a person says at the desk."""
+        self.judge.of(call).heard(note)
+        await self.office.note(call, note)
+
+    # Workers and time
+
+    async def run(self, seconds: float) -> None:
+        """Let time pass, with everything that falls due in it; both workers claim at once."""
+        end = self.clock.now + dt.timedelta(seconds=seconds)
+        while True:
+            await self._work_off()
+            if self.clock.now >= end:
+                return
+            self.stage.advance(min((end - self.clock.now).total_seconds(), await self._until_next_s()))
+
+    async def _work_off(self) -> None:
+        for _ in range(60):
+            self._rounds += 1
+            first = self._rounds % 2
+            moved = [await self._turn(first, 1), await self._turn(1 - first, 100)]
+            if not any(moved):
+                return
+        raise AssertionError("something is due again and again without time passing")
+
+    async def _turn(self, n: int, limit: int) -> int:
+        worker = self.workers[n]
+        if worker.life.is_frozen or not await self._is_due():
+            return 0
+        worker.turn = asyncio.ensure_future(worker.take_turn(limit))
+        return await self._until_still(n)
+
+    async def _is_due(self) -> bool:
+        """Tell whether a claim would find anything, or has to repair a clock that went back."""
+        redis, now_ms = self.servers.current(), self.now_ms()
+        far = await redis.zcount(self.keys.due, now_ms + FARTHEST_MS, "+inf")
+        return bool(far or await redis.zcount(self.keys.due, "-inf", now_ms) or not await redis.exists(self.keys.due))
+
+    async def _until_still(self, n: int) -> int:
+        """Wait until a worker has finished its turn, stands still, or is dead; a dead one is replaced."""
+        worker = self.workers[n]
+        turn, life = worker.turn, worker.life
+        assert turn is not None
+        while not turn.done() and not life.is_frozen and not life.is_dead:
+            await asyncio.wait({turn}, timeout=0.0005)
+        if life.is_frozen:
+            await self._until_quiet(worker)
+        if life.is_dead:
+            await self._bury(n)
+            return 1
+        if not turn.done():
+            return 1
+        worker.turn = None
+        assert not worker.rig.shift.failures, worker.rig.shift.failures
+        try:
+            return turn.result()
+        except RedisError:
+            return 1
+
+    async def _until_quiet(self, worker: Worker) -> None:
+        quiet, crossed = 0, -1
+        while quiet < QUIET_LOOPS:
+            is_quiet = worker.life.inside == 0 and worker.life.crossed == crossed
+            quiet, crossed = (quiet + 1 if is_quiet else 0), worker.life.crossed
+            await asyncio.sleep(0)
+
+    async def _bury(self, n: int) -> None:
+        worker = self.workers[n]
+        while tasks := worker.tasks:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+        self.workers[n] = self._hire(Life())
+
+    async def _until_next_s(self) -> float:
+        """Return the seconds until something is due, here or in the stand-in."""
+        first: list[tuple[bytes, float]] = await self.servers.current().zrange(self.keys.due, 0, 0, withscores=True)
+        in_s = [(first[0][1] - self.now_ms()) / 1000] if first else []
+        happens_at = self.stage.world.next_due_at()
+        if happens_at is not None:
+            in_s.append((happens_at - self.clock.now).total_seconds())
+        return max(SOONEST_S, min([LONGEST_STEP_S, *in_s]))
+
+    def doom(self, n: int, fate: Fate) -> None:
+        """Have something in store for a worker."""
+        self.workers[n].life.fate = fate
+
+    async def thaw(self, n: int) -> None:
+        """Let a frozen worker go on, and finish its turn."""
+        worker = self.workers[n]
+        if worker.life.is_frozen:
+            worker.life.thaw()
+            await self._until_still(n)
+
+    async def wake_frozen(self) -> None:
+        """Let whoever is frozen go on."""
+        for n in range(len(self.workers)):
+            await self.thaw(n)
+
+    # Redis
+
+    async def copy(self) -> None:
+        """Remember what Redis holds now."""
+        self.snapshot = Snapshot(await dump(self.servers.current(), self.keys), copy.deepcopy(self.judge.memories))
+
+    async def roll_back(self) -> None:
+        """Lose what Redis wrote since the snapshot: a lagging replica takes over, or the last writes of a crash are gone."""
+        if self.snapshot is None:
+            return
+        before = {call.voice_id: await self._kept(call) for call in self.calls}
+        await self.servers.fail_over()
+        await restore(self.servers.current(), self.snapshot.copied)
+        self.judge.memories = copy.deepcopy(self.snapshot.memories)
+        for call in self.calls:
+            self.judge.forgets(call.voice_id, before[call.voice_id], await self._kept(call))
+
+    async def _kept(self, call: SandboxCall) -> Kept:
+        redis, checks, records = self.servers.current(), 0, []
+        for id_ in (call.voice_id, call.alternate_id):
+            item = self.keys.item(CallId(call.institution_key, id_).member)
+            booked, record = await redis.hmget(item, ["checks", "rec"])
+            checks += int(booked or 0)
+            records += [parse_call(record)] if record else []
+        return Kept(tuple(records), checks)
+
+    async def close(self) -> None:
+        """Leave no task behind."""
+        for n, worker in enumerate(self.workers):
+            worker.life.is_dead = True
+            worker.life.thaw()
+            await self._bury(n)
+        await self.servers.aclose()
+
+    # What has to hold
+
+    async def check(self) -> None:
+        """Hold the world against what must be true after every step."""
+        if self.judge.broken:
+            raise self.judge.broken[0]
+        await self._nothing_is_forgotten()
+        for call in self.calls:
+            self.judge.counts_hold(call, (await self._kept(call)).checks)
+
+    async def _nothing_is_forgotten(self) -> None:
+        """Whatever is not settled, and whatever has a note, is due or leased, and soon."""
+        redis, prefix = self.servers.current(), len(self.keys.item(""))
+        async for key in redis.scan_iter(match=self.keys.item("*"), count=1000):
+            member = key.decode()[prefix:]
+            moved, settled, record = await redis.hmget(key, ["moved", "settled", "rec"])
+            has_notes = await redis.exists(self.keys.inbox(member))
+            if moved or (settled and not has_notes) or (record is None and not has_notes):
+                continue
+            score = await redis.zscore(self.keys.due, member)
+            assert score is not None, f"{member} is forgotten"
+            assert score <= self.now_ms() + FARTHEST_MS + self.behind_s * 1000, f"{member} is due too late"
+        assert not [why for why in (await self.office.queries.attention()).values() if why == "parked"]
+
+    async def calm(self) -> None:
+        """Let everything bad end and every call hang up; then all must settle, truthfully."""
+        for worker in self.workers:
+            worker.life.fate = None
+        await self.wake_frozen()
+        self.stage.sandbox.faults.clear()
+        await self.run(2)
+        for call in self.calls:
+            if call.ended_at is None:
+                self.stage.happen(call, Kind.END)
+        for _ in range(40):
+            await self.run(10)
+            await self.check()
+            if not await self._unsettled():
+                break
+        assert not await self._unsettled(), f"not settled: {await self._unsettled()}"
+        await self._is_true()
+
+    async def _unsettled(self) -> list[str]:
+        members = [m.decode() async for m in _members(self.servers.current(), self.keys)]
+        return [member for member in members if not await self._is_at_rest(member)]
+
+    async def _is_at_rest(self, member: str) -> bool:
+        owner = parse_member(member)
+        if not isinstance(owner, CallId):
+            return True
+        if await self.servers.current().hexists(self.keys.item(member), "moved"):
+            return True
+        call = await self.office.queries.load(owner)
+        return call is not None and (call.phase is Phase.SETTLED or call.standing == FOREIGN)
+
+    async def _is_true(self) -> None:
+        for call in self.calls:
+            record, trail = await self.load(call.voice_id)
+            if record is None:
+                continue
+            assert record.is_settled
+            self.judge.is_told_once(trail)
+            self.judge.is_true(call, record)
+
+
+async def _members(redis: Any, keys: Keys) -> AsyncIterator[bytes]:
+    prefix = len(keys.item(""))
+    async for key in redis.scan_iter(match=keys.item("c:*"), count=1000):
+        yield key[prefix:]
