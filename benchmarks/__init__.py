@@ -1,0 +1,1 @@
+"""Measurements that answer a question about callkeeper each; ``python -m benchmarks`` lists them."""

@@ -1,0 +1,189 @@
+"""How long is nothing done after a kill -9? Real processes on one machine; a killed process is started again at once.
+
+A call is checked every second; its next check shows that work goes on. A worker's start is part of the figures; a platform
+that takes longer to start one adds the difference.
+"""
+
+import random
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from benchmarks.answer import Answer, Table
+from callkeeper.fleet import Member
+from calls.store import LEASE_MS
+from tests.acceptance.stack import until
+from tests.faults.ports import HeldPort
+from tests.faults.site import Door, Site, Stage, site
+from workers.crashpoints import MID_REQUEST_S
+
+REPETITIONS = 20
+STAGES = 4
+"""So many calls, each with its own workers, are watched at the same time."""
+
+PATIENCE_S = 40.0
+SLOT_S = 1.0
+"""Seconds between two checks of a call, by the schedule of a stage: nobody can be earlier than the next slot."""
+
+START_S = 4.0
+"""What a worker's start may take on a busy machine."""
+
+LEASE_S = LEASE_MS / 1000
+
+BUSY = "check.mid-request:kill"
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One thing that is killed, what shows that work goes on, and how long that may take."""
+
+    killed: str
+    shown_by: str
+    bound_s: float
+    waits_s: tuple[float, ...]
+
+    @property
+    def row(self) -> tuple[str | int | float, ...]:
+        """Return the case as a line of the table."""
+        ordered = sorted(self.waits_s)
+        p50, p99 = ordered[len(ordered) // 2], ordered[int(len(ordered) * 0.99)]
+        return (self.killed, self.shown_by, len(ordered), p50, p99, ordered[-1], self.bound_s)
+
+    @property
+    def broken(self) -> tuple[str, ...]:
+        """Say so if the bound was not kept."""
+        late = [wait_s for wait_s in self.waits_s if wait_s > self.bound_s]
+        return (f"{self.killed}: {len(late)} times longer than {self.bound_s:g} s",) if late else ()
+
+
+def answer() -> Answer:
+    """Kill everything in turn, and measure."""
+    with tempfile.TemporaryDirectory() as data, site(Path(data)) as running, ThreadPoolExecutor(STAGES) as pool:
+
+        def on_stages(measure: Callable[[Stage], list[float]]) -> tuple[float, ...]:
+            """Measure on all stages at the same time."""
+
+            def play(_n: int) -> list[float]:
+                with running.stage() as stage:
+                    return measure(stage)
+
+            return tuple(wait_s for waits in pool.map(play, range(STAGES)) for wait_s in waits)
+
+        check, push = "the call's next check", "the next accepted event"
+        one, alone = LEASE_S + 1 + SLOT_S, LEASE_S + 1 + SLOT_S + START_S
+        cases = (
+            Case("one of two workers, at any moment", check, one, on_stages(lambda s: _workers(s, 2, busy=False))),
+            Case(
+                "one of two workers, in the middle of a check",
+                check,
+                one,
+                on_stages(lambda s: _workers(s, 2, busy=True)),
+            ),
+            Case("the only worker, at any moment", check, alone, on_stages(lambda s: _workers(s, 1, busy=False))),
+            Case(
+                "the only worker, in the middle of a check",
+                check,
+                alone,
+                on_stages(lambda s: _workers(s, 1, busy=True)),
+            ),
+            Case("web", push, START_S, on_stages(_web)),
+            *(Case("Redis", shown_by, bound_s, waits) for shown_by, bound_s, waits in _redis(running)),
+        )
+    columns = ("killed", "until", "times", "p50 s", "p99 s", "max s", "bound s")
+    note = f"Checks are {SLOT_S:g} s apart: half a second of each figure is the wait for the slot. A lease is {LEASE_S:g} s."
+    table = Table("From kill -9 until work goes on", columns, tuple(case.row for case in cases), note)
+    return Answer(
+        "How long is nothing done after a kill -9?", (table,), tuple(b for case in cases for b in case.broken)
+    )
+
+
+def _workers(stage: Stage, count: int, *, busy: bool) -> list[float]:
+    draw = random.Random(stage.key)  # noqa: S311  (repeatable)
+    workers = [_started(stage, busy=busy) for _ in range(count)]
+    return [_kill_a_worker(stage, workers, draw, busy=busy) for _ in range(REPETITIONS // STAGES)]
+
+
+def _kill_a_worker(stage: Stage, workers: list[Member], draw: random.Random, *, busy: bool) -> float:
+    """Kill one of the workers while a call is watched; a busy one kills itself in the middle of a check that takes long."""
+    with _watched(stage) as call:
+        if busy:
+            stage.trouble("check", latency_s=3 * MID_REQUEST_S, times=1)
+        else:
+            time.sleep(draw.uniform(0, SLOT_S))
+            draw.choice(workers).kill()
+        until(lambda: not all(worker.is_running for worker in workers), PATIENCE_S, "a worker's end", every_s=0.01)
+        at = datetime.now(UTC)
+        for n, worker in enumerate(workers):
+            if not worker.is_running:
+                workers[n] = stage.worker(crash=BUSY if busy else "")
+        return _await_check(stage, call, since=at)
+
+
+def _web(stage: Stage) -> list[float]:
+    port, waits = HeldPort(), []
+    door = stage.web(port=port.number)
+    for _ in range(REPETITIONS // STAGES):
+        door.member.kill()
+        at_s = time.monotonic()
+        door = stage.web(port=port.number)
+        _await_push(stage, door)
+        waits.append(time.monotonic() - at_s)
+    port.release()
+    return waits
+
+
+def _redis(running: Site) -> Iterator[tuple[str, float, tuple[float, ...]]]:
+    checks: list[float] = []
+    pushes: list[float] = []
+    with ThreadPoolExecutor(1) as pool:
+        for _ in range(REPETITIONS):
+            with running.stage() as stage:
+                _started(stage)
+                door = stage.web()
+                with _watched(stage) as call:
+                    at, at_s = datetime.now(UTC), time.monotonic()
+                    running.redis.kill()
+                    running.redis.start()
+                    check = pool.submit(_await_check, stage, call, since=at)
+                    _await_push(stage, door)
+                    pushes.append(time.monotonic() - at_s)
+                    checks.append(check.result())
+    yield "the call's next check", LEASE_S + 1 + SLOT_S, tuple(checks)
+    yield "the next accepted event", START_S, tuple(pushes)
+
+
+def _started(stage: Stage, *, busy: bool = False) -> Member:
+    worker = stage.worker(crash=BUSY if busy else "")
+    worker.wait_for(lambda line: line if '"worker_started"' in line else None)
+    return worker
+
+
+@contextmanager
+def _watched(stage: Stage) -> Iterator[dict[str, Any]]:
+    """Have a call that is being checked, until the block ends."""
+    call = stage.begin()
+    until(lambda: stage.arrived(call).get("check", 0) >= 1, PATIENCE_S, "the first check")
+    yield call
+    stage.happen(call, "end")
+
+
+def _await_check(stage: Stage, call: dict[str, Any], *, since: datetime) -> float:
+    """Return the seconds from an instant to the arrival of the next check."""
+
+    def look() -> float | None:
+        arrivals = stage.account(call)["arrivals"]
+        later = (datetime.fromisoformat(a["at"]) for a in arrivals if a["operation"] == "check")
+        return next(((at - since).total_seconds() for at in later if at > since), None)
+
+    return until(look, PATIENCE_S, "the next check", every_s=0.02)
+
+
+def _await_push(stage: Stage, door: Door) -> None:
+    call = {"voice_id": "an-event", "institution_key": stage.key}
+    until(lambda: door.push(call).status_code == 202, PATIENCE_S, "an accepted event", every_s=0.02)

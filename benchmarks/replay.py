@@ -1,0 +1,41 @@
+"""How long other rules take over 10,000 recorded calls."""
+
+import statistics
+import time
+from dataclasses import replace
+
+from benchmarks.answer import Answer, Table
+from calls.recording import encode_recorded, parse_recordings
+from calls.replay import replay as replay_calls
+from calls.rules import load_rules
+from tests.unit.rules.recordings import record
+
+CALLS = 10_000
+ROUNDS = 5
+Moment = dict[str, str | bool | int | None]
+
+LIMIT_S = 5.0
+"""A risk officer who tries a rule does not wait longer than this."""
+
+
+def answer() -> Answer:
+    """Replay 10,000 calls of twelve moments under rules that decide each of them otherwise."""
+    book = load_rules(None)
+    passcode: Moment = {"verified": True, "verified_person_is_assigned": True, "validation_type": "OneTimePasswordAuth"}
+    story: list[Moment] = [{}, {}, {"voice_mismatch": True}, *[{}] * 4, passcode, *[{}] * 4]
+    lines = [encode_recorded(record(book, story, voice_id=f"v-{n}")) for n in range(CALLS // 100)] * 100
+    other = replace(book, require_opt_in=True)
+    took_s, differences = [], 0
+    for _ in range(ROUNDS):
+        begun_s = time.perf_counter()
+        differences = len(replay_calls(parse_recordings(lines), other).differences)
+        took_s.append(time.perf_counter() - begun_s)
+    row = (CALLS, differences, statistics.median(took_s), min(took_s), max(took_s))
+    table = Table(
+        f"Replay of {CALLS} recorded calls, {ROUNDS} rounds",
+        ("calls", "differences", "median s", "least s", "most s"),
+        (row,),
+        "Reading, judging and comparing; one process.",
+    )
+    broken = () if row[2] < LIMIT_S else (f"replay of {CALLS} calls takes {row[2]:.1f} s, not under {LIMIT_S:.0f} s",)
+    return Answer("How long do other rules take over recorded calls?", (table,), broken)
