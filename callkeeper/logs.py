@@ -144,7 +144,12 @@ class _Diversion(logging.Handler):
 
 
 def _divert_libraries(log: FilteringBoundLogger) -> None:
+    """Take over every logger there is, also one to which a library or a server gave its own level, handlers or switch."""
     root = logging.getLogger()
+    for logger in list(root.manager.loggerDict.values()):
+        if isinstance(logger, logging.Logger):
+            logger.handlers, logger.propagate, logger.disabled = [], True, False
+            logger.setLevel(logging.NOTSET)
     root.handlers = [_Diversion(log)]
     root.setLevel(logging.WARNING)
     logging.captureWarnings(True)

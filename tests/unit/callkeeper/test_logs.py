@@ -104,6 +104,21 @@ def test_log_takes_the_libraries_messages(stream: io.StringIO) -> None:
     assert CANARY not in stream.getvalue()
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [{"level": logging.CRITICAL}, {"propagate": False}, {"disabled": True}],
+    ids=["a level", "no propagation", "switched off"],
+)
+def test_log_takes_over_what_was_set_up_before(settings: dict[str, Any], stream: io.StringIO) -> None:
+    """A library's logger that something has silenced or diverted earlier in this process is heard all the same."""
+    library = logging.getLogger("a.library")
+    for name, value in settings.items():
+        setattr(library, name, value)
+    set_up_logging("json", stream=stream)
+    library.warning("not well")
+    assert [line["message"] for line in lines(stream)] == ["not well"]
+
+
 @pytest.mark.parametrize("library", ["uvicorn.error", "rq.worker", "httpx", "asyncio"])
 def test_log_leaves_out_the_libraries_chatter(
     library: str, stream: io.StringIO, caplog: pytest.LogCaptureFixture
