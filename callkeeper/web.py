@@ -17,6 +17,7 @@ from calls.wake import Waker
 from desk.admin import AdminOnly
 from desk.dashboard import dashboard
 from desk.desk import Desk
+from desk.pages import INLINE
 from receiver.authentication import HeaderSet, PushAuthentication
 from receiver.health import health_routes
 from receiver.push import PushEndpoint, utc_now
@@ -30,7 +31,7 @@ def web_app(settings: WebSettings, log: FilteringBoundLogger) -> Starlette:
     routes: list[BaseRoute] = [Route("/push", push), *health_routes(redis)]
     if settings.admin is not None:
         pages = dashboard(jobs, address=settings.store.redis_address)
-        routes.append(Mount("/rq", AdminOnly(pages, settings.admin, log)))
+        routes.append(Mount("/rq", AdminOnly(pages, settings.admin, log, policy=INLINE)))
 
     desk = _desk(settings, redis, Waker(jobs), log) if settings.desk_tokens else None
     if desk is not None:

@@ -9,25 +9,15 @@ from base64 import b64decode
 from typing import Final
 
 import msgspec
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 from structlog.typing import FilteringBoundLogger
 
+from desk.pages import STRICT, with_page_headers
 from reseller.secret import Secret
 
 _SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
-
-_PAGE_HEADERS: Final = {
-    "X-Frame-Options": "DENY",
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-    "Content-Security-Policy": (
-        "default-src 'self' 'unsafe-inline' 'unsafe-eval'; img-src 'self' data:; object-src 'none'; "
-        "base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
-    ),
-}
-"""No framing, nothing from or to other hosts. Inline scripts and eval are what the RQ dashboard is made of."""
 
 
 class Login(msgspec.Struct, frozen=True):
@@ -40,8 +30,9 @@ class Login(msgspec.Struct, frozen=True):
 class AdminOnly:
     """Let an application be reached only with the login, and be changed only from its own pages."""
 
-    def __init__(self, app: ASGIApp, login: Login, log: FilteringBoundLogger) -> None:
+    def __init__(self, app: ASGIApp, login: Login, log: FilteringBoundLogger, *, policy: str = STRICT) -> None:
         self._app = app
+        self._policy = policy
         self._expected = f"{login.user}:{login.password.reveal()}".encode()
         self._log = log
 
@@ -56,7 +47,7 @@ class AdminOnly:
             self._log.warning("admin_refused", reason="cross_site")
             await PlainTextResponse("Only from our own pages.\n", 403)(scope, receive, send)
         else:
-            await self._app(scope, receive, _with_page_headers(send))
+            await self._app(scope, receive, with_page_headers(send, self._policy))
 
     def _is_authentic(self, headers: Headers) -> bool:
         scheme, _, encoded = headers.get("authorization", "").partition(" ")
@@ -77,12 +68,3 @@ def is_same_site(headers: Headers) -> bool:
         return site == "same-origin"
     origin = headers.get("origin")
     return origin is None or origin.partition("://")[2] == headers.get("host")
-
-
-def _with_page_headers(send: Send) -> Send:
-    async def send_with_headers(message: Message) -> None:
-        if message["type"] == "http.response.start":
-            MutableHeaders(scope=message).update(_PAGE_HEADERS)
-        await send(message)
-
-    return send_with_headers

@@ -21,6 +21,7 @@ from structlog.typing import FilteringBoundLogger
 from calls.wake import calls_queue
 from desk.admin import AdminOnly, Login
 from desk.dashboard import dashboard
+from desk.pages import INLINE
 from reseller.secret import Secret
 
 LOGIN = ("ops", "pässword-of-ops")
@@ -55,7 +56,12 @@ def queue(redis: "Redis") -> Queue:
 async def browser(redis: "Redis", log: FilteringBoundLogger) -> AsyncIterator[httpx.AsyncClient]:
     """Return a client of the dashboard, as mounted in the web process, without a login."""
     app = Starlette(
-        routes=[Mount("/rq", AdminOnly(dashboard(redis, address=ADDRESS), Login(LOGIN[0], Secret(LOGIN[1])), log))]
+        routes=[
+            Mount(
+                "/rq",
+                AdminOnly(dashboard(redis, address=ADDRESS), Login(LOGIN[0], Secret(LOGIN[1])), log, policy=INLINE),
+            )
+        ]
     )
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://desk") as browser:
         yield browser
