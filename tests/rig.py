@@ -29,9 +29,9 @@ from sandbox.state import Call as SandboxCall
 from tests.sandbox_fixtures import CREDENTIALS, KEY, PHONE, Asgi
 from workers.institutions import Institutions
 from workers.listing import Listing
-from workers.move import Tools
 from workers.service import Service
 from workers.shift import Shift
+from workers.tools import Tools
 
 STEP_S = 0.25
 """The longest the clock moves at once: things happen in the stand-in in between."""

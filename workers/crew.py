@@ -22,11 +22,11 @@ from workers.crashpoints import Crashpoints
 from workers.deliveries import Deliveries
 from workers.institutions import Institutions
 from workers.listing import Listing
-from workers.move import Tools
 from workers.service import Service
 from workers.shift import Shift
 from workers.sink import Sink
 from workers.tally import Tally
+from workers.tools import Tools
 
 T = TypeVar("T")
 

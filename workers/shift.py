@@ -15,10 +15,12 @@ from redis.exceptions import RedisError
 from calls.keys import CallId, parse_member
 from calls.store import MAX_FAILURES, Held, LeaseLost, Placement
 from calls.trail import Entry
+from workers.claim import FORGET, Claim
 from workers.institutions import Institutions
 from workers.listing import Listing
-from workers.move import FORGET, Move, Tools
+from workers.move import move
 from workers.tally import Tally
+from workers.tools import Tools
 
 CLAIM_EVERY_S = 0.02
 CLAIMING_S = 30.0
@@ -168,8 +170,7 @@ class Shift:
     async def _advance_call(self, held: Held, call_id: CallId) -> None:
         self.tally.add("calls")
         obstacle = self.institutions.obstacle(call_id.institution_key)
-        move = Move.begin(self.tools, held, call_id, obstacle, self.tally)
-        await move.run()
+        await move(Claim.begin(self.tools, held, call_id, obstacle, self.tally))
 
     async def _release(self, held: Held, lost: LeaseLost) -> None:
         """Still the holder, but on wrong premises: let go, and let the next claim see what is new."""

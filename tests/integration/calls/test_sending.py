@@ -17,7 +17,7 @@ from sandbox.faults import Action, Fault
 from sandbox.state import Call, Happening, Kind
 from tests.rig import Rig
 from tests.sandbox_fixtures import Asgi
-from workers.move import FROZEN_S
+from workers.sending import FROZEN_S
 from workers.service import Service
 
 END = Happening(Kind.END, 45)

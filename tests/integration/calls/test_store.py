@@ -15,7 +15,8 @@ from calls.store import FARTHEST_MS, LEASE_MS, LONGEST_WAIT_MS, REQUEST_DEADLINE
 from calls.trail import Entry
 from tests.integration.calls.hand import Hand
 from tests.sandbox_fixtures import START
-from workers.move import FORGET, FROZEN_S
+from workers.claim import FORGET
+from workers.sending import FROZEN_S
 
 A, B = CallId("cu-1", "v-1"), CallId("cu-1", "v-2")
 RECORD = encode_call(Call(institution_key="cu-1", voice_id="v-1"))

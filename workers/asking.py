@@ -1,0 +1,93 @@
+"""What a move asks of the service without changing anything there: a look at the queue, stored details, a check.
+
+A check costs one of the call's 20 and is booked before it is sent; reads are free, and whatever goes wrong with one is a
+read to repeat later.
+"""
+
+from typing import Literal
+
+from msgspec.structs import replace
+
+from calls.decide import read_retry
+from calls.record import Word
+from calls.store import Ask
+from calls.trail import Entry
+from calls.watch import check_answered, check_booked, check_failed
+from reseller import CallNotFound, PhoneCall, ResellerError, ServiceRefused, TokenLapsed
+from workers.answer import take_in
+from workers.claim import Claim
+
+
+async def look(claim: Claim) -> None:
+    """Have the institution's queue looked at: it has not listed the call yet."""
+    claim.doing, crash = "look", claim.tools.crash
+    crash.pass_by("look.before-asked")
+    await claim.tools.store.ask_to_look(claim.call_id.institution_key, Ask.WIDE)
+    crash.pass_by("look.after-asked")
+    claim.call = replace(claim.call, confirm_looks=claim.call.confirm_looks + 1)
+
+
+async def read(claim: Claim) -> None:
+    """Read stored details."""
+    claim.tally.add("reads")
+    if claim.doing == "wait":
+        claim.doing = "read"
+    try:
+        phone_call = await _details(claim, "read", claim.bot)
+    except ResellerError as error:
+        _read_failed(claim, error)
+        return
+    await take_in(claim, phone_call)
+
+
+def _read_failed(claim: Claim, error: ResellerError) -> None:
+    call, now = claim.call, claim.now
+    not_found_since = (call.not_found_since or now) if isinstance(error, CallNotFound) else None
+    call = replace(call, not_found_since=not_found_since)
+    claim.call = replace(call, reads_failed=call.reads_failed + 1, next_read_at=read_retry(call, now))
+    claim.tools.log.warning("read_failed", **claim.names, error=type(error).__name__)
+
+
+async def check(claim: Claim, *, by_desk: bool) -> None:
+    """Book one of the 20 checks, then make it; never refunded, never repeated without another booking."""
+    call, now, n, crash = claim.call, claim.now, claim.call.checks_used + 1, claim.tools.crash
+    operator = call.check_wish.operator if by_desk and call.check_wish else None
+    claim.call = check_booked(call, claim.tools.book.schedule, now)
+    claim.doing = "check"
+    crash.pass_by("check.before-booked")
+    await claim.keep(book_check=n)
+    crash.pass_by("check.after-booked")
+    claim.tally.add("checks")
+    try:
+        phone_call = await _details(claim, "check", operator or claim.bot)
+    except ResellerError as error:
+        claim.entries.append(Entry(at=claim.now, what="check_failed", n=n, because=type(error).__name__))
+        claim.tools.log.warning("check_failed", **claim.names, n=n, error=type(error).__name__)
+        await _after_lapse(claim, error, call.check_wish if by_desk else None)
+        return
+    took_ms = int((claim.now - now).total_seconds() * 1000)
+    claim.call = check_answered(claim.call)
+    await take_in(claim, phone_call, check=n, operator=operator, took_ms=took_ms)
+
+
+async def _details(claim: Claim, kind: Literal["read", "check"], operator: str) -> PhoneCall:
+    """Read the service's record of the call."""
+    crash, (institution_key, voice_id) = claim.tools.crash, claim.call_id
+    with crash.during(f"{kind}.mid-request"):
+        phone_call = await claim.tools.service.details(
+            institution_key, voice_id, check=kind == "check", requested_by=operator
+        )
+    crash.pass_by(f"{kind}.after-request")
+    return phone_call
+
+
+async def _after_lapse(claim: Claim, error: ResellerError, wish: Word | None) -> None:
+    """After a 401 log in, once a claim, and let the check be booked and made anew, for whoever wanted it.
+
+    A refusal is an answer; after any other failure the next check is planned from the last answer.
+    """
+    if isinstance(error, TokenLapsed) and await claim.renew_token():
+        next_check_at = claim.call.next_check_at if wish else claim.now
+        claim.call = replace(claim.call, check_wish=wish, next_check_at=next_check_at)
+    elif not isinstance(error, ServiceRefused):
+        claim.call = check_failed(claim.call, claim.tools.book.schedule, claim.now)

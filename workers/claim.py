@@ -1,0 +1,150 @@
+"""One claimed call: its record as it changes, the lines that its trail gets, and the only ways to write them.
+
+Everything is written by the store's fenced writes; when one is refused the claim is over, and whoever holds the call now
+goes on from what was written.
+"""
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from msgspec.structs import replace
+
+from calls.fold import fold_epoch, fold_note, new_call
+from calls.keys import CallId
+from calls.notes import parse_note
+from calls.pause import PauseScope
+from calls.record import Call, EffectKind, EffectState, Phase, encode_call, parse_call
+from calls.store import Held, Placement
+from calls.trail import Entry
+from calls.watch import charge_lost_bookings
+from reseller import ResellerError
+from workers.tally import Tally
+from workers.tools import Tools
+
+FORGET = b"-"
+"""Written instead of a record: the member is forgotten."""
+
+
+@dataclass(slots=True)
+class Claim:
+    """A call in the hands of its mover. ``entries`` are the lines that the next write adds to the trail."""
+
+    tools: Tools
+    held: Held
+    call_id: CallId
+    call: Call
+    tally: Tally
+    entries: list[Entry] = field(default_factory=list)
+    claimed_at_s: float = 0.0
+    lapses: int = 0
+    is_over: bool = False
+    doing: str = "wait"
+    """What this claim is about: the step that crash points of its save are named after."""
+
+    @classmethod
+    def begin(cls, tools: Tools, held: Held, call_id: CallId, standing: str | None, tally: Tally) -> "Claim":
+        """Read the record, take over the epoch, fold the notes.
+
+        Raises:
+            msgspec.MsgspecError: The stored record or a note is not one of ours.
+        """
+        tools.crash.pass_by("call.claimed")
+        notes = [parse_note(note) for note in held.notes.values()]
+        call = parse_call(held.record) if held.record else new_call(call_id, notes, held.now)
+        pause = held.pauses.over(call_id.institution_key)
+        paused = pause.scope if pause else None
+        call = replace(call, checks_used=max(call.checks_used, held.checks), standing=standing, paused=paused)
+        call, entries = fold_epoch(call, held.epoch, must_verify=held.must_verify, now=held.now)
+        if entries:
+            call = charge_lost_bookings(call, tools.book.schedule, held.now)
+        for note in notes:
+            call, lines = fold_note(call, note, tools.book, held.now)
+            entries += lines
+        tools.crash.pass_by("call.folded")
+        return cls(tools, held, call_id, call, tally, entries, tools.monotonic())
+
+    @property
+    def now(self) -> datetime:
+        """Return Redis's time at the claim plus what has passed here since."""
+        return self.held.now + timedelta(seconds=self.tools.monotonic() - self.claimed_at_s)
+
+    @property
+    def bot(self) -> str:
+        """Return the core username that requests nobody asked for are made as."""
+        return self.tools.requested_by(self.call_id.institution_key)
+
+    @property
+    def names(self) -> dict[str, str]:
+        """Return what a line of the log calls this call."""
+        return {"institution": self.call_id.institution_key, "voice_id": self.call_id.voice_id}
+
+    @property
+    def pause(self) -> str | None:
+        """Say what pause the call is under, by whom and why."""
+        pause = self.held.pauses.over(self.call_id.institution_key)
+        return pause.words if pause else None
+
+    async def keep(
+        self,
+        *,
+        only_if_no_notes: bool = False,
+        book_check: int | None = None,
+        unless_paused: PauseScope | None = None,
+    ) -> None:
+        """Write the record while holding on to it, and renew the lease.
+
+        Raises:
+            LeaseLost: The claim is gone, or what was expected of the call is no longer so.
+        """
+        self.call = replace(self.call, saved_at=self.now)
+        await self.tools.store.keep(
+            self.held,
+            encode_call(self.call),
+            entries=self.entries,
+            book_check=book_check,
+            only_if_no_notes=only_if_no_notes,
+            unless_paused=unless_paused,
+        )
+        self.entries = []
+
+    async def let_go(self, until: datetime | None) -> None:
+        """Write the record and release it; it is due again then, or never by itself."""
+        due_in_ms = None if until is None else max(0, int((until - self.now).total_seconds() * 1000) + 1)
+        listed = "live" if self.call.phase in {Phase.LIVE, Phase.ENDED} else ""
+        await self.save(Placement(due_in_ms, listed=listed, attention=attention(self.call)))
+
+    async def save(self, placement: Placement) -> None:
+        """Write the record and release it."""
+        self.call = replace(self.call, saved_at=self.now)
+        await self._write(encode_call(self.call), placement)
+
+    async def forget(self) -> None:
+        """Leave no record behind; its trail stays for a day."""
+        await self._write(FORGET, Placement(None))
+
+    async def _write(self, record: bytes, placement: Placement) -> None:
+        crash = self.tools.crash
+        crash.pass_by(f"{self.doing}.before-save")
+        await self.tools.store.save(self.held, record, placement, entries=self.entries, checks=self.call.checks_used)
+        crash.pass_by(f"{self.doing}.after-save")
+        self.is_over = True
+
+    async def renew_token(self) -> bool:
+        """Log in after a 401, once a claim; tell whether another try makes sense."""
+        self.lapses += 1
+        if self.lapses > 1:
+            return False
+        try:
+            await self.tools.service.renew()
+        except ResellerError as error:
+            self.tools.log.warning("login_failed", error=type(error).__name__)
+            return False
+        return True
+
+
+def attention(call: Call) -> str:
+    """Say why a call needs a person; nothing if it does not."""
+    for kind in (EffectKind.ENROLL, EffectKind.REJECT):
+        if call.effect(kind).state is EffectState.UNRESOLVED:
+            return f"{kind} unresolved"
+    return ""

@@ -1,0 +1,29 @@
+"""Closes calls: settles one with its reason, drops a hint that was no call."""
+
+from msgspec.structs import replace
+
+from calls.record import Phase, Reason
+from calls.steps import Drop
+from calls.store import Placement
+from calls.trail import Entry
+from workers.claim import Claim, attention
+
+
+async def settle(claim: Claim, reason: Reason) -> None:
+    """Close the call: nothing is ever sent for it again."""
+    claim.doing, now = "settle", claim.now
+    claim.call = replace(claim.call, phase=Phase.SETTLED, reason=reason, settled_at=now)
+    digest = claim.tools.book.digest
+    claim.entries.append(Entry(at=now, what="settled", because=reason, n=claim.call.checks_used, rules=digest))
+    await claim.save(Placement(None, listed="settled", attention=attention(claim.call)))
+    claim.tally.add("settled")
+    claim.tools.log.info("call_settled", **claim.names, reason=reason, checks=claim.call.checks_used)
+
+
+async def drop(claim: Claim, step: Drop) -> None:
+    """Forget a hint that the queue never listed."""
+    claim.doing = "drop"
+    claim.entries.append(Entry(at=claim.now, what="dropped", because=step.because, rules=claim.tools.book.digest))
+    await claim.forget()
+    claim.tally.add("dropped")
+    claim.tools.log.info("hint_dropped", **claim.names)

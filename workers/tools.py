@@ -1,0 +1,25 @@
+"""What every move works with."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from calls.rules.book import RuleBook
+from calls.store import Store
+from workers.crashpoints import Crashpoints
+from workers.noticing import PauseNotice
+from workers.service import Service
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """The store, the service, the rules, the time and the log: the same for every call of a shift."""
+
+    store: Store
+    service: Service
+    book: RuleBook
+    requested_by: Callable[[str], str]
+    monotonic: Callable[[], float]
+    log: Any
+    crash: Crashpoints = field(default_factory=Crashpoints)
+    pauses: PauseNotice = field(default_factory=PauseNotice)
