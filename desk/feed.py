@@ -14,6 +14,7 @@ from redis.exceptions import RedisError
 from structlog.typing import FilteringBoundLogger
 
 from calls.changes import Changes, order
+from calls.endings import end
 from calls.keys import CallId, parse_member
 from calls.lookup import Lookup
 from calls.record import Call
@@ -94,9 +95,7 @@ class Feed:
         """End the reader."""
         self.close()
         if self._task is not None:
-            self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._task
+            await end({self._task})
 
     @contextmanager
     def listen(self) -> Iterator[Listener]:

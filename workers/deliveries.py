@@ -16,6 +16,7 @@ import msgspec
 from msgspec.structs import replace
 from redis.exceptions import RedisError
 
+from calls.endings import end
 from calls.keys import CallId, parse_member
 from calls.lookup import Known, Lookup
 from calls.outcomes import Outcome, outcomes
@@ -65,13 +66,10 @@ class Deliveries:
         try:
             yield
         finally:
-            claiming.cancel()
-            await asyncio.gather(claiming, return_exceptions=True)
+            await end({claiming})
             if self._tasks:
                 await asyncio.wait(self._tasks, timeout=GRACE_S)
-            for task in list(self._tasks):
-                task.cancel()
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+            await end(self._tasks)
 
     async def claim(self) -> int:
         """Begin to send for what is due now; return for how many calls."""

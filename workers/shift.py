@@ -12,6 +12,7 @@ from typing import Any
 
 from redis.exceptions import RedisError
 
+from calls.endings import end
 from calls.keys import CallId, parse_member
 from calls.store import MAX_FAILURES, Held, LeaseLost, Placement
 from calls.trail import Entry
@@ -133,9 +134,7 @@ class Shift:
             await asyncio.wait(self._tasks, timeout=0.5)
         if self._tasks:
             self.log.warning("shift_cut_short", tasks=len(self._tasks))
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await end(self._tasks)
 
     async def move(self, held: Held) -> None:
         """Move one member on; whatever goes wrong stays with it."""

@@ -21,6 +21,7 @@ from tests.sandbox_fixtures import Asgi
 async def rig(sandbox_asgi: Asgi, redis_url: str) -> AsyncIterator[Rig]:
     """Return a rig on the embedded real Redis, which the commands reach too."""
     async with Redis.from_url(redis_url) as redis:
+        sandbox_asgi.begin_now()
         yield Rig(sandbox_asgi, redis)
 
 

@@ -38,6 +38,7 @@ def type_in(*words: str, redis_url: str = "") -> Result:
 async def enrolled(sandbox_asgi: Asgi, redis_url: str) -> tuple[str, str]:
     """Run a call to its end on a real Redis; return the Redis's URL and the call's voice id."""
     async with Redis.from_url(redis_url) as redis:
+        sandbox_asgi.begin_now()
         rig = Rig(sandbox_asgi, redis, load_rules("demo"))
         call = rig.stage.call(Happening(Kind.MFA_VALIDATED, 5, "operator-2"), Happening(Kind.END, 30))
         await rig.push(call)

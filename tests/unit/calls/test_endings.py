@@ -1,0 +1,38 @@
+"""Tasks end when they are told to, also where the first telling is lost."""
+
+import asyncio
+
+from calls.endings import end
+
+
+async def test_end_insists_where_a_cancellation_is_lost() -> None:
+    """A task that swallows two cancellations is told a third time."""
+    lost = 0
+
+    async def deaf() -> None:
+        nonlocal lost
+        while True:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                lost += 1
+                if lost == 3:
+                    raise
+
+    task = asyncio.ensure_future(deaf())
+    await asyncio.sleep(0)
+    await end({task})
+    assert (task.cancelled(), lost) == (True, 3)
+
+
+async def test_end_leaves_no_error_unseen() -> None:
+    """How a task ended is looked at, so that nothing is told of it later; no task at all is fine."""
+
+    async def fails() -> None:
+        raise RuntimeError
+
+    task = asyncio.ensure_future(fails())
+    await asyncio.sleep(0)
+    await end({task})
+    await end(())
+    assert task.done()
