@@ -6,6 +6,9 @@ from contextlib import asynccontextmanager, nullcontext
 
 from redis.asyncio import Redis
 from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 from structlog.typing import FilteringBoundLogger
 
@@ -17,7 +20,8 @@ from calls.wake import Waker
 from desk.admin import AdminOnly
 from desk.dashboard import dashboard
 from desk.desk import Desk
-from desk.pages import INLINE
+from desk.forms import FormTokens
+from desk.pages import EVERYWHERE, SafeHeaders
 from receiver.authentication import HeaderSet, PushAuthentication
 from receiver.health import health_routes
 from receiver.push import PushEndpoint, utc_now
@@ -30,8 +34,9 @@ def web_app(settings: WebSettings, log: FilteringBoundLogger) -> Starlette:
     push = PushEndpoint(_authentication(settings), Intake(redis), Waker(jobs), log)
     routes: list[BaseRoute] = [Route("/push", push), *health_routes(redis)]
     if settings.admin is not None:
-        pages = dashboard(jobs, address=settings.store.redis_address)
-        routes.append(Mount("/rq", AdminOnly(pages, settings.admin, log, policy=INLINE)))
+        tokens = FormTokens(settings.admin.user, settings.admin.password)
+        pages = dashboard(jobs, address=settings.store.redis_address, tokens=tokens)
+        routes += [Route("/rq", _to_dashboard), Mount("/rq", AdminOnly(pages, settings.admin, log))]
 
     desk = _desk(settings, redis, Waker(jobs), log) if settings.desk_tokens else None
     if desk is not None:
@@ -47,9 +52,26 @@ def web_app(settings: WebSettings, log: FilteringBoundLogger) -> Starlette:
         await redis.aclose()
         jobs.close()
 
-    app = Starlette(routes=routes, lifespan=lifespan)
+    app = Starlette(
+        routes=routes,
+        lifespan=lifespan,
+        middleware=[Middleware(SafeHeaders)],
+        exception_handlers={Exception: _on_bug},
+    )
+    # Starlette would redirect /push/ to whatever the Host header names.
+    app.router.redirect_slashes = False
     app.state.leave = desk.leave if desk else _leave
     return app
+
+
+async def _to_dashboard(_request: Request) -> Response:
+    """Lead to the dashboard by a path alone: a whole address would be the Host header's word."""
+    return RedirectResponse("/rq/", 308)
+
+
+async def _on_bug(_request: Request, _error: Exception) -> Response:
+    """Answer what must not happen, in words that say nothing of it; the log has its places."""
+    return PlainTextResponse("Internal error.\n", 500, EVERYWHERE)
 
 
 def _leave() -> None:

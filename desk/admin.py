@@ -14,7 +14,7 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 from structlog.typing import FilteringBoundLogger
 
-from desk.pages import STRICT, with_page_headers
+from desk.pages import PAGE, SafeHeaders
 from reseller.secret import Secret
 
 _SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -28,11 +28,10 @@ class Login(msgspec.Struct, frozen=True):
 
 
 class AdminOnly:
-    """Let an application be reached only with the login, and be changed only from its own pages."""
+    """Let an application's pages be reached only with the login, and be changed only from themselves."""
 
-    def __init__(self, app: ASGIApp, login: Login, log: FilteringBoundLogger, *, policy: str = STRICT) -> None:
-        self._app = app
-        self._policy = policy
+    def __init__(self, app: ASGIApp, login: Login, log: FilteringBoundLogger) -> None:
+        self._app = SafeHeaders(app, PAGE)
         self._expected = f"{login.user}:{login.password.reveal()}".encode()
         self._log = log
 
@@ -47,7 +46,7 @@ class AdminOnly:
             self._log.warning("admin_refused", reason="cross_site")
             await PlainTextResponse("Only from our own pages.\n", 403)(scope, receive, send)
         else:
-            await self._app(scope, receive, with_page_headers(send, self._policy))
+            await self._app(scope, receive, send)
 
     def _is_authentic(self, headers: Headers) -> bool:
         scheme, _, encoded = headers.get("authorization", "").partition(" ")

@@ -1,9 +1,13 @@
-"""What every page of ours tells the browser: where it may load from, that nobody frames it, that nobody keeps it."""
+"""What a browser is told that our answers may do: nothing, unless an answer is a page; a page, as little as it can live on.
 
+`SafeHeaders` stands in front of the whole web process, so no answer leaves without them, whoever made it. An answer that
+brings a header of the same name keeps its own; `desk.admin` gives pages the policy of pages.
+"""
+
+from collections.abc import Mapping
 from typing import Final
 
-from starlette.datastructures import MutableHeaders
-from starlette.types import Message, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 STRICT: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "
@@ -11,29 +15,43 @@ STRICT: Final = (
 )
 """For pages of our own: files of this host and nothing else; no script or style within a page."""
 
-INLINE: Final = (
-    "default-src 'self' 'unsafe-inline' 'unsafe-eval'; img-src 'self' data:; object-src 'none'; "
-    "base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
-)
-"""For the RQ dashboard: inline scripts and eval are what it is made of; nothing from or to other hosts."""
+NOTHING: Final = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+"""For answers that are data: a browser that shows one runs, loads and sends nothing."""
 
-_HEADERS: Final = {
-    "X-Frame-Options": "DENY",
+PAGE: Final[Mapping[str, str]] = {"Content-Security-Policy": STRICT}
+"""What makes an answer a page."""
+
+EVERYWHERE: Final[Mapping[str, str]] = {
+    "Content-Security-Policy": NOTHING,
     "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=(), payment=(), usb=()",
+    "Strict-Transport-Security": "max-age=31536000",
+    "Cache-Control": "no-store",
 }
+"""What every answer carries. Browsers heed the transport's header over https only, so it is right behind a router too."""
 
 
-def with_page_headers(send: Send, policy: str) -> Send:
-    """Return a ``send`` that adds the headers of a page under a content security policy."""
+class SafeHeaders:
+    """Give every answer of an application the headers that it lacks."""
 
-    async def send_with_headers(message: Message) -> None:
-        if message["type"] == "http.response.start":
-            headers = MutableHeaders(scope=message)
-            headers.update({**_HEADERS, "Content-Security-Policy": policy})
-            headers.setdefault("Cache-Control", "no-store")
-        await send(message)
+    def __init__(self, app: ASGIApp, headers: Mapping[str, str] = EVERYWHERE) -> None:
+        self._app = app
+        self._headers = [(name.lower().encode("ascii"), value.encode("ascii")) for name, value in headers.items()]
 
-    return send_with_headers
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on; what is not HTTP passes untouched."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                present = {name.lower() for name, _ in message["headers"]}
+                message["headers"] = [*message["headers"], *(pair for pair in self._headers if pair[0] not in present)]
+            await send(message)
+
+        await self._app(scope, receive, send_with_headers)

@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import re
 import zlib
 from base64 import b64encode
 from collections.abc import AsyncIterator, Iterator
@@ -21,12 +22,15 @@ from structlog.typing import FilteringBoundLogger
 from calls.wake import calls_queue
 from desk.admin import AdminOnly, Login
 from desk.dashboard import dashboard
-from desk.pages import INLINE
+from desk.forms import HEADER, FormTokens
+from desk.pages import SafeHeaders
 from reseller.secret import Secret
 
 LOGIN = ("ops", "pässword-of-ops")
 ADDRESS = "redis://redis.internal:6379/0"
-OWN_PAGE = {"Sec-Fetch-Site": "same-origin", "Origin": "http://desk"}
+TOKENS = FormTokens(LOGIN[0], Secret(LOGIN[1]))
+TOKEN = {HEADER: TOKENS.issue()}
+OWN_PAGE = {"Sec-Fetch-Site": "same-origin", "Origin": "http://desk", **TOKEN}
 
 
 def report(text: str) -> dict[str, str]:
@@ -55,15 +59,10 @@ def queue(redis: "Redis") -> Queue:
 @pytest.fixture
 async def browser(redis: "Redis", log: FilteringBoundLogger) -> AsyncIterator[httpx.AsyncClient]:
     """Return a client of the dashboard, as mounted in the web process, without a login."""
-    app = Starlette(
-        routes=[
-            Mount(
-                "/rq",
-                AdminOnly(dashboard(redis, address=ADDRESS), Login(LOGIN[0], Secret(LOGIN[1])), log, policy=INLINE),
-            )
-        ]
-    )
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://desk") as browser:
+    pages = dashboard(redis, address=ADDRESS, tokens=TOKENS)
+    app = Starlette(routes=[Mount("/rq", AdminOnly(pages, Login(LOGIN[0], Secret(LOGIN[1])), log))])
+    transport = httpx.ASGITransport(SafeHeaders(app))
+    async with httpx.AsyncClient(transport=transport, base_url="http://desk") as browser:
         yield browser
 
 
@@ -192,13 +191,13 @@ async def test_dashboard_refuses_posts_from_other_sites(
 ) -> None:
     """The browser sends the login along with a foreign page's form; such a request is refused and logged."""
     job_id = failed_job(queue)
-    answer = await ops.post("/rq/requeue/calls", headers=headers)
+    answer = await ops.post("/rq/requeue/calls", headers=headers | TOKEN)
     assert answer.status_code == 403
     assert FailedJobRegistry(queue=queue).get_job_ids() == [job_id]
 
 
 @pytest.mark.parametrize(
-    "headers", [OWN_PAGE, {"Origin": "http://desk"}, {}], ids=["browser", "old-browser", "no-browser"]
+    "headers", [OWN_PAGE, {"Origin": "http://desk", **TOKEN}, TOKEN], ids=["browser", "old-browser", "no-browser"]
 )
 async def test_dashboard_requeues_from_its_own_page(
     headers: dict[str, str], ops: httpx.AsyncClient, queue: Queue
@@ -288,11 +287,34 @@ async def test_dashboard_escapes_what_jobs_say(ops: httpx.AsyncClient, queue: Qu
 
 
 async def test_dashboard_forbids_frames_and_other_hosts(ops: httpx.AsyncClient) -> None:
-    """No other page can show ours in a frame, and ours loads and sends nothing elsewhere."""
+    """No other page can show ours in a frame, ours asks nobody else for anything, and runs one inline script: its own."""
     page = await ops.get("/rq/")
     assert page.headers["x-frame-options"] == "DENY"
-    assert "frame-ancestors 'none'" in page.headers["content-security-policy"]
-    assert "default-src 'self'" in page.headers["content-security-policy"]
+    [policy] = page.headers.get_list("content-security-policy")
+    assert "frame-ancestors 'none'" in policy
+    assert "default-src 'none'" in policy
+    [nonce] = re.findall("'nonce-([^']+)'", policy)
+    assert re.findall("<script(?! name| src)[^>]*>", page.text) == [f'<script nonce="{nonce}">']
+    assert "'unsafe-inline'" not in policy.partition("script-src")[2].partition(";")[0]
+    assert nonce not in (await ops.get("/rq/")).headers["content-security-policy"]
+
+
+@pytest.mark.parametrize("headers", [{}, {HEADER: "1.0"}, {HEADER: FormTokens("ops", Secret("another-one")).issue()}])
+async def test_dashboard_changes_only_with_the_token_of_a_page(
+    headers: dict[str, str], ops: httpx.AsyncClient, queue: Queue
+) -> None:
+    """A post with the login but without a token of ours changes nothing, also when it seems to come from our own page."""
+    job_id = failed_job(queue)
+    own = {"Sec-Fetch-Site": "same-origin", "Origin": "http://desk"}
+    assert (await ops.post("/rq/requeue/calls", headers=own | headers)).status_code == 403
+    assert FailedJobRegistry(queue=queue).get_job_ids() == [job_id]
+
+
+async def test_dashboard_hands_its_script_a_token(ops: httpx.AsyncClient, queue: Queue) -> None:
+    """What stands in a page opens: its buttons work."""
+    failed_job(queue)
+    [name, token] = re.findall(r'setRequestHeader\("([^"]+)", "([^"]+)"\)', (await ops.get("/rq/")).text)[0]
+    assert (await ops.post("/rq/requeue/calls", headers={name: token})).status_code == 200
 
 
 @pytest.mark.parametrize("path", ["/rq/1/view", "/rq/7/data/queues.json", "/rq/0/view/job/unknown"])
@@ -303,7 +325,8 @@ async def test_dashboard_answers_404_for_what_is_not_there(path: str, ops: httpx
 
 async def test_dashboard_survives_redis(log: FilteringBoundLogger) -> None:
     """Without Redis the pages answer 503 and no traceback."""
-    app = AdminOnly(dashboard(Redis(host="127.0.0.1", port=1), address=ADDRESS), Login(LOGIN[0], Secret(LOGIN[1])), log)
+    pages = dashboard(Redis(host="127.0.0.1", port=1), address=ADDRESS, tokens=TOKENS)
+    app = AdminOnly(pages, Login(LOGIN[0], Secret(LOGIN[1])), log)
     async with httpx.AsyncClient(
         transport=httpx.ASGITransport(app),
         base_url="http://desk",
