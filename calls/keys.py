@@ -59,13 +59,25 @@ class Keys:
         self.pause_history = f"{prefix}:pause:history"
         self.service = f"{prefix}:service"
         self.changes = f"{prefix}:changes"
+        self.figures = f"{prefix}:figures"
+        self.processes = f"{prefix}:processes"
+        self.login_gate = f"{prefix}:token:gate"
         self.queue = f"rq:queue:{QUEUE_NAME}"
         self.workers = f"rq:workers:{QUEUE_NAME}"
+        self.failed_jobs = f"rq:failed:{QUEUE_NAME}"
 
     @property
     def outbox(self) -> "Keys":
         """Return the keys under which outcomes on their way out are kept: the same shapes, members of the same names."""
         return Keys(f"{self.prefix}:outbox")
+
+    def minute(self, number: int | str) -> str:
+        """Return the key of the figures of one minute, counted from 1970."""
+        return f"{self.prefix}:figures:{number}"
+
+    def process(self, name: str) -> str:
+        """Return the key of the hash that says that a process lives."""
+        return f"{self.prefix}:process:{name}"
 
     def ticket(self, ticket: str) -> str:
         """Return the key of a ticket for one connection to the desk's stream."""

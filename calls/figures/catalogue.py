@@ -1,0 +1,103 @@
+"""Everything that is counted or measured: the name of each figure, what it means, by what it is told apart.
+
+Labels are names from closed lists, of institutions and of rules; never a voice id, a phone number or a person. A test holds
+the labels to a list, another searches all that is exported for the ids of real calls.
+"""
+
+from typing import Final, NamedTuple
+
+_QUICK: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 6.0)
+_LAG: Final = (0.1, 0.25, 0.5, 1.0, 2.0, 3.0, 5.0, 8.0, 10.0, 15.0, 30.0, 60.0)
+
+
+class Figure(NamedTuple):
+    """One figure. ``bounds`` are the upper bounds of a histogram's buckets; a counter has none."""
+
+    name: str
+    meaning: str
+    labels: tuple[str, ...] = ()
+    bounds: tuple[float, ...] = ()
+
+
+# The front door
+
+PUSHES: Final = Figure("pushes", "push events recorded and answered with 202", ("type",))
+"""``type``: CallStart, CallEnd, sample, other."""
+
+PUSHES_REFUSED: Final = Figure("pushes_refused", "push events not taken", ("reason",))
+"""``reason``: credentials, method, media_type, too_large, unreadable, client_left, not_recorded."""
+
+PUSH_LAG: Final = Figure(
+    "push_lag_seconds", "from the instant a push names to its receipt; holds the difference of the clocks", (), _LAG
+)
+PUSH_ANSWER: Final = Figure("push_answer_seconds", "from the end of a push's body to its record in Redis", (), _QUICK)
+
+# Calls
+
+CALLS_FOUND: Final = Figure(
+    "calls_found", "calls that the service confirmed, by what told of them first", ("institution", "by")
+)
+"""``by``: push, or queue where no push had come by then."""
+
+PUSHES_LOST: Final = Figure(
+    "pushes_lost", "calls that were settled without the push of this type", ("institution", "type")
+)
+HINTS_DROPPED: Final = Figure("hints_dropped", "pushed calls that the queue never showed", ("institution",))
+CALLS_SETTLED: Final = Figure("calls_settled", "calls that are over, and why", ("institution", "reason"))
+DETECTION_LAG: Final = Figure(
+    "detection_lag_seconds",
+    "from the last check without a result to the one that showed it: no result waited longer",
+    (),
+    _LAG,
+)
+
+# Checks
+
+CHECKS: Final = Figure("checks", "authentication checks booked, by what came back", ("outcome",))
+"""``outcome``: answered, or the kind of failure."""
+
+CHECK_LATE: Final = Figure("check_late_seconds", "from the instant a check was planned for to its booking", (), _LAG)
+CHECKS_SPENT: Final = Figure(
+    "checks_spent", "checks of a call when it was settled, of 20", (), (0, 1, 2, 4, 6, 8, 10, 12, 14, 16, 18, 19, 20)
+)
+BUDGET_SPENT: Final = Figure(
+    "budget_spent", "calls without a result whose automatic checks are spent", ("institution", "when")
+)
+"""``when``: early, before the last check time of the schedule, or planned."""
+
+# Decisions and effects
+
+DECISIONS: Final = Figure("decisions", "verdicts of rules, as written to trails", ("rule", "stage", "outcome"))
+EFFECTS: Final = Figure(
+    "effects", "assigns, enrolls and rejects that came to a state of their ledger", ("kind", "state")
+)
+OUTCOMES: Final = Figure("outcomes", "attempts to post an outcome", ("result",))
+"""``result``: delivered, put_off, parked."""
+
+# The service
+
+SERVICE_REQUESTS: Final = Figure("service_requests", "requests to the service", ("endpoint", "outcome"))
+"""``outcome``: answered, or the kind of error."""
+
+SERVICE_SECONDS: Final = Figure(
+    "service_request_seconds", "how long requests to the service took", ("endpoint",), _QUICK
+)
+LOGINS: Final = Figure("logins", "logins of the service account", ("outcome",))
+GATE_SHUT: Final = Figure("service_away", "times that the service was left alone after failures")
+
+# Workers
+
+SHIFTS: Final = Figure("shifts", "shifts that ended", ("outcome",))
+"""``outcome``: finished, or failed where steps raised."""
+
+SHIFT_SECONDS: Final = Figure("shift_seconds", "how long shifts lasted", (), (0.1, 0.5, 1, 2, 5, 10, 20, 30, 45, 60))
+STEPS_FAILED: Final = Figure("steps_failed", "steps of calls that raised: bugs")
+LEASES_LOST: Final = Figure(
+    "leases_lost", "moves that ended because somebody else held the call, or premises changed", ("why",)
+)
+REDIS_FAILED: Final = Figure("redis_failed", "moves that ended because Redis failed")
+
+FIGURES: Final[dict[str, Figure]] = {
+    value.name: value for value in list(globals().values()) if isinstance(value, Figure)
+}
+"""Every figure by its name."""

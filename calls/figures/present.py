@@ -1,0 +1,88 @@
+"""What is true at this moment: how many calls there are, how late the latest is, who works, whether the service is away."""
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+from redis.asyncio import Redis
+
+from calls.keys import Keys
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Present:
+    """Redis's own view of the state of things, at one moment."""
+
+    hinted: int
+    """Calls that were pushed and that the service has not confirmed."""
+    live: int
+    """Calls that are not settled, ended ones included."""
+    settled: int
+    """Settled calls that can still be read."""
+    overdue: int
+    """Calls and institutions that are due now."""
+    late_s: float
+    """How late the one is that has waited longest."""
+    attention: Counter[str]
+    """What needs a person, by reason."""
+    gate_is_shut: bool
+    gate_failures: int
+    login_failures: int
+    """Logins in a row without a proven token."""
+    jobs_waiting: int
+    jobs_failed: int
+    workers: int
+    """As RQ counts them."""
+    outcomes_waiting: int
+    redis_memory: int
+    redis_memory_limit: int
+    """0: none is set."""
+
+
+async def read_present(redis: "Redis", *, keys: Keys | None = None, now_ms: int | None = None) -> Present:
+    """Read the state of things; one round trip for nearly all of it."""
+    keys, client = keys or Keys(), _any(redis)
+    pipe = client.pipeline(transaction=False)
+    pipe.time().zcard(keys.live).zcard(keys.settled).zrange(keys.due, 0, 0, withscores=True)
+    pipe.zdiff([keys.due, keys.live]).hvals(keys.attention).hvals(keys.outbox.attention)
+    pipe.hmget(keys.service, ["until", "failures", "open"]).hmget(keys.login_gate, ["failures"])
+    pipe.llen(keys.queue).zcard(keys.failed_jobs).scard(keys.workers).zcard(keys.outbox.due)
+    (
+        time,
+        live,
+        settled,
+        first,
+        unconfirmed,
+        attention,
+        unsent,
+        gate,
+        login,
+        waiting,
+        failed,
+        workers,
+        outcomes,
+    ) = await pipe.execute()
+    memory = await client.info("memory")
+    now = now_ms if now_ms is not None else time[0] * 1000 + time[1] // 1000
+    return Present(
+        hinted=sum(member.startswith(b"c:") for member in unconfirmed),
+        live=live,
+        settled=settled,
+        overdue=await client.zcount(keys.due, "-inf", now),
+        late_s=max(0.0, (now - first[0][1]) / 1000) if first else 0.0,
+        attention=Counter(why.decode() for why in (*attention, *unsent)),
+        gate_is_shut=gate[2] is not None,
+        gate_failures=int(gate[1] or 0),
+        login_failures=int(login[0] or 0),
+        jobs_waiting=waiting,
+        jobs_failed=failed,
+        workers=workers,
+        outcomes_waiting=outcomes,
+        redis_memory=int(memory.get("used_memory", 0)),
+        redis_memory_limit=int(memory.get("maxmemory", 0)),
+    )
+
+
+def _any(redis: "Redis") -> Any:
+    """Return the client without its types: its stubs cannot know that answers are bytes here."""
+    return redis

@@ -1,0 +1,115 @@
+"""Figures as they were read: counts by labels, and histograms."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from calls.figures.catalogue import Figure
+from calls.figures.fields import SUM, parse_field, unscaled
+
+Labels = tuple[str, ...]
+
+
+@dataclass(slots=True)
+class Spread:
+    """A histogram: how many values fell into each bucket (the last one is beyond the highest bound), and their sum."""
+
+    bounds: tuple[float, ...]
+    counts: list[int]
+    total: float = 0.0
+
+    @classmethod
+    def empty(cls, figure: Figure) -> "Spread":
+        """Return the histogram of nothing."""
+        return cls(figure.bounds, [0] * (len(figure.bounds) + 1))
+
+    @property
+    def n(self) -> int:
+        """Return how many values there were."""
+        return sum(self.counts)
+
+    @property
+    def mean(self) -> float | None:
+        """Return the mean; None of nothing."""
+        return self.total / self.n if self.n else None
+
+    def quantile(self, q: float) -> float | None:
+        """Return about which value a share ``q`` stayed under, within its bucket evenly; None of nothing.
+
+        Beyond the highest bound nothing is known: then that bound is returned.
+        """
+        wanted, seen = q * self.n, 0
+        if not self.n:
+            return None
+        for n, count in enumerate(self.counts[:-1]):
+            if seen + count >= wanted and count:
+                low = self.bounds[n - 1] if n else 0.0
+                return low + (self.bounds[n] - low) * (wanted - seen) / count
+            seen += count
+        return self.bounds[-1]
+
+    def add(self, other: "Spread") -> None:
+        """Take another histogram of the same figure in."""
+        self.counts = [mine + theirs for mine, theirs in zip(self.counts, other.counts, strict=True)]
+        self.total += other.total
+
+
+@dataclass(slots=True)
+class Snapshot:
+    """All figures at one moment, or of one minute."""
+
+    counts: dict[str, dict[Labels, int]] = field(default_factory=dict)
+    spreads: dict[str, dict[Labels, Spread]] = field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, stored: Mapping[bytes, bytes]) -> "Snapshot":
+        """Read what Redis holds; what another version has written is left out."""
+        snapshot = cls()
+        for name, value in stored.items():
+            known = parse_field(name.decode())
+            if known is not None:
+                snapshot._take(*known, int(value))
+        return snapshot
+
+    def count(self, figure: Figure, **labels: str) -> int:
+        """Return a count, summed over the labels that are not named."""
+        return sum(n for own, n in self.counts.get(figure.name, {}).items() if _matches(figure, own, labels))
+
+    def by(self, figure: Figure, label: str, **labels: str) -> Counter[str]:
+        """Return a count for each value of one label, summed over those that are not named."""
+        at, sums = figure.labels.index(label), Counter[str]()
+        for own, n in self.counts.get(figure.name, {}).items():
+            if _matches(figure, own, labels):
+                sums[own[at]] += n
+        return sums
+
+    def spread(self, figure: Figure, **labels: str) -> Spread:
+        """Return a histogram, summed over the labels that are not named."""
+        whole = Spread.empty(figure)
+        for own, spread in self.spreads.get(figure.name, {}).items():
+            if _matches(figure, own, labels):
+                whole.add(spread)
+        return whole
+
+    def rows(self, figure: Figure) -> Iterator[tuple[Labels, int]]:
+        """Yield every count of a figure with its labels."""
+        yield from sorted(self.counts.get(figure.name, {}).items())
+
+    def spread_rows(self, figure: Figure) -> Iterator[tuple[Labels, Spread]]:
+        """Yield every histogram of a figure with its labels."""
+        yield from sorted(self.spreads.get(figure.name, {}).items())
+
+    def _take(self, figure: Figure, labels: Labels, part: str | None, value: int) -> None:
+        if part is None:
+            self.counts.setdefault(figure.name, {})[labels] = value
+            return
+        spreads = self.spreads.setdefault(figure.name, {})
+        spread = spreads.setdefault(labels, Spread.empty(figure))
+        if part == SUM:
+            spread.total = unscaled(value)
+        elif part.isdigit() and int(part) < len(spread.counts):
+            spread.counts[int(part)] = value
+
+
+def _matches(figure: Figure, own: Labels, labels: Mapping[str, str]) -> bool:
+    return all(own[figure.labels.index(name)] == value for name, value in labels.items())

@@ -1,0 +1,108 @@
+"""Writes what a process has counted to Redis: one script, the same when it is repeated."""
+
+import os
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from secrets import token_hex
+from typing import Any, Final, Literal
+
+from redis import Redis
+from redis.asyncio import Redis as AsyncRedis
+
+from calls.figures.counting import Batch, Figures
+from calls.keys import Keys
+from calls.scripts import source
+
+MINUTES_KEPT_S: Final = 3900
+"""The last hour, and the minute that is under way."""
+
+TOTALS_KEPT_S: Final = 30 * 86400
+"""How long totals outlive the last process that wrote to them."""
+
+ALIVE_S: Final = 15
+"""After so long in silence a process counts as gone."""
+
+Kind = Literal["web", "worker"]
+
+
+@dataclass(frozen=True, slots=True)
+class Author:
+    """The process that counts: a name that no other has, and its kind."""
+
+    name: str
+    kind: Kind
+
+    @classmethod
+    def here(cls, kind: Kind) -> "Author":
+        """Name this process."""
+        return cls(f"{socket.gethostname().partition('.')[0]}-{os.getpid()}-{token_hex(2)}", kind)
+
+
+class FigureWriter:
+    """Writes batches over a blocking connection, or over one of asyncio."""
+
+    def __init__(
+        self,
+        figures: Figures,
+        author: Author,
+        *,
+        keys: Keys | None = None,
+        now_ms: Callable[[], int] | None = None,
+        minutes_kept_s: int = MINUTES_KEPT_S,
+        memory: Callable[[], int] | None = None,
+    ) -> None:
+        self.figures = figures
+        self.author = author
+        self._keys = keys or Keys()
+        self._now_ms = now_ms
+        self._minutes_kept_s = minutes_kept_s
+        self._memory = memory or own_memory
+        self._source = source("count")
+
+    def write(self, redis: "Redis") -> None:
+        """Write what was counted since the last time.
+
+        Raises:
+            redis.exceptions.RedisError: It may or may not be written; the next time repeats it.
+        """
+        batch = self.figures.batch()
+        redis.register_script(self._source)(keys=self._where(), args=self._what(batch))
+        self.figures.written(batch)
+
+    async def write_async(self, redis: "AsyncRedis") -> None:
+        """Write what was counted since the last time, from a coroutine.
+
+        Raises:
+            redis.exceptions.RedisError: It may or may not be written; the next time repeats it.
+        """
+        batch = self.figures.batch()
+        await redis.register_script(self._source)(keys=self._where(), args=self._what(batch))
+        self.figures.written(batch)
+
+    def _where(self) -> list[str]:
+        return [self._keys.figures, self._keys.processes, self._keys.process(self.author.name)]
+
+    def _what(self, batch: Batch) -> list[Any]:
+        return [
+            self._now_ms() if self._now_ms else "",
+            self._keys.minute(""),
+            batch.batch_id,
+            self.author.name,
+            self.author.kind,
+            self._memory(),
+            self._minutes_kept_s,
+            TOTALS_KEPT_S,
+            ALIVE_S,
+            *(part for pair in batch.increments.items() for part in pair),
+        ]
+
+
+def own_memory() -> int:
+    """Return how much memory this process holds, in bytes; 0 where the system does not tell."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+    except (OSError, ValueError, IndexError):
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE")
