@@ -105,7 +105,7 @@ async def _live(rig: Rig, plans: Sequence[Plan]) -> list[Call]:
     ended = 0
     while rig.clock.now < over:
         while len(calls) < len(plans) and begins[len(calls)] <= rig.clock.now:
-            calls.append(_start(rig, *plans[len(calls)]))
+            calls.append(_start(rig, f"v-{len(calls)}", *plans[len(calls)]))
             await rig.push(calls[-1])
         while ended < len(ends) and ends[ended][0] <= rig.clock.now:
             await rig.push(calls[ends[ended][1]], "CallEnd")
@@ -117,11 +117,12 @@ async def _live(rig: Rig, plans: Sequence[Plan]) -> list[Call]:
     return calls
 
 
-def _start(rig: Rig, result_s: float, lived_s: float) -> Call:
+def _start(rig: Rig, voice_id: str, result_s: float, lived_s: float) -> Call:
+    """Start a call whose id, and with it its own pace, is the same in every run."""
     script = [Happening(Kind.END, lived_s)]
     if result_s < lived_s:
         script.append(Happening(Kind.GREEN, result_s))
-    return rig.stage.call(*script, phone_number=PHONE)
+    return rig.stage.call(*script, phone_number=PHONE, voice_id=voice_id)
 
 
 async def _advance(rig: Rig, until: datetime) -> None:

@@ -26,9 +26,12 @@ def watched() -> Watched:
 
 
 def test_lag_end_to_end_is_what_the_schedule_plans(watched: Watched) -> None:
-    """A whole callkeeper adds at most a quarter of a second to the schedule's own lag, and overspends nothing."""
+    """A whole callkeeper is within a quarter of a second of the schedule's own mean lag, and overspends nothing.
+
+    It may also be below: a check that is made 0.1 s late meets a result that came just after its slot.
+    """
     assert len(watched.recordings) == watched.calls == 80
-    assert watched.planned_lag_s <= watched.mean_lag_s <= watched.planned_lag_s + 0.25
+    assert watched.mean_lag_s == pytest.approx(watched.planned_lag_s, abs=0.25)
     assert watched.most_checks <= SHIPPED.automatic_limit
 
 
