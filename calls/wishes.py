@@ -40,6 +40,7 @@ class WishState(StrEnum):
 _MEANINGS = {
     "call_settled": "the call is over and closed",
     "already_sent": "it was sent before, for this call; what became of that is in the story",
+    "caller_distrusted": "a person at the desk said that the caller cannot be trusted",
     "rules_ask_otherwise": "the rules in force come to something else for this call",
     "assigned_too_often": f"the call was assigned {MAX_ASSIGNS} times",
     "nothing_unresolved": "no effect of this call is unresolved",
@@ -143,7 +144,8 @@ def _effect_or_reasons(call: Call, kind: EffectKind, book: RuleBook, facts: Fact
         return PENDING
     reasons = forbidden(kind, facts, opt_in_required=book.require_opt_in)
     if not reasons and judge(facts, book, call.institution_key).asked.value != kind.value:
-        reasons = ("rules_ask_otherwise",)
+        contradicted = kind is EffectKind.ENROLL and facts.distrusted
+        reasons = ("caller_distrusted" if contradicted else "rules_ask_otherwise",)
     return _held(*reasons)
 
 

@@ -1,10 +1,11 @@
 """The desk with real processes: two web processes, workers, Redis, the stand-in, a receiver of outcomes."""
 
 import json
+import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -64,6 +65,11 @@ class Floor:
         """Return a client of one web process."""
         return httpx.Client(base_url=url, headers={"Authorization": f"Bearer {TOKEN}"}, trust_env=False, timeout=15)
 
+    @property
+    def workers(self) -> list[Member]:
+        """Return the worker processes."""
+        return [member for member in self.stack.demo.fleet.members if member.name.startswith("worker")]
+
     def say(self, call: dict[str, Any], action: str, *, operator: str = "agent-7", **body: object) -> Any:
         """Say something to a call, and wait for what comes of it."""
         address = f"/desk/calls/{KEY}/{call['voice_id']}/{action}"
@@ -118,6 +124,18 @@ def web_on(floor: Floor, name: str) -> Iterator[Member]:
         member.stop()
 
 
+@contextmanager
+def frozen(members: Sequence[Member]) -> Iterator[None]:
+    """Let processes stand still for the time of the block."""
+    for member in members:
+        member.process.send_signal(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for member in members:
+            member.process.send_signal(signal.SIGCONT)
+
+
 def url_of(member: Member) -> str:
     """Return where a web process listens."""
 
@@ -165,6 +183,30 @@ def test_desk_agent_distrusts_and_the_voice_is_rejected_once(floor: Floor) -> No
     assert floor.stack.arrived(call)["reject_voice"] == 1
     refused = floor.say(call, "verified", person_id=person, validation_type="OneTimePasswordAuth")
     assert (refused["code"], refused["reasons"][0]["name"]) == ("refused", "voice_rejected")
+
+
+def test_desks_that_contradict_each_other_at_once_have_one_outcome(floor: Floor) -> None:
+    """One desk verifies, another distrusts, before any worker hears of either: one outcome, the other desk is told why."""
+    call = floor.stack.call({"kind": "end", "after_s": 60})
+    person = floor.assigned(call)
+    with web_on(floor, "web-c") as web, floor.client(url_of(web)) as other:
+        with frozen(floor.workers):
+            verified = floor.desk.post(
+                f"/desk/calls/{KEY}/{call['voice_id']}/verified",
+                json={"operator": "agent-7", "person_id": person, "validation_type": "OneTimePasswordAuth"},
+            )
+            distrusted = other.post(
+                f"/desk/calls/{KEY}/{call['voice_id']}/distrusted",
+                json={"operator": "agent-8", "reason": "a second voice"},
+            )
+        told = [
+            client.get(said.headers["location"], params={"wait": 10}).json()
+            for client, said in ((floor.desk, verified), (other, distrusted))
+        ]
+    assert [wish["state"] for wish in told] == ["held", "done"]
+    assert [reason["name"] for reason in told[0]["reasons"]] in (["caller_distrusted"], ["voice_rejected"])
+    arrived = floor.stack.arrived(call)
+    assert (arrived.get("enroll", 0), arrived["reject_voice"]) == (0, 1)
 
 
 def test_stream_survives_a_restart_of_web_without_loss(floor: Floor) -> None:
