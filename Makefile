@@ -22,7 +22,7 @@ run: $(STAMP) ## Run everything in one terminal: Redis, the sandbox service, web
 
 test: $(STAMP) ## Run the test suite: unit, integration, the stand-in, acceptance with real processes
 	$(BIN)/python -m pytest -q -n 2 tests/unit tests/integration tests/sandbox $(ARGS)
-	$(BIN)/python -m pytest -q -n 2 --dist loadfile tests/acceptance $(ARGS)
+	$(BIN)/python -m pytest -q -n 4 --dist loadfile tests/acceptance $(ARGS)
 
 faults: $(STAMP) ## Kill, freeze and cut real processes: the crash matrix and its kin
 	$(BIN)/python -m pytest -n 2 --dist loadfile tests/faults $(ARGS)
