@@ -1,5 +1,6 @@
 """The web process: the front door and the watchers' pages in one application."""
 
+import asyncio
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext
@@ -14,6 +15,9 @@ from structlog.typing import FilteringBoundLogger
 
 from callkeeper.connections import blocking_redis, feed_redis, receiver_redis
 from callkeeper.settings import WebSettings
+from calls.figures import Figures
+from calls.figures.reporter import Reporter
+from calls.figures.writing import Author, FigureWriter
 from calls.intake import Intake
 from calls.rules import load_rules
 from calls.wake import Waker
@@ -23,6 +27,7 @@ from desk.desk import Desk
 from desk.forms import FormTokens
 from desk.pages import EVERYWHERE, SafeHeaders
 from receiver.authentication import HeaderSet, PushAuthentication
+from receiver.counting import PushCounting
 from receiver.health import health_routes
 from receiver.push import PushEndpoint, utc_now
 
@@ -31,7 +36,9 @@ def web_app(settings: WebSettings, log: FilteringBoundLogger) -> Starlette:
     """Build the application; connections are opened when first used and closed when it ends."""
     redis = receiver_redis(settings.store.redis_url)
     jobs = blocking_redis(settings.store.redis_url)
-    push = PushEndpoint(_authentication(settings), Intake(redis), Waker(jobs), log)
+    figures = Figures()
+    reporter = Reporter(blocking_redis(settings.store.redis_url), FigureWriter(figures, Author.here("web")))
+    push = PushEndpoint(_authentication(settings), Intake(redis), Waker(jobs), log, counting=PushCounting(figures))
     routes: list[BaseRoute] = [Route("/push", push), *health_routes(redis)]
     if settings.admin is not None:
         tokens = FormTokens(settings.admin.user, settings.admin.password)
@@ -47,8 +54,10 @@ def web_app(settings: WebSettings, log: FilteringBoundLogger) -> Starlette:
 
     @asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncIterator[None]:
+        reporter.start()
         async with desk.running() if desk else nullcontext():
             yield
+        await asyncio.to_thread(reporter.stop)
         await redis.aclose()
         jobs.close()
 

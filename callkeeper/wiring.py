@@ -9,6 +9,9 @@ import uvloop
 from callkeeper.check_times import with_check_times
 from callkeeper.connections import blocking_redis, worker_redis
 from callkeeper.settings import OutcomeSettings, ServiceSettings, WorkerSettings
+from calls.figures import Figures
+from calls.figures.reporter import Reporter
+from calls.figures.writing import Author, FigureWriter
 from calls.rules import RuleBook, load_rules
 from calls.wake import ADVANCE, Waker
 from reseller import Secret, ServiceConfig
@@ -58,6 +61,7 @@ def run_worker(settings: WorkerSettings, log: Any) -> None:
     crash = Crashpoints.from_environ(os.environ)
     if crash.plans:
         log.warning("crash_points_on", points=sorted(crash.plans))
+    figures = Figures()
     crew = Crew(
         worker_redis(url),
         service=service_config(settings.service),
@@ -67,6 +71,7 @@ def run_worker(settings: WorkerSettings, log: Any) -> None:
         reconcile_s=settings.reconcile_s,
         log=log,
         crash=crash,
+        figures=figures,
         open_sink=_sink(settings.outcomes) if settings.outcomes else None,
         loop_factory=uvloop.new_event_loop,
     )
@@ -75,11 +80,14 @@ def run_worker(settings: WorkerSettings, log: Any) -> None:
     crew.beat = pacemaker.beat
     functions = {ADVANCE: _resting(crew.advance, pacemaker), RECONCILE: _resting(crew.reconcile, pacemaker)}
     jobs = job_class(functions)
+    reporter = Reporter(blocking_redis(url), FigureWriter(figures, Author.here("worker")))
     pacemaker.start()
+    reporter.start()
     try:
         work(lambda: CallWorker(blocking_redis(url), job_class=jobs, on_stop=crew.stop, leave=os._exit), log)
     finally:
         pacemaker.stop()
+        reporter.stop()
         crew.close()
 
 

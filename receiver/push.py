@@ -6,6 +6,7 @@ the call anyway.
 """
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -22,6 +23,7 @@ from calls.wake import Waker
 from receiver import answers
 from receiver.authentication import PushAuthentication
 from receiver.body import BodyTooLarge, ClientLeft, read_body
+from receiver.counting import PushCounting
 from reseller.push import PushEvent, PushUnreadable, parse_push
 
 PAUSES_S: Final = (0.1, 0.4)
@@ -56,6 +58,7 @@ class PushEndpoint:
         *,
         now: Callable[[], datetime] = utc_now,
         pauses_s: Sequence[float] = PAUSES_S,
+        counting: PushCounting | None = None,
     ) -> None:
         self._authentication = authentication
         self._intake = intake
@@ -63,6 +66,7 @@ class PushEndpoint:
         self._log = log
         self._now = now
         self._pauses_s = pauses_s
+        self._counting = counting or PushCounting()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request; a worker is woken after the answer, so that the sender never waits for it."""
@@ -74,10 +78,10 @@ class PushEndpoint:
             body = await read_body(receive, declared=dict(headers).get(b"content-length"))
         except ClientLeft:
             self._log.info("push_refused", reason="client_left")
+            self._counting.refused("client_left")
             return
         except BodyTooLarge:
-            self._log.warning("push_refused", reason="too_large")
-            await answers.too_large()(scope, receive, send)
+            await self._refused("too_large", answers.too_large())(scope, receive, send)
             return
         answer, wake = await self._take(body)
         try:
@@ -89,33 +93,40 @@ class PushEndpoint:
     def _refusal(self, method: str, headers: list[tuple[bytes, bytes]]) -> Response | None:
         """Return the answer to a request whose body is not worth reading."""
         if method != "POST":
+            self._counting.refused("method")
             return answers.method_not_allowed()
         sender = self._authentication.recognise(headers, now=self._now())
         if sender is None:
-            self._log.warning("push_refused", reason="credentials")
-            return answers.unauthorized()
+            return self._refused("credentials", answers.unauthorized())
         if not is_plain_json(headers):
-            self._log.warning("push_refused", reason="media_type")
-            return answers.unsupported_media_type()
+            return self._refused("media_type", answers.unsupported_media_type())
         if sender == "previous":
             self._log.info("push_previous_headers_used")
         return None
+
+    def _refused(self, reason: str, answer: Response, **more: str) -> Response:
+        """Log and count why an event is not taken; return the answer."""
+        self._log.warning("push_refused", reason=reason, **more)
+        self._counting.refused(reason)
+        return answer
 
     async def _take(self, body: bytes) -> tuple[Response, bool]:
         """Return the answer to an authentic body, and whether a worker has to be woken."""
         try:
             event = parse_push(body)
         except PushUnreadable as problem:
-            self._log.warning("push_refused", reason="unreadable", field=problem.field)
-            return answers.unreadable(problem.field, problem.remedy), False
-        event_id = uuid4().hex
+            answer = answers.unreadable(problem.field, problem.remedy)
+            return self._refused("unreadable", answer, field=problem.field), False
+        event_id, received_at, began_s = uuid4().hex, self._now(), time.perf_counter()
         try:
             wake = await self._record(event, event_id)
         except NotRecorded as problem:
             self._log.error(
                 "push_not_recorded", institution=event.institution_key, error=type(problem.__cause__).__name__
             )
+            self._counting.refused("not_recorded")
             return answers.unavailable(), False
+        self._counting.accepted(event, received_at, time.perf_counter() - began_s)
         self._log.info(
             "push_accepted",
             event_id=event_id,

@@ -21,7 +21,7 @@ from reseller.answers import (
     UserTokenAnswer,
 )
 from reseller.config import ServiceConfig
-from reseller.conversation import Conversation
+from reseller.conversation import Conversation, Watch, unwatched
 from reseller.enumerations import ValidationType
 from reseller.errors import (
     AnswerUnreadable,
@@ -76,6 +76,7 @@ class Reseller(InstitutionEndpoints):
             hand-over to it counts as unsent.
         clock: Seconds, never going back.
         log: Where the session reports logins; see `Session`.
+        watch: Told how every request went, and how long it took.
     """
 
     def __init__(
@@ -87,10 +88,11 @@ class Reseller(InstitutionEndpoints):
         effects_transport: httpx.AsyncBaseTransport | None = None,
         clock: Callable[[], float] = time.monotonic,
         log: FilteringBoundLogger | None = None,
+        watch: Watch = unwatched,
     ) -> None:
         log = log if log is not None else structlog.get_logger("reseller")
         exchange = Exchange(config, reads_transport, effects_transport)
-        super().__init__(Conversation(config, tokens, exchange, clock=clock, log=log), log)
+        super().__init__(Conversation(config, tokens, exchange, clock=clock, log=log, watch=watch), log)
 
     async def aclose(self) -> None:
         """Close all connections."""

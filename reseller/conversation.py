@@ -1,7 +1,8 @@
 """What all endpoints have in common: the headers of their auth mode, the exchange, the verdict on its answer."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 import msgspec
@@ -29,6 +30,13 @@ T = TypeVar("T")
 
 _TOKEN = Reader(TokenAnswer)
 
+Watch = Callable[[str, str, float], None]
+"""Told of every request: the endpoint's name, ``answered`` or the name of the error, and how many seconds it took."""
+
+
+def unwatched(_endpoint: str, _outcome: str, _seconds: float) -> None:
+    """Watch nothing."""
+
 
 class Conversation:
     """Requests to the service as one account; see `reseller.client.Reseller` for the arguments."""
@@ -41,9 +49,12 @@ class Conversation:
         *,
         clock: Callable[[], float],
         log: FilteringBoundLogger,
+        watch: Watch = unwatched,
     ) -> None:
         self._config = config
         self._exchange = exchange
+        self._clock = clock
+        self._watch = watch
         deadline_s = config.deadline_s
         self._session = Session(tokens, self._login, config.login, deadline_s=deadline_s, clock=clock, log=log)
 
@@ -60,13 +71,15 @@ class Conversation:
         self, request: Request, reader: Reader[A], *, may_repeat: bool = True, needs_success: bool = True
     ) -> tuple[Answer, A]:
         """Send a read or a check; return its answer and the record in it."""
-        answer = await self.ask(request, may_repeat=may_repeat)
-        return answer, verdict(request.endpoint, answer, reader, needs_success=needs_success)
+        with self._watched(request.endpoint):
+            answer = await self.ask(request, may_repeat=may_repeat)
+            return answer, verdict(request.endpoint, answer, reader, needs_success=needs_success)
 
     async def effect(self, request: Request, reader: Reader[A], guard: Guard | None) -> A:
         """Send an effect once; return the record that says that it was applied."""
-        answer = await self._exchange.effect(request, self._session.auth(may_repeat=False), guard)
-        return effect_verdict(request.endpoint, answer, reader)
+        with self._watched(request.endpoint):
+            answer = await self._exchange.effect(request, self._session.auth(may_repeat=False), guard)
+            return effect_verdict(request.endpoint, answer, reader)
 
     def on_behalf(self, endpoint: Endpoint, institution_key: str, requested_by: str | None) -> dict[str, str]:
         """Return the headers that name the institution and the operator.
@@ -100,6 +113,10 @@ class Conversation:
 
         Spec: Endpoints 1; Authentication.
         """
+        with self._watched(TOKEN):
+            return await self._request_token()
+
+    async def _request_token(self) -> TokenAnswer:
         answer = await self._exchange.ask(self._token_request())
         try:
             record = verdict(TOKEN, answer, _TOKEN)
@@ -114,6 +131,18 @@ class Conversation:
     async def aclose(self) -> None:
         """Close all connections."""
         await self._exchange.aclose()
+
+    @contextmanager
+    def _watched(self, endpoint: Endpoint) -> Iterator[None]:
+        """Tell the watch how a request went, with everything that belongs to it: a login, a repeat after a 401."""
+        began_s, outcome = self._clock(), "answered"
+        try:
+            yield
+        except BaseException as error:
+            outcome = type(error).__name__
+            raise
+        finally:
+            self._watch(endpoint.name, outcome, self._clock() - began_s)
 
     def _token_request(self) -> Request:
         config = self._config

@@ -12,6 +12,8 @@ import httpx
 import structlog
 from msgspec.structs import replace
 
+from calls.figures import FigureReader, Figures, Snapshot
+from calls.figures.writing import Author, FigureWriter
 from calls.intake import Intake
 from calls.keys import CallId, Keys
 from calls.listings import Listings
@@ -27,9 +29,10 @@ from reseller.config import LoginPolicy
 from reseller.push import PushEvent
 from sandbox.state import Call as SandboxCall
 from tests.sandbox_fixtures import CREDENTIALS, KEY, PHONE, Asgi
+from workers.counting import Counting
 from workers.institutions import Institutions
 from workers.listing import Listing
-from workers.service import Service
+from workers.service import Service, watch_into
 from workers.shift import Shift
 from workers.tools import Tools
 
@@ -68,6 +71,7 @@ class Rig:
         self.book = book or load_rules(None)
         self.log = structlog.testing.LogCapture()
         log = structlog.wrap_logger(None, processors=[self.log])
+        self.figures = Figures()
         config = ServiceConfig(
             base_url="http://127.0.0.1",
             access_token=Secret(CREDENTIALS.access_token),
@@ -83,13 +87,23 @@ class Rig:
             effects_transport=transport or stage.transport,
             clock=self.clock.monotonic,
             log=log,
+            watch=watch_into(self.figures),
         )
+        self.writer = FigureWriter(self.figures, Author("worker-1", "worker"), now_ms=self.now_ms, memory=lambda: 1)
         self.store = Store(redis, now_ms=self.now_ms, outbox=outbox)
         self.listings = Listings(redis)
         self.queries = Queries(redis)
         self.intake = Intake(redis, now_ms=self.now_ms)
-        self.guarded = Service(self.service, self.store, log)
-        self.tools = Tools(self.store, self.guarded, self.book, lambda _: "bot", self.clock.monotonic, log)
+        self.guarded = Service(self.service, self.store, log, self.figures)
+        self.tools = Tools(
+            self.store,
+            self.guarded,
+            self.book,
+            lambda _: "bot",
+            self.clock.monotonic,
+            log,
+            counting=Counting(self.figures),
+        )
         self.institutions = Institutions(
             self.service, self.listings, self.store, only=None, monotonic=self.clock.monotonic, log=log
         )
@@ -132,6 +146,11 @@ class Rig:
             if self.clock.now >= end:
                 return
             self.stage.advance(min(STEP_S, (end - self.clock.now).total_seconds()))
+
+    async def counted(self) -> Snapshot:
+        """Write what was counted and return the totals."""
+        await self.writer.write_async(self.redis)
+        return await FigureReader(self.redis).totals()
 
     async def record(self, call: SandboxCall) -> Call:
         """Return our record of a call of the stand-in."""

@@ -58,6 +58,7 @@ async def check(claim: Claim, *, by_desk: bool) -> None:
     await claim.keep(book_check=n)
     crash.pass_by("check.after-booked")
     claim.tally.add("checks")
+    claim.tools.counting.booked(call, now)
     try:
         phone_call = await _details(claim, "check", operator or claim.bot)
     except ResellerError as error:
@@ -68,6 +69,8 @@ async def check(claim: Claim, *, by_desk: bool) -> None:
     took_ms = int((claim.now - now).total_seconds() * 1000)
     claim.call = check_answered(claim.call)
     await take_in(claim, phone_call, check=n, operator=operator, took_ms=took_ms)
+    book = claim.tools.book
+    claim.tools.counting.answered(call, claim.call, book.schedule, book.policies, claim.now)
 
 
 async def _details(claim: Claim, kind: Literal["read", "check"], operator: str) -> PhoneCall:

@@ -57,9 +57,11 @@ class Claim:
         call, entries = fold_epoch(call, held.epoch, must_verify=held.must_verify, now=held.now)
         if entries:
             call = charge_lost_bookings(call, tools.book.schedule, held.now)
+        before = call
         for note in notes:
             call, lines = fold_note(call, note, tools.book, held.now)
             entries += lines
+        tools.counting.found(before, call)
         tools.crash.pass_by("call.folded")
         return cls(tools, held, call_id, call, tally, entries, tools.monotonic())
 
@@ -105,7 +107,7 @@ class Claim:
             only_if_no_notes=only_if_no_notes,
             unless_paused=unless_paused,
         )
-        self.entries = []
+        self._count()
 
     async def let_go(self, until: datetime | None) -> None:
         """Write the record and release it; it is due again then, or never by itself."""
@@ -127,7 +129,13 @@ class Claim:
         crash.pass_by(f"{self.doing}.before-save")
         await self.tools.store.save(self.held, record, placement, entries=self.entries, checks=self.call.checks_used)
         crash.pass_by(f"{self.doing}.after-save")
+        self._count()
         self.is_over = True
+
+    def _count(self) -> None:
+        """Count the lines that have just been written."""
+        self.tools.counting.wrote(self.call, self.entries)
+        self.entries = []
 
     async def renew_token(self) -> bool:
         """Log in after a 401, once a claim; tell whether another try makes sense."""

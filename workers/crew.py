@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from redis.asyncio import Redis
 
+from calls.figures import Figures
 from calls.keys import Keys
 from calls.listings import Listings
 from calls.lookup import Lookup
@@ -18,11 +19,12 @@ from calls.rules.book import RuleBook
 from calls.store import Ask, Store
 from calls.tokens import RedisTokenStore
 from reseller import Reseller, ServiceConfig
+from workers.counting import Counting
 from workers.crashpoints import Crashpoints
 from workers.deliveries import Deliveries
 from workers.institutions import Institutions
 from workers.listing import Listing
-from workers.service import Service
+from workers.service import Service, watch_into
 from workers.shift import Shift
 from workers.sink import Sink
 from workers.tally import Tally
@@ -45,6 +47,7 @@ class Crew:
         reconcile_s: float,
         log: Any,
         crash: Crashpoints,
+        figures: Figures | None = None,
         open_sink: Callable[[], Sink] | None = None,
         loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None,
     ) -> None:
@@ -60,6 +63,7 @@ class Crew:
         self._only = only
         self._reconcile_s = reconcile_s
         self._crash = crash
+        self._figures = figures or Figures()
         self._open_sink = open_sink
         self._deliveries: Deliveries | None = None
         self._means: tuple[Reseller, Tools, Institutions, Listing] | None = None
@@ -128,13 +132,25 @@ class Crew:
     def _build(self) -> tuple[Reseller, Tools, Institutions, Listing]:
         """Build the means inside the running loop, to which their connections belong."""
         outbox = Keys().outbox
+        figures = self._figures
         store, listings = Store(self._redis, outbox=outbox if self._open_sink else None), Listings(self._redis)
         if self._open_sink is not None:
             sent = Store(self._redis, keys=outbox)
-            self._deliveries = Deliveries(sent, Lookup(self._redis), self._open_sink(), self._log)
-        reseller = Reseller(self._service_config, RedisTokenStore(self._redis), log=self._log)
-        service, clock = Service(reseller, store, self._log), self._loop.time
-        tools = Tools(store, service, self._book, self._requested_by, clock, self._log, self._crash)
+            self._deliveries = Deliveries(sent, Lookup(self._redis), self._open_sink(), self._log, figures=figures)
+        reseller = Reseller(
+            self._service_config, RedisTokenStore(self._redis), log=self._log, watch=watch_into(figures)
+        )
+        service, clock = Service(reseller, store, self._log, figures), self._loop.time
+        tools = Tools(
+            store,
+            service,
+            self._book,
+            self._requested_by,
+            clock,
+            self._log,
+            self._crash,
+            counting=Counting(figures),
+        )
         institutions = Institutions(
             reseller,
             listings,

@@ -17,6 +17,8 @@ from msgspec.structs import replace
 from redis.exceptions import RedisError
 
 from calls.endings import end
+from calls.figures import Figures
+from calls.figures import catalogue as figure
 from calls.keys import CallId, parse_member
 from calls.lookup import Known, Lookup
 from calls.outcomes import Outcome, outcomes
@@ -52,6 +54,7 @@ class Deliveries:
     sink: Sink
     log: Any
     sleep: Callable[[float], Any] = asyncio.sleep
+    figures: Figures = field(default_factory=Figures)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
     @property
@@ -112,6 +115,7 @@ class Deliveries:
             if answer is not Answer.TAKEN:
                 await self._put_off(held, known.call_id, cursor, outcome)
                 return
+            self.figures.count(figure.OUTCOMES, "delivered")
             self.log.info("outcome_delivered", **_names(known.call_id), type=outcome.type)
             cursor = Cursor(outcome.n + 1)
             await self.store.keep(held, msgspec.json.encode(cursor))
@@ -123,9 +127,11 @@ class Deliveries:
         wait_s = RETRY_S[min(cursor.attempts, len(RETRY_S) - 1)]
         cursor = replace(cursor, attempts=cursor.attempts + 1, retry_at=held.now + timedelta(seconds=wait_s))
         if held.now - outcome.at <= GIVE_UP:
+            self.figures.count(figure.OUTCOMES, "put_off")
             self.log.warning("outcome_put_off", **_names(call_id), type=outcome.type, attempts=cursor.attempts)
             await self._let_go(held, cursor, wait_s)
             return
+        self.figures.count(figure.OUTCOMES, "parked")
         self.log.error("outcome_parked", **_names(call_id), type=outcome.type, attempts=cursor.attempts)
         cursor = replace(cursor, retry_at=None)
         await self._let_go(held, cursor, None, attention=f"outcome {outcome.type} not delivered for a day")

@@ -4,13 +4,15 @@ A service that fails five requests in a row, or asks for a pause, is left alone 
 is booked. Then one member at a time is tried, and the first success opens the gate.
 """
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from datetime import datetime
 from typing import Any, TypeVar
 
 from redis.exceptions import RedisError
 
+from calls.figures import Figures
+from calls.figures import catalogue as figure
 from calls.store import Gate, Store
 from reseller import (
     CertificateRefused,
@@ -26,6 +28,7 @@ from reseller import (
     Unsendable,
     ValidationType,
 )
+from reseller.endpoints import TOKEN
 
 T = TypeVar("T")
 
@@ -33,10 +36,11 @@ T = TypeVar("T")
 class Service:
     """A ``Reseller`` whose outcomes are counted. Raises what that raises."""
 
-    def __init__(self, reseller: Reseller, store: Store, log: Any) -> None:
+    def __init__(self, reseller: Reseller, store: Store, log: Any, figures: Figures | None = None) -> None:
         self._reseller = reseller
         self._store = store
         self._log = log
+        self._figures = figures or Figures()
 
     @property
     def gate(self) -> Gate:
@@ -135,6 +139,7 @@ class Service:
     async def _failed(self, error: ResellerError, pause_s: float | None) -> None:
         with suppress(RedisError):
             if await self._store.report(succeeded=False, pause_s=pause_s):
+                self._figures.count(figure.GATE_SHUT)
                 self._log.error("service_away", error=type(error).__name__)
 
     async def _succeeded(self) -> None:
@@ -144,3 +149,15 @@ class Service:
         with suppress(RedisError):
             if await self._store.report(succeeded=True):
                 self._log.info("service_back")
+
+
+def watch_into(figures: Figures) -> Callable[[str, str, float], None]:
+    """Return what counts every request to the service into figures."""
+
+    def watch(endpoint: str, outcome: str, seconds: float) -> None:
+        figures.count(figure.SERVICE_REQUESTS, endpoint, outcome)
+        figures.observe(figure.SERVICE_SECONDS, seconds, endpoint)
+        if endpoint == TOKEN.name:
+            figures.count(figure.LOGINS, outcome)
+
+    return watch

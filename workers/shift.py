@@ -13,6 +13,7 @@ from typing import Any
 from redis.exceptions import RedisError
 
 from calls.endings import end
+from calls.figures import catalogue as figure
 from calls.keys import CallId, parse_member
 from calls.store import MAX_FAILURES, Held, LeaseLost, Placement
 from calls.trail import Entry
@@ -83,11 +84,15 @@ class Shift:
             StepsFailed: Steps raised something unexpected; their calls will be tried again, at most five times.
             redis.exceptions.RedisError: Redis is away; what was claimed becomes due again when its lease ends.
         """
+        loop, figures = asyncio.get_running_loop(), self.tools.counting.figures
+        began_s = loop.time()
         await self.institutions.refresh()
         try:
             await self._claim_until_idle()
         finally:
             await self._gather()
+            figures.observe(figure.SHIFT_SECONDS, loop.time() - began_s)
+            figures.count(figure.SHIFTS, "failed" if self.failures else "finished")
         if self.failures:
             raise StepsFailed(self.failures)
         return self.tally
@@ -141,9 +146,11 @@ class Shift:
         try:
             await self._advance(held)
         except LeaseLost as lost:
+            self.tools.counting.figures.count(figure.LEASES_LOST, lost.why)
             self.log.info("lease_lost", member_kind=held.member[:1], why=lost.why)
             await self._release(held, lost)
         except RedisError as error:
+            self.tools.counting.figures.count(figure.REDIS_FAILED)
             self.log.warning("redis_failed", error=type(error).__name__)
         except Exception as error:  # noqa: BLE001  (a bug in one call must not stop the others)
             await self._failed(held, error)
@@ -183,6 +190,7 @@ class Shift:
         failures = held.failures + 1
         is_parked = failures >= MAX_FAILURES
         where = _where(error)
+        self.tools.counting.figures.count(figure.STEPS_FAILED)
         self.failures.append(f"{type(error).__name__} at {where}")
         self.log.error("step_failed", error=type(error).__name__, where=where, failures=failures, parked=is_parked)
         placement = Placement(None if is_parked else 1000 * 2**failures, attention="parked" if is_parked else "")

@@ -6,6 +6,7 @@ from typing import Any
 
 from calls.rules.book import RuleBook
 from calls.store import Store
+from workers.counting import Counting
 from workers.crashpoints import Crashpoints
 from workers.noticing import PauseNotice
 from workers.service import Service
@@ -23,3 +24,4 @@ class Tools:
     log: Any
     crash: Crashpoints = field(default_factory=Crashpoints)
     pauses: PauseNotice = field(default_factory=PauseNotice)
+    counting: Counting = field(default_factory=Counting)

@@ -1,0 +1,110 @@
+"""What is counted of calls, held against what the stand-in knows of them."""
+
+from calls.figures import catalogue as figure
+from calls.figures import read_present
+from sandbox.faults import Action, Fault
+from sandbox.state import Happening, Kind
+from tests.rig import KEY, Rig
+
+END = Happening(Kind.END, 60)
+
+
+async def test_counted_call_that_was_pushed(rig: Rig) -> None:
+    """A pushed call is found by its push, and settled with no push missing."""
+    call = rig.stage.call(Happening(Kind.GREEN, 20), END)
+    await rig.push(call)
+    await rig.run(62)
+    await rig.push(call, "CallEnd")
+    await rig.run(20)
+    totals = await rig.counted()
+    assert totals.by(figure.CALLS_FOUND, "by", institution=KEY) == {"push": 1}
+    assert totals.by(figure.CALLS_SETTLED, "reason") == {"authenticated": 1}
+    assert totals.count(figure.PUSHES_LOST) == 0
+
+
+async def test_counted_call_that_nobody_pushed(rig: Rig) -> None:
+    """A call that only the queue showed is found by it, and both its pushes count as lost when it is settled."""
+    rig.stage.call(END)
+    await rig.run(90)
+    totals = await rig.counted()
+    assert totals.by(figure.CALLS_FOUND, "by") == {"queue": 1}
+    assert totals.by(figure.PUSHES_LOST, "type") == {"CallStart": 1, "CallEnd": 1}
+
+
+async def test_counted_call_whose_start_was_lost(rig: Rig) -> None:
+    """If only the end was pushed, only the start counts as lost."""
+    call = rig.stage.call(END)
+    await rig.run(62)
+    await rig.push(call, "CallEnd")
+    await rig.run(20)
+    assert (await rig.counted()).by(figure.PUSHES_LOST, "type") == {"CallStart": 1}
+
+
+async def test_counted_checks_are_those_the_service_saw(rig: Rig) -> None:
+    """Every check is counted once, with what came back; late ones are measured."""
+    rig.stage.sandbox.faults.add(Fault(target="check", action=Action.ANSWER, status=500, skip=2, times=1))
+    call = rig.stage.call(Happening(Kind.GREEN, 40), END)
+    await rig.push(call)
+    await rig.run(90)
+    totals = await rig.counted()
+    assert totals.by(figure.CHECKS, "outcome")["ServiceUnavailable"] == 1
+    assert totals.count(figure.CHECKS) == rig.ledger(call)["check"] == (await rig.record(call)).checks_used
+    assert totals.spread(figure.CHECKS_SPENT).total == totals.count(figure.CHECKS)
+    assert totals.spread(figure.CHECK_LATE).n == totals.count(figure.CHECKS)
+    assert (totals.spread(figure.CHECK_LATE).quantile(1.0) or 0) <= 0.25, "the rig moves the clock by that"
+
+
+async def test_counted_detection_lag_is_no_shorter_than_the_true_one(rig: Rig) -> None:
+    """A result has waited for less than what is measured: that is the gap between two checks."""
+    call = rig.stage.call(Happening(Kind.GREEN, 30.5), END)
+    await rig.run(58)
+    spread = (await rig.counted()).spread(figure.DETECTION_LAG)
+    assert spread.n == 1
+    shown = next(entry for entry in await rig.trail(call) if entry.what == "checked" and entry.policies)
+    lag = (shown.at - call.started_at).total_seconds() - 30.5
+    assert lag <= spread.total <= lag + 10
+
+
+async def test_counted_decisions_and_effects(rig: Rig) -> None:
+    """Verdicts are counted by rule, stage and outcome; each effect by every state that its ledger came to."""
+    call = rig.stage.call(Happening(Kind.MFA_VALIDATED, 12), END)
+    await rig.push(call)
+    await rig.run(62)
+    totals = await rig.counted()
+    assert totals.count(figure.DECISIONS, rule="passcode validated", stage="live", outcome="enroll") == 1
+    for kind in ("assign", "enroll"):
+        assert totals.by(figure.EFFECTS, "state", kind=kind) == {"intended": 1, "sent": 1, "applied": 1}
+
+
+async def test_counted_requests_are_those_the_service_saw(rig: Rig) -> None:
+    """Requests are counted by endpoint and outcome, logins too; each has its duration."""
+    rig.stage.sandbox.faults.add(Fault(target="read", action=Action.ANSWER, status=500, times=3))
+    call = rig.stage.call(END)
+    await rig.push(call)
+    await rig.run(62)
+    totals = await rig.counted()
+    ledger = rig.ledger(call)
+    assert totals.by(figure.SERVICE_REQUESTS, "outcome", endpoint="details")["ServiceUnavailable"] == 3
+    assert totals.count(figure.SERVICE_REQUESTS, endpoint="details") == ledger["read"] + ledger.get("check", 0)
+    assert totals.count(figure.SERVICE_REQUESTS, endpoint="assign") == 1
+    assert totals.by(figure.LOGINS, "outcome") == {"answered": 1}
+    assert totals.spread(figure.SERVICE_SECONDS, endpoint="details").n == ledger["read"] + ledger.get("check", 0)
+
+
+async def test_present_tells_calls_by_phase(rig: Rig) -> None:
+    """Pushed and unconfirmed, live, settled: each call is counted in one of them, and what is late is said."""
+    gone = rig.stage.call(Happening(Kind.END, 5))
+    await rig.push(gone)
+    await rig.run(30)
+    live = rig.stage.call(END)
+    await rig.push(live)
+    await rig.run(5)
+    await rig.push(live, voice_id="nobody-knows-this-one")
+    await rig.run(1)
+    present = await read_present(rig.redis, now_ms=rig.now_ms())
+    assert (present.hinted, present.live, present.settled) == (1, 1, 1)
+    assert (present.overdue, present.late_s) == (0, 0.0)
+    rig.clock.advance(60)
+    late = await read_present(rig.redis, now_ms=rig.now_ms())
+    assert late.overdue >= 2
+    assert 50 < late.late_s <= 60

@@ -1,0 +1,109 @@
+"""Counts what becomes of calls: read off the lines that their trails get, once those are written.
+
+So a figure and the trails say the same, and what a lost lease left unwritten is not counted.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from calls.backoff import Schedule
+from calls.facts import facts_of
+from calls.figures import Figures
+from calls.figures import catalogue as figure
+from calls.policies import Policies
+from calls.record import Call, Phase
+from calls.trail import Entry
+
+
+@dataclass(frozen=True, slots=True)
+class Counting:
+    """What a worker counts of the calls that it moves."""
+
+    figures: Figures = field(default_factory=Figures)
+
+    def found(self, before: Call, after: Call) -> None:
+        """Count a call that the service has just confirmed, by what told of it first."""
+        if before.phase is Phase.HINTED and after.phase is not Phase.HINTED:
+            by = "push" if after.hinted_at is not None else "queue"
+            self.figures.count(figure.CALLS_FOUND, after.institution_key, by)
+
+    def booked(self, call: Call, now: datetime) -> None:
+        """Measure how late a check is booked; one that a person asked for has no time that it was planned for."""
+        if call.next_check_at is not None and call.check_wish is None:
+            self.figures.observe(figure.CHECK_LATE, max(0.0, (now - call.next_check_at).total_seconds()))
+
+    def answered(self, before: Call, after: Call, schedule: Schedule, policies: Policies, now: datetime) -> None:
+        """Measure, by a call before and after a check, how long a result can have waited; or that no checks are left."""
+        if _has_result(after, policies):
+            since = before.answered_check_at or before.watch_from
+            if since is not None and not _has_result(before, policies):
+                self.figures.observe(figure.DETECTION_LAG, (now - since).total_seconds())
+        elif before.checks_used < schedule.automatic_limit <= after.checks_used and after.watch_from is not None:
+            last_s = schedule.paced(after.voice_id).at_s[-1]
+            is_early = (now - after.watch_from).total_seconds() < last_s
+            self.figures.count(figure.BUDGET_SPENT, after.institution_key, "early" if is_early else "planned")
+
+    def wrote(self, call: Call, entries: Sequence[Entry]) -> None:
+        """Count what lines say that have just been written to a call's trail."""
+        for entry in entries:
+            count = _COUNTS.get(entry.what)
+            if count is not None:
+                count(self.figures, call, entry)
+
+
+def _has_result(call: Call, policies: Policies) -> bool:
+    """Tell whether a check has shown something: the voice is authenticated, or a red policy applied."""
+    facts = facts_of(call, policies)
+    return facts.green or facts.red
+
+
+def _is_end_first_hint(call: Call) -> bool:
+    """Tell whether the push of the end was the first of all: the record keeps when, not which."""
+    if call.hinted_at is None or call.end_hinted_at is None:
+        return False
+    return call.end_hinted_at - call.hinted_at < timedelta(seconds=1)
+
+
+def _checked(figures: Figures, _call: Call, entry: Entry) -> None:
+    figures.count(figure.CHECKS, "answered" if entry.what == "checked" else entry.because or "?")
+
+
+def _decided(figures: Figures, _call: Call, entry: Entry) -> None:
+    for tried in entry.tried:
+        if tried.result == "shadowed":
+            figures.count(figure.DECISIONS, tried.rule, "shadow", "hold" if tried.forbidden else tried.then)
+    if entry.asked != "assign":
+        figures.count(figure.DECISIONS, entry.rule or "none", "live", entry.kind or "hold")
+
+
+def _effect(figures: Figures, _call: Call, entry: Entry) -> None:
+    state = entry.state if entry.what in {"answered", "established"} else entry.what
+    figures.count(figure.EFFECTS, entry.kind or "?", state or "?")
+
+
+def _settled(figures: Figures, call: Call, entry: Entry) -> None:
+    figures.count(figure.CALLS_SETTLED, call.institution_key, entry.because or "?")
+    figures.observe(figure.CHECKS_SPENT, call.checks_used)
+    if call.end_hinted_at is None:
+        figures.count(figure.PUSHES_LOST, call.institution_key, "CallEnd")
+    if call.hinted_at is None or _is_end_first_hint(call):
+        figures.count(figure.PUSHES_LOST, call.institution_key, "CallStart")
+
+
+def _dropped(figures: Figures, call: Call, _entry: Entry) -> None:
+    figures.count(figure.HINTS_DROPPED, call.institution_key)
+
+
+_COUNTS: dict[str, Callable[[Figures, Call, Entry], None]] = {
+    "checked": _checked,
+    "check_failed": _checked,
+    "decided": _decided,
+    "intended": _effect,
+    "sent": _effect,
+    "answered": _effect,
+    "established": _effect,
+    "withdrawn": _effect,
+    "settled": _settled,
+    "dropped": _dropped,
+}
