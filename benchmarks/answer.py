@@ -3,7 +3,9 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-Cell = str | int | float
+from benchmarks.spread import Spread
+
+Cell = str | int | float | Spread
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +27,7 @@ class Table:
         """Return the figures by column, for a program."""
         return {
             "title": self.title,
-            "rows": [dict(zip(self.columns, row, strict=True)) for row in self.rows],
+            "rows": [dict(zip(self.columns, map(_recorded, row), strict=True)) for row in self.rows],
         }
 
 
@@ -40,6 +42,10 @@ class Answer:
 
 def _line(cells: Iterable[str]) -> str:
     return "| " + " | ".join(cells) + " |"
+
+
+def _recorded(cell: Cell) -> object:
+    return {"median": cell.median, "rounds": cell.values} if isinstance(cell, Spread) else cell
 
 
 def _told(cell: Cell) -> str:

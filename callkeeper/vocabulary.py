@@ -37,10 +37,6 @@ EVENTS: Final[dict[str, LogEvent]] = {
     "push_not_recorded": _event("Redis did not confirm an event: 503, the queue will show the call", "institution"),
     "push_previous_headers_used": _event("an event came with the previous headers: the rotation is not finished"),
     "wake_failed": _event("no job could be enqueued; the next event or the pacemaker will"),
-    # callkeeper web, callkeeper worker
-    "redis_unverified": _event(
-        "any certificate of Redis is taken, as the settings ask: whose server it is, nobody knows"
-    ),
     # desk
     "admin_refused": _event("somebody without the login, or another site, asked for a page", "reason"),
     "desk_refused": _event("software without a valid token or ticket asked for something", "reason"),

@@ -1,4 +1,4 @@
-"""A transport whose answers cannot grow: decompressed here, with a cap on what comes out.
+"""Answers that cannot grow: decompressed here, with a cap on what comes out.
 
 A gzip body of a kilobyte can unfold to a megabyte, so a cap on what arrives is not enough, and a cap after
 unfolding a whole chunk is late. zlib is told how much it may still give.
@@ -31,7 +31,7 @@ class BoundedTransport(httpx.AsyncBaseTransport):
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Send the request and return its answer with a bounded stream."""
         answer = await self._inner.handle_async_request(request)
-        encoding = answer.headers.get("content-encoding", "identity").strip().lower()
+        encoding = answer.headers.get("content-encoding")
         assert isinstance(answer.stream, httpx.AsyncByteStream)  # noqa: S101  (narrows: this transport is async)
         return httpx.Response(
             answer.status_code,
@@ -45,22 +45,45 @@ class BoundedTransport(httpx.AsyncBaseTransport):
         await self._inner.aclose()
 
 
+class Unfolding:
+    """Decodes a body, chunk after chunk, and counts what comes out.
+
+    Args:
+        encoding: The Content-Encoding header; None if there is none.
+        max_bytes: The cap.
+
+    Raises:
+        BodyRefused: Of an unknown encoding; by `feed` and `finish`, too large or badly encoded.
+    """
+
+    def __init__(self, encoding: str | None, max_bytes: int) -> None:
+        self._decoder = _decoder("identity" if encoding is None else encoding.strip().lower())
+        self._max_bytes = self._left = max_bytes
+
+    def feed(self, chunk: bytes) -> bytes:
+        """Return what a chunk unfolds to."""
+        part = self._decoder.decode(chunk, self._left + 1)
+        self._left -= len(part)
+        if self._left < 0:
+            raise BodyRefused(f"the body exceeds {self._max_bytes} bytes")
+        return part
+
+    def finish(self) -> None:
+        """Make sure that nothing is missing."""
+        self._decoder.finish()
+
+
 class _BoundedStream(httpx.AsyncByteStream):
-    def __init__(self, inner: httpx.AsyncByteStream, encoding: str, max_bytes: int) -> None:
+    def __init__(self, inner: httpx.AsyncByteStream, encoding: str | None, max_bytes: int) -> None:
         self._inner = inner
         self._encoding = encoding
         self._max_bytes = max_bytes
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        decoder = _decoder(self._encoding)
-        left = self._max_bytes
+        unfolding = Unfolding(self._encoding, self._max_bytes)
         async for chunk in self._inner:
-            part = decoder.decode(chunk, left + 1)
-            left -= len(part)
-            if left < 0:
-                raise BodyRefused(f"the body exceeds {self._max_bytes} bytes")
-            yield part
-        decoder.finish()
+            yield unfolding.feed(chunk)
+        unfolding.finish()
 
     async def aclose(self) -> None:
         await self._inner.aclose()

@@ -29,12 +29,13 @@ from reseller.errors import (
     OutcomeUnknown,
     ServiceRefused,
 )
-from reseller.exchange import Answer, Exchange, Guard, Request
+from reseller.exchange import Exchange, Guard, Request
 from reseller.institution_endpoints import InstitutionEndpoints
 from reseller.phone_calls import PhoneCall, QueueEntry
 from reseller.reading import Reader, Unreadable
 from reseller.secret import Secret
 from reseller.tokens import TokenStore
+from reseller.wire import Answer
 
 HOUR_S = 3600.0
 

@@ -18,12 +18,13 @@ from reseller.errors import (
     ServiceUnavailable,
     TokenLapsed,
 )
-from reseller.exchange import Answer, Exchange, Guard, Request
+from reseller.exchange import Exchange, Guard, Request
 from reseller.identifiers import header_value
 from reseller.reading import Reader
 from reseller.session import Session
 from reseller.tokens import Login, SsoToken, TokenStore
 from reseller.verdict import effect_verdict, verdict
+from reseller.wire import Answer
 
 A = TypeVar("A", bound=BaseAnswer)
 T = TypeVar("T")
@@ -65,7 +66,7 @@ class Conversation:
             request: Without the token.
             may_repeat: Whether a 401 is followed by a login and the same request once more.
         """
-        return await self._exchange.ask(request, self._session.auth(may_repeat=may_repeat))
+        return await self._exchange.ask(request, self._session, may_repeat=may_repeat)
 
     async def read(
         self, request: Request, reader: Reader[A], *, may_repeat: bool = True, needs_success: bool = True
@@ -78,7 +79,7 @@ class Conversation:
     async def effect(self, request: Request, reader: Reader[A], guard: Guard | None) -> A:
         """Send an effect once; return the record that says that it was applied."""
         with self._watched(request.endpoint):
-            answer = await self._exchange.effect(request, self._session.auth(may_repeat=False), guard)
+            answer = await self._exchange.effect(request, self._session, guard)
             return effect_verdict(request.endpoint, answer, reader)
 
     def on_behalf(self, endpoint: Endpoint, institution_key: str, requested_by: str | None) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""One request and its whole answer: sent over one of the two clients, inside one deadline.
+"""One request and its whole answer: sent over one of the two ways, inside one deadline.
 
 What goes wrong leaves here as an error of ours. It is raised outside the ``except`` that caught the HTTP library's
 error: that one knows the request, and the request knows the token.
@@ -8,6 +8,7 @@ import asyncio
 import ssl
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from urllib.parse import urlencode
 
 import aiohttp
 import httpx
@@ -23,7 +24,10 @@ from reseller.errors import (
     ResellerError,
     ServiceUnavailable,
 )
-from reseller.transports import bounded_client, effects_transport, reads_transport
+from reseller.session import Session
+from reseller.tokens import SsoToken
+from reseller.transports import effects_transport, reads_wire
+from reseller.wire import Answer, HttpxWire, Wire
 
 Guard = Callable[[], None]
 """Called at the last point before the first byte of an effect; if it raises, nothing is written."""
@@ -42,15 +46,10 @@ class Request:
     params: Mapping[str, str] | None = None
     content: bytes | None = None
 
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What came back, whole. ``retry_after`` and ``date`` are the headers of these names."""
-
-    status: int
-    body: bytes
-    retry_after: str | None = None
-    date: str | None = None
+    @property
+    def target(self) -> str:
+        """Return the path with its query."""
+        return f"{self.path}?{urlencode(self.params)}" if self.params else self.path
 
 
 class Exchange:
@@ -63,11 +62,17 @@ class Exchange:
         effects: httpx.AsyncBaseTransport | None,
     ) -> None:
         self._deadline_s = config.deadline_s
-        self._reads = bounded_client(config, reads or reads_transport(config))
-        self._effects = bounded_client(config, _announcing(effects or effects_transport(config)))
+        url, limit = config.base_url, config.max_body_bytes
+        self._reads = reads_wire(config) if reads is None else HttpxWire(url, reads, limit)
+        self._effects = HttpxWire(url, _announcing(effects or effects_transport(config)), limit)
 
-    async def ask(self, request: Request, auth: httpx.Auth | None = None) -> Answer:
-        """Send a request that may be lost without harm; never repeated here, only by its ``auth``.
+    async def ask(self, request: Request, session: Session | None = None, *, may_repeat: bool = False) -> Answer:
+        """Send a request that may be lost without harm; repeated only after a 401, by its ``session``.
+
+        Args:
+            request: Without the token.
+            session: Adds the token; None for a request that needs none.
+            may_repeat: Whether a 401 is followed by a login and the same request once more.
 
         Raises:
             ServiceUnavailable: No whole answer within the deadline.
@@ -77,14 +82,14 @@ class Exchange:
         failure: ResellerError
         try:
             async with asyncio.timeout(self._deadline_s):
-                return await _whole(self._reads, request, auth)
+                return await _send(self._reads, request, session, may_repeat=may_repeat)
         except TimeoutError:
             failure = ServiceUnavailable(request.endpoint.name, f"no whole answer within {self._deadline_s:g} s")
         except (httpx.HTTPError, httpx.InvalidURL, aiohttp.ClientError, OSError, BodyRefused) as error:
             failure = _failure(request.endpoint.name, error)
         raise failure
 
-    async def effect(self, request: Request, auth: httpx.Auth, guard: Guard | None) -> Answer:
+    async def effect(self, request: Request, session: Session, guard: Guard | None) -> Answer:
         """Send a request that changes something, once, over a connection of its own.
 
         Raises:
@@ -95,7 +100,7 @@ class Exchange:
         cause: Exception | None = None
         try:
             async with asyncio.timeout(self._deadline_s):
-                return await _whole(self._effects, request, auth, first_byte)
+                return await _send(self._effects, request, session, may_repeat=False, first_byte=first_byte)
         except ResellerError as error:
             reason, cause = error.reason, error
         except Exception as error:  # noqa: BLE001  (whatever it was, the effect has one of two outcomes)
@@ -151,29 +156,28 @@ def _announcing(transport: httpx.AsyncBaseTransport) -> httpx.AsyncBaseTransport
     return transport if isinstance(transport, httpx.AsyncHTTPTransport) else _Announcing(transport)
 
 
-async def _whole(
-    client: httpx.AsyncClient, request: Request, auth: httpx.Auth | None, first_byte: _FirstByte | None = None
+async def _send(
+    wire: Wire,
+    request: Request,
+    session: Session | None,
+    *,
+    may_repeat: bool,
+    first_byte: _FirstByte | None = None,
 ) -> Answer:
+    target, content, trace = request.target, request.content, first_byte.trace if first_byte else None
     headers = dict(request.headers)
-    if request.content is not None:
+    if content is not None:
         headers["content-type"] = "application/json"
     if first_byte is not None:
         headers["connection"] = "close"
-    response = await client.request(
-        request.endpoint.method,
-        request.path,
-        headers=headers,
-        params=request.params,
-        content=request.content,
-        auth=auth,
-        extensions={} if first_byte is None else {"trace": first_byte.trace},
-    )
-    return Answer(
-        response.status_code,
-        response.content,
-        retry_after=response.headers.get("retry-after"),
-        date=response.headers.get("date"),
-    )
+
+    async def send(token: SsoToken) -> Answer:
+        headers["SsoToken"] = token.value.reveal()
+        return await wire.send(request.endpoint.method, target, headers, content, trace)
+
+    if session is None:
+        return await wire.send(request.endpoint.method, target, headers, content, trace)
+    return await session.spend(send, may_repeat=may_repeat)
 
 
 def _failure(endpoint: str, error: Exception) -> ResellerError:

@@ -9,10 +9,10 @@ import msgspec
 from reseller.answers import BaseAnswer
 from reseller.endpoints import INSTITUTIONS
 from reseller.errors import AnswerUnreadable
-from reseller.exchange import Answer
 from reseller.institutions import InstitutionSummary
 from reseller.reading import Reader, Unreadable
 from reseller.verdict import check_status, verdict
+from reseller.wire import Answer
 
 _BASE = Reader(BaseAnswer)
 _SUMMARY = Reader(InstitutionSummary)

@@ -1,16 +1,14 @@
 """The login that all requests share: which token to use, what to do about a 401, when to log in.
 
 One login per lapse, whatever the number of requests and processes: inside a process by a lock, between processes by
-the token store's turns. The token travels as an httpx auth flow, so that a repeat after a 401 is part of one exchange
-and of its one deadline.
+the token store's turns. A repeat after a 401 is part of one exchange and of its one deadline.
 """
 
 import asyncio
 import secrets
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from typing import assert_never
 
-import httpx
 from structlog.typing import FilteringBoundLogger
 
 from reseller.config import LoginPolicy
@@ -25,6 +23,7 @@ from reseller.tokens import (
     SsoToken,
     TokenStore,
 )
+from reseller.wire import Answer
 
 LEASE_MARGIN_S = 2.0
 """How much longer than a login's deadline its turn lasts."""
@@ -131,13 +130,33 @@ class Session:
             self._log.error("token_fault")
         return is_fault
 
-    def auth(self, *, may_repeat: bool) -> "SsoAuth":
-        """Return the auth flow of one request.
+    async def spend(self, send: Callable[[SsoToken], Awaitable[Answer]], *, may_repeat: bool) -> Answer:
+        """Send a request with the token, and note what becomes of that; on a 401 perhaps send once more.
+
+        A 401 that is the last word is the answer, and the verdict names it.
 
         Args:
+            send: Sends the request with a token.
             may_repeat: Whether a 401 is answered by a renewed token and the same request once more.
+
+        Raises:
+            TokenFault: The repeat was refused too, with a token just issued; else as `current`.
+
+        Spec: Authentication.
         """
-        return SsoAuth(self, may_repeat=may_repeat)
+        token = await self.current()
+        answer = await send(token)
+        if answer.status == 401:
+            await self.refused(token)
+            if not may_repeat:
+                return answer
+            token = await self.renewed(token.generation)
+            answer = await send(token)
+            if answer.status == 401 and await self.refused(token):
+                raise TokenFault(TOKEN.name, "a token just issued was refused")
+        if 200 <= answer.status < 300:
+            await self.accepted(token)
+        return answer
 
     async def _obtain(self, *, instead_of: str | None) -> SsoToken:
         async with self._lock:
@@ -184,42 +203,6 @@ class Session:
     def _keep(self, token: SsoToken) -> SsoToken:
         self._cached, self._cached_at = token, self._clock()
         return token
-
-
-class SsoAuth(httpx.Auth):
-    """Put the token on one request; on a 401 note it, and repeat once if that is allowed.
-
-    A 401 that is the last word leaves as the answer, and the verdict names it.
-
-    Raises:
-        TokenFault: The repeat was refused too, with a token just issued.
-
-    Spec: Authentication.
-    """
-
-    def __init__(self, session: Session, *, may_repeat: bool) -> None:
-        self._session = session
-        self._may_repeat = may_repeat
-
-    async def async_auth_flow(self, request: httpx.Request) -> AsyncGenerator[httpx.Request, httpx.Response]:
-        """Send, note what became of the token, perhaps send once more."""
-        token = await self._session.current()
-        response = yield _with(request, token)
-        if response.status_code == 401:
-            await self._session.refused(token)
-            if not self._may_repeat:
-                return
-            token = await self._session.renewed(token.generation)
-            response = yield _with(request, token)
-            if response.status_code == 401 and await self._session.refused(token):
-                raise TokenFault(TOKEN.name, "a token just issued was refused")
-        if response.is_success:
-            await self._session.accepted(token)
-
-
-def _with(request: httpx.Request, token: SsoToken) -> httpx.Request:
-    request.headers["SsoToken"] = token.value.reveal()
-    return request
 
 
 def _why(error: ResellerError) -> Shut:

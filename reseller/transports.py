@@ -9,33 +9,33 @@ Both verify TLS, follow no redirect, keep no cookie, read no proxy from the envi
 
 import ssl
 from functools import cache
-from http.cookiejar import CookieJar, DefaultCookiePolicy
 
 import aiohttp
 import httpx
-from httpx_aiohttp import AiohttpTransport
 
-from reseller.bounded import BoundedTransport
 from reseller.config import ServiceConfig
+from reseller.wire import EVERY_REQUEST, PooledWire, Wire
 
 KEEPALIVE_S = 15.0
 """How long an idle connection is kept: shorter than servers usually do, so that they rarely drop it first."""
 
 
-def reads_transport(config: ServiceConfig) -> httpx.AsyncBaseTransport:
-    """Make the pooled transport. Its session is opened by the first request, in that request's loop."""
+def reads_wire(config: ServiceConfig) -> Wire:
+    """Make the pooled way."""
     tls = _tls(config.ca_file)
 
     def session() -> aiohttp.ClientSession:
         return aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(ssl=tls, limit=config.max_connections, keepalive_timeout=KEEPALIVE_S),
             cookie_jar=aiohttp.DummyCookieJar(),
+            headers=EVERY_REQUEST,
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),  # the deadline is around the whole exchange
             trust_env=False,
             auto_decompress=False,
             middlewares=(_once,),
         )
 
-    return AiohttpTransport(verify=tls, trust_env=False, client=session)
+    return PooledWire(config.base_url, session, config.max_body_bytes)
 
 
 def effects_transport(config: ServiceConfig) -> httpx.AsyncBaseTransport:
@@ -46,22 +46,6 @@ def effects_transport(config: ServiceConfig) -> httpx.AsyncBaseTransport:
         http2=False,
         retries=0,
         limits=httpx.Limits(max_connections=config.max_connections, max_keepalive_connections=0),
-    )
-
-
-def bounded_client(config: ServiceConfig, transport: httpx.AsyncBaseTransport) -> httpx.AsyncClient:
-    """Make a client over a transport with everything off that acts by itself.
-
-    Its own timeouts are off: `ServiceConfig.deadline_s` bounds the whole exchange.
-    """
-    return httpx.AsyncClient(
-        base_url=config.base_url,
-        transport=BoundedTransport(transport, config.max_body_bytes),
-        headers={"accept": "application/json", "accept-encoding": "gzip, deflate", "user-agent": "callkeeper"},
-        cookies=_no_cookies(),
-        follow_redirects=False,
-        trust_env=False,
-        timeout=None,  # noqa: S113  (the deadline is around the whole exchange)
     )
 
 
@@ -76,10 +60,6 @@ async def _once(request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType)
         raise
     except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
         raise aiohttp.ClientConnectionError("the connection was lost") from error
-
-
-def _no_cookies() -> CookieJar:
-    return CookieJar(policy=DefaultCookiePolicy(allowed_domains=()))
 
 
 @cache

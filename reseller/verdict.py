@@ -20,8 +20,8 @@ from reseller.errors import (
     ServiceUnavailable,
     TokenLapsed,
 )
-from reseller.exchange import Answer
 from reseller.reading import Reader, Unreadable
+from reseller.wire import Answer
 
 A = TypeVar("A", bound=BaseAnswer)
 

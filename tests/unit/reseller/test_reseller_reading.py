@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from reseller import AnswerUnreadable, PhoneCall, ResellerError, Secret
 from reseller.answers import BaseAnswer, DetailsAnswer, QueueAnswer
 from reseller.endpoints import DETAILS, QUEUE, Endpoint
-from reseller.exchange import Answer
 from reseller.listing import institution_list
 from reseller.reading import Reader, Unreadable
 from reseller.verdict import verdict
+from reseller.wire import Answer
 from tests.unit.reseller.spec_tables import RECORDS
 
 QUEUE_READER = Reader(QueueAnswer)

@@ -19,9 +19,9 @@ from reseller import (
 from reseller import errors as all_errors
 from reseller.answers import BaseAnswer
 from reseller.endpoints import ADD_INSTITUTION, ASSIGN, DETAILS, ENROLL, INSTITUTION, REJECT_VOICE, Endpoint
-from reseller.exchange import Answer
 from reseller.reading import Reader
 from reseller.verdict import effect_verdict, retry_after_s, verdict
+from reseller.wire import Answer
 
 BASE = Reader(BaseAnswer)
 

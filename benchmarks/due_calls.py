@@ -1,0 +1,72 @@
+"""Calls that are due for a check, laid into Redis as a worker would have left them: assigned, watched, undecided."""
+
+from datetime import UTC, datetime, timedelta
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from msgspec.structs import replace
+
+from benchmarks.answers import KEY, PERSON, STATUS
+from calls.facts import facts_of
+from calls.keys import CallId, Keys
+from calls.record import Call, Effect, EffectState, Phase, Reading, encode_call
+from callkeeper.check_times import rules_in_force
+from calls.rules import RuleBook
+from calls.trail import Entry, encode_entry
+from calls.verdict import judge
+from calls.wake import Waker
+
+
+def settings(folder: Path) -> dict[str, str]:
+    """Return the rules of the measurement: one check is due, the next one and the next read are far away."""
+    rules = folder / "rules.toml"
+    shipped = (files("calls") / "rulebooks" / "default.toml").read_text()
+    rules.write_text(shipped.replace("undecided_s = 5.0", "undecided_s = 60.0"))
+    return {"CALLKEEPER_RULES": str(rules), "CALLKEEPER_CHECK_AT": "10,70,130,190"}
+
+
+_BATCH = 500
+
+
+def due_call(voice_id: str, now: datetime, book: RuleBook) -> Call:
+    """Return a call whose first check is due now, and that has been read a moment ago."""
+    call = Call(
+        institution_key=KEY,
+        voice_id=voice_id,
+        phase=Phase.LIVE,
+        alternate_id=f"{voice_id}-alternate",
+        phone_number="5551000010",
+        saved_at=now,
+        listed_at=now - timedelta(seconds=11),
+        started_at=now - timedelta(seconds=12),
+        first_seen_at=now - timedelta(seconds=12),
+        person_id=PERSON,
+        assigned_person_id=PERSON,
+        assigned_as="bench",
+        core_username="bench",
+        reading=Reading(read_at=now, voice_id=voice_id, person_id=PERSON, core_username="bench", status=STATUS),
+        watch_from=now - timedelta(seconds=11),
+        next_check_at=now,
+        next_read_at=now + timedelta(seconds=60),
+        assign=Effect(state=EffectState.APPLIED, person_id=PERSON, requested_by="bench", attempts=1),
+    )
+    facts = facts_of(call, book.policies)
+    return replace(call, last_verdict=judge(facts, book, KEY).fingerprint, last_facts=facts.signature)
+
+
+def lay_due_calls(redis: Any, voice_ids: list[str], book: RuleBook) -> None:
+    """Write calls into Redis, all due at once, and enqueue the job that moves them on."""
+    keys, now = Keys(), datetime.now(UTC)
+    scores = {}
+    for begin in range(0, len(voice_ids), _BATCH):
+        with redis.pipeline(transaction=False) as pipe:
+            for voice_id in voice_ids[begin : begin + _BATCH]:
+                member = CallId(KEY, voice_id).member
+                call = due_call(voice_id, now, book)
+                pipe.hset(keys.item(member), mapping={"rec": encode_call(call), "checks": 0})
+                pipe.rpush(keys.trail(member), encode_entry(Entry(at=now, what="listed", candidates=1)))
+                scores[member] = int(now.timestamp() * 1000)
+            pipe.execute()
+    redis.zadd(keys.due, scores)
+    Waker(redis).enqueue()

@@ -1,0 +1,39 @@
+"""The limit: a bare event loop with our HTTP client and no queue: ``python -m benchmarks.peers.bare stored|unstored``.
+
+``stored`` writes each result with a command of its own, as the other ways do; ``unstored`` only counts them at the end.
+"""
+
+import asyncio
+import sys
+from collections.abc import Iterator
+
+import uvloop
+from redis.asyncio import BlockingConnectionPool, Redis
+
+from benchmarks.peers.ours import checked, reseller
+from benchmarks.peers.plain import IDS, IN_FLIGHT, REDIS_URL, RESULTS
+from reseller import Reseller
+
+
+async def _run(*, is_stored: bool) -> None:
+    pool = BlockingConnectionPool.from_url(REDIS_URL, max_connections=64, timeout=None)
+    redis, client = Redis(connection_pool=pool), reseller()
+    while True:
+        await redis.blpop(["bench:go"])
+        ids: list[bytes] = await redis.lrange(IDS, 0, -1)
+        left = iter([voice_id.decode() for voice_id in ids])
+        crew = range(min(IN_FLIGHT, len(ids)))
+        await asyncio.gather(*(_check(redis, client, left, is_stored=is_stored) for _ in crew))
+        if not is_stored:
+            await redis.hset(RESULTS, mapping=dict.fromkeys(ids, b""))
+
+
+async def _check(redis: "Redis", client: Reseller, left: Iterator[str], *, is_stored: bool) -> None:
+    for voice_id in left:
+        result = await checked(client, voice_id)
+        if is_stored:
+            await redis.hset(RESULTS, voice_id, result)
+
+
+if __name__ == "__main__":
+    uvloop.run(_run(is_stored=sys.argv[1] == "stored"))

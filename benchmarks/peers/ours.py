@@ -1,0 +1,20 @@
+"""Our HTTP client alone, as peers use it: no queue, no record, no Redis for the token."""
+
+import msgspec
+
+from benchmarks.peers.plain import SERVICE_URL
+from reseller import Reseller, Secret, ServiceConfig
+from reseller.memory import MemoryTokenStore
+
+
+def reseller() -> Reseller:
+    """Return a client that keeps its token to itself."""
+    anybody = Secret("bench")
+    config = ServiceConfig(base_url=SERVICE_URL, access_token=anybody, email=anybody, password=anybody)
+    return Reseller(config, MemoryTokenStore())
+
+
+async def checked(client: Reseller, voice_id: str) -> bytes:
+    """Make one check and return what is to be stored of it."""
+    call = await client.details("cu-1", voice_id, check=True, requested_by="bench")
+    return msgspec.json.encode({"status": call.status, "policies": call.policies, "ended": call.call_ended})

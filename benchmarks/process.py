@@ -1,0 +1,94 @@
+"""A process that is measured: its CPU time and memory as the kernel counts them, ended by its id.
+
+CPU time is that of all its threads and of the children it has waited for (``/proc/PID/stat``: Linux only), so a worker that
+forks for every job pays for its forks.
+"""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from callkeeper.fleet import Member
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def cpu_s(pid: int) -> float:
+    """Return the CPU seconds that a process and its finished children have used."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return sum(map(int, fields[11:15])) / _TICKS
+
+
+def resident_mb(pid: int) -> float:
+    """Return the memory of a process that is in RAM, in MB (10^6 bytes)."""
+    return _status_kb(pid, "VmRSS") * 1024 / 1e6
+
+
+def _status_kb(pid: int, name: str) -> int:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(f"{name}:"))
+
+
+@dataclass(frozen=True, slots=True)
+class Used:
+    """What processes used between two moments: seconds that passed, and CPU seconds of each by name."""
+
+    wall_s: float
+    cpu_s: Mapping[str, float]
+
+    def share(self, name: str) -> float:
+        """Return which part of one core a process used."""
+        return self.cpu_s[name] / self.wall_s
+
+
+class Meter:
+    """Reads clocks of several processes at the same moment."""
+
+    def __init__(self, **pids: int) -> None:
+        self._pids = pids
+        self._begin = self._read()
+        self._began_s = time.monotonic()
+
+    def read(self) -> Used:
+        """Return what was used since the meter was made."""
+        wall_s = time.monotonic() - self._began_s
+        return Used(wall_s, {name: used - self._begin[name] for name, used in self._read().items()})
+
+    def _read(self) -> dict[str, float]:
+        return {name: cpu_s(pid) for name, pid in self._pids.items()}
+
+
+@contextmanager
+def process(
+    command: Sequence[str | Path], log: Path, *, environ: Mapping[str, str] | None = None
+) -> Iterator[Member]:
+    """Run a command until the block ends; what it says goes to ``log``."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("CALLKEEPER_")}
+    with log.open("wb") as sink:
+        running = subprocess.Popen(  # noqa: S603  (our own arguments, no shell)
+            list(map(str, command)),
+            stdin=subprocess.DEVNULL,
+            stdout=sink,
+            stderr=subprocess.STDOUT,
+            cwd=ROOT,
+            env={**kept, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", **(environ or {})},
+            start_new_session=True,
+        )
+    member = Member(log.stem, running, log)
+    try:
+        yield member
+    finally:
+        member.stop(5.0)
+
+
+@contextmanager
+def python(module: str, *arguments: str, log: Path, environ: Mapping[str, str] | None = None) -> Iterator[Member]:
+    """Run ``python -m MODULE`` with this Python until the block ends."""
+    with process([sys.executable, "-m", module, *arguments], log, environ=environ) as member:
+        yield member

@@ -1,0 +1,156 @@
+"""A stand-in that must never be the bottleneck: answers of ``sandbox`` from templates, over a bare protocol.
+
+    python -m benchmarks.service --latency-ms 50
+
+It keeps no rule: checks are not limited, tokens not looked at. What it is asked is counted: ``GET /bench``. Calls begin
+by ``POST /bench/calls?count=10&assigned=yes``; an id that it does not know is an assigned call's.
+"""
+
+import argparse
+import asyncio
+import sys
+import time
+from bisect import bisect_left
+from collections import Counter
+from datetime import UTC, datetime
+from urllib.parse import parse_qs
+
+import httptools
+import msgspec
+import uvloop
+
+from benchmarks.answers import Answers, Known
+from sandbox.server import address, bind
+
+_HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
+
+
+class Service:
+    """What the stand-in knows, and what it was asked."""
+
+    def __init__(self, latency_s: float) -> None:
+        self.latency_s = latency_s
+        self.answers = Answers.prepare()
+        self.counts = Counter[str]()
+        self.assigned_at: dict[str, float] = {}
+        self._calls: dict[bytes, Known] = {}
+        self._begun: list[tuple[str, Known]] = []
+        self._untold = msgspec.json.encode(datetime.now(UTC)).strip(b'"')
+
+    def answer(self, path: bytes, query: bytes, body: bytes) -> tuple[bytes, float]:
+        """Return the answer to a request, and after how many seconds it leaves."""
+        if path.endswith(b"/details"):
+            self.counts["check" if query.endswith(b"true") else "read"] += 1
+            voice_id = path.rsplit(b"/", 2)[1]
+            call = self._calls.get(voice_id) or Known(voice_id, self._untold, is_assigned=True)
+            return self.answers.details(call), self.latency_s
+        match path:
+            case b"/external/calls/assign":
+                return self._assign(body), self.latency_s
+            case b"/external/calls/queue":
+                return self._queue(query), self.latency_s
+            case b"/external/institutions":
+                return self.answers.institutions, 0.0
+            case b"/external/token/request":
+                return self.answers.token, 0.0
+            case b"/bench/calls":
+                return self._begin(query), 0.0
+            case b"/bench":
+                return msgspec.json.encode({"counts": self.counts, "assigned_at": self.assigned_at}), 0.0
+        return self.answers.base, self.latency_s
+
+    def _assign(self, body: bytes) -> bytes:
+        self.counts["assign"] += 1
+        voice_id: str = msgspec.json.decode(body)["voiceId"]
+        self.assigned_at.setdefault(voice_id, time.time())
+        call = self._calls.get(voice_id.encode())
+        if call is not None:
+            call.is_assigned = True
+            call.entry = self.answers.listed(call)
+        return msgspec.json.encode({"success": True, "voiceId": voice_id})
+
+    def _queue(self, query: bytes) -> bytes:
+        self.counts["queue"] += 1
+        asked = parse_qs(query.decode())
+        skip, size = int(asked["continueFrom"][0]), int(asked["pageSize"][0])
+        first = bisect_left(self._begun, asked.get("startDate", [""])[0], key=lambda begun: begun[0])
+        entries = (call.entry for _, call in self._begun[first + skip : first + skip + size])
+        return b'{"success":true,"phoneCalls":[%b]}' % b",".join(entries)
+
+    def _begin(self, query: bytes) -> bytes:
+        """Let calls begin now; return their ids."""
+        asked = parse_qs(query.decode())
+        is_assigned = "assigned" in asked
+        ids = []
+        for _ in range(int(asked["count"][0])):
+            voice_id = b"bench-%09d" % len(self._begun)
+            started_at = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+            call = Known(voice_id, started_at.encode(), is_assigned)
+            call.entry = self.answers.listed(call)
+            self._calls[voice_id] = call
+            self._begun.append((started_at, call))
+            ids.append(voice_id.decode())
+        return msgspec.json.encode(ids)
+
+
+class Line(asyncio.Protocol):
+    """One connection."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._parser = httptools.HttpRequestParser(self)
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport
+        self._url = self._body = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep the way back."""
+        self._transport = transport  # type: ignore[assignment]  # of a stream server
+
+    def data_received(self, data: bytes) -> None:
+        """Parse what came; whatever is not HTTP ends the connection."""
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserError:
+            self._transport.close()
+
+    def on_url(self, url: bytes) -> None:
+        """Take a piece of the address."""
+        self._url += url
+
+    def on_body(self, body: bytes) -> None:
+        """Take a piece of the body."""
+        self._body += body
+
+    def on_message_complete(self) -> None:
+        """Answer, now or when the latency is over."""
+        path, _, query = self._url.partition(b"?")
+        body, after_s = self._service.answer(path, query, self._body)
+        self._url = self._body = b""
+        answer = _HEAD % len(body) + body
+        if after_s:
+            self._loop.call_later(after_s, self._transport.write, answer)
+        else:
+            self._transport.write(answer)
+
+
+async def _serve(latency_s: float) -> None:
+    service = Service(latency_s)
+    sock = bind()
+    server = await asyncio.get_running_loop().create_server(lambda: Line(service), sock=sock)
+    sys.stdout.write(f"listening on {address(sock)}\n")
+    sys.stdout.flush()
+    async with server:
+        await server.serve_forever()
+
+
+def main() -> None:
+    """Serve until killed."""
+    parser = argparse.ArgumentParser(description="A stand-in for benchmarks.")
+    parser.add_argument("--latency-ms", type=float, default=50.0)
+    asked = parser.parse_args()
+    uvloop.run(_serve(asked.latency_ms / 1000))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,137 @@
+"""Where measurements happen: an embedded Redis, the quick stand-in, a folder for logs; nothing outlives the block."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import httpx
+from redis import Redis
+
+from benchmarks.process import Meter, process, python
+from callkeeper.embedded import embedded_redis
+from callkeeper.fleet import Member
+
+PATIENCE_S = 120.0
+
+
+class BenchmarkFailed(Exception):
+    """What was measured did not do its work; the message says where to look."""
+
+
+@dataclass(slots=True)
+class Stage:
+    """What all ways are measured on."""
+
+    data: Path
+    redis_url: str
+    redis_pid: int
+    service_url: str
+    service: Member
+    redis: Any
+    http: httpx.Client
+    started: int = 0
+
+    @property
+    def worker_environ(self) -> dict[str, str]:
+        """Return the settings of a worker of ours."""
+        return {
+            "REDIS_URL": self.redis_url,
+            "CALLKEEPER_SERVICE_URL": self.service_url,
+            "CALLKEEPER_ACCESS_TOKEN": "bench-access-token",
+            "CALLKEEPER_EMAIL": "bench@bank.example",
+            "CALLKEEPER_PASSWORD": "bench-password",
+            "CALLKEEPER_REQUESTED_BY": "bench",
+        }
+
+    @property
+    def peer_environ(self) -> dict[str, str]:
+        """Return what a peer has to know."""
+        return {"BENCH_REDIS_URL": self.redis_url, "BENCH_SERVICE_URL": self.service_url}
+
+    def log(self, name: str) -> Path:
+        """Return a new log file."""
+        self.started += 1
+        return self.data / f"{self.started:03}-{name}.log"
+
+    @contextmanager
+    def worker(self, **environ: str) -> Iterator[Member]:
+        """Run a worker of ours until the block ends."""
+        with python("callkeeper", "worker", log=self.log("worker"), environ={**self.worker_environ, **environ}) as member:
+            member.wait_for(lambda line: line if '"worker_started"' in line else None)
+            yield member
+
+    @contextmanager
+    def peer(self, interpreter: Path, module: str, *arguments: str) -> Iterator[Member]:
+        """Run a peer until the block ends."""
+        command = [interpreter, "-m", f"benchmarks.peers.{module}", *arguments]
+        with process(command, self.log(module), environ=self.peer_environ) as member:
+            yield member
+
+    def run(self, interpreter: Path, module: str, *arguments: str) -> None:
+        """Run a peer's command to its end.
+
+        Raises:
+            BenchmarkFailed: It failed.
+        """
+        with self.peer(interpreter, module, *arguments) as member:
+            if member.process.wait(PATIENCE_S) != 0:
+                raise BenchmarkFailed(f"{module} {' '.join(arguments)} failed:\n{member.tail()}")
+
+    def asked(self) -> dict[str, Any]:
+        """Return what the stand-in was asked so far."""
+        found: dict[str, Any] = self.http.get(f"{self.service_url}/bench").json()
+        return found
+
+    def begin_calls(self, count: int, *, assigned: bool = False) -> list[str]:
+        """Let calls begin at the stand-in; return their ids."""
+        query = f"count={count}{'&assigned=yes' if assigned else ''}"
+        ids: list[str] = self.http.post(f"{self.service_url}/bench/calls?{query}").json()
+        return ids
+
+    def meter(self, **members: Member) -> Meter:
+        """Begin to measure processes beside Redis and the stand-in."""
+        pids = {name: member.process.pid for name, member in members.items()}
+        return Meter(**pids, redis=self.redis_pid, service=self.service.process.pid)
+
+    def clear(self) -> None:
+        """Empty Redis."""
+        self.redis.flushall()
+
+
+@contextmanager
+def stage(*, latency_ms: float = 50.0) -> Iterator[Stage]:
+    """Set the stage until the block ends."""
+    with ExitStack() as stack:
+        data = Path(stack.enter_context(TemporaryDirectory(prefix="bench-")))
+        redis = stack.enter_context(embedded_redis(data / "redis"))
+        service = stack.enter_context(
+            python("benchmarks.service", "--latency-ms", str(latency_ms), log=data / "service.log")
+        )
+        url = service.wait_for(_listening)
+        client = stack.enter_context(Redis.from_url(redis.url))
+        http = stack.enter_context(httpx.Client(trust_env=False, timeout=30))
+        yield Stage(data, redis.url, redis.pid, url, service, client, http)
+
+
+def _listening(line: str) -> str | None:
+    _, found, url = line.partition("listening on ")
+    return url.strip() if found else None
+
+
+def wait_until(done: Callable[[], bool], what: str, *members: Member, every_s: float = 0.01) -> None:
+    """Look until something is so.
+
+    Raises:
+        BenchmarkFailed: It is not so in time, or a process that it needs has ended.
+    """
+    until_s = time.monotonic() + PATIENCE_S
+    while not done():
+        gone = [member for member in members if not member.is_running]
+        if gone or time.monotonic() > until_s:
+            told = "\n".join(member.tail() for member in gone or members)
+            raise BenchmarkFailed(f"waited in vain for {what}\n{told}")
+        time.sleep(every_s)
