@@ -77,7 +77,10 @@ class Answers:
         population.settle(world, PushSettings())
         call = world.add_call(KEY, population.phone(KEY, 10), voice_id=_VOICE, started_at=_STARTED_AT)
         gaps = _VOICE, msgspec.json.encode(_STARTED_AT).decode().strip('"')
-        unassigned, entry = Template.cut(_details(world, call), *gaps), Template.cut(views.queue_entry(world, call), *gaps)
+        unassigned, entry = (
+            Template.cut(_details(world, call), *gaps),
+            Template.cut(views.queue_entry(world, call), *gaps),
+        )
         call.person_id, call.core_username, call.status = PERSON, "bench", STATUS
         owned = [child.record for child in world.state.institutions.values() if child.owned]
         return cls(

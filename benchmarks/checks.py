@@ -69,7 +69,7 @@ def answer(effort: Effort) -> Answer:
         for _ in range(effort.rounds):
             for way in ways:
                 rounds[way.name].append(_measure(on, way))
-    return _told(ways, rounds, effort)
+    return _told(ways, rounds)
 
 
 def _measure(on: Stage, way: Way) -> Round:
@@ -143,7 +143,7 @@ def _ways(on: Stage, effort: Effort) -> list[Way]:
     ]
 
 
-def _told(ways: list[Way], rounds: dict[str, list[Round]], effort: Effort) -> Answer:
+def _told(ways: list[Way], rounds: dict[str, list[Round]]) -> Answer:
     ours = rounds[ways[0].name]
     rows = []
     for way in ways:
@@ -161,6 +161,13 @@ def _told(ways: list[Way], rounds: dict[str, list[Round]], effort: Effort) -> An
             )
         )
     columns = (
-        "way", "checks", "per s", "per CPU-s", "CPU ms each", "ours is so many times as good", "stand-in's core", "Redis's core",
+        "way",
+        "checks",
+        "per s",
+        "per CPU-s",
+        "CPU ms each",
+        "ours is so many times as good",
+        "stand-in's core",
+        "Redis's core",
     )
     return Answer("How many checks does one worker make?", (Table("Checks by one worker", columns, tuple(rows)),), ())

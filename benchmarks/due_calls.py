@@ -11,7 +11,6 @@ from benchmarks.answers import KEY, PERSON, STATUS
 from calls.facts import facts_of
 from calls.keys import CallId, Keys
 from calls.record import Call, Effect, EffectState, Phase, Reading, encode_call
-from callkeeper.check_times import rules_in_force
 from calls.rules import RuleBook
 from calls.trail import Entry, encode_entry
 from calls.verdict import judge

@@ -65,9 +65,7 @@ class Meter:
 
 
 @contextmanager
-def process(
-    command: Sequence[str | Path], log: Path, *, environ: Mapping[str, str] | None = None
-) -> Iterator[Member]:
+def process(command: Sequence[str | Path], log: Path, *, environ: Mapping[str, str] | None = None) -> Iterator[Member]:
     """Run a command until the block ends; what it says goes to ``log``."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("CALLKEEPER_")}
     with log.open("wb") as sink:

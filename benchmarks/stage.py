@@ -60,14 +60,16 @@ class Stage:
     @contextmanager
     def worker(self, **environ: str) -> Iterator[Member]:
         """Run a worker of ours until the block ends."""
-        with python("callkeeper", "worker", log=self.log("worker"), environ={**self.worker_environ, **environ}) as member:
+        with python(
+            "callkeeper", "worker", log=self.log("worker"), environ={**self.worker_environ, **environ}
+        ) as member:
             member.wait_for(lambda line: line if '"worker_started"' in line else None)
             yield member
 
     @contextmanager
     def peer(self, interpreter: Path, module: str, *arguments: str) -> Iterator[Member]:
         """Run a peer until the block ends."""
-        command = [interpreter, "-m", f"benchmarks.peers.{module}", *arguments]
+        command: list[str | Path] = [interpreter, "-m", f"benchmarks.peers.{module}", *arguments]
         with process(command, self.log(module), environ=self.peer_environ) as member:
             yield member
 

@@ -20,12 +20,12 @@ async def _run(*, is_stored: bool) -> None:
     redis, client = Redis(connection_pool=pool), reseller()
     while True:
         await redis.blpop(["bench:go"])
-        ids: list[bytes] = await redis.lrange(IDS, 0, -1)
-        left = iter([voice_id.decode() for voice_id in ids])
+        ids = [voice_id.decode() for voice_id in await redis.lrange(IDS, 0, -1)]  # type: ignore[union-attr]  # bytes here
+        left = iter(ids)
         crew = range(min(IN_FLIGHT, len(ids)))
         await asyncio.gather(*(_check(redis, client, left, is_stored=is_stored) for _ in crew))
         if not is_stored:
-            await redis.hset(RESULTS, mapping=dict.fromkeys(ids, b""))
+            await redis.hset(RESULTS, mapping=dict.fromkeys(ids, ""))
 
 
 async def _check(redis: "Redis", client: Reseller, left: Iterator[str], *, is_stored: bool) -> None:

@@ -8,7 +8,7 @@ import httpx
 from celery import Celery
 from redis import Redis
 
-from benchmarks.peers.plain import HEADERS, IDS, PARAMS, REDIS_URL, RESULTS, result, url
+from benchmarks.peers.plain import HEADERS, PARAMS, REDIS_URL, RESULTS, result, url, waiting
 
 THREADS = 100
 
@@ -40,10 +40,9 @@ check = app.task(name="check")(_check)
 def main() -> None:
     """Do what the first argument says."""
     if sys.argv[1] == "give":
-        ids: list[bytes] = redis().lrange(IDS, 0, -1)
         with app.connection_for_write() as connection, app.amqp.Producer(connection) as producer:
-            for voice_id in ids:
-                check.apply_async((voice_id.decode(),), producer=producer)
+            for voice_id in waiting(redis()):
+                check.apply_async((voice_id,), producer=producer)
         return
     logging.getLogger("httpx").setLevel(logging.WARNING)
     quiet = ("--without-gossip", "--without-mingle", "--without-heartbeat", "--loglevel", "ERROR")

@@ -15,6 +15,11 @@ HEADERS: Final = {"SsoToken": "bench", "InstitutionKey": "cu-1", "RequestedBy": 
 PARAMS: Final = {"checkVoiceAuthentication": "true"}
 
 
+def waiting(redis: Any) -> list[str]:
+    """Return the ids that wait to be checked."""
+    return [voice_id.decode() for voice_id in redis.lrange(IDS, 0, -1)]
+
+
 def url(voice_id: str) -> str:
     """Return where a call is checked."""
     return f"{SERVICE_URL}/external/calls/{voice_id}/details"

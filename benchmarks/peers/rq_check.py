@@ -10,9 +10,9 @@ from functools import cache
 import httpx
 from redis import Redis
 from rq import Queue, SimpleWorker, Worker
-from rq.cli import main as rq_command
+from rq.cli.cli import main as rq_command
 
-from benchmarks.peers.plain import HEADERS, IDS, PARAMS, REDIS_URL, RESULTS, result, url
+from benchmarks.peers.plain import HEADERS, PARAMS, REDIS_URL, RESULTS, result, url, waiting
 
 
 @cache
@@ -34,9 +34,9 @@ def check(voice_id: str) -> None:
 
 def give() -> None:
     """Enqueue a job for every id that waits."""
-    ids: list[bytes] = redis().lrange(IDS, 0, -1)
+    ids = waiting(redis())
     queue = Queue("bench", connection=redis())
-    queue.enqueue_many([Queue.prepare_data(check, (voice_id.decode(),)) for voice_id in ids])
+    queue.enqueue_many([Queue.prepare_data("benchmarks.peers.rq_check.check", (voice_id,)) for voice_id in ids])
 
 
 def main() -> None:
@@ -53,7 +53,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    # The jobs have to name this module by its own name.
-    from benchmarks.peers import rq_check
-
-    rq_check.main()
+    main()
