@@ -225,6 +225,13 @@ def origins(text: str) -> tuple[str, ...]:
     return found
 
 
+def hops(text: str) -> int:
+    """Read a number of routers, 0 to 5."""
+    if text not in {"0", "1", "2", "3", "4", "5"}:
+        raise ValueError("must be a number from 0 to 5")
+    return int(text)
+
+
 def outcome_url(text: str) -> str:
     """Read where outcomes are posted."""
     parts = _split(text)

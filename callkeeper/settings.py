@@ -95,6 +95,8 @@ class WebSettings(_Section, frozen=True, kw_only=True):
     desk_tokens: tuple[DeskToken, ...]
     """Empty: there is no desk API."""
     desk_origins: tuple[str, ...]
+    forwarded_hops: int
+    """Routers of ours in front of the web process; 0: what a request says of its way is not believed."""
     rules: Path | None
     """None: the shipped rules. The desk says by them what would come of a person's word."""
 
@@ -114,6 +116,7 @@ class WebSettings(_Section, frozen=True, kw_only=True):
             admin=reader.optional(var.ADMIN),
             desk_tokens=reader.optional(var.DESK_TOKENS) or (),
             desk_origins=reader.defaulted(var.DESK_ORIGINS),
+            forwarded_hops=reader.defaulted(var.FORWARDED_HOPS),
             rules=reader.optional(var.RULES),
         )
 

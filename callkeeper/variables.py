@@ -123,6 +123,13 @@ DESK_ORIGINS = Variable[tuple[str, ...]](
     parse=parsing.origins,
     default=(),
 )
+FORWARDED_HOPS = Variable[int](
+    name="CALLKEEPER_FORWARDED_HOPS",
+    meaning="Routers in front of web that append to X-Forwarded-For, 0 to 5 (Heroku: 1). Default 0: the header is ignored.",
+    example="1",
+    parse=parsing.hops,
+    default=0,
+)
 OUTCOME_URL = Variable[str](
     name="CALLKEEPER_OUTCOME_URL",
     meaning="Where outcomes of calls are posted, signed by Standard Webhooks. Unset: nowhere.",

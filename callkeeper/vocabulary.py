@@ -37,6 +37,10 @@ EVENTS: Final[dict[str, LogEvent]] = {
     "push_not_recorded": _event("Redis did not confirm an event: 503, the queue will show the call", "institution"),
     "push_previous_headers_used": _event("an event came with the previous headers: the rotation is not finished"),
     "wake_failed": _event("no job could be enqueued; the next event or the pacemaker will"),
+    "strangers_ignored": _event(
+        "an address failed to identify itself too often: its failures are answered with 429 and no longer logged",
+        *("where", "address"),
+    ),
     # desk
     "admin_refused": _event("somebody without the login, or another site, asked for a page", "reason"),
     "desk_refused": _event("software without a valid token or ticket asked for something", "reason"),

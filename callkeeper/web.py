@@ -14,12 +14,15 @@ from starlette.routing import BaseRoute, Mount, Route
 from structlog.typing import FilteringBoundLogger
 
 from callkeeper.connections import blocking_redis, feed_redis, receiver_redis
+from callkeeper.forwarded import Forwarded
+from callkeeper.plain_path import PlainPath
 from callkeeper.settings import WebSettings
 from calls.figures import Figures
 from calls.figures.reporter import Reporter
 from calls.figures.writing import Author, FigureWriter
 from calls.intake import Intake
 from calls.rules import load_rules
+from calls.strangers import Strangers
 from calls.wake import Waker
 from desk.admin import AdminOnly
 from desk.dashboard import dashboard
@@ -40,10 +43,12 @@ def web_app(settings: WebSettings, log: FilteringBoundLogger) -> Starlette:
     reporter = Reporter(blocking_redis(settings.store.redis_url), FigureWriter(figures, Author.here("web")))
     push = PushEndpoint(_authentication(settings), Intake(redis), Waker(jobs), log, counting=PushCounting(figures))
     routes: list[BaseRoute] = [Route("/push", push), *health_routes(redis)]
+    watchers = Strangers()
     if settings.admin is not None:
         tokens = FormTokens(settings.admin.user, settings.admin.password)
         pages = dashboard(jobs, address=settings.store.redis_address, tokens=tokens)
-        routes += [Route("/rq", _to_dashboard), Mount("/rq", AdminOnly(pages, settings.admin, log))]
+        pages = AdminOnly(pages, settings.admin, log, strangers=watchers)
+        routes += [Route("/rq", _to_dashboard), Mount("/rq", pages)]
 
     desk = _desk(settings, redis, Waker(jobs), log) if settings.desk_tokens else None
     if desk is not None:
@@ -64,7 +69,11 @@ def web_app(settings: WebSettings, log: FilteringBoundLogger) -> Starlette:
     app = Starlette(
         routes=routes,
         lifespan=lifespan,
-        middleware=[Middleware(SafeHeaders)],
+        middleware=[
+            Middleware(SafeHeaders),
+            Middleware(PlainPath),
+            Middleware(Forwarded, hops=settings.forwarded_hops),
+        ],
         exception_handlers={Exception: _on_bug},
     )
     # Starlette would redirect /push/ to whatever the Host header names.

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from typing import Final, Literal, cast
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import msgspec
 from redis.exceptions import RedisError
@@ -13,16 +13,19 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import ASGIApp
 from structlog.typing import FilteringBoundLogger
 
 from calls.keys import CallId
 from calls.lookup import Lookup
 from calls.policies import Policies
 from calls.record import Call, Phase
+from calls.strangers import Failure, Strangers, network_of
 from calls.wishes import Told, WishState
 from desk.bodies import BODIES, read_body
 from desk.openapi import document
-from desk.problems import Problem, invalid, not_found, unauthorized, unavailable
+from desk.problems import Problem, invalid, not_found, too_often, unauthorized, unavailable
+from desk.raw_path import RawPath
 from desk.speaking import Speaking
 from desk.stream import Stream, Tickets
 from desk.tokens import DeskToken, DeskTokens
@@ -49,8 +52,10 @@ class DeskApi:
         tickets: Tickets,
         policies: Policies,
         log: FilteringBoundLogger,
+        strangers: Strangers | None = None,
     ) -> None:
         self._tokens = tokens
+        self._strangers = strangers or Strangers()
         self._lookup = lookup
         self._speaking = speaking
         self._stream = stream
@@ -58,13 +63,13 @@ class DeskApi:
         self._policies = policies
         self._log = log
 
-    def app(self, origins: tuple[str, ...]) -> Starlette:
+    def app(self, origins: tuple[str, ...]) -> ASGIApp:
         """Build the application, to be mounted at ``/desk``.
 
         Args:
             origins: Of web pages that may use the desk from a browser.
         """
-        call = "/calls/{institution}/{voice_id:path}"
+        call = "/calls/{institution}/{voice_id:quoted}"
         routes = [
             Route("/openapi.json", self.describe),
             Route("/calls", self.list_calls),
@@ -81,7 +86,9 @@ class DeskApi:
             allow_headers=["Authorization", "Content-Type", "Idempotency-Key", "Last-Event-ID"],
             expose_headers=["Location"],
         )
-        return Starlette(routes=routes, middleware=[cors], exception_handlers=_HANDLERS)
+        app = Starlette(routes=routes, middleware=[cors], exception_handlers=_HANDLERS)
+        app.router.redirect_slashes = False
+        return RawPath(app)
 
     async def describe(self, _request: Request) -> Response:
         """Return the OpenAPI document; it is no secret."""
@@ -132,8 +139,7 @@ class DeskApi:
         ticket = request.query_params.get("ticket")
         token = await self._tickets.redeem(ticket) if ticket else self._token(request)
         if token is None:
-            self._log.warning("desk_refused", reason="ticket")
-            raise unauthorized()
+            raise self._turned_away(request, "ticket")
         return await self._stream.respond(request, token)
 
     async def ticket(self, request: Request) -> Response:
@@ -149,14 +155,24 @@ class DeskApi:
         offered = [value for name, value in request.scope["headers"] if name == b"authorization"]
         token = self._tokens.recognise(offered[0]) if len(offered) == 1 else None
         if token is None:
-            self._log.warning("desk_refused", reason="credentials")
-            raise unauthorized()
+            raise self._turned_away(request, "credentials")
         return token
+
+    def _turned_away(self, request: Request, reason: str) -> Problem:
+        """Return the refusal of somebody unknown; who is known is never asked how many strangers share the address."""
+        who = network_of(request.scope.get("client"))
+        failure = self._strangers.fail(who)
+        if failure is Failure.IGNORED:
+            return too_often(self._strangers.wait_s(who))
+        self._log.warning("desk_refused", reason=reason)
+        if failure is Failure.LAST_HEARD:
+            self._log.warning("strangers_ignored", where="desk", address=who)
+        return unauthorized()
 
     def _place(self, request: Request) -> CallId:
         """Return which call a request is about; another institution's does not exist."""
         token = self._token(request)
-        place = CallId(request.path_params["institution"], request.path_params["voice_id"])
+        place = CallId(unquote(request.path_params["institution"]), request.path_params["voice_id"])
         is_legal = is_institution_key(place.institution_key) and is_voice_id(place.voice_id)
         if not (is_legal and token.may_see(place.institution_key)):
             raise not_found()

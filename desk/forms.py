@@ -28,15 +28,26 @@ _FROM_THE_FUTURE_S: Final = 120
 class FormTokens:
     """Issues and recognises the tokens of one login."""
 
-    def __init__(self, user: str, password: Secret, *, now: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        user: str,
+        password: Secret,
+        *,
+        purpose: str = "form tokens",
+        valid_s: float = VALID_S,
+        now: Callable[[], float] = time.time,
+    ) -> None:
         """Prepare to sign.
 
         Args:
             user: The watchers' name.
             password: Theirs; a changed password makes every token worthless.
+            purpose: What the tokens are for; those of another purpose are not taken.
+            valid_s: How long a token is good.
             now: Seconds since the epoch.
         """
-        self._key = hmac.digest(password.reveal().encode(), b"form tokens of " + user.encode(), sha256)
+        self._key = hmac.digest(password.reveal().encode(), f"{purpose} of {user}".encode(), sha256)
+        self._valid_s = valid_s
         self._now = now
 
     def issue(self) -> str:
@@ -50,7 +61,7 @@ class FormTokens:
             return False
         age_s = self._now() - int(issued_at)
         is_ours = hmac.compare_digest(self._signed(int(issued_at)).encode(), (token or "").encode("utf-8", "replace"))
-        return is_ours and -_FROM_THE_FUTURE_S <= age_s <= VALID_S
+        return is_ours and -_FROM_THE_FUTURE_S <= age_s <= self._valid_s
 
     def _signed(self, issued_at: int) -> str:
         return f"{issued_at}.{hmac.digest(self._key, str(issued_at).encode(), sha256).hex()}"

@@ -58,6 +58,7 @@ class Problem(Exception):
 
 TITLES: Final = {
     "unauthorized": "A valid bearer token or ticket is required.",
+    "too_often": "Too many requests without a valid token or ticket came from this address.",
     "not_found": "There is nothing by this name, or it is not this token's to see.",
     "method_not_allowed": "This address does not take that method.",
     "unsupported_media_type": "The body must be uncompressed application/json.",
@@ -78,6 +79,11 @@ def reasons_of(names: Sequence[str]) -> tuple[ReasonView, ...]:
 def unauthorized() -> Problem:
     """Refuse somebody unknown, the same way whatever was wrong."""
     return Problem(401, "unauthorized", headers={"WWW-Authenticate": 'Bearer realm="desk"'})
+
+
+def too_often(wait_s: int) -> Problem:
+    """Refuse somebody unknown who goes on asking."""
+    return Problem(429, "too_often", headers={"Retry-After": str(wait_s)})
 
 
 def not_found() -> Problem:

@@ -21,6 +21,11 @@ def unauthorized() -> Response:
     return _refusal(401, "unauthorized", {"WWW-Authenticate": 'Headers realm="push"'})
 
 
+def ignored(wait_s: int) -> Response:
+    """Answer the next of many with missing or wrong headers; it may be our own sender, set up wrongly."""
+    return _refusal(429, "unauthorized too often: check the configured request headers", {"Retry-After": str(wait_s)})
+
+
 def method_not_allowed() -> Response:
     """Answer that events are posted."""
     return _refusal(405, "method not allowed", {"Allow": "POST"})

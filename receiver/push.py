@@ -19,6 +19,7 @@ from starlette.types import Receive, Scope, Send
 from structlog.typing import FilteringBoundLogger
 
 from calls.intake import Intake
+from calls.strangers import Failure, Strangers, network_of
 from calls.wake import Waker
 from receiver import answers
 from receiver.authentication import PushAuthentication
@@ -59,6 +60,7 @@ class PushEndpoint:
         now: Callable[[], datetime] = utc_now,
         pauses_s: Sequence[float] = PAUSES_S,
         counting: PushCounting | None = None,
+        strangers: Strangers | None = None,
     ) -> None:
         self._authentication = authentication
         self._intake = intake
@@ -67,11 +69,12 @@ class PushEndpoint:
         self._now = now
         self._pauses_s = pauses_s
         self._counting = counting or PushCounting()
+        self._strangers = strangers or Strangers()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request; a worker is woken after the answer, so that the sender never waits for it."""
         headers: list[tuple[bytes, bytes]] = scope["headers"]
-        if refusal := self._refusal(scope["method"], headers):
+        if refusal := self._refusal(scope, headers):
             await refusal(scope, receive, send)
             return
         try:
@@ -90,14 +93,14 @@ class PushEndpoint:
             if wake:
                 await self._wake()
 
-    def _refusal(self, method: str, headers: list[tuple[bytes, bytes]]) -> Response | None:
+    def _refusal(self, scope: Scope, headers: list[tuple[bytes, bytes]]) -> Response | None:
         """Return the answer to a request whose body is not worth reading."""
-        if method != "POST":
+        if scope["method"] != "POST":
             self._counting.refused("method")
             return answers.method_not_allowed()
         sender = self._authentication.recognise(headers, now=self._now())
         if sender is None:
-            return self._refused("credentials", answers.unauthorized())
+            return self._turn_away(network_of(scope.get("client")))
         if not is_plain_json(headers):
             return self._refused("media_type", answers.unsupported_media_type())
         if sender == "previous":
@@ -109,6 +112,16 @@ class PushEndpoint:
         self._log.warning("push_refused", reason=reason, **more)
         self._counting.refused(reason)
         return answer
+
+    def _turn_away(self, who: str) -> Response:
+        """Return the answer to a stranger. The real sender is recognised first, so nobody can use up its turn."""
+        failure = self._strangers.fail(who)
+        if failure is Failure.IGNORED:
+            self._counting.refused("credentials")
+            return answers.ignored(self._strangers.wait_s(who))
+        if failure is Failure.LAST_HEARD:
+            self._log.warning("strangers_ignored", where="push", address=who)
+        return self._refused("credentials", answers.unauthorized())
 
     async def _take(self, body: bytes) -> tuple[Response, bool]:
         """Return the answer to an authentic body, and whether a worker has to be woken."""

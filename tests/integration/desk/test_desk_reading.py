@@ -2,9 +2,13 @@
 
 import json
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
+from calls.keys import CallId
+from calls.notes import Listed
+from calls.strangers import HEARD
 from sandbox.state import Happening, Kind
 from tests.integration.desk.conftest import DeskRig
 from tests.rig import KEY
@@ -23,6 +27,26 @@ async def test_desk_lets_nobody_in_without_a_token(desk: DeskRig, name: str | No
         answer = await http.request(method, path, headers=headers)
     assert (answer.status_code, answer.json()["code"]) == (401, "unauthorized")
     assert answer.headers["www-authenticate"].startswith("Bearer")
+
+
+async def test_desk_ignores_strangers_and_never_a_token(desk: DeskRig) -> None:
+    """Beyond ten failures an address is told to wait; whoever brings a token from there is answered all the while."""
+    async with desk.client(None) as http:
+        answers = [await http.get("/calls", headers={"Authorization": f"Bearer {n}"}) for n in range(HEARD + 2)]
+    assert [answer.status_code for answer in answers] == [401] * HEARD + [429] * 2
+    assert (answers[-1].json()["code"], int(answers[-1].headers["retry-after"]) > 0) == ("too_often", True)
+    assert (await desk.http.get("/calls")).status_code == 200
+
+
+@pytest.mark.parametrize("voice_id", ["x/wishes/y", "x/verified", "a?b=c#d", "%2e%2e", "../x", "100%", "ü/ß"])
+async def test_desk_finds_a_call_by_whatever_id(desk: DeskRig, voice_id: str) -> None:
+    """A11: a quoted id is one part of the address whatever it holds: it chooses no other endpoint, its call is found."""
+    await desk.store.note(CallId(KEY, voice_id), Listed(listed_at=desk.clock.now, started_at=desk.clock.now))
+    await desk.run(1)
+    address = f"/calls/{KEY}/{quote(voice_id, safe='')}"
+    assert (await desk.http.get(address)).json()["call"]["voice_id"] == voice_id
+    said = await desk.http.post(f"{address}/check", json={"operator": "x"})
+    assert said.json()["watch"].startswith(f"/desk{address}/wishes/")
 
 
 async def test_desk_hides_other_institutions(desk: DeskRig) -> None:
