@@ -1,11 +1,13 @@
-"""How the web process listens: uvicorn, with limits on what a client may send and how long it may take.
+"""How the web process listens: uvicorn, with limits on what a client may send, how long it may take, and how many may come.
 
-uvicorn itself bounds neither; one slow or endless sender per connection would be enough to hold all of them.
+uvicorn itself bounds none of it; one slow or endless sender per connection would be enough to hold all of them.
 """
 
 import asyncio
+import math
 import signal
 import socket
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -16,8 +18,13 @@ from structlog.typing import FilteringBoundLogger
 from uvicorn import Config, Server
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from callkeeper.crowd import MAX_CONNECTIONS, Crowd, room_for_connections
+
 REQUEST_WITHIN_S: Final = 10.0
 """How long a request may take to arrive, and a new connection to send one."""
+
+READ_WITHIN_S: Final = 30.0
+"""How long a client may leave an answer unread; whoever follows a stream and stops reading it is cut."""
 
 MAX_OVERHEAD: Final = 64 * 1024
 """Bytes of a request that are not its body: line, headers, chunk sizes, trailers."""
@@ -29,25 +36,34 @@ sent at that moment is lost (it is sent only once)."""
 SHUTDOWN_S: Final = 8
 """How long requests under way may take to end; platforms kill after 10 s."""
 
+SAY_EVERY_S: Final = 60.0
+"""How often it is said that there are too many connections."""
+
 _BACKLOG: Final = 2048
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """HTTP on one connection, cut when a request takes too long to arrive or is mostly not body."""
+    """HTTP on one connection, cut when a request comes too slowly or is mostly not body, or an answer is not read."""
 
     request_within_s = REQUEST_WITHIN_S
+    read_within_s = READ_WITHIN_S
+    crowd = Crowd(MAX_CONNECTIONS)
+    """All connections of a server; `WebServer` gives its own."""
 
     _deadline: asyncio.TimerHandle | None = None
+    _unread: asyncio.TimerHandle | None = None
     _overhead = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         """Expect the first request."""
         super().connection_made(transport)
         self._expect_request()
+        self.crowd.admit(len(self.connections))
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Expect nothing more."""
         self._expect_nothing()
+        self._is_read()
         super().connection_lost(exc)
 
     def on_message_begin(self) -> None:
@@ -65,24 +81,48 @@ class BoundedProtocol(HttpToolsProtocol):
         self._expect_nothing()
         super().on_message_complete()
 
+    def on_response_complete(self) -> None:
+        """Be idle, unless the next request is on its way already."""
+        super().on_response_complete()
+        if self._deadline is None and self.cycle.response_complete:
+            self.crowd.is_idle(self)
+
+    def pause_writing(self) -> None:
+        """Give the client time to read."""
+        super().pause_writing()
+        self._unread = self.loop.call_later(self.read_within_s, self.cut)
+
+    def resume_writing(self) -> None:
+        """Take it back: the client reads."""
+        super().resume_writing()
+        self._is_read()
+
     def data_received(self, data: bytes) -> None:
         """Take what arrived, and cut the connection when it is too much."""
         self._overhead += len(data)
         super().data_received(data)
         if self._deadline is not None and self._overhead > MAX_OVERHEAD:
-            self._cut()
+            self.cut()
 
     def _expect_request(self) -> None:
         self._expect_nothing()
-        self._deadline = self.loop.call_later(self.request_within_s, self._cut)
+        self._deadline = self.loop.call_later(self.request_within_s, self.cut)
+        self.crowd.awaits(self)
 
     def _expect_nothing(self) -> None:
         self._overhead = 0
+        self.crowd.forget(self)
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
 
-    def _cut(self) -> None:
+    def _is_read(self) -> None:
+        if self._unread is not None:
+            self._unread.cancel()
+            self._unread = None
+
+    def cut(self) -> None:
+        """End the connection at once, whatever is under way."""
         self._expect_nothing()
         self.transport.abort()
 
@@ -98,11 +138,23 @@ class WebServer(Server):
         *,
         protocol: type[BoundedProtocol] = BoundedProtocol,
         leave: Callable[[], None] = lambda: None,
+        room: int | None = None,
     ) -> None:
+        """Prepare to serve.
+
+        Args:
+            app: The application.
+            listener: Where to listen.
+            log: Where it is said that we do.
+            protocol: What is spoken on each connection.
+            leave: Ends what would never end by itself.
+            room: Connections at most; as many as the process may have, unless told otherwise.
+        """
+        crowd = Crowd(room or room_for_connections(), self._on_full)
         super().__init__(
             Config(
                 app,
-                http=protocol,
+                http=type("CrowdedProtocol", (protocol,), {"crowd": crowd}),
                 ws="none",
                 lifespan="on",
                 log_config=None,
@@ -116,6 +168,14 @@ class WebServer(Server):
         self._listener = listener
         self._log = log
         self._leave = leave
+        self._said_full_at = -math.inf
+
+    def _on_full(self) -> None:
+        """Say that connections are being cut, now and then."""
+        now = time.monotonic()
+        if now - self._said_full_at > SAY_EVERY_S:
+            self._said_full_at = now
+            self._log.warning("web_crowded", connections=len(self.server_state.connections))
 
     def serve_until_told(self) -> bool:
         """Serve; return whether the application could be started."""

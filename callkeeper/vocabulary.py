@@ -48,6 +48,9 @@ EVENTS: Final[dict[str, LogEvent]] = {
     "feed_away": _event("the stream of changes cannot be read; listeners wait"),
     # callkeeper web
     "web_listening": _event("the web process takes requests", "url"),
+    "web_crowded": _event(
+        "too many connections: room is made at the cost of those that keep us waiting longest", "connections"
+    ),
     "web_stopped": _event("the web process has answered its last request"),
     # workers
     "worker_started": _event("a worker takes jobs", "worker"),

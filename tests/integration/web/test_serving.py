@@ -1,12 +1,16 @@
 """What a client may do to the web process's sockets, over real ones."""
 
 import asyncio
+import functools
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 
 import pytest
 from fakeredis import FakeAsyncRedis, FakeRedis
 from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 from structlog.testing import LogCapture
 from structlog.typing import FilteringBoundLogger
@@ -35,9 +39,10 @@ class Impatient(BoundedProtocol):
 
 
 class Patient(BoundedProtocol):
-    """The protocol with a deadline that no test reaches."""
+    """The protocol with deadlines that no test reaches, but for a client that does not read."""
 
     request_within_s = 3600.0
+    read_within_s = 0.3
 
 
 class Line:
@@ -75,11 +80,14 @@ def app(fake_redis: FakeAsyncRedis, log: FilteringBoundLogger) -> Starlette:
 
 @asynccontextmanager
 async def serving(
-    app: Starlette, log: FilteringBoundLogger, protocol: type[BoundedProtocol] = Impatient
+    app: Starlette,
+    log: FilteringBoundLogger,
+    protocol: type[BoundedProtocol] = Impatient,
+    room: int | None = None,
 ) -> AsyncIterator[int]:
     """Serve an application on a free port until the block ends."""
     with listen("127.0.0.1", 0) as listener:
-        server = WebServer(app, listener, log, protocol=protocol)
+        server = WebServer(app, listener, log, protocol=protocol, room=room)
         port = listener.getsockname()[1]
         task = asyncio.create_task(server.serve([listener]))
         await until(lambda: server.started)
@@ -162,6 +170,67 @@ async def test_serving_cuts_endless_headers(beginning: bytes, app: Starlette, lo
                 await line.say(b"x" * 1024)
         assert b" 202 " not in await line.rest()
         line.writer.close()
+
+
+async def test_serving_makes_room_at_the_cost_of_the_slowest(
+    app: Starlette, log: FilteringBoundLogger, logged: LogCapture
+) -> None:
+    """A7: beyond the cap the connection awaited longest is cut; who sends in time is answered; idle ones are last."""
+    async with serving(app, log, Patient, room=20) as port:
+        connect = functools.partial(asyncio.open_connection, "127.0.0.1", port)
+        idle = Line(*await connect())
+        await idle.say(WHOLE)
+        assert await idle.status() == 202
+        slow = [Line(*await connect()) for _ in range(19)]
+        for line in slow:
+            await line.say(HEAD)
+        quick = [Line(*await connect()) for _ in range(5)]
+        for line in quick:
+            await line.say(WHOLE)
+            assert await line.status() == 202
+        assert [await line.rest() for line in slow[:5]] == [b""] * 5, "the first that came, the first that went"
+        for line in (idle, *quick):
+            await line.say(WHOLE)
+            assert await line.status() == 202
+        assert [entry["event"] for entry in logged.entries].count("web_crowded") == 1
+        for line in (idle, *slow, *quick):
+            line.writer.close()
+
+
+async def test_serving_cuts_an_idle_connection_when_all_are(app: Starlette, log: FilteringBoundLogger) -> None:
+    """A7: connections that were answered once and kept cannot take all the room either."""
+    async with serving(app, log, Patient, room=5) as port:
+        lines = [Line(*await asyncio.open_connection("127.0.0.1", port)) for _ in range(5)]
+        for line in lines:
+            await line.say(WHOLE)
+            assert await line.status() == 202
+        late = Line(*await asyncio.open_connection("127.0.0.1", port))
+        await late.say(WHOLE)
+        assert await late.status() == 202
+        assert await lines[0].rest() == b""
+        for line in (*lines, late):
+            line.writer.close()
+
+
+async def test_serving_cuts_who_does_not_read(log: FilteringBoundLogger) -> None:
+    """A client that asks for a stream and does not read it is cut: neither our memory nor its place is held for ever."""
+    ended: list[bool] = []
+
+    async def words() -> AsyncIterator[bytes]:
+        try:
+            while True:
+                yield b"x" * 65536
+                await asyncio.sleep(0)
+        finally:
+            ended.append(True)
+
+    async def stream(_request: Request) -> Response:
+        return StreamingResponse(words())
+
+    async with serving(Starlette(routes=[Route("/", stream)]), log, Patient) as port:
+        with socket.create_connection(("127.0.0.1", port)) as line:
+            line.send(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+            await until(lambda: ended)
 
 
 @pytest.mark.parametrize(
