@@ -15,14 +15,15 @@ from redis.exceptions import RedisError
 from callkeeper.connections import worker_redis
 from callkeeper.environment import SettingsWrong
 from callkeeper.settings import StoreSettings
+from calls.keys import Keys
 
 T = TypeVar("T")
 
 _UNITS = {"m": "minutes", "h": "hours", "d": "days"}
 
 
-def ask_redis(question: Callable[["Redis"], Awaitable[T]]) -> T:
-    """Ask Redis something.
+def ask_redis(question: Callable[["Redis", Keys], Awaitable[T]]) -> T:
+    """Ask Redis something; the question is told what our keys are called.
 
     Raises:
         click.ClickException: Something is wrong with the settings; it says what.
@@ -34,13 +35,13 @@ def ask_redis(question: Callable[["Redis"], Awaitable[T]]) -> T:
         raise click.ClickException(str(error)) from None
 
     async def ask() -> T:
-        async with worker_redis(settings.redis_url) as redis:
-            return await question(redis)
+        async with worker_redis(settings.redis) as redis:
+            return await question(redis, settings.keys)
 
     try:
         return asyncio.run(ask())
     except RedisError as error:
-        click.echo(f"Redis at {settings.redis_address}: {type(error).__name__}", err=True)
+        click.echo(f"Redis at {settings.redis.address}: {type(error).__name__}", err=True)
         sys.exit(1)
 
 

@@ -55,7 +55,8 @@ async def examine(environ: Mapping[str, str]) -> AsyncIterator[Finding]:
         return
     for finding in _rules(settings):
         yield finding
-    async with worker_redis(settings.store.redis_url) as redis:
+    keys = settings.store.keys
+    async with worker_redis(settings.store.redis) as redis:
         store = await _redis(redis, settings)
         for finding in store:
             yield finding
@@ -63,9 +64,9 @@ async def examine(environ: Mapping[str, str]) -> AsyncIterator[Finding]:
             return
         async for finding in _service(redis, settings):
             yield finding
-        for finding in (await _workers(redis), await _lateness(redis), await _attention(redis)):
+        for finding in (await _workers(redis, keys), await _lateness(redis, keys), await _attention(redis, keys)):
             yield finding
-        for finding in await _pauses(redis):
+        for finding in await _pauses(redis, keys):
             yield finding
 
 
@@ -98,7 +99,7 @@ def _rules(settings: WorkerSettings) -> list[Finding]:
 
 
 async def _redis(redis: "Redis", settings: WorkerSettings) -> list[Finding]:
-    where = settings.store.redis_address
+    where = settings.store.redis.address
     try:
         info: dict[str, Any] = await redis.info()
     except AuthenticationError:
@@ -125,7 +126,7 @@ def _persistence(info: Mapping[str, Any]) -> Finding:
 
 
 async def _service(redis: "Redis", settings: WorkerSettings) -> AsyncIterator[Finding]:
-    service = Reseller(service_config(settings.service), RedisTokenStore(redis))
+    service = Reseller(service_config(settings.service), RedisTokenStore(redis, settings.store.key_prefix))
     try:
         keys = await service.institution_keys()
     except ResellerError as error:
@@ -176,8 +177,8 @@ async def _queue(service: Reseller, settings: WorkerSettings, key: str) -> Findi
     return _ok(f"queue {key}", "readable, calls are live" if entries else "readable, no live calls")
 
 
-async def _workers(redis: "Redis") -> Finding:
-    alive = int(await redis.scard(Keys().workers))
+async def _workers(redis: "Redis", keys: Keys) -> Finding:
+    alive = int(await redis.scard(keys.workers))
     if alive:
         return _ok("workers", f"{alive} alive")
     return Finding(
@@ -185,25 +186,25 @@ async def _workers(redis: "Redis") -> Finding:
     )
 
 
-async def _lateness(redis: "Redis") -> Finding:
+async def _lateness(redis: "Redis", keys: Keys) -> Finding:
     seconds, micros = await redis.time()
-    first = await redis.zrange(Keys().due, 0, 0, withscores=True)
+    first = await redis.zrange(keys.due, 0, 0, withscores=True)
     late_s = max(0.0, seconds + micros / 1e6 - float(first[0][1]) / 1000) if first else 0.0
     if late_s < LATE_S:
         return _ok("due calls", f"{late_s:.1f} s late at most")
     return Finding("due calls", State.FAULT, f"{late_s:.0f} s late", "start more workers, or look into their logs")
 
 
-async def _attention(redis: "Redis") -> Finding:
-    count = int(await redis.hlen(Keys().attention))
+async def _attention(redis: "Redis", keys: Keys) -> Finding:
+    count = int(await redis.hlen(keys.attention))
     if not count:
         return _ok("attention", "nothing needs a human")
     remedy = "callkeeper calls list names them; callkeeper calls resolve closes an unresolved effect"
     return Finding("attention", State.WARNING, f"{count} need a human", remedy)
 
 
-async def _pauses(redis: "Redis") -> list[Finding]:
-    lines = pause_lines(await Pausing(redis).pauses())
+async def _pauses(redis: "Redis", keys: Keys) -> list[Finding]:
+    lines = pause_lines(await Pausing(redis, keys=keys).pauses())
     if not lines:
         return [_ok("pause", "nothing is paused")]
     remedy = "callkeeper resume, when the reason is gone"

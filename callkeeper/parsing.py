@@ -13,8 +13,8 @@ from typing import Final
 from urllib.parse import SplitResult, urlsplit
 
 import msgspec
-from redis.asyncio.connection import parse_url
 
+from callkeeper.redis_place import Tls
 from calls.rules import SHIPPED
 from desk.admin import Login
 from desk.tokens import DeskToken
@@ -28,6 +28,7 @@ MIN_DESK_TOKEN: Final = 16
 MAX_CHECKS: Final = 20
 
 _TOKEN_NAME = re.compile(r"[A-Za-z0-9_.-]{1,40}")
+_PREFIX = re.compile(r"[A-Za-z0-9_.-]{1,32}")
 _VISIBLE = re.compile(r"[!-~]+")
 _PLACEHOLDER = re.compile(
     r"change.?me|example|placeholder|replace.?(me|this)|your.?(key|secret|password)|<.*>", re.IGNORECASE
@@ -46,17 +47,26 @@ class RequestedBy(msgspec.Struct, frozen=True):
         return dict(self.by_institution).get(key, self.default)
 
 
-def redis_url(text: str) -> Secret:
-    """Read a redis, rediss or unix URL; it may hold a password."""
-    if urlsplit(text).scheme not in {"redis", "rediss", "unix"}:
-        raise ValueError("must start with redis://, rediss:// or unix://")
-    try:
-        place = parse_url(text)
-    except ValueError:
-        raise ValueError("is not a URL that the Redis client understands") from None
-    if not (place.get("host") or place.get("path")):
-        raise ValueError("names no host")
-    return Secret(text)
+def redis_tls(text: str) -> Tls:
+    """Read ``verified`` or ``unverified``."""
+    if text not in set(Tls):
+        raise ValueError(f"must be one of {', '.join(Tls)}")
+    return Tls(text)
+
+
+def certificates(text: str) -> Path:
+    """Read the path of a file of certificates that is there."""
+    path = Path(text)
+    if not path.is_file():
+        raise ValueError("is not the path of a file")
+    return path
+
+
+def key_prefix(text: str) -> str:
+    """Read what our keys in Redis begin with."""
+    if not _PREFIX.fullmatch(text):
+        raise ValueError("must be 1 to 32 letters, digits, dots, hyphens or underscores")
+    return text
 
 
 def port(text: str) -> int:

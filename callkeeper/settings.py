@@ -8,14 +8,16 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import Self
-from urllib.parse import urlsplit
+from typing import Self, cast
 
 import msgspec
+from msgspec.structs import replace
 
 from callkeeper import variables as var
 from callkeeper.environment import Reader
 from callkeeper.parsing import RequestedBy
+from callkeeper.redis_place import RedisPlace
+from calls.keys import Keys
 from desk.admin import Login
 from desk.tokens import DeskToken
 from reseller.push_headers import Headers
@@ -44,19 +46,27 @@ class _Section(msgspec.Struct, frozen=True, kw_only=True):
 class StoreSettings(_Section, frozen=True, kw_only=True):
     """Where the calls are kept, and how log lines look: what every process needs."""
 
-    redis_url: Secret
+    redis: RedisPlace
+    key_prefix: str
     log_format: str
 
     @classmethod
     def read(cls, reader: Reader) -> Self:
-        """Read REDIS_URL and the log format."""
-        return cls(redis_url=reader.required(var.REDIS_URL), log_format=reader.defaulted(var.LOG_FORMAT))
+        """Read REDIS_URL, what belongs to it, and the log format."""
+        place: RedisPlace | None = reader.required(var.REDIS_URL)
+        tls, authorities = reader.defaulted(var.REDIS_TLS), reader.optional(var.REDIS_CA)
+        if place is not None:
+            place = replace(place, tls=tls, authorities=authorities)
+        return cls(
+            redis=cast("RedisPlace", place),
+            key_prefix=reader.defaulted(var.REDIS_PREFIX),
+            log_format=reader.defaulted(var.LOG_FORMAT),
+        )
 
     @property
-    def redis_address(self) -> str:
-        """Where Redis is, without user and password: fit for logs and pages."""
-        parts = urlsplit(self.redis_url.reveal())
-        return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="").geturl()
+    def keys(self) -> Keys:
+        """What our keys are called."""
+        return Keys(self.key_prefix)
 
 
 class ServiceSettings(_Section, frozen=True, kw_only=True):

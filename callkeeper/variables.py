@@ -6,17 +6,39 @@ from typing import Any
 
 from callkeeper import parsing
 from callkeeper.environment import Variable
+from callkeeper.redis_place import RedisPlace, Tls, parse_place
+from calls.keys import PREFIX
 from desk.admin import Login
 from desk.tokens import DeskToken
 from reseller.push_headers import Headers
 from reseller.secret import Secret
 
-REDIS_URL = Variable(
+REDIS_URL = Variable[RedisPlace](
     name="REDIS_URL",
-    meaning="Where the calls and the RQ queue are kept; rediss:// for TLS.",
+    meaning="Where the calls and the RQ queue are kept; rediss:// for TLS, redis+sentinel://h1:26379,h2:26379/master/0.",
     example="redis://localhost:6379/0",
-    parse=parsing.redis_url,
+    parse=parse_place,
     is_required=True,
+)
+REDIS_CA = Variable[Path](
+    name="CALLKEEPER_REDIS_CA",
+    meaning="Certificates of the authorities trusted for rediss://, a PEM file. Default: the system's.",
+    example="/etc/ssl/redis-ca.pem",
+    parse=parsing.certificates,
+)
+REDIS_TLS = Variable[Tls](
+    name="CALLKEEPER_REDIS_TLS",
+    meaning="unverified: take any certificate of a rediss:// server; a warning at every start. Default verified.",
+    example="verified",
+    parse=parsing.redis_tls,
+    default=Tls.VERIFIED,
+)
+REDIS_PREFIX = Variable[str](
+    name="CALLKEEPER_REDIS_PREFIX",
+    meaning="What our keys in Redis begin with, where several installations share one. Default ck.",
+    example="ck",
+    parse=parsing.key_prefix,
+    default=PREFIX,
 )
 PORT = Variable(
     name="PORT",

@@ -41,6 +41,10 @@ EVENTS: Final[dict[str, LogEvent]] = {
         "an address failed to identify itself too often: its failures are answered with 429 and no longer logged",
         *("where", "address"),
     ),
+    # callkeeper web, callkeeper worker
+    "redis_unverified": _event(
+        "any certificate of Redis is taken, as the settings ask: whose server it is, nobody knows"
+    ),
     # desk
     "admin_refused": _event("somebody without the login, or another site, asked for a page", "reason"),
     "desk_refused": _event("software without a valid token or ticket asked for something", "reason"),

@@ -13,7 +13,7 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 from structlog.typing import FilteringBoundLogger
 
-from callkeeper.connections import blocking_redis, feed_redis, receiver_redis
+from callkeeper.connections import blocking_redis, feed_redis, receiver_redis, warn_of_unverified
 from callkeeper.forwarded import Forwarded
 from callkeeper.plain_path import PlainPath
 from callkeeper.settings import WebSettings
@@ -22,6 +22,7 @@ from calls.figures.reporter import Reporter
 from calls.figures.writing import Author, FigureWriter
 from calls.intake import Intake
 from calls.rules import load_rules
+from calls.store import Store
 from calls.strangers import Strangers
 from calls.wake import Waker
 from desk.admin import AdminOnly
@@ -37,20 +38,23 @@ from receiver.push import PushEndpoint, utc_now
 
 def web_app(settings: WebSettings, log: FilteringBoundLogger) -> Starlette:
     """Build the application; connections are opened when first used and closed when it ends."""
-    redis = receiver_redis(settings.store.redis_url)
-    jobs = blocking_redis(settings.store.redis_url)
+    store = settings.store
+    warn_of_unverified(store.redis, log)
+    redis, jobs = receiver_redis(store.redis), blocking_redis(store.redis)
+    waker = Waker(jobs, keys=store.keys)
     figures = Figures()
-    reporter = Reporter(blocking_redis(settings.store.redis_url), FigureWriter(figures, Author.here("web")))
-    push = PushEndpoint(_authentication(settings), Intake(redis), Waker(jobs), log, counting=PushCounting(figures))
+    reporter = Reporter(blocking_redis(store.redis), FigureWriter(figures, Author.here("web"), keys=store.keys))
+    intake = Intake(redis, keys=store.keys)
+    push = PushEndpoint(_authentication(settings), intake, waker, log, counting=PushCounting(figures))
     routes: list[BaseRoute] = [Route("/push", push), *health_routes(redis)]
     watchers = Strangers()
     if settings.admin is not None:
         tokens = FormTokens(settings.admin.user, settings.admin.password)
-        pages = dashboard(jobs, address=settings.store.redis_address, tokens=tokens)
+        pages = dashboard(jobs, address=store.redis.address, tokens=tokens)
         pages = AdminOnly(pages, settings.admin, log, strangers=watchers)
         routes += [Route("/rq", _to_dashboard), Mount("/rq", pages)]
 
-    desk = _desk(settings, redis, Waker(jobs), log) if settings.desk_tokens else None
+    desk = _desk(settings, redis, waker, log) if settings.desk_tokens else None
     if desk is not None:
         mount = Mount("/desk", desk.app)
         # An address with a line break in it is the desk's too, to refuse in its own words.
@@ -104,13 +108,14 @@ def _desk(settings: WebSettings, redis: "Redis", waker: Waker, log: FilteringBou
     """
     return Desk(
         redis,
-        feed_redis(settings.store.redis_url),
+        feed_redis(settings.store.redis),
         tokens=settings.desk_tokens,
         origins=settings.desk_origins,
         book=load_rules(settings.rules),
         waker=waker,
         log=log,
         now=utc_now,
+        store=Store(redis, keys=settings.store.keys),
     )
 
 

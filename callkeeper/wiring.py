@@ -7,17 +7,19 @@ from typing import Any
 import uvloop
 
 from callkeeper.check_times import with_check_times
-from callkeeper.connections import blocking_redis, worker_redis
+from callkeeper.connections import blocking_redis, warn_of_unverified, worker_redis
+from callkeeper.redis_place import RedisPlace
 from callkeeper.settings import OutcomeSettings, ServiceSettings, WorkerSettings
 from calls.figures import Figures
 from calls.figures.reporter import Reporter
 from calls.figures.writing import Author, FigureWriter
+from calls.keys import Keys
 from calls.rules import RuleBook, load_rules
 from calls.wake import ADVANCE, Waker
 from reseller import Secret, ServiceConfig
 from workers.crashpoints import Crashpoints
 from workers.crew import Crew
-from workers.jobs import RECONCILE, job_class
+from workers.jobs import RECONCILE, CallJob, job_class
 from workers.pacemaker import Pacemaker
 from workers.sink import Sink
 from workers.tally import Tally
@@ -57,13 +59,14 @@ def run_worker(settings: WorkerSettings, log: Any) -> None:
         calls.rules.RulesError: The rules have faults: nothing is started.
         ValueError: A crash point that is to be switched on does not exist.
     """
-    url = settings.store.redis_url
+    place, keys = settings.store.redis, settings.store.keys
+    warn_of_unverified(place, log)
     crash = Crashpoints.from_environ(os.environ)
     if crash.plans:
         log.warning("crash_points_on", points=sorted(crash.plans))
     figures = Figures()
     crew = Crew(
-        worker_redis(url),
+        worker_redis(place),
         service=service_config(settings.service),
         book=rule_book(settings),
         requested_by=settings.service.requested_by.for_institution,
@@ -72,23 +75,30 @@ def run_worker(settings: WorkerSettings, log: Any) -> None:
         log=log,
         crash=crash,
         figures=figures,
+        keys=keys,
         open_sink=_sink(settings.outcomes) if settings.outcomes else None,
         loop_factory=uvloop.new_event_loop,
     )
-    pulse = blocking_redis(url)
-    pacemaker = Pacemaker(pulse, Waker(pulse), log)
+    pulse = blocking_redis(place)
+    pacemaker = Pacemaker(pulse, Waker(pulse, keys=keys), log, keys=keys)
     crew.beat = pacemaker.beat
     functions = {ADVANCE: _resting(crew.advance, pacemaker), RECONCILE: _resting(crew.reconcile, pacemaker)}
-    jobs = job_class(functions)
-    reporter = Reporter(blocking_redis(url), FigureWriter(figures, Author.here("worker")))
+    jobs = job_class(functions, queue_name=keys.queue_name)
+    reporter = Reporter(blocking_redis(place), FigureWriter(figures, Author.here("worker"), keys=keys))
     pacemaker.start()
     reporter.start()
     try:
-        work(lambda: CallWorker(blocking_redis(url), job_class=jobs, on_stop=crew.stop, leave=os._exit), log)
+        work(lambda: _worker(place, keys, jobs, crew), log)
     finally:
         pacemaker.stop()
         reporter.stop()
         crew.close()
+
+
+def _worker(place: RedisPlace, keys: Keys, jobs: type[CallJob], crew: Crew) -> CallWorker:
+    return CallWorker(
+        blocking_redis(place), job_class=jobs, on_stop=crew.stop, leave=os._exit, queue_name=keys.queue_name
+    )
 
 
 def _resting(job: Callable[..., Tally], pacemaker: Pacemaker) -> Callable[..., Tally]:

@@ -7,8 +7,14 @@ institution. The institution part is percent-encoded, so the first two colons al
 from typing import NamedTuple
 from urllib.parse import quote, unquote
 
+PREFIX = "ck"
+"""What our keys begin with unless told otherwise."""
+
 QUEUE_NAME = "calls"
-"""The one RQ queue; RQ keeps it at ``rq:queue:calls`` and its workers at ``rq:workers:calls``."""
+"""The one RQ queue; RQ keeps it at ``rq:queue:calls`` and its workers at ``rq:workers:calls``.
+
+Its keys begin with ``rq:`` whatever ours begin with, so under another prefix the queue has another name.
+"""
 
 
 class CallId(NamedTuple):
@@ -44,10 +50,14 @@ def parse_member(member: str) -> CallId | str:
 
 
 class Keys:
-    """Every key, built from one prefix (``ck`` unless told otherwise)."""
+    """Every key, built from one prefix (``ck`` unless told otherwise).
 
-    def __init__(self, prefix: str = "ck") -> None:
+    ``queue_name`` is the RQ queue that goes with it: ``calls``, under another prefix ``calls-<prefix>``.
+    """
+
+    def __init__(self, prefix: str = PREFIX, *, queue_name: str | None = None) -> None:
         self.prefix = prefix
+        self.queue_name = queue_name or (QUEUE_NAME if prefix == PREFIX else f"{QUEUE_NAME}-{prefix}")
         self.due = f"{prefix}:due"
         self.wake = f"{prefix}:wake"
         self.events = f"{prefix}:events"
@@ -62,14 +72,14 @@ class Keys:
         self.figures = f"{prefix}:figures"
         self.processes = f"{prefix}:processes"
         self.login_gate = f"{prefix}:token:gate"
-        self.queue = f"rq:queue:{QUEUE_NAME}"
-        self.workers = f"rq:workers:{QUEUE_NAME}"
-        self.failed_jobs = f"rq:failed:{QUEUE_NAME}"
+        self.queue = f"rq:queue:{self.queue_name}"
+        self.workers = f"rq:workers:{self.queue_name}"
+        self.failed_jobs = f"rq:failed:{self.queue_name}"
 
     @property
     def outbox(self) -> "Keys":
         """Return the keys under which outcomes on their way out are kept: the same shapes, members of the same names."""
-        return Keys(f"{self.prefix}:outbox")
+        return Keys(f"{self.prefix}:outbox", queue_name=self.queue_name)
 
     def minute(self, number: int | str) -> str:
         """Return the key of the figures of one minute, counted from 1970."""

@@ -10,7 +10,7 @@ from redis import Redis
 from rq import Queue
 from rq.serializers import JSONSerializer
 
-from calls.keys import QUEUE_NAME
+from calls.keys import QUEUE_NAME, Keys
 
 ADVANCE: Final = "workers.jobs.advance"
 """The job function, by name: whoever enqueues it need not import what it needs."""
@@ -28,20 +28,21 @@ NO_DEADLINE: Final = -1
 """RQ's alarm would fire into the event loop of the shift; the deadlines are asyncio's."""
 
 
-def calls_queue(connection: "Redis") -> Queue:
+def calls_queue(connection: "Redis", name: str = QUEUE_NAME) -> Queue:
     """Build the queue that every sender and every worker must share: its name, JSON jobs, no alarm.
 
     Args:
         connection: Answers in bytes (``decode_responses`` off), as RQ needs it.
+        name: Of the queue; `calls.keys.Keys.queue_name` where several installations share a Redis.
     """
-    return Queue(QUEUE_NAME, connection=connection, serializer=JSONSerializer, default_timeout=NO_DEADLINE)
+    return Queue(name, connection=connection, serializer=JSONSerializer, default_timeout=NO_DEADLINE)
 
 
 class Waker:
     """Enqueues ``advance`` over one blocking connection; call it from a thread."""
 
-    def __init__(self, connection: "Redis") -> None:
-        self._queue = calls_queue(connection)
+    def __init__(self, connection: "Redis", *, keys: Keys | None = None) -> None:
+        self._queue = calls_queue(connection, (keys or Keys()).queue_name)
 
     def enqueue(self) -> None:
         """Enqueue one ``advance`` job, for whoever has won the wake marker.

@@ -34,7 +34,7 @@ class Desk:
         waker: Waker,
         log: FilteringBoundLogger,
         now: Callable[[], datetime],
-        store: Store | None = None,
+        store: Store,
         room: int = BUFFER,
         heartbeat_s: float = HEARTBEAT_S,
     ) -> None:
@@ -49,11 +49,10 @@ class Desk:
             waker: Enqueues a job where a note asks for one.
             log: Where to log.
             now: Returns the present, aware UTC.
-            store: Takes the notes; one over the first connection unless told otherwise.
+            store: Takes the notes, over the first connection.
             room: Changes that a listener may be behind.
             heartbeat_s: After how long a silent stream shows that it lives.
         """
-        store = store or Store(redis)
         keys = store.keys
         known, changes = DeskTokens(tokens), Changes(redis, keys=keys)
         lookup = Lookup(redis, keys=keys)

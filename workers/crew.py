@@ -48,12 +48,14 @@ class Crew:
         log: Any,
         crash: Crashpoints,
         figures: Figures | None = None,
+        keys: Keys | None = None,
         open_sink: Callable[[], Sink] | None = None,
         loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None,
     ) -> None:
         self._runner = asyncio.Runner(loop_factory=loop_factory)
         self._loop = self._runner.get_loop()
         self._redis = redis
+        self._keys = keys or Keys()
         self._book = book
         self._log = log
         self._shift: Shift | None = None
@@ -104,7 +106,7 @@ class Crew:
                 shift.stop()
             async with self._beside(shift):
                 tally = await shift.run()
-            tally.attention = len(await Queries(self._redis).attention())
+            tally.attention = len(await Queries(self._redis, keys=self._keys).attention())
             return tally
         finally:
             self._shift = None
@@ -131,15 +133,15 @@ class Crew:
 
     def _build(self) -> tuple[Reseller, Tools, Institutions, Listing]:
         """Build the means inside the running loop, to which their connections belong."""
-        outbox = Keys().outbox
+        keys, outbox = self._keys, self._keys.outbox
         figures = self._figures
-        store, listings = Store(self._redis, outbox=outbox if self._open_sink else None), Listings(self._redis)
+        store = Store(self._redis, keys=keys, outbox=outbox if self._open_sink else None)
+        listings = Listings(self._redis, keys=keys)
         if self._open_sink is not None:
-            sent = Store(self._redis, keys=outbox)
-            self._deliveries = Deliveries(sent, Lookup(self._redis), self._open_sink(), self._log, figures=figures)
-        reseller = Reseller(
-            self._service_config, RedisTokenStore(self._redis), log=self._log, watch=watch_into(figures)
-        )
+            sent, lookup = Store(self._redis, keys=outbox), Lookup(self._redis, keys=keys)
+            self._deliveries = Deliveries(sent, lookup, self._open_sink(), self._log, figures=figures)
+        tokens = RedisTokenStore(self._redis, keys.prefix)
+        reseller = Reseller(self._service_config, tokens, log=self._log, watch=watch_into(figures))
         service, clock = Service(reseller, store, self._log, figures), self._loop.time
         tools = Tools(
             store,

@@ -24,10 +24,11 @@ class JobRefused(Exception):
 class CallJob(Job):
     """A job that can only be one of ours.
 
-    ``functions`` is set on a subclass by ``job_class``: the worker process's own functions, by name.
+    ``functions`` and ``queue_name`` are set on a subclass by ``job_class``: the worker process's own.
     """
 
     functions: ClassVar[Mapping[str, Callable[..., Tally]]] = {}
+    queue_name: ClassVar[str] = QUEUE_NAME
 
     def restore(self, raw_data: Any) -> Any:
         """Read a job from its hash; one that cannot be read becomes one that is refused, so that the worker lives on."""
@@ -64,7 +65,7 @@ class CallJob(Job):
 
     def _forget_foreign_parts(self) -> None:
         """Drop everything by which a job could make RQ call, post or enqueue something."""
-        self.origin = QUEUE_NAME
+        self.origin = self.queue_name
         self.timeout = NO_DEADLINE
         self.failure_ttl = FAILURE_TTL_S
         self._success_callback_name = self._failure_callback_name = self._stopped_callback_name = None
@@ -76,6 +77,6 @@ class CallJob(Job):
         self.enqueue_at_front = None
 
 
-def job_class(functions: Mapping[str, Callable[..., Tally]]) -> type[CallJob]:
-    """Return the job class of a worker process: ours, with the functions it may run."""
-    return type("EmployedJob", (CallJob,), {"functions": dict(functions)})
+def job_class(functions: Mapping[str, Callable[..., Tally]], *, queue_name: str = QUEUE_NAME) -> type[CallJob]:
+    """Return the job class of a worker process: ours, with the functions it may run and the queue they come from."""
+    return type("EmployedJob", (CallJob,), {"functions": dict(functions), "queue_name": queue_name})

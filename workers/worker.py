@@ -22,6 +22,7 @@ from rq.queue import Queue
 from rq.serializers import JSONSerializer
 from rq.timeouts import BaseDeathPenalty
 
+from calls.keys import QUEUE_NAME
 from calls.wake import RESULT_TTL_S, calls_queue
 
 WORKER_TTL_S = 20
@@ -60,9 +61,10 @@ class CallWorker(SimpleWorker):
         job_class: type[Job],
         on_stop: Callable[[], None],
         leave: Callable[[int], None],
+        queue_name: str = QUEUE_NAME,
     ) -> None:
         super().__init__(
-            [calls_queue(connection)],
+            [calls_queue(connection, queue_name)],
             name=f"{socket.gethostname().partition('.')[0]}-{token_hex(4)}",
             connection=connection,
             default_result_ttl=RESULT_TTL_S,

@@ -31,7 +31,7 @@ def calls() -> None:
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 def list_calls(settled: int | None, *, as_json: bool) -> None:
     """List the live calls, oldest first, and what needs a person."""
-    found, attention = ask_redis(lambda redis: _list(Queries(redis), settled))
+    found, attention = ask_redis(lambda redis, keys: _list(Queries(redis, keys=keys), settled))
     if as_json:
         for call in found:
             click.echo(msgspec.json.encode(_row(call)))
@@ -57,7 +57,7 @@ async def _list(queries: Queries, settled: int | None) -> tuple[list[Call], dict
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 def show(voice_id: str, institution: str | None, *, as_json: bool) -> None:
     """Show a call and everything that happened to it, by voice id or alternate id."""
-    call, trail = ask_redis(lambda redis: _show(Queries(redis), voice_id, institution))
+    call, trail = ask_redis(lambda redis, keys: _show(Queries(redis, keys=keys), voice_id, institution))
     if as_json:
         click.echo(msgspec.json.encode(_row(call)))
         for entry in trail:
@@ -76,7 +76,7 @@ def explain(voice_id: str, institution: str | None, *, as_json: bool) -> None:
     Times are seconds from the call's start. Under a decision: + the rule decided, - a condition failed, ~ it matched in
     shadow, . it was not asked.
     """
-    call, trail = ask_redis(lambda redis: _show(Queries(redis), voice_id, institution))
+    call, trail = ask_redis(lambda redis, keys: _show(Queries(redis, keys=keys), voice_id, institution))
     if as_json:
         click.echo(encode_recorded(recorded(call, trail)))
         return
@@ -99,7 +99,7 @@ def export(since: timedelta | None, output: BinaryIO) -> None:
 
     One object a line, `"format": "callkeeper.trail/1"`; the fields are described in docs/rules.md.
     """
-    count = ask_redis(lambda redis: _export(Queries(redis), since, output))
+    count = ask_redis(lambda redis, keys: _export(Queries(redis, keys=keys), since, output))
     if output.name != "<stdout>" and count == 0:
         click.echo("no calls", err=True)
 
@@ -130,21 +130,23 @@ def resolve(voice_id: str, applied: bool | None, operator: str, institution: str
     """Say what became of an enroll or reject that is unresolved. Nothing is sent."""
     if applied is None:
         raise click.UsageError("say --applied or --absent: what the service's own record of the call shows")
-    kinds = ask_redis(lambda redis: _resolve(redis, voice_id, institution, applied=applied, operator=operator))
+    kinds = ask_redis(
+        lambda redis, keys: _resolve(redis, keys, voice_id, institution, applied=applied, operator=operator)
+    )
     click.echo(f"{', '.join(kinds)} of {voice_id}: {'applied' if applied else 'absent'}, by {operator}")
 
 
 async def _resolve(
-    redis: "Redis", voice_id: str, institution: str | None, *, applied: bool, operator: str
+    redis: "Redis", keys: Keys, voice_id: str, institution: str | None, *, applied: bool, operator: str
 ) -> list[EffectKind]:
-    queries = Queries(redis)
+    queries = Queries(redis, keys=keys)
     call_id = await _find(queries, voice_id, institution)
     call = await queries.load(call_id)
     kinds = [kind for kind in EffectKind if call and call.effect(kind).state is EffectState.UNRESOLVED]
     if not kinds:
         raise click.ClickException(f"no effect of {voice_id} is unresolved")
     note = Resolved(applied=applied, operator=operator, said_at=datetime.now(UTC))
-    await Store(redis).note(call_id, note, even_settled=True)
+    await Store(redis, keys=keys).note(call_id, note, even_settled=True)
     return kinds
 
 
@@ -153,13 +155,13 @@ async def _resolve(
 @click.option("--institution", help="Its key; needed only where two institutions have a call of this id.")
 def redeliver(voice_id: str, institution: str | None) -> None:
     """Try again to send the outcomes of a call that were not taken for a day."""
-    ask_redis(lambda redis: _redeliver(redis, voice_id, institution))
+    ask_redis(lambda redis, keys: _redeliver(redis, keys, voice_id, institution))
     click.echo(f"outcomes of {voice_id}: sent again by the next worker that is free")
 
 
-async def _redeliver(redis: "Redis", voice_id: str, institution: str | None) -> None:
-    call_id = await _find(Queries(redis), voice_id, institution)
-    await Store(redis, keys=Keys().outbox).nudge(call_id)
+async def _redeliver(redis: "Redis", keys: Keys, voice_id: str, institution: str | None) -> None:
+    call_id = await _find(Queries(redis, keys=keys), voice_id, institution)
+    await Store(redis, keys=keys.outbox).nudge(call_id)
 
 
 async def _find(queries: Queries, voice_id: str, institution: str | None) -> CallId:

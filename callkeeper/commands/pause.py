@@ -8,6 +8,7 @@ from redis.asyncio import Redis
 
 from callkeeper.asking import ask_redis
 from callkeeper.pause_view import pause_lines
+from calls.keys import Keys
 from calls.pause import EVERYWHERE, Pause, Pauses, PauseScope
 from calls.pausing import Pausing
 
@@ -42,8 +43,8 @@ def pause(scope: str | None, institution: str | None, because: str, operator: st
         at=datetime.now(UTC),
     )
 
-    async def change(redis: "Redis") -> Pauses:
-        pausing = Pausing(redis)
+    async def change(redis: "Redis", keys: Keys) -> Pauses:
+        pausing = Pausing(redis, keys=keys)
         await pausing.pause(institution, asked)
         return await pausing.pauses()
 
@@ -59,8 +60,8 @@ def resume(scope: str | None, institution: str | None, because: str, operator: s
     """
     operator, because = _said(operator, "--operator"), _said(because, "--because")
 
-    async def change(redis: "Redis") -> Pauses:
-        pausing = Pausing(redis)
+    async def change(redis: "Redis", keys: Keys) -> Pauses:
+        pausing = Pausing(redis, keys=keys)
         known = (await pausing.pauses()).by_institution.get(institution or EVERYWHERE)
         if known is None:
             raise click.ClickException(f"there is no pause of {institution or 'all institutions'}")

@@ -8,7 +8,6 @@ from typing import BinaryIO, NoReturn
 
 import click
 import msgspec
-from redis.asyncio import Redis
 
 from callkeeper.asking import Span, ask_redis
 from callkeeper.rules_document import rules_document
@@ -114,7 +113,7 @@ def show_report(since: timedelta, recorded: BinaryIO | None, file: str, *, as_js
         except RecordingWrong as error:
             raise click.ClickException(f"{recorded.name}: {error}") from None
     else:
-        found = ask_redis(lambda redis: _count(redis, since, book))
+        found = ask_redis(lambda redis, keys: _count(Queries(redis, keys=keys), since, book))
     if as_json:
         click.echo(msgspec.json.encode(report_document(found)))
         return
@@ -123,8 +122,8 @@ def show_report(since: timedelta, recorded: BinaryIO | None, file: str, *, as_js
         console.print(part)
 
 
-async def _count(redis: "Redis", since: timedelta, book: RuleBook) -> Report:
-    calls: Iterable[Recorded] = [call async for call in Queries(redis).recordings(datetime.now(UTC) - since)]
+async def _count(queries: Queries, since: timedelta, book: RuleBook) -> Report:
+    calls: Iterable[Recorded] = [call async for call in queries.recordings(datetime.now(UTC) - since)]
     return count_calls(calls, book.policies)
 
 

@@ -7,7 +7,6 @@ from typing import BinaryIO
 
 import click
 import msgspec
-from redis.asyncio import Redis
 
 from callkeeper.asking import ask_redis
 from callkeeper.check_times import rules_in_force
@@ -107,16 +106,16 @@ def _fit(book: RuleBook, recorded: BinaryIO | None, institution: str | None) -> 
         if recorded is not None:
             seen = _observed(parse_recordings(recorded), book.policies, institution)
         else:
-            seen = ask_redis(lambda redis: _observed_in(redis, book.policies, institution))
+            seen = ask_redis(lambda redis, keys: _observed_in(Queries(redis, keys=keys), book.policies, institution))
         return fit(seen, book.schedule)
     except (TooFewCalls, RecordingWrong) as error:
         raise click.ClickException(str(error)) from None
 
 
-async def _observed_in(redis: "Redis", policies: Policies, institution: str | None) -> list[Observation]:
+async def _observed_in(queries: Queries, policies: Policies, institution: str | None) -> list[Observation]:
     """Read call after call: a hundred thousand trails need not fit into memory."""
     seen: list[Observation] = []
-    async for call in Queries(redis).recordings():
+    async for call in queries.recordings():
         seen += _observed([call], policies, institution)
     return seen
 

@@ -10,7 +10,7 @@ from callkeeper.settings import ServiceSettings, StoreSettings, WebSettings, Wor
 from callkeeper.variables import VARIABLES
 
 WEB = {
-    "REDIS_URL": "rediss://user:canary-redis@redis.example:6380/1?ssl_cert_reqs=none",
+    "REDIS_URL": "rediss://user:canary-redis@redis.example:6380/1?health_check_interval=30",
     "CALLKEEPER_PUSH_HEADERS": "X-Push-Key: canary-push-1f8b32d9",
 }
 SERVICE = {
@@ -27,7 +27,7 @@ def test_web_settings_need_redis_and_the_push_headers_only() -> None:
     """The web process starts without the service's credentials, and everything else has a default."""
     settings = WebSettings.load(WEB)
     assert [(name, value.reveal()) for name, value in settings.push_headers] == [("x-push-key", "canary-push-1f8b32d9")]
-    assert settings.store.redis_url.reveal() == WEB["REDIS_URL"]
+    assert settings.store.redis.url.reveal() == WEB["REDIS_URL"]
     assert (settings.port, settings.store.log_format, settings.admin) == (8000, "json", None)
 
 
@@ -196,7 +196,7 @@ def test_settings_show_no_secret() -> None:
     """Promise 6: neither the repr of a record nor the address for logs holds a credential."""
     web = WebSettings.load(WEB | {"CALLKEEPER_ADMIN": "ops:canary-admin-0123456"})
     assert "canary" not in repr(web) + repr(WorkerSettings.load(WORKER))
-    assert web.store.redis_address == "rediss://redis.example:6380/1"
+    assert web.store.redis.address == "rediss://redis.example:6380/1"
 
 
 def test_env_example_lists_exactly_what_exists() -> None:

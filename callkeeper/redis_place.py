@@ -1,0 +1,143 @@
+"""Where Redis is, as one URL says it: a server, a server behind TLS, a socket, or a master that sentinels name.
+
+Certificates are verified unless a setting of its own says otherwise: a URL that a platform hands over must not be able
+to switch that off.
+"""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+import msgspec
+from redis.asyncio.connection import parse_url
+
+from reseller.secret import Secret
+
+SENTINEL_PORT: Final = 26379
+
+_PLAIN: Final = {"redis", "rediss", "unix"}
+_SENTINEL: Final = {"redis+sentinel": "redis", "rediss+sentinel": "rediss"}
+_OWN_OPTIONS: Final = ("sentinel_username", "sentinel_password")
+_NOT_IN_URL: Final = {"ssl_cert_reqs", "ssl_check_hostname", "ssl_ca_certs"}
+
+
+class Tls(StrEnum):
+    """What is asked of the certificate of a Redis behind TLS."""
+
+    VERIFIED = "verified"  # signed by an authority that is known, for this host
+    UNVERIFIED = "unverified"  # any: the connection is encrypted, and nobody knows with whom
+
+
+class Sentinels(NamedTuple):
+    """The processes that know which server is the master, and the master's name."""
+
+    addresses: tuple[tuple[str, int], ...]
+    master: str
+    username: str | None
+    password: Secret | None
+
+
+class RedisPlace(msgspec.Struct, frozen=True, kw_only=True):
+    """Where Redis is.
+
+    Attributes:
+        url: As the Redis client reads it; behind sentinels its host is the first of them, and only the rest counts.
+        sentinels: None: the URL names the server itself.
+        address: The same for logs and pages: without user, password and options.
+    """
+
+    url: Secret
+    sentinels: Sentinels | None
+    address: str
+    tls: Tls = Tls.VERIFIED
+    authorities: Path | None = None
+    """Certificates of the authorities that are trusted instead of the system's."""
+
+    @property
+    def uses_tls(self) -> bool:
+        """Tell whether the connection is encrypted."""
+        return self.url.reveal().startswith("rediss://")
+
+    def tls_options(self) -> dict[str, Any]:
+        """Return what the Redis client has to be told about certificates; nothing without TLS."""
+        if not self.uses_tls:
+            return {}
+        trusted = {"ssl_ca_certs": str(self.authorities)} if self.authorities else {}
+        if self.tls is Tls.UNVERIFIED:
+            return {"ssl_cert_reqs": "none", "ssl_check_hostname": False, **trusted}
+        return {"ssl_cert_reqs": "required", "ssl_check_hostname": True, **trusted}
+
+
+def parse_place(text: str) -> RedisPlace:
+    """Read ``redis://``, ``rediss://``, ``unix://``, or either with sentinels.
+
+    With sentinels: ``redis+sentinel://user:password@host:26379,host2:26379/master/0``; user and password are the
+    server's, those of the sentinels are the options ``sentinel_username`` and ``sentinel_password``.
+
+    Raises:
+        ValueError: What is wrong, without the text: it may hold a password.
+    """
+    scheme, separator, rest = text.partition("://")
+    if separator and scheme in _SENTINEL:
+        return _behind_sentinels(_SENTINEL[scheme], scheme, rest)
+    if not separator or scheme not in _PLAIN:
+        raise ValueError("must start with redis://, rediss://, unix://, redis+sentinel:// or rediss+sentinel://")
+    place = _options_of(text)
+    if not (place.get("host") or place.get("path")):
+        raise ValueError("names no host")
+    parts = urlsplit(text)
+    address = parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
+    return RedisPlace(url=Secret(text), sentinels=None, address=address)
+
+
+def _behind_sentinels(plain: str, scheme: str, rest: str) -> RedisPlace:
+    rest, _, query = rest.partition("?")
+    everybody, _, path = rest.partition("/")
+    credentials, at, hosts = everybody.rpartition("@")
+    addresses = tuple(_address(host) for host in hosts.split(","))
+    master, _, db = path.partition("/")
+    if not master:
+        raise ValueError("names no master: redis+sentinel://host:26379,host2:26379/<master>/0")
+    if db and not db.isdecimal():
+        raise ValueError("must end in the number of a database: /<master>/0")
+    options = dict(parse_qsl(query, keep_blank_values=True))
+    username, password = (options.pop(name, None) for name in _OWN_OPTIONS)
+    first, port = addresses[0]
+    url = f"{plain}://{credentials}{at}{_bracketed(first)}:{port}/{db or 0}"
+    if options:
+        url += f"?{urlencode(options)}"
+    _options_of(url)
+    return RedisPlace(
+        url=Secret(url),
+        sentinels=Sentinels(addresses, master, username, Secret(password) if password else None),
+        address=f"{scheme}://{hosts}/{master}/{db or 0}",
+    )
+
+
+def _address(text: str) -> tuple[str, int]:
+    """Read a sentinel's host, with or without its port."""
+    try:
+        parts = urlsplit(f"//{text}")
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        raise ValueError("names a sentinel whose port is no number") from None
+    if not host:
+        raise ValueError("names no sentinel: host:26379, several separated by commas")
+    return host, port or SENTINEL_PORT
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def _options_of(url: str) -> dict[str, Any]:
+    try:
+        options = dict(parse_url(url))
+    except ValueError:
+        raise ValueError("is not a URL that the Redis client understands") from None
+    if options.keys() & _NOT_IN_URL:
+        raise ValueError(
+            "must not say how certificates are verified: set CALLKEEPER_REDIS_CA, or CALLKEEPER_REDIS_TLS=unverified"
+        )
+    return options

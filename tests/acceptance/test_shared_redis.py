@@ -1,0 +1,43 @@
+"""One Redis behind a sentinel, with a user, shared with somebody else: web and workers keep to their own keys."""
+
+import contextlib
+from pathlib import Path
+
+from callkeeper.connections import blocking_redis
+from callkeeper.demo import demonstration
+from callkeeper.redis_place import parse_place
+from calls.keys import CallId, Keys
+from calls.record import Phase, parse_call
+from sandbox import population
+from tests.acceptance.stack import KEY, Sides, until
+from tests.faults.sentinel import watched_redis
+
+
+def test_calls_are_settled_under_a_prefix_behind_a_sentinel(tmp_path: Path) -> None:
+    """A pushed call is settled, and every key in Redis begins with our prefix or is RQ's; RQ's queue is our own."""
+    keys = Keys("bank-a")
+    with watched_redis(tmp_path / "watched") as watched:
+        environ = {"REDIS_URL": watched.url, "CALLKEEPER_REDIS_PREFIX": keys.prefix}
+        with (
+            demonstration(
+                tmp_path / "data", workers=1, seed=1, scenario="none", web_environ=environ, worker_environ=environ
+            ) as demo,
+            blocking_redis(parse_place(watched.url)) as redis,
+            contextlib.closing(Sides(demo.redis_url, demo.service_url)) as sides,
+        ):
+            phone = population.phone(KEY, population.SHARED)
+            body = {"institution_key": KEY, "phone_number": phone, "script": [{"kind": "end", "after_s": 2}]}
+            call = sides.control("POST", "/calls", body)
+            item = keys.item(CallId(KEY, call["voice_id"]).member)
+
+            def is_settled() -> bool:
+                stored = redis.hget(item, "rec")
+                return isinstance(stored, bytes) and parse_call(stored).phase is Phase.SETTLED
+
+            until(is_settled, 40, "the call to be settled")
+            names = {name.decode() for name in redis.scan_iter(count=1000)}
+            foreign = {name for name in names if not name.startswith((f"{keys.prefix}:", "rq:"))}
+            assert foreign == set()
+            assert keys.workers in names
+            assert "rq:workers:calls" not in names
+            assert sides.redis.keys() == []

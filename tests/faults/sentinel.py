@@ -1,0 +1,190 @@
+"""A master, its replicas and a sentinel on this machine, with users and passwords: what a failover test needs."""
+
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from redis import Redis
+from redis.backoff import NoBackoff
+from redis.exceptions import RedisError
+from redis.retry import Retry
+
+from callkeeper.embedded import find_server
+
+MASTER = "calls-master"
+USER, PASSWORD = "app", "redis-word-4711"
+SENTINEL_PASSWORD = "sentinel-word-4711"
+_START_DEADLINE_S = 30.0
+
+_SERVER = """\
+bind 127.0.0.1
+port {port}
+dir {folder}
+logfile {folder}/redis.log
+appendonly yes
+save ""
+repl-diskless-sync yes
+repl-diskless-sync-delay 0
+min-replicas-to-write {least_replicas}
+user default off
+user {user} on >{password} ~* &* +@all
+masteruser {user}
+masterauth {password}
+"""
+
+_SENTINEL = """\
+bind 127.0.0.1
+port {port}
+dir {folder}
+logfile {folder}/sentinel.log
+requirepass {sentinel_password}
+sentinel monitor {master} 127.0.0.1 {master_port} 1
+sentinel auth-user {master} {user}
+sentinel auth-pass {master} {password}
+sentinel down-after-milliseconds {master} 500
+sentinel failover-timeout {master} 4000
+"""
+
+
+class Watched:
+    """Servers, of which one is the master, and the sentinel that says which."""
+
+    def __init__(self, folder: Path, *, replicas: int, least_replicas: int) -> None:
+        self._folder = folder
+        self._least_replicas = least_replicas
+        self.ports = tuple(_free_port() for _ in range(1 + replicas))
+        self.sentinel_port = _free_port()
+        self._processes: dict[int, subprocess.Popen[bytes]] = {}
+
+    @property
+    def url(self) -> str:
+        """Return the URL that leads to whichever server is the master, by a sentinel that is away and one that is there."""
+        sentinels = f"127.0.0.1:1,127.0.0.1:{self.sentinel_port}"
+        options = f"sentinel_password={SENTINEL_PASSWORD}"
+        return f"redis+sentinel://{USER}:{PASSWORD}@{sentinels}/{MASTER}/0?{options}"
+
+    def start(self) -> None:
+        """Start everything and wait until a failover would succeed."""
+        for port in self.ports:
+            self._start(port, _SERVER)
+        _until(lambda: all(self._ask(port, "ping") for port in self.ports), "the servers answer")
+        first, *others = self.ports
+        for port in others:
+            self._ask(port, "replicaof", "127.0.0.1", first)
+        _until(lambda: all(map(self._follows, others)), "the replicas follow")
+        self._start(self.sentinel_port, _SENTINEL, "--sentinel")
+        _until(lambda: self._master()["num-slaves"] == len(others), "the sentinel knows the replicas")
+
+    @property
+    def master_port(self) -> int:
+        """Return where the sentinel says that the master is."""
+        return int(self._master()["port"])
+
+    def fail_over(self) -> None:
+        """Have the replica promoted and wait until the sentinel says so.
+
+        The old master lives on until the sentinel demotes it, after 8 s. Unless a least number of replicas is asked
+        for, it goes on taking the writes of those who are connected to it.
+        """
+        before = self.master_port
+        _until(lambda: bool(self._sentinel("sentinel_failover", MASTER)), "the sentinel finds a replica good enough")
+        self.wait_for_another(before)
+
+    def kill_master(self) -> int:
+        """End the master as a power cut would, and return its port; the sentinel notices by itself."""
+        port = self.master_port
+        process = self._processes.pop(port)
+        process.kill()
+        process.wait()
+        return port
+
+    def wait_for_another(self, before: int) -> None:
+        """Wait until the sentinel names another master, which takes writes."""
+        _until(lambda: self.master_port != before, "another master")
+        _until(lambda: self._ask(self.master_port, "role")[0] == b"master", "a master that takes writes")
+
+    def stop(self) -> None:
+        """End everything."""
+        for process in self._processes.values():
+            process.kill()
+        for process in self._processes.values():
+            process.wait()
+
+    def _start(self, port: int, template: str, *more: str) -> None:
+        folder = self._folder / str(port)
+        folder.mkdir(parents=True, exist_ok=True)
+        config = folder / "redis.conf"
+        config.write_text(
+            template.format(
+                port=port,
+                folder=folder,
+                user=USER,
+                password=PASSWORD,
+                sentinel_password=SENTINEL_PASSWORD,
+                master=MASTER,
+                master_port=self.ports[0],
+                least_replicas=self._least_replicas,
+            )
+        )
+        self._processes[port] = subprocess.Popen(  # noqa: S603  (our own arguments, no shell)
+            [find_server(), str(config), *more], stdin=subprocess.DEVNULL, start_new_session=True
+        )
+
+    def _follows(self, port: int) -> bool:
+        return bool(self._ask(port, "info", "replication")["master_link_status"] == "up")
+
+    def _master(self) -> dict[str, Any]:
+        masters: dict[str, dict[str, Any]] = self._sentinel("sentinel_masters")
+        return masters[MASTER]
+
+    def _sentinel(self, command: str, *arguments: str) -> Any:
+        with _client(self.sentinel_port, password=SENTINEL_PASSWORD) as redis:
+            return getattr(redis, command)(*arguments)
+
+    def _ask(self, port: int, command: str, *arguments: object) -> Any:
+        with _client(port, username=USER, password=PASSWORD) as redis:
+            return getattr(redis, command)(*arguments)
+
+
+def _client(port: int, *, password: str, username: str | None = None) -> Any:
+    return Redis(port=port, socket_timeout=1, retry=Retry(NoBackoff(), 0), username=username, password=password)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _until(is_so: Callable[[], bool], what: str) -> None:
+    end = time.monotonic() + _START_DEADLINE_S
+    while time.monotonic() < end:
+        try:
+            if is_so():
+                return
+        except (RedisError, KeyError):
+            pass
+        time.sleep(0.02)
+    raise AssertionError(f"waited in vain until {what}")
+
+
+@contextmanager
+def watched_redis(folder: Path, *, replicas: int = 1, least_replicas: int = 0) -> Iterator[Watched]:
+    """Run a master, its replicas and a sentinel until the block ends.
+
+    Args:
+        folder: Where they keep their data.
+        replicas: How many.
+        least_replicas: With fewer than so many the master refuses to write (``min-replicas-to-write``).
+    """
+    watched = Watched(folder, replicas=replicas, least_replicas=least_replicas)
+    try:
+        watched.start()
+        yield watched
+    finally:
+        watched.stop()

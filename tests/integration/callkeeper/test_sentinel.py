@@ -1,0 +1,112 @@
+"""Redis behind sentinels: every kind of connection finds the master, with users and passwords, and the next one after it."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redis.exceptions import AuthenticationError
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+from callkeeper.connections import blocking_redis, feed_redis, receiver_redis, worker_redis
+from callkeeper.redis_place import RedisPlace, parse_place
+from calls.scripts import Scripts
+from calls.wake import Waker, calls_queue
+from tests.faults.sentinel import Watched, watched_redis
+
+_KEYS = ["ck:due", "ck:wake", "rq:queue:calls", "rq:workers:calls"]
+
+
+@pytest.fixture
+async def watched(tmp_path: Path) -> AsyncIterator[Watched]:
+    """Run a master, a replica and a sentinel; one more sentinel in the URL is away."""
+    with watched_redis(tmp_path) as running:
+        yield running
+
+
+@pytest.fixture
+async def guarded(tmp_path: Path) -> AsyncIterator[Watched]:
+    """Run a master that takes no writes without a replica, two of them, and a sentinel."""
+    with watched_redis(tmp_path, replicas=2, least_replicas=1) as running:
+        yield running
+
+
+class Connections:
+    """One connection of each kind that our processes have, and what they do with it."""
+
+    def __init__(self, place: RedisPlace) -> None:
+        self.all = [connect(place) for connect in (receiver_redis, worker_redis, feed_redis)]
+        self.jobs = blocking_redis(place)
+        self._scripts = Scripts(self.all[1])
+        self._waker = Waker(self.jobs)
+
+    async def write(self) -> None:
+        """Write by command, by script and by RQ, as often as it takes."""
+        for each in self.all:
+            await again(lambda each=each: each.incr("seen"))  # type: ignore[misc]  # bound per round
+        await again(lambda: self._scripts.call("note", _KEYS, ["", "ck", "c:cu-1:v-1", "hint", b"x", "", ""]))
+        await again(lambda: asyncio.to_thread(self._waker.enqueue))
+
+    async def read(self) -> tuple[int, bytes | None, int]:
+        """Return how often was written by command, what by script, how often by RQ."""
+        redis: Any = self.all[0]
+        return (
+            int(await redis.get("seen")),
+            await redis.hget("ck:inbox:c:cu-1:v-1", "hint"),
+            len(calls_queue(self.jobs).job_ids),
+        )
+
+    async def aclose(self) -> None:
+        """Close all."""
+        for each in self.all:
+            await each.aclose()
+        self.jobs.close()
+
+
+async def again(ask: Callable[[], Awaitable[Any]]) -> Any:
+    """Ask as our processes do: once more after a little while, until it is answered."""
+    for _ in range(200):
+        try:
+            return await ask()
+        except (RedisConnectionError, RedisTimeoutError, OSError):
+            await asyncio.sleep(0.05)
+    raise AssertionError("no connection has found the new master")
+
+
+async def test_every_connection_follows_the_master(watched: Watched) -> None:
+    """Receiver, workers, feed, RQ: what was written is there, before and after the master is killed."""
+    async with aclosing(Connections(parse_place(watched.url))) as connections:
+        await connections.write()
+        replicated: Any = connections.all[0]
+        await replicated.wait(1, 5000)
+        before = watched.kill_master()
+        await asyncio.to_thread(watched.wait_for_another, before)
+        await connections.write()
+        assert await connections.read() == (6, b"x", 2)
+
+
+async def test_every_connection_leaves_a_master_that_lives_on(guarded: Watched) -> None:
+    """A drill promotes a replica while the old master lives: it refuses to write, and nobody asks it a second time.
+
+    The refusal reaches a script in other words than a command; either way the connection asks the sentinel anew.
+    """
+    async with aclosing(Connections(parse_place(guarded.url))) as connections:
+        await connections.write()
+        replicated: Any = connections.all[0]
+        await replicated.wait(2, 5000)
+        await asyncio.to_thread(guarded.fail_over)
+        await connections.write()
+        assert await connections.read() == (6, b"x", 2)
+        ports = {(await each.info("server"))["tcp_port"] for each in connections.all}
+        assert ports == {guarded.master_port}
+
+
+async def test_a_wrong_password_is_told_as_one(watched: Watched) -> None:
+    """The server's own word reaches whoever connects: a login that is refused is no server that is away."""
+    wrong = parse_place(watched.url.replace("redis-word", "other-word"))
+    async with worker_redis(wrong) as redis:
+        with pytest.raises(AuthenticationError):
+            await redis.ping()
