@@ -7,9 +7,7 @@ places: their messages and their frames' variables may hold what a caller has sa
 import logging
 import os
 import sys
-import traceback
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any, Final, TextIO, cast
 
 import msgspec
@@ -17,9 +15,9 @@ import structlog
 from structlog.typing import EventDict, FilteringBoundLogger, Processor, WrappedLogger
 
 from callkeeper.vocabulary import ALWAYS, EVENTS, LIBRARY_MESSAGE
+from calls.places import places
 
 _MAX_MESSAGE: Final = 200
-_MAX_FRAMES: Final = 20
 
 
 def set_up_logging(log_format: str, *, stream: TextIO | None = None) -> FilteringBoundLogger:
@@ -65,7 +63,7 @@ def describe_exception(_logger: WrappedLogger, _method: str, event: EventDict) -
     error = _exception(exc_info)
     if error is not None:
         event.setdefault("error", type(error).__name__)
-        event["trace"] = list(_trace(error))
+        event["trace"] = list(places(error))
     return event
 
 
@@ -75,22 +73,6 @@ def _exception(exc_info: object) -> BaseException | None:
     if isinstance(exc_info, tuple):
         return cast("BaseException | None", exc_info[1])
     return sys.exc_info()[1] if exc_info else None
-
-
-def _trace(error: BaseException, *, depth: int = 0) -> Iterator[str]:
-    """Yield where an exception and its causes came from: no messages, no source lines, no variables."""
-    frames = list(traceback.walk_tb(error.__traceback__))[-_MAX_FRAMES:]
-    places = (f"{_short(frame.f_code.co_filename)}:{line} {frame.f_code.co_name}" for frame, line in frames)
-    yield " < ".join([type(error).__name__, *reversed(list(places))])
-    cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
-    inner = [*error.exceptions] if isinstance(error, BaseExceptionGroup) else []
-    for other in [*inner, *([cause] if cause else [])]:
-        if depth < _MAX_FRAMES:
-            yield from _trace(other, depth=depth + 1)
-
-
-def _short(filename: str) -> str:
-    return "/".join(Path(filename).parts[-2:])
 
 
 def keep_to_vocabulary(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:

@@ -25,6 +25,7 @@ from reseller.secret import Secret
 MIN_PUSH_SECRET: Final = 16
 MIN_ADMIN_PASSWORD: Final = 12
 MIN_DESK_TOKEN: Final = 16
+MIN_CREDENTIAL: Final = 8
 MAX_CHECKS: Final = 20
 
 _TOKEN_NAME = re.compile(r"[A-Za-z0-9_.-]{1,40}")
@@ -32,6 +33,9 @@ _PREFIX = re.compile(r"[A-Za-z0-9_.-]{1,32}")
 _VISIBLE = re.compile(r"[!-~]+")
 _PLACEHOLDER = re.compile(
     r"change.?me|example|placeholder|replace.?(me|this)|your.?(key|secret|password)|<.*>", re.IGNORECASE
+)
+_DEFAULTS = frozenset(
+    {"password", "password1", "secret", "12345678", "accesstoken", "access-token", "test", "testtest"}
 )
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
@@ -81,12 +85,17 @@ def service_url(text: str) -> str:
     parts = _split(text)
     if parts.username or parts.password or parts.query or parts.fragment:
         raise ValueError("must hold neither credentials, query nor fragment")
-    if parts.scheme == "http" and "." in (parts.hostname or "") and parts.hostname not in _LOOPBACK:
+    if parts.scheme == "http" and not _is_near(parts.hostname or ""):
         raise ValueError("must be https: credentials travel over it (http only to this machine or a bare host name)")
     bare = text.rstrip("/")
     if bare.endswith("/external"):
         raise ValueError("must be given without /external")
     return bare
+
+
+def _is_near(host: str) -> bool:
+    """Tell whether a host is this machine, or named without a domain: a neighbour in a private network."""
+    return host in _LOOPBACK or not ("." in host or ":" in host)
 
 
 def _split(text: str) -> SplitResult:
@@ -108,9 +117,14 @@ def header_secret(text: str) -> Secret:
 
 
 def credential(text: str) -> Secret:
-    """Read a credential that somebody else has issued: anything but a placeholder."""
-    if text.startswith("<") and text.endswith(">"):
-        raise ValueError("is still the placeholder")
+    """Read a credential that somebody else has issued: anything but a placeholder or something too short to be one.
+
+    Assumed: what is issued at onboarding has eight characters or more.
+    """
+    if _PLACEHOLDER.fullmatch(text) or text.lower() in _DEFAULTS:
+        raise ValueError("is a placeholder or a default instead of what was issued")
+    if len(text) < MIN_CREDENTIAL:
+        raise ValueError(f"has fewer than {MIN_CREDENTIAL} characters: it is not what was issued")
     return Secret(text)
 
 

@@ -4,7 +4,9 @@ RQ unpickles by default, and what lies in Redis may be foreign or broken: unpick
 would hide all other jobs from whoever came to look for the bad one.
 """
 
-from typing import Any
+import zlib
+from contextlib import suppress
+from typing import Any, Final
 
 from redis import Redis
 from rq import Queue, Worker
@@ -32,6 +34,9 @@ _REGISTRIES = (
     StartedJobRegistry,
 )
 
+MAX_SHOWN: Final = 1024 * 1024
+"""Bytes that a compressed field may unfold into."""
+
 UNREADABLE = "unreadable job: not written by this software; delete it"
 
 
@@ -46,6 +51,7 @@ class ReadableJob(Job):
     def restore(self, raw_data: Any) -> None:
         """Take the fields from a job's hash, or mark the job as unreadable."""
         try:
+            _hold_to_size(raw_data)
             super().restore(raw_data)
         except Exception:  # noqa: BLE001  (whatever a foreign hash can break)
             self.is_readable = False
@@ -94,6 +100,21 @@ class ReadableJob(Job):
         if not self.is_readable:
             raise InvalidJobOperation(UNREADABLE)
         return super().requeue(at_front)
+
+
+def _hold_to_size(raw_data: Any) -> None:
+    """Refuse to unfold a compressed field without an end.
+
+    Raises:
+        ValueError: It is longer than anything worth showing.
+    """
+    fields = decode_redis_hash(raw_data)
+    for field in ("data", "exc_info"):
+        unfolding = zlib.decompressobj()
+        with suppress(zlib.error):
+            unfolding.decompress(fields.get(field, b""), MAX_SHOWN)
+        if unfolding.unconsumed_tail:
+            raise ValueError(field)
 
 
 class ReadableQueue(Queue):

@@ -1,9 +1,11 @@
 """The job functions, by the names under which RQ knows them, and the job class that restores nothing else.
 
 RQ's job class imports and calls whatever a job names, posts to its webhooks and calls its callbacks. Redis is not the
-place from which a bank's worker takes such orders: a foreign or malformed job is parked as failed, nothing is called.
+place from which a bank's worker takes such orders: a foreign or malformed job is parked as failed, nothing is called. And
+what RQ writes of a failed job is its whole traceback, with the messages: ours fail with types and places alone.
 """
 
+import zlib
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, ClassVar, Final
@@ -11,14 +13,23 @@ from typing import Any, ClassVar, Final
 from rq.job import Job
 
 from calls.keys import QUEUE_NAME
+from calls.places import places
 from calls.wake import FAILURE_TTL_S, NO_DEADLINE
+from workers.shift import StepsFailed
 from workers.tally import Tally
 
 RECONCILE: Final = "workers.jobs.reconcile"
 
+MAX_JOB: Final = 64 * 1024
+"""Bytes of a job's hash, and of what its compressed fields unfold into; a failed job of ours has a few thousand."""
+
 
 class JobRefused(Exception):
     """A job in the queue is not one of ours. The message names why, never what it holds."""
+
+
+class JobFailed(Exception):
+    """A job of ours failed. The message names types and places, never what it was about."""
 
 
 class CallJob(Job):
@@ -33,6 +44,7 @@ class CallJob(Job):
     def restore(self, raw_data: Any) -> Any:
         """Read a job from its hash; one that cannot be read becomes one that is refused, so that the worker lives on."""
         try:
+            _hold_to_size(raw_data)
             super().restore(raw_data)
         except Exception:  # noqa: BLE001  (whatever is wrong with it, the answer is the same)
             self._restore_refused()
@@ -42,7 +54,7 @@ class CallJob(Job):
         """Run the job's function, and write what it did where an operator reads it."""
         function = self._function()
         self.connection.persist(self.key)
-        tally = function(*self.args)
+        tally = _run(function, *self.args)
         self.description = f"{str(self.func_name).rpartition('.')[2]}: {tally.sentence()}"
         self.connection.hset(self.key, "description", self.description)
         self._result = tally.as_dict()
@@ -75,6 +87,34 @@ class CallJob(Job):
         self.repeats_left = None
         self.repeat_intervals = None
         self.enqueue_at_front = None
+
+
+def _run(function: Callable[..., Tally], *args: str) -> Tally:
+    try:
+        return function(*args)
+    except StepsFailed:
+        raise
+    except Exception as error:  # noqa: BLE001  (RQ would write its message into the job)
+        what = "\n".join(places(error))
+    raise JobFailed(what)
+
+
+def _hold_to_size(raw_data: Mapping[bytes, bytes]) -> None:
+    """Refuse a hash that is larger than any job of ours, or unfolds into something larger.
+
+    Raises:
+        JobRefused: It is.
+    """
+    if sum(map(len, raw_data.values())) > MAX_JOB:
+        raise JobRefused("it is too large")
+    for field in (b"data", b"exc_info"):
+        try:
+            unfolding = zlib.decompressobj()
+            unfolding.decompress(raw_data.get(field, b""), MAX_JOB)
+        except zlib.error:
+            continue
+        if unfolding.unconsumed_tail:
+            raise JobRefused("it unfolds into something too large")
 
 
 def job_class(functions: Mapping[str, Callable[..., Tally]], *, queue_name: str = QUEUE_NAME) -> type[CallJob]:

@@ -16,6 +16,7 @@ from typing import Any, Final
 import aiohttp
 import httpx
 import msgspec
+from aiohttp.abc import AbstractResolver
 from httpx_aiohttp import AiohttpTransport
 from standardwebhooks import Webhook
 
@@ -74,17 +75,26 @@ class Sink:
     now: Callable[[], datetime]
 
     @classmethod
-    def open(cls, url: str, secret: Secret, *, may_be_private: bool) -> "Sink":
+    def open(
+        cls,
+        url: str,
+        secret: Secret,
+        *,
+        may_be_private: bool,
+        resolver: AbstractResolver | None = None,
+    ) -> "Sink":
         """Prepare to post; the first post connects.
 
         Args:
             url: An http or https address.
             secret: ``whsec_`` and the key in base64.
             may_be_private: Whether the address may be this machine or one of a private network.
+            resolver: Finds the addresses of a name; the system's, unless told otherwise.
         """
 
         def session() -> aiohttp.ClientSession:
-            connector = aiohttp.TCPConnector(limit=32, socket_factory=None if may_be_private else public_socket)
+            make_socket = None if may_be_private else public_socket
+            connector = aiohttp.TCPConnector(limit=32, resolver=resolver, socket_factory=make_socket)
             return aiohttp.ClientSession(
                 connector=connector, cookie_jar=aiohttp.DummyCookieJar(), trust_env=False, auto_decompress=False
             )

@@ -2,6 +2,8 @@
 
 import json
 import threading
+import tracemalloc
+import zlib
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
@@ -21,7 +23,7 @@ from reseller import Secret, ServiceConfig
 from tests.sandbox_fixtures import KEY, ServedSandbox
 from workers.crashpoints import Crashpoints
 from workers.crew import Crew
-from workers.jobs import RECONCILE, CallJob, job_class
+from workers.jobs import MAX_JOB, RECONCILE, CallJob, job_class
 from workers.tally import Tally
 from workers.worker import CallWorker
 
@@ -123,6 +125,8 @@ FOREIGN: dict[str, Callable[[Redis], str]] = {
     "no dates that anybody can read": raw(data=OURS, created_at=b"yesterday", status=b"queued"),
     "numbers that are none": raw(data=OURS, timeout=b"soon", result_ttl=b"long", status=b"queued"),
     "bytes that are no text": raw(data=OURS, description=b"\xff", origin=b"\xfe", status=b"queued"),
+    "a large one": raw(data=OURS, description=b"x" * 2 * MAX_JOB, status=b"queued"),
+    "a small one that unfolds into a large one": raw(data=zlib.compress(b" " * 64_000_000 + OURS), status=b"queued"),
     "an instance to call": raw(data=json.dumps(["advance", "os", [], {}]).encode(), status=b"queued"),
 }
 
@@ -247,3 +251,15 @@ def test_requeue_of_everything_repeats_no_effect(
         assert {first.id, refused.id} == set(queue.job_ids)
     crew.close()
     assert sandbox_server.tally(call["voice_id"])["arrived"]["assign"] == 1
+
+
+def test_job_that_unfolds_is_never_unfolded(redis: Redis, work: Callable[[], None]) -> None:
+    """A few kilobytes that would become 64 MB are refused before they do: the worker's memory stays flat."""
+    raw(data=zlib.compress(b" " * 64_000_000 + OURS), status=b"queued")(redis)
+    tracemalloc.start()
+    try:
+        work()
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 16_000_000

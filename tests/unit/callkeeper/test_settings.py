@@ -92,6 +92,12 @@ def test_settings_take_blank_for_unset(blank: str) -> None:
         ("CALLKEEPER_ADMIN", ":canary-canary-canary"),
         ("CALLKEEPER_ADMIN", "ops:changeme-canary-0815"),
         ("CALLKEEPER_LOG_FORMAT", "JSON"),
+        ("CALLKEEPER_FORWARDED_HOPS", "6"),
+        ("CALLKEEPER_FORWARDED_HOPS", "-1"),
+        ("CALLKEEPER_DESK_TOKENS", "canary"),
+        ("CALLKEEPER_DESK_TOKENS", "desktop:canary"),
+        ("CALLKEEPER_DESK_TOKENS", "desktop:example-canary-0123456789"),
+        ("CALLKEEPER_DESK_TOKENS", "a:canary-0123456789abcd, b:canary-0123456789abcd"),
     ],
 )
 def test_web_settings_refuse(name: str, value: str) -> None:
@@ -104,6 +110,8 @@ def test_web_settings_refuse(name: str, value: str) -> None:
     [
         ("CALLKEEPER_SERVICE_URL", "service.example"),
         ("CALLKEEPER_SERVICE_URL", "http://canary.example"),
+        ("CALLKEEPER_SERVICE_URL", "http://[2001:db8::7]/canary"),
+        ("CALLKEEPER_SERVICE_URL", "http://203.0.113.7"),
         ("CALLKEEPER_SERVICE_URL", "https://service.example/external"),
         ("CALLKEEPER_SERVICE_URL", "https://svc:canary@service.example"),
         ("CALLKEEPER_SERVICE_URL", "https://service.example?canary=1"),
@@ -112,6 +120,10 @@ def test_web_settings_refuse(name: str, value: str) -> None:
         ("CALLKEEPER_ACCESS_TOKEN", "<canary>"),
         ("CALLKEEPER_EMAIL", "canary"),
         ("CALLKEEPER_PASSWORD", "<canary>"),
+        ("CALLKEEPER_PASSWORD", "canary"),
+        ("CALLKEEPER_PASSWORD", "Change-Me"),
+        ("CALLKEEPER_PASSWORD", "password"),
+        ("CALLKEEPER_ACCESS_TOKEN", "canary"),
         ("CALLKEEPER_REQUESTED_BY", "cu-1=canary"),
         ("CALLKEEPER_REQUESTED_BY", "bot, canary"),
         ("CALLKEEPER_REQUESTED_BY", "bot, cu-1=a, cu-1=canary"),

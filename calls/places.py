@@ -1,0 +1,28 @@
+"""An exception as the types and places of its chain: no messages, no source lines, no variables.
+
+A message may hold what a caller has said, or the answer that could not be read; a bug must not carry it into a log or into a
+job's record, where it stays for days.
+"""
+
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+_MAX_FRAMES: Final = 20
+
+
+def places(error: BaseException, *, depth: int = 0) -> Iterator[str]:
+    """Yield one line for an exception and for each of its causes: its type, then where it came from, innermost first."""
+    frames = list(traceback.walk_tb(error.__traceback__))[-_MAX_FRAMES:]
+    steps = (f"{_short(frame.f_code.co_filename)}:{line} {frame.f_code.co_name}" for frame, line in frames)
+    yield " < ".join([type(error).__name__, *reversed(list(steps))])
+    cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    inner = [*error.exceptions] if isinstance(error, BaseExceptionGroup) else []
+    for other in [*inner, *([cause] if cause else [])]:
+        if depth < _MAX_FRAMES:
+            yield from places(other, depth=depth + 1)
+
+
+def _short(filename: str) -> str:
+    return "/".join(Path(filename).parts[-2:])

@@ -1,0 +1,141 @@
+"""Outcomes and the addresses that they must not reach, as whole connections to a socket that counts."""
+
+import asyncio
+import socket
+import ssl
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from aiohttp.abc import AbstractResolver, ResolveResult
+
+from calls.keys import CallId
+from calls.outcomes import Outcome
+from calls.record import Call
+from calls.trail import Entry
+from reseller import Secret
+from workers.sink import Answer, Sink
+
+SECRET = Secret("whsec_Y2FuYXJ5LW91dGNvbWUta2V5LTAxMjM0NTY3ODk=")
+CERTIFICATES = Path(__file__).parents[1] / "reseller" / "certificates"
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+
+
+class Inside:
+    """A server on this machine: it stands for whatever must not be reached."""
+
+    def __init__(self, answer: bytes) -> None:
+        self.answer = answer
+        self.connections = 0
+        self.port = 0
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Count a connection and answer its request."""
+        self.connections += 1
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(self.answer)
+        await writer.drain()
+        writer.close()
+
+
+@asynccontextmanager
+async def inside(answer: bytes, tls: ssl.SSLContext | None = None) -> AsyncIterator[Inside]:
+    """Run such a server until the block ends."""
+    place = Inside(answer)
+    async with await asyncio.start_server(place.serve, "127.0.0.1", 0, ssl=tls) as server:
+        place.port = server.sockets[0].getsockname()[1]
+        yield place
+
+
+TAKEN = b"HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n"
+
+
+class Names(AbstractResolver):
+    """Leads a name to one address after the other: what a rebinding attacker's server does."""
+
+    def __init__(self, addresses: Sequence[str]) -> None:
+        self.addresses = list(addresses)
+        self.asked = 0
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
+    ) -> list[ResolveResult]:
+        """Answer with the next address."""
+        address = self.addresses[self.asked % len(self.addresses)]
+        self.asked += 1
+        kind = socket.AF_INET6 if ":" in address else socket.AF_INET
+        return [ResolveResult(hostname=host, host=address, port=port, family=kind, proto=0, flags=0)]
+
+    async def close(self) -> None:
+        """Have nothing to close."""
+
+
+async def post(url: str, *, may_be_private: bool = False, names: Names | None = None) -> Answer:
+    """Post one outcome."""
+    sink = Sink.open(url, SECRET, may_be_private=may_be_private, resolver=names)
+    call = Call(institution_key="cu-1", voice_id="v-1")
+    outcome = Outcome(0, "settled", Entry(at=NOW, what="settled", because="lost"))
+    try:
+        return await sink.post(CallId("cu-1", "v-1"), call, outcome)
+    finally:
+        await sink.aclose()
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["127.0.0.1", "localhost", "127.1", "2130706433", "0x7f000001", "0.0.0.0", "[::ffff:127.0.0.1]", "[::1]"],  # noqa: S104  (the point is to be refused)
+)
+async def test_sink_reaches_nothing_inside_whatever_it_is_called(host: str) -> None:
+    """However this machine is spelled, no connection is made to it."""
+    async with inside(TAKEN) as place:
+        assert await post(f"http://{host}:{place.port}/") is Answer.AWAY
+    assert place.connections == 0
+
+
+@pytest.mark.parametrize("addresses", [["127.0.0.1"], ["0.0.0.0", "127.0.0.1"], ["::1", "::ffff:127.0.0.1"]])  # noqa: S104  (likewise)
+async def test_sink_judges_the_address_it_connects_to(addresses: list[str]) -> None:
+    """A public name that leads inside is refused at every post, to whichever address it leads the next time."""
+    names = Names(addresses)
+    async with inside(TAKEN) as place:
+        for _ in range(4):
+            assert await post(f"http://outcomes.example:{place.port}/", names=names) is Answer.AWAY
+    assert place.connections == 0
+
+
+async def test_sink_asks_for_a_name_once_for_each_connection() -> None:
+    """Between judging an address and connecting to it the name is not asked for again: there is nothing to rebind."""
+    names = Names(["127.0.0.1", "192.0.2.1"])
+    async with inside(TAKEN) as place:
+        url = f"http://outcomes.example:{place.port}/"
+        assert await post(url, may_be_private=True, names=names) is Answer.TAKEN
+    assert (place.connections, names.asked) == (1, 1)
+
+
+async def test_sink_follows_no_redirect() -> None:
+    """An address that was allowed cannot send us on to one that was not."""
+    async with inside(TAKEN) as trap:
+        away = b"HTTP/1.1 307 x\r\nLocation: http://127.0.0.1:%d/\r\nContent-Length: 0\r\n\r\n" % trap.port
+        async with inside(away) as place:
+            assert await post(f"http://127.0.0.1:{place.port}/", may_be_private=True) is Answer.DECLINED
+    assert (place.connections, trap.connections) == (1, 0)
+
+
+@pytest.mark.parametrize("certificate", ["expired", "other-host", "good"])
+async def test_sink_refuses_a_certificate_that_does_not_verify(certificate: str) -> None:
+    """An expired certificate, one for another host, one of an unknown authority: nothing is said to its holder."""
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(CERTIFICATES / f"{certificate}.pem")
+    async with inside(TAKEN, tls) as place:
+        assert await post(f"https://localhost:{place.port}/", may_be_private=True) is Answer.AWAY
+    assert place.connections == 0
+
+
+async def test_sink_takes_no_proxy_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A variable of the platform does not lead outcomes past our judgement."""
+    async with inside(TAKEN) as proxy, inside(TAKEN) as place:
+        for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
+            monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.port}")
+        assert await post(f"http://127.0.0.1:{place.port}/", may_be_private=True) is Answer.TAKEN
+    assert (proxy.connections, place.connections) == (0, 1)
