@@ -60,6 +60,8 @@ class Demo:
     admin: str
     fleet: Fleet
     members: tuple[Member, ...]
+    environ: Mapping[str, str]
+    """The settings of web and workers together: what commands need to look at this installation."""
 
     def ended(self) -> list[str]:
         """Return the names of processes that have ended by themselves."""
@@ -95,16 +97,13 @@ def demonstration(
     admin = f"demo:{known.admin_password}"
     with embedded_redis(data / "redis") as redis, Fleet(data / "logs") as fleet:
         common = {"REDIS_URL": redis.url, "CALLKEEPER_LOG_FORMAT": "json"}
-        web = fleet.start(
-            "web",
-            *("web", "--host", "127.0.0.1", "--port", "0"),
-            environ={
-                **common,
-                "CALLKEEPER_PUSH_HEADERS": known.push_headers,
-                "CALLKEEPER_ADMIN": admin,
-                **(web_environ or {}),
-            },
-        )
+        web_settings = {
+            **common,
+            "CALLKEEPER_PUSH_HEADERS": known.push_headers,
+            "CALLKEEPER_ADMIN": admin,
+            **(web_environ or {}),
+        }
+        web = fleet.start("web", *("web", "--host", "127.0.0.1", "--port", "0"), environ=web_settings)
         web_url = web.wait_for(_web_url)
         sandbox = fleet.start(
             "sandbox",
@@ -118,7 +117,8 @@ def demonstration(
         crew = [fleet.start(f"worker-{n}", "worker", environ=environ) for n in range(1, workers + 1)]
         for member in crew:
             member.wait_for(_worker_started)
-        yield Demo(redis.url, service_url, web_url, admin, fleet, (web, sandbox, *crew))
+        everything = {**web_settings, **environ, "CALLKEEPER_PUBLIC_URL": web_url}
+        yield Demo(redis.url, service_url, web_url, admin, fleet, (web, sandbox, *crew), everything)
 
 
 def _service_environment(service_url: str) -> dict[str, str]:

@@ -109,6 +109,14 @@ def _split(text: str) -> SplitResult:
     return parts
 
 
+def public_url(text: str) -> str:
+    """Read the web process's own address, without a slash at the end."""
+    parts = _split(text)
+    if parts.username or parts.password or parts.query or parts.fragment:
+        raise ValueError("must hold neither credentials, query nor fragment")
+    return text.rstrip("/")
+
+
 def header_secret(text: str) -> Secret:
     """Read a credential that is sent as a header: visible ASCII, no blanks."""
     if not _VISIBLE.fullmatch(text):

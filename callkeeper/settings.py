@@ -107,6 +107,8 @@ class WebSettings(_Section, frozen=True, kw_only=True):
     desk_origins: tuple[str, ...]
     forwarded_hops: int
     """Routers of ours in front of the web process; 0: what a request says of its way is not believed."""
+    public_url: str | None
+    """None: nobody has said; only the doctor asks."""
     rules: Path | None
     """None: the shipped rules. The desk says by them what would come of a person's word."""
 
@@ -127,6 +129,7 @@ class WebSettings(_Section, frozen=True, kw_only=True):
             desk_tokens=reader.optional(var.DESK_TOKENS) or (),
             desk_origins=reader.defaulted(var.DESK_ORIGINS),
             forwarded_hops=reader.defaulted(var.FORWARDED_HOPS),
+            public_url=reader.optional(var.PUBLIC_URL),
             rules=reader.optional(var.RULES),
         )
 

@@ -126,6 +126,12 @@ RECONCILE_S = Variable[float](
     parse=parsing.reconcile_period,
     default=5.0,
 )
+PUBLIC_URL = Variable[str](
+    name="CALLKEEPER_PUBLIC_URL",
+    meaning="Where the web process is reached from outside; callkeeper doctor looks there. Unset: it does not.",
+    example="https://callkeeper.example",
+    parse=parsing.public_url,
+)
 ADMIN = Variable[Login](
     name="CALLKEEPER_ADMIN",
     meaning="user:password for the RQ dashboard. Unset: it is not served.",

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import sys
+from typing import Any
 
 import click
 import msgspec
@@ -15,16 +16,18 @@ _COLOURS = {State.OK: "green", State.WARNING: "yellow", State.FAULT: "bold red"}
 
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
-def doctor(*, as_json: bool) -> None:
-    """Look at settings, rules, Redis, the service and the workers; name each fault and its remedy.
+@click.option("--before-deploy", is_flag=True, help="Leave out what only runs after a deployment: a release step.")
+def doctor(*, as_json: bool, before_deploy: bool) -> None:
+    """Look at settings, rules, Redis, the service, the workers and the pushes; name each fault and its remedy.
 
-    Exits with 1 if there is a fault.
+    Logs in to the service once, and changes nothing. Exits with 1 if there is a fault. docs/operations.md has a section for
+    every line.
     """
-    console = Console()
+    console = Console(soft_wrap=True)
 
     async def look() -> bool:
         has_fault = False
-        async for finding in examine(os.environ):
+        async for finding in examine(os.environ, before_deploy=before_deploy):
             has_fault |= finding.state is State.FAULT
             _tell(console, finding, as_json=as_json)
         return has_fault
@@ -34,8 +37,21 @@ def doctor(*, as_json: bool) -> None:
 
 def _tell(console: Console, finding: Finding, *, as_json: bool) -> None:
     if as_json:
-        click.echo(msgspec.json.encode(finding))
+        click.echo(msgspec.json.encode(_row(finding)))
         return
-    console.print(f"[{_COLOURS[finding.state]}]{finding.state:<8}[/] {finding.what}: {finding.detail}", highlight=False)
+    console.print(f"{finding.state:<8}", style=_COLOURS[finding.state], end="")
+    console.print(f" {finding.what}: {finding.detail}", markup=False, highlight=False)
     if finding.remedy:
-        console.print(f"         -> {finding.remedy}", highlight=False)
+        console.print(f"         -> {finding.remedy}", markup=False, highlight=False)
+
+
+def _row(finding: Finding) -> dict[str, Any]:
+    """Return a finding as JSON shows it; ``what`` is the topic and what it is about."""
+    return {
+        "what": finding.what,
+        "topic": finding.topic,
+        "about": finding.about or None,
+        "state": finding.state,
+        "detail": finding.detail,
+        "remedy": finding.remedy or None,
+    }

@@ -4,19 +4,17 @@ Each command logs in by itself and forgets the token: the workers' shared one is
 """
 
 import asyncio
-import logging
 import os
-import sys
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from functools import update_wrapper
 from typing import Any, NamedTuple, TypeVar
 
 import click
-import structlog
 from rich.console import Console, RenderableType
 
 from callkeeper.environment import SettingsWrong
+from callkeeper.logs import quiet_log
 from callkeeper.service_views import as_json, institutions_table, queue_table, record_table
 from callkeeper.settings import ServiceSettings
 from callkeeper.wiring import service_config
@@ -96,7 +94,7 @@ class Terminal(NamedTuple):
         click.echo(as_json({"success": True, **facts}, show_secrets=False) if self.wants_json else text)
 
     async def _ask(self, question: Callable[[Reseller], Awaitable[T]]) -> T:
-        service = Reseller(service_config(self.settings), MemoryTokenStore(), log=_quiet_log())
+        service = Reseller(service_config(self.settings), MemoryTokenStore(), log=quiet_log())
         try:
             return await question(service)
         finally:
@@ -338,12 +336,3 @@ def _pairs(fields: tuple[str, ...]) -> dict[str, object]:
 
 def _utc(instant: datetime | None) -> datetime | None:
     return None if instant is None else instant.replace(tzinfo=UTC)
-
-
-def _quiet_log() -> Any:
-    """Return a logger for warnings, beside the output and not in it."""
-    return structlog.wrap_logger(
-        structlog.PrintLogger(sys.stderr),
-        processors=[structlog.processors.add_log_level, structlog.processors.LogfmtRenderer(key_order=["event"])],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
-    )

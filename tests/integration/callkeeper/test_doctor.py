@@ -25,13 +25,13 @@ async def findings(environ: dict[str, str]) -> dict[str, Finding]:
     return {finding.what: finding async for finding in examine(environ)}
 
 
-async def test_doctor_finds_only_the_missing_workers_on_a_good_installation(
+async def test_doctor_finds_only_the_missing_processes_on_a_good_installation(
     redis_url: str, sandbox_server: ServedSandbox
 ) -> None:
-    """With Redis, the service and all settings in order, only the workers that nobody started are a fault."""
+    """With Redis, the service and all settings in order, only the processes that nobody started are a fault."""
     found = await findings(environment(redis_url, sandbox_server))
     faults = {what for what, finding in found.items() if finding.state is State.FAULT}
-    assert faults == {"workers"}
+    assert faults == {"web", "workers"}
     assert found["queue cu-1"].state is State.OK
     assert "callkeeper worker" in found["workers"].remedy
 

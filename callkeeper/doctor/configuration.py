@@ -1,0 +1,69 @@
+"""What can be found without asking anybody: the settings, and the rules file."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+
+from callkeeper.doctor.finding import Finding, Topic, fault, ok, warning
+from callkeeper.environment import Fault, SettingsWrong
+from callkeeper.settings import WebSettings, WorkerSettings
+from callkeeper.wiring import rule_book
+from calls.rules import RulesError, load_rules
+
+
+def settings_findings(environ: Mapping[str, str]) -> list[Finding]:
+    """Read the settings of web and worker; every fault is a finding of its own."""
+    faults: dict[Fault, None] = {}
+    for section in (WebSettings, WorkerSettings):
+        try:
+            section.load(environ)
+        except SettingsWrong as error:
+            faults.update(dict.fromkeys(error.faults))
+    if faults:
+        return [
+            fault(Topic.SETTINGS, problem, f"for example {name}={example}", about=name)
+            for name, problem, example in faults
+        ]
+    return [ok(Topic.SETTINGS, "web and worker have what they need"), *_rotation(WebSettings.load(environ))]
+
+
+def _rotation(settings: WebSettings) -> list[Finding]:
+    """Remind of a rotation of the push headers: under way, or over and not cleared away."""
+    until = settings.push_headers_previous_until
+    if settings.push_headers_previous is None or until is None:
+        return []
+    about = "CALLKEEPER_PUSH_HEADERS_PREVIOUS"
+    if datetime.now(UTC) < until:
+        remedy = "when no event comes with them any more (log event push_previous_headers_used), remove both variables"
+        detail = f"the previous push headers are accepted until {until:%Y-%m-%d %H:%M} UTC"
+        return [warning(Topic.SETTINGS, detail, remedy, about=about)]
+    detail = f"the previous push headers are not accepted since {until:%Y-%m-%d %H:%M} UTC"
+    return [warning(Topic.SETTINGS, detail, "remove both variables", about=about)]
+
+
+def rules_findings(settings: WorkerSettings) -> list[Finding]:
+    """Read the rules; every fault of the file is a finding of its own."""
+    try:
+        book = rule_book(settings)
+    except RulesError as error:
+        remedy = "correct the file (callkeeper rules check names every fault); workers do not start on it"
+        return [fault(Topic.RULES, line, remedy) for line in error.lines]
+    shadow = sum(rule.stage == "shadow" for rule in book.rules)
+    stage = f"{shadow} of them in shadow" if shadow else "all live"
+    name = str(settings.rules or "default")
+    detail = f"{name}, digest {book.digest}, {len(book.rules)} rules, {stage}, {len(book.schedule.at_s)} checks"
+    return [ok(Topic.RULES, detail)]
+
+
+def foreign_rules_findings(settings: WorkerSettings, keys: frozenset[str]) -> list[Finding]:
+    """Check the rules once more, now that the account's institutions are known."""
+    known = _faults(settings, None)
+    remedy = "correct the key, or have the service operator add the institution to the account"
+    return [fault(Topic.RULES, line, remedy) for line in _faults(settings, keys) if line not in known]
+
+
+def _faults(settings: WorkerSettings, owned: frozenset[str] | None) -> list[str]:
+    try:
+        load_rules(settings.rules, owned=owned)
+    except RulesError as error:
+        return error.lines
+    return []

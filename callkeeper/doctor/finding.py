@@ -1,0 +1,81 @@
+"""One finding: what was looked at, how it is, and what to do about it where it is not well."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class State(StrEnum):
+    """How bad a finding is."""
+
+    OK = "ok"
+    WARNING = "warning"
+    FAULT = "fault"
+
+
+class Topic(StrEnum):
+    """What is looked at; docs/operations.md has a section for each."""
+
+    SETTINGS = "settings"
+    RULES = "rules"
+    REDIS = "redis"
+    REDIS_TLS = "redis tls"
+    REDIS_EVICTION = "redis eviction"
+    REDIS_PERSISTENCE = "redis persistence"
+    REDIS_LATENCY = "redis latency"
+    REDIS_MEMORY = "redis memory"
+    REDIS_FAILOVER = "redis failover"
+    CLOCK = "clock"
+    LOGIN = "login"
+    INSTITUTIONS = "institutions"
+    QUEUE = "queue"
+    WEB = "web"
+    WORKERS = "workers"
+    DUE_CALLS = "due calls"
+    BREAKER = "breaker"
+    PUSHES = "pushes"
+    JOBS = "jobs"
+    OUTCOMES = "outcomes"
+    ATTENTION = "attention"
+    PAUSE = "pause"
+    DASHBOARD = "dashboard"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What was looked at, how it is, and what to do about it where it is not well.
+
+    ``about`` tells findings of one topic apart: an institution's key, a variable.
+    """
+
+    topic: Topic
+    state: State
+    detail: str
+    remedy: str = ""
+    about: str = ""
+
+    @property
+    def what(self) -> str:
+        """Return what was looked at, as one reads it."""
+        return f"{self.topic} {self.about}".strip()
+
+
+def ok(topic: Topic, detail: str, *, about: str = "") -> Finding:
+    """Find that something is well."""
+    return Finding(topic, State.OK, detail, about=about)
+
+
+def warning(topic: Topic, detail: str, remedy: str, *, about: str = "") -> Finding:
+    """Find something that works and should not stay so."""
+    return Finding(topic, State.WARNING, detail, remedy, about)
+
+
+def fault(topic: Topic, detail: str, remedy: str, *, about: str = "") -> Finding:
+    """Find something that keeps the installation from its work."""
+    return Finding(topic, State.FAULT, detail, remedy, about)
+
+
+def graded(topic: Topic, value: float, detail: str, remedy: str, *, warn: float, fail: float) -> Finding:
+    """Find how bad a figure is: the larger, the worse."""
+    if value < warn:
+        return ok(topic, detail)
+    return (fault if value >= fail else warning)(topic, detail, remedy)

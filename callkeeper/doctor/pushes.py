@@ -1,0 +1,91 @@
+"""What can be found of the pushes: whether they come, from whom the last one was, and why they are refused."""
+
+from collections import Counter
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+from redis.asyncio import Redis
+
+from callkeeper.doctor.finding import Finding, Topic, fault, ok, warning
+from calls.figures import FigureReader, catalogue
+from calls.figures.snapshot import Snapshot
+from calls.intake import EventEntry
+from calls.keys import Keys
+
+NEWEST = 5000
+"""Events that are looked through for the last one of each institution."""
+
+
+async def push_findings(redis: "Redis", keys: Keys, institutions: Iterable[str]) -> list[Finding]:
+    """Look at the last hour's pushes, and at the last push and the last sample of each institution."""
+    client: Any = redis  # its stubs cannot know that answers are bytes here
+    seconds, _ = await client.time()
+    now = datetime.fromtimestamp(seconds, UTC)
+    minutes = [minute.figures for minute in await FigureReader(redis, keys=keys).minutes(now)]
+    last = await _last_pushes(client, keys)
+    found = [_hour(minutes, has_ever=bool(last))]
+    for key in sorted(institutions):
+        sample = await client.get(keys.sample(key))
+        found.append(_institution(key, last.get(key), sample, now))
+    return found
+
+
+async def _last_pushes(client: Any, keys: Keys) -> dict[str, datetime]:
+    """Return when each institution's last real push came, of the newest events."""
+    last: dict[str, datetime] = {}
+    for stored, at_ms in await client.zrange(keys.events, 0, NEWEST - 1, desc=True, withscores=True):
+        event = msgspec.json.decode(stored, type=EventEntry)
+        if not event.is_test:
+            last.setdefault(event.institution_key, datetime.fromtimestamp(at_ms / 1000, UTC))
+    return last
+
+
+def _hour(minutes: list[Snapshot], *, has_ever: bool) -> Finding:
+    taken = sum(minute.count(catalogue.PUSHES) for minute in minutes)
+    refused = sum((minute.by(catalogue.PUSHES_REFUSED, "reason") for minute in minutes), Counter[str]())
+    found = sum((minute.by(catalogue.CALLS_FOUND, "by") for minute in minutes), Counter[str]())
+    strangers = refused["credentials"]
+    same = "type into the dashboard (Settings, Push Notifications) exactly what CALLKEEPER_PUSH_HEADERS holds"
+    if strangers and not taken:
+        detail = f"{strangers} refused in the last hour for a wrong or missing header, none taken"
+        return fault(Topic.PUSHES, detail, f"{same}, and send a sample from there")
+    if strangers:
+        detail = f"{strangers} refused in the last hour for a wrong or missing header, {taken} taken"
+        return warning(Topic.PUSHES, detail, f"a stranger, or one institution's dashboard is wrong: {same}")
+    if refused["not_recorded"]:
+        detail = f"{refused['not_recorded']} answered with 503 in the last hour: Redis did not confirm them"
+        return warning(Topic.PUSHES, detail, "see the lines about Redis; their calls were found by the queue")
+    if refused:
+        why = ", ".join(f"{count} {reason}" for reason, count in sorted(refused.items()))
+        return warning(Topic.PUSHES, f"refused in the last hour: {why}", "the log events push_refused say more")
+    if not taken and found["queue"]:
+        detail = f"none in the last hour, but {found['queue']} calls were found by the queue"
+        remedy = (
+            "look at the attempts in the dashboard (Settings, Push Notifications): the address, and what it answered"
+        )
+        return warning(Topic.PUSHES, detail, remedy)
+    if not taken and not has_ever:
+        remedy = "register https://<your host>/push in the dashboard (Settings, Push Notifications) and send a sample"
+        return warning(Topic.PUSHES, "none has come yet", remedy)
+    return ok(Topic.PUSHES, f"{taken} taken in the last hour, none refused")
+
+
+def _institution(key: str, last: datetime | None, sample: bytes | None, now: datetime) -> Finding:
+    sampled = datetime.fromtimestamp(int(sample) / 1000, UTC) if sample else None
+    if last is None and sampled is None:
+        remedy = "register the address and the header in its dashboard, and send a sample from there"
+        return warning(Topic.PUSHES, "neither a push nor a sample has come", remedy, about=key)
+    return ok(Topic.PUSHES, f"last push {_ago(last, now)}, last sample {_ago(sampled, now)}", about=key)
+
+
+def _ago(at: datetime | None, now: datetime) -> str:
+    """Say how long ago something was, roughly."""
+    if at is None:
+        return "never"
+    passed_s = max(0.0, (now - at).total_seconds())
+    for unit_s, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if passed_s >= unit_s:
+            return f"{passed_s / unit_s:.0f} {unit} ago"
+    return f"{passed_s:.0f} s ago"

@@ -1,0 +1,137 @@
+"""What can be found of the service: the clock, the login, the institutions, their queues."""
+
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Final
+
+import httpx
+from redis.asyncio import Redis
+
+from callkeeper.doctor.configuration import foreign_rules_findings
+from callkeeper.doctor.finding import Finding, Topic, fault, graded, ok, warning
+from callkeeper.logs import quiet_log
+from callkeeper.settings import WorkerSettings
+from callkeeper.wiring import service_config
+from calls.institution import Standing
+from reseller import LoginRefused, MemoryTokenStore, Reseller, ResellerError, ServiceUnavailable
+
+SKEW_S, TOO_SKEWED_S = 3.0, 30.0
+"""Times of calls are the service's, due times are Redis's; a Date header knows whole seconds only."""
+
+_OBSTACLES: Final = {
+    "not_active": "it is not Active",
+    "no_voice_auth": "it has no voice authentication",
+    "test_mode": "it is in test mode",
+}
+_WITHIN_S: Final = 5.0
+
+
+async def service_findings(redis: "Redis", settings: WorkerSettings) -> AsyncIterator[Finding]:
+    """Log in and look around. The login is our own: the workers' token would hide a password that is wrong."""
+    yield await _clock(redis, settings.service.url)
+    service = Reseller(service_config(settings.service), MemoryTokenStore(), log=quiet_log())
+    try:
+        keys = await service.institution_keys()
+    except ResellerError as error:
+        yield _no_login(settings, error)
+        return
+    else:
+        yield ok(Topic.LOGIN, f"{settings.service.url}, {len(keys)} institutions")
+        for finding in [*_owned(settings, keys), *foreign_rules_findings(settings, keys)]:
+            yield finding
+        ours = sorted(keys if settings.institutions is None else keys & set(settings.institutions))
+        for finding in await _standings(service, ours):
+            yield finding
+        for key in ours:
+            yield await _queue(service, settings, key)
+    finally:
+        await service.aclose()
+
+
+async def _clock(redis: "Redis", url: str) -> Finding:
+    """Compare Redis's clock, which all due times come from, with the service's and our own."""
+    seconds, micros = await redis.time()
+    here = datetime.now(UTC).timestamp()
+    clocks = {"this machine": here - (int(seconds) + int(micros) / 1e6)}
+    service = await _service_time(url)
+    if service is not None:
+        clocks["the service"] = service.timestamp() + 0.5 - (clocks["this machine"] * -1 + here)
+    detail = ", ".join(f"{name} {ahead:+.1f} s" for name, ahead in clocks.items()) + ", seen from Redis"
+    if service is None:
+        detail += "; the service does not tell its own"
+    remedy = "synchronise the clocks (NTP) of Redis's machine and of this one"
+    worst = max(map(abs, clocks.values()))
+    return graded(Topic.CLOCK, worst, detail, remedy, warn=SKEW_S, fail=TOO_SKEWED_S)
+
+
+async def _service_time(url: str) -> datetime | None:
+    """Return the Date header of whatever the service answers to a request without credentials."""
+    try:
+        async with httpx.AsyncClient(trust_env=False, timeout=_WITHIN_S) as client:
+            told = (await client.head(url)).headers.get("date", "")
+        return parsedate_to_datetime(told)
+    except (httpx.HTTPError, ValueError):
+        return None
+
+
+def _no_login(settings: WorkerSettings, error: ResellerError) -> Finding:
+    if isinstance(error, LoginRefused):
+        remedy = (
+            "correct CALLKEEPER_EMAIL, _PASSWORD and _ACCESS_TOKEN; the service operator knows whether it is locked"
+        )
+    elif isinstance(error, ServiceUnavailable):
+        remedy = "check CALLKEEPER_SERVICE_URL, and whether this network may reach it; workers go on by themselves"
+    else:
+        remedy = "check CALLKEEPER_SERVICE_URL, _ACCESS_TOKEN, _EMAIL and _PASSWORD"
+    return fault(Topic.LOGIN, f"{settings.service.url}: {error}", remedy)
+
+
+def _owned(settings: WorkerSettings, keys: frozenset[str]) -> list[Finding]:
+    if settings.institutions is None:
+        remedy = "have the service operator give the account rights to your institutions"
+        return [] if keys else [fault(Topic.INSTITUTIONS, "the account may manage none", remedy)]
+    foreign = sorted(set(settings.institutions) - keys)
+    if not foreign:
+        return [ok(Topic.INSTITUTIONS, "all of CALLKEEPER_INSTITUTIONS may be managed")]
+    remedy = "have the service operator give the account rights to them, or take them out of CALLKEEPER_INSTITUTIONS"
+    return [fault(Topic.INSTITUTIONS, f"the account may not manage {', '.join(foreign)}", remedy)]
+
+
+async def _standings(service: Reseller, keys: list[str]) -> list[Finding]:
+    """Tell for which institutions nothing will be assigned, enrolled or rejected, and why."""
+    try:
+        listed = {summary.key: summary for summary in await service.institutions()}
+    except ResellerError as error:
+        remedy = "until the list can be read nothing is sent for an institution; workers try again by themselves"
+        return [warning(Topic.INSTITUTIONS, f"their list cannot be read: {error}", remedy)]
+    found = []
+    for key in keys:
+        summary = listed.get(key)
+        if summary is None:
+            remedy = "ask the service operator why it is not listed"
+            found.append(warning(Topic.INSTITUTIONS, "managed, but not in the list", remedy, about=key))
+            continue
+        standing = Standing(
+            key=key,
+            status=summary.status,
+            has_voice_auth=summary.has_voice_auth,
+            is_test_mode=summary.is_test_mode,
+        )
+        if standing.obstacle is None:
+            found.append(ok(Topic.INSTITUTIONS, f"{summary.status}, with voice authentication", about=key))
+            continue
+        remedy = "have the service operator change it, or take it out of CALLKEEPER_INSTITUTIONS"
+        detail = f"nothing is assigned, enrolled or rejected: {_OBSTACLES.get(standing.obstacle, standing.obstacle)}"
+        found.append(warning(Topic.INSTITUTIONS, detail, remedy, about=key))
+    return found
+
+
+async def _queue(service: Reseller, settings: WorkerSettings, key: str) -> Finding:
+    requested_by = settings.service.requested_by.for_institution(key)
+    try:
+        entries = await service.queue(key, continue_from=0, page_size=1, requested_by=requested_by)
+    except ResellerError as error:
+        remedy = f"check that {requested_by!r} is a core username of {key}, and its standing at the service"
+        return fault(Topic.QUEUE, str(error), remedy, about=key)
+    return ok(Topic.QUEUE, "readable, calls are live" if entries else "readable, no live calls", about=key)

@@ -1,0 +1,153 @@
+"""What can be found of Redis: whether it is there, forgets nothing, and answers quickly."""
+
+import ipaddress
+import time
+from collections.abc import Mapping
+from statistics import median
+from typing import Any, Final
+
+from redis.asyncio import Redis
+from redis.exceptions import AuthenticationError, NoPermissionError, RedisError
+
+from callkeeper.doctor.finding import Finding, Topic, fault, graded, ok, warning
+from callkeeper.redis_place import RedisPlace, Tls
+
+OLDEST: Final = (6, 2)
+"""The oldest version whose commands and scripts we use."""
+
+SLOW_MS, TOO_SLOW_MS = 20.0, 200.0
+"""A claim, a booking and a save are a round trip each; a check is planned to the second."""
+
+FULL, TOO_FULL = 0.7, 0.9
+"""Of the memory that Redis may use: under ``noeviction`` a full one refuses to write."""
+
+_PINGS: Final = 15
+_REFUSED: Final = (AuthenticationError, NoPermissionError)
+
+
+async def store_findings(redis: "Redis", place: RedisPlace) -> list[Finding]:
+    """Look at Redis; what depends on its answer is left out when there is none."""
+    client: Any = redis  # its stubs cannot know what INFO answers
+    try:
+        info: dict[str, Any] = await client.info()
+    except _REFUSED:
+        remedy = "correct user and password in REDIS_URL; the user needs ~* &* +@all or at least our keys and rq:*"
+        return [fault(Topic.REDIS, f"{place.address} refuses the login", remedy)]
+    except (RedisError, OSError) as error:
+        return [_away(place, error)]
+    return [
+        _version(place, info),
+        _tls(place),
+        _eviction(info),
+        await _persistence(client, info),
+        await _latency(client),
+        _memory(info),
+        *_failover(place, info),
+    ]
+
+
+def _away(place: RedisPlace, error: Exception) -> Finding:
+    if "certificate" in str(error).lower():
+        remedy = "name the authority in CALLKEEPER_REDIS_CA; CALLKEEPER_REDIS_TLS=unverified only where there is none"
+        return fault(Topic.REDIS, f"the certificate of {place.address} does not verify", remedy)
+    if place.sentinels:
+        remedy = f"start it; or correct the sentinels or the name of the master ({place.sentinels.master}) in REDIS_URL"
+    else:
+        remedy = "start it, or correct REDIS_URL; rediss:// is TLS, redis:// is not"
+    return fault(Topic.REDIS, f"{place.address} does not answer ({type(error).__name__})", remedy)
+
+
+def _version(place: RedisPlace, info: Mapping[str, Any]) -> Finding:
+    name, version = info.get("server_name", "redis"), str(info.get("redis_version", "0"))
+    detail = f"{place.address}, {name} {info.get('valkey_version', version)}"
+    if info.get("role") != "master":
+        remedy = "REDIS_URL must lead to the master; behind sentinels use redis+sentinel://"
+        return fault(Topic.REDIS, f"{detail}: a replica, which takes no writes", remedy)
+    if tuple(int(part) for part in version.split(".")[:2] if part.isdigit()) < OLDEST:
+        return fault(Topic.REDIS, f"{detail}: too old", "use Redis 6.2 or newer, or Valkey")
+    return ok(Topic.REDIS, detail)
+
+
+def _tls(place: RedisPlace) -> Finding:
+    if place.uses_tls and place.tls is Tls.UNVERIFIED:
+        remedy = "name the authority in CALLKEEPER_REDIS_CA and take CALLKEEPER_REDIS_TLS away"
+        return warning(
+            Topic.REDIS_TLS, "encrypted, but any certificate is taken: whose server it is, nobody knows", remedy
+        )
+    if place.uses_tls:
+        return ok(Topic.REDIS_TLS, "encrypted, the certificate verified")
+    if _is_private(place.address):
+        return ok(Topic.REDIS_TLS, "not encrypted, on this machine or in a private network")
+    remedy = "use rediss://: calls, and the service's token, travel over this connection"
+    return warning(Topic.REDIS_TLS, "not encrypted, over a public name", remedy)
+
+
+def _is_private(address: str) -> bool:
+    """Tell whether an address names this machine, a bare or internal host, or a private network; sentinels count as such."""
+    scheme, _, rest = address.partition("://")
+    host = rest.partition("/")[0].rpartition(":")[0] or rest.partition("/")[0]
+    if scheme == "unix" or "," in host:
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_private
+    except ValueError:
+        return "." not in host or host.endswith((".internal", ".local", ".svc", ".localdomain"))
+
+
+def _eviction(info: Mapping[str, Any]) -> Finding:
+    policy = str(info.get("maxmemory_policy", "unknown"))
+    if policy == "noeviction":
+        return ok(Topic.REDIS_EVICTION, policy)
+    remedy = "set maxmemory-policy to noeviction"
+    return fault(Topic.REDIS_EVICTION, f"{policy}: calls would be forgotten when memory is short", remedy)
+
+
+async def _persistence(client: Any, info: Mapping[str, Any]) -> Finding:
+    if not info.get("aof_enabled"):
+        remedy = "set appendonly yes, appendfsync everysec"
+        return warning(Topic.REDIS_PERSISTENCE, "no append-only file: a restart forgets live calls", remedy)
+    if info.get("aof_last_write_status", "ok") != "ok":
+        return fault(Topic.REDIS_PERSISTENCE, "the append-only file cannot be written", "make room on Redis's disk")
+    try:
+        synced = (await client.config_get("appendfsync")).get("appendfsync", "unknown")
+    except RedisError:
+        synced = "appendfsync not told"  # managed servers tell nobody
+    if synced == "no":
+        remedy = "set appendfsync everysec"
+        return warning(Topic.REDIS_PERSISTENCE, "the append-only file is synced when the system likes", remedy)
+    return ok(Topic.REDIS_PERSISTENCE, f"append-only file, {synced}")
+
+
+async def _latency(client: Any) -> Finding:
+    took_ms = []
+    for _ in range(_PINGS):
+        began_s = time.perf_counter()
+        await client.ping()
+        took_ms.append((time.perf_counter() - began_s) * 1000)
+    middle = median(took_ms)
+    detail = f"{middle:.1f} ms in the middle, {max(took_ms):.1f} ms at most, of {_PINGS}"
+    remedy = "put Redis into the same region and network; look for slow commands of others (SLOWLOG GET)"
+    return graded(Topic.REDIS_LATENCY, middle, detail, remedy, warn=SLOW_MS, fail=TOO_SLOW_MS)
+
+
+def _memory(info: Mapping[str, Any]) -> Finding:
+    used, limit = int(info.get("used_memory", 0)), int(info.get("maxmemory", 0))
+    if not limit:
+        return ok(Topic.REDIS_MEMORY, f"{used / 2**20:.0f} MiB used, no limit set")
+    remedy = "give Redis more memory: when it is full it refuses writes, and pushes are answered with 503"
+    detail = f"{used / 2**20:.0f} of {limit / 2**20:.0f} MiB used"
+    return graded(Topic.REDIS_MEMORY, used / limit, detail, remedy, warn=FULL, fail=TOO_FULL)
+
+
+def _failover(place: RedisPlace, info: Mapping[str, Any]) -> list[Finding]:
+    """Look at what a failover would do, where there is somebody to take over."""
+    replicas = int(info.get("connected_slaves", 0))
+    if place.sentinels is None and not replicas:
+        return []
+    if not replicas:
+        return [warning(Topic.REDIS_FAILOVER, "the master has no replica", "attach one: nobody can take over now")]
+    if "min_slaves_good_slaves" not in info:
+        remedy = "with two replicas or more set min-replicas-to-write 1: else an old master goes on taking writes"
+        detail = f"{replicas} replicas; the master writes without any"
+        return [warning(Topic.REDIS_FAILOVER, detail, remedy)]
+    return [ok(Topic.REDIS_FAILOVER, f"{replicas} replicas; the master writes only with enough of them")]

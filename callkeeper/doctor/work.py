@@ -1,0 +1,105 @@
+"""What can be found of the work: who does it, how late it is, what it waits for."""
+
+from collections import Counter
+from typing import Final
+
+from redis.asyncio import Redis
+
+from callkeeper.doctor.finding import Finding, Topic, fault, graded, ok, warning
+from callkeeper.pause_view import pause_lines
+from calls.figures import FigureReader, Present, Process, read_present
+from calls.keys import Keys
+from calls.pausing import Pausing
+from calls.store import FAILURES_THAT_SHUT
+
+LATE_S, TOO_LATE_S = 1.0, 5.0
+"""A due call that waits longer than this has too few workers."""
+
+_LOGINS_IN_VAIN: Final = 2
+_UNDELIVERED: Final = "outcome "
+
+
+async def work_findings(redis: "Redis", keys: Keys) -> list[Finding]:
+    """Look at processes, due times and what is waiting for whom."""
+    processes = await FigureReader(redis, keys=keys).processes()
+    present = await read_present(redis, keys=keys)
+    return [
+        _web(processes),
+        _workers(processes),
+        _lateness(present),
+        _breaker(present),
+        _jobs(present),
+        *_outcomes(present),
+    ]
+
+
+async def waiting_findings(redis: "Redis", keys: Keys) -> list[Finding]:
+    """Look at what waits for a person: doubts, and pauses that somebody made."""
+    present = await read_present(redis, keys=keys)
+    return [_attention(present.attention), *await _pauses(redis, keys)]
+
+
+def _web(processes: list[Process]) -> Finding:
+    alive = sum(process.kind == "web" for process in processes)
+    if alive:
+        return ok(Topic.WEB, f"{alive} alive")
+    return fault(Topic.WEB, "none is alive: pushes reach nobody, calls are found by the queue", "start callkeeper web")
+
+
+def _workers(processes: list[Process]) -> Finding:
+    alive = sum(process.kind == "worker" for process in processes)
+    if alive:
+        return ok(Topic.WORKERS, f"{alive} alive")
+    remedy = "start callkeeper worker; if it was started, its log says why it ended"
+    return fault(Topic.WORKERS, "none is alive: calls are recorded, nobody moves them", remedy)
+
+
+def _lateness(present: Present) -> Finding:
+    detail = f"{present.overdue} due, {present.late_s:.1f} s late at most; {present.live} calls are live"
+    remedy = "start more workers; if there are enough, look into their logs"
+    return graded(Topic.DUE_CALLS, present.late_s, detail, remedy, warn=LATE_S, fail=TOO_LATE_S)
+
+
+def _breaker(present: Present) -> Finding:
+    if present.gate_is_shut or present.gate_failures >= FAILURES_THAT_SHUT:
+        detail = (
+            f"the service is left alone: {present.gate_failures} requests in a row failed; one a second tries again"
+        )
+        return warning(Topic.BREAKER, detail, "ask the service operator; nothing is lost, workers go on by themselves")
+    if present.login_failures >= _LOGINS_IN_VAIN:
+        detail = f"{present.login_failures} logins in a row were in vain; the next one waits"
+        return warning(Topic.BREAKER, detail, "see the line login; correct the account's password everywhere")
+    return ok(Topic.BREAKER, "the service is asked as usual")
+
+
+def _jobs(present: Present) -> Finding:
+    if present.jobs_failed:
+        remedy = "read them in the RQ dashboard (/rq, failed): each is a bug or a foreign job; then delete them"
+        return warning(Topic.JOBS, f"{present.jobs_failed} have failed, {present.jobs_waiting} wait", remedy)
+    return ok(Topic.JOBS, f"none has failed, {present.jobs_waiting} wait")
+
+
+def _outcomes(present: Present) -> list[Finding]:
+    parked = sum(count for why, count in present.attention.items() if why.startswith(_UNDELIVERED))
+    if parked:
+        remedy = "look at who receives them; callkeeper calls redeliver VOICE_ID sends them again"
+        return [warning(Topic.OUTCOMES, f"those of {parked} calls were not taken for a day", remedy)]
+    if present.outcomes_waiting:
+        return [ok(Topic.OUTCOMES, f"those of {present.outcomes_waiting} calls are on their way")]
+    return []
+
+
+def _attention(reasons: Counter[str]) -> Finding:
+    doubts = Counter({why: count for why, count in reasons.items() if not why.startswith(_UNDELIVERED)})
+    if not doubts:
+        return ok(Topic.ATTENTION, "nothing needs a human")
+    detail = ", ".join(f"{count} {why}" for why, count in sorted(doubts.items()))
+    remedy = "callkeeper calls list names them; callkeeper calls resolve closes an unresolved effect"
+    return warning(Topic.ATTENTION, f"{doubts.total()} need a human: {detail}", remedy)
+
+
+async def _pauses(redis: "Redis", keys: Keys) -> list[Finding]:
+    lines = pause_lines(await Pausing(redis, keys=keys).pauses())
+    if not lines:
+        return [ok(Topic.PAUSE, "nothing is paused")]
+    return [warning(Topic.PAUSE, line, "callkeeper resume, when the reason is gone") for line in lines]

@@ -1,0 +1,171 @@
+"""``callkeeper doctor`` beside a running installation: six planted faults, each named with what to do about it."""
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from redis import Redis
+
+from callkeeper.cli import main
+from tests.acceptance.stack import KEY, Stack, stack, until
+
+
+@pytest.fixture(scope="module")
+def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """Run an installation whose pushes have come: one sample of each institution."""
+    with stack(tmp_path_factory.mktemp("doctor"), workers=1) as running:
+        for key in institutions(running):
+            running.control("POST", "/push/sample", {"institution_key": key})
+        yield running
+
+
+def institutions(running: Stack) -> list[str]:
+    """Return the keys of the institutions that the account manages."""
+    rows = lines(examine(running, "--before-deploy"))
+    return [row["about"] for row in rows if row["topic"] == "queue"]
+
+
+def examine(running: Stack, *options: str, json_lines: bool = True, **changed: str) -> Result:
+    """Run the command with the installation's settings, some of them changed."""
+    environ: Mapping[str, str] = {**running.demo.environ, **changed}
+    return CliRunner().invoke(main, ["doctor", *options, *(["--json"] if json_lines else [])], env=dict(environ))
+
+
+def lines(result: Result) -> list[dict[str, Any]]:
+    """Return the findings."""
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def faults(result: Result) -> list[str]:
+    """Return what is at fault."""
+    return [row["what"] for row in lines(result) if row["state"] == "fault"]
+
+
+@contextmanager
+def set_in_redis(url: str, name: str, value: str) -> Iterator[None]:
+    """Change a setting of Redis until the block ends."""
+    with Redis.from_url(url) as redis:
+        before = redis.config_get(name)[name]
+        redis.config_set(name, value)
+        try:
+            yield
+        finally:
+            redis.config_set(name, before)
+
+
+def test_doctor_finds_a_running_installation_well(installation: Stack) -> None:
+    """Without a planted fault there is none, and the command ends with 0: every topic was looked at."""
+    result = until(lambda: _well(examine(installation)), 20, "an installation without faults")
+    rows = lines(result)
+    assert {row["what"] for row in rows if row["state"] != "ok"} <= {"attention"}
+    assert {"redis latency", "clock", "workers", "web", "web from outside", "dashboard", "breaker"} <= {
+        row["what"] for row in rows
+    }
+
+
+def _well(result: Result) -> Result | None:
+    return result if result.exit_code == 0 and not faults(result) else None
+
+
+def test_doctor_before_a_deploy_leaves_out_what_cannot_be_there_yet(installation: Stack) -> None:
+    """A release step runs before the processes do: with none of them and no push ever, there is no fault."""
+    fresh = f"{installation.demo.redis_url.rpartition('/')[0]}/7"
+    assert {"web", "workers"} <= set(faults(examine(installation, REDIS_URL=fresh)))
+    result = examine(installation, "--before-deploy", REDIS_URL=fresh)
+    assert (result.exit_code, faults(result)) == (0, [])
+    assert not {"web", "workers", "due calls", "pushes", "dashboard"} & {row["topic"] for row in lines(result)}
+
+
+def test_doctor_names_a_wrong_password(installation: Stack) -> None:
+    """Also while the workers' token is still good: the next lapse would end them."""
+    result = examine(installation, json_lines=False, CALLKEEPER_PASSWORD="not-the-right-one-at-all")
+    assert result.exit_code == 1
+    assert f"fault    login: {installation.demo.service_url}: " in result.stdout
+    assert "-> correct CALLKEEPER_EMAIL, _PASSWORD and _ACCESS_TOKEN" in result.stdout
+    assert "not-the-right-one-at-all" not in result.stdout
+
+
+def test_doctor_names_a_wrong_push_header(installation: Stack, tmp_path: Path) -> None:
+    """The dashboard holds another header than the settings: pushes are refused, and none is taken."""
+    with stack(tmp_path / "own", workers=1) as running:
+        settings = {"url": f"{running.demo.web_url}/push", "headers": "X-Push-Key: typed-wrongly-0123456789"}
+        running.control("PUT", f"/institutions/{KEY}/push", settings)
+        for _ in range(3):
+            running.control("POST", "/push/sample", {"institution_key": KEY})
+        result = until(lambda: _with_fault("pushes", examine(running, CALLKEEPER_PUBLIC_URL="")), 20, "the refusals")
+        [row] = [row for row in lines(result) if row["what"] == "pushes"]
+        assert row["detail"] == "3 refused in the last hour for a wrong or missing header, none taken"
+        assert row["remedy"] == (
+            "type into the dashboard (Settings, Push Notifications) exactly what CALLKEEPER_PUSH_HEADERS holds, "
+            "and send a sample from there"
+        )
+        settings["headers"] = running.demo.environ["CALLKEEPER_PUSH_HEADERS"]
+        running.control("PUT", f"/institutions/{KEY}/push", settings)
+        running.control("POST", "/push/sample", {"institution_key": KEY})
+        repaired = until(lambda: _without_fault("pushes", examine(running)), 20, "the sample")
+        assert "last sample" in next(row["detail"] for row in lines(repaired) if row["what"] == f"pushes {KEY}")
+
+
+def _with_fault(what: str, result: Result) -> Result | None:
+    return result if what in faults(result) else None
+
+
+def _without_fault(what: str, result: Result) -> Result | None:
+    return None if what in faults(result) else result
+
+
+def test_doctor_names_a_web_process_with_other_headers(installation: Stack) -> None:
+    """The settings were changed and the process was not restarted: our own sample is refused."""
+    result = examine(installation, CALLKEEPER_PUSH_HEADERS="X-Push-Key: changed-and-not-restarted-0123")
+    assert faults(result) == ["pushes from outside"]
+    [row] = [row for row in lines(result) if row["what"] == "pushes from outside"]
+    assert row["remedy"].startswith("restart the web process")
+
+
+def test_doctor_names_an_evicting_redis(installation: Stack) -> None:
+    """A Redis that forgets calls when memory is short is a fault, also where there is memory enough today."""
+    with set_in_redis(installation.demo.redis_url, "maxmemory-policy", "allkeys-lru"):
+        result = examine(installation, json_lines=False)
+    assert result.exit_code == 1
+    assert "fault    redis eviction: allkeys-lru: calls would be forgotten when memory is short" in result.stdout
+    assert "-> set maxmemory-policy to noeviction" in result.stdout
+
+
+def test_doctor_names_missing_workers(installation: Stack) -> None:
+    """Pushes are recorded, and nobody moves the calls."""
+    fresh = f"{installation.demo.redis_url.rpartition('/')[0]}/8"
+    result = examine(installation, json_lines=False, REDIS_URL=fresh)
+    assert result.exit_code == 1
+    assert "fault    workers: none is alive: calls are recorded, nobody moves them" in result.stdout
+    assert "-> start callkeeper worker" in result.stdout
+
+
+def test_doctor_names_every_fault_of_a_rules_file(installation: Stack, tmp_path: Path) -> None:
+    """A broken file is named with line and reason; workers would not start on it."""
+    path = tmp_path / "rules.toml"
+    path.write_text('[checks]\nat = [10]\n\n[[rule]]\nname = "one"\nthen = "enrol"\nbecause = "x"\n')
+    result = examine(installation, json_lines=False, CALLKEEPER_RULES=str(path))
+    assert result.exit_code == 1
+    assert f"fault    rules: {path}:6: " in result.stdout
+    assert "-> correct the file (callkeeper rules check names every fault); workers do not start on it" in result.stdout
+
+
+def test_doctor_names_an_institution_without_rights(installation: Stack) -> None:
+    """The token's account may not act for an institution that the settings name."""
+    result = examine(installation, json_lines=False, CALLKEEPER_INSTITUTIONS=f"{KEY}, cu-99")
+    assert result.exit_code == 1
+    assert "fault    institutions: the account may not manage cu-99" in result.stdout
+    assert "-> have the service operator give the account rights to them, or take them out" in result.stdout
+
+
+def test_doctor_shows_no_secret(installation: Stack) -> None:
+    """Promise 6: what the command prints can be pasted into a ticket."""
+    environ = installation.demo.environ
+    told = examine(installation, json_lines=False).stdout + examine(installation, CALLKEEPER_PASSWORD="x").stdout
+    for name in ("CALLKEEPER_PASSWORD", "CALLKEEPER_ACCESS_TOKEN", "CALLKEEPER_PUSH_HEADERS", "CALLKEEPER_ADMIN"):
+        secret = environ[name].replace("=", ":").rpartition(":")[2].strip()
+        assert secret not in told, name
