@@ -1,0 +1,86 @@
+"""What needs a human, gathered on top of the board: calls that only a person can clear up, and the works standing still. Pure."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from calls.keys import CallId, parse_member
+from desk.board.rows import Row, address_of, slot_of
+from desk.board.states import State, Tone
+from desk.board.surroundings import Around
+
+LATE_S: Final = 5.0
+"""A due call that waits longer than this has too few workers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Alarm:
+    """One thing that needs a human: what it is, what to do, where. ``since`` where it is known."""
+
+    slot: str
+    tone: Tone
+    title: str
+    advice: str
+    where: str = ""
+    address: str | None = None
+    since: datetime | None = None
+
+
+def alarms_of(rows: Iterable[Row], around: Around) -> list[Alarm]:
+    """Return everything that needs a human, what stops all calls first."""
+    by_slot = {row.slot: row for row in rows}
+    told = list(_told(around))
+    seen = {alarm.slot.removeprefix("a-") for alarm in told}
+    held = [_held(row) for slot, row in by_slot.items() if row.standing.for_person and slot not in seen]
+    return [*_standing_still(around), *told, *held]
+
+
+def _standing_still(around: Around) -> Iterator[Alarm]:
+    if not around.workers.alive:
+        yield Alarm(
+            *("a-workers", Tone.BAD, "No worker is alive", "Pushes are recorded, no call is moved. Start workers.")
+        )
+    elif around.late_s > LATE_S:
+        advice = f"What is due waits {around.late_s:.0f} s. Start more workers, or look at their logs."
+        yield Alarm("a-late", Tone.WARN, "Calls are late", advice)
+    if around.service_until is not None:
+        advice = "No call is moved until it answers again; it is tried with one request at a time."
+        yield Alarm("a-service", Tone.BAD, "The service is away", advice)
+
+
+def _told(around: Around) -> Iterator[Alarm]:
+    """Say what the workers have put down for a person."""
+    for member, why in around.attention.items():
+        try:
+            owner = parse_member(member)
+        except ValueError:
+            continue
+        slot = f"a-{slot_of(member)}"
+        title, advice = _words(why)
+        if not isinstance(owner, CallId):
+            yield Alarm(slot, Tone.BAD, title, advice, owner)
+            continue
+        call = around.records.get(member)
+        digits = f"phone ending in {call.phone_number[-4:]}" if call and call.phone_number else "a call"
+        where = f"{owner.institution_key}, {digits}"
+        since = (call.settled_at or call.saved_at) if call else None
+        yield Alarm(slot, Tone.BAD, title, advice, where, address_of(*owner), since)
+
+
+def _words(why: str) -> tuple[str, str]:
+    if why.endswith("unresolved"):
+        kind = why.removesuffix(" unresolved")
+        return f"{kind.capitalize()} unresolved", (
+            f"Nothing proves whether the {kind} was applied. Look at the service, then say so on the call's page."
+        )
+    if why == "parked":
+        return "Parked", "Moving it failed five times in a row: a bug. The failed job at /rq has the traceback."
+    return why[:1].upper() + why[1:], "Whoever wants outcomes did not take it. Look at the receiver."
+
+
+def _held(row: Row) -> Alarm:
+    title = "Unresolved" if row.standing.state is State.UNRESOLVED else "Held"
+    advice = f"{row.standing.because[:1].upper()}{row.standing.because[1:]}."
+    where = f"{row.institution_key}, phone ending in {row.last_digits}" if row.last_digits else row.institution_key
+    return Alarm(f"a-{row.slot}", Tone.WARN, title, advice, where, row.address, row.since)

@@ -1,0 +1,69 @@
+"""The live calls by institution, with a count of each state. Pure."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from hashlib import sha256
+from typing import Final
+from urllib.parse import quote
+
+from calls.institution import Standing
+from desk.board.rows import Row
+from desk.board.states import LOOKS, Look, State
+from desk.board.surroundings import Around
+
+OBSTACLES: Final = {
+    "not_active": "not active: nothing is done for its calls",
+    "no_voice_auth": "without voice authentication: nothing is done for its calls",
+    "test_mode": "in test mode: nothing is done for its calls",
+}
+_LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """One institution's live calls, the newest first. ``slot`` names its place in the page."""
+
+    slot: str
+    key: str
+    name: str
+    address: str
+    obstacle: str
+    pause: str
+    rows: tuple[Row, ...]
+
+    @property
+    def shares(self) -> list[tuple[Look, int]]:
+        """Return how many calls are in each state, good ones first; states without calls are left out."""
+        counts: Counter[State] = Counter(row.standing.state for row in self.rows)
+        found = [(LOOKS[state], count) for state, count in counts.items()]
+        return sorted(found, key=lambda pair: pair[0].rank)
+
+
+def groups_of(rows: Iterable[Row], around: Around) -> list[Group]:
+    """Return the institutions that we know, in the order of their keys, each with its calls."""
+    by_key: dict[str, list[Row]] = defaultdict(list)
+    for row in rows:
+        by_key[row.institution_key].append(row)
+    return [_group(key, by_key.get(key, []), around) for key in sorted({*by_key, *around.standings})]
+
+
+def _group(key: str, rows: list[Row], around: Around) -> Group:
+    standing = around.standings.get(key, Standing(key=key))
+    pause = around.pauses.over(key)
+    obstacle = OBSTACLES.get(standing.obstacle or "", "") if key in around.standings else ""
+    return Group(
+        slot=group_slot(key),
+        key=key,
+        name=standing.name or key,
+        address=f"institutions/{quote(key, safe='')}",
+        obstacle=obstacle,
+        pause=pause.words if pause else "",
+        rows=tuple(sorted(rows, key=lambda row: (row.since or _LONG_AGO, row.slot), reverse=True)),
+    )
+
+
+def group_slot(key: str) -> str:
+    """Return the name of an institution's place in the page."""
+    return f"g-{sha256(key.encode()).hexdigest()[:12]}"

@@ -1,0 +1,127 @@
+"""A call as one line of the board. Pure: nothing of a person is in it but the last digits of a phone number."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from hashlib import sha256
+from urllib.parse import quote
+
+from calls.decide import decide, may_check
+from calls.facts import Facts, facts_of
+from calls.keys import CallId
+from calls.record import IN_DOUBT, Call, EffectKind, Phase
+from calls.rules.book import RuleBook
+from calls.steps import Check, Intend, Read, Send, Wait
+from desk.board.states import LOOKS, Look, Standing, standing_of
+
+
+@dataclass(frozen=True, slots=True)
+class Next:
+    """What happens next, and when; without an instant it goes on by itself."""
+
+    words: str
+    at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line. ``slot`` names its place in the page; ``since`` is the call's start, or the first that was heard of it."""
+
+    slot: str
+    institution_key: str
+    address: str
+    standing: Standing
+    last_digits: str
+    since: datetime | None
+    candidates: int
+    is_assigned: bool
+    checks_used: int
+    next: Next
+    tags: tuple[str, ...]
+
+    @property
+    def look(self) -> Look:
+        """Return how the state is shown."""
+        return LOOKS[self.standing.state]
+
+
+def row_of(call: Call, book: RuleBook) -> Row:
+    """Return a call's line."""
+    facts = facts_of(call, book.policies)
+    return Row(
+        slot=slot_of(CallId(call.institution_key, call.voice_id).member),
+        institution_key=call.institution_key,
+        address=address_of(call.institution_key, call.voice_id),
+        standing=standing_of(call, book),
+        last_digits=(call.phone_number or "")[-4:],
+        since=call.started_at or call.first_seen_at or call.hinted_at,
+        candidates=len(call.candidates),
+        is_assigned=facts.assigned,
+        checks_used=call.checks_used,
+        next=next_of(call, facts, book),
+        tags=_tags(call, facts),
+    )
+
+
+def slot_of(member: str) -> str:
+    """Return the name of a call's place in the page: an id that markup, script and styles can bear."""
+    return f"c-{sha256(member.encode()).hexdigest()[:16]}"
+
+
+def address_of(institution_key: str, voice_id: str) -> str:
+    """Return the address of a call's own page, below the board's."""
+    return f"calls/{quote(institution_key, safe='')}/{quote(voice_id, safe='')}"
+
+
+def next_of(call: Call, facts: Facts, book: RuleBook) -> Next:
+    """Return what the mover has planned for a call, by the function that it plans with.
+
+    Asked as of the moment of the last write: what it waits for was decided then.
+    """
+    if call.is_settled:
+        return Next("closed")
+    now = call.saved_at or call.first_seen_at
+    if now is None:
+        return Next("a first look")
+    step = decide(call, book, now)
+    match step:
+        case Check():
+            return Next("check", now)
+        case Send(kind) | Intend(kind):
+            return Next(str(kind), now)
+        case Read():
+            return Next("read", now)
+        case Wait(until):
+            return _awaited(call, facts, book, until)
+        case _:
+            return Next("a look")
+
+
+def _awaited(call: Call, facts: Facts, book: RuleBook, until: datetime) -> Next:
+    if call.phase is Phase.HINTED:
+        return Next("look in the queue", until)
+    doubts = [kind for kind in EffectKind if call.effect(kind).state in IN_DOUBT]
+    if doubts:
+        return Next(f"read what became of the {doubts[0]}", until)
+    if facts.ended:
+        return Next("a last read", until)
+    limit = book.schedule.automatic_limit if facts.assigned else book.checks_unassigned
+    if may_check(call, facts) and call.next_check_at is not None and call.checks_used < limit:
+        return Next("checks paused") if facts.paused_entirely else Next("check", call.next_check_at)
+    if may_check(call, facts) and facts.assigned:
+        return Next("reads on, checks spent")
+    return Next("reads on" if facts.allowed else "left alone")
+
+
+def _tags(call: Call, facts: Facts) -> tuple[str, ...]:
+    """Return what else is worth a word."""
+    shown = (
+        (facts.ended and not call.is_settled, "ended"),
+        (facts.voice_mismatch, "voice mismatch"),
+        (facts.high_risk_device, "risky device"),
+        (facts.unclassified, "policy without colour"),
+        (facts.opted_out, "opted out"),
+        (facts.distrusted and not facts.rejected, "distrusted"),
+        (facts.verified and not facts.enrolled, "verified"),
+        (bool(call.core_username) and not facts.assigned_by_us, "claimed"),
+    )
+    return tuple(word for holds, word in shown if holds)

@@ -1,0 +1,161 @@
+"""What is around the calls: who needs a person, what is paused, who works, when the last push came. Two round trips a look."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import msgspec
+from redis.asyncio import Redis
+
+from calls.institution import Standing, parse_standing
+from calls.intake import EventEntry
+from calls.keys import CallId, parse_member
+from calls.lookup import Lookup
+from calls.pause import Pauses, parse_pauses
+from calls.record import Call
+
+SETTLED_SHOWN: Final = 12
+FIRST_EVENTS: Final = 500
+"""Events that the first look reads, to know of the last push and the last sample."""
+
+EVENTS_AT_ONCE: Final = 2000
+
+_EVENT = msgspec.json.Decoder(EventEntry)
+
+
+@dataclass(frozen=True, slots=True)
+class Workers:
+    """How many worker processes are alive, and how many of them are in a shift."""
+
+    alive: int = 0
+    busy: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Pushes:
+    """When the last push came, and each institution's last sample."""
+
+    last_at: datetime | None = None
+    samples: Mapping[str, datetime] = field(default_factory=dict)
+
+    @property
+    def last_sample(self) -> tuple[str, datetime] | None:
+        """Return the newest sample and whose it was."""
+        return max(self.samples.items(), key=lambda pair: pair[1], default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What is around the calls at one moment, by Redis's clock.
+
+    ``attention``: member to reason. ``records``: the calls among these. ``service_until``: the service is left alone until
+    then. ``late_s``: for how long the first due member has waited.
+    """
+
+    now: datetime
+    attention: Mapping[str, str]
+    records: Mapping[str, Call]
+    pauses: Pauses
+    standings: Mapping[str, Standing]
+    workers: Workers
+    service_until: datetime | None
+    late_s: float
+    pushes: Pushes
+    settled: Sequence[Call]
+
+
+class Surroundings:
+    """Looks around; remembers which events of the log it has seen."""
+
+    def __init__(self, redis: "Redis", lookup: Lookup) -> None:
+        self._redis: Any = redis  # its stubs cannot know that answers are bytes here
+        self._lookup = lookup
+        self._keys = lookup.keys
+        self._seen_ms: float | None = None
+        self._pushes = Pushes()
+
+    async def look(self) -> Around:
+        """Return what is around now."""
+        keys = self._keys
+        pipe = self._redis.pipeline(transaction=False)
+        pipe.time().hgetall(keys.attention).hgetall(keys.outbox.attention).hgetall(keys.pause)
+        pipe.hgetall(keys.standings).smembers(keys.workers).hmget(keys.service, ["until", "open"])
+        pipe.zrange(keys.due, 0, 0, withscores=True).zrevrange(keys.settled, 0, SETTLED_SHOWN - 1)
+        self._ask_events(pipe)
+        time, parked, unsent, pauses, standings, names, gate, first, settled, events = await pipe.execute()
+        now_ms = time[0] * 1000 + time[1] / 1000
+        self._note(events)
+        attention = _attention(parked, unsent)
+        members = [member.decode() for member in settled]
+        records = await self._lookup.calls([*members, *(m for m in attention if m not in members and _is_call(m))])
+        return Around(
+            now=_instant(now_ms),
+            attention=attention,
+            records={member: call for member, call in records.items() if member in attention},
+            pauses=parse_pauses(tuple((key.decode(), value) for key, value in pauses.items())),
+            standings={key.decode(): parse_standing(value) for key, value in standings.items()},
+            workers=await self._workers(names),
+            service_until=_shut_until(gate, now_ms),
+            late_s=max(0.0, (now_ms - first[0][1]) / 1000) if first else 0.0,
+            pushes=self._pushes,
+            settled=[records[member] for member in members if member in records],
+        )
+
+    def _ask_events(self, pipe: Any) -> None:
+        if self._seen_ms is None:
+            pipe.zrevrange(self._keys.events, 0, FIRST_EVENTS - 1, withscores=True)
+        else:
+            since = f"({self._seen_ms:.0f}"
+            pipe.zrangebyscore(self._keys.events, since, "+inf", start=0, num=EVENTS_AT_ONCE, withscores=True)
+
+    def _note(self, events: Sequence[tuple[bytes, float]]) -> None:
+        """Remember the newest push, and each institution's newest sample."""
+        samples, last_at = dict(self._pushes.samples), self._pushes.last_at
+        for stored, score in sorted(events, key=lambda event: event[1]):
+            event, at = _EVENT.decode(stored), _instant(score)
+            if event.is_test:
+                samples[event.institution_key] = at
+            else:
+                last_at = at
+            self._seen_ms = score
+        self._pushes = Pushes(last_at, samples)
+        if self._seen_ms is None:
+            self._seen_ms = 0.0
+
+    async def _workers(self, names: Sequence[bytes]) -> Workers:
+        """Count the workers whose own record lives: RQ lets it expire with the last heartbeat."""
+        if not names:
+            return Workers()
+        pipe = self._redis.pipeline(transaction=False)
+        for name in names:
+            pipe.hget(name, "state")
+        states = [state for state in await pipe.execute() if state is not None]
+        return Workers(len(states), sum(state == b"busy" for state in states))
+
+
+def _attention(parked: Mapping[bytes, bytes], unsent: Mapping[bytes, bytes]) -> dict[str, str]:
+    return {
+        member.decode(): "; ".join(why[member].decode() for why in (parked, unsent) if member in why)
+        for member in {**parked, **unsent}
+    }
+
+
+def _is_call(member: str) -> bool:
+    try:
+        return isinstance(parse_member(member), CallId)
+    except ValueError:
+        return False
+
+
+def _shut_until(gate: Sequence[bytes | None], now_ms: float) -> datetime | None:
+    until, is_open = gate
+    if until is None or is_open is None or float(until) <= now_ms:
+        return None
+    return _instant(float(until))
+
+
+def _instant(ms: float) -> datetime:
+    return datetime.fromtimestamp(ms / 1000, UTC)
+
+
