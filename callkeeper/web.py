@@ -26,6 +26,7 @@ from calls.store import Store
 from calls.strangers import Strangers
 from calls.wake import Waker
 from desk.admin import AdminOnly
+from desk.board.board import Board
 from desk.dashboard import dashboard
 from desk.desk import Desk
 from desk.forms import FormTokens
@@ -47,15 +48,18 @@ def web_app(settings: WebSettings, log: FilteringBoundLogger) -> Starlette:
     intake = Intake(redis, keys=store.keys)
     push = PushEndpoint(_authentication(settings), intake, waker, log, counting=PushCounting(figures))
     routes: list[BaseRoute] = [Route("/push", push), *health_routes(redis)]
-    watchers = Strangers()
-    if settings.admin is not None:
-        tokens = FormTokens(settings.admin.user, settings.admin.password)
+    is_watched = settings.admin is not None or settings.desk_tokens
+    desk = _desk(settings, redis, waker, log) if is_watched else None
+    board = None
+    if settings.admin is not None and desk is not None:
+        tokens, watchers = FormTokens(settings.admin.user, settings.admin.password), Strangers()
         pages = dashboard(jobs, address=store.redis.address, tokens=tokens)
         pages = AdminOnly(pages, settings.admin, log, strangers=watchers)
+        board = Board(redis, desk, tokens=tokens, log=log, now=utc_now)
+        guarded = AdminOnly(board.app(), settings.admin, log, strangers=watchers)
         routes += [Route("/rq", _to_dashboard), Mount("/rq", pages)]
-
-    desk = _desk(settings, redis, waker, log) if settings.desk_tokens else None
-    if desk is not None:
+        routes += [Route("/board", guarded), Route("/board/{rest:path}", guarded)]
+    if desk is not None and settings.desk_tokens:
         mount = Mount("/desk", desk.app)
         # An address with a line break in it is the desk's too, to refuse in its own words.
         mount.path_regex = re.compile(mount.path_regex.pattern, re.DOTALL)
@@ -82,7 +86,15 @@ def web_app(settings: WebSettings, log: FilteringBoundLogger) -> Starlette:
     )
     # Starlette would redirect /push/ to whatever the Host header names.
     app.router.redirect_slashes = False
-    app.state.leave = desk.leave if desk else _leave
+
+    def leave() -> None:
+        """End every answer that is endless, so that the process can end."""
+        if board is not None:
+            board.wall.close()
+        if desk is not None:
+            desk.leave()
+
+    app.state.leave = leave
     return app
 
 
@@ -94,10 +106,6 @@ async def _to_dashboard(_request: Request) -> Response:
 async def _on_bug(_request: Request, _error: Exception) -> Response:
     """Answer what must not happen, in words that say nothing of it; the log has its places."""
     return PlainTextResponse("Internal error.\n", 500, EVERYWHERE)
-
-
-def _leave() -> None:
-    """End nothing: without a desk no answer is endless."""
 
 
 def _desk(settings: WebSettings, redis: "Redis", waker: Waker, log: FilteringBoundLogger) -> Desk:

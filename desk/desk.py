@@ -21,7 +21,7 @@ from desk.tokens import DeskToken, DeskTokens
 
 
 class Desk:
-    """The API and the stream, over two kinds of connection: one for answers, one that waits for changes."""
+    """The API, the stream and what the board needs, over two kinds of connection: for answers, and for waiting."""
 
     def __init__(
         self,
@@ -55,13 +55,14 @@ class Desk:
         """
         keys = store.keys
         known, changes = DeskTokens(tokens), Changes(redis, keys=keys)
-        lookup = Lookup(redis, keys=keys)
+        self.lookup = Lookup(redis, keys=keys)
+        self.book = book
         self._waiting = waiting_redis
-        self.feed = Feed(Changes(waiting_redis, keys=keys), lookup, log, room=room)
-        speaking = Speaking(redis, store, lookup, self.feed, book, waker, log, now=now)
+        self.feed = Feed(Changes(waiting_redis, keys=keys), self.lookup, log, room=room)
+        self.speaking = Speaking(redis, store, self.lookup, self.feed, book, waker, log, now=now)
         stream = Stream(self.feed, changes, book.policies, heartbeat_s=heartbeat_s)
         tickets = Tickets(redis, known, keys=keys)
-        self.app: ASGIApp = DeskApi(known, lookup, speaking, stream, tickets, book.policies, log).app(origins)
+        self.app: ASGIApp = DeskApi(known, self.lookup, self.speaking, stream, tickets, book.policies, log).app(origins)
 
     def leave(self) -> None:
         """End every stream and every wait, so that the process can."""

@@ -1,1 +1,1 @@
-"""The board: the page that people leave open, and a page for each call. Rendered here, kept live by the stream of changes."""
+"""The board: the page that people leave open, and a page for each call. Kept live by the stream of changes."""

@@ -1,4 +1,4 @@
-"""What needs a human, gathered on top of the board: calls that only a person can clear up, and the works standing still. Pure."""
+"""What needs a human, shown on top: calls that only a person can clear up, and the works standing still. Pure."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass

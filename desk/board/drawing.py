@@ -1,4 +1,4 @@
-"""Small drawings as paths of SVG: the bar of 20 checks, shares, the course of the last hour. Pure; sizes are in units of the drawing.
+"""Small drawings as paths of SVG: the bar of 20 checks, shares, the course of the last hour. Pure.
 
 A path is geometry and no style, so that the page needs no inline style for a width.
 """
@@ -40,7 +40,7 @@ def line(values: Sequence[float], *, width: float = 120, height: float = 28) -> 
     """Return the path of a course: the newest value at the right, 0 at the bottom, gaps drawn as 0."""
     if not values:
         return ""
-    top = max(max(values), 1e-9)
+    top = max(*values, 1e-9)
     step = width / max(len(values) - 1, 1)
     points = [f"{n * step:.1f} {height - 1 - (height - 3) * value / top:.1f}" for n, value in enumerate(values)]
     return "M" + "L".join(points)

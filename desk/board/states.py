@@ -1,7 +1,7 @@
 """The state of a call as people see it: one word, one tone, one shape. Pure.
 
-A call is in exactly one state: the strongest thing that is true of it. Nobody has to tell colours apart: each state has a word
-and a shape of its own.
+A call is in exactly one state: the strongest thing that is true of it. Nobody has to tell colours apart: each
+state has a word and a shape of its own.
 """
 
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What is around the calls: who needs a person, what is paused, who works, when the last push came. Two round trips a look."""
+"""What is around the calls: who needs a person, what is paused, who works, when the last push came."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -157,5 +157,3 @@ def _shut_until(gate: Sequence[bytes | None], now_ms: float) -> datetime | None:
 
 def _instant(ms: float) -> datetime:
     return datetime.fromtimestamp(ms / 1000, UTC)
-
-

@@ -1,0 +1,295 @@
+"""The board as an application: its pages, its stream, its forms. It stands behind the watchers' login (``desk.admin``)."""
+
+import mimetypes
+from collections.abc import AsyncIterator, Callable, Mapping
+from datetime import datetime
+from typing import Any, Final, cast
+from urllib.parse import quote
+
+from markupsafe import Markup
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.routing import Route
+from structlog.typing import FilteringBoundLogger
+
+from calls.keys import CallId
+from calls.lookup import Known
+from calls.pausing import Pausing
+from calls.queries import Queries
+from desk.board.call_page import CallPage, call_page, path_of, slots, view_of
+from desk.board.figures import Figures
+from desk.board.live import ALIVE, BEGIN, HEARTBEAT_S, News, stream
+from desk.board.live_calls import LiveCalls
+from desk.board.painter import STATIC, Painter, groups_in, static_address
+from desk.board.sayings import Sayings, Unsaid
+from desk.board.surroundings import Surroundings
+from desk.board.wall import Wall
+from desk.desk import Desk
+from desk.forms import FIELD, FormTokens
+from reseller import ValidationType
+from reseller.keys import is_institution_key, is_voice_id
+
+OPERATOR: Final = "callkeeper_operator"
+"""The cookie that fills in the core username of whoever said something last in this browser."""
+
+CALL_LOOK_S: Final = 5.0
+"""How often a call's page looks anew, also when nothing seems to have changed."""
+
+_ACTIONS: Final = ("assign", "verified", "distrusted", "check", "resolve")
+_FOR_EVER: Final = {"Cache-Control": "private, max-age=31536000, immutable"}
+
+
+class Board:
+    """Answers one request each."""
+
+    def __init__(
+        self,
+        redis: "Redis",
+        desk: Desk,
+        *,
+        tokens: FormTokens,
+        log: FilteringBoundLogger,
+        now: Callable[[], datetime],
+        base: str = "/board",
+        heartbeat_s: float = HEARTBEAT_S,
+    ) -> None:
+        """Put the parts together.
+
+        Args:
+            redis: For answers; not closed here.
+            desk: Whose feed is listened to, and by way of which calls are spoken to.
+            tokens: Of the login; every form needs one.
+            log: Where to log.
+            now: Returns the present, aware UTC.
+            base: The path under which the board is served.
+            heartbeat_s: After how long a silent stream shows that it lives.
+        """
+        keys = desk.lookup.keys
+        self._book = desk.book
+        self._desk = desk
+        self._tokens = tokens
+        self._base = base
+        self._heartbeat_s = heartbeat_s
+        self._queries = Queries(redis, keys=keys)
+        self._pausing = Pausing(redis, keys=keys)
+        self._painter = Painter(base)
+        self._sayings = Sayings(desk.speaking, self._pausing, tokens, now=now)
+        surroundings = Surroundings(redis, desk.lookup)
+        calls = LiveCalls(self._queries, desk.book)
+        self.wall = Wall(desk.feed, calls, surroundings, Figures(), desk.book, log)
+
+    def app(self) -> Starlette:
+        """Build the application; its routes are whole paths, beginning with the base."""
+        base, call = self._base, f"{self._base}/calls/{{institution}}/{{voice_id:path}}"
+        routes = [
+            Route(base, self.home),
+            Route(f"{base}/stream", self.stream),
+            Route(f"{base}/institutions/{{institution}}", self.institution),
+            Route(f"{base}/pausing", self.pausing),
+            Route(f"{base}/pause", self._changer("pause"), methods=["POST"]),
+            Route(f"{base}/resume", self._changer("resume"), methods=["POST"]),
+            Route(f"{base}/find", self.find),
+            Route(f"{base}/static/{{name}}", self.file),
+            *(Route(f"{call}/{action}", self._speaker(action), methods=["POST"]) for action in _ACTIONS),
+            Route(call, self.call),
+        ]
+        app = Starlette(routes=routes, exception_handlers=_HANDLERS)
+        app.router.redirect_slashes = False
+        return app
+
+    # Pages
+
+    async def home(self, _request: Request) -> Response:
+        """Show the board."""
+        return await self._wall_page(None)
+
+    async def institution(self, request: Request) -> Response:
+        """Show the calls of one institution."""
+        key = request.path_params["institution"]
+        if not is_institution_key(key):
+            raise HTTPException(404)
+        return await self._wall_page(key)
+
+    async def _wall_page(self, only: str | None) -> Response:
+        frame = await self.wall.frame()
+        view = self._painter.view(frame, only)
+        group = next((group for group in frame.groups if group.key == only), None)
+        if only is not None and group is None:
+            raise HTTPException(404)
+        return self._page("board.html", frame.around.now, view=view, groups=groups_in(view, frame), only=group)
+
+    async def call(self, request: Request) -> Response:
+        """Show one call."""
+        wish = request.query_params.get("wish", "")
+        return await self._call_page(request, _place(request), wish if wish.isalnum() and len(wish) < 64 else "")
+
+    async def _call_page(
+        self,
+        request: Request,
+        place: CallId,
+        wish: str = "",
+        *,
+        problem: Unsaid | None = None,
+        said: Mapping[str, str] | None = None,
+    ) -> Response:
+        known = await self._known(place)
+        page = call_page(known, self._book, wish or None)
+        html = self._slots(page, request.cookies.get(OPERATOR, ""), said or {})
+        status = problem.status if problem else 200
+        return self._page(
+            *("call.html", None, status), page=page, html=html, wish=wish, problem=str(problem) if problem else ""
+        )
+
+    def _slots(self, page: CallPage, operator: str, said: Mapping[str, str]) -> dict[str, str]:
+        token = self._tokens.issue()
+        types = [kind.value for kind in ValidationType if kind is not ValidationType.VOICE_AUTH]
+        return slots(self._painter, page, self._painter.piece("forms", page, FIELD, token, operator, types, said))
+
+    async def pausing(self, request: Request) -> Response:
+        """Show what is paused, with the forms that change it."""
+        return await self._pausing_page(request, None)
+
+    async def _pausing_page(self, request: Request, problem: Unsaid | None) -> Response:
+        pauses, frame = await self._pausing.pauses(), await self.wall.frame()
+        return self._page(
+            *("pausing.html", frame.around.now, problem.status if problem else 200),
+            pauses=pauses.by_institution,
+            pauses_piece=Markup(self._painter.piece("pauses", pauses)),  # noqa: S704  (our own template wrote it)
+            keys=[group.key for group in frame.groups],
+            field=FIELD,
+            token=self._tokens.issue(),
+            operator=request.cookies.get(OPERATOR, ""),
+            problem=str(problem) if problem else "",
+        )
+
+    async def find(self, request: Request) -> Response:
+        """Lead to the call of an id."""
+        voice_id = request.query_params.get("id", "").strip()
+        found = await self._queries.find(voice_id) if is_voice_id(voice_id) else []
+        if len(found) == 1:
+            return RedirectResponse(f"{self._base}/{path_of(found[0])}", 303)
+        words = "There is no call of that id." if voice_id else "Type a voice id or an alternate id."
+        listed = [(call_id, path_of(call_id)) for call_id in found]
+        return self._page("found.html", None, 200 if found else 404, found=listed, words=words)
+
+    async def file(self, request: Request) -> Response:
+        """Return a file of the pages."""
+        name = request.path_params["name"]
+        if name not in static_address(self._base):
+            raise HTTPException(404)
+        kind = mimetypes.guess_type(name)[0] or "application/octet-stream"
+        return Response((STATIC / name).read_bytes(), headers=_FOR_EVER, media_type=kind)
+
+    def _page(self, template: str, now: datetime | None, status: int = 200, **context: Any) -> Response:
+        return HTMLResponse(self._painter.page(template, now=now, **context), status)
+
+    # Changes
+
+    def _speaker(self, action: str) -> Callable[[Request], object]:
+        async def speak(request: Request) -> Response:
+            """Say something to a call, and show its page with what became of it."""
+            place, form = _place(request), {}
+            try:
+                form = await self._sayings.read(request)
+                wish, call_id = await self._sayings.say(place, action, form)
+            except Unsaid as problem:
+                return await self._call_page(request, place, problem=problem, said=form)
+            answer = RedirectResponse(f"{self._base}/{path_of(call_id)}?wish={wish}", 303)
+            return self._remember(request, answer, form["operator"])
+
+        return speak
+
+    def _changer(self, what: str) -> Callable[[Request], object]:
+        async def change(request: Request) -> Response:
+            """Pause or resume, and show the board."""
+            try:
+                form = await self._sayings.read(request)
+                await (self._sayings.pause(form) if what == "pause" else self._sayings.resume(form))
+            except Unsaid as problem:
+                return await self._pausing_page(request, problem)
+            return self._remember(request, RedirectResponse(self._base, 303), form["operator"])
+
+        return change
+
+    def _remember(self, request: Request, answer: Response, operator: str) -> Response:
+        secure = request.url.scheme == "https" or request.headers.get("x-forwarded-proto") == "https"
+        value, age_s = quote(operator, safe=""), 90 * 86400
+        answer.set_cookie(OPERATOR, value, age_s, path=self._base, secure=secure, httponly=True, samesite="strict")
+        return answer
+
+    # The stream
+
+    async def stream(self, request: Request) -> Response:
+        """Stream what is new on the board, on the page of an institution, or on the page of a call."""
+        key, voice_id = request.query_params.get("institution"), request.query_params.get("call")
+        if voice_id is None:
+            return stream(self._news_of_wall(key))
+        if not (key and is_institution_key(key) and is_voice_id(voice_id)):
+            raise HTTPException(404)
+        wish, operator = request.query_params.get("wish"), request.cookies.get(OPERATOR, "")
+        return stream(self._news_of_call(CallId(key, voice_id), wish, operator))
+
+    async def _news_of_wall(self, only: str | None) -> AsyncIterator[bytes]:
+        news, seen = News(), 0
+        yield BEGIN
+        async with self.wall.watching():
+            while not self.wall.is_broken:
+                frame = await self.wall.next(seen, self._heartbeat_s)
+                if frame is None:
+                    yield ALIVE
+                    continue
+                seen = frame.n
+                count = len(frame.alarms)
+                said = f"{count} need{'' if count > 1 else 's'} a human: {frame.alarms[0].title}" if count else ""
+                event = news.of(self._painter.view(frame, only), said)
+                if event is not None:
+                    yield event
+
+    async def _news_of_call(self, place: CallId, wish: str | None, operator: str) -> AsyncIterator[bytes]:
+        news = News()
+        yield BEGIN
+        with self._desk.feed.listen() as listener:
+            while not listener.is_over:
+                known = await self._desk.lookup.known(*place)
+                if known is None:
+                    return
+                page = call_page(known, self._book, wish)
+                yield news.of(view_of(self._slots(page, operator, {}), page)) or ALIVE
+                change = await listener.next(CALL_LOOK_S)
+                while change is not None and change.call_id != known.call_id and not listener.is_over:
+                    change = await listener.next(CALL_LOOK_S)
+
+    async def _known(self, place: CallId) -> Known:
+        known = await self._desk.lookup.known(*place)
+        if known is None:
+            raise HTTPException(404)
+        return known
+
+
+def _place(request: Request) -> CallId:
+    place = CallId(request.path_params["institution"], request.path_params["voice_id"])
+    if not (is_institution_key(place.institution_key) and is_voice_id(place.voice_id)):
+        raise HTTPException(404)
+    return place
+
+
+async def _on_http(_request: Request, error: Exception) -> Response:
+    http = cast("HTTPException", error)
+    words = {404: "There is nothing by this name.\n", 405: "Not like this.\n"}.get(http.status_code, "No.\n")
+    return PlainTextResponse(words, http.status_code, http.headers)
+
+
+async def _on_redis_away(_request: Request, _error: Exception) -> Response:
+    return PlainTextResponse("Redis does not answer. Try again in a moment.\n", 503, {"Retry-After": "2"})
+
+
+_HANDLERS: Final = {
+    HTTPException: _on_http,
+    RedisError: _on_redis_away,
+    OSError: _on_redis_away,
+    TimeoutError: _on_redis_away,
+}

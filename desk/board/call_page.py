@@ -1,0 +1,142 @@
+"""The page of one call: all that is known of it, its story as a time line, and what can be said to it."""
+
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import quote
+
+from calls.facts import facts_of
+from calls.keys import CallId
+from calls.lookup import Known
+from calls.record import Call, EffectKind, EffectState
+from calls.recording import recorded
+from calls.rules.book import RuleBook
+from calls.story import Line, tell
+from calls.wishes import MEANINGS, Told, WishState, line_of, told
+from desk.board.offers import Offers, offers_of
+from desk.board.painter import Painter, View
+from desk.board.rows import Row, row_of
+from desk.board.states import Tone
+
+_WISHES: Final = {
+    WishState.PENDING: (Tone.BUSY, "arrow", "Heard. It is on its way …"),
+    WishState.DONE: (Tone.GOOD, "tick", "Done."),
+    WishState.HELD: (Tone.WARN, "bars", "Held back:"),
+    WishState.SUPERSEDED: (Tone.WARN, "dash", "Somebody's later word took its place."),
+    WishState.REFUSED: (Tone.BAD, "cross", "Sent, and the service declined."),
+    WishState.FAILED: (Tone.WARN, "question", "A check was spent and brought no answer."),
+    WishState.ABSENT: (Tone.WARN, "question", "Sent, and provably not applied. It is not sent again."),
+    WishState.UNRESOLVED: (Tone.BAD, "triangle", "Sent, and nothing proves what became of it. A person has to look."),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What became of something that was said."""
+
+    tone: Tone
+    shape: str
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """One line of the table of what is known."""
+
+    name: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallPage:
+    """Everything on the page of one call."""
+
+    call_id: CallId
+    call: Call
+    row: Row
+    facts: tuple[Fact, ...]
+    story: tuple[Line, ...]
+    ending: str
+    offers: Offers
+    answer: Answer | None
+
+
+def call_page(known: Known, book: RuleBook, wish: str | None) -> CallPage:
+    """Return the page of a call; with ``wish`` also what became of that."""
+    call, story = known.call, tell(recorded(known.call, known.trail))
+    return CallPage(
+        call_id=known.call_id,
+        call=call,
+        row=row_of(call, book),
+        facts=tuple(_facts(call, book)),
+        story=story.lines,
+        ending=story.ending,
+        offers=offers_of(call, book),
+        answer=_answer(known, book, wish) if wish else None,
+    )
+
+
+def slots(painter: Painter, page: CallPage, forms: str) -> dict[str, str]:
+    """Write the pieces of the page; the forms come ready, since they hold a token."""
+    return {
+        "call-head": painter.piece("call_head", page),
+        "wish": painter.piece("wish", page.answer),
+        "call-facts": painter.piece("call_facts", page),
+        "story": painter.piece("story", page),
+        "forms": forms,
+    }
+
+
+def view_of(html: dict[str, str], page: CallPage) -> View:
+    """Return what the stream sends; the forms change only with what is offered, not with their token."""
+    now = page.call.saved_at or page.call.first_seen_at
+    assert now is not None, "a record has been saved"  # noqa: S101
+    return View(now, html, {}, {"forms": repr(page.offers)})
+
+
+def path_of(call_id: CallId) -> str:
+    """Return a call's address below the board's."""
+    return f"calls/{quote(call_id.institution_key, safe='')}/{quote(call_id.voice_id, safe='')}"
+
+
+def _answer(known: Known, book: RuleBook, wish: str) -> Answer:
+    line = line_of(known.trail, wish)
+    answer = told(known.call, known.trail, line, book) if line else Told(WishState.PENDING)
+    tone, shape, words = _WISHES[answer.state]
+    reasons = "; ".join(MEANINGS.get(reason, reason) for reason in answer.reasons)
+    by = f" By {answer.operator}." if answer.operator and answer.state is WishState.DONE else ""
+    return Answer(tone, shape, f"{words} {reasons}".rstrip() + by)
+
+
+def _facts(call: Call, book: RuleBook) -> list[Fact]:
+    facts, reading = facts_of(call, book.policies), call.reading
+    rows = (
+        ("Institution", call.institution_key),
+        ("Voice id", call.voice_id),
+        ("Alternate id", call.alternate_id),
+        ("Phone", call.phone_number),
+        ("Status", facts.status),
+        ("Policies", ", ".join(reading.policies) if reading else None),
+        ("Person", call.person_id),
+        ("Claimed by", call.core_username),
+        ("Identity", _identity(call)),
+        ("Distrusted by", f"{call.distrusted.operator}: {call.distrusted.reason}" if call.distrusted else None),
+        *((str(kind).capitalize(), _effect(call, kind)) for kind in EffectKind),
+        ("Settled as", call.reason),
+    )
+    return [Fact(name, str(value)) for name, value in rows if value]
+
+
+def _identity(call: Call) -> str | None:
+    identity = call.identity
+    if identity is None:
+        return None
+    by = f"by {identity.operator}" if identity.operator else "by the service"
+    return f"{identity.person_id}, {identity.validation_type}, {by}"
+
+
+def _effect(call: Call, kind: EffectKind) -> str | None:
+    effect = call.effect(kind)
+    if effect.state is EffectState.NONE:
+        return None
+    whom = f" for {effect.person_id}" if effect.person_id else ""
+    return f"{effect.state}{whom}" + (f", by {effect.operator}" if effect.operator else "")

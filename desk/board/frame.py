@@ -1,0 +1,40 @@
+"""Everything that the board knows at one moment. Pure: put together from lines, surroundings and figures."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from calls.rules.book import RuleBook
+from desk.board.alarms import Alarm, alarms_of
+from desk.board.groups import Group, groups_of
+from desk.board.rows import Row, row_of
+from desk.board.surroundings import Around
+from desk.board.tiles import Tile
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One moment. ``n`` counts up; ``is_stale``: Redis did not answer, this is what was known before."""
+
+    n: int
+    around: Around
+    groups: Sequence[Group]
+    alarms: Sequence[Alarm]
+    settled: Sequence[Row]
+    tiles: Sequence[Tile]
+    is_stale: bool = False
+
+    def __len__(self) -> int:
+        """Count the live calls."""
+        return sum(len(group.rows) for group in self.groups)
+
+
+def frame_of(n: int, rows: Sequence[Row], around: Around, tiles: Sequence[Tile], book: RuleBook) -> Frame:
+    """Put a moment together."""
+    return Frame(
+        n,
+        around,
+        groups_of(rows, around),
+        alarms_of(rows, around),
+        [row_of(call, book) for call in around.settled],
+        tiles,
+    )

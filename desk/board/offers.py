@@ -1,0 +1,59 @@
+"""What an administrator can say about a call, offered where it can come to something. Pure."""
+
+from dataclasses import dataclass
+
+from calls.decide import may_check
+from calls.facts import facts_of
+from calls.record import Call, EffectKind, EffectState
+from calls.rules.book import RuleBook
+
+
+@dataclass(frozen=True, slots=True)
+class Person:
+    """Somebody whom a form can name."""
+
+    person_id: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Offers:
+    """Which forms a call's page shows. ``unresolved`` names the effect that a person has to look up."""
+
+    people: tuple[Person, ...]
+    unresolved: str | None
+    assign: bool
+    verified: bool
+    distrusted: bool
+    check: bool
+    checks_left: int
+
+    @property
+    def any(self) -> bool:
+        """Tell whether there is a form at all."""
+        return bool(self.unresolved) or self.assign or self.verified or self.distrusted or self.check
+
+
+def offers_of(call: Call, book: RuleBook) -> Offers:
+    """Return what can be said about a call."""
+    facts = facts_of(call, book.policies)
+    is_open = not call.is_settled and not facts.ended
+    unresolved = [
+        kind for kind in (EffectKind.ENROLL, EffectKind.REJECT) if call.effect(kind).state is EffectState.UNRESOLVED
+    ]
+    return Offers(
+        people=_people(call),
+        unresolved=unresolved[0] if unresolved else None,
+        assign=is_open and not facts.enrolled and not facts.rejected and (not facts.assigned or facts.assigned_by_us),
+        verified=is_open and not facts.enrolled and not facts.rejected and not facts.green,
+        distrusted=not call.is_settled and not facts.rejected,
+        check=is_open and may_check(call, facts),
+        checks_left=max(0, 20 - call.checks_used),
+    )
+
+
+def _people(call: Call) -> tuple[Person, ...]:
+    found = {c.person_id: Person(c.person_id, c.name or c.person_id) for c in call.candidates if c.person_id}
+    if call.person_id and call.person_id not in found:
+        found[call.person_id] = Person(call.person_id, f"{call.person_id} (assigned)")
+    return tuple(found.values())

@@ -1,0 +1,156 @@
+"""Writes the pieces of the board as markup. The only renderer: pages and the stream are made of them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from hashlib import sha256
+from importlib.resources import files
+from typing import Any, Final
+
+import jinja2
+from markupsafe import Markup
+
+from calls.record import CHECK_LIMIT
+from desk.board import drawing
+from desk.board.frame import Frame
+from desk.board.groups import Group
+from desk.board.rows import Row
+
+FOLDED_AFTER: Final = 24
+"""Lines that the board shows of one institution; the others are counted, and a page of their own shows them."""
+
+LISTED: Final = 400
+"""Lines that the page of one institution shows."""
+
+STATIC: Final = files("desk.board") / "static"
+
+Order = Mapping[str, tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What one page shows at one moment: markup by slot, and for each list its slots in order, outer lists first.
+
+    ``marks``: what tells whether a slot's markup has changed, where that is not the markup itself.
+    """
+
+    now: datetime
+    html: Mapping[str, str]
+    order: Order
+    marks: Mapping[str, str] = field(default_factory=dict)
+
+
+class Painter:
+    """Writes pieces, and remembers lines that have not changed."""
+
+    def __init__(self, base: str) -> None:
+        """Prepare to write.
+
+        Args:
+            base: Where the board is mounted, without the last slash.
+        """
+        self.base = base
+        self._environment = jinja2.Environment(
+            loader=jinja2.PackageLoader("desk.board"),
+            autoescape=True,
+            undefined=jinja2.StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        self._environment.globals.update(base=base, drawing=drawing, limit=CHECK_LIMIT, static=static_address(base))
+        self._environment.filters.update(ms=_ms, clock=_clock, short=_short, length=_length)
+        self._pieces: Any = self._environment.get_template("pieces.html").module
+        self._rows: dict[str, tuple[Row, str]] = {}
+
+    def page(self, template: str, **context: Any) -> str:
+        """Write a whole page."""
+        return self._environment.get_template(template).render(**context)
+
+    def piece(self, name: str, *arguments: Any) -> str:
+        """Write one piece, a macro of ``pieces.html``."""
+        return str(getattr(self._pieces, name)(*arguments)).strip()
+
+    def view(self, frame: Frame, only: str | None = None) -> View:
+        """Write what the board shows, or what the page of one institution shows."""
+        html: dict[str, str] = {
+            "status": self.piece("status", frame),
+            "pauses": self.piece("pauses", frame.around.pauses),
+            "alarms": self.piece("alarms", frame.alarms, frame.around.now),
+            "figures": self.piece("figures", frame.tiles) if only is None else "",
+            "settled": self.piece("settled", frame.settled),
+        }
+        groups = [group for group in frame.groups if only in {None, group.key}]
+        order: dict[str, tuple[str, ...]] = {"groups": tuple(group.slot for group in groups)}
+        marks: dict[str, str] = {}
+        limit = FOLDED_AFTER if only is None else LISTED
+        for group in groups:
+            rows = group.rows[:limit]
+            head = self.piece("group_head", group, len(rows), only is not None)
+            lines = {row.slot: self._row(row) for row in rows}
+            html[f"{group.slot}-head"] = head
+            html[group.slot] = self.piece("group", group, Markup(head))  # noqa: S704  (our own template wrote it)
+            marks[group.slot] = "once"  # its head and its lines are slots of their own
+            html.update(lines)
+            order[f"{group.slot}-rows"] = tuple(lines)
+        self._forget(frame)
+        return View(frame.around.now, html, order, marks)
+
+    def _row(self, row: Row) -> str:
+        known = self._rows.get(row.slot)
+        if known is not None and known[0] is row:
+            return known[1]
+        markup = self.piece("row", row)
+        self._rows[row.slot] = (row, markup)
+        return markup
+
+    def _forget(self, frame: Frame) -> None:
+        """Drop the lines of calls that are over, once they are many."""
+        if len(self._rows) > 2 * len(frame) + 1000:
+            alive = {row.slot for group in frame.groups for row in group.rows}
+            self._rows = {slot: known for slot, known in self._rows.items() if slot in alive}
+
+
+def groups_in(view: View, frame: Frame) -> list[tuple[Group, Markup, list[Markup]]]:
+    """Return each group of a view with the markup of its head and of its lines: what a whole page is made of."""
+    by_slot = {group.slot: group for group in frame.groups}
+    return [
+        (
+            by_slot[slot],
+            Markup(view.html[f"{slot}-head"]),  # noqa: S704  (our own template wrote it)
+            [Markup(view.html[line]) for line in view.order[f"{slot}-rows"]],  # noqa: S704
+        )
+        for slot in view.order["groups"]
+    ]
+
+
+def static_address(base: str) -> Mapping[str, str]:
+    """Return the addresses of the board's files; each changes with its content, so that browsers may keep them."""
+    return {
+        path.name: f"{base}/static/{path.name}?{sha256(path.read_bytes()).hexdigest()[:12]}"
+        for path in STATIC.iterdir()
+        if path.is_file()
+    }
+
+
+def _ms(at: datetime) -> int:
+    return int(at.timestamp() * 1000)
+
+
+def _clock(at: datetime) -> str:
+    return at.strftime("%H:%M:%S")
+
+
+def _length(seconds: float) -> str:
+    """Say a length of time as the script does: minutes and seconds, from an hour on with hours."""
+    whole = max(0, int(seconds))
+    hours, minutes, rest = whole // 3600, whole % 3600 // 60, whole % 60
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def _short(seconds: float | None) -> str:
+    """Say a measured length in few letters."""
+    if seconds is None:
+        return "-"
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    return f"{seconds:.1f} s"

@@ -1,0 +1,128 @@
+"""What the board's forms ask for, carried out: words to calls by way of the desk, pauses by way of the store of pauses."""
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Final
+from urllib.parse import parse_qsl
+
+import msgspec
+from starlette.requests import ClientDisconnect, Request
+
+from calls.keys import CallId
+from calls.pause import EVERYWHERE, Pause, PauseScope
+from calls.pausing import Pausing
+from desk.bodies import BODIES, BODY_LIMIT, Body
+from desk.forms import FIELD, FormTokens
+from desk.problems import Problem
+from desk.speaking import Speaking
+from desk.tokens import DeskToken
+from reseller import Secret
+
+BOARD: Final = DeskToken("board", Secret(""))
+"""Over which the board speaks, by the name that trails show; it is nobody's credential."""
+
+
+class Unsaid(Exception):
+    """Nothing came of a form; the message is for who filled it in. ``status`` is that of the answer."""
+
+    def __init__(self, status: int, words: str) -> None:
+        super().__init__(words)
+        self.status = status
+
+
+class Sayings:
+    """Carries forms out."""
+
+    def __init__(
+        self, speaking: Speaking, pausing: Pausing, tokens: FormTokens, *, now: Callable[[], datetime]
+    ) -> None:
+        self._speaking = speaking
+        self._pausing = pausing
+        self._tokens = tokens
+        self._now = now
+
+    async def read(self, request: Request) -> dict[str, str]:
+        """Return the fields of a form that one of our pages has sent; empty ones are left out.
+
+        Raises:
+            Unsaid: It is too large, no form, or not from a page of ours.
+        """
+        if request.headers.get("content-type", "").partition(";")[0].strip() != "application/x-www-form-urlencoded":
+            raise Unsaid(415, "This takes a form.")
+        body = bytearray()
+        try:
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > BODY_LIMIT:
+                    raise Unsaid(413, "That is too much.")
+        except ClientDisconnect:
+            raise Unsaid(400, "The form did not come whole.") from None
+        try:
+            pairs = parse_qsl(body.decode("utf-8", "replace"), max_num_fields=20)
+        except ValueError:
+            raise Unsaid(400, "That is no form of ours.") from None
+        form = {name: value.strip() for name, value in pairs if value.strip()}
+        if not self._tokens.is_valid(form.pop(FIELD, None)):
+            raise Unsaid(403, "This page was open for too long. Nothing was done; please say it again.")
+        return form
+
+    async def say(self, place: CallId, action: str, form: Mapping[str, str]) -> tuple[str, CallId]:
+        """Say something to a call; return the wish, and the id that the call's record is kept under.
+
+        Raises:
+            Unsaid: A field is wrong, or the law or the rules stand in the way.
+        """
+        try:
+            body: Body = msgspec.convert(dict(form), type=BODIES[action], strict=False)
+        except msgspec.ValidationError as error:
+            raise Unsaid(400, f"{_field(str(error))} is missing or not what belongs there.") from None
+        try:
+            return await self._speaking.say(BOARD, place, action, body, None)
+        except Problem as problem:
+            reasons = "; ".join(reason.meaning for reason in problem.view.reasons)
+            raise Unsaid(problem.view.status, f"Not done: {reasons or problem.view.title}") from None
+
+    async def pause(self, form: Mapping[str, str]) -> None:
+        """Pause what the form names.
+
+        Raises:
+            Unsaid: A field is wrong.
+        """
+        operator, because = _said(form)
+        if form.get("scope") not in set(PauseScope):
+            raise Unsaid(400, "Choose what is to be paused.")
+        pause = Pause(scope=PauseScope(form["scope"]), operator=operator, because=because, at=self._now())
+        await self._pausing.pause(form.get("institution"), pause)
+
+    async def resume(self, form: Mapping[str, str]) -> None:
+        """Lift the pause that the form names.
+
+        Raises:
+            Unsaid: A field is wrong, or there is no such pause.
+        """
+        operator, because = _said(form)
+        institution = form.get("institution")
+        if (institution or EVERYWHERE) not in (await self._pausing.pauses()).by_institution:
+            raise Unsaid(409, "That pause was lifted already.")
+        await self._pausing.resume(institution, operator=operator, because=because, at=self._now())
+
+
+def _said(form: Mapping[str, str]) -> tuple[str, str]:
+    operator = " ".join(form.get("operator", "").split())[:64]
+    because = " ".join(form.get("because", "").split())[:200]
+    if not operator or not because:
+        raise Unsaid(400, "Say who you are and why: it is what trails will show.")
+    return operator, because
+
+
+def _field(message: str) -> str:
+    """Name the field that a message of msgspec is about, in the page's words."""
+    words = {
+        "operator": "Your core username",
+        "person_id": "The person",
+        "validation_type": "How it was verified",
+        "reason": "Why",
+        "applied": "Whether it was applied",
+        "notes": "The note",
+    }
+    return next((said for name, said in words.items() if name in message), "A field")

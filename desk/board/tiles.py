@@ -1,0 +1,25 @@
+"""The figures of the board: a number, what it means, and how it went in the last hour. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One of several numbers beneath a tile's own: a word and a number."""
+
+    word: str
+    number: str
+    is_bad: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """One figure. ``course``: one value a minute, the newest last; ``told``: the course in words, for who cannot see it."""
+
+    title: str
+    number: str
+    meaning: str
+    course: Sequence[float] = ()
+    told: str = ""
+    parts: Sequence[Part] = field(default_factory=tuple)

@@ -1,0 +1,163 @@
+"""The wall: what the board shows, kept up to date once for each web process, and only while somebody looks.
+
+Nothing on it is an event. Who comes, or comes back after a restart, is shown how things are; so nothing can be missed.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import Final
+
+from redis.exceptions import RedisError
+from structlog.typing import FilteringBoundLogger
+
+from calls.rules.book import RuleBook
+from desk.board.figures import Figures
+from desk.board.frame import Frame, frame_of
+from desk.board.live_calls import LiveCalls
+from desk.board.surroundings import Surroundings
+from desk.board.tiles import Tile
+from desk.feed import Feed, Listener
+
+BEAT_S: Final = 0.5
+"""How often at most the wall changes."""
+
+RELOAD_S: Final = 30.0
+"""How often every live call is read anew, whatever the feed said."""
+
+_AWAY: Final = (RedisError, OSError, TimeoutError)
+
+
+class Wall:
+    """Makes frames while somebody looks, and hands the newest to all who do."""
+
+    def __init__(
+        self,
+        feed: Feed,
+        calls: LiveCalls,
+        surroundings: Surroundings,
+        figures: Figures,
+        book: RuleBook,
+        log: FilteringBoundLogger,
+        *,
+        beat_s: float = BEAT_S,
+    ) -> None:
+        self._feed = feed
+        self._calls = calls
+        self._surroundings = surroundings
+        self._figures = figures
+        self._book = book
+        self._log = log
+        self._beat_s = beat_s
+        self._frame: Frame | None = None
+        self._news = asyncio.Condition()
+        self._watchers = 0
+        self._task: asyncio.Task[None] | None = None
+        self.is_over = False
+
+    async def frame(self) -> Frame:
+        """Return how things are now.
+
+        Raises:
+            redis.exceptions.RedisError: Redis is away, and nothing is known.
+        """
+        if self._task is not None and self._frame is not None:
+            return self._frame
+        await self._calls.load()
+        return await self._look()
+
+    @asynccontextmanager
+    async def watching(self) -> AsyncIterator[None]:
+        """Keep the wall up to date until the block ends."""
+        self._watchers += 1
+        if self._task is None:
+            self._frame = None
+            self._task = asyncio.ensure_future(self._run())
+        try:
+            yield
+        finally:
+            self._watchers -= 1
+            if not self._watchers:
+                await self._rest()
+
+    async def next(self, after: int, within_s: float) -> Frame | None:
+        """Return the first frame after number ``after``; None if there is none in time, or ever again (``is_broken``)."""
+
+        def has_news() -> bool:
+            return self.is_broken or (self._frame is not None and self._frame.n > after)
+
+        with suppress(TimeoutError):
+            async with asyncio.timeout(within_s), self._news:
+                await self._news.wait_for(has_news)
+                return None if self.is_broken else self._frame
+        return None
+
+    @property
+    def is_broken(self) -> bool:
+        """Tell whether nothing comes any more: the process ends, or a bug has ended the making of frames."""
+        return self.is_over or self._task is None or self._task.done()
+
+    def close(self) -> None:
+        """End every watching, so that connections can end."""
+        self.is_over = True
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _rest(self) -> None:
+        task, self._task = self._task, None
+        if task is None:
+            return
+        task.cancel()
+        await asyncio.wait([task])
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._log.error("board_failed", exc_info=error)
+
+    async def _run(self) -> None:
+        try:
+            while True:
+                with self._feed.listen() as listener:
+                    await self._follow(listener)
+                await asyncio.sleep(self._beat_s)
+        finally:
+            async with self._news:
+                self._news.notify_all()
+
+    async def _follow(self, listener: Listener) -> None:
+        """Make a frame each beat, until the feed ends the listening: then all is read anew."""
+        loop, load_at = asyncio.get_running_loop(), 0.0
+        while not listener.is_over:
+            try:
+                if loop.time() >= load_at:
+                    await self._calls.load()
+                    load_at = loop.time() + RELOAD_S
+                await self._publish(await self._look())
+            except _AWAY:
+                await self._publish(self._as_stale())
+                load_at = 0.0
+            await self._listen(listener, loop.time() + self._beat_s)
+
+    async def _listen(self, listener: Listener, until_s: float) -> None:
+        """Take in what changes until the beat is over."""
+        loop = asyncio.get_running_loop()
+        while (left_s := until_s - loop.time()) > 0 and not listener.is_over:
+            change = await listener.next(left_s)
+            if change is not None:
+                self._calls.heard(change)
+
+    async def _look(self) -> Frame:
+        around = await self._surroundings.look()
+        tiles: Sequence[Tile] = await self._figures.tiles(around, len(self._calls))
+        n = self._frame.n + 1 if self._frame else 1
+        self._frame = frame_of(n, list(self._calls), around, tiles, self._book)
+        return self._frame
+
+    def _as_stale(self) -> Frame | None:
+        if self._frame is None:
+            return None
+        frame = self._frame
+        return Frame(frame.n + 1, frame.around, frame.groups, frame.alarms, frame.settled, frame.tiles, is_stale=True)
+
+    async def _publish(self, frame: Frame | None) -> None:
+        async with self._news:
+            self._frame = frame
+            self._news.notify_all()
