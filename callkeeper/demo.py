@@ -101,6 +101,7 @@ def demonstration(
             **common,
             "CALLKEEPER_PUSH_HEADERS": known.push_headers,
             "CALLKEEPER_ADMIN": admin,
+            "CALLKEEPER_RULES": "demo",
             **(web_environ or {}),
         }
         web = fleet.start("web", *("web", "--host", "127.0.0.1", "--port", "0"), environ=web_settings)

@@ -76,7 +76,7 @@ PENDING = Told(WishState.PENDING)
 def foresee(call: Call, wish: Wish, book: RuleBook, now: datetime) -> Told:
     """Return what would become of a wish by all that is known now; nothing is written."""
     heard, lines = fold_note(call, wish, book, now)
-    return told(heard, lines[:1], lines[0], book)
+    return told(heard, lines, lines[0], book)
 
 
 def line_of(trail: Iterable[Entry], wish: str) -> Entry | None:

@@ -16,12 +16,13 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 from starlette.routing import Route
 from structlog.typing import FilteringBoundLogger
 
+from calls.figures import FigureReader
 from calls.keys import CallId
 from calls.lookup import Known
 from calls.pausing import Pausing
 from calls.queries import Queries
 from desk.board.call_page import CallPage, call_page, path_of, slots, view_of
-from desk.board.figures import Figures
+from desk.board.figures import HourReader
 from desk.board.live import ALIVE, BEGIN, HEARTBEAT_S, News, stream
 from desk.board.live_calls import LiveCalls
 from desk.board.painter import STATIC, Painter, groups_in, static_address
@@ -73,6 +74,7 @@ class Board:
         self._desk = desk
         self._tokens = tokens
         self._base = base
+        self._now = now
         self._heartbeat_s = heartbeat_s
         self._queries = Queries(redis, keys=keys)
         self._pausing = Pausing(redis, keys=keys)
@@ -80,7 +82,7 @@ class Board:
         self._sayings = Sayings(desk.speaking, self._pausing, tokens, now=now)
         surroundings = Surroundings(redis, desk.lookup)
         calls = LiveCalls(self._queries, desk.book)
-        self.wall = Wall(desk.feed, calls, surroundings, Figures(), desk.book, log)
+        self.wall = Wall(desk.feed, calls, surroundings, HourReader(FigureReader(redis, keys=keys)), desk.book, log)
 
     def app(self) -> Starlette:
         """Build the application; its routes are whole paths, beginning with the base."""
@@ -120,7 +122,7 @@ class Board:
         group = next((group for group in frame.groups if group.key == only), None)
         if only is not None and group is None:
             raise HTTPException(404)
-        return self._page("board.html", frame.around.now, view=view, groups=groups_in(view, frame), only=group)
+        return self._page("board.html", view=view, groups=groups_in(view, frame), only=group)
 
     async def call(self, request: Request) -> Response:
         """Show one call."""
@@ -141,7 +143,7 @@ class Board:
         html = self._slots(page, request.cookies.get(OPERATOR, ""), said or {})
         status = problem.status if problem else 200
         return self._page(
-            *("call.html", None, status), page=page, html=html, wish=wish, problem=str(problem) if problem else ""
+            *("call.html", status), page=page, html=html, wish=wish, problem=str(problem) if problem else ""
         )
 
     def _slots(self, page: CallPage, operator: str, said: Mapping[str, str]) -> dict[str, str]:
@@ -156,7 +158,7 @@ class Board:
     async def _pausing_page(self, request: Request, problem: Unsaid | None) -> Response:
         pauses, frame = await self._pausing.pauses(), await self.wall.frame()
         return self._page(
-            *("pausing.html", frame.around.now, problem.status if problem else 200),
+            *("pausing.html", problem.status if problem else 200),
             pauses=pauses.by_institution,
             pauses_piece=Markup(self._painter.piece("pauses", pauses)),  # noqa: S704  (our own template wrote it)
             keys=[group.key for group in frame.groups],
@@ -174,7 +176,7 @@ class Board:
             return RedirectResponse(f"{self._base}/{path_of(found[0])}", 303)
         words = "There is no call of that id." if voice_id else "Type a voice id or an alternate id."
         listed = [(call_id, path_of(call_id)) for call_id in found]
-        return self._page("found.html", None, 200 if found else 404, found=listed, words=words)
+        return self._page("found.html", 200 if found else 404, found=listed, words=words)
 
     async def file(self, request: Request) -> Response:
         """Return a file of the pages."""
@@ -184,8 +186,8 @@ class Board:
         kind = mimetypes.guess_type(name)[0] or "application/octet-stream"
         return Response((STATIC / name).read_bytes(), headers=_FOR_EVER, media_type=kind)
 
-    def _page(self, template: str, now: datetime | None, status: int = 200, **context: Any) -> Response:
-        return HTMLResponse(self._painter.page(template, now=now, **context), status)
+    def _page(self, template: str, status: int = 200, **context: Any) -> Response:
+        return HTMLResponse(self._painter.page(template, now=self._now(), **context), status)
 
     # Changes
 

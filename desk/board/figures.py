@@ -1,14 +1,38 @@
-"""The board's figures: numbers with the course of the last hour, read from what all processes count."""
+"""Reads the board's figures: the minutes of the last hour, of which only the newest are read again."""
 
 from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Final
 
-from desk.board.surroundings import Around
+from calls.figures import FigureReader, Minute
+from desk.board.hour import tiles_of
 from desk.board.tiles import Tile
 
+MINUTES: Final = 60
+OPEN_MINUTES: Final = 3
+"""Minutes that processes may still add to."""
 
-class Figures:
-    """Reads the tiles."""
+LOOK_EVERY: Final = timedelta(seconds=3)
 
-    async def tiles(self, around: Around, live: int) -> Sequence[Tile]:
-        """Return the tiles."""
-        return [Tile("Live calls", str(live), "not settled yet")]
+
+class HourReader:
+    """Remembers the minutes that are over."""
+
+    def __init__(self, reader: FigureReader) -> None:
+        self._reader = reader
+        self._minutes: dict[datetime, Minute] = {}
+        self._looked_at: datetime | None = None
+
+    async def tiles(self, now: datetime, live: int) -> Sequence[Tile]:
+        """Return the tiles, from minutes that are three seconds old at most."""
+        if self._looked_at is None or now - self._looked_at >= LOOK_EVERY:
+            await self._look(now)
+        return tiles_of([self._minutes[at] for at in sorted(self._minutes)], live)
+
+    async def _look(self, now: datetime) -> None:
+        is_recent = self._looked_at is not None and now - self._looked_at < timedelta(minutes=OPEN_MINUTES - 1)
+        read = await self._reader.minutes(now, OPEN_MINUTES if is_recent else MINUTES)
+        oldest = read[-1].at - timedelta(minutes=MINUTES - 1)
+        kept = {at: minute for at, minute in self._minutes.items() if at >= oldest}
+        self._minutes = {**kept, **{minute.at: minute for minute in read}}
+        self._looked_at = now

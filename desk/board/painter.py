@@ -58,7 +58,7 @@ class Painter:
             lstrip_blocks=True,
         )
         self._environment.globals.update(base=base, drawing=drawing, limit=CHECK_LIMIT, static=static_address(base))
-        self._environment.filters.update(ms=_ms, clock=_clock, short=_short, length=_length)
+        self._environment.filters.update(ms=_ms, clock=_clock)
         self._pieces: Any = self._environment.get_template("pieces.html").module
         self._rows: dict[str, tuple[Row, str]] = {}
 
@@ -138,19 +138,3 @@ def _ms(at: datetime) -> int:
 
 def _clock(at: datetime) -> str:
     return at.strftime("%H:%M:%S")
-
-
-def _length(seconds: float) -> str:
-    """Say a length of time as the script does: minutes and seconds, from an hour on with hours."""
-    whole = max(0, int(seconds))
-    hours, minutes, rest = whole // 3600, whole % 3600 // 60, whole % 60
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
-
-
-def _short(seconds: float | None) -> str:
-    """Say a measured length in few letters."""
-    if seconds is None:
-        return "-"
-    if seconds < 1:
-        return f"{seconds * 1000:.0f} ms"
-    return f"{seconds:.1f} s"

@@ -5,13 +5,16 @@ from datetime import datetime
 from hashlib import sha256
 from urllib.parse import quote
 
+from msgspec.structs import replace
+
 from calls.decide import decide, may_check
 from calls.facts import Facts, facts_of
 from calls.keys import CallId
 from calls.record import IN_DOUBT, Call, EffectKind, Phase
 from calls.rules.book import RuleBook
-from calls.steps import Check, Intend, Read, Send, Wait
-from desk.board.states import LOOKS, Look, Standing, standing_of
+from calls.steps import Check, Intend, Note, NoteFacts, Read, Send, Step, Wait
+from calls.verdict import Verdict
+from desk.board.states import LOOKS, Look, Standing, State, standing_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,19 +49,19 @@ class Row:
 
 def row_of(call: Call, book: RuleBook) -> Row:
     """Return a call's line."""
-    facts = facts_of(call, book.policies)
+    facts, standing = facts_of(call, book.policies), standing_of(call, book)
     return Row(
         slot=slot_of(CallId(call.institution_key, call.voice_id).member),
         institution_key=call.institution_key,
         address=address_of(call.institution_key, call.voice_id),
-        standing=standing_of(call, book),
+        standing=standing,
         last_digits=(call.phone_number or "")[-4:],
         since=call.started_at or call.first_seen_at or call.hinted_at,
         candidates=len(call.candidates),
         is_assigned=facts.assigned,
         checks_used=call.checks_used,
         next=next_of(call, facts, book),
-        tags=_tags(call, facts),
+        tags=_tags(call, facts, standing.state),
     )
 
 
@@ -82,8 +85,7 @@ def next_of(call: Call, facts: Facts, book: RuleBook) -> Next:
     now = call.saved_at or call.first_seen_at
     if now is None:
         return Next("a first look")
-    step = decide(call, book, now)
-    match step:
+    match _step(call, facts, book, now):
         case Check():
             return Next("check", now)
         case Send(kind) | Intend(kind):
@@ -93,7 +95,23 @@ def next_of(call: Call, facts: Facts, book: RuleBook) -> Next:
         case Wait(until):
             return _awaited(call, facts, book, until)
         case _:
-            return Next("a look")
+            return _awaited(call, facts, book, call.next_read_at or now)
+
+
+def _step(call: Call, facts: Facts, book: RuleBook, now: datetime) -> Step:
+    """Return the next step that is more than a line in the trail (as where the workers go by other rules)."""
+    for _ in range(3):
+        step = decide(call, book, now)
+        match step:
+            case Note(verdict) if isinstance(verdict, Verdict):
+                call = replace(call, last_verdict=verdict.fingerprint, last_facts=facts.signature)
+            case Note(verdict):
+                call = replace(call, last_assignment=verdict.fingerprint)
+            case NoteFacts():
+                call = replace(call, last_facts=facts.signature)
+            case _:
+                return step
+    return step
 
 
 def _awaited(call: Call, facts: Facts, book: RuleBook, until: datetime) -> Next:
@@ -108,14 +126,16 @@ def _awaited(call: Call, facts: Facts, book: RuleBook, until: datetime) -> Next:
     if may_check(call, facts) and call.next_check_at is not None and call.checks_used < limit:
         return Next("checks paused") if facts.paused_entirely else Next("check", call.next_check_at)
     if may_check(call, facts) and facts.assigned:
-        return Next("reads on, checks spent")
-    return Next("reads on" if facts.allowed else "left alone")
+        return Next("checks spent, reads on")
+    if not facts.allowed:
+        return Next("left alone")
+    return Next("reads on to its end" if facts.assigned else "waits to be assigned")
 
 
-def _tags(call: Call, facts: Facts) -> tuple[str, ...]:
+def _tags(call: Call, facts: Facts, state: State) -> tuple[str, ...]:
     """Return what else is worth a word."""
     shown = (
-        (facts.ended and not call.is_settled, "ended"),
+        (facts.ended and not call.is_settled and state is not State.ENDED, "ended"),
         (facts.voice_mismatch, "voice mismatch"),
         (facts.high_risk_device, "risky device"),
         (facts.unclassified, "policy without colour"),

@@ -10,7 +10,7 @@ from typing import Final
 
 from calls.facts import Facts, facts_of
 from calls.law import LAW
-from calls.record import IN_DOUBT, Call, EffectKind, EffectState, Phase
+from calls.record import IN_DOUBT, Call, EffectKind, EffectState, Phase, Reason
 from calls.rules.book import Outcome, RuleBook
 from calls.verdict import Verdict, judge
 
@@ -50,6 +50,8 @@ class State(StrEnum):
     ENDED = "ended"
     FOREIGN = "foreign"
     UNASSIGNED = "unassigned"
+    UNDECIDED = "undecided"
+    LOST = "lost"
     WATCHED = "watched"
 
 
@@ -62,6 +64,8 @@ LOOKS: Final = {
     State.ANNOUNCED: Look("Announced", Tone.IDLE, "dots", 5),
     State.FOREIGN: Look("Left alone", Tone.IDLE, "dash", 6),
     State.ENDED: Look("Ended", Tone.IDLE, "dash", 7),
+    State.UNDECIDED: Look("Undecided", Tone.IDLE, "dash", 7),
+    State.LOST: Look("Lost", Tone.WARN, "question", 8),
     State.HELD: Look("Held", Tone.WARN, "bars", 8),
     State.DOUBT: Look("In doubt", Tone.WARN, "question", 9),
     State.UNRESOLVED: Look("Unresolved", Tone.BAD, "triangle", 10),
@@ -150,8 +154,17 @@ def held_by(verdict: Verdict) -> tuple[str, ...]:
     return tuple(name for name in verdict.forbidden if name != "voice_id_not_confirmed")
 
 
+_CLOSED: Final = {
+    Reason.UNDECIDED: State.UNDECIDED,
+    Reason.UNASSIGNED: State.UNASSIGNED,
+    Reason.LOST: State.LOST,
+}
+
+
 def _early(call: Call, facts: Facts) -> State:
-    if facts.ended or call.is_settled:
+    if call.reason is not None:
+        return _CLOSED.get(call.reason, State.ENDED)
+    if facts.ended:
         return State.ENDED
     if call.standing is not None:
         return State.FOREIGN

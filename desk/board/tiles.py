@@ -23,3 +23,10 @@ class Tile:
     course: Sequence[float] = ()
     told: str = ""
     parts: Sequence[Part] = field(default_factory=tuple)
+
+
+def seconds(value: float | None) -> str:
+    """Say a measured length of time in few letters."""
+    if value is None:
+        return "-"
+    return f"{value * 1000:.0f} ms" if value < 1 else f"{value:.1f} s"

@@ -12,7 +12,7 @@ from redis.exceptions import RedisError
 from structlog.typing import FilteringBoundLogger
 
 from calls.rules.book import RuleBook
-from desk.board.figures import Figures
+from desk.board.figures import HourReader
 from desk.board.frame import Frame, frame_of
 from desk.board.live_calls import LiveCalls
 from desk.board.surroundings import Surroundings
@@ -36,7 +36,7 @@ class Wall:
         feed: Feed,
         calls: LiveCalls,
         surroundings: Surroundings,
-        figures: Figures,
+        figures: HourReader,
         book: RuleBook,
         log: FilteringBoundLogger,
         *,
@@ -146,7 +146,7 @@ class Wall:
 
     async def _look(self) -> Frame:
         around = await self._surroundings.look()
-        tiles: Sequence[Tile] = await self._figures.tiles(around, len(self._calls))
+        tiles: Sequence[Tile] = await self._figures.tiles(around.now, len(self._calls))
         n = self._frame.n + 1 if self._frame else 1
         self._frame = frame_of(n, list(self._calls), around, tiles, self._book)
         return self._frame

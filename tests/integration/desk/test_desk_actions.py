@@ -4,8 +4,10 @@ import asyncio
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from calls.record import EffectState
+from calls.keys import CallId
+from calls.record import Effect, EffectState, encode_call
 from sandbox.state import Happening, Kind
 from tests.integration.desk.conftest import OPERATOR, DeskRig
 from tests.rig import KEY, PHONE
@@ -108,6 +110,21 @@ async def test_desk_refuses_at_once_what_the_law_forbids(
     effects = ("assign", "enroll", "reject_voice")
     assert [desk.ledger(call).get(kind, 0) for kind in effects] == [before.get(kind, 0) for kind in effects]
     assert "said" not in {line.what for line in await desk.trail(call)}
+
+
+async def test_resolve_closes_what_nothing_could_prove(desk: DeskRig) -> None:
+    """A person who looked at the service says that the reject was applied: it is so from then on, and nothing is sent."""
+    call = desk.stage.call(END)
+    await desk.run(5)
+    doubtful = replace(await desk.record(call), reject=Effect(state=EffectState.UNRESOLVED, sent_at=desk.clock.now))
+    member = CallId(call.institution_key, call.voice_id).member
+    await desk.redis.hset(desk.store.keys.item(member), "rec", encode_call(doubtful))
+    said = await desk.say(call, "resolve", applied=True)
+    assert said.status_code == 202
+    await desk.run(2)
+    assert (await desk.outcome(said))["state"] == "done"
+    assert (await desk.record(call)).reject.state is EffectState.CONFIRMED
+    assert "reject_voice" not in desk.ledger(call)
 
 
 async def test_desk_refuses_while_paused(desk: DeskRig) -> None:

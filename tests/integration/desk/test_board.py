@@ -1,0 +1,283 @@
+"""The board's pages over a whole callkeeper in virtual time: what they show, and what their forms bring about."""
+
+import re
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import pytest
+from fakeredis import FakeAsyncRedis, FakeRedis, FakeServer
+from msgspec.structs import replace
+from structlog.testing import LogCapture
+from structlog.typing import FilteringBoundLogger
+
+from calls.keys import Keys
+from calls.record import Effect, EffectState, encode_call
+from calls.rules import load_rules
+from desk.board.board import Board
+from desk.board.wall import Wall
+from desk.forms import FIELD, FormTokens
+from reseller import Secret
+from sandbox.state import Call, Happening, Kind
+from tests.integration.desk.conftest import DeskRig
+from tests.rig import KEY, PHONE
+from tests.sandbox_fixtures import Asgi
+
+END = Happening(Kind.END, 300)
+
+
+class BoardRig(DeskRig):
+    """A rig with a board in front of it."""
+
+    def __init__(self, stage: Asgi, redis: Any, jobs: Any, log: FilteringBoundLogger) -> None:
+        super().__init__(stage, redis, jobs, load_rules(None))
+        self.tokens = FormTokens("ops", Secret("canary-admin-0123456"), now=self._seconds)
+        self.board = Board(redis, self.desk, tokens=self.tokens, log=log, now=self.clock)
+        self.browser = httpx.AsyncClient(transport=httpx.ASGITransport(self.board.app()), base_url="http://desk")
+
+    def _seconds(self) -> float:
+        return self.clock.now.timestamp()
+
+    async def page(self, path: str = "", status: int = 200) -> str:
+        """Return a page."""
+        answer = await self.browser.get(f"/board{path}")
+        assert answer.status_code == status, answer.text
+        return answer.text
+
+    async def fill(self, path: str, **fields: str) -> httpx.Response:
+        """Send a form as a page of ours does."""
+        return await self.browser.post(f"/board{path}", data={FIELD: self.tokens.issue(), "operator": "ann", **fields})
+
+    @property
+    def wall(self) -> Wall:
+        """Return what the board shows."""
+        return self.board.wall
+
+
+@pytest.fixture
+async def rig(sandbox_asgi: Asgi, log: FilteringBoundLogger) -> AsyncIterator[BoardRig]:
+    """Return a board over the shipped rules."""
+    server = FakeServer()
+    async with FakeAsyncRedis(server=server) as redis:
+        rig = BoardRig(sandbox_asgi, redis, FakeRedis(server=server), log)
+        async with rig.http, rig.browser:
+            yield rig
+
+
+def of(call: Call) -> str:
+    """Return the address of a call's page, below the board's."""
+    return f"/calls/{call.institution_key}/{call.voice_id}"
+
+
+async def test_board_shows_live_calls_without_anybody_s_name(rig: BoardRig) -> None:
+    """A live call is a line with state, checks, last digits and what comes next; names are on its own page only."""
+    call = rig.stage.call(END)
+    await rig.run(5)
+    board, own = await rig.page(), await rig.page(of(call))
+    for shown in ("Watching", PHONE[-4:], "of 20 checks used", "First Example Credit Union", "check"):
+        assert shown in board
+    for hidden in ("Ada", PHONE, "p-1"):
+        assert hidden not in board
+        assert hidden in own
+    assert "Ada Example" in own
+
+
+async def test_board_counts_states_and_folds_the_many(rig: BoardRig) -> None:
+    """Two thousand live calls are counted, the newest of them are lines, the others a link away."""
+    calls = [rig.stage.call(END) for _ in range(40)]
+    await rig.run(2)
+    board, listed = await rig.page(), await rig.page(f"/institutions/{KEY}")
+    assert (board.count('class="row of-'), listed.count('class="row of-')) == (24, 40)
+    assert "Show all 40" in board
+    assert of(calls[0]) in listed
+
+
+async def test_pages_bring_nothing_inline_and_nothing_from_elsewhere(rig: BoardRig) -> None:
+    """Every page lives on files of its own host: no script, style or handler within it, no other address."""
+    call = rig.stage.call(END)
+    await rig.run(3)
+    for path in ("", of(call), "/pausing", f"/institutions/{KEY}"):
+        page = await rig.page(path)
+        assert not re.search(r"<style|\sstyle=|\son\w+=|javascript:|<script(?![^>]*\ssrc=)", page), path
+        assert not re.search(r"(?:src|href|action)=\"(?!/|#)", page), path
+    for name in set(re.findall(r"/board(/static/[^\"]+)", page)):
+        answer = await rig.browser.get(f"/board{name}")
+        assert (answer.status_code, "immutable" in answer.headers["cache-control"]) == (200, True)
+
+
+async def test_pages_show_hostile_text_as_text(rig: BoardRig) -> None:
+    """What comes from outside, a name or a policy or a reason, is never markup."""
+    person = {"personId": "p-9", "name": "<img src=x onerror=alert(1)>", "firstName": "x", "lastName": "y"}
+    call = rig.stage.call(END, persons=[person])
+    rig.stage.happen(call, Kind.POLICY, "<script>alert(2)</script>")
+    await rig.run(4)
+    await rig.fill(f"{of(call)}/distrusted", reason="<b onclick=alert(3)>")
+    await rig.run(2)
+    page = await rig.page(of(call))
+    assert not re.search(r"<img|<script>|<b onclick", page)
+    assert "&lt;img src=x" in page
+
+
+async def test_verified_on_the_page_enrolls_once(rig: BoardRig) -> None:
+    """An administrator's word goes the desk's way: one enroll, by that name; the page says what became of it."""
+    call = rig.stage.call(END)
+    await rig.run(5)
+    said = await rig.fill(f"{of(call)}/verified", person_id="p-1", validation_type="OneTimePasswordAuth")
+    assert said.status_code == 303
+    assert "on its way" in await rig.page(said.headers["location"].removeprefix("/board"))
+    await rig.run(5)
+    assert rig.ledger(call)["enroll"] == 1
+    page = await rig.page(said.headers["location"].removeprefix("/board"))
+    assert "Done." in page
+    assert "(token board)" in page
+    assert rig.browser.cookies["callkeeper_operator"] == "ann"
+    assert 'value="ann"' in await rig.page("/pausing")
+
+
+async def test_form_without_a_token_does_nothing(rig: BoardRig) -> None:
+    """A foreign page can send the login along, never the token: nothing is said, and the page tells why."""
+    call = rig.stage.call(END)
+    await rig.run(5)
+    old = rig.tokens.issue()
+    rig.clock.advance(13 * 3600)
+    for token in ("", "1.00", old):
+        fields = {FIELD: token, "operator": "ann", "reason": "x"}
+        answer = await rig.browser.post(f"/board{of(call)}/distrusted", data=fields)
+        assert answer.status_code == 403
+        assert "open for too long" in answer.text
+        answer = await rig.browser.post("/board/pause", data={**fields, "because": "x", "scope": "all"})
+        assert answer.status_code == 403
+    assert not (await rig.queries.load((await rig.queries.find(call.voice_id))[0])).distrusted  # type: ignore[union-attr]
+    assert await rig.redis.hgetall(Keys().pause) == {}
+
+
+async def test_form_that_cannot_be_done_says_why_and_keeps_what_was_typed(rig: BoardRig) -> None:
+    """What the law forbids is refused with its meaning; a missing field is named; the name stays filled in."""
+    call = rig.stage.call(END)
+    await rig.run(5)
+    refused = await rig.fill(f"{of(call)}/verified", person_id="p-other", validation_type="Other", operator="zoe")
+    assert refused.status_code == 409
+    assert "must be the same" in refused.text
+    assert 'value="zoe"' in refused.text
+    missing = await rig.fill(f"{of(call)}/distrusted")
+    assert (missing.status_code, "Why is missing" in missing.text) == (400, True)
+    again = await rig.fill(f"{of(call)}/assign", person_id="p-1", operator="two words")
+    assert (again.status_code, "Your core username is missing or not" in again.text) == (400, True)
+
+
+async def test_form_too_large_or_of_another_kind_is_refused(rig: BoardRig) -> None:
+    """A body is bounded and of one kind."""
+    call = rig.stage.call(END)
+    await rig.run(3)
+    big = await rig.fill(f"{of(call)}/distrusted", reason="x" * 9000)
+    other = await rig.browser.post(f"/board{of(call)}/distrusted", json={"operator": "ann"})
+    assert (big.status_code, other.status_code) == (413, 415)
+
+
+async def test_pause_on_the_page_holds_and_resumes(rig: BoardRig) -> None:
+    """A pause by form holds the enroll, the board says so and by whom, and after the resumption it is decided again."""
+    call = rig.stage.call(END)
+    await rig.run(5)
+    assert (await rig.fill("/pause", scope="effects", because="drill", institution=KEY)).status_code == 303
+    rig.stage.happen(call, Kind.MFA_VALIDATED, "teller")
+    await rig.run(10)
+    board = await rig.page()
+    assert ("drill" in board, "Held" in board, rig.ledger(call).get("enroll", 0)) == (True, True, 0)
+    assert (await rig.fill("/resume", because="over", institution=KEY)).status_code == 303
+    await rig.run(10)
+    assert rig.ledger(call)["enroll"] == 1
+    assert (await rig.fill("/resume", because="again", institution=KEY)).status_code == 409
+
+
+async def test_unresolved_effect_stands_on_top_and_is_closed_by_a_form(rig: BoardRig) -> None:
+    """What nothing can prove is shown first, with what to do; a person's word closes it."""
+    call = rig.stage.call(END)
+    await rig.run(3)
+    record = await rig.record(call)
+    [call_id] = await rig.queries.find(call.voice_id)
+    keys = Keys()
+    unresolved = replace(record, reject=Effect(state=EffectState.UNRESOLVED, sent_at=rig.clock.now))
+    await rig.redis.hset(keys.item(call_id.member), "rec", encode_call(unresolved))
+    await rig.redis.hset(keys.attention, call_id.member, "reject unresolved")
+    board = await rig.page()
+    assert board.index("Reject unresolved") < board.index("Live calls of")
+    assert (await rig.fill(f"{of(call)}/resolve", applied="false")).status_code == 303
+    await rig.run(5)
+    assert (await rig.record(call)).reject.state is EffectState.ABSENT
+    assert "Reject unresolved" not in await rig.page()
+
+
+async def test_sample_is_shown_at_once(rig: BoardRig) -> None:
+    """A sample from the service's dashboard proves that the endpoint works; the board says so, and touches nothing."""
+    assert "Push endpoint" not in await rig.page()
+    await rig.push(rig.stage.call(), is_test=True)
+    page = await rig.page()
+    assert "sample received at" in page
+    assert "Push endpoint" in page
+
+
+async def test_find_leads_to_a_call_by_either_id(rig: BoardRig) -> None:
+    """Either id leads to the call's page, another one is answered in words."""
+    call = rig.stage.call(END)
+    await rig.push(call)
+    await rig.run(3)
+    for voice_id in (call.voice_id, call.alternate_id):
+        answer = await rig.browser.get("/board/find", params={"id": voice_id})
+        assert (answer.status_code, answer.headers["location"]) == (303, f"/board{of(call)}")
+    assert "no call of that id" in await rig.page("/find?id=nobody", 404)
+
+
+@pytest.mark.parametrize(
+    "path", ["/calls/cu-1/nobody", "/calls/x%0a/y", "/institutions/nowhere", "/static/..%2fboard.py", "/static/x", "/x"]
+)
+async def test_board_has_nothing_by_another_name(path: str, rig: BoardRig) -> None:
+    """What does not exist is a 404 without a word about it."""
+    assert await rig.page(path, 404) == "There is nothing by this name.\n"
+
+
+async def test_settled_calls_are_listed_with_what_they_came_to(rig: BoardRig) -> None:
+    """The last calls that were closed can be looked up from the board."""
+    call = rig.stage.call(Happening(Kind.END, 5))
+    await rig.run(20)
+    board = await rig.page()
+    assert "Undecided" in board.split("Settled last")[1]
+    assert of(call) in board
+
+
+async def test_no_worker_is_an_alarm(rig: BoardRig) -> None:
+    """Without workers nothing moves: that stands above all calls."""
+    assert "No worker is alive" in await rig.page()
+    await rig.redis.sadd(Keys().workers, "rq:worker:w1")
+    assert "No worker is alive" in await rig.page(), "RQ keeps names of workers that are gone"
+    await rig.redis.hset("rq:worker:w1", "state", "busy")
+    page = await rig.page()
+    assert ("No worker is alive" in page, "1 busy" in page) == (False, True)
+
+
+async def test_wall_is_kept_up_to_date_while_somebody_looks(rig: BoardRig, logged: LogCapture) -> None:
+    """The wall follows the feed while it is watched, and rests when nobody looks."""
+    rig.desk.feed.start()
+    call = rig.stage.call(END)
+    await rig.run(2)
+    async with rig.wall.watching():
+        frame = await rig.wall.next(0, 5)
+        assert frame is not None
+        assert len(frame) == 1
+        rig.stage.happen(call, Kind.MFA_VALIDATED, "teller")
+        while not any(row.look.word == "Enrolled" for group in frame.groups for row in group.rows):
+            await rig.run(2)
+            frame = await rig.wall.next(frame.n, 5) or frame
+    rested = rig.wall.is_broken
+    rig.wall.close()
+    await rig.desk.feed.stop()
+    assert rested
+    assert [entry for entry in logged.entries if entry["event"] == "board_failed"] == []
+
+
+async def test_wall_ends_when_the_process_does(rig: BoardRig) -> None:
+    """Whoever watches is let go when the process is told to end."""
+    async with rig.wall.watching():
+        assert await rig.wall.next(0, 5) is not None
+        rig.wall.close()
+        assert await rig.wall.next(99, 5) is None
+        assert rig.wall.is_broken

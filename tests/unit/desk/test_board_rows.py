@@ -1,0 +1,152 @@
+"""A call as a line of the board: its state, what comes next, and nothing of a person."""
+
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given
+from msgspec.structs import replace
+
+from calls.facts import facts_of
+from calls.pause import PauseScope
+from calls.record import Candidate, Effect, EffectState, Phase, Reason
+from desk.board import drawing
+from desk.board.offers import offers_of
+from desk.board.painter import Painter
+from desk.board.rows import next_of, row_of
+from desk.board.states import LOOKS, State, standing_of
+from tests.unit.calls.specimens import BOOK, CALLS, NOW, call, reading, seconds, verified, word
+
+GREEN = reading(policies=("Green Voice Authentication",))
+RED = reading(policies=("Red High Risk",))
+UNRESOLVED = Effect(state=EffectState.UNRESOLVED)
+
+STATES: list[tuple[State, dict[str, Any]]] = [
+    (State.WATCHED, {}),
+    (State.UNASSIGNED, {"person_id": None, "reading": reading(person_id=None), "assign": Effect()}),
+    (State.ANNOUNCED, {"phase": Phase.HINTED}),
+    (State.GREEN, {"reading": GREEN}),
+    (State.GREEN, {"reading": GREEN, "end_seen_at": NOW}),
+    (State.RED, {"reading": RED}),
+    (State.ENROLLED, {"enroll": Effect(state=EffectState.CONFIRMED)}),
+    (State.REJECTED, {"rejected_seen": True, "reading": GREEN}),
+    (State.DOUBT, {"enroll": Effect(state=EffectState.UNKNOWN, sent_at=NOW)}),
+    (State.UNRESOLVED, {"reject": UNRESOLVED, "rejected_seen": True}),
+    (State.ACTING, {"enroll": Effect(state=EffectState.INTENDED, intended_at=NOW)}),
+    (State.HELD, {"identity": verified(person_id="p-2")}),
+    (State.HELD, {"identity": verified(), "opted_out_seen": True}),
+    (State.HELD, {"identity": verified(), "paused": PauseScope.EFFECTS}),
+    (State.FOREIGN, {"standing": "not_active"}),
+    (State.ENDED, {"end_seen_at": NOW}),
+    (State.UNDECIDED, {"phase": Phase.SETTLED, "reason": Reason.UNDECIDED}),
+    (State.LOST, {"phase": Phase.SETTLED, "reason": Reason.LOST}),
+]
+
+
+@pytest.mark.parametrize(("state", "changes"), STATES, ids=[f"{n}-{state}" for n, (state, _) in enumerate(STATES)])
+def test_state_is_the_strongest_thing_that_is_true(state: State, changes: dict[str, Any]) -> None:
+    """Doubt before results, results before what is under way, what is under way before waiting."""
+    assert standing_of(call(**changes), BOOK).state is state
+
+
+def test_state_has_a_look_of_its_own() -> None:
+    """Nobody has to tell colours apart: no two states that a live call can have share their word, nor word and shape."""
+    words = [look.word for look in LOOKS.values()]
+    assert sorted(set(words)) == sorted(words)
+    assert set(LOOKS) == set(State)
+    page = Painter("/board").page("found.html", now=NOW, found=[], words="")
+    assert {look.shape for look in LOOKS.values()} <= set(re.findall(r'id="s-(\w+)"', page))
+
+
+@pytest.mark.parametrize(
+    ("changes", "for_person"),
+    [
+        ({"identity": verified(person_id="p-2")}, True),
+        ({"identity": verified(), "reading": reading(policies=("Yellow Review",))}, True),
+        ({"identity": verified(), "opted_out_seen": True}, False),
+        ({"identity": verified(), "paused": PauseScope.EFFECTS}, False),
+        ({"identity": verified(person_id="p-2"), "end_seen_at": NOW}, False),
+    ],
+    ids=["another-person", "no-colour", "opted-out", "paused", "over"],
+)
+def test_held_asks_for_a_person_where_only_a_person_can_help(changes: dict[str, Any], for_person: bool) -> None:
+    """E6: what was asked for and is held back says why; on top it stands only if a person can clear it up."""
+    standing = standing_of(call(**changes), BOOK)
+    assert (standing.state, standing.for_person, bool(standing.because)) == (State.HELD, for_person, True)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words", "in_s"),
+    [
+        ({}, "check", 10),
+        ({"next_check_at": None, "checks_used": 18}, "checks spent, reads on", None),
+        ({"paused": PauseScope.ALL}, "checks paused", None),
+        ({"reading": GREEN}, "reads on to its end", None),
+        ({"end_seen_at": NOW}, "a last read", 3),
+        ({"person_id": None, "reading": reading(person_id=None), "assign": Effect()}, "waits to be assigned", None),
+        ({"phase": Phase.HINTED, "hinted_at": NOW}, "look in the queue", 0.5),
+        ({"phase": Phase.SETTLED, "reason": Reason.UNDECIDED}, "closed", None),
+    ],
+    ids=["check", "spent", "paused", "green", "ended", "unassigned", "announced", "settled"],
+)
+def test_next_is_what_the_mover_has_planned(changes: dict[str, Any], words: str, in_s: float | None) -> None:
+    """What comes next, and when, is asked of the function that decides it, as of the last write."""
+    planned = call(saved_at=NOW, **changes)
+    after = next_of(planned, facts_of(planned, BOOK.policies), BOOK)
+    assert (after.words, after.at) == (words, None if in_s is None else NOW + seconds(in_s))
+
+
+@given(CALLS)
+def test_every_call_has_a_line_and_offers(drawn: Any) -> None:
+    """Whatever a record says, it can be shown, and its forms be offered."""
+    drawn = replace(drawn, saved_at=NOW)
+    assert Painter("/board").piece("row", row_of(drawn, BOOK)).startswith("<li id=")
+    assert offers_of(drawn, BOOK) is not None
+
+
+def test_row_holds_nothing_of_a_person() -> None:
+    """Names, person ids and whole numbers are for the call's own page; so are the names of operators."""
+    known = call(
+        phone_number="5550104821",
+        candidates=(Candidate(person_id="p-1", name="Ada Example"), Candidate(person_id="p-2", name="Joint Example")),
+        core_username="teller-7",
+        identity=verified(),
+        distrusted=word("bob", reason="a reason"),
+        saved_at=NOW,
+    )
+    markup = Painter("/board").piece("row", row_of(known, BOOK))
+    assert "4821" in markup
+    for secret in ("555010", "Ada", "Example", "p-1", "p-2", "teller-7", "bob", "ann", "a reason"):
+        assert secret not in markup
+
+
+def test_bar_shows_each_check_once() -> None:
+    """Used and unused checks are twenty cells, whatever was used."""
+    for used in range(21):
+        cells = drawing.cells(1, used) + drawing.cells(used + 1, 20)
+        assert cells.count("M") == 20
+
+
+def test_course_draws_every_minute() -> None:
+    """A course has a point for each minute, stays within its height, and nothing is drawn of nothing."""
+    path = drawing.line([0.0, 5.0, 2.5])
+    heights = [float(point.split()[1]) for point in path.removeprefix("M").split("L")]
+    assert heights == [27.0, 2.0, 14.5]
+    assert drawing.line([]) == drawing.area([]) == ""
+    assert drawing.line([0.0, 0.0]).count(" ") == 2
+
+
+def test_shares_fill_the_bar() -> None:
+    """Shares stand side by side and end at the end of the bar."""
+    pieces = drawing.bars([3, 1])
+    assert [round(piece.x) for piece in pieces] == [0, 75]
+    assert round(pieces[-1].x + pieces[-1].width) == 100
+
+
+def test_offers_follow_the_call() -> None:
+    """An unresolved effect can be closed also when the call is over; all else only while it lives."""
+    over = call(phase=Phase.SETTLED, reason=Reason.UNRESOLVED, end_seen_at=NOW, reject=UNRESOLVED)
+    offers = offers_of(over, BOOK)
+    assert (offers.unresolved, offers.verified, offers.assign, offers.check) == ("reject", False, False, False)
+    offers = offers_of(call(), BOOK)
+    assert (offers.unresolved, offers.verified, offers.check, offers.distrusted) == (None, True, True, True)
