@@ -17,6 +17,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from redis.retry import Retry
 from structlog.typing import FilteringBoundLogger
 
+from callkeeper.packing import packed
 from callkeeper.redis_place import RedisPlace, Sentinels, Tls
 from callkeeper.sentinels import async_master, blocking_master
 
@@ -68,9 +69,10 @@ def _async(place: RedisPlace, *, timeout_s: float, retries: int) -> "AsyncRedis"
     options = _waits(timeout_s) | {"retry": retry, "max_connections": 64}
     known = place.sentinels
     if known is None:
-        return AsyncRedis.from_url(place.url.reveal(), **options, **place.tls_options())
+        return packed(AsyncRedis.from_url(place.url.reveal(), **options, **place.tls_options()))
     once = {"retry": AsyncRetry(NoBackoff(), 0)}
-    return async_master(known, to_sentinels=_to_sentinels(place, known) | once, to_master=options | _to_master(place))
+    to_sentinels, to_master = _to_sentinels(place, known) | once, options | _to_master(place)
+    return packed(async_master(known, to_sentinels=to_sentinels, to_master=to_master))
 
 
 def _waits(timeout_s: float) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import Any
 import uvloop
 
 from callkeeper.check_times import with_check_times
+from callkeeper.collecting import collect_seldom
 from callkeeper.connections import blocking_redis, warn_of_unverified, worker_redis
 from callkeeper.redis_place import RedisPlace
 from callkeeper.settings import OutcomeSettings, ServiceSettings, WorkerSettings
@@ -85,6 +86,7 @@ def run_worker(settings: WorkerSettings, log: Any) -> None:
     functions = {ADVANCE: _resting(crew.advance, pacemaker), RECONCILE: _resting(crew.reconcile, pacemaker)}
     jobs = job_class(functions, queue_name=keys.queue_name)
     reporter = Reporter(blocking_redis(place), FigureWriter(figures, Author.here("worker"), keys=keys))
+    collect_seldom()
     pacemaker.start()
     reporter.start()
     try:

@@ -5,9 +5,12 @@ case does not name are those of an ordinary live call (``ORDINARY``).
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import asdict
+from msgspec.structs import replace as with_fields
 
 from calls.facts import Facts
 from calls.policies import Colour
@@ -127,8 +130,7 @@ def _facts(known: Mapping[str, Any]) -> Facts:
         implied = {"verified": True, "validation_type": "Other", "verified_person_is_assigned": True}
     if known.get("enrolled") or known.get("manual"):
         implied |= {"enrolled": True, "manual": True}
-    usual = {field.name: getattr(ORDINARY, field.name) for field in fields(Facts)}
-    return Facts.from_dict({**usual, **implied, **known})
+    return Facts.from_dict({**asdict(ORDINARY), **implied, **known})
 
 
 def try_cases(cases: Cases, book: RuleBook) -> tuple[Result, ...]:
@@ -148,7 +150,7 @@ def _coloured(case: Case, book: RuleBook) -> Facts:
     """Add what the case's policies say in the colours of the rules."""
     colours = book.policies.colours(case.policies)
     facts = case.facts
-    return replace(
+    return with_fields(
         facts,
         green=facts.green or facts.authenticated or Colour.GREEN in colours,
         red=facts.red or Colour.RED in colours,

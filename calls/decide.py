@@ -47,6 +47,9 @@ MAX_ASSIGNS = 3
 SETTLE_AFTER = timedelta(seconds=3)
 """Between the first sight of the end and the last read: the service settles the record at the end too."""
 
+_ASSIGN_OPEN = frozenset({EffectState.NONE, EffectState.INTENDED, EffectState.ABSENT})
+"""Ledgers of an assign after which somebody may be assigned without anybody asking anew."""
+
 FOREIGN_WAIT = timedelta(seconds=60)
 
 END_HINT_FOR = timedelta(seconds=10)
@@ -138,6 +141,8 @@ def _act(call: Call, book: RuleBook, facts: Facts, now: datetime) -> Step | None
 
 def _assign(call: Call, book: RuleBook, facts: Facts, now: datetime) -> Step | None:
     effect = call.assign
+    if effect.state not in _ASSIGN_OPEN and call.assign_wish is None:
+        return None
     assignment = judge_assignment(call, book, facts)
     person = assignment.allowed_person
     if effect.state is EffectState.INTENDED:

@@ -7,7 +7,10 @@ and are not to be used for caller-handling decisions" (Spec: Vendor call).
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from operator import attrgetter
 from typing import Any
+
+import msgspec
 
 from calls.pause import PauseScope
 from calls.policies import MANUAL_GREEN, Colour, Policies
@@ -63,8 +66,7 @@ VALIDATION_TYPES = ("VoiceAuth", "OneTimePasswordAuth", "KnowledgeBasedAuth", "N
 """Spec: Other shapes, Validation type."""
 
 
-@dataclass(frozen=True, slots=True)
-class Facts:
+class Facts(msgspec.Struct, frozen=True, gc=False):
     """What is known of a call at the moment of a decision. Booleans read as statements."""
 
     green: bool
@@ -107,7 +109,7 @@ class Facts:
     @property
     def signature(self) -> str:
         """Return a text that changes when any fact does, but for ``checks_used``, which has lines of its own."""
-        flags = "".join("1" if getattr(self, name) else "0" for name in _FLAGS)
+        flags = "".join(["1" if flag else "0" for flag in _FLAGS(self)])
         return f"{int(flags, 2):x}/{self.status or ''}/{self.validation_type or ''}/{self.candidates}"
 
 
@@ -165,7 +167,7 @@ FACTS: Mapping[str, FactMeaning] = {
     ),
 }
 
-_FLAGS = tuple(name for name, fact in FACTS.items() if fact.kind is bool)
+_FLAGS = attrgetter(*(name for name, fact in FACTS.items() if fact.kind is bool))
 _ABSENT: Mapping[type, Value] = {bool: False, int: 0, str: None}
 
 

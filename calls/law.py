@@ -113,9 +113,8 @@ def forbidden(kind: EffectKind, facts: Facts, *, opt_in_required: bool = False) 
 
     Spec: Rules per operation 3 and 4; States, rows enroll and reject-voice.
     """
-    return tuple(
-        article.name for article in articles(kind, opt_in_required=opt_in_required) if article.forbids_now(facts)
-    )
+    against = articles(kind, opt_in_required=opt_in_required)
+    return tuple([article.name for article in against if article.forbids_now(facts)])
 
 
 def articles(kind: EffectKind, *, opt_in_required: bool = False) -> tuple[Article, ...]:

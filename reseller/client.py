@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
+from urllib.parse import urlencode
 
 import httpx
 import msgspec
@@ -179,7 +180,7 @@ class Reseller(InstitutionEndpoints):
         params = {"continueFrom": str(continue_from), "pageSize": str(page_size)}
         params |= _given(searchString=search_string, startDate=_iso(start_at), endDate=_iso(end_at))
         headers = self._talk.on_behalf(endpoint, institution_key, requested_by)
-        _, record = await self._talk.read(Request(endpoint, endpoint.at(), headers, params), _QUEUE)
+        _, record = await self._talk.read(Request(endpoint, endpoint.at(), headers, urlencode(params)), _QUEUE)
         usable = tuple(entry for entry in record.phone_calls if entry.is_usable)
         if len(usable) < len(record.phone_calls):
             left_out = len(record.phone_calls) - len(usable)
@@ -240,8 +241,8 @@ class Reseller(InstitutionEndpoints):
         """
         endpoint = endpoints.DETAILS
         headers = self._talk.on_behalf(endpoint, institution_key, requested_by)
-        params = {"checkVoiceAuthentication": "true" if check else "false"}
-        request = Request(endpoint, endpoint.at(voice_id), headers, params)
+        query = "checkVoiceAuthentication=true" if check else "checkVoiceAuthentication=false"
+        request = Request(endpoint, endpoint.at(voice_id), headers, query)
         answer, record = await self._talk.read(request, _DETAILS, may_repeat=not check)
         return record.phone_call or _top_level_call(answer)
 

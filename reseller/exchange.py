@@ -8,7 +8,6 @@ import asyncio
 import ssl
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from urllib.parse import urlencode
 
 import aiohttp
 import httpx
@@ -38,18 +37,18 @@ FIRST_BYTE = "http11.send_request_headers.started"
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What to send: an endpoint's path already filled in, headers without the token."""
+    """What to send: an endpoint's path already filled in, its query as it is written, headers without the token."""
 
     endpoint: Endpoint
     path: str
     headers: Mapping[str, str] = field(default_factory=dict)
-    params: Mapping[str, str] | None = None
+    query: str = ""
     content: bytes | None = None
 
     @property
     def target(self) -> str:
         """Return the path with its query."""
-        return f"{self.path}?{urlencode(self.params)}" if self.params else self.path
+        return f"{self.path}?{self.query}" if self.query else self.path
 
 
 class Exchange:

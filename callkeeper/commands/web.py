@@ -5,6 +5,7 @@ import os
 import click
 from msgspec.structs import replace
 
+from callkeeper.collecting import collect_seldom
 from callkeeper.logs import set_up_logging
 from callkeeper.serving import WebServer, listen
 from callkeeper.settings import WebSettings
@@ -31,6 +32,7 @@ def web(host: str, port: int | None) -> None:
         app = web_app(settings, log)
     except RulesError as error:
         raise click.ClickException(str(error)) from None
+    collect_seldom()
     with listener:
         if not WebServer(app, listener, log, leave=app.state.leave).serve_until_told():
             raise click.ClickException("the web process could not be started")

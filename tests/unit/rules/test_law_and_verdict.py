@@ -6,6 +6,7 @@ from itertools import product
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace as with_fields
 
 from calls.facts import FACTS, Facts
 from calls.law import LAW, articles, forbidden
@@ -68,7 +69,7 @@ def test_law_is_what_it_says_for_every_combination_of_its_facts(kind: EffectKind
 def test_law_looks_at_no_other_facts(facts: Facts, other: Facts, kind: EffectKind) -> None:
     """Facts that no article of a kind names do not change what is forbidden."""
     named = {name: getattr(facts, name) for article in articles(kind) for name, _ in article.when}
-    assert forbidden(kind, replace(other, **named)) == forbidden(kind, facts)
+    assert forbidden(kind, with_fields(other, **named)) == forbidden(kind, facts)
 
 
 def test_law_has_a_meaning_and_a_name_of_its_own_for_every_article() -> None:
@@ -127,7 +128,7 @@ def test_facts_are_read_back_as_written(facts: Facts) -> None:
 @given(any_facts(), any_facts())
 def test_signature_differs_when_any_fact_but_the_checks_does(facts: Facts, other: Facts) -> None:
     """A trail gets a line for every change of facts; checks have lines of their own."""
-    same = replace(other, checks_used=facts.checks_used) == facts
+    same = with_fields(other, checks_used=facts.checks_used) == facts
     assert (facts.signature == other.signature) == same
 
 

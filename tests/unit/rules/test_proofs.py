@@ -156,5 +156,5 @@ def test_closed_facts_know_their_values() -> None:
     assert FACTS["status"].named == STATUSES
     assert FACTS["validation_type"].named == VALIDATION_TYPES
     assert all(fact.named or fact.kind is not str for fact in FACTS.values())
-    assert set(FACTS) == set(Facts.__dataclass_fields__)
+    assert set(FACTS) == set(Facts.__struct_fields__)
     assert set(EffectKind) == {"assign", "enroll", "reject"}
