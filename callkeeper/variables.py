@@ -134,7 +134,7 @@ PUBLIC_URL = Variable[str](
 )
 ADMIN = Variable[Login](
     name="CALLKEEPER_ADMIN",
-    meaning="user:password for the RQ dashboard. Unset: it is not served.",
+    meaning="user:password for the RQ dashboard and /metrics. Unset: neither is served.",
     example="ops:<12 or more characters>",
     parse=parsing.login,
 )

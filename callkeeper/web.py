@@ -30,6 +30,7 @@ from desk.board.board import Board
 from desk.dashboard import dashboard
 from desk.desk import Desk
 from desk.forms import FormTokens
+from desk.metrics import MetricsPage
 from desk.pages import EVERYWHERE, SafeHeaders
 from receiver.authentication import HeaderSet, PushAuthentication
 from receiver.counting import PushCounting
@@ -59,6 +60,8 @@ def web_app(settings: WebSettings, log: FilteringBoundLogger) -> Starlette:
         guarded = AdminOnly(board.app(), settings.admin, log, strangers=watchers)
         routes += [Route("/rq", _to_dashboard), Mount("/rq", pages)]
         routes += [Route("/board", guarded), Route("/board/{rest:path}", guarded)]
+        metrics = AdminOnly(MetricsPage(redis, keys=store.keys), settings.admin, log, strangers=watchers)
+        routes.append(Route("/metrics", metrics))
     if desk is not None and settings.desk_tokens:
         mount = Mount("/desk", desk.app)
         # An address with a line break in it is the desk's too, to refuse in its own words.

@@ -67,6 +67,7 @@ class Rig:
         self.stage = stage
         self.redis = redis
         self.clock = stage.clock
+        self.step_s = STEP_S
         self._now_ms = now_ms
         self.book = book or load_rules(None)
         self.log = structlog.testing.LogCapture()
@@ -145,7 +146,7 @@ class Rig:
                 raise AssertionError("something is due again and again without time passing")
             if self.clock.now >= end:
                 return
-            self.stage.advance(min(STEP_S, (end - self.clock.now).total_seconds()))
+            self.stage.advance(min(self.step_s, (end - self.clock.now).total_seconds()))
 
     async def counted(self) -> Snapshot:
         """Write what was counted and return the totals."""

@@ -69,8 +69,7 @@ async def check(claim: Claim, *, by_desk: bool) -> None:
     took_ms = int((claim.now - now).total_seconds() * 1000)
     claim.call = check_answered(claim.call)
     await take_in(claim, phone_call, check=n, operator=operator, took_ms=took_ms)
-    book = claim.tools.book
-    claim.tools.counting.answered(call, claim.call, book.schedule, book.policies, claim.now)
+    claim.tools.counting.answered(call, claim.call, claim.tools.book, claim.now)
 
 
 async def _details(claim: Claim, kind: Literal["read", "check"], operator: str) -> PhoneCall:

@@ -50,18 +50,17 @@ class Claim:
         """
         tools.crash.pass_by("call.claimed")
         notes = [parse_note(note) for note in held.notes.values()]
-        call = parse_call(held.record) if held.record else new_call(call_id, notes, held.now)
+        before = call = parse_call(held.record) if held.record else new_call(call_id, notes, held.now)
         pause = held.pauses.over(call_id.institution_key)
         paused = pause.scope if pause else None
         call = replace(call, checks_used=max(call.checks_used, held.checks), standing=standing, paused=paused)
         call, entries = fold_epoch(call, held.epoch, must_verify=held.must_verify, now=held.now)
         if entries:
             call = charge_lost_bookings(call, tools.book.schedule, held.now)
-        before = call
         for note in notes:
             call, lines = fold_note(call, note, tools.book, held.now)
             entries += lines
-        tools.counting.found(before, call)
+        tools.counting.folded(before, call, tools.book, held.now)
         tools.crash.pass_by("call.folded")
         return cls(tools, held, call_id, call, tally, entries, tools.monotonic())
 

@@ -7,12 +7,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from calls.backoff import Schedule
 from calls.facts import facts_of
 from calls.figures import Figures
 from calls.figures import catalogue as figure
-from calls.policies import Policies
 from calls.record import Call, Phase
+from calls.rules.book import RuleBook
 from calls.trail import Entry
 
 
@@ -22,26 +21,33 @@ class Counting:
 
     figures: Figures = field(default_factory=Figures)
 
-    def found(self, before: Call, after: Call) -> None:
-        """Count a call that the service has just confirmed, by what told of it first."""
+    def folded(self, before: Call, after: Call, book: RuleBook, now: datetime) -> None:
+        """Count, by a call as stored and with its notes, that the service has confirmed it; what told of it first."""
         if before.phase is Phase.HINTED and after.phase is not Phase.HINTED:
             by = "push" if after.hinted_at is not None else "queue"
             self.figures.count(figure.CALLS_FOUND, after.institution_key, by)
+        self._spent(before, after, book, now)
 
     def booked(self, call: Call, now: datetime) -> None:
         """Measure how late a check is booked; one that a person asked for has no time that it was planned for."""
         if call.next_check_at is not None and call.check_wish is None:
             self.figures.observe(figure.CHECK_LATE, max(0.0, (now - call.next_check_at).total_seconds()))
 
-    def answered(self, before: Call, after: Call, schedule: Schedule, policies: Policies, now: datetime) -> None:
+    def answered(self, before: Call, after: Call, book: RuleBook, now: datetime) -> None:
         """Measure, by a call before and after a check, how long a result can have waited; or that no checks are left."""
-        if _has_result(after, policies):
-            since = before.answered_check_at or before.watch_from
-            if since is not None and not _has_result(before, policies):
-                self.figures.observe(figure.DETECTION_LAG, (now - since).total_seconds())
-        elif before.checks_used < schedule.automatic_limit <= after.checks_used and after.watch_from is not None:
-            last_s = schedule.paced(after.voice_id).at_s[-1]
-            is_early = (now - after.watch_from).total_seconds() < last_s
+        since = before.answered_check_at or before.watch_from
+        if since is not None and _has_result(after, book) and not _has_result(before, book):
+            self.figures.observe(figure.DETECTION_LAG, (now - since).total_seconds())
+        self._spent(before, after, book, now)
+
+    def _spent(self, before: Call, after: Call, book: RuleBook, now: datetime) -> None:
+        """Count a call whose automatic checks have just been spent without a result."""
+        schedule, watch_from = book.schedule, after.watch_from
+        if watch_from is None or not before.checks_used < schedule.automatic_limit <= after.checks_used:
+            return
+        if not _has_result(after, book):
+            last_but_one_s = schedule.paced(after.voice_id).at_s[-2:][0]
+            is_early = (now - watch_from).total_seconds() < last_but_one_s
             self.figures.count(figure.BUDGET_SPENT, after.institution_key, "early" if is_early else "planned")
 
     def wrote(self, call: Call, entries: Sequence[Entry]) -> None:
@@ -52,9 +58,9 @@ class Counting:
                 count(self.figures, call, entry)
 
 
-def _has_result(call: Call, policies: Policies) -> bool:
+def _has_result(call: Call, book: RuleBook) -> bool:
     """Tell whether a check has shown something: the voice is authenticated, or a red policy applied."""
-    facts = facts_of(call, policies)
+    facts = facts_of(call, book.policies)
     return facts.green or facts.red
 
 

@@ -139,7 +139,7 @@ class Service:
     async def _failed(self, error: ResellerError, pause_s: float | None) -> None:
         with suppress(RedisError):
             if await self._store.report(succeeded=False, pause_s=pause_s):
-                self._figures.count(figure.GATE_SHUT)
+                self._figures.count(figure.SERVICE_OUTAGES)
                 self._log.error("service_away", error=type(error).__name__)
 
     async def _succeeded(self) -> None:

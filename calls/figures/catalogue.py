@@ -4,6 +4,8 @@ Labels are names from closed lists, of institutions and of rules; never a voice 
 the labels to a list, another searches all that is exported for the ids of real calls.
 """
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 _QUICK: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 6.0)
@@ -11,21 +13,33 @@ _LAG: Final = (0.1, 0.25, 0.5, 1.0, 2.0, 3.0, 5.0, 8.0, 10.0, 15.0, 30.0, 60.0)
 
 
 class Figure(NamedTuple):
-    """One figure. ``bounds`` are the upper bounds of a histogram's buckets; a counter has none."""
+    """One figure. ``bounds`` are the upper bounds of a histogram's buckets; a counter has none.
+
+    ``known`` are the values of labels that are a short closed list: such a figure is exported as 0 before it is first
+    counted, so that its first time is an increase too.
+    """
 
     name: str
     meaning: str
     labels: tuple[str, ...] = ()
     bounds: tuple[float, ...] = ()
+    known: Mapping[str, tuple[str, ...]] = MappingProxyType({})
 
 
 # The front door
 
-PUSHES: Final = Figure("pushes", "push events recorded and answered with 202", ("type",))
-"""``type``: CallStart, CallEnd, sample, other."""
-
-PUSHES_REFUSED: Final = Figure("pushes_refused", "push events not taken", ("reason",))
-"""``reason``: credentials, method, media_type, too_large, unreadable, client_left, not_recorded."""
+PUSHES: Final = Figure(
+    "pushes",
+    "push events recorded and answered with 202",
+    ("type",),
+    known={"type": ("CallStart", "CallEnd", "sample", "other")},
+)
+PUSHES_REFUSED: Final = Figure(
+    "pushes_refused",
+    "push events not taken",
+    ("reason",),
+    known={"reason": ("credentials", "method", "media_type", "too_large", "unreadable", "client_left", "not_recorded")},
+)
 
 PUSH_LAG: Final = Figure(
     "push_lag_seconds", "from the instant a push names to its receipt; holds the difference of the clocks", (), _LAG
@@ -35,12 +49,17 @@ PUSH_ANSWER: Final = Figure("push_answer_seconds", "from the end of a push's bod
 # Calls
 
 CALLS_FOUND: Final = Figure(
-    "calls_found", "calls that the service confirmed, by what told of them first", ("institution", "by")
+    "calls_found",
+    "calls that the service confirmed, by what told of them first: a push, or the queue",
+    ("institution", "by"),
+    known={"by": ("push", "queue")},
 )
-"""``by``: push, or queue where no push had come by then."""
 
 PUSHES_LOST: Final = Figure(
-    "pushes_lost", "calls that were settled without the push of this type", ("institution", "type")
+    "pushes_lost",
+    "calls that were settled without the push of this type",
+    ("institution", "type"),
+    known={"type": ("CallStart", "CallEnd")},
 )
 HINTS_DROPPED: Final = Figure("hints_dropped", "pushed calls that the queue never showed", ("institution",))
 CALLS_SETTLED: Final = Figure("calls_settled", "calls that are over, and why", ("institution", "reason"))
@@ -61,9 +80,11 @@ CHECKS_SPENT: Final = Figure(
     "checks_spent", "checks of a call when it was settled, of 20", (), (0, 1, 2, 4, 6, 8, 10, 12, 14, 16, 18, 19, 20)
 )
 BUDGET_SPENT: Final = Figure(
-    "budget_spent", "calls without a result whose automatic checks are spent", ("institution", "when")
+    "budget_spent",
+    "calls without a result whose automatic checks are spent: before its last but one check time, or as planned",
+    ("institution", "when"),
+    known={"when": ("early", "planned")},
 )
-"""``when``: early, before the last check time of the schedule, or planned."""
 
 # Decisions and effects
 
@@ -82,8 +103,13 @@ SERVICE_REQUESTS: Final = Figure("service_requests", "requests to the service", 
 SERVICE_SECONDS: Final = Figure(
     "service_request_seconds", "how long requests to the service took", ("endpoint",), _QUICK
 )
-LOGINS: Final = Figure("logins", "logins of the service account", ("outcome",))
-GATE_SHUT: Final = Figure("service_away", "times that the service was left alone after failures")
+LOGINS: Final = Figure(
+    "logins",
+    "logins of the service account",
+    ("outcome",),
+    known={"outcome": ("answered", "LoginRefused", "ServiceUnavailable")},
+)
+SERVICE_OUTAGES: Final = Figure("service_outages", "times that the service was left alone after failures")
 
 # Workers
 

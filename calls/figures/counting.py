@@ -26,20 +26,20 @@ class Figures:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._counts: dict[tuple[Figure, Sequence[str]], int] = {}
-        self._spreads: dict[tuple[Figure, Sequence[str]], list[float]] = {}
+        self._counts: dict[tuple[str, Sequence[str]], int] = {}
+        self._spreads: dict[tuple[str, Sequence[str]], list[float]] = {}
         self._pending: Batch | None = None
 
     def count(self, figure: Figure, *labels: str, n: int = 1) -> None:
         """Count something, under the figure's labels in their order."""
-        key = (figure, labels)
+        key = (figure.name, labels)
         with self._lock:
             if key in self._counts or len(self._counts) < MOST_FIELDS:
                 self._counts[key] = self._counts.get(key, 0) + n
 
     def observe(self, figure: Figure, value: float, *labels: str) -> None:
         """Measure something: seconds, or checks."""
-        key, bucket = (figure, labels), bisect_left(figure.bounds, value)
+        key, bucket = (figure.name, labels), bisect_left(figure.bounds, value)
         with self._lock:
             spread = self._spreads.get(key)
             if spread is None:
@@ -64,10 +64,10 @@ class Figures:
         with self._lock:
             counts, self._counts = self._counts, {}
             spreads, self._spreads = self._spreads, {}
-        increments = {field_name(figure, labels): n for (figure, labels), n in counts.items() if n}
-        for (figure, labels), spread in spreads.items():
+        increments = {field_name(name, labels): n for (name, labels), n in counts.items() if n}
+        for (name, labels), spread in spreads.items():
             for bucket, n in enumerate(spread[:-1]):
                 if n:
-                    increments[field_name(figure, labels, str(bucket))] = int(n)
-            increments[field_name(figure, labels, SUM)] = scaled(spread[-1])
+                    increments[field_name(name, labels, str(bucket))] = int(n)
+            increments[field_name(name, labels, SUM)] = scaled(spread[-1])
         return increments

@@ -13,9 +13,9 @@ SUM: Final = "sum"
 _MILLION: Final = 1_000_000
 
 
-def field_name(figure: Figure, labels: Sequence[str], part: str | None = None) -> str:
+def field_name(name: str, labels: Sequence[str], part: str | None = None) -> str:
     """Return the field of a counter, or of one part of a histogram."""
-    parts = [figure.name, *(quote(label, safe=" /:.,+") for label in labels)]
+    parts = [name, *(quote(label, safe=" /:.,+") for label in labels)]
     return "|".join(parts if part is None else [*parts, part])
 
 

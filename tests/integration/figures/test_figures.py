@@ -191,5 +191,5 @@ def test_reporter_writes_what_is_left_when_it_ends(redis_url: str) -> None:
 def test_figures_labels_may_hold_anything() -> None:
     """A rule may be named as its author likes: no name can be taken for another figure's."""
     for name in ("a|b", "ü 100%", "", "sum"):
-        field = field_name(figure.DECISIONS, (name, "live", "hold"))
+        field = field_name(figure.DECISIONS.name, (name, "live", "hold"))
         assert parse_field(field) == (figure.DECISIONS, (name, "live", "hold"), None)

@@ -1,0 +1,239 @@
+"""Every alert that we deliver fires when its fault is there, and not before; by the very metrics that are exported."""
+
+import shutil
+import subprocess
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import httpx
+import pytest
+from fakeredis import FakeRedis
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+from calls.keys import CallId, Keys
+from calls.notes import Distrusted, Merged
+from calls.record import Call
+from calls.wake import Waker
+from receiver.authentication import HeaderSet, PushAuthentication
+from receiver.counting import PushCounting
+from receiver.push import PushEndpoint
+from reseller.push_headers import parse_header_settings
+from sandbox.faults import Action, Fault
+from sandbox.state import Happening, Kind
+from tests.integration.calls.test_misfortunes import Broken
+from tests.integration.figures.promtool import judged_by
+from tests.integration.figures.watching import ALERTS, Watch, alerts
+from tests.rig import KEY, Rig
+
+PROMTOOL = shutil.which("promtool")
+END = Happening(Kind.END, 400)
+SHORT = Happening(Kind.END, 20)
+
+
+@pytest.fixture
+async def watch(rig: Rig, tmp_path: Path) -> AsyncIterator[Watch]:
+    """Return a watch over a callkeeper that has one ordinary call behind it, and no alert.
+
+    Where promtool is installed, it has to come to the same alerts from the same scrapes, at every one of them.
+    """
+    watch = Watch(rig)
+    await watch.run(15)
+    call = rig.stage.call(Happening(Kind.GREEN, 20), Happening(Kind.END, 40))
+    await rig.push(call)
+    await watch.run(60)
+    assert not watch.fired
+    yield watch
+    if PROMTOOL:
+        assert judged_by(PROMTOOL, watch, tmp_path) == "SUCCESS"
+
+
+def test_alerts_are_rules_of_prometheus() -> None:
+    """Prometheus itself can read them."""
+    if PROMTOOL is None:
+        pytest.skip("promtool is not installed (Debian: prometheus); the alerts were judged by our own evaluator alone")
+    subprocess.run([PROMTOOL, "check", "rules", str(ALERTS)], check=True, capture_output=True)  # noqa: S603  (our own file)
+
+
+def test_every_alert_has_its_fault() -> None:
+    """An alert that no test makes fire is not delivered."""
+    source = Path(__file__).read_text(encoding="utf-8")
+    assert [alert.name for alert in alerts() if f'"{alert.name}"' not in source] == []
+
+
+async def test_no_push_while_the_queue_shows_new_calls(watch: Watch) -> None:
+    """Calls keep coming and none of them was pushed: the institution's push settings are broken."""
+    for _ in range(4):
+        watch.rig.stage.call(SHORT)
+        await watch.run(60)
+    assert "CallkeeperNoPush" not in watch.fired, "one push was there within these ten minutes"
+    for _ in range(4):
+        watch.rig.stage.call(SHORT)
+        await watch.run(120)
+    assert watch.fired["CallkeeperNoPush"] == [{"institution": KEY, "by": "queue"}]
+    await watch.rig.push(watch.rig.stage.call(END))
+    await watch.run(15)
+    assert "CallkeeperNoPush" not in watch.fired
+
+
+async def test_some_lost_pushes_are_no_alert(watch: Watch) -> None:
+    """A push may be lost: that is what the queue is for."""
+    for n in range(6):
+        call = watch.rig.stage.call(SHORT)
+        if n % 3 == 0:
+            await watch.rig.push(call)
+        await watch.run(120)
+        assert "CallkeeperNoPush" not in watch.fired
+
+
+async def test_effect_that_nothing_can_prove(watch: Watch) -> None:
+    """A reject whose answer was lost and whose trace was overwritten is a person's to resolve."""
+    seen = Happening(Kind.VIEWED)
+    watch.rig.stage.sandbox.faults.add(
+        Fault(target="reject_voice", action=Action.RESET, applied=False, times=1, happening=seen)
+    )
+    call = watch.rig.stage.call(END)
+    await watch.run(15)
+    await watch.rig.note(call, Distrusted(operator="ann", said_at=watch.rig.clock.now))
+    await watch.run(60)
+    assert watch.fired == {"CallkeeperUnresolvedEffect": [{"reason": "reject unresolved"}]}
+
+
+async def test_something_due_is_not_done(watch: Watch) -> None:
+    """A worker that lives and does nothing lets calls wait."""
+    watch.rig.stage.call(END)
+    await watch.run(15)
+    await watch.stand_still(75)
+    assert "CallkeeperLate" in watch.fired
+    assert "CallkeeperNoWorker" not in watch.fired
+    await watch.run(30)
+    assert not watch.fired
+
+
+async def test_service_that_fails(watch: Watch) -> None:
+    """A service that answers nothing but errors is left alone, and somebody is told; not that calls are late."""
+    watch.rig.stage.call(END)
+    await watch.run(15)
+    watch.rig.stage.sandbox.faults.add(Fault(target="*", action=Action.ANSWER, status=500))
+    await watch.run(150)
+    assert set(watch.fired) == {"CallkeeperServiceAway"}
+    watch.rig.stage.sandbox.faults.clear()
+    await watch.run(60)
+    assert not watch.fired
+
+
+async def test_no_worker(watch: Watch) -> None:
+    """No worker reports any more."""
+    watch.is_worker_alive = False
+    await watch.stand_still(60)
+    assert "CallkeeperNoWorker" in watch.fired
+    watch.is_worker_alive = True
+    await watch.run(15)
+    assert "CallkeeperNoWorker" not in watch.fired
+
+
+async def test_login_refused(watch: Watch) -> None:
+    """The token lapses, and the credentials are not accepted any more."""
+    watch.rig.stage.call(END)
+    watch.rig.stage.sandbox.faults.add(Fault(target="token", action=Action.REFUSED))
+    watch.rig.stage.world.state.tokens.clear()
+    await watch.run(30)
+    assert watch.fired["CallkeeperLoginRefused"] == [{"outcome": "LoginRefused"}]
+
+
+async def test_budget_spent_early(watch: Watch) -> None:
+    """Calls whose records were merged have made the checks of both: they run out of them long before the schedule does."""
+    calls = [watch.rig.stage.call(END) for _ in range(4)]
+    await watch.run(30)
+    for call in calls:
+        member = CallId(KEY, call.voice_id).member
+        await watch.rig.redis.hincrby(Keys().item(member), "checks", 16)  # as merge.lua does
+        await watch.rig.note(call, Merged(call=Call(institution_key=KEY, voice_id="other", checks_used=16)))
+    await watch.run(30)
+    assert watch.fired["CallkeeperBudgetSpentEarly"] == [{"institution": KEY}]
+
+
+async def test_budget_spent_as_planned_is_no_alert(watch: Watch) -> None:
+    """A long call without a result uses its checks up by the schedule; nobody needs to be told."""
+    watch.rig.stage.call(END)
+    await watch.run(300)
+    totals = await watch.rig.counted()
+    assert totals.counts["budget_spent"] == {(KEY, "planned"): 1}
+    assert "CallkeeperBudgetSpentEarly" not in watch.fired
+
+
+async def test_steps_that_raise_and_calls_that_are_parked(watch: Watch) -> None:
+    """A bug in one call is an alert at once; when the call is given up it waits for a person."""
+    call = watch.rig.stage.call(END)
+    watch.rig.shift.tools = replace(watch.rig.tools, service=Broken(watch.rig, call.voice_id))
+    await watch.run(30)
+    assert "CallkeeperStepsFail" in watch.fired
+    await watch.run(90)
+    assert watch.fired["CallkeeperNeedsPerson"] == [{"reason": "parked"}]
+
+
+class Refusing:
+    """An intake whose Redis takes no writes."""
+
+    async def record(self, *_: object, **__: object) -> None:
+        """Fail."""
+        raise RedisError
+
+    async def clear_wake(self) -> None:
+        """Give nothing back."""
+
+
+async def test_pushes_that_are_not_recorded(watch: Watch) -> None:
+    """A push that was answered with 503 is lost: one is enough."""
+    authentication = PushAuthentication(HeaderSet(parse_header_settings("X-Push-Key: sixteen-or-more-letters")))
+    endpoint = PushEndpoint(
+        authentication,
+        Refusing(),  # type: ignore[arg-type]  # all of an intake that the endpoint uses
+        Waker(FakeRedis()),
+        watch.rig.tools.log,
+        pauses_s=(),
+        counting=PushCounting(watch.rig.figures),
+    )
+    event = {"Type": "CallStart", "InstitutionKey": KEY, "VoiceId": "v-1"}
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(endpoint), base_url="http://web") as client:
+        answer = await client.post("/push", json=event, headers={"X-Push-Key": "sixteen-or-more-letters"})
+    assert answer.status_code == 503
+    await watch.run(15)
+    assert "CallkeeperPushesNotRecorded" in watch.fired
+
+
+async def test_web_process_that_does_not_answer(watch: Watch) -> None:
+    """A scrape that fails for a minute is the loudest alert there is."""
+    for _ in range(6):
+        watch.rig.stage.advance(15)
+        await watch.scrape(fails=True)
+    assert "CallkeeperDown" in watch.fired
+
+
+async def test_redis_memory_runs_out(real_rig: Rig) -> None:
+    """Four fifths of what Redis may use are used; without a limit there is no such alert."""
+    watch, redis = Watch(real_rig), real_rig.redis
+    await watch.run(15)
+    used = (await redis.info("memory"))["used_memory"]
+    assert not watch.fired
+    await _limit(redis, int(used * 1.15))
+    try:
+        for _ in range(22):
+            watch.rig.stage.advance(15)
+            await watch.scrape()
+    finally:
+        await _limit(redis, 0)
+    assert "CallkeeperRedisMemory" in watch.fired
+
+
+async def _limit(redis: "Redis", limit: int) -> None:
+    await redis.config_set("maxmemory", limit)
+
+
+def test_member_names_are_not_what_alerts_show() -> None:
+    """An alert is sent to places outside: its words may name institutions, rules and reasons, never a call."""
+    words = " ".join(text for alert in alerts() for text in alert.annotations.values())
+    assert "voice" not in words
+    assert CallId(KEY, "v").member not in words
+    assert Keys().prefix + ":" not in words

@@ -1,0 +1,178 @@
+"""What is exported at /metrics, and what the delivered dashboard and alerts ask of it."""
+
+import base64
+import json
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from prometheus_client import generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from structlog.typing import FilteringBoundLogger
+
+from calls.figures import Figures
+from calls.figures.catalogue import FIGURES
+from calls.figures.writing import Author, FigureWriter
+from calls.notes import Distrusted, Verified
+from desk.admin import AdminOnly, Login
+from desk.metrics import MetricsPage, read_everything
+from reseller.secret import Secret
+from sandbox.state import Happening, Kind
+from tests.integration.figures.watching import ROOT, alerts
+from tests.promql.syntax import Tree, grouping_labels, parse, selectors
+from tests.rig import PHONE, Rig
+
+DASHBOARD = ROOT / "deploy" / "grafana" / "callkeeper.json"
+LABELS = frozenset(
+    {"by", "endpoint", "institution", "kind", "le", "outcome", "phase", "process", "reason", "result", "rule", "stage"}
+    | {"state", "type", "when", "why"}
+)
+"""Names of things, never of calls or people."""
+
+ADMIN = Login("ops", Secret("long-enough-a-password"))
+BASIC = {"Authorization": "Basic " + base64.b64encode(b"ops:long-enough-a-password").decode()}
+
+
+@pytest.fixture
+async def exported(rig: Rig) -> dict[str, frozenset[str]]:
+    """Return all metrics by name, with their labels, after everything was counted once."""
+    writer = FigureWriter(Figures(), Author("web-1", "web"), now_ms=rig.now_ms)
+    for figure in FIGURES.values():
+        labels = ["x"] * len(figure.labels)
+        if figure.bounds:
+            writer.figures.observe(figure, 1.0, *labels)
+        else:
+            writer.figures.count(figure, *labels)
+    await writer.write_async(rig.redis)
+    await rig.redis.hset("ck:attention", "c:cu-1:v", "parked")
+    text = generate_latest(await read_everything(rig.redis, now=rig.clock.now)).decode()
+    samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+    by_prometheus = {"up": frozenset({"job"})}
+    return {**{sample.name: frozenset(sample.labels) for sample in samples}, **by_prometheus}
+
+
+def asked() -> Iterator[tuple[str, Tree]]:
+    """Yield every expression of the alerts and of the dashboard, with where it stands."""
+    for alert in alerts():
+        yield alert.name, alert.tree
+    for panel in json.loads(DASHBOARD.read_text(encoding="utf-8"))["panels"]:
+        for target in panel.get("targets", ()):
+            yield panel["title"], parse(target["expr"])
+
+
+async def test_everything_that_is_asked_for_is_exported(exported: dict[str, frozenset[str]]) -> None:
+    """Every metric that an alert or a panel names is one of ours, under the labels that it selects by."""
+    strange = [
+        f"{where}: {selector.name}"
+        for where, tree in asked()
+        for selector in selectors(tree)
+        if selector.name not in exported
+        or not {matcher.label for matcher in selector.matchers} <= exported[selector.name]
+    ]
+    assert strange == []
+
+
+async def test_every_grouping_is_by_labels_that_are_there(exported: dict[str, frozenset[str]]) -> None:
+    """What an expression groups or matches by is a label of each metric in it."""
+    strange = [
+        f"{where}: {label}"
+        for where, tree in asked()
+        for label in grouping_labels(tree)
+        for selector in selectors(tree)
+        if label not in exported[selector.name]
+    ]
+    assert strange == []
+
+
+async def test_everything_exported_is_shown(exported: dict[str, frozenset[str]]) -> None:
+    """Nothing is exported that neither the dashboard nor an alert looks at."""
+    shown = {selector.name for _, tree in asked() for selector in selectors(tree)}
+    ends = ("_bucket", "_sum", "_count", "_created")
+    assert {name for name in exported if name not in shown and not name.endswith(ends)} == set()
+
+
+async def test_labels_are_names_of_things(exported: dict[str, frozenset[str]]) -> None:
+    """Promise 6: no label is meant for a call, a number or a person."""
+    assert {label for labels in exported.values() for label in labels} <= LABELS | {"job"}
+
+
+async def test_nothing_exported_names_a_call(rig: Rig) -> None:
+    """Promise 6: after calls with all that can happen, no id, number, person or operator is in the figures."""
+    calls = [
+        rig.stage.call(Happening(Kind.GREEN, 12), Happening(Kind.END, 60)),
+        rig.stage.call(Happening(Kind.MFA_VALIDATED, 12), Happening(Kind.END, 60)),
+        rig.stage.call(Happening(Kind.RED, 12), Happening(Kind.END, 60)),
+        rig.stage.call(Happening(Kind.END, 60)),
+    ]
+    for call in calls:
+        await rig.push(call)
+    await rig.run(20)
+    await rig.note(calls[2], Distrusted(operator="operator-ann", said_at=rig.clock.now))
+    word = Verified(person_id="p-1", validation_type="Other", operator="operator-ann", said_at=rig.clock.now)
+    await rig.note(calls[3], word)
+    await rig.run(80)
+    await rig.counted()
+    text = generate_latest(await read_everything(rig.redis, now=rig.clock.now)).decode()
+    assert "callkeeper_calls_settled_total" in text
+    private = [PHONE, PHONE[-4:], "p-1", "operator-ann", "Ada", "Example"]
+    ids = [name for call in calls for name in (call.voice_id, call.alternate_id)]
+    assert [word for word in (*private, *ids) if f'"{word}"' in text or (len(word) > 6 and word in text)] == []
+
+
+async def test_figures_are_exported_before_they_are_first_counted(rig: Rig) -> None:
+    """What alerts count on is 0 from the start, for every institution: its first time is an increase."""
+    await rig.tick()
+    text = generate_latest(await read_everything(rig.redis, now=rig.clock.now)).decode()
+    for line in (
+        'callkeeper_calls_found_total{by="push",institution="cu-1"} 0.0',
+        'callkeeper_budget_spent_total{institution="cu-1",when="early"} 0.0',
+        'callkeeper_logins_total{outcome="LoginRefused"} 0.0',
+        'callkeeper_pushes_refused_total{reason="not_recorded"} 0.0',
+        "callkeeper_steps_failed_total 0.0",
+        'callkeeper_processes{kind="worker"} 0.0',
+    ):
+        assert line in text
+
+
+@pytest.fixture
+async def page(fake_redis: Redis, log: FilteringBoundLogger) -> AsyncIterator[httpx.AsyncClient]:
+    """Return a client of the page, as it is mounted."""
+    app = AdminOnly(MetricsPage(fake_redis), ADMIN, log)
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://web") as client:
+        yield client
+
+
+async def test_metrics_are_behind_the_login(page: httpx.AsyncClient) -> None:
+    """Without the watchers' credentials there is nothing to read."""
+    assert (await page.get("/metrics")).status_code == 401
+    answer = await page.get("/metrics", headers=BASIC)
+    assert answer.status_code == 200
+    assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
+    assert "# HELP callkeeper_pushes_total push events recorded" in answer.text
+    assert (await page.post("/metrics", headers=BASIC)).status_code == 405
+
+
+async def test_metrics_speak_openmetrics_when_asked(page: httpx.AsyncClient) -> None:
+    """Prometheus asks for the newer form, and gets it."""
+    answer = await page.get("/metrics", headers={**BASIC, "Accept": "application/openmetrics-text; version=1.0.0"})
+    assert answer.headers["content-type"].startswith("application/openmetrics-text; version=1.0.0")
+    assert answer.text.endswith("# EOF\n")
+
+
+async def test_metrics_without_redis_are_none(log: FilteringBoundLogger) -> None:
+    """A Redis that is away makes the scrape fail: that is what the first alert is about."""
+    app = AdminOnly(MetricsPage(Redis(host="127.0.0.1", port=1, retry=Retry(NoBackoff(), 0))), ADMIN, log)
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://web") as client:
+        assert (await client.get("/metrics", headers=BASIC)).status_code == 503
+
+
+def test_dashboard_has_a_meaning_for_every_panel() -> None:
+    """A panel says what it shows; no two have the same id or lie over each other's place."""
+    panels = [p for p in json.loads(Path(DASHBOARD).read_text(encoding="utf-8"))["panels"] if p["type"] != "row"]
+    assert all(panel["description"] and panel["title"] for panel in panels)
+    places = [(p["gridPos"]["x"], p["gridPos"]["y"]) for p in panels]
+    assert len(set(places)) == len(places) == len({panel["id"] for panel in panels})
