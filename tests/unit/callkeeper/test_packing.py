@@ -33,6 +33,7 @@ async def test_packing_holds_for_every_kind_of_connection(url: str) -> None:
     """A client packs in C over TCP, TLS and sockets, and still is the kind of connection it was."""
     plain: Any = Redis.from_url(url)
     kind = plain.connection_pool.connection_class
-    connection = packed(plain).connection_pool.make_connection()
+    pool: Any = packed(plain).connection_pool
+    connection = pool.make_connection()
     assert isinstance(connection, Packing)
     assert isinstance(connection, kind)
