@@ -7,6 +7,7 @@ import httpx
 import pytest
 from fakeredis import FakeAsyncRedis, FakeRedis, FakeServer
 
+from calls.keys import Keys
 from calls.rules import RuleBook
 from calls.wake import Waker
 from desk.desk import Desk
@@ -26,8 +27,10 @@ OPERATOR = "agent-7"
 class DeskRig(Rig):
     """A rig with a desk in front of it."""
 
-    def __init__(self, stage: Asgi, redis: Any, jobs: Any, book: RuleBook | None = None) -> None:
-        super().__init__(stage, redis, book)
+    def __init__(
+        self, stage: Asgi, redis: Any, jobs: Any, book: RuleBook | None = None, *, outbox: Keys | None = None
+    ) -> None:
+        super().__init__(stage, redis, book, outbox=outbox)
         self.desk = Desk(
             redis,
             redis,
