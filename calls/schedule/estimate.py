@@ -8,7 +8,7 @@ algorithm) on a grid. ``fit_lognormal`` assumes a lognormal for the share of cal
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate, pairwise
-from math import erfc, exp, inf, log, pi, sqrt
+from math import ceil, erfc, exp, inf, log, pi, sqrt
 
 from calls.schedule.laws import Curve, Lognormal
 from calls.schedule.observed import Observation
@@ -103,7 +103,7 @@ def likelihood(known: Curve, intervals: Mapping[Interval, int]) -> float:
 def _cells(after_s: float, by_s: float, nodes: int, step_s: float) -> tuple[int, int]:
     """Return the nodes that enclose an interval, one apart at least; node ``nodes`` is the cell beyond the grid."""
     first = min(int(after_s / step_s + 1e-9), nodes - 1)
-    last = nodes if by_s > (nodes - 1) * step_s else -int(-by_s / step_s + 1e-9)
+    last = nodes if by_s > (nodes - 1) * step_s else ceil(by_s / step_s - 1e-9)
     return first, max(last, first + 1)
 
 

@@ -43,8 +43,8 @@ class Lognormal:
         return self.median_s * exp(self.sigma * _NORMAL.inv_cdf(p))
 
 
-PRIOR_RESULT = Lognormal(25.0, 0.8)
+PRIOR_RESULT = Lognormal(25.0, 0.7)
 """When a result comes, until an institution's own calls say better."""
 
-PRIOR_CALL = Lognormal(240.0, 0.7)
+PRIOR_CALL = Lognormal(240.0, 0.85)
 """How long a call lives, likewise."""

@@ -59,10 +59,10 @@ def test_show_draws_the_times_in_force() -> None:
     """`schedule show` draws the rules' times, and those of the environment where they are set."""
     shown = CliRunner().invoke(main, ["schedule", "show"])
     assert shown.exit_code == 0
-    assert "8.75 s" in shown.output
+    assert "9.50 s" in shown.output
     set_at = CliRunner().invoke(main, ["schedule", "show"], env={"CALLKEEPER_CHECK_AT": "7,14,21"})
     assert "21.00 s" in set_at.output
-    assert "8.75 s" not in set_at.output
+    assert "9.50 s" not in set_at.output
 
 
 def test_benchmark_measures_a_schedule_that_loses_a_check() -> None:

@@ -15,7 +15,7 @@ def test_text_has_a_row_for_every_check_and_the_lag() -> None:
     lines = draw_text(prior(), SHIPPED.at_s).splitlines()
     assert len(lines) == 1 + len(SHIPPED.at_s) + 1
     assert all(f"{t:.2f} s" in line for t, line in zip(SHIPPED.at_s, lines[1:-1], strict=True))
-    assert lines[-1].startswith("mean lag 3.39 s")
+    assert lines[-1].startswith("mean lag 2.92 s")
 
 
 def test_svg_is_well_formed_and_marks_every_check() -> None:

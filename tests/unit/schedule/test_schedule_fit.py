@@ -2,7 +2,7 @@
 
 import tomllib
 from itertools import pairwise
-from math import inf
+from math import ceil, inf
 from random import Random
 
 import pytest
@@ -22,11 +22,11 @@ from calls.schedule.simulate import drawn_times, observed_through
 
 SHIPPED = load_rules(None).schedule
 LAWS = {
-    "prior": (Lognormal(25, 0.8), Lognormal(240, 0.7)),
+    "prior": (Lognormal(25, 0.7), Lognormal(240, 0.85)),
     "fast": (Lognormal(10, 0.6), Lognormal(240, 0.7)),
     "slow": (Lognormal(60, 0.6), Lognormal(360, 0.7)),
     "short-calls": (Lognormal(25, 0.8), Lognormal(60, 0.6)),
-    "half-as-fast-as-assumed": (Lognormal(50, 0.8), Lognormal(240, 0.7)),
+    "half-as-fast-as-assumed": (Lognormal(50, 0.7), Lognormal(240, 0.85)),
     "half-never": (Lognormal(30, 1.0, share=0.5), Lognormal(200, 0.5)),
 }
 
@@ -112,7 +112,7 @@ def test_turnbull_is_a_distribution_likelier_than_an_even_one(spans: list[tuple[
         return known[min(int(t + 0.5), 900)]
 
     def score(known: list[float]) -> float:
-        ends = {(float(int(a)), inf if b == inf else float(-int(-b))): n for (a, b), n in seen.items()}
+        ends = {(float(int(a)), inf if b == inf else float(ceil(b))): n for (a, b), n in seen.items()}
         return likelihood(lambda t: at(known, t), ends)
 
     assert score(many) >= score(few) - 1e-6
