@@ -4,10 +4,10 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help run test faults chaos nightly bench check fix lock install
+.PHONY: help run test redis-versions faults chaos nightly bench check fix lock install
 
 help: ## List the verbs
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
 
 $(STAMP): requirements-dev.txt pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -27,6 +27,9 @@ test: $(STAMP) ## Run the test suite: unit, integration, the stand-in, acceptanc
 faults: $(STAMP) ## Kill, freeze and cut real processes: the crash matrix and its kin
 	$(BIN)/python -m pytest -n 2 --dist loadfile tests/faults $(ARGS)
 
+redis-versions: $(STAMP) ## What depends on the Redis server, on every one there is: Debian's, 8, Valkey 9
+	$(BIN)/python -m tests.redis_versions $(ARGS)
+
 chaos: $(STAMP) ## Calls under fire, then the audit: ARGS="--minutes 1 --seed 1"
 	$(BIN)/python -m tests.faults.chaos $(ARGS)
 
@@ -35,6 +38,7 @@ nightly: $(STAMP) ## What takes too long for every change: the crash matrix, lon
 	CALLKEEPER_TEST_AWAY_S=40 $(BIN)/python -m pytest tests/faults/test_redis_faults.py -k redis_is_back
 	CALLKEEPER_MODEL=nightly $(BIN)/python -m pytest tests/faults/test_every_await.py tests/faults/test_model.py
 	$(BIN)/python -m tests.faults.chaos --minutes 10 --seed 1
+	$(BIN)/python -m tests.redis_versions
 	for seed in 2 3 4; do $(BIN)/python -m tests.faults.chaos --minutes 2 --seed $$seed || exit 1; done
 
 bench: $(STAMP) ## Measure what is promised; ARGS="--list" lists the questions, ARGS="schedule --json out.json" asks one

