@@ -64,7 +64,11 @@ class Case:
 
 def answer() -> Answer:
     """Kill everything in turn, and measure."""
-    with tempfile.TemporaryDirectory() as data, site(Path(data)) as running, ThreadPoolExecutor(STAGES) as pool:
+    with (
+        tempfile.TemporaryDirectory() as data,
+        site(Path(data), hatched=False) as running,
+        ThreadPoolExecutor(STAGES) as pool,
+    ):
 
         def on_stages(measure: Callable[[Stage], list[float]]) -> tuple[float, ...]:
             """Measure on all stages at the same time."""

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Self
+from typing import Protocol, Self
 
 STOP_S = 10.0
 """How long a process may take to leave after SIGTERM: the promise of the platform manifests is the same."""
@@ -21,12 +21,34 @@ class FleetFailed(Exception):
     """A process did not start; the message names it and its log."""
 
 
+class Process(Protocol):
+    """What there is to a running process: a ``subprocess.Popen``, or one that was started by other means."""
+
+    pid: int
+
+    def poll(self) -> int | None:
+        """Return None while the process runs."""
+
+    def send_signal(self, sig: int) -> None:
+        """Send a signal, if the process is there."""
+
+    def kill(self) -> None:
+        """End the process."""
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait until the process has ended.
+
+        Raises:
+            subprocess.TimeoutExpired: It has not.
+        """
+
+
 @dataclass(slots=True)
 class Member:
     """One running process and its log."""
 
     name: str
-    process: subprocess.Popen[bytes]
+    process: Process
     log: Path
 
     @property
@@ -99,7 +121,7 @@ class Fleet:
                 stdin=subprocess.DEVNULL,
                 stdout=sink,
                 stderr=subprocess.STDOUT,
-                env={**_plain_environment(), **(environ or {})},
+                env={**plain_environment(), **(environ or {})},
                 start_new_session=True,
             )
         member = Member(name, process, log)
@@ -115,7 +137,7 @@ class Fleet:
         return took_s
 
 
-def _plain_environment() -> dict[str, str]:
+def plain_environment() -> dict[str, str]:
     """Return our environment without settings of callkeeper: what a member gets, it is given."""
     return {
         name: value

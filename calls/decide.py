@@ -58,6 +58,9 @@ END_HINT_FOR = timedelta(seconds=10)
 RESUME_LOOK = timedelta(seconds=5)
 """How often an ended call that waits for the end of a pause is looked at."""
 
+_PASSING = frozenset({"paused", "redis_changed"})
+"""Articles of the law that forbid only for a while."""
+
 NOT_FOUND_FOR = timedelta(seconds=60)
 """For how long "not found" is only a delay."""
 
@@ -227,17 +230,17 @@ def _close(call: Call, book: RuleBook, facts: Facts, now: datetime) -> Step | No
         return Wait(last_read_at)
     if call.reading is None or call.reading.read_at < last_read_at:
         return _read_or_wait(call, "last read", now)
-    if _awaits_resume(call, book, facts):
+    if _awaits_release(call, book, facts):
         return Wait(now + RESUME_LOOK)
     return Settle(_unresolved(call) or _reason(facts))
 
 
-def _awaits_resume(call: Call, book: RuleBook, facts: Facts) -> bool:
-    """Tell whether a pause is all that stands before a reject, the one effect that an ended call still allows."""
-    if not facts.paused or call.reject.state is not EffectState.NONE:
+def _awaits_release(call: Call, book: RuleBook, facts: Facts) -> bool:
+    """Tell whether only what passes stands before a reject, the one effect that an ended call still allows."""
+    if not (facts.paused or facts.redis_changed) or call.reject.state is not EffectState.NONE:
         return False
     verdict = judge(facts, book, call.institution_key)
-    return verdict.asked is Outcome.REJECT and verdict.forbidden == ("paused",)
+    return verdict.asked is Outcome.REJECT and set(verdict.forbidden) <= _PASSING
 
 
 def _withdraw_all(call: Call, because: str) -> Step | None:
@@ -266,7 +269,7 @@ def _reason(facts: Facts) -> Reason:
 
 def _look_closer(call: Call, book: RuleBook, facts: Facts, now: datetime) -> Step:
     """Check if a check is due and worth it; else read if a read is due; else wait for whichever comes first."""
-    due = []
+    due = [call.effects_held_until] if call.effects_held_until is not None else []
     if may_check(call, facts) and call.check_wish is not None:
         return Check(by_desk=True)
     if may_check(call, facts) and _may_check_unasked(call, book, facts) and call.next_check_at is not None:

@@ -96,6 +96,7 @@ class Facts(msgspec.Struct, frozen=True, gc=False):
     paused: bool = False
     paused_entirely: bool = False
     assigned_by_us: bool = False
+    redis_changed: bool = False
 
     def as_dict(self) -> dict[str, Value]:
         """Return the facts by name, as written into a trail: what is false, none or 0 is left out."""
@@ -165,6 +166,9 @@ FACTS: Mapping[str, FactMeaning] = {
     "assigned_by_us": FactMeaning(
         bool, "the call's person is the one we assigned, and no operator has claimed the call"
     ),
+    "redis_changed": FactMeaning(
+        bool, "Redis was restarted or replaced in the last 8 s: what it forgot may still be under way"
+    ),
 }
 
 _FLAGS = attrgetter(*(name for name, fact in FACTS.items() if fact.kind is bool))
@@ -210,6 +214,7 @@ def facts_of(call: Call, policies: Policies) -> Facts:
         paused=call.paused is not None,
         paused_entirely=call.paused is PauseScope.ALL,
         assigned_by_us=_is_ours(call),
+        redis_changed=call.effects_held_until is not None,
     )
 
 

@@ -75,6 +75,7 @@ class Keys:
         self.pause = f"{prefix}:pause"
         self.pause_history = f"{prefix}:pause:history"
         self.service = f"{prefix}:service"
+        self.epoch = f"{prefix}:epoch"
         self.changes = f"{prefix}:changes"
         self.figures = f"{prefix}:figures"
         self.processes = f"{prefix}:processes"

@@ -104,8 +104,17 @@ LAW: tuple[Article, ...] = (
     ),
     _article("determined_fraud", {_ENROLL, _REJECT}, "a research case found fraud: it is a person's now", fraud=True),
     _article("paused", {_ENROLL, _REJECT}, "a person has paused effects; they are decided again later", paused=True),
+    _article(
+        *("redis_changed", {_ENROLL, _REJECT}),
+        "for 8 s after Redis was restarted or replaced nothing is sent: an effect that it forgot may still be under way",
+        redis_changed=True,
+    ),
     _article("paused_entirely", {_ASSIGN}, "a person has paused all that is automatic", paused_entirely=True),
 )
+
+
+BRIEF = frozenset({"voice_id_not_confirmed", "redis_changed"})
+"""Articles that forbid for seconds only, and then no more: nothing that anybody has to be told about."""
 
 
 def forbidden(kind: EffectKind, facts: Facts, *, opt_in_required: bool = False) -> tuple[str, ...]:

@@ -60,7 +60,10 @@ class Lookup:
         return other if await self._redis.hexists(keys.item(other.member), "rec") else None
 
     async def known(self, institution_key: str, any_id: str) -> Known | None:
-        """Return a call with its trail as they are at one moment, under the pause in force; None if there is none."""
+        """Return a call with its trail as they are at one moment, under the pause in force; None if there is none.
+
+        That effects are held for some seconds, because Redis is new, is left out: no reason to refuse anybody's word.
+        """
         call_id = await self.resolve(institution_key, any_id)
         if call_id is None:
             return None
@@ -72,7 +75,7 @@ class Lookup:
             return None
         stored = parse_pauses(tuple((key.decode(), value) for key, value in pauses.items()))
         pause = stored.over(call_id.institution_key)
-        call = replace(parse_call(record), paused=pause.scope if pause else None)
+        call = replace(parse_call(record), paused=pause.scope if pause else None, effects_held_until=None)
         return Known(call_id, call, parse_trail(trail))
 
     async def calls(self, members: list[str]) -> dict[str, Call]:

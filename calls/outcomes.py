@@ -9,12 +9,11 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
 
+from calls.law import BRIEF
 from calls.record import DONE, IN_DOUBT, EffectKind, EffectState
 from calls.trail import Entry
 
 OutcomeType = Literal["authenticated", "rejected", "enrolled", "held", "unresolved", "settled"]
-
-_PASSING = frozenset({"voice_id_not_confirmed"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +83,7 @@ class _Reader:
         """Tell whether a decision holds something back that a rule or a person asked for, for a reason not told last."""
         if line.what != "decided" or line.kind != "hold":
             return False
-        lasting = tuple(reason for reason in line.forbidden if reason not in _PASSING)
+        lasting = tuple(reason for reason in line.forbidden if reason not in BRIEF)
         is_asked = line.asked in {EffectKind.ENROLL, EffectKind.REJECT} or line.operator is not None
         held = (line.asked, lasting) if lasting and is_asked else ()
         is_news = bool(held) and held != self.held

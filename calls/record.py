@@ -178,6 +178,8 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Why nothing may be done for this institution; None where everything may."""
     paused: PauseScope | None = None
     """What a person has paused, as of the last claim."""
+    effects_held_until: datetime | None = None
+    """Redis is new, as of the last claim: until then an effect that it forgot may still be under way."""
 
     reading: Reading | None = None
     authenticated_seen: bool = False

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from redis.asyncio import Redis
 
@@ -74,6 +74,13 @@ class Gate:
         return self.shut_until if self.shut_until is not None and now < self.shut_until else None
 
 
+class Epoch(NamedTuple):
+    """Which life of which Redis server this is, and since when we know of it."""
+
+    id: str
+    since: datetime
+
+
 class LeaseLost(Exception):
     """Somebody else moves this call now, or what was expected of it is no longer so: leave it alone."""
 
@@ -93,7 +100,7 @@ class Held:
     failures: int
     record: bytes
     notes: dict[bytes, bytes]
-    epoch: str
+    epoch: Epoch
     now: datetime
     pauses: Pauses
     writes: int = field(default=0)
@@ -155,7 +162,7 @@ class Store:
         """Take up to ``limit`` due members, each with a lease and a nonce of its own; see what is paused."""
         answer = await self._scripts.call(
             "claim",
-            [self.keys.due, self.keys.wake, self.keys.service, self.keys.pause],
+            [self.keys.due, self.keys.wake, self.keys.service, self.keys.pause, self.keys.epoch],
             [
                 self._now(),
                 self.keys.prefix,
@@ -167,10 +174,10 @@ class Store:
                 PROBE_EVERY_MS,
             ],
         )
-        now, epoch = _instant(int(answer[0])), answer[1].decode()
-        self.gate.see(now, shut_ms=int(answer[2]), failures=int(answer[3]))
-        self.pauses = _pauses(answer[4])
-        return [_held(row, epoch, now, self.pauses) for row in answer[5:]]
+        now, epoch = _instant(int(answer[0])), Epoch(answer[1].decode(), _instant(int(answer[2])))
+        self.gate.see(now, shut_ms=int(answer[3]), failures=int(answer[4]))
+        self.pauses = _pauses(answer[5])
+        return [_held(row, epoch, now, self.pauses) for row in answer[6:]]
 
     async def report(self, *, succeeded: bool, pause_s: float | None = None) -> bool:
         """Tell all workers how a request to the service went; return whether that shut or opened the gate.
@@ -403,7 +410,7 @@ def _pauses(stored: list[bytes]) -> Pauses:
     return parse_pauses(tuple((key.decode(), value) for key, value in zip(stored[::2], stored[1::2], strict=True)))
 
 
-def _held(row: list[Any], epoch: str, now: datetime, pauses: Pauses) -> Held:
+def _held(row: list[Any], epoch: Epoch, now: datetime, pauses: Pauses) -> Held:
     member, nonce, checks, verify, failures, record, notes = row
     return Held(
         member=member.decode(),

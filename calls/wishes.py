@@ -13,7 +13,7 @@ from calls.assigning import judge_assignment
 from calls.decide import MAX_ASSIGNS, may_check
 from calls.facts import Facts, facts_of
 from calls.fold import fold_note
-from calls.law import LAW, forbidden
+from calls.law import BRIEF, LAW, forbidden
 from calls.notes import AssignWish, CheckWish, Distrusted, Resolved, Verified
 from calls.record import DONE, Call, Effect, EffectKind, EffectState
 from calls.rules.book import RuleBook
@@ -57,8 +57,6 @@ _STATES = {
     EffectState.ABSENT: WishState.ABSENT,
     EffectState.UNRESOLVED: WishState.UNRESOLVED,
 }
-_PASSING = frozenset({"voice_id_not_confirmed"})
-"""Reasons that the next read takes away."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,5 +177,5 @@ def _resolved(call: Call, trail: Sequence[Entry], line: Entry) -> Told:
 
 
 def _held(*reasons: str) -> Told:
-    lasting = tuple(reason for reason in reasons if reason not in _PASSING)
+    lasting = tuple(reason for reason in reasons if reason not in BRIEF)
     return Told(WishState.HELD, lasting) if lasting else PENDING

@@ -51,6 +51,7 @@ class Rig:
         now_ms: Redis's clock, where it differs from the stand-in's.
         login: How often the service account may log in.
         outbox: Where outcomes wait to be sent, if somebody wants them.
+        hold_s: For how long effects are held when Redis is new; a test's Redis always is.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class Rig:
         now_ms: Callable[[], int] | None = None,
         login: LoginPolicy | None = None,
         outbox: Keys | None = None,
+        hold_s: float = 0.0,
     ) -> None:
         self.stage = stage
         self.redis = redis
@@ -104,6 +106,7 @@ class Rig:
             self.clock.monotonic,
             log,
             counting=Counting(self.figures),
+            hold=dt.timedelta(seconds=hold_s),
         )
         self.institutions = Institutions(
             self.service, self.listings, self.store, only=None, monotonic=self.clock.monotonic, log=log

@@ -52,9 +52,15 @@ class Claim:
         notes = [parse_note(note) for note in held.notes.values()]
         before = call = parse_call(held.record) if held.record else new_call(call_id, notes, held.now)
         pause = held.pauses.over(call_id.institution_key)
-        paused = pause.scope if pause else None
-        call = replace(call, checks_used=max(call.checks_used, held.checks), standing=standing, paused=paused)
-        call, entries = fold_epoch(call, held.epoch, must_verify=held.must_verify, now=held.now)
+        held_until = held.epoch.since + tools.hold
+        call = replace(
+            call,
+            checks_used=max(call.checks_used, held.checks),
+            standing=standing,
+            paused=pause.scope if pause else None,
+            effects_held_until=held_until if held_until > held.now else None,
+        )
+        call, entries = fold_epoch(call, held.epoch.id, must_verify=held.must_verify, now=held.now)
         if entries:
             call = charge_lost_bookings(call, tools.book.schedule, held.now)
         for note in notes:

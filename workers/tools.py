@@ -2,10 +2,11 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 
 from calls.rules.book import RuleBook
-from calls.store import Store
+from calls.store import LEASE_MS, Store
 from workers.counting import Counting
 from workers.crashpoints import Crashpoints
 from workers.noticing import PauseNotice
@@ -25,3 +26,5 @@ class Tools:
     crash: Crashpoints = field(default_factory=Crashpoints)
     pauses: PauseNotice = field(default_factory=PauseNotice)
     counting: Counting = field(default_factory=Counting)
+    hold: timedelta = timedelta(milliseconds=LEASE_MS)
+    """For how long effects are held when Redis is new: whatever was booked in the old one is over by then."""

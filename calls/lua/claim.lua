@@ -1,13 +1,21 @@
 -- Take what is due: a lease and a nonce each.
--- KEYS: due, wake marker, service, pauses
+-- KEYS: due, wake marker, service, pauses, epoch
 -- ARGV: now, prefix, how many, lease in ms, nonce, farthest legal due time in ms from now, a shift starts ('1' or ''),
 --       ms between two probes of a service that is away
--- Returns {now, epoch, ms the service's gate stays shut, failures in a row, pauses, [member, nonce, checks, epoch changed, failures, record, [note id, note, ...]] ...}.
+-- Returns {now, epoch, since when it is known, ms the service's gate stays shut, failures in a row, pauses, [member, nonce, checks, epoch changed, failures, record, [note id, note, ...]] ...}.
 -- A claim whose answer was lost costs its members one lease.
 local now = now_ms()
 local prefix = ARGV[2]
 local current = epoch()
 if ARGV[7] == '1' then redis.call('DEL', KEYS[2]) end
+
+-- A Redis that was restarted, replaced or emptied is new from the first claim that sees it.
+local known = redis.call('HMGET', KEYS[5], 'id', 'since')
+local since = tonumber(known[2] or '0')
+if known[1] ~= current or since > now then
+    since = now
+    redis.call('HSET', KEYS[5], 'id', current, 'since', since)
+end
 
 -- Redis's clock was set back: what looks far away is due.
 local far = redis.call('ZREVRANGEBYSCORE', KEYS[1], '+inf', '(' .. (now + tonumber(ARGV[6])), 'LIMIT', 0, 100)
@@ -24,7 +32,7 @@ elseif gate[3] and limit > 0 then
     redis.call('HSET', KEYS[3], 'probe', now + tonumber(ARGV[8]))
 end
 
-local answer = {now, current, left, tonumber(gate[2] or '0'), redis.call('HGETALL', KEYS[4])}
+local answer = {now, current, since, left, tonumber(gate[2] or '0'), redis.call('HGETALL', KEYS[4])}
 local due = {}
 if limit > 0 then due = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now, 'LIMIT', 0, limit) end
 for n, member in ipairs(due) do

@@ -1,5 +1,7 @@
 """What a single worker has to bear: load, signals. Each test has processes of its own."""
 
+import signal
+
 from callkeeper.fleet import Member
 from tests.acceptance.stack import KEY, Stack, end, until
 
@@ -23,12 +25,12 @@ def test_one_worker_lets_a_request_finish_on_sigterm_and_leaves_nothing_running(
     worker = lonely.member("worker-1")
     took_s = worker.stop(deadline_s=10)
     assert took_s < 10
-    assert worker.process.returncode == 0
+    assert worker.process.poll() == 0
     assert [entry for entry in lonely.trail(call) if entry.what == "checked"], "the check was finished and kept"
     others = [member for member in lonely.demo.members if member is not worker]
     for member in others:
         assert member.stop() < 10
-        assert member.process.returncode == 0, f"{member.name}: {member.tail()}"
+        assert member.process.poll() == 0, f"{member.name}: {member.tail()}"
 
 
 def test_one_worker_leaves_at_once_on_a_second_signal(lonely: Stack) -> None:
@@ -38,11 +40,11 @@ def test_one_worker_leaves_at_once_on_a_second_signal(lonely: Stack) -> None:
     lonely.fault("check", "hang", times=1)
     until(lambda: lonely.arrived(call).get("check"), 10, "the check that hangs")
     worker = lonely.member("worker-1")
-    worker.process.terminate()
+    worker.process.send_signal(signal.SIGTERM)
     until(lambda: "told_to_stop" if _is_stopping(worker) else None, 5, "the worker to have heard")
-    worker.process.terminate()
+    worker.process.send_signal(signal.SIGTERM)
     worker.process.wait(2)
-    assert worker.process.returncode != 0
+    assert worker.process.poll() != 0
 
 
 def _is_stopping(worker: Member) -> bool:

@@ -16,6 +16,7 @@ import msgspec
 
 from calls.notes import AssignWish, Distrusted, Note, Resolved, Verified
 from calls.record import Call, EffectKind, EffectState
+from calls.store import LEASE_MS
 from calls.trail import Entry
 from sandbox.access import Operation
 from sandbox.state import Call as SandboxCall
@@ -102,6 +103,7 @@ class Judge(Witness):
         self.answered: dict[str, Answered] = {}
         self.late: set[tuple[str, EffectKind]] = set()
         self.samples: set[str] = set()
+        self.rolled_back_at: dt.datetime | None = None
 
     def of(self, call: SandboxCall) -> Memory:
         """Return what is remembered of a call."""
@@ -163,6 +165,7 @@ class Judge(Witness):
         if kind is EffectKind.ASSIGN:
             self._assign_is_lawful(call, str(msgspec.json.decode(request.content)["personId"]))
             return
+        self._is_alone(kind)
         self._is_explained(kind, trail)
         self._is_read_before(kind, call)
         if kind is EffectKind.ENROLL:
@@ -174,6 +177,12 @@ class Judge(Witness):
         """`sent` stands in Redis, in the ledger and in the trail, before the first byte."""
         assert record.effect(kind).state is EffectState.SENT, f"{kind} was not booked: {record.effect(kind).state}"
         assert any(entry.what == "sent" and entry.kind == kind for entry in trail), f"{kind} is not in the trail"
+
+    def _is_alone(self, kind: EffectKind) -> None:
+        """What a rolled back Redis forgot is over: it was booked before, for no longer than a lease."""
+        if self.rolled_back_at is not None:
+            since_s = (self._stage.clock.now - self.rolled_back_at).total_seconds()
+            assert since_s >= LEASE_MS / 1000, f"{kind} only {since_s:g} s after Redis was rolled back"
 
     def _is_explained(self, kind: EffectKind, trail: tuple[Entry, ...]) -> None:
         """The trail says by which rule, on which facts, and whose word."""

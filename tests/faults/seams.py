@@ -44,15 +44,16 @@ _APPLIED = frozenset({Blow.DIE_AFTER, Blow.FREEZE_AFTER, Blow.LOSE_AFTER, Blow.T
 
 @dataclass(slots=True)
 class Fate:
-    """A blow at the n-th crossing from now."""
+    """A blow at the n-th crossing from now; of those about one thing, if ``only`` is part of their name."""
 
     blow: Blow
     seam: Seam
     crossings: int
+    only: str = ""
 
-    def strikes(self, seam: Seam) -> bool:
+    def strikes(self, seam: Seam, about: str) -> bool:
         """Count a crossing; tell whether it is the one."""
-        if seam is not self.seam:
+        if seam is not self.seam or self.only not in about:
             return False
         self.crossings -= 1
         return self.crossings == 0
@@ -81,14 +82,16 @@ class Life:
         self._thawed.set()
         self._thawed = asyncio.Event()
 
-    async def cross(self, seam: Seam, apply: Callable[[], Awaitable[T]], lost: Callable[[], Exception]) -> T:
+    async def cross(
+        self, seam: Seam, apply: Callable[[], Awaitable[T]], lost: Callable[[], Exception], *, about: str = ""
+    ) -> T:
         """Do what a worker asks of the other side, unless its fate strikes.
 
         Raises:
             asyncio.CancelledError: The worker is dead.
         """
         await self._stand_still()
-        blow = self._struck(seam)
+        blow = self._struck(seam, about)
         if blow is not None and blow not in _APPLIED:
             await self._suffer(blow, seam, lost)
         answer = await self._apply(apply)
@@ -99,9 +102,9 @@ class Life:
         await self._stand_still()
         return answer
 
-    def _struck(self, seam: Seam) -> Blow | None:
+    def _struck(self, seam: Seam, about: str) -> Blow | None:
         self.crossed += 1
-        if self.fate is None or not self.fate.strikes(seam):
+        if self.fate is None or not self.fate.strikes(seam, about):
             return None
         blow, self.fate = self.fate.blow, None
         return blow
@@ -144,7 +147,10 @@ class Wire(httpx.AsyncBaseTransport):
         """Pass a request on. Logins cross unharmed: they have tests of their own."""
         if request.url.path.startswith("/external/token"):
             return await self._inner.handle_async_request(request)
-        return await self._life.cross(Seam.HTTP, lambda: self._pass_on(request), lambda: httpx.ReadError("cut"))
+        path = request.url.path
+        return await self._life.cross(
+            Seam.HTTP, lambda: self._pass_on(request), lambda: httpx.ReadError("cut"), about=path
+        )
 
     async def _pass_on(self, request: httpx.Request) -> httpx.Response:
         was_frozen = self._life.froze_at is Seam.HTTP

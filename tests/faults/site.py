@@ -10,7 +10,7 @@ import queue
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -19,8 +19,10 @@ from typing import Any
 import httpx
 
 from callkeeper.fleet import Fleet, Member
+from calls.keys import Keys
 from sandbox.access import Credentials
 from tests.acceptance.stack import Sides, until
+from tests.faults.hatchery import Hatchery
 from tests.faults.redis_server import DATABASES, RedisServer, redis_server
 from workers.crashpoints import VARIABLE
 
@@ -29,13 +31,16 @@ CHECK_AT = ",".join(map(str, (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 17, 20, 24, 28
 
 PUSH_KEY = "a-key-that-only-tests-know"
 
+PATIENCE_S = 90.0
+"""How long a test waits for what has to happen, on a machine that does a lot besides: no measure of anything."""
+
 
 @dataclass(slots=True)
 class Site:
     """The two servers, the processes, and what is free."""
 
     redis: RedisServer
-    fleet: Fleet
+    fleet: Fleet | Hatchery
     service_url: str
     _free: "queue.Queue[int]" = field(default_factory=queue.Queue)
     _numbers: Iterator[int] = field(default_factory=lambda: count(1))
@@ -69,13 +74,20 @@ class Stage(Sides):
 
     def __init__(self, site: Site, key: str, db: int, *, redis_url: str | None = None) -> None:
         super().__init__(redis_url or site.redis.url(db), site.service_url)
+        self.http.timeout = PATIENCE_S
         self.site = site
         self.key = key
         self.phone = f"5559{int(key.rpartition('-')[2]):06}"
         self.members: list[Member] = []
+        self._settle_in()
         self.control("PUT", f"/institutions/{key}", {"name": key})
         body = {"institution_key": key, "person_id": f"{key}-p", "phones": [self.phone]}
         self.control("POST", "/members", body)
+
+    def _settle_in(self) -> None:
+        """Make Redis one that has been there for a while: when it is new, effects wait."""
+        info = self.redis.info()
+        self.redis.hset(Keys().epoch, mapping={"id": f"{info['run_id']}/{info['master_replid']}", "since": 0})
 
     def close(self) -> None:
         """End the processes, forget the data."""
@@ -128,7 +140,7 @@ class Stage(Sides):
         }
         member = self.site.start("web", "web", "--host", "127.0.0.1", "--port", str(port), environ=environ)
         self.members.append(member)
-        return Door(member, member.wait_for(_web_url), self.http)
+        return Door(member, member.wait_for(_web_url, PATIENCE_S), self.http)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,11 +183,17 @@ def is_frozen(member: Member) -> bool:
 
 
 @contextmanager
-def site(data: Path) -> Iterator[Site]:
-    """Run a site until the block ends, every process it started included."""
-    with redis_server(data / "redis") as redis, Fleet(data / "logs") as fleet:
+def site(data: Path, *, hatched: bool = True) -> Iterator[Site]:
+    """Run a site until the block ends, every process it started included.
+
+    ``hatched``: start processes from a warm one; False where the time of a start is part of the question.
+    """
+    with ExitStack() as running_too:
+        redis = running_too.enter_context(redis_server(data / "redis"))
+        fleet = running_too.enter_context(Fleet(data / "logs"))
         sandbox = fleet.start("sandbox", "sandbox", "--scenario", "none", environ={})
-        running = Site(redis, fleet, sandbox.wait_for(_address))
+        hatchery = running_too.enter_context(Hatchery(data / "hatched")) if hatched else None
+        running = Site(redis, hatchery or fleet, sandbox.wait_for(_address, PATIENCE_S))
         for db in range(DATABASES):
             running._free.put(db)
         yield running

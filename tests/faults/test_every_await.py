@@ -12,9 +12,11 @@ import os
 import pytest
 
 from calls.notes import Distrusted, Verified
+from calls.record import EffectKind
 from sandbox.access import Operation
 from sandbox.state import Kind
 from tests.faults.failover import InProcess
+from tests.faults.judge import EFFECTS
 from tests.faults.seams import Blow, Fate, Seam
 from tests.faults.world import ONE, World
 
@@ -28,6 +30,7 @@ async def live(fate: Fate | None) -> World:
     servers = InProcess()
     await servers.fail_over()
     world = World(servers)
+    await world.settle_in()
     now = world.clock.now
     if fate is not None:
         world.doom(0, fate)
@@ -95,6 +98,7 @@ async def forget(n: int) -> Moment:
     servers = InProcess()
     await servers.fail_over()
     world = World(servers)
+    await world.settle_in()
     moment = Moment(world, n)
     for worker in world.workers:
         worker.life.after_each = moment.pass_by
@@ -133,3 +137,34 @@ async def test_redis_rolled_back_to_any_moment_repeats_no_effect_it_still_knows_
         if moment.left > 0:
             return
         n += 1
+
+
+@pytest.mark.parametrize("kind", [EffectKind.ENROLL, EffectKind.REJECT])
+async def test_effect_under_way_that_redis_forgot_is_not_sent_again(kind: EffectKind) -> None:
+    """A request is under way when Redis loses all that led to it: nobody sends another before it is over (C15, E1).
+
+    Stored details, read at once, would show nothing of it yet.
+    """
+    servers = InProcess()
+    await servers.fail_over()
+    world = World(servers)
+    await world.settle_in()
+    call = world.stage.call(phone_number=ONE, voice_id="v-1", alternate_id="alt-1")
+    world.calls.append(call)
+    await world.push(call, "CallStart", voice=True, alternate=True)
+    await world.run(3)
+    said_at = world.clock.now
+    verified = Verified(person_id="p-1", validation_type="Other", operator="ann", said_at=said_at)
+    await world.hear(call, verified if kind is EffectKind.ENROLL else Distrusted(operator="ann", said_at=said_at))
+    await world.copy()
+    for n in range(len(world.workers)):
+        world.doom(n, Fate(Blow.FREEZE_BEFORE, Seam.HTTP, 1, only=kind.value))
+    await world.run(0.5)
+    (slow,) = [n for n, worker in enumerate(world.workers) if worker.life.is_frozen]
+    world.workers[1 - slow].life.fate = None
+    await world.roll_back()
+    await world.run(5)
+    await world.thaw(slow)
+    await world.calm()
+    assert world.stage.sandbox.ledger.tally("v-1").authenticated[EFFECTS[kind]] == 1
+    await world.close()

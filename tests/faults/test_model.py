@@ -111,7 +111,9 @@ class Model(RuleBasedStateMachine):
     async def _begin(self) -> World:
         servers = self.servers()
         await servers.fail_over()
-        return World(servers)
+        world = World(servers)
+        await world.settle_in()
+        return world
 
     def _number(self) -> int:
         self.serial += 1

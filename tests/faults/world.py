@@ -17,7 +17,7 @@ from calls.institution import FOREIGN
 from calls.keys import CallId, Keys, parse_member
 from calls.notes import Note
 from calls.record import Call, Phase, parse_call
-from calls.store import FARTHEST_MS
+from calls.store import FARTHEST_MS, LEASE_MS
 from calls.trail import Entry
 from reseller.config import LoginPolicy
 from reseller.push import PushEvent
@@ -36,6 +36,9 @@ ONE, TWO, NOBODY = "5550100001", "5550100002", "5550100003"
 
 LONGEST_STEP_S = 2.0
 SOONEST_S = 0.05
+HOLD_S = LEASE_MS / 1000
+"""For how long effects are held when Redis is new."""
+
 QUIET_LOOPS = 40
 """Turns of the event loop without a crossing after which a frozen worker's tasks all stand still."""
 
@@ -133,7 +136,7 @@ class World:
         witness = self.judge if hasattr(self, "judge") else Judge(self.stage, self.load)
         wire = Wire(self.stage.transport, life, witness)
         login = LoginPolicy(min_interval_s=0.0)
-        return Worker(Rig(self.stage, line, transport=wire, now_ms=self.now_ms, login=login), life)
+        return Worker(Rig(self.stage, line, transport=wire, now_ms=self.now_ms, login=login, hold_s=HOLD_S), life)
 
     def now_ms(self) -> int:
         """Return what Redis's clock says."""
@@ -174,6 +177,10 @@ class World:
         await self.office.note(call, note)
 
     # Workers and time
+
+    async def settle_in(self) -> None:
+        """Let Redis become one that has been there for a while."""
+        await self.run(HOLD_S + 1)
 
     async def run(self, seconds: float) -> None:
         """Let time pass, with everything that falls due in it; both workers claim at once."""
@@ -280,6 +287,7 @@ class World:
         before = {call.voice_id: await self._kept(call) for call in self.calls}
         await self.servers.fail_over()
         await restore(self.servers.current(), self.snapshot.copied)
+        self.judge.rolled_back_at = self.clock.now
         self.judge.memories = copy.deepcopy(self.snapshot.memories)
         for call in self.calls:
             self.judge.forgets(call.voice_id, before[call.voice_id], await self._kept(call))

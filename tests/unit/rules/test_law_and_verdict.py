@@ -39,6 +39,7 @@ EXPECTED = {
         "opt_in_required": {"opted_in": False},
         "determined_fraud": {"fraud": True},
         "paused": {"paused": True},
+        "redis_changed": {"redis_changed": True},
     },
     EffectKind.REJECT: {
         "institution_not_allowed": {"allowed": False},
@@ -46,6 +47,7 @@ EXPECTED = {
         "voice_rejected": {"rejected": True},
         "determined_fraud": {"fraud": True},
         "paused": {"paused": True},
+        "redis_changed": {"redis_changed": True},
     },
 }
 """The law once more, written by hand from the design and the Spec."""

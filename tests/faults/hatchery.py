@@ -1,0 +1,152 @@
+"""A hatchery: processes of ours, forked from one that has already imported everything, so that starting one costs little.
+
+What hatches is a process like any other (a session, an environment and a log of its own), only without the half second of
+imports: a test that starts hundreds of workers on a busy machine waits for leases and not for the compiler. Not for figures
+of which a start is a part.
+
+``python -m tests.faults.hatchery`` forks one process for each line of its standard input and answers with its pid. It
+leaves the dead unburied until it ends, so that a pid that a test holds is never anybody else's.
+"""
+
+import gc
+import importlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self
+
+from callkeeper.fleet import STOP_S, Member, plain_environment
+
+KNOWN_BY_HEART = ("callkeeper.wiring", "callkeeper.commands.worker", "callkeeper.web", "callkeeper.commands.web")
+"""Imported before the first one hatches."""
+
+_LOOK_EVERY_S = 0.01
+
+
+class Hatched:
+    """A process that hatched, with what a ``subprocess.Popen`` offers for one."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+
+    def poll(self) -> int | None:
+        """Return something if the process has ended; None while it runs or stands still."""
+        try:
+            status = Path(f"/proc/{self.pid}/stat").read_text()
+        except OSError:
+            return 0
+        return 0 if status.rpartition(")")[2].split()[0] in {"Z", "X"} else None
+
+    def send_signal(self, sig: int) -> None:
+        """Send a signal."""
+        with suppress(ProcessLookupError):
+            os.kill(self.pid, sig)
+
+    def kill(self) -> None:
+        """End the process."""
+        self.send_signal(signal.SIGKILL)
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait until the process has ended.
+
+        Raises:
+            subprocess.TimeoutExpired: It has not.
+        """
+        end_s = None if timeout is None else time.monotonic() + timeout
+        while self.poll() is None:
+            if end_s is not None and time.monotonic() > end_s:
+                raise subprocess.TimeoutExpired(str(self.pid), timeout or 0.0)
+            time.sleep(_LOOK_EVERY_S)
+        return 0
+
+
+@dataclass(slots=True)
+class Hatchery:
+    """Starts processes like a ``Fleet``, and ends them with itself."""
+
+    log_dir: Path
+    members: list[Member] = field(default_factory=list)
+    _mother: "subprocess.Popen[str] | None" = None
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __enter__(self) -> Self:
+        self.log_dir.mkdir(parents=True, exist_ok=True)
+        self._mother = subprocess.Popen(  # noqa: S603  (our own arguments, no shell)
+            [sys.executable, "-m", __name__],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for member in reversed(self.members):
+            member.process.send_signal(signal.SIGCONT)
+            member.process.send_signal(signal.SIGTERM)
+        end_s = time.monotonic() + STOP_S
+        for member in self.members:
+            member.stop(max(0.1, end_s - time.monotonic()))
+        assert self._mother is not None
+        self._mother.communicate(timeout=STOP_S)
+
+    def start(self, name: str, *arguments: str, environ: Mapping[str, str]) -> Member:
+        """Hatch ``callkeeper ARGUMENTS`` with an environment of its own and its log in a file."""
+        log = self.log_dir / f"{name}.log"
+        log.touch()
+        order = {"arguments": arguments, "environ": {**plain_environment(), **environ}, "log": str(log)}
+        with self._lock:
+            assert self._mother is not None
+            assert self._mother.stdin is not None
+            assert self._mother.stdout is not None
+            self._mother.stdin.write(json.dumps(order) + "\n")
+            self._mother.stdin.flush()
+            pid = int(self._mother.stdout.readline())
+            member = Member(name, Hatched(pid), log)
+            self.members.append(member)
+        return member
+
+
+def _serve() -> None:
+    """Fork one process for each line, until there are no more."""
+    for module in KNOWN_BY_HEART:
+        importlib.import_module(module)
+    gc.freeze()
+    for line in sys.stdin:
+        pid = os.fork()
+        if pid == 0:
+            _live(json.loads(line))
+        sys.stdout.write(f"{pid}\n")
+        sys.stdout.flush()
+
+
+def _live(order: dict[str, object]) -> None:
+    """Be the process that was asked for, and end."""
+    os.setsid()
+    nowhere, log = os.open(os.devnull, os.O_RDONLY), os.open(str(order["log"]), os.O_WRONLY | os.O_APPEND)
+    for source, target in ((nowhere, 0), (log, 1), (log, 2)):
+        os.dup2(source, target)
+    os.environ.clear()
+    os.environ.update(order["environ"])  # type: ignore[call-overload]  # written by ``start``
+    main = importlib.import_module("callkeeper.cli").main
+    status = 1
+    try:
+        main(args=order["arguments"])
+    except SystemExit as left:
+        status = left.code if isinstance(left.code, int) else 1
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+
+
+if __name__ == "__main__":
+    _serve()

@@ -1,0 +1,65 @@
+"""A Redis that is new may have forgotten an effect that is still under way: for as long as a lease nothing is sent."""
+
+from datetime import timedelta
+
+from fakeredis import FakeAsyncRedis
+from redis.asyncio import Redis
+
+from calls.keys import CallId
+from calls.notes import Distrusted, Pushed, Verified
+from calls.record import Reason
+from calls.store import LEASE_MS, Placement, Store
+from sandbox.state import Happening, Kind
+from tests.integration.calls.hand import Hand
+from tests.rig import Rig
+from tests.sandbox_fixtures import Asgi
+
+HOLD_S = LEASE_MS / 1000
+CALL = CallId("cu-1", "v-1")
+
+
+async def seen_since(store: Store, hand: Hand) -> timedelta:
+    """Claim something; return for how long Redis is known."""
+    await store.note(CALL, Pushed(has_ended=False, event_id="ev", received_at=await store.now()))
+    (held,) = await store.claim(1)
+    await store.save(held, b"{}", Placement(None))
+    return held.now - held.epoch.since
+
+
+async def test_redis_is_new_from_the_first_claim_that_saw_it(store: Store, any_redis: Redis, hand: Hand) -> None:
+    """An empty Redis and another server both begin a new time; otherwise it goes on for every worker (C15)."""
+    assert await seen_since(store, hand) == timedelta(0)
+    hand.ms += 5000
+    assert await seen_since(Store(any_redis, now_ms=hand), hand) == timedelta(seconds=5)
+    await any_redis.hset(store.keys.epoch, "id", "another server")
+    assert await seen_since(store, hand) == timedelta(0)
+    hand.ms -= 3_600_000
+    assert await seen_since(store, hand) == timedelta(0), "a clock set back does not hold effects for an hour (C19)"
+
+
+async def test_enroll_waits_until_redis_is_no_longer_new(sandbox_asgi: Asgi, fake_redis: FakeAsyncRedis) -> None:
+    """Verified in the first seconds: the trail says why nothing is sent yet, then it is sent, once (C4)."""
+    rig = Rig(sandbox_asgi, fake_redis, hold_s=HOLD_S)
+    call = rig.stage.call(Happening(Kind.END, 45))
+    await rig.run(2)
+    await rig.note(
+        call, Verified(person_id="p-1", validation_type="Other", operator="ann", said_at=rig.stage.clock.now)
+    )
+    await rig.run(HOLD_S - 2.5)
+    assert "enroll" not in rig.ledger(call)
+    assert ("redis_changed",) in [entry.forbidden for entry in await rig.trail(call)]
+    await rig.run(1.5)
+    assert rig.ledger(call)["enroll"] == 1
+
+
+async def test_reject_of_a_call_that_ended_meanwhile_is_still_sent(
+    sandbox_asgi: Asgi, fake_redis: FakeAsyncRedis
+) -> None:
+    """A reject takes effect after the end too: the call is not closed while only a new Redis stands in its way."""
+    rig = Rig(sandbox_asgi, fake_redis, hold_s=HOLD_S)
+    call = rig.stage.call(Happening(Kind.END, 3))
+    await rig.run(1)
+    await rig.note(call, Distrusted(operator="ann", said_at=rig.stage.clock.now))
+    await rig.run(HOLD_S + 10)
+    assert rig.ledger(call)["reject_voice"] == 1
+    assert (await rig.record(call)).reason is Reason.REJECTED
