@@ -274,9 +274,8 @@ class Play:
         if step == "drop":
             self.call = {"voice_id": f"{stage.key}-hint", "institution_key": stage.key}
         else:
-            self.call = stage.begin(*_script(step))
-        if step in {"drop", "look"}:
-            self._push()
+            self.call = stage.begin(*_script(step))  # the push saves the wait for the next look at the queue
+        self._push()
 
     def _push(self) -> None:
         """Record a push about the call, as the receiver does."""
