@@ -9,12 +9,13 @@ import random
 import secrets
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, NamedTuple
 
 from redis.asyncio import Redis
 
+from calls.gate import FAILURES_THAT_SHUT, PROBE_EVERY_MS, Gate
 from calls.keys import CallId, Keys, institution_member, parse_member
 from calls.notes import Note, encode_note
 from calls.pause import Pauses, PauseScope, parse_pauses
@@ -31,12 +32,6 @@ FARTHEST_MS = 120_000
 LONGEST_WAIT_MS = 60_000
 """However late the next step is, a live member is looked at this often."""
 
-FAILURES_THAT_SHUT = 5
-"""Requests in a row, of all workers, without a usable answer, until the service counts as away."""
-
-PROBE_EVERY_MS = 1000
-"""How often a service that is away is tried with one member."""
-
 MAX_FAILURES = 5
 """Steps that fail in a row until a call is parked for a person."""
 
@@ -50,28 +45,6 @@ class Ask(StrEnum):
     LOOK = "look"  # what started in the last seconds: a push came in
     WIDE = "wide"  # what started in the last minutes: a hint was not listed yet
     FULL = "full"  # everything
-
-
-@dataclass(slots=True)
-class Gate:
-    """This process's view of the gate before the service: shut while the service is away, for all workers."""
-
-    shut_until: datetime | None = None
-    failures: int = 0
-
-    def see(self, now: datetime, *, shut_ms: int, failures: int) -> None:
-        """Take over what Redis says."""
-        self.shut_until = now + timedelta(milliseconds=shut_ms) if shut_ms else None
-        self.failures = failures
-
-    @property
-    def is_probing(self) -> bool:
-        """Tell whether the service was away: one free read has to succeed before anything is booked or sent."""
-        return self.failures >= FAILURES_THAT_SHUT
-
-    def wait(self, now: datetime) -> datetime | None:
-        """Return until when nothing may be sent; None if it may."""
-        return self.shut_until if self.shut_until is not None and now < self.shut_until else None
 
 
 class Epoch(NamedTuple):

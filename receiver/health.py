@@ -1,4 +1,4 @@
-"""``/healthz`` (the process answers) and ``/readyz`` (it can record events)."""
+"""``/healthz`` (the process answers) and ``/readyz`` (it can record events, and whether the service behind is there)."""
 
 import asyncio
 from typing import Final
@@ -9,27 +9,35 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
+from calls.gate import service_away
+
 READY_WITHIN_S: Final = 1.0
 
 
 def health_routes(redis: "Redis") -> list[BaseRoute]:
-    """Build both routes; neither says more than a yes or a no."""
+    """Build both routes; neither says more than a yes or a no.
+
+    A service that is away does not make us unready: its pushes are recorded, and whoever took us out of the way for it would
+    lose them.
+    """
 
     async def healthz(_request: Request) -> Response:
         return JSONResponse({"healthy": True})
 
     async def readyz(_request: Request) -> Response:
-        is_ready = await _answers(redis)
-        return JSONResponse({"ready": is_ready}, 200 if is_ready else 503)
+        try:
+            async with asyncio.timeout(READY_WITHIN_S):
+                is_ready, away = await _takes_writes(redis), await service_away(redis)
+        except (RedisError, OSError, TimeoutError):
+            is_ready, away = False, None
+        if not is_ready:
+            return JSONResponse({"ready": False}, 503)
+        return JSONResponse({"ready": True, "service": "away" if away else "there"})
 
     return [Route("/healthz", healthz), Route("/readyz", readyz)]
 
 
-async def _answers(redis: "Redis") -> bool:
-    """Tell whether Redis can be reached and is a server that takes writes."""
-    try:
-        async with asyncio.timeout(READY_WITHIN_S):
-            role = await redis.role()
-    except (RedisError, OSError, TimeoutError):
-        return False
+async def _takes_writes(redis: "Redis") -> bool:
+    """Tell whether Redis is a server that takes writes."""
+    role = await redis.role()
     return role[0] in {b"master", "master"}

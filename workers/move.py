@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import assert_never
 
 from calls.decide import decide
+from calls.gate import Gate
 from calls.steps import (
     Check,
     Drop,
@@ -23,7 +24,6 @@ from calls.steps import (
     Wait,
     Withdraw,
 )
-from calls.store import Gate
 from calls.trail import Entry
 from workers.asking import check, look, read
 from workers.claim import Claim

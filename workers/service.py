@@ -13,7 +13,8 @@ from redis.exceptions import RedisError
 
 from calls.figures import Figures
 from calls.figures import catalogue as figure
-from calls.store import Gate, Store
+from calls.gate import Gate
+from calls.store import Store
 from reseller import (
     CertificateRefused,
     Guard,

@@ -25,7 +25,7 @@ end
 pause = math.max(left, math.floor(pause))
 if pause > 0 then
     failures = math.max(failures, limit)
-    redis.call('HSET', KEYS[1], 'open', '1')
+    redis.call('HSETNX', KEYS[1], 'open', now) -- since when
     redis.call('HDEL', KEYS[1], 'probe')
 end
 redis.call('HSET', KEYS[1], 'failures', failures, 'report', ARGV[2], 'until', now + pause)

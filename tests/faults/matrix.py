@@ -29,7 +29,7 @@ FROZEN_FOR_S = LEASE_MS / 1000 + 2
 SLOW_S = 3 * MID_REQUEST_S
 """How long the service takes where the worker is to crash in the middle of a request."""
 
-AT_ONCE = 24
+AT_ONCE = 36
 
 _OPERATIONS = {"assign": "assign", "enroll": "enroll", "reject": "reject_voice", "listing": "queue"}
 _KEYS = Keys()

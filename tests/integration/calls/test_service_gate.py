@@ -1,8 +1,14 @@
 """The gate before the service: shared by all workers, shut while the service is away, opened by the first success."""
 
-import pytest
+from typing import Any
 
+import httpx
+import pytest
+from starlette.applications import Starlette
+
+from calls.gate import FAILURES_THAT_SHUT, service_away
 from calls.store import Store
+from receiver.health import health_routes
 from sandbox.faults import Action, Fault
 from sandbox.state import Happening, Kind
 from tests.rig import Rig
@@ -45,6 +51,49 @@ async def test_gate_opens_with_the_first_success_and_work_goes_on(rig: Rig, away
     record = await rig.record(call)
     assert record.reading is not None
     assert record.reading.status == "FullAuthentication"
+
+
+async def ready(rig: Rig) -> tuple[int, dict[str, object]]:
+    """Return what ``/readyz`` says."""
+    redis: Any = AlwaysMaster(rig.redis)
+    app = httpx.ASGITransport(Starlette(routes=health_routes(redis)))
+    async with httpx.AsyncClient(transport=app, base_url="http://web") as client:
+        answer = await client.get("/readyz")
+    return answer.status_code, answer.json()
+
+
+class AlwaysMaster:
+    """A Redis in this process, which knows no ROLE."""
+
+    def __init__(self, redis: Any) -> None:
+        self._redis = redis
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._redis, name)
+
+    async def role(self) -> list[bytes]:
+        """Say that it takes writes."""
+        return [b"master"]
+
+
+async def test_gate_is_shown_by_readyz_until_the_first_success(rig: Rig, away: Fault) -> None:
+    """While the service is away ``/readyz`` says so and stays 200: events are recorded all the same (D5)."""
+    rig.stage.call(END)
+    await rig.run(5)
+    assert await ready(rig) == (200, {"ready": True, "service": "there"})
+    rig.stage.sandbox.faults.add(away)
+    began_at = rig.clock.now
+    await rig.run(20)
+    assert await ready(rig) == (200, {"ready": True, "service": "away"})
+    seen = await service_away(rig.redis)
+    assert seen is not None
+    assert began_at <= seen.since < seen.tried_again_at
+    assert seen.failures >= FAILURES_THAT_SHUT
+    assert f"away since {seen.since:%H:%M:%S} UTC" in seen.words
+    rig.stage.sandbox.faults.clear()
+    await rig.run(35)
+    assert await ready(rig) == (200, {"ready": True, "service": "there"})
+    assert await service_away(rig.redis) is None
 
 
 @pytest.mark.parametrize("status", [429, 503])

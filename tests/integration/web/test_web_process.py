@@ -106,7 +106,7 @@ def test_web_ends_cleanly(number: signal.Signals, start: Callable[..., Web]) -> 
 def test_web_answers_health_checks(start: Callable[..., Web]) -> None:
     """Alive and ready are two questions; neither answer names the server's software."""
     web = start()
-    for path, expected in (("/healthz", {"healthy": True}), ("/readyz", {"ready": True})):
+    for path, expected in (("/healthz", {"healthy": True}), ("/readyz", {"ready": True, "service": "there"})):
         answer = web.client.get(path)
         assert (answer.status_code, answer.json()) == (200, expected)
         assert "server" not in answer.headers
