@@ -48,7 +48,7 @@ def web_app(settings: WebSettings, log: FilteringBoundLogger) -> Starlette:
     reporter = Reporter(blocking_redis(store.redis), FigureWriter(figures, Author.here("web"), keys=store.keys))
     intake = Intake(redis, keys=store.keys)
     push = PushEndpoint(_authentication(settings), intake, waker, log, counting=PushCounting(figures))
-    routes: list[BaseRoute] = [Route("/push", push), *health_routes(redis)]
+    routes: list[BaseRoute] = [Route("/push", push), *health_routes(redis, store.keys)]
     is_watched = settings.admin is not None or settings.desk_tokens
     desk = _desk(settings, redis, waker, log) if is_watched else None
     board = None

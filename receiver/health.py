@@ -10,11 +10,12 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from calls.gate import service_away
+from calls.keys import Keys
 
 READY_WITHIN_S: Final = 1.0
 
 
-def health_routes(redis: "Redis") -> list[BaseRoute]:
+def health_routes(redis: "Redis", keys: Keys | None = None) -> list[BaseRoute]:
     """Build both routes; neither says more than a yes or a no.
 
     A service that is away does not make us unready: its pushes are recorded, and whoever took us out of the way for it would
@@ -27,7 +28,7 @@ def health_routes(redis: "Redis") -> list[BaseRoute]:
     async def readyz(_request: Request) -> Response:
         try:
             async with asyncio.timeout(READY_WITHIN_S):
-                is_ready, away = await _takes_writes(redis), await service_away(redis)
+                is_ready, away = await _takes_writes(redis), await service_away(redis, keys)
         except (RedisError, OSError, TimeoutError):
             is_ready, away = False, None
         if not is_ready:

@@ -8,9 +8,9 @@ from redis.asyncio import Redis
 from callkeeper.doctor.finding import Finding, Topic, fault, graded, ok, warning
 from callkeeper.pause_view import pause_lines
 from calls.figures import FigureReader, Present, Process, read_present
+from calls.gate import FAILURES_THAT_SHUT
 from calls.keys import Keys
 from calls.pausing import Pausing
-from calls.store import FAILURES_THAT_SHUT
 
 LATE_S, TOO_LATE_S = 1.0, 5.0
 """A due call that waits longer than this has too few workers."""
