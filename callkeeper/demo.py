@@ -40,8 +40,8 @@ class Secrets(msgspec.Struct, frozen=True):
     def keep(cls, path: Path) -> "Secrets":
         """Return the secrets of a data folder, made when it is new."""
         if not path.exists():
+            path.touch(mode=0o600)
             path.write_bytes(msgspec.json.encode(cls(secrets.token_urlsafe(24), secrets.token_urlsafe(12))))
-            path.chmod(0o600)
         return msgspec.json.decode(path.read_bytes(), type=cls)
 
     @property
@@ -110,8 +110,9 @@ def demonstration(
             "sandbox",
             "sandbox",
             *("--seed", str(seed), "--scenario", scenario),
-            *("--push-url", f"{web_url}/push", "--push-headers", known.push_headers),
+            *("--push-url", f"{web_url}/push"),
             *("--state-file", str(data / "sandbox.json")),
+            environ={"SANDBOX_PUSH_HEADERS": known.push_headers},  # the list of processes shows arguments
         )
         service_url = sandbox.wait_for(_sandbox_url)
         environ = {**common, **_service_environment(service_url), **(worker_environ or {})}

@@ -49,10 +49,17 @@ docs/sandbox.md describes all of it.
     "--gap", default=2.0, show_default=True, type=click.FloatRange(0.01), help="Mean seconds between two calls."
 )
 @click.option("--push-url", default="", help="Where every institution's call events are pushed.")
-@click.option("--push-headers", default="", help="Headers of the pushes: `Header: value; Header2: value2`.")
-@click.option("--access-token", default=None, help=f"What a login must carry. {_DEFAULTS_HELP}")
+@click.option(
+    "--push-headers",
+    default="",
+    envvar="SANDBOX_PUSH_HEADERS",
+    help="Headers of the pushes: `Header: value; Header2: value2`.",
+)
+@click.option(
+    "--access-token", default=None, envvar="SANDBOX_ACCESS_TOKEN", help=f"What a login must carry. {_DEFAULTS_HELP}"
+)
 @click.option("--email", default=None, help="Service account.")
-@click.option("--password", default=None, help=f"Its password. {_DEFAULTS_HELP}")
+@click.option("--password", default=None, envvar="SANDBOX_PASSWORD", help=f"Its password. {_DEFAULTS_HELP}")
 @click.option(
     "--state-file",
     default=None,

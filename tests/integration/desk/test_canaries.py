@@ -59,12 +59,8 @@ def words_of(value: object) -> set[str]:
             return {str(value)}
 
 
-CANARIES = (
-    words_of(PLANTED)
-    | words_of(CONFIGS)
-    | {"canary-words", "canary-bug", CREDENTIALS.password, CREDENTIALS.access_token, SECRET}
-)
-CANARIES |= {token.secret.reveal() for token in TOKENS}
+OURS = {CREDENTIALS.password, CREDENTIALS.access_token, SECRET, *(token.secret.reveal() for token in TOKENS)}
+CANARIES = words_of(PLANTED) | words_of(CONFIGS) | {"canary-words", "canary-bug"} | OURS
 
 
 def planted(value: Any) -> Any:
