@@ -1,0 +1,261 @@
+"""With real processes: what people and secrets are in the stand-in's world is nowhere of ours, wherever one may look.
+
+Every address that the web process has is asked for: pages, data, streams, figures. They are found in the application itself,
+so that those which come later are asked for as well.
+"""
+
+import json
+import re
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import msgspec
+import pytest
+import structlog
+from flask import Flask
+from starlette.routing import Mount, Route
+
+from callkeeper.demo import demonstration
+from callkeeper.settings import WebSettings
+from callkeeper.web import web_app
+from sandbox import population
+from sandbox.access import Credentials
+from sandbox.state import PushSettings
+from sandbox.world import World
+from tests.acceptance.stack import KEY, Stack, end, until
+from tests.acceptance.test_desk import SECRET, TOKEN, Receiver
+
+SENSITIVE = {
+    *("fullSsn", "supportPassword", "dateOfBirth", "licenseNumber", "number"),
+    *("edgeAccessKey", "coreTypeBAdminPassword", "coreTypeAPassword", "authenticationValue"),
+}
+STREAMS_FOR_S = 1.0
+
+
+@dataclass(frozen=True)
+class Traces:
+    """Everything that a stack of processes left and showed, by where."""
+
+    stack: Stack
+    texts: dict[str, bytes]
+    asked: dict[str, int]
+    """The best that was answered to a GET of each address."""
+    token: bytes
+    """The service's token, as it stands in its own key."""
+
+
+@pytest.fixture(scope="module")
+def traces(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Traces]:
+    """Run calls of all kinds through a stack with everything switched on, and look everywhere."""
+    receiver = Receiver()
+    serving = threading.Thread(target=receiver.server.serve_forever, kwargs={"poll_interval": 0.05})
+    serving.start()
+    data = tmp_path_factory.mktemp("canaries")
+    web = {"CALLKEEPER_DESK_TOKENS": f"desktop:{TOKEN}", "CALLKEEPER_RULES": "demo"}
+    worker = {
+        "CALLKEEPER_OUTCOME_URL": receiver.url,
+        "CALLKEEPER_OUTCOME_SECRET": SECRET,
+        "CALLKEEPER_OUTCOME_PRIVATE": "yes",
+    }
+    try:
+        with demonstration(data, workers=1, seed=1, scenario="none", web_environ=web, worker_environ=worker) as demo:
+            stack = Stack(demo, data)
+            calls = _live(stack)
+            texts, asked = _shown(stack, calls)
+            texts |= {"Redis": _everything_in(stack.redis), "outcomes": json.dumps(receiver.taken).encode()}
+            texts |= {f"arguments of {m.name}": _arguments(m.process.pid) for m in demo.members}
+            token = repr(stack.redis.hgetall("ck:token")).encode()
+            for member in demo.members:
+                member.stop()
+            texts |= {f"log of {m.name}": m.log.read_bytes() for m in demo.members if m.name != "sandbox"}
+            texts |= {f"file {path.name}": path.read_bytes() for path in (data / "redis").rglob("*") if path.is_file()}
+            yield Traces(stack, texts, asked, token)
+            stack.close()
+    finally:
+        receiver.server.shutdown()
+        serving.join()
+        receiver.server.server_close()
+
+
+def _live(stack: Stack) -> list[dict[str, Any]]:
+    """Let calls of several kinds live and end, beside faults of several kinds; one lives on."""
+    calls = [
+        stack.call({"kind": "mfa_validated", "after_s": 1}, end(4)),
+        stack.call({"kind": "green", "after_s": 1}, end(4)),
+        stack.call({"kind": "red", "after_s": 1}, end(4)),
+    ]
+    for target, action in (("details", "error"), ("check", "error"), ("queue", "garbage"), ("assign", "drop")):
+        try:
+            stack.fault(target, action, times=1)
+        except httpx.HTTPStatusError:
+            continue  # not every fault has that name: those that have are enough
+    with httpx.Client(trust_env=False) as stranger:
+        push = f"{stack.demo.web_url}/push"
+        stranger.post(push, json={"Type": "x"}, headers={"X-Push-Key": "canary-wrong-key"})
+        stranger.post(push, content=b"{", headers={"X-Push-Key": "canary-wrong-key"})
+    for call in calls:
+        stack.settled(call)
+    calls.append(stack.call(end(60)))
+    until(lambda: stack.arrived(calls[-1]).get("assign"), 15, "a live call")
+    return calls
+
+
+def _shown(stack: Stack, calls: list[dict[str, Any]]) -> tuple[dict[str, bytes], dict[str, int]]:
+    """Ask for every address there is: as a watcher, as the desk's software, as a stranger."""
+    user, _, password = stack.demo.admin.partition(":")
+    texts: dict[str, bytes] = {}
+    asked: dict[str, int] = {}
+    ways: dict[str, dict[str, Any]] = {
+        "watcher": {"auth": (user, password)},
+        "desk": {"headers": {"Authorization": f"Bearer {TOKEN}"}},
+        "stranger": {},
+    }
+    for path in sorted({_filled(template, call) for template in templates(stack) for call in (calls[0], calls[-1])}):
+        for way, options in ways.items():
+            with httpx.Client(base_url=stack.demo.web_url, trust_env=False, **options) as client:
+                status, body = _read(client, path)
+            texts[f"{path} to the {way}"] = body
+            asked[path] = min(asked.get(path, 999), status)
+    return texts, asked
+
+
+def _read(client: httpx.Client, path: str) -> tuple[int, bytes]:
+    """Return what an address answers, of a stream what it says within a moment."""
+    body = b""
+    try:
+        with client.stream("GET", path, timeout=httpx.Timeout(10, read=STREAMS_FOR_S)) as answer:
+            status, body = answer.status_code, str(answer.headers).encode()
+            for chunk in answer.iter_raw():
+                body += chunk
+    except httpx.ReadTimeout:
+        pass
+    return status, body
+
+
+def templates(stack: Stack) -> set[str]:
+    """Return every address of the web process, as the application itself has them."""
+    settings = WebSettings.load(
+        {
+            "REDIS_URL": stack.demo.redis_url,
+            "CALLKEEPER_PUSH_HEADERS": "X-Push-Key: canary-push-1f8b32d9",
+            "CALLKEEPER_ADMIN": stack.demo.admin,
+            "CALLKEEPER_DESK_TOKENS": f"desktop:{TOKEN}",
+        }
+    )
+    log: Any = structlog.wrap_logger(None, processors=[structlog.testing.LogCapture()])
+    return set(_templates(web_app(settings, log), ""))
+
+
+def _templates(app: Any, prefix: str) -> Iterator[str]:
+    """Yield the addresses below an application, whatever it is wrapped in."""
+    if isinstance(app, Flask):
+        yield from (prefix + re.sub(r"<(?:\w+:)?(\w+)>", r"{\1}", rule.rule) for rule in app.url_map.iter_rules())
+    for route in getattr(app, "routes", ()):
+        if isinstance(route, Mount):
+            yield from _templates(route.app, prefix + route.path)
+        elif isinstance(route, Route):
+            inner = getattr(route.endpoint, "_app", None)
+            yield from _templates(inner, prefix) if inner is not None else [prefix + route.path]
+    for name in ("app", "_app"):
+        inner = getattr(app, name, None)
+        if inner is not None and not callable(getattr(app, "routes", None)) and not hasattr(app, "routes"):
+            yield from _templates(inner, prefix)
+
+
+def _filled(template: str, call: dict[str, Any]) -> str:
+    """Return an address with a call's ids, and what the dashboard calls its parts."""
+    values = {
+        "institution": call["institution_key"],
+        "voice_id": call["voice_id"],
+        "instance_number": "0",
+        "queue_name": "calls",
+        "registry_name": "finished",
+        "per_page": "8",
+        "order": "asc",
+        "page": "1",
+        "wish": "w",
+        "name": "board.css",
+        "filename": "css/main.css",
+    }
+    return re.sub(r"\{(\w+)(?::\w+)?\}", lambda found: values.get(found[1], "x"), template)
+
+
+def _arguments(pid: int) -> bytes:
+    return Path(f"/proc/{pid}/cmdline").read_bytes()
+
+
+def _sensitive_words() -> set[str]:
+    """Return what the stand-in invents of people and secrets: the same in every process."""
+    world = World()
+    population.settle(world, PushSettings())
+    return set(_words(msgspec.to_builtins(world.state, str_keys=True)))
+
+
+def _words(value: Any, name: str = "") -> Iterator[str]:
+    match value:
+        case dict():
+            for key, inner in value.items():
+                yield from _words(inner, key)
+        case list():
+            for inner in value:
+                yield from _words(inner, name)
+        case str() if name in SENSITIVE and len(value) > 5:
+            yield value
+
+
+def _everything_in(redis: Any) -> bytes:
+    """Return every key and value but the token's own, and as Redis itself would write them."""
+    read = {
+        b"string": redis.get,
+        b"hash": redis.hgetall,
+        b"list": lambda key: redis.lrange(key, 0, -1),
+        b"set": redis.smembers,
+        b"zset": lambda key: redis.zrange(key, 0, -1),
+        b"stream": redis.xrange,
+    }
+    keys = [key for key in redis.scan_iter(count=1000) if key != b"ck:token"]
+    return b"\n".join(repr((key, read[redis.type(key)](key))).encode() for key in keys)
+
+
+@pytest.fixture(scope="module")
+def canaries(traces: Traces) -> set[str]:
+    """Return every word that must be nowhere."""
+    secrets = json.loads((traces.stack.data / "secrets.json").read_text())
+    return _sensitive_words() | {
+        *(secrets["push_key"], secrets["admin_password"], Credentials().password, Credentials().access_token),
+        *(TOKEN, SECRET, "canary-wrong-key"),
+    }
+
+
+@pytest.mark.timeout(240)
+def test_canaries_are_nowhere(traces: Traces, canaries: set[str]) -> None:
+    """Promise 6: not one sensitive word of hundreds in Redis and its files, logs, arguments, pages, figures, outcomes."""
+    assert len(canaries) > 100, "the stand-in's world holds canaries"
+    found = [(place, word[:4]) for place, text in traces.texts.items() for word in canaries if word.encode() in text]
+    assert found == [], f"{len(found)} found"
+
+
+def test_canaries_are_looked_for_where_things_are(traces: Traces) -> None:
+    """The search finds what is there: the calls' ids, in every kind of place."""
+    call_id = KEY.encode()
+    for place in ("Redis", "outcomes", "log of web", "log of worker-1"):
+        assert call_id in traces.texts[place], place
+    assert any(call_id in text for place, text in traces.texts.items() if place.startswith("file "))
+
+
+def test_canaries_tokens_are_in_the_tokens_own_key_only(traces: Traces) -> None:
+    """The service's token is what the search passes over; whatever it is, it is in no other key, no log and on no page."""
+    token = re.search(rb"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", traces.token)
+    assert token is not None
+    places = [p for p, text in traces.texts.items() if token[0] in text and not p.startswith("file ")]
+    assert places == []
+
+
+def test_every_address_answers_somebody(traces: Traces) -> None:
+    """No address that the application has fails: for each, somebody gets an answer below 500."""
+    assert len(traces.asked) > 20
+    assert {path: status for path, status in traces.asked.items() if status >= 500} == {}
