@@ -35,7 +35,7 @@ def set_up_logging(log_format: str, *, stream: TextIO | None = None) -> Filterin
         logger_factory=structlog.WriteLoggerFactory(target),
         cache_logger_on_first_use=False,
     )
-    log = cast("FilteringBoundLogger", structlog.get_logger())
+    log = cast("FilteringBoundLogger", structlog.get_logger().bind())  # a lazy one binds itself anew for every line
     _divert_libraries(log)
     return log
 
@@ -88,7 +88,9 @@ def _exception(exc_info: object) -> BaseException | None:
 def keep_to_vocabulary(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
     """Drop what the vocabulary does not allow in this event, and say so."""
     known = EVENTS.get(event["event"])
-    allowed = ALWAYS | (known.keys if known else frozenset())
+    if known is not None and event.keys() <= known.allowed:
+        return event
+    allowed = known.allowed if known else ALWAYS
     kept = {key: value for key, value in event.items() if key in allowed}
     dropped = sorted(set(event) - set(kept))
     if dropped:

@@ -6,23 +6,25 @@ that is not listed here and names it in ``dropped``; a test holds the source cod
 
 from typing import Final, NamedTuple
 
+ALWAYS: Final = frozenset({"event", "level", "timestamp", "process", "error", "trace", "dropped"})
+"""Keys of every line: its frame, and what an exception leaves in it (the types and places, never the message)."""
+
 
 class LogEvent(NamedTuple):
     """One kind of log line."""
 
     meaning: str
     keys: frozenset[str]
+    allowed: frozenset[str]
+    """These keys, and those of every line."""
 
 
 def _event(meaning: str, *keys: str) -> LogEvent:
-    return LogEvent(meaning, frozenset(keys))
+    return LogEvent(meaning, frozenset(keys), ALWAYS.union(keys))
 
 
 LIBRARY_MESSAGE: Final = "library_message"
 """A line that a library has logged through Python's own logging."""
-
-ALWAYS: Final = frozenset({"event", "level", "timestamp", "process", "error", "trace", "dropped"})
-"""Keys of every line: its frame, and what an exception leaves in it (the types and places, never the message)."""
 
 _CALL = ("institution", "voice_id")
 

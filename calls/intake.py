@@ -17,6 +17,10 @@ from reseller.push import PushEvent
 
 CALL_START = "CallStart"
 CALL_END = "CallEnd"
+WITHIN_S = 1.2
+"""How long an attempt to record an event may take: the sender is waiting."""
+
+_ENCODER = msgspec.json.Encoder()
 
 
 class Receipt(msgspec.Struct, frozen=True):
@@ -47,8 +51,19 @@ class Intake:
         keys: Keys | None = None,
         events_kept: int = 100_000,
         now_ms: Callable[[], int] | None = None,
+        within_s: float = WITHIN_S,
     ) -> None:
+        """Prepare to record.
+
+        Args:
+            redis: Where.
+            keys: Under which names.
+            events_kept: So many lines of the event log stay.
+            now_ms: Replaces Redis's clock.
+            within_s: How long Redis may take to confirm an event.
+        """
         self._redis = redis
+        self._within_s = within_s
         self._keys = keys or Keys()
         self._scripts = Scripts(redis)
         self._events_kept = events_kept
@@ -60,7 +75,7 @@ class Intake:
         Samples (``IsTest``) and unknown types are logged and touch no call.
 
         Raises:
-            redis.exceptions.RedisError: Nothing is confirmed; the event may or may not have been recorded.
+            redis.exceptions.RedisError, TimeoutError: Nothing is confirmed; the event may or may not have been recorded.
 
         Spec: Events.
         """
@@ -89,7 +104,7 @@ class Intake:
             [
                 self._now_ms() if self._now_ms else "",
                 keys.prefix,
-                msgspec.json.encode(_entry(event, event_id)),
+                _ENCODER.encode(_entry(event, event_id)),
                 CallId(event.institution_key, voice_id).member if touches else "",
                 voice_id if touches and alternate else "",
                 "1" if touches and not event.voice_id else "",
@@ -99,6 +114,7 @@ class Intake:
                 "1" if event.is_test else "",
                 self._events_kept,
             ],
+            within_s=self._within_s,
         )
         return Receipt(wake=answer[0] == 1)
 

@@ -41,6 +41,7 @@ class SafeHeaders:
     def __init__(self, app: ASGIApp, headers: Mapping[str, str] = EVERYWHERE) -> None:
         self._app = app
         self._headers = [(name.lower().encode("ascii"), value.encode("ascii")) for name, value in headers.items()]
+        self._names = frozenset(name for name, _ in self._headers)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on; what is not HTTP passes untouched."""
@@ -50,8 +51,9 @@ class SafeHeaders:
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                present = {name.lower() for name, _ in message["headers"]}
-                message["headers"] = [*message["headers"], *(pair for pair in self._headers if pair[0] not in present)]
+                present = self._names.intersection([name.lower() for name, _ in message["headers"]])
+                ours = [pair for pair in self._headers if pair[0] not in present] if present else self._headers
+                message["headers"] = [*message["headers"], *ours]
             await send(message)
 
         await self._app(scope, receive, send_with_headers)

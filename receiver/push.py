@@ -15,7 +15,7 @@ from uuid import uuid4
 
 from redis.exceptions import RedisError
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 from structlog.typing import FilteringBoundLogger
 
 from calls.intake import Intake
@@ -29,8 +29,6 @@ from reseller.push import PushEvent, PushUnreadable, parse_push
 
 PAUSES_S: Final = (0.1, 0.4)
 """Between the attempts to record an event."""
-ATTEMPT_S: Final = 1.2
-"""How long one attempt may take."""
 
 _REDIS_AWAY: Final = (RedisError, OSError, TimeoutError)
 
@@ -123,7 +121,7 @@ class PushEndpoint:
             self._log.warning("strangers_ignored", where="push", address=who)
         return self._refused("credentials", answers.unauthorized())
 
-    async def _take(self, body: bytes) -> tuple[Response, bool]:
+    async def _take(self, body: bytes) -> tuple[ASGIApp, bool]:
         """Return the answer to an authentic body, and whether a worker has to be woken."""
         try:
             event = parse_push(body)
@@ -149,7 +147,7 @@ class PushEndpoint:
             alternate_id=event.alternate_voice_id,
             is_test=event.is_test is True,
         )
-        return answers.accepted(event_id), wake
+        return answers.Accepted(event_id), wake
 
     async def _record(self, event: PushEvent, event_id: str) -> bool:
         """Write the event down, if need be after a short wait; repeating is safe, the id stays the same.
@@ -159,8 +157,7 @@ class PushEndpoint:
         """
         for pause_s in (*self._pauses_s, None):
             try:
-                async with asyncio.timeout(ATTEMPT_S):
-                    return (await self._intake.record(event, event_id=event_id)).wake
+                return (await self._intake.record(event, event_id=event_id)).wake
             except _REDIS_AWAY as error:
                 if pause_s is None:
                     raise NotRecorded from error

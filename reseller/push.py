@@ -136,7 +136,7 @@ def _parse_object(body: bytes) -> dict[str, Any]:
     if _depth_exceeds(text, MAX_DEPTH):
         raise PushUnreadable("body", f"at most {MAX_DEPTH} levels of nesting")
     try:
-        value = json.loads(text, object_pairs_hook=_unique, parse_constant=_refuse_constant)
+        value = _JSON.decode(text)
     except PushUnreadable:
         raise
     except ValueError:  # malformed, a byte order mark, or a number too long to convert
@@ -167,3 +167,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _refuse_constant(_name: str) -> NoReturn:
     raise PushUnreadable("body", "NaN and Infinity are not JSON")
+
+
+_JSON = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_refuse_constant)
+"""Made once: ``json.loads`` makes one for every call that asks for hooks."""

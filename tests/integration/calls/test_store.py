@@ -30,10 +30,12 @@ WORD = Verified(person_id="p-1", validation_type="Other", operator="ann", said_a
 class Twice(Scripts):
     """Scripts whose answer is lost every time: the client runs each one twice and sees the second answer."""
 
-    async def call(self, name: ScriptName, keys: Sequence[str], args: Sequence[Arg]) -> Any:
+    async def call(
+        self, name: ScriptName, keys: Sequence[str], args: Sequence[Arg], *, within_s: float | None = None
+    ) -> Any:
         """Run a script twice."""
-        await super().call(name, keys, args)
-        return await super().call(name, keys, args)
+        await super().call(name, keys, args, within_s=within_s)
+        return await super().call(name, keys, args, within_s=within_s)
 
 
 async def claim(store: Store) -> Held:

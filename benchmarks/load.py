@@ -1,0 +1,144 @@
+"""Pushes events at a receiver and measures its answers: ``python -m benchmarks.load URL --seconds 5 [--rate 1000]``.
+
+Without a rate every connection sends its next event when the last is answered: saturation. With a rate events leave by the
+clock, whatever was answered, and an answer's time counts from when its event was due: a receiver that stands still cannot
+hide it. Prints one line of JSON.
+"""
+
+import argparse
+import asyncio
+import sys
+import time
+from collections import deque
+from urllib.parse import urlsplit
+
+import httptools
+import msgspec
+import uvloop
+
+PUSH_KEY = "bench-push-key-0123456789abcdef"
+
+_BODY = (
+    b'{"Type":"CallStart","StartDateTime":"2026-11-21T12:00:00Z","VoiceId":"bench-%09d","AlternateVoiceId":"alt-%09d",'
+    b'"PhoneNumber":"5551000010","DestinationPhoneNumber":"5550000000","IsTest":null,"InstitutionKey":"cu-1"}'
+)
+_HEAD = (
+    b"POST %b HTTP/1.1\r\nhost: bench\r\ncontent-type: application/json\r\nx-push-key: %b\r\ncontent-length: %d\r\n\r\n"
+)
+
+
+class Report(msgspec.Struct):
+    """What was sent and what came back. Times in milliseconds, ordered."""
+
+    seconds: float
+    accepted: int
+    refused: int
+    times_ms: list[float]
+
+    def quantile(self, share: float) -> float:
+        """Return the time within which that share of answers came."""
+        return self.times_ms[min(len(self.times_ms) - 1, int(len(self.times_ms) * share))]
+
+
+class Sender:
+    """What all connections share: the events to come, and what was answered."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path.encode()
+        self._next = 0
+        self.times_s: list[float] = []
+        self.refused = 0
+        self.idle: deque[Line] = deque()
+        self.is_over = False
+
+    def event(self) -> bytes:
+        """Return the next event as a request."""
+        self._next += 1
+        body = _BODY % (self._next, self._next)
+        return _HEAD % (self._path, PUSH_KEY.encode(), len(body)) + body
+
+    def answered(self, line: "Line", took_s: float, status: int) -> None:
+        """Note an answer."""
+        self.times_s.append(took_s)
+        self.refused += status != 202
+
+
+class Line(asyncio.Protocol):
+    """One kept-alive connection: one event at a time."""
+
+    def __init__(self, sender: Sender, *, goes_on: bool) -> None:
+        self._sender = sender
+        self._goes_on = goes_on
+        self._parser = httptools.HttpResponseParser(self)
+        self._transport: asyncio.WriteTransport
+        self._since_s = 0.0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin."""
+        self._transport = transport  # type: ignore[assignment]  # of a stream
+        if self._goes_on:
+            self.send(time.perf_counter())
+        else:
+            self._sender.idle.append(self)
+
+    def send(self, due_s: float) -> None:
+        """Send the next event."""
+        self._since_s = due_s
+        self._transport.write(self._sender.event())
+
+    def data_received(self, data: bytes) -> None:
+        """Take an answer, or a part of it."""
+        self._parser.feed_data(data)
+
+    def on_message_complete(self) -> None:
+        """Note the answer, and go on."""
+        self._sender.answered(self, time.perf_counter() - self._since_s, self._parser.get_status_code())
+        if not self._goes_on:
+            self._sender.idle.append(self)
+        elif not self._sender.is_over:
+            self.send(time.perf_counter())
+
+
+async def _run(url: str, connections: int, seconds: float, rate: float | None) -> Report:
+    place, loop = urlsplit(url), asyncio.get_running_loop()
+    sender = Sender(place.path)
+    begin_s = time.perf_counter()
+    for _ in range(connections):
+        await loop.create_connection(
+            lambda: Line(sender, goes_on=rate is None), str(place.hostname), int(place.port or 0)
+        )
+    if rate is None:
+        await asyncio.sleep(seconds)
+    else:
+        await _by_the_clock(sender, int(seconds * rate), 1 / rate)
+    sender.is_over = True
+    took_s = time.perf_counter() - begin_s
+    times_ms = sorted(took * 1000 for took in sender.times_s)
+    return Report(took_s, len(times_ms) - sender.refused, sender.refused, times_ms)
+
+
+async def _by_the_clock(sender: Sender, count: int, gap_s: float) -> None:
+    """Send each event when it is due; what is due while all connections are busy goes out when one is free."""
+    begin_s, sent = time.perf_counter(), 0
+    while len(sender.times_s) < count:
+        due = min(count, int((time.perf_counter() - begin_s) / gap_s) + 1)
+        while sent < due and sender.idle:
+            sender.idle.popleft().send(begin_s + sent * gap_s)
+            sent += 1
+        await asyncio.sleep(0.0005)
+
+
+def main() -> None:
+    """Push, and print what was measured."""
+    parser = argparse.ArgumentParser(description="Load for a receiver.")
+    parser.add_argument("url")
+    parser.add_argument("--connections", type=int, default=50)
+    parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("--rate", type=float)
+    asked = parser.parse_args()
+    report = uvloop.run(_run(asked.url, asked.connections, asked.seconds, asked.rate))
+    sys.stdout.write(msgspec.json.encode(report).decode() + "\n")
+
+
+if __name__ == "__main__":
+    main()
