@@ -52,6 +52,7 @@ def quiet_log() -> FilteringBoundLogger:
 
 def _processors(log_format: str) -> Sequence[Processor]:
     return (
+        structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True, key="timestamp"),
         add_process,

@@ -28,6 +28,10 @@ LIBRARY_MESSAGE: Final = "library_message"
 
 _CALL = ("institution", "voice_id")
 
+ALWAYS: Final = frozenset({"event", "level", "timestamp", "process", "error", "trace", "dropped", "trace_id", *_CALL})
+"""Keys of every line: its frame; the call and the event that it is about, where there is one; and what an exception leaves
+in it (``trace``: the types and places, never the message). ``trace_id`` is the event's, as in requests and trails."""
+
 EVENTS: Final[dict[str, LogEvent]] = {
     LIBRARY_MESSAGE: _event("a library said this; its first line only", "library", "message"),
     # receiver

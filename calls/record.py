@@ -153,6 +153,8 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     saved_at: datetime | None = None
     needs_verifying: bool = False
 
+    trace: str | None = None
+    """Of the event that the call is moved by."""
     alternate_id: str | None = None
     phone_number: str | None = None
     hinted_at: datetime | None = None

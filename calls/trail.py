@@ -95,6 +95,8 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     asked: str | None = None
     tried: tuple[Tried, ...] = ()
     pause: str | None = None
+    trace: str | None = None
+    """The event that a request was made for."""
 
 
 _ENCODER = msgspec.json.Encoder()

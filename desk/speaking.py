@@ -100,7 +100,12 @@ class Speaking:
             promise = kept
         await self._leave(known.call_id, body.note(Said(body.operator, self._now(), token.name, promise.wish)))
         self._log.info(
-            "desk_heard", institution=place.institution_key, voice_id=place.voice_id, action=action, desk=token.name
+            "desk_heard",
+            institution=place.institution_key,
+            voice_id=place.voice_id,
+            action=action,
+            desk=token.name,
+            trace_id=promise.wish,
         )
         return promise.wish, known.call_id
 

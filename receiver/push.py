@@ -133,7 +133,10 @@ class PushEndpoint:
             wake = await self._record(event, event_id)
         except NotRecorded as problem:
             self._log.error(
-                "push_not_recorded", institution=event.institution_key, error=type(problem.__cause__).__name__
+                "push_not_recorded",
+                institution=event.institution_key,
+                trace_id=event_id,
+                error=type(problem.__cause__).__name__,
             )
             self._counting.refused("not_recorded")
             return answers.unavailable(), False
@@ -141,6 +144,7 @@ class PushEndpoint:
         self._log.info(
             "push_accepted",
             event_id=event_id,
+            trace_id=event_id,
             type=event.type,
             institution=event.institution_key,
             voice_id=event.voice_id,

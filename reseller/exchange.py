@@ -25,6 +25,7 @@ from reseller.errors import (
 )
 from reseller.session import Session
 from reseller.tokens import SsoToken
+from reseller.tracing import trace_headers
 from reseller.transports import effects_transport, reads_wire
 from reseller.wire import Answer, HttpxWire, Wire
 
@@ -164,7 +165,7 @@ async def _send(
     first_byte: _FirstByte | None = None,
 ) -> Answer:
     target, content, trace = request.target, request.content, first_byte.trace if first_byte else None
-    headers = dict(request.headers)
+    headers = {**request.headers, **trace_headers()}
     if content is not None:
         headers["content-type"] = "application/json"
     if first_byte is not None:

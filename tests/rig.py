@@ -73,7 +73,7 @@ class Rig:
         self._now_ms = now_ms
         self.book = book or load_rules(None)
         self.log = structlog.testing.LogCapture()
-        log = structlog.wrap_logger(None, processors=[self.log])
+        log = structlog.wrap_logger(None, processors=[structlog.contextvars.merge_contextvars, self.log])
         self.figures = Figures()
         config = ServiceConfig(
             base_url="http://127.0.0.1",
@@ -122,14 +122,17 @@ class Rig:
 
     async def push(self, call: SandboxCall, kind: str = "CallStart", **changes: Any) -> None:
         """Record a push about a call of the stand-in, as the receiver would."""
-        event = PushEvent(
+        await self.intake.record(replace(self.event(call, kind), **changes), event_id="ev-1")
+
+    def event(self, call: SandboxCall, kind: str) -> PushEvent:
+        """Return a push about a call of the stand-in."""
+        return PushEvent(
             type=kind,
             institution_key=call.institution_key,
             voice_id=call.voice_id,
             alternate_voice_id=call.alternate_id,
             phone_number=call.phone_number,
         )
-        await self.intake.record(replace(event, **changes), event_id="ev-1")
 
     async def tick(self) -> int:
         """Claim what is due now and move it on; return how much that was."""

@@ -53,6 +53,7 @@ async def take_in(
                 n=check,
                 took_ms=took_ms,
                 operator=operator,
+                trace=before.trace,
             )
         )
     if claim.call.end_seen_at is not None and before.end_seen_at is None:

@@ -62,7 +62,9 @@ async def check(claim: Claim, *, by_desk: bool) -> None:
     try:
         phone_call = await _details(claim, "check", operator or claim.bot)
     except ResellerError as error:
-        claim.entries.append(Entry(at=claim.now, what="check_failed", n=n, because=type(error).__name__))
+        claim.entries.append(
+            Entry(at=claim.now, what="check_failed", n=n, because=type(error).__name__, trace=call.trace)
+        )
         claim.tools.log.warning("check_failed", **claim.names, n=n, error=type(error).__name__)
         await _after_lapse(claim, error, call.check_wish if by_desk else None)
         return

@@ -15,9 +15,11 @@ from calls.notes import parse_note
 from calls.pause import PauseScope
 from calls.record import Call, EffectKind, EffectState, Phase, encode_call, parse_call
 from calls.store import Held, Placement
+from calls.tracing import trace_of
 from calls.trail import Entry
 from calls.watch import charge_lost_bookings
 from reseller import ResellerError
+from workers.following import follow_trace
 from workers.tally import Tally
 from workers.tools import Tools
 
@@ -66,6 +68,9 @@ class Claim:
         for note in notes:
             call, lines = fold_note(call, note, tools.book, held.now)
             entries += lines
+        trace = follow_trace(trace_of(notes) or call.trace)
+        if trace != call.trace:
+            call = replace(call, trace=trace)
         tools.counting.folded(before, call, tools.book, held.now)
         tools.crash.pass_by("call.folded")
         return cls(tools, held, call_id, call, tally, entries, tools.monotonic())

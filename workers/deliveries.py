@@ -23,6 +23,7 @@ from calls.keys import CallId, parse_member
 from calls.lookup import Known, Lookup
 from calls.outcomes import Outcome, outcomes
 from calls.store import Held, LeaseLost, Placement, Store
+from workers.following import follow_member, follow_trace
 from workers.sink import Answer, Sink
 
 LOOK_EVERY_S: Final = 0.1
@@ -105,6 +106,8 @@ class Deliveries:
 
     async def _send(self, held: Held, known: Known) -> None:
         """Send a call's next outcomes one after the other; the first that is not taken holds up those behind it."""
+        follow_member(*known.call_id)
+        follow_trace(known.call.trace)
         cursor = msgspec.json.decode(held.record, type=Cursor) if held.record else Cursor()
         if cursor.retry_at is not None and held.now < cursor.retry_at:
             await self._let_go(held, cursor, (cursor.retry_at - held.now).total_seconds())

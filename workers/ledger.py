@@ -59,7 +59,7 @@ def answered(claim: Claim, kind: EffectKind, state: EffectState) -> None:
     """Write down what came back."""
     effect = claim.call.effect(kind)
     claim.call = with_effect(claim.call, kind, replace(effect, state=state))
-    claim.entries.append(Entry(at=claim.now, what="answered", kind=kind, state=state))
+    claim.entries.append(Entry(at=claim.now, what="answered", kind=kind, state=state, trace=claim.call.trace))
     if state is EffectState.APPLIED:
         _in_force(claim, kind)
     claim.tools.log.info("effect_answered", **claim.names, kind=kind, state=state)

@@ -52,7 +52,11 @@ async def send(claim: Claim, kind: EffectKind) -> None:
     intended, crash = claim.call, claim.tools.crash
     effect = _booked(claim, kind)
     claim.call = with_effect(intended, kind, effect)
-    claim.entries.append(Entry(at=claim.now, what="sent", kind=kind, operator=effect.requested_by, n=effect.attempts))
+    claim.entries.append(
+        Entry(
+            at=claim.now, what="sent", kind=kind, operator=effect.requested_by, n=effect.attempts, trace=intended.trace
+        )
+    )
     claim.doing = kind
     crash.pass_by(f"{kind}.before-sent")
     booked_at_s = claim.tools.monotonic()

@@ -18,6 +18,7 @@ from calls.keys import CallId, parse_member
 from calls.store import MAX_FAILURES, Held, LeaseLost, Placement
 from calls.trail import Entry
 from workers.claim import FORGET, Claim
+from workers.following import follow_member, follow_trace
 from workers.institutions import Institutions
 from workers.listing import Listing
 from workers.move import move
@@ -162,8 +163,11 @@ class Shift:
             await self.tools.store.save(held, FORGET, Placement(None))
             return
         if isinstance(owner, CallId):
+            follow_member(*owner)
             await self._advance_call(held, owner)
             return
+        follow_member(owner)
+        follow_trace()
         if not self.institutions.are_known:
             await self.tools.store.save(held, None, Placement(NOT_KNOWN_YET_MS))
         elif await self.institutions.knows(owner):

@@ -24,6 +24,7 @@ from calls.keys import CallId
 from calls.outcomes import Outcome
 from calls.record import Call
 from reseller import Secret
+from reseller.tracing import trace_headers
 
 DEADLINE_S: Final = 5.0
 """For one post, from name resolution to the answer's status: well within a lease."""
@@ -119,6 +120,7 @@ class Sink:
             "webhook-id": message_id,
             "webhook-timestamp": str(int(now.timestamp())),
             "webhook-signature": self.webhook.sign(message_id, now, body.decode()),
+            **trace_headers(),
         }
         try:
             async with (

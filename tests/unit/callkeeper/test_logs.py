@@ -1,5 +1,6 @@
 """Log lines: what they hold, and above all what they never hold."""
 
+import contextvars
 import io
 import json
 import logging
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 import structlog
+from structlog.contextvars import bind_contextvars
 
 from callkeeper.logs import set_up_logging
 from reseller.secret import Secret
@@ -57,8 +59,24 @@ def test_log_drops_keys_that_are_not_in_the_vocabulary(stream: io.StringIO) -> N
 
 def test_log_drops_every_key_of_an_unknown_event(stream: io.StringIO) -> None:
     """An event that nobody has described is written without anything but its name."""
-    set_up_logging("json", stream=stream).info("something_new", voice_id=CANARY)
+    set_up_logging("json", stream=stream).info("something_new", status=CANARY)
     assert CANARY not in stream.getvalue()
+
+
+def test_log_says_which_call_and_event_a_line_is_about(stream: io.StringIO) -> None:
+    """A task says once what it works for; from then on every line of it does, the libraries' too, and no other task's."""
+    log = set_up_logging("json", stream=stream)
+
+    def work() -> None:
+        bind_contextvars(institution="cu-1", voice_id="voice-1", trace_id="0af7")
+        log.info("token_fault")
+        logging.getLogger("aiohttp").warning("not well")
+
+    contextvars.copy_context().run(work)
+    log.info("token_fault")
+    about = [{key: line.get(key) for key in ("institution", "voice_id", "trace_id")} for line in lines(stream)]
+    known = {"institution": "cu-1", "voice_id": "voice-1", "trace_id": "0af7"}
+    assert about == [known, known, dict.fromkeys(known)]
 
 
 @pytest.mark.parametrize("log_format", ["json", "console"])
