@@ -6,8 +6,11 @@ that is not listed here and names it in ``dropped``; a test holds the source cod
 
 from typing import Final, NamedTuple
 
-ALWAYS: Final = frozenset({"event", "level", "timestamp", "process", "error", "trace", "dropped"})
-"""Keys of every line: its frame, and what an exception leaves in it (the types and places, never the message)."""
+_CALL = ("institution", "voice_id")
+
+ALWAYS: Final = frozenset({"event", "level", "timestamp", "process", "error", "trace", "dropped", "trace_id", *_CALL})
+"""Keys of every line: its frame; the call and the event that it is about, where there is one; and what an exception leaves
+in it (``trace``: the types and places, never the message). ``trace_id`` is the event's, as in requests and trails."""
 
 
 class LogEvent(NamedTuple):
@@ -25,12 +28,6 @@ def _event(meaning: str, *keys: str) -> LogEvent:
 
 LIBRARY_MESSAGE: Final = "library_message"
 """A line that a library has logged through Python's own logging."""
-
-_CALL = ("institution", "voice_id")
-
-ALWAYS: Final = frozenset({"event", "level", "timestamp", "process", "error", "trace", "dropped", "trace_id", *_CALL})
-"""Keys of every line: its frame; the call and the event that it is about, where there is one; and what an exception leaves
-in it (``trace``: the types and places, never the message). ``trace_id`` is the event's, as in requests and trails."""
 
 EVENTS: Final[dict[str, LogEvent]] = {
     LIBRARY_MESSAGE: _event("a library said this; its first line only", "library", "message"),
