@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help run test redis-versions faults chaos nightly bench check fix lock install
+.PHONY: help run test redis-versions faults browser screenshots chaos nightly bench check fix lock install
 
 help: ## List the verbs
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -40,6 +40,14 @@ nightly: $(STAMP) ## What takes too long for every change: the crash matrix, lon
 	$(BIN)/python -m tests.faults.chaos --minutes 10 --seed 1
 	$(BIN)/python -m tests.redis_versions
 	for seed in 2 3 4; do $(BIN)/python -m tests.faults.chaos --minutes 2 --seed $$seed || exit 1; done
+
+browser: $(STAMP) ## Look at the pages with a real browser (Debian's chromium): what people see, axe, two thousand calls
+	@$(BIN)/python -m tests.browser.chromium
+	$(BIN)/python -m pytest -q tests/browser $(ARGS)
+
+screenshots: $(STAMP) ## Write docs/screenshots: the board light, dark and on a phone, a call, the sandbox's page
+	@$(BIN)/python -m tests.browser.chromium
+	$(BIN)/python -m tests.browser.screenshots
 
 bench: $(STAMP) ## Measure what is promised; ARGS="--list" lists the questions, ARGS="schedule --json out.json" asks one
 	$(BIN)/python -m benchmarks $(ARGS)

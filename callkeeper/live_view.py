@@ -23,9 +23,9 @@ def addresses(demo: Demo) -> Text:
     """Return where to look, with the login of the dashboard."""
     return Text.assemble(
         ("callkeeper  ", "bold"),
-        f"{demo.web_url}/rq  (login {demo.admin})\n",
+        f"{demo.web_url}/board  (login {demo.admin}; the jobs are at /rq)\n",
         ("sandbox     ", "bold"),
-        f"{demo.service_url}/  (live calls, pushes, samples)\n",
+        f"{demo.service_url}/  (start calls, see pushes, send samples)\n",
         ("redis       ", "bold"),
         demo.redis_url,
     )

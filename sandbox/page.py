@@ -1,9 +1,11 @@
-"""The dashboard's page for push notifications, with the live calls: for people who want to see what is going on.
+"""The dashboard's page for push notifications, with the live calls and a panel to start some.
 
 Spec: Events, rule 2 (attempts with status and body, sample events); the dashboard itself is not part of the interface.
 """
 
-from urllib.parse import parse_qs
+from collections.abc import Mapping
+from importlib.resources import files
+from urllib.parse import parse_qs, urlencode
 
 import jinja2
 from starlette.requests import Request
@@ -14,7 +16,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from sandbox import audit
 from sandbox.push import EVENT_TYPES, Attempt
 from sandbox.service import Sandbox
-from sandbox.state import Call, Child, PushSettings
+from sandbox.state import Call, Child, Happening, Kind, PushSettings
+from sandbox.stories import DEEDS, ELSEWHERE, STORIES, begin
 
 SHOWN_ATTEMPTS = 50
 SHOWN_CALLS = 100
@@ -22,16 +25,27 @@ SHOWN_CALLS = 100
 _TEMPLATES = jinja2.Environment(
     loader=jinja2.PackageLoader("sandbox"), autoescape=True, undefined=jinja2.StrictUndefined
 )
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src data:; connect-src 'self'; form-action 'self'; "
+    "frame-ancestors 'none'; base-uri 'none'"
+)
+_STATIC = files("sandbox") / "static"
+_FILES = {"sandbox.css": "text/css", "sandbox.js": "text/javascript"}
+AFTER_S, ENDS_S = 20.0, 180.0
+_MOST_S = 7200.0
+_BY = dict.fromkeys((Kind.MFA_VALIDATED, Kind.ANSWERED_QUESTIONS, Kind.OPT_OUT), ELSEWHERE)
 
 
 def routes(sandbox: Sandbox) -> list[Route]:
-    """Return the routes of the page and its two forms."""
+    """Return the routes of the page, its forms and its files."""
     page = Page(sandbox)
     return [
         Route("/", page.show, methods=["GET"]),
         Route("/settings/{key}", page.save, methods=["POST"]),
         Route("/samples/{key}", page.send_sample, methods=["POST"]),
+        Route("/calls", page.start_call, methods=["POST"]),
+        Route("/calls/{id}/now", page.happen, methods=["POST"]),
+        Route("/static/{name}", page.file, methods=["GET"]),
     ]
 
 
@@ -52,6 +66,10 @@ class Page:
             summary=audit.summary(self._sandbox),
             now=self._sandbox.world.clock(),
             is_watching="watch" in request.query_params,
+            started=request.query_params.get("started", ""),
+            chosen=_chosen(request.query_params),
+            stories=STORIES,
+            deeds=DEEDS,
         )
         return HTMLResponse(html, headers={"content-security-policy": _POLICY, "cache-control": "no-store"})
 
@@ -73,6 +91,37 @@ class Page:
         await self._sandbox.pusher.send_sample(request.path_params["key"], event_type)
         return RedirectResponse("/", 303)
 
+    async def start_call(self, request: Request) -> Response:
+        """Start a call that goes as a story says."""
+        form = await _form(request)
+        key, story = form.get("institution", ""), form.get("story", "")
+        after_s, ends_s = _seconds(form.get("after")), _seconds(form.get("ends"))
+        if key not in self._sandbox.world.state.institutions or story not in STORIES:
+            return PlainTextResponse("no such institution or story", 404)
+        if after_s is None or ends_s is None:
+            return PlainTextResponse("seconds are numbers from 0 to 7200", 400)
+        call = begin(self._sandbox, key, story, after_s=after_s, ends_s=ends_s)
+        self._sandbox.tick()
+        chosen = {"started": call.voice_id, "institution": key, "after": f"{after_s:g}", "ends": f"{ends_s:g}"}
+        return RedirectResponse(f"/?{urlencode(chosen)}", 303)
+
+    async def happen(self, request: Request) -> Response:
+        """Let something happen to a live call now."""
+        kind = (await _form(request)).get("kind", "")
+        call = self._sandbox.world.any_call(request.path_params["id"])
+        if call is None or kind not in DEEDS:
+            return PlainTextResponse("no such call or happening", 404)
+        self._sandbox.world.happen_now(call, Happening(Kind(kind), text=_BY.get(Kind(kind))))
+        self._sandbox.tick()
+        return RedirectResponse("/#calls", 303)
+
+    async def file(self, request: Request) -> Response:
+        """Return a file of the page."""
+        name = request.path_params["name"]
+        if name not in _FILES:
+            return PlainTextResponse("no such file", 404)
+        return Response((_STATIC / name).read_bytes(), media_type=_FILES[name], headers={"cache-control": "no-cache"})
+
     def _child(self, request: Request) -> Child | None:
         return self._sandbox.world.state.institutions.get(request.path_params["key"])
 
@@ -83,6 +132,20 @@ class Page:
     def _live_calls(self) -> list[Call]:
         calls = [call for live in self._sandbox.world.live.values() for call in live.values()]
         return sorted(calls, key=lambda call: call.started_at, reverse=True)[:SHOWN_CALLS]
+
+
+def _seconds(text: str | None) -> float | None:
+    try:
+        seconds = float(text or "")
+    except ValueError:
+        return None
+    return seconds if 0 <= seconds <= _MOST_S else None
+
+
+def _chosen(query: Mapping[str, str]) -> dict[str, str]:
+    """Return what the panel shows: what was chosen last, so that the next call is one click away."""
+    shown = {"institution": "", "after": f"{AFTER_S:g}", "ends": f"{ENDS_S:g}"}
+    return {name: query.get(name, usual) for name, usual in shown.items()}
 
 
 async def _form(request: Request) -> dict[str, str]:

@@ -76,12 +76,11 @@ class Board:
         self._base = base
         self._now = now
         self._heartbeat_s = heartbeat_s
-        self._queries = Queries(redis, keys=keys)
         self._pausing = Pausing(redis, keys=keys)
         self._painter = Painter(base)
         self._sayings = Sayings(desk.speaking, self._pausing, tokens, now=now)
         surroundings = Surroundings(redis, desk.lookup)
-        calls = LiveCalls(self._queries, desk.book)
+        calls = LiveCalls(Queries(redis, keys=keys), desk.book)
         self.wall = Wall(desk.feed, calls, surroundings, HourReader(FigureReader(redis, keys=keys)), desk.book, log)
 
     def app(self) -> Starlette:
@@ -171,12 +170,18 @@ class Board:
     async def find(self, request: Request) -> Response:
         """Lead to the call of an id."""
         voice_id = request.query_params.get("id", "").strip()
-        found = await self._queries.find(voice_id) if is_voice_id(voice_id) else []
+        found = await self._found(voice_id) if is_voice_id(voice_id) else []
         if len(found) == 1:
             return RedirectResponse(f"{self._base}/{path_of(found[0])}", 303)
         words = "There is no call of that id." if voice_id else "Type a voice id or an alternate id."
         listed = [(call_id, path_of(call_id)) for call_id in found]
         return self._page("found.html", 200 if found else 404, found=listed, words=words)
+
+    async def _found(self, voice_id: str) -> list[CallId]:
+        """Return the calls that an id stands for, at whichever institution we know."""
+        keys = [group.key for group in (await self.wall.frame()).groups]
+        found = [await self._desk.lookup.resolve(key, voice_id) for key in keys]
+        return [call_id for call_id in found if call_id is not None]
 
     async def file(self, request: Request) -> Response:
         """Return a file of the pages."""

@@ -1,0 +1,135 @@
+"""Calls to start by hand: what becomes of a caller, in a few words and as a script.
+
+Each story is one of the ways in which a call can go; the page offers them, so that nobody has to write a script to see one.
+"""
+
+import uuid
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+from sandbox.faults import PUSH, Action, Fault
+from sandbox.service import Sandbox
+from sandbox.state import Call, Happening, Kind
+
+ELSEWHERE: Final = "operator-2"
+"""The core username of whoever does something to a call by hand."""
+
+
+class Caller(StrEnum):
+    """Whose number a call comes from."""
+
+    MEMBER = "member"  # of one member: one candidate
+    SHARED = "shared"  # of two members: two candidates
+    STRANGER = "stranger"  # of nobody: no candidate
+
+
+class Story(msgspec.Struct, frozen=True):
+    """One way in which a call can go. ``script`` takes the seconds after which its turn comes."""
+
+    title: str
+    meaning: str
+    script: Callable[[float], list[Happening]]
+    caller: Caller = Caller.MEMBER
+    is_pushed: bool = True
+
+
+STORIES: Final[Mapping[str, Story]] = {
+    "green": Story(
+        "Turns green", "the voice is recognised: a green policy", lambda after: [Happening(Kind.GREEN, after)]
+    ),
+    "questions": Story(
+        "Answers questions",
+        "an operator elsewhere verifies the caller by questions",
+        lambda after: [Happening(Kind.ANSWERED_QUESTIONS, after, ELSEWHERE)],
+    ),
+    "passcode": Story(
+        "Gives a passcode",
+        "no voiceprint yet; a one-time passcode is sent and given",
+        lambda after: [
+            Happening(Kind.SENT_SMS, after / 2, ELSEWHERE),
+            Happening(Kind.MFA_VALIDATED, after, ELSEWHERE),
+        ],
+    ),
+    "shared": Story(
+        "Two candidates",
+        "the number belongs to two members: a person has to say who calls",
+        lambda after: [Happening(Kind.GREEN, after)],
+        Caller.SHARED,
+    ),
+    "stranger": Story(
+        "No candidate", "a number that nobody knows", lambda after: [Happening(Kind.GREEN, after)], Caller.STRANGER
+    ),
+    "red": Story(
+        "Red",
+        "a risky device, then a red policy",
+        lambda after: [Happening(Kind.HIGH_RISK, after), Happening(Kind.RED, after)],
+    ),
+    "mismatch": Story(
+        "Another voice", "the voice is not the enrolled one", lambda after: [Happening(Kind.MISMATCH, after)]
+    ),
+    "opt_out": Story(
+        "Opts out, then answers",
+        "wants no voiceprint, and is verified by questions",
+        lambda after: [
+            Happening(Kind.OPT_OUT, after / 2, ELSEWHERE),
+            Happening(Kind.ANSWERED_QUESTIONS, after, ELSEWHERE),
+        ],
+    ),
+    "unpushed": Story(
+        "Nobody pushes it",
+        "both pushes are lost on the way; the queue alone shows the call",
+        lambda after: [Happening(Kind.GREEN, after)],
+        is_pushed=False,
+    ),
+    "nothing": Story("Nothing comes", "no result until the end", lambda _after: []),
+}
+"""Every story by its name."""
+
+DEEDS: Final[Mapping[str, str]] = {
+    Kind.GREEN: "green",
+    Kind.RED: "red",
+    Kind.MISMATCH: "mismatch",
+    Kind.MFA_VALIDATED: "passcode",
+    Kind.ANSWERED_QUESTIONS: "questions",
+    Kind.OPT_OUT: "opt out",
+    Kind.END: "hang up",
+}
+"""What can be made to happen to a live call by hand, and what its button says."""
+
+
+def begin(sandbox: Sandbox, institution_key: str, name: str, *, after_s: float, ends_s: float) -> Call:
+    """Start a call of an institution that goes as a story says.
+
+    Args:
+        sandbox: Where.
+        institution_key: Whose call.
+        name: Of the story.
+        after_s: Seconds until its turn comes.
+        ends_s: Seconds until the caller hangs up.
+    """
+    story, voice_id = STORIES[name], str(uuid.uuid4())
+    if not story.is_pushed:
+        sandbox.faults.add(Fault(target=PUSH, action=Action.LOST, voice_id=voice_id))
+    script = [*story.script(after_s), Happening(Kind.END, ends_s)]
+    number = _number(sandbox, institution_key, story.caller)
+    return sandbox.start_call(institution_key, number, script, voice_id=voice_id)
+
+
+def _number(sandbox: Sandbox, institution_key: str, caller: Caller) -> str:
+    """Return a number of the kind from which nobody calls just now, if there is one."""
+    if caller is Caller.STRANGER:
+        return f"5559{sandbox.world.number() % 1_000_000:06}"
+    owners: dict[str, int] = defaultdict(int)
+    for member in sandbox.world.state.members:
+        if member.institution_key == institution_key:
+            for phone in member.phones:
+                owners[phone] += 1
+    wanted = 2 if caller is Caller.SHARED else 1
+    numbers = [phone for phone, count in owners.items() if count == wanted] or sorted(owners) or ["5559000000"]
+    busy = {call.phone_number for call in sandbox.world.live[institution_key].values()}
+    free = [number for number in numbers if number not in busy]
+    return (free or numbers)[sandbox.world.number() % len(free or numbers)]

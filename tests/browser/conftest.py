@@ -1,0 +1,37 @@
+"""One running stack and one browser for all tests; every test has profiles of its own, and answers for them."""
+
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, sync_playwright
+
+from tests.acceptance.stack import Stack, stack
+from tests.browser.stage import Stage, launch
+
+
+@pytest.fixture(scope="session")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """Run Redis, the stand-in, web and a worker."""
+    with stack(tmp_path_factory.mktemp("browser"), workers=1) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """Run the browser."""
+    with sync_playwright() as playwright:
+        browser = launch(playwright)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def stage(browser: Browser, running: Stack) -> Iterator[Stage]:
+    """Return a stage; at its end nothing may have been asked of another host, and no page may have complained."""
+    stage = Stage(browser, running)
+    yield stage
+    stage.close()
+    running.lift_faults()
+    own = {url.partition("://")[2] for url in (stage.web_url, running.service_url)}
+    assert stage.heard.hosts - {""} <= own, "a page asked another host"
+    assert stage.heard.complaints == [], "a page broke its own policy, or its script failed"

@@ -1,0 +1,127 @@
+"""A browser in front of a running stack: the board, the stand-in's page, and what both have asked the network for."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+import msgspec
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Playwright
+
+from callkeeper.demo import Secrets
+from tests.acceptance.stack import Stack
+from tests.browser.chromium import MISSING, chromium
+
+OPERATOR = "ann"
+
+
+def launch(playwright: Playwright) -> Browser:
+    """Start the browser.
+
+    Raises:
+        RuntimeError: There is none; says how to get it.
+    """
+    path = chromium()
+    if path is None:
+        raise RuntimeError(MISSING)
+    return playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+
+
+@dataclass
+class Heard:
+    """What pages asked for and complained about."""
+
+    hosts: set[str] = field(default_factory=set)
+    complaints: list[str] = field(default_factory=list)
+
+    def follow(self, page: Page) -> None:
+        """Listen to a page: every request, every error, every refusal of the content security policy."""
+        page.on("request", lambda request: self.hosts.add(urlsplit(request.url).netloc))
+        page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        page.on("console", self._console)
+
+    def _console(self, message: ConsoleMessage) -> None:
+        if message.type in {"error", "warning"} and "Failed to load resource" not in message.text:
+            self.complaints.append(message.text)
+
+
+class Stage:
+    """Opens pages of both sides."""
+
+    def __init__(self, browser: Browser, stack: Stack) -> None:
+        self.browser = browser
+        self.stack = stack
+        self.heard = Heard()
+        self.web_url = stack.demo.web_url
+        self._contexts: list[BrowserContext] = []
+
+    def context(self, **more: Any) -> BrowserContext:
+        """Return a browser profile of its own that knows the watchers' login."""
+        user, _, password = self.stack.demo.admin.partition(":")
+        more.setdefault("viewport", {"width": 1440, "height": 900})
+        context = self.browser.new_context(http_credentials={"username": user, "password": password}, **more)
+        context.set_default_timeout(20_000)
+        context.on("page", self.heard.follow)
+        self._contexts.append(context)
+        return context
+
+    def board(self, path: str = "", **more: Any) -> Page:
+        """Open a page of the board, and wait until it is live."""
+        page = self.context(**more).new_page()
+        page.goto(f"{self.web_url}/board{path}")
+        if more.get("java_script_enabled", True):
+            page.locator("#link.live, body[data-stream='']").first.wait_for()
+        return page
+
+    def sandbox(self, **more: Any) -> Page:
+        """Open the stand-in's page."""
+        page = self.context(**more).new_page()
+        page.goto(self.stack.service_url)
+        return page
+
+    def start(self, page: Page, story: str, *, after_s: float = 2, ends_s: float = 120, key: str = "cu-1") -> str:
+        """Start a call on the stand-in's page as a person does; return its voice id."""
+        page.locator("select[name=institution]").select_option(key)
+        page.locator("input[name=after]").fill(str(after_s))
+        page.locator("input[name=ends]").fill(str(ends_s))
+        page.locator(f"button[name=story][value={story}]").click()
+        return page.locator(".started code").inner_text()
+
+    def close(self) -> None:
+        """Close every profile."""
+        while self._contexts:
+            self._contexts.pop().close()
+
+
+def line(page: Page, voice_id: str) -> Any:
+    """Return a call's line among the live ones."""
+    return page.locator("#groups .row").filter(has=page.locator(f"a[href$='{voice_id}']"))
+
+
+@contextmanager
+def web_restarted(stack: Stack) -> Iterator[None]:
+    """End the web process before the block, and start another on the same port at its end."""
+    port = urlsplit(stack.demo.web_url).port
+    known = msgspec.json.decode(Path(stack.data / "secrets.json").read_bytes(), type=Secrets)
+    stack.member("web").stop()
+    try:
+        yield
+    finally:
+        environ = {
+            "REDIS_URL": stack.redis_url,
+            "CALLKEEPER_LOG_FORMAT": "json",
+            "CALLKEEPER_PUSH_HEADERS": known.push_headers,
+            "CALLKEEPER_ADMIN": stack.demo.admin,
+            "CALLKEEPER_RULES": "demo",
+        }
+        again = stack.demo.fleet.start(
+            f"web-again-{len(stack.demo.fleet.members)}",
+            *("web", "--host", "127.0.0.1", "--port", str(port)),
+            environ=environ,
+        )
+        again.wait_for(lambda line: line if '"web_listening"' in line else None)
+
+
+Scheme = Literal["light", "dark"]

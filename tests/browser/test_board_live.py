@@ -1,0 +1,151 @@
+"""What people see happen on the board, from the press of a button on the stand-in's page on; with real processes."""
+
+import sys
+import time
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.stage import OPERATOR, Stage, line, web_restarted
+
+expect.set_options(timeout=20_000)
+
+
+def fill_pause(page: Page, stage: Stage, key: str) -> None:
+    """Pause an institution's effects by the form."""
+    page.goto(f"{stage.web_url}/board/pausing")
+    form = page.locator("form[action$='/pause']")
+    form.locator("select[name=institution]").select_option(key)
+    form.locator("input[name=because]").fill("a drill")
+    form.locator("input[name=operator]").fill(OPERATOR)
+    form.get_by_role("button", name="Pause").click()
+
+
+def test_call_appears_and_turns_green(stage: Stage) -> None:
+    """A call that is started on the stand-in's page appears on an open board and turns green there, without a reload."""
+    board, sandbox = stage.board(), stage.sandbox()
+    board.evaluate("window.opened = true")
+    call = line(board, stage.start(sandbox, "green", after_s=3))
+    expect(call).to_contain_text("Watching")
+    expect(call).to_contain_text("check in")
+    expect(call).to_contain_text("Authenticated")
+    assert board.evaluate("window.opened"), "the page was not loaded anew"
+
+
+def test_call_that_nobody_pushed_appears(stage: Stage) -> None:
+    """A call whose pushes are lost is on the board all the same."""
+    board, sandbox = stage.board(), stage.sandbox()
+    expect(line(board, stage.start(sandbox, "unpushed"))).to_be_visible()
+    expect(sandbox.locator("#attempts")).to_contain_text("lost on purpose")
+
+
+def test_call_is_enrolled_after_a_passcode(stage: Stage) -> None:
+    """A caller without a voiceprint gives a passcode: the line says Enrolled, and the call's page tells the whole story."""
+    board, sandbox = stage.board(), stage.sandbox()
+    call = line(board, stage.start(sandbox, "passcode"))
+    expect(call).to_contain_text("Enrolled")
+    call.locator("a").click()
+    expect(board.locator("#story")).to_contain_text("enroll sent")
+    expect(board.locator("#story")).to_contain_text("How each rule fared")
+    expect(board.locator("#call-facts")).to_contain_text("assigned")
+
+
+def test_verified_by_an_administrator_is_enrolled(stage: Stage) -> None:
+    """An administrator says on the call's page who the caller is; what became of it appears there by itself."""
+    sandbox = stage.sandbox()
+    board = stage.board()
+    line(board, stage.start(sandbox, "nothing")).locator("a").click()
+    form = board.locator("form[action$='/verified']")
+    form.locator("select[name=validation_type]").select_option("OneTimePasswordAuth")
+    form.locator("input[name=operator]").fill(OPERATOR)
+    form.get_by_role("button").click()
+    expect(board.locator("#wish")).to_contain_text("Done. By ann.")
+    expect(board.locator("#call-head")).to_contain_text("Enrolled")
+
+
+def test_two_candidates_are_assigned_by_a_person(stage: Stage) -> None:
+    """A number of two members waits for a person; assigned on its page, the call is watched."""
+    sandbox, board = stage.sandbox(), stage.board()
+    call = line(board, stage.start(sandbox, "shared", after_s=60))
+    expect(call).to_contain_text("Unassigned")
+    expect(call).to_contain_text("2 candidates")
+    call.locator("a").click()
+    form = board.locator("form[action$='/assign']")
+    form.locator("select[name=person_id]").select_option(index=1)
+    form.locator("input[name=operator]").fill(OPERATOR)
+    form.get_by_role("button").click()
+    expect(board.locator("#call-head")).to_contain_text("Watching")
+
+
+def test_call_is_held_by_a_pause_and_goes_on_after_it(stage: Stage) -> None:
+    """Under a pause an enroll is held, the board says by whom and why; after the resumption it is done."""
+    board, sandbox = stage.board(), stage.sandbox()
+    fill_pause(board, stage, "cu-2")
+    expect(board.locator("#pauses")).to_contain_text("a drill")
+    call = line(board, stage.start(sandbox, "questions", key="cu-2"))
+    expect(call).to_contain_text("Held")
+    expect(call).to_contain_text("paused")
+    board.locator("#pauses").get_by_role("link").first.click()
+    form = board.locator("form[action$='/resume']")
+    form.locator("input[name=because]").fill("over")
+    form.get_by_role("button", name="Resume").click()
+    expect(call).to_contain_text("Enrolled")
+    expect(board.locator("#pauses")).not_to_contain_text("a drill")
+
+
+def test_unresolved_effect_is_shown_on_top_and_resolved_by_a_person(stage: Stage) -> None:
+    """A reject of which nothing tells whether it was applied stands on top until a person has looked, and says so."""
+    board, sandbox = stage.board(), stage.sandbox()
+    voice_id = stage.start(sandbox, "nothing", key="bank-1")
+    call = line(board, voice_id)
+    expect(call).to_contain_text("Watching")
+    happening = {"kind": "viewed"}
+    stage.stack.fault("reject_voice", "reset", applied=True, voice_id=voice_id, happening=happening)
+    call.locator("a").click()
+    form = board.locator("form[action$='/distrusted']")
+    form.locator("input[name=reason]").fill("a second voice")
+    form.locator("input[name=operator]").fill(OPERATOR)
+    form.get_by_role("button").click()
+    expect(board.locator("#call-head")).to_contain_text("In doubt")
+    stage.stack.control("POST", f"/calls/{voice_id}/now", {"kind": "viewed"})
+    board.goto(f"{stage.web_url}/board")
+    alarm = board.locator("#alarms").get_by_role("link", name="Reject unresolved")
+    expect(alarm).to_be_visible(timeout=45_000)
+    alarm.click()
+    board.locator("form[action$='/resolve'] input[value=true]").check()
+    board.locator("form[action$='/resolve']").get_by_role("button").click()
+    expect(board.locator("#wish")).to_contain_text("Done.")
+    expect(board.locator("#call-head")).to_contain_text("Rejected")
+    assert stage.stack.account({"voice_id": voice_id})["tally"]["arrived"]["reject_voice"] == 1
+
+
+def test_board_goes_on_after_a_restart_of_web(stage: Stage) -> None:
+    """The stream of an open board ends with its web process, says so, and goes on by itself with what happened meanwhile."""
+    board, sandbox = stage.board(), stage.sandbox()
+    with web_restarted(stage.stack):
+        expect(board.locator("#link")).to_contain_text("Connection lost")
+        voice_id = stage.start(sandbox, "green", after_s=1)
+    expect(board.locator("#link")).to_contain_text("Live")
+    expect(line(board, voice_id)).to_contain_text("Authenticated")
+
+
+def test_sample_is_seen_at_once(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
+    """A sample that the service's dashboard sends is on the board as proof that the push endpoint works."""
+    board, sandbox = stage.board(), stage.sandbox()
+    sandbox.get_by_role("button", name="Send sample CallStart").first.click()
+    began = time.monotonic()
+    expect(board.locator("#status")).to_contain_text("sample received at")
+    with capsys.disabled():
+        sys.stdout.write(f"\n  sample seen {time.monotonic() - began:.2f} s after its page was back\n")
+    expect(sandbox.locator("#attempts")).to_contain_text("sample")
+    expect(sandbox.locator("#attempts")).to_contain_text("202 accepted")
+
+
+def test_sandbox_page_follows_what_is_asked_of_it(stage: Stage) -> None:
+    """The stand-in's page shows by itself who was assigned, and hangs up when told to."""
+    sandbox = stage.sandbox()
+    voice_id = stage.start(sandbox, "nothing")
+    row = sandbox.locator("#calls tr").filter(has_text=voice_id)
+    expect(row).to_contain_text("callkeeper")
+    row.get_by_role("button", name="hang up").click()
+    expect(sandbox.locator("#calls tr").filter(has_text=voice_id)).to_have_count(0)

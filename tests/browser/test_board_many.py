@@ -1,0 +1,132 @@
+"""Two thousand live calls on one board: how much of a browser's time they take."""
+
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from msgspec.structs import replace
+from playwright.sync_api import Page, expect
+from redis import Redis
+
+from calls.keys import CallId, Keys
+from calls.record import Call, encode_call
+from tests.browser.stage import Stage
+from tests.unit.calls.specimens import call, reading
+
+CALLS = 2000
+CHANGES_A_SECOND = 100
+WINDOW_S = 4.0
+
+
+def many() -> list[Call]:
+    """Return calls of an institution that no worker moves, the newest last."""
+    now = datetime.now(UTC)
+    return [
+        call(
+            institution_key="crowd",
+            voice_id=f"crowd-{n}",
+            phone_number=f"55501{n:05}",
+            started_at=now - timedelta(seconds=CALLS - n),
+            next_check_at=now + timedelta(seconds=600),
+            saved_at=now,
+            checks_used=n % 20,
+        )
+        for n in range(CALLS)
+    ]
+
+
+def changed(record: Call) -> Call:
+    """Return a call as it is after another check."""
+    policies = ("Green Voice Authentication",) if record.checks_used % 5 == 0 else ()
+    return replace(record, checks_used=(record.checks_used + 1) % 20, reading=reading(policies=policies))
+
+
+@contextmanager
+def crowd(redis_url: str) -> Iterator[list[Call]]:
+    """Keep so many live calls in Redis until the block ends."""
+    keys, calls = Keys(), many()
+    with Redis.from_url(redis_url) as redis:
+        pipe = redis.pipeline(transaction=False)
+        for n, record in enumerate(calls):
+            member = CallId(record.institution_key, record.voice_id).member
+            pipe.hset(keys.item(member), "rec", encode_call(record))
+            pipe.zadd(keys.live, {member: n})
+        pipe.execute()
+        try:
+            yield calls
+        finally:
+            for record in calls:
+                member = CallId(record.institution_key, record.voice_id).member
+                pipe.delete(keys.item(member)).zrem(keys.live, member)
+            pipe.execute()
+
+
+@contextmanager
+def changing(redis_url: str, calls: list[Call]) -> Iterator[None]:
+    """Let calls change, the newest ones too, so many a second, until the block ends."""
+    over = threading.Event()
+
+    def change() -> None:
+        keys, at = Keys(), 0
+        with Redis.from_url(redis_url) as redis:
+            while not over.wait(10 / CHANGES_A_SECOND):
+                pipe = redis.pipeline(transaction=False)
+                for _ in range(10):
+                    at = (at + 1) % len(calls)
+                    n = len(calls) - 1 - at % 40 if at % 2 else at
+                    calls[n] = changed(calls[n])
+                    member = CallId("crowd", calls[n].voice_id).member
+                    pipe.hset(keys.item(member), "rec", encode_call(calls[n])).xadd(keys.changes, {"member": member})
+                pipe.execute()
+
+    thread = threading.Thread(target=change)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+class Clock:
+    """For how long a page's main thread has been busy, and with what."""
+
+    def __init__(self, page: Page) -> None:
+        self._session = page.context.new_cdp_session(page)
+        self._session.send("Performance.enable")
+
+    def read(self) -> dict[str, float]:
+        """Return the seconds since the page began."""
+        metrics = {entry["name"]: entry["value"] for entry in self._session.send("Performance.getMetrics")["metrics"]}
+        return {name: metrics[name] for name in ("ScriptDuration", "LayoutDuration", "TaskDuration")}
+
+
+@pytest.mark.parametrize("path", ["", "/institutions/crowd"], ids=["board", "all-of-them"])
+def test_two_thousand_live_calls_stay_usable(stage: Stage, path: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """The board counts them all, shows the newest, and takes little of the browser's time while many change."""
+    with crowd(stage.stack.redis_url) as calls:
+        board = stage.board(path)
+        group = board.locator("section.group").filter(has_text="crowd")
+        expect(group).to_contain_text(f"{CALLS} live")
+        lines = group.locator(".row").count()
+        with changing(stage.stack.redis_url, calls):
+            number, clock = group.locator(".row .checks .number").nth(1), Clock(board)
+            shown, before, began = number.inner_text(), clock.read(), time.monotonic()
+            board.wait_for_timeout(WINDOW_S * 1000)
+            took = {name: value - before[name] for name, value in clock.read().items()}
+            window_s = time.monotonic() - began
+            expect(number).not_to_have_text(shown)
+        board.locator("#find").fill("crowd-7")
+        board.get_by_role("button", name="Find").click()
+        expect(board.locator("#call-facts")).to_contain_text("crowd-7")
+    with capsys.disabled():
+        shares = ", ".join(f"{name.removesuffix('Duration').lower()} {1000 * s:.0f} ms" for name, s in took.items())
+        sys.stdout.write(
+            f"\n  {CALLS} calls, {lines} lines, {CHANGES_A_SECOND} changes/s: in {window_s:.1f} s {shares}\n"
+        )
+    assert lines <= (24 if not path else 400)
+    assert took["ScriptDuration"] < window_s / 2, "the page's script is busy more than half of the time"
