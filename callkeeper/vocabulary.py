@@ -75,6 +75,9 @@ EVENTS: Final[dict[str, LogEvent]] = {
     # calls
     "hint_dropped": _event("an event named a call that the queue never showed", *_CALL),
     "calls_merged": _event("two ids were one call", *_CALL, "into"),
+    "merge_refused": _event(
+        "two ids name each other: the call goes on under this one, without effects", *_CALL, "other"
+    ),
     "check_failed": _event("an authentication check brought no answer; it is spent", *_CALL, "n"),
     "read_failed": _event("stored details could not be read", *_CALL),
     "effect_answered": _event("an assign, enroll or reject was answered", *_CALL, "kind", "state"),

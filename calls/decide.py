@@ -11,10 +11,11 @@ from calls.assigning import judge_assignment
 from calls.effects import evidence, next_doubt_read
 from calls.facts import Facts, facts_of
 from calls.institution import FOREIGN
-from calls.record import DONE, IN_DOUBT, Call, EffectKind, EffectState, Phase, Reason
+from calls.record import CHECK_LIMIT, DONE, IN_DOUBT, Call, Effect, EffectKind, EffectState, Phase, Reason, Word
 from calls.rules.book import Outcome, RuleBook
 from calls.steps import (
     Check,
+    Decline,
     Drop,
     Establish,
     Intend,
@@ -58,6 +59,9 @@ END_HINT_FOR = timedelta(seconds=10)
 RESUME_LOOK = timedelta(seconds=5)
 """How often an ended call that waits for the end of a pause is looked at."""
 
+_IN_VAIN = frozenset({EffectState.REFUSED, EffectState.UNRESOLVED})
+"""How an assign ends that came to nothing, as far as anybody knows. An absent one is open again without a word."""
+
 _PASSING = frozenset({"paused", "redis_changed"})
 """Articles of the law that forbid only for a while."""
 
@@ -80,6 +84,7 @@ def decide(call: Call, book: RuleBook, now: datetime) -> Step:
         _clear_doubt(call, now)
         or _age_out(call, book, now)
         or _act(call, book, facts, now)
+        or _decline(call, facts)
         or _close(call, book, facts, now)
         or _look_closer(call, book, facts, now)
     )
@@ -162,10 +167,21 @@ def _assign(call: Call, book: RuleBook, facts: Facts, now: datetime) -> Step | N
 
 
 def _asks_anew(call: Call, person_id: str | None) -> bool:
-    """Tell whether a person named somebody else than the assign that is over; the law has the last word on it."""
+    """Tell whether a person asks for another assign than the one that is over; the law has the last word on it.
+
+    For somebody else, or, where it came to nothing, for the same once more.
+    """
     wish, effect = call.assign_wish, call.assign
-    is_over = effect.state in DONE or effect.state is EffectState.REFUSED
-    return is_over and wish is not None and wish.person_id == person_id != effect.person_id
+    if wish is None or person_id is None or wish.person_id != person_id:
+        return False
+    if effect.state in _IN_VAIN:
+        return person_id != effect.person_id or _is_later(wish, effect)
+    return effect.state in DONE and person_id != effect.person_id
+
+
+def _is_later(wish: Word, effect: Effect) -> bool:
+    """Tell whether a word was heard after an effect was sent."""
+    return wish.heard_at is not None and effect.sent_at is not None and wish.heard_at > effect.sent_at
 
 
 def _is_confirmed_free(call: Call, now: datetime) -> bool:
@@ -282,10 +298,27 @@ def _look_closer(call: Call, book: RuleBook, facts: Facts, now: datetime) -> Ste
     return Wait(min([read_at, *due]))
 
 
+def _decline(call: Call, facts: Facts) -> Step | None:
+    """A check that a person asked for and that must not be made is given up: it does not wait for the facts to change."""
+    obstacle = check_obstacle(call, facts) if call.check_wish is not None else None
+    return Decline(obstacle) if obstacle is not None else None
+
+
 def may_check(call: Call, facts: Facts) -> bool:
-    """Tell whether the stop rule leaves a check to be made. Spec: Polling stop rule for authentication checks."""
-    stopped = facts.green or facts.manual or facts.rejected or facts.red or facts.ended or call.checks_used >= 20
-    return facts.allowed and not stopped
+    """Tell whether a check may be made."""
+    return check_obstacle(call, facts) is None
+
+
+def check_obstacle(call: Call, facts: Facts) -> str | None:
+    """Name what forbids a further check; None if nothing does. Spec: Polling stop rule for authentication checks."""
+    obstacles = (
+        (not facts.allowed, "institution_not_allowed"),
+        (facts.ended, "call_ended"),
+        (facts.rejected, "voice_rejected"),
+        (call.checks_used >= CHECK_LIMIT, "no_checks_left"),
+        (facts.green or facts.manual or facts.red, "already_decided"),
+    )
+    return next((name for holds, name in obstacles if holds), None)
 
 
 def _may_check_unasked(call: Call, book: RuleBook, facts: Facts) -> bool:

@@ -116,7 +116,7 @@ def fold_note(call: Call, note: Note, book: RuleBook, now: datetime) -> tuple[Ca
             word = Word(operator=note.operator, said_at=note.said_at, reason=note.reason)
             return replace(call, distrusted=word), [_said(note, now, "distrusted", because=note.reason or None)]
         case AssignWish():
-            word = Word(operator=note.operator, said_at=note.said_at, person_id=note.person_id)
+            word = Word(operator=note.operator, said_at=note.said_at, person_id=note.person_id, heard_at=now)
             return replace(call, assign_wish=word), [_said(note, now, "assign", person_id=note.person_id)]
         case CheckWish():
             word = Word(operator=note.operator, said_at=note.said_at)
@@ -309,8 +309,3 @@ def assigned(call: Call, book: RuleBook, now: datetime) -> Call:
     person_id = call.assign.person_id
     call = replace(call, person_id=person_id, assigned_person_id=person_id, assigned_as=call.assign.requested_by)
     return begin_watch(call, book.schedule, now, now)
-
-
-def is_in_doubt(call: Call) -> bool:
-    """Tell whether any effect was sent whose outcome is not known."""
-    return any(call.effect(kind).state in IN_DOUBT for kind in EffectKind)

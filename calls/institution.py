@@ -43,9 +43,7 @@ class Watch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     institution_key: str
     version: int = 1
     looked_at: datetime | None = None
-    next_look_at: datetime | None = None
     full_at: datetime | None = None
-    full_started_at: datetime | None = None
     cursor: int | None = None
     failures: int = 0
 

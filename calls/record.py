@@ -140,6 +140,8 @@ class Word(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     said_at: datetime
     person_id: str | None = None
     reason: str = ""
+    heard_at: datetime | None = None
+    """When it was folded into the record, by Redis's clock."""
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

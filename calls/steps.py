@@ -47,6 +47,13 @@ class Withdraw:
 
 
 @dataclass(frozen=True, slots=True)
+class Decline:
+    """Give up a check that a person asked for; ``because`` is the name of the reason."""
+
+    because: str
+
+
+@dataclass(frozen=True, slots=True)
 class Send:
     """Save ``sent`` and send the one request of an effect."""
 
@@ -99,4 +106,19 @@ class Rest:
     """Nothing is ever due again by itself."""
 
 
-Step = Look | Read | Check | Intend | Withdraw | Send | Establish | Note | NoteFacts | Wait | Drop | Settle | Rest
+Step = (
+    Look
+    | Read
+    | Check
+    | Intend
+    | Withdraw
+    | Decline
+    | Send
+    | Establish
+    | Note
+    | NoteFacts
+    | Wait
+    | Drop
+    | Settle
+    | Rest
+)

@@ -276,7 +276,7 @@ class Store:
         if answer != 1:
             raise LeaseLost(held.member, "lease")
 
-    async def merge(self, held: Held, call_id: CallId, other: CallId, note: bytes, *, checks: int) -> None:
+    async def merge(self, held: Held, call_id: CallId, other: CallId, note: bytes, *, checks: int) -> bool:
         """Make a held record a tombstone that forwards to another, which is told what this one knew.
 
         Args:
@@ -286,10 +286,13 @@ class Store:
             note: What the first one knew, encoded.
             checks: How many checks it counts; they are added to the other's.
 
+        Returns:
+            Whether that was done. Not where the other was merged into this one: two ids that name each other end in one.
+
         Raises:
             LeaseLost: The claim is gone; nothing was written.
         """
-        keys, member, target = self.keys, call_id.member, other.member
+        keys, member = self.keys, call_id.member
         answer = await self._scripts.call(
             "merge",
             [
@@ -300,23 +303,22 @@ class Store:
                 keys.live,
                 keys.opened(call_id.institution_key),
                 keys.alias(call_id.institution_key, call_id.voice_id),
-                keys.trail(target),
             ],
             [
                 self._now(),
                 keys.prefix,
                 member,
                 held.nonce,
-                target,
-                other.voice_id,
+                other.member,
                 call_id.voice_id,
                 checks,
                 note,
                 self._kept_days * 86400,
             ],
         )
-        if answer != 1:
+        if answer == 0:
             raise LeaseLost(held.member, "lease")
+        return bool(answer == 1)
 
     async def note(
         self, call_id: CallId, note: Note, *, even_settled: bool = False, wake: bool = False

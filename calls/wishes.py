@@ -10,7 +10,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from calls.assigning import judge_assignment
-from calls.decide import MAX_ASSIGNS, may_check
+from calls.decide import MAX_ASSIGNS, check_obstacle
 from calls.facts import Facts, facts_of
 from calls.fold import fold_note
 from calls.law import BRIEF, LAW, forbidden
@@ -112,7 +112,7 @@ def _assigned(call: Call, line: Entry, book: RuleBook, facts: Facts) -> Told:
     effect, assignment = call.assign, judge_assignment(call, book, facts)
     if call.person_id == line.person_id:
         return Told(WishState.DONE, operator=effect.operator)
-    if effect.person_id == line.person_id and effect.state in _STATES and effect.state is not EffectState.ABSENT:
+    if effect.person_id == line.person_id and effect.state in _STATES and _is_answer_to(effect, line):
         return Told(_STATES[effect.state], operator=effect.operator)
     if assignment.person_id != line.person_id:
         return Told(WishState.SUPERSEDED, operator=assignment.operator)
@@ -121,6 +121,13 @@ def _assigned(call: Call, line: Entry, book: RuleBook, facts: Facts) -> Told:
     if effect.attempts >= MAX_ASSIGNS and effect.state is not EffectState.INTENDED:
         return _held("assigned_too_often")
     return _held(*assignment.forbidden)
+
+
+def _is_answer_to(effect: Effect, line: Entry) -> bool:
+    """Tell whether an assign that is over answers a wish: one that came to nothing before it is tried once more."""
+    if effect.state in DONE:
+        return True
+    return effect.state is not EffectState.ABSENT and effect.sent_at is not None and effect.sent_at >= line.at
 
 
 def _verified(call: Call, line: Entry, book: RuleBook, facts: Facts) -> Told:
@@ -156,15 +163,10 @@ def _checked(call: Call, trail: Sequence[Entry], line: Entry, facts: Facts) -> T
     for entry in later:
         if entry.what in {"checked", "check_failed"}:
             return Told(WishState.DONE if entry.what == "checked" else WishState.FAILED, operator=entry.operator)
-    if may_check(call, facts):
-        return PENDING
-    obstacles = (
-        (not facts.allowed, "institution_not_allowed"),
-        (facts.ended, "call_ended"),
-        (facts.rejected, "voice_rejected"),
-        (facts.checks_used >= 20, "no_checks_left"),
-    )
-    return _held(next((reason for holds, reason in obstacles if holds), "already_decided"))
+        if entry.what == "withdrawn" and entry.kind == "check":
+            return _held(entry.because or "already_decided")
+    obstacle = check_obstacle(call, facts)
+    return PENDING if obstacle is None else _held(obstacle)
 
 
 def _resolved(call: Call, trail: Sequence[Entry], line: Entry) -> Told:

@@ -33,8 +33,7 @@ async def take_in(
     """
     now = claim.now
     reading = reading_of(phone_call, now)
-    if reading.voice_id and reading.voice_id != claim.call_id.voice_id:
-        await merge_into(claim, reading.voice_id)
+    if _names_another(claim, reading) and await merge_into(claim, reading.voice_id or ""):
         return
     before, book = claim.call, claim.tools.book
     claim.call = fold_reading(before, reading, book, now)
@@ -58,6 +57,12 @@ async def take_in(
         )
     if claim.call.end_seen_at is not None and before.end_seen_at is None:
         claim.entries.append(Entry(at=now, what="ended"))
+
+
+def _names_another(claim: Claim, reading: Reading) -> bool:
+    """Tell whether an answer is about an id that is news: one that we go on without is not asked for again."""
+    known = claim.call.reading.voice_id if claim.call.reading else None
+    return bool(reading.voice_id) and reading.voice_id not in {claim.call_id.voice_id, known}
 
 
 def _told(call: Call) -> tuple[object, ...]:

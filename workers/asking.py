@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from calls.decide import read_retry
 from calls.record import Word
+from calls.steps import Decline
 from calls.store import Ask
 from calls.trail import Entry
 from calls.watch import check_answered, check_booked, check_failed
@@ -72,6 +73,14 @@ async def check(claim: Claim, *, by_desk: bool) -> None:
     claim.call = check_answered(claim.call)
     await take_in(claim, phone_call, check=n, operator=operator, took_ms=took_ms)
     claim.tools.counting.answered(call, claim.call, claim.tools.book, claim.now)
+
+
+def decline(claim: Claim, step: Decline) -> None:
+    """Give up a check that a person asked for."""
+    wish = claim.call.check_wish
+    claim.call = replace(claim.call, check_wish=None)
+    operator = wish.operator if wish else None
+    claim.entries.append(Entry(at=claim.now, what="withdrawn", kind="check", because=step.because, operator=operator))
 
 
 async def _details(claim: Claim, kind: Literal["read", "check"], operator: str) -> PhoneCall:

@@ -84,6 +84,8 @@ def _decided(figures: Figures, _call: Call, entry: Entry) -> None:
 
 
 def _effect(figures: Figures, _call: Call, entry: Entry) -> None:
+    if entry.kind == "check":
+        return  # a person's wish that was declined
     state = entry.state if entry.what in {"answered", "established"} else entry.what
     figures.count(figure.EFFECTS, entry.kind or "?", state or "?")
 

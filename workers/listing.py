@@ -83,7 +83,7 @@ class Listing:
         key = watch.institution_key
         if watch.cursor is None:
             await self.listings.begin_listing(key)
-            watch = replace(watch, cursor=0, full_started_at=now)
+            watch = replace(watch, cursor=0)
         watch = await self._pages(held, watch, since=None, now=now)
         for voice_id in await self.listings.absent(key):
             taken, _ = await self.store.note(CallId(key, voice_id), Unlisted(listed_at=now))

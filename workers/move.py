@@ -10,6 +10,7 @@ from calls.decide import decide
 from calls.gate import Gate
 from calls.steps import (
     Check,
+    Decline,
     Drop,
     Establish,
     Intend,
@@ -25,7 +26,7 @@ from calls.steps import (
     Withdraw,
 )
 from calls.trail import Entry
-from workers.asking import check, look, read
+from workers.asking import check, decline, look, read
 from workers.claim import Claim
 from workers.explaining import note, note_facts
 from workers.ledger import establish, intend, withdraw
@@ -81,6 +82,8 @@ async def _take(claim: Claim, step: Step) -> None:
             await look(claim)
         case Withdraw():
             withdraw(claim, step)
+        case Decline():
+            decline(claim, step)
         case Establish():
             establish(claim, step)
         case Note():

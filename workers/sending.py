@@ -73,7 +73,8 @@ async def send(claim: Claim, kind: EffectKind) -> None:
     state = await _request(claim, kind, effect, booked_at_s)
     crash.pass_by(f"{kind}.after-request")
     if not claim.is_over:
-        answered(claim, kind, state)
+        if claim.call.effect(kind).state is not state:
+            answered(claim, kind, state)
         if state is EffectState.INTENDED:
             await claim.let_go(claim.now + UNSENT_RETRY)
 

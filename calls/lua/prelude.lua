@@ -38,8 +38,9 @@ end
 -- A tombstone forwards; a settled call takes only the notes that are meant for one.
 local function leave_note(prefix, due, member, id, note, at, even_settled)
     local item = prefix .. ':item:' .. member
-    local moved = redis.call('HGET', item, 'moved')
-    if moved then
+    for _ = 1, 20 do
+        local moved = redis.call('HGET', item, 'moved')
+        if not moved then break end
         member = moved
         item = prefix .. ':item:' .. member
     end

@@ -12,7 +12,7 @@ TRIALS = trials()
 @pytest.fixture(scope="session")
 def outcomes(request: pytest.FixtureRequest, _site: Site) -> dict[str, Outcome]:
     """Play every trial that was asked for, side by side: most of a trial is waiting for a lease."""
-    asked = [item.callspec.params["trial"] for item in request.session.items if hasattr(item, "callspec")]
+    asked = [item.callspec.params.get("trial") for item in request.session.items if hasattr(item, "callspec")]
     return play_all(_site, [trial for trial in asked if isinstance(trial, Trial)])
 
 

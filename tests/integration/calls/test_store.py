@@ -100,7 +100,7 @@ def test_lease_covers_a_request_and_the_freeze_before_it() -> None:
     assert FROZEN_S + REQUEST_DEADLINE_S < LEASE_MS / 1000
 
 
-LATE: dict[str, Callable[[Store, Held], Awaitable[None]]] = {
+LATE: dict[str, Callable[[Store, Held], Awaitable[object]]] = {
     "keep": lambda store, held: store.keep(held, NEWER, entries=[LINE], book_check=1),
     "save": lambda store, held: store.save(held, NEWER, Placement(0), entries=[LINE]),
     "merge": lambda store, held: store.merge(held, A, B, b"{}", checks=0),
@@ -109,7 +109,7 @@ LATE: dict[str, Callable[[Store, Held], Awaitable[None]]] = {
 
 @pytest.mark.parametrize("write", LATE.values(), ids=LATE)
 async def test_writes_of_a_former_holder_are_refused(
-    store: Store, any_redis: Redis, hand: Hand, write: Callable[[Store, Held], Awaitable[None]]
+    store: Store, any_redis: Redis, hand: Hand, write: Callable[[Store, Held], Awaitable[object]]
 ) -> None:
     """Once somebody else has claimed, the former holder writes nothing, whatever it tries (C18)."""
     await live(store)

@@ -1,0 +1,60 @@
+"""What people ask for and cannot have, or could not have before."""
+
+from calls.notes import AssignWish, CheckWish
+from calls.record import EffectState
+from calls.wishes import Told, WishState, foresee, line_of, told
+from sandbox.faults import Action, Fault
+from sandbox.state import Call, Happening, Kind
+from tests.rig import Rig
+
+END = Happening(Kind.END, 90)
+
+
+async def told_of(rig: Rig, call: Call, wish: str) -> Told:
+    """Return what became of a wish."""
+    trail = await rig.trail(call)
+    line = line_of(trail, wish)
+    assert line is not None
+    return told(await rig.record(call), trail, line, rig.book)
+
+
+async def test_check_that_the_stop_rule_forbids_is_declined_and_forgotten(rig: Rig) -> None:
+    """Asked for when the voice is green: declined with the reason, once, and nothing waits for a check any more (E5)."""
+    call = rig.stage.call(Happening(Kind.GREEN, 5), END)
+    await rig.run(20)
+    made = rig.ledger(call)["check"]
+    await rig.note(call, CheckWish(operator="ann", said_at=rig.clock.now, wish="w-1"))
+    await rig.run(10)
+    assert (await rig.record(call)).check_wish is None
+    assert (await rig.whats(call)).count("withdrawn check") == 1
+    assert await told_of(rig, call, "w-1") == Told(WishState.HELD, ("already_decided",))
+    assert rig.ledger(call)["check"] == made
+
+
+async def test_person_who_assigns_after_a_refusal_is_heard(rig: Rig) -> None:
+    """The service refused our automatic assign: a person who names the same caller has it sent once more, in her name."""
+    rig.stage.sandbox.faults.add(Fault(target="assign", action=Action.REFUSED, times=1))
+    call = rig.stage.call(END)
+    await rig.run(10)
+    assert (await rig.record(call)).assign.state is EffectState.REFUSED
+    wish = AssignWish(person_id="p-1", operator="ann", said_at=rig.clock.now, wish="w-1")
+    assert foresee(await rig.record(call), wish, rig.book, rig.clock.now).state is WishState.PENDING
+    await rig.note(call, wish)
+    await rig.run(5)
+    record = await rig.record(call)
+    assert (record.assign.state, record.assign.operator, record.assign.attempts) == (EffectState.APPLIED, "ann", 2)
+    assert await told_of(rig, call, "w-1") == Told(WishState.DONE, operator="ann")
+
+
+async def test_assign_that_is_refused_again_and_again_ends(rig: Rig) -> None:
+    """Each word is one try, three in all; the last word is told why nothing more is sent."""
+    rig.stage.sandbox.faults.add(Fault(target="assign", action=Action.REFUSED))
+    call = rig.stage.call(END)
+    await rig.run(10)
+    for n in range(4):
+        await rig.note(call, AssignWish(person_id="p-1", operator="ann", said_at=rig.clock.now, wish=f"w-{n}"))
+        await rig.run(5)
+    assert rig.ledger(call)["assign"] == 3
+    states = [(await told_of(rig, call, f"w-{n}")).state for n in range(2)]
+    assert states == [WishState.REFUSED, WishState.REFUSED]
+    assert await told_of(rig, call, "w-3") == Told(WishState.HELD, ("assigned_too_often",))
