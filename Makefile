@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help run test redis-versions faults browser screenshots chaos nightly bench check fix lock install
+.PHONY: help run test redis-versions rollout faults browser screenshots chaos nightly bench check fix lock install
 
 help: ## List the verbs
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -29,6 +29,9 @@ faults: $(STAMP) ## Kill, freeze and cut real processes: the crash matrix and it
 
 redis-versions: $(STAMP) ## What depends on the Redis server, on every one there is: Debian's, 8, Valkey 9
 	$(BIN)/python -m tests.redis_versions $(ARGS)
+
+rollout: $(STAMP) ## What deploy/ promises: the image's steps, the Procfile, rotations, a rolling deploy and its rollback
+	$(BIN)/python -m pytest -n 2 --dist loadfile tests/rollout $(ARGS)
 
 chaos: $(STAMP) ## Calls under fire, then the audit: ARGS="--minutes 1 --seed 1"
 	$(BIN)/python -m tests.faults.chaos $(ARGS)
@@ -67,3 +70,5 @@ lock: $(STAMP) ## Renew the lock files from pyproject.toml
 	  --custom-compile-command 'make lock' pyproject.toml -o requirements.txt
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-package callkeeper \
 	  --custom-compile-command 'make lock' pyproject.toml --group dev -c requirements.txt -o requirements-dev.txt
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --group pyproject.toml:build \
+	  --custom-compile-command 'make lock' -c requirements-dev.txt -o deploy/build-requirements.txt

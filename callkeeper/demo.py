@@ -114,8 +114,8 @@ def demonstration(
             *("--state-file", str(data / "sandbox.json")),
             environ={"SANDBOX_PUSH_HEADERS": known.push_headers},  # the list of processes shows arguments
         )
-        service_url = sandbox.wait_for(_sandbox_url)
-        environ = {**common, **_service_environment(service_url), **(worker_environ or {})}
+        service_url = sandbox.wait_for(sandbox_url)
+        environ = {**common, **service_environment(service_url), **(worker_environ or {})}
         crew = [fleet.start(f"worker-{n}", "worker", environ=environ) for n in range(1, workers + 1)]
         for member in crew:
             member.wait_for(_worker_started)
@@ -123,7 +123,8 @@ def demonstration(
         yield Demo(redis.url, service_url, web_url, admin, fleet, (web, sandbox, *crew), everything)
 
 
-def _service_environment(service_url: str) -> dict[str, str]:
+def service_environment(service_url: str) -> dict[str, str]:
+    """Return what a worker needs to work for a stand-in."""
     from sandbox.access import Credentials  # noqa: PLC0415  (only a demonstration needs the stand-in)
 
     credentials = Credentials()
@@ -145,7 +146,8 @@ def _worker_started(line: str) -> str | None:
     return _event(line, "worker_started").get("worker")
 
 
-def _sandbox_url(line: str) -> str | None:
+def sandbox_url(line: str) -> str | None:
+    """Return where the stand-in listens, from the line of its output that says so."""
     _, found, url = line.partition("sandbox listening on ")
     return url.strip() if found else None
 

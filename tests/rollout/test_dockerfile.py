@@ -1,0 +1,96 @@
+"""The image: its steps carried out in folders of this machine, and what comes out of them runs."""
+
+import json
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from callkeeper.embedded import EmbeddedRedis
+from tests.rollout.dockerfile import Build, Stage
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def image(tmp_path_factory: pytest.TempPathFactory) -> Stage:
+    """Carry out deploy/Dockerfile: a clean virtual environment from the lock file, our wheel in it."""
+    return Build(ROOT / "deploy" / "Dockerfile", ROOT, tmp_path_factory.mktemp("image")).run()
+
+
+def program(image: Stage) -> tuple[list[str], dict[str, str]]:
+    """Return how the image's command is started here.
+
+    The folders of a virtual environment are written into its scripts at build time: the copy runs by its own interpreter
+    with the copied packages.
+    """
+    packages = next(image.at("/opt/callkeeper/lib").glob("python3*/site-packages"))
+    return [str(image.at("/opt/callkeeper/bin/python")), "-m", "callkeeper"], {
+        "PYTHONPATH": str(packages),
+        "PATH": os.environ["PATH"],
+    }
+
+
+def ask(image: Stage, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    """Run a command of the image to its end, in a folder without our sources."""
+    start, plain = program(image)
+    return subprocess.run(  # noqa: S603  (our own arguments, no shell)
+        [*start, *arguments],
+        env={**plain, **environ},
+        cwd=image.at(""),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_image_holds_a_program_that_runs(image: Stage) -> None:
+    """Installed from the lock file alone, without network at run time, compiler, pip or sources beside it."""
+    told = ask(image, "--version")
+    assert told.returncode == 0, told.stderr
+    assert re.search(r"\d+\.\d+\.\d+", told.stdout)
+    packages = next(image.at("/opt/callkeeper/lib").glob("python3*/site-packages"))
+    assert (packages / "calls" / "lua" / "claim.lua").exists()
+    assert (packages / "calls" / "rulebooks" / "default.toml").exists()
+    assert not (packages / "pip").exists()
+    assert not (packages / "pytest").exists()
+
+
+def test_image_is_not_root_and_says_how_it_is_looked_after(image: Stage) -> None:
+    """A user by number, a health check, a default command."""
+    assert image.user == "10001:10001"
+    assert json.loads(image.commands["ENTRYPOINT"]) == ["callkeeper"]
+    assert json.loads(image.commands["CMD"]) == ["web"]
+    assert "/healthz" in image.commands["HEALTHCHECK"]
+
+
+def test_image_serves_and_its_health_check_agrees(image: Stage, redis_server: EmbeddedRedis) -> None:
+    """The web process of the image starts on the port it is given; the image's own health check finds it well."""
+    start, plain = program(image)
+    environ = {**plain, "REDIS_URL": redis_server.url, "CALLKEEPER_PUSH_HEADERS": "X-Push-Key: 0123456789abcdef0123"}
+    process = subprocess.Popen(  # noqa: S603  (our own arguments, no shell)
+        [*start, "web", "--host", "127.0.0.1", "--port", "0"],
+        env=environ,
+        cwd=image.at("/tmp"),  # noqa: S108  (of the image)
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        port = json.loads(process.stdout.readline())["url"].rpartition(":")[2]
+        assert _health(image, port) == 0
+    finally:
+        process.terminate()
+        process.communicate(timeout=30)
+    assert process.returncode == 0
+    assert _health(image, port) != 0
+
+
+def _health(image: Stage, port: str) -> int:
+    command = json.loads(image.commands["HEALTHCHECK"].partition("CMD ")[2])
+    start, plain = program(image)
+    return subprocess.run(  # noqa: S603  (our own arguments, no shell)
+        [start[0], *command[1:]], env={**plain, "PORT": port}, stderr=subprocess.DEVNULL, check=False
+    ).returncode

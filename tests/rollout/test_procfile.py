@@ -1,0 +1,98 @@
+"""The Procfile under a process manager, as README.md tells it: the release step, web and worker, a call from push to end."""
+
+import os
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from urllib.request import urlopen
+
+from callkeeper.demo import sandbox_url
+from callkeeper.embedded import embedded_redis
+from callkeeper.fleet import Fleet
+from calls.record import Phase
+from sandbox import population
+from tests.acceptance.stack import KEY, Sides, until
+
+ROOT = Path(__file__).parents[2]
+PROCFILE = dict(line.split(": ", 1) for line in (ROOT / "Procfile").read_text(encoding="utf-8").splitlines())
+SETTINGS = dict(
+    line.split("=", 1)
+    for line in (ROOT / "deploy" / "sandbox.env").read_text(encoding="utf-8").splitlines()
+    if not line.startswith("#")
+)
+
+
+def free_port() -> int:
+    """Return a port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@contextmanager
+def honcho(log: Path, port: int, environ: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
+    """Run ``honcho start web worker`` until the block ends; it gives the web process its port."""
+    command = [sys.executable, "-m", "honcho", "start", "-p", str(port), "web", "worker"]
+    with log.open("wb") as sink:
+        process = subprocess.Popen(  # noqa: S603  (our own arguments, no shell)
+            command, cwd=ROOT, env=environ, stdout=sink, stderr=subprocess.STDOUT, start_new_session=True
+        )
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def test_procfile_carries_a_call_from_push_to_end(tmp_path: Path) -> None:
+    """The release step passes, both processes start on what the environment says, a pushed call is settled, both leave."""
+    port = free_port()
+    with embedded_redis(tmp_path / "redis") as redis, Fleet(tmp_path / "logs") as fleet:
+        push = ("--push-url", f"http://127.0.0.1:{port}/push", "--push-headers", SETTINGS["CALLKEEPER_PUSH_HEADERS"])
+        service_url = fleet.start("sandbox", "sandbox", "--scenario", "none", *push).wait_for(sandbox_url)
+        settings = {**SETTINGS, "REDIS_URL": redis.url, "CALLKEEPER_SERVICE_URL": service_url}
+        python = str(Path(sys.executable).parent)
+        environ = {"PATH": f"{python}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT), **settings}
+
+        release = subprocess.run(  # noqa: S603  (the Procfile is ours)
+            shlex.split(PROCFILE["release"]), cwd=ROOT, env=environ, capture_output=True, text=True, check=False
+        )
+        assert release.returncode == 0, release.stdout
+
+        log = tmp_path / "honcho.log"
+        with honcho(log, port, environ) as manager, closing(Sides(redis.url, service_url)) as sides:
+            until(lambda: _is_ready(port), 30, "the web process")
+            body = {"institution_key": KEY, "phone_number": population.phone(KEY, population.SHARED)}
+            call = sides.control("POST", "/calls", {**body, "script": [{"kind": "end", "after_s": 2}]})
+            assert sides.settled(call).phase is Phase.SETTLED
+            [attempt] = [each for each in sides.control("GET", "/push") if each["voice_id"] == call["voice_id"]][:1]
+            assert attempt["status"] == 202
+            manager.terminate()
+            manager.wait(30)
+        lines = log.read_text()
+        assert "web_stopped" in lines
+        assert "worker_stopped" in lines
+
+
+def _is_ready(port: int) -> bool:
+    try:
+        with urlopen(f"http://127.0.0.1:{port}/readyz", timeout=1) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
+
+
+def test_readme_tells_what_is_tested() -> None:
+    """The lines that a newcomer copies are these: the settings file, the two processes, and not the release step."""
+    told = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert "honcho -e deploy/sandbox.env start -p 8000 web worker" in told
+    assert f'--push-url http://127.0.0.1:8000/push --push-headers "{SETTINGS["CALLKEEPER_PUSH_HEADERS"]}"' in told
+    assert "callkeeper sandbox --port 9000" in told
+    assert SETTINGS["CALLKEEPER_SERVICE_URL"] == "http://127.0.0.1:9000"
