@@ -7,14 +7,29 @@ from pathlib import Path
 import click
 import msgspec
 
-from benchmarks import recovery, replay, schedule
+from benchmarks import assigning, checks, push, recovery, replay, scale, schedule, startup
 from benchmarks.answer import Answer
+from benchmarks.effort import SMOKE, Effort
+from benchmarks.machine import machine
 
-QUESTIONS: dict[str, Callable[[], Answer]] = {
-    "recovery": recovery.answer,
-    "replay": replay.answer,
-    "schedule": schedule.answer,
+SPEED: dict[str, Callable[[Effort], Answer]] = {
+    "checks": checks.answer,
+    "push": push.answer,
+    "assigning": assigning.answer,
+    "scale": scale.answer,
+    "startup": startup.answer,
 }
+"""Questions whose answers are figures of this machine."""
+
+QUESTIONS: dict[str, Callable[[Effort], Answer]] = {
+    "recovery": lambda _: recovery.answer(),
+    "replay": lambda _: replay.answer(),
+    "schedule": lambda _: schedule.answer(),
+    **SPEED,
+}
+
+_MODULES = {"assigning": assigning, "checks": checks, "push": push, "scale": scale, "startup": startup}
+_MODULES |= {"recovery": recovery, "replay": replay, "schedule": schedule}
 
 
 @click.command()
@@ -23,22 +38,28 @@ QUESTIONS: dict[str, Callable[[], Answer]] = {
 @click.option(
     "--json", "output", type=click.Path(dir_okay=False, path_type=Path), help="Write the figures into this file."
 )
-def main(*, names: tuple[str, ...], only_list: bool, output: Path | None) -> None:
+@click.option("--rounds", type=click.IntRange(1), default=5, show_default=True, help="How often speed is measured.")
+@click.option("--smoke", is_flag=True, help="Ask the questions of speed once, with tiny numbers: do they work?")
+def main(*, names: tuple[str, ...], only_list: bool, output: Path | None, rounds: int, smoke: bool) -> None:
     """Measure and print what callkeeper promises; all questions unless some are named."""
     unknown = set(names) - set(QUESTIONS)
     if unknown:
         raise click.UsageError(f"no question {', '.join(sorted(unknown))}: there are {', '.join(QUESTIONS)}")
     if only_list:
-        for name, ask in QUESTIONS.items():
-            click.echo(f"{name}: {(sys.modules[ask.__module__].__doc__ or '').splitlines()[0]}")
+        for name in QUESTIONS:
+            click.echo(f"{name}: {(_MODULES[name].__doc__ or '').splitlines()[0]}")
         return
-    answers = {name: QUESTIONS[name]() for name in names or QUESTIONS}
-    for name, found in answers.items():
+    effort = SMOKE if smoke else Effort(rounds)
+    before = machine()
+    click.echo(", ".join(f"{what} {value}" for what, value in before.items()) + "\n")
+    answers: dict[str, Answer] = {}
+    for name in names or (SPEED if smoke else QUESTIONS):
+        found = answers[name] = QUESTIONS[name](effort)
         click.echo(f"## {name}: {found.question}\n")
         for table in found.tables:
             click.echo(table.as_markdown() + "\n")
     if output is not None:
-        output.write_bytes(msgspec.json.format(msgspec.json.encode(_document(answers))) + b"\n")
+        output.write_bytes(msgspec.json.format(msgspec.json.encode({"machine": before, **_document(answers)})) + b"\n")
     broken = [f"{name}: {promise}" for name, found in answers.items() for promise in found.broken]
     for promise in broken:
         click.echo(f"does not hold: {promise}", err=True)

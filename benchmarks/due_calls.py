@@ -1,5 +1,6 @@
 """Calls that are due for a check, laid into Redis as a worker would have left them: assigned, watched, undecided."""
 
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from importlib.resources import files
 from pathlib import Path
@@ -10,7 +11,9 @@ from msgspec.structs import replace
 from benchmarks.answers import KEY, PERSON, STATUS
 from calls.facts import facts_of
 from calls.keys import CallId, Keys
-from calls.record import Call, Effect, EffectState, Phase, Reading, encode_call
+from calls.notes import Listed
+from calls.reading import fingerprint
+from calls.record import Call, Candidate, Effect, EffectState, Phase, Reading, encode_call
 from calls.rules import RuleBook
 from calls.trail import Entry, encode_entry
 from calls.verdict import judge
@@ -26,6 +29,16 @@ def settings(folder: Path) -> dict[str, str]:
 
 
 _BATCH = 500
+_LISTED_AS = fingerprint(
+    Listed(
+        listed_at=datetime.now(UTC),
+        started_at=datetime.now(UTC),
+        person_id=PERSON,
+        core_username="bench",
+        candidates=(Candidate(person_id=PERSON),),
+    )
+)
+"""How the stand-in's queue shows these calls: so a listing has nothing new to tell them."""
 
 
 def due_call(voice_id: str, now: datetime, book: RuleBook) -> Call:
@@ -56,16 +69,26 @@ def due_call(voice_id: str, now: datetime, book: RuleBook) -> Call:
 
 def lay_due_calls(redis: Any, voice_ids: list[str], book: RuleBook) -> None:
     """Write calls into Redis, all due at once, and enqueue the job that moves them on."""
-    keys, now = Keys(), datetime.now(UTC)
-    scores = {}
-    for begin in range(0, len(voice_ids), _BATCH):
+    now = datetime.now(UTC)
+    lay_calls(redis, {voice_id: due_call(voice_id, now, book) for voice_id in voice_ids}, dict.fromkeys(voice_ids, now))
+    Waker(redis).enqueue()
+
+
+def lay_calls(redis: Any, calls: Mapping[str, Call], due_at: Mapping[str, datetime]) -> None:
+    """Write calls into Redis, listed and live, each due at its time; then all of them at once into the due set."""
+    keys = Keys()
+    everything = list(calls.values())
+    scores: dict[str, int] = {}
+    for begin in range(0, len(everything), _BATCH):
         with redis.pipeline(transaction=False) as pipe:
-            for voice_id in voice_ids[begin : begin + _BATCH]:
-                member = CallId(KEY, voice_id).member
-                call = due_call(voice_id, now, book)
-                pipe.hset(keys.item(member), mapping={"rec": encode_call(call), "checks": 0})
-                pipe.rpush(keys.trail(member), encode_entry(Entry(at=now, what="listed", candidates=1)))
-                scores[member] = int(now.timestamp() * 1000)
+            for call in everything[begin : begin + _BATCH]:
+                member = CallId(KEY, call.voice_id).member
+                scores[member] = int(due_at[call.voice_id].timestamp() * 1000)
+                pipe.hset(keys.item(member), mapping={"rec": encode_call(call), "checks": call.checks_used})
+                pipe.hset(keys.opened(KEY), call.voice_id, _LISTED_AS)
+                pipe.zadd(keys.live, {member: scores[member]})
+                pipe.rpush(
+                    keys.trail(member), encode_entry(Entry(at=due_at[call.voice_id], what="listed", candidates=1))
+                )
             pipe.execute()
     redis.zadd(keys.due, scores)
-    Waker(redis).enqueue()

@@ -19,7 +19,7 @@ import uvloop
 PUSH_KEY = "bench-push-key-0123456789abcdef"
 
 _BODY = (
-    b'{"Type":"CallStart","StartDateTime":"2026-11-21T12:00:00Z","VoiceId":"bench-%09d","AlternateVoiceId":"alt-%09d",'
+    b'{"Type":"CallStart","StartDateTime":"2026-11-21T12:00:00Z","VoiceId":"%b","AlternateVoiceId":"alternate-%b",'
     b'"PhoneNumber":"5551000010","DestinationPhoneNumber":"5550000000","IsTest":null,"InstitutionKey":"cu-1"}'
 )
 _HEAD = (
@@ -54,7 +54,11 @@ class Sender:
     def event(self) -> bytes:
         """Return the next event as a request."""
         self._next += 1
-        body = _BODY % (self._next, self._next)
+        return self.request(f"push-{self._next:09}")
+
+    def request(self, voice_id: str) -> bytes:
+        """Return the start of a call as a request."""
+        body = _BODY % (voice_id.encode(), voice_id.encode())
         return _HEAD % (self._path, PUSH_KEY.encode(), len(body)) + body
 
     def answered(self, line: "Line", took_s: float, status: int) -> None:
@@ -110,14 +114,14 @@ async def _run(url: str, connections: int, seconds: float, rate: float | None) -
     if rate is None:
         await asyncio.sleep(seconds)
     else:
-        await _by_the_clock(sender, int(seconds * rate), 1 / rate)
+        await by_the_clock(sender, int(seconds * rate), 1 / rate)
     sender.is_over = True
     took_s = time.perf_counter() - begin_s
     times_ms = sorted(took * 1000 for took in sender.times_s)
     return Report(took_s, len(times_ms) - sender.refused, sender.refused, times_ms)
 
 
-async def _by_the_clock(sender: Sender, count: int, gap_s: float) -> None:
+async def by_the_clock(sender: Sender, count: int, gap_s: float) -> None:
     """Send each event when it is due; what is due while all connections are busy goes out when one is free."""
     begin_s, sent = time.perf_counter(), 0
     while len(sender.times_s) < count:

@@ -3,7 +3,8 @@
     python -m benchmarks.service --latency-ms 50
 
 It keeps no rule: checks are not limited, tokens not looked at. What it is asked is counted: ``GET /bench``. Calls begin
-by ``POST /bench/calls?count=10&assigned=yes``; an id that it does not know is an assigned call's.
+by ``POST /bench/calls?count=10&assigned=yes``, or start with a push each by ``POST /bench/start``; an id that it does not
+know is an assigned call's.
 """
 
 import argparse
@@ -13,13 +14,14 @@ import time
 from bisect import bisect_left
 from collections import Counter
 from datetime import UTC, datetime
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, urlsplit
 
 import httptools
 import msgspec
 import uvloop
 
 from benchmarks.answers import Answers, Known
+from benchmarks.starts import Starts, start_calls
 from sandbox.server import address, bind
 
 _HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
@@ -33,6 +35,9 @@ class Service:
         self.answers = Answers.prepare()
         self.counts = Counter[str]()
         self.assigned_at: dict[str, float] = {}
+        self.checked_at: list[tuple[str, float]] = []
+        self._starts: Starts | None = None
+        self._starting: asyncio.Task[None] | None = None
         self._calls: dict[bytes, Known] = {}
         self._begun: list[tuple[str, Known]] = []
         self._untold = msgspec.json.encode(datetime.now(UTC)).strip(b'"')
@@ -40,8 +45,12 @@ class Service:
     def answer(self, path: bytes, query: bytes, body: bytes) -> tuple[bytes, float]:
         """Return the answer to a request, and after how many seconds it leaves."""
         if path.endswith(b"/details"):
-            self.counts["check" if query.endswith(b"true") else "read"] += 1
             voice_id = path.rsplit(b"/", 2)[1]
+            if query.endswith(b"true"):
+                self.counts["check"] += 1
+                self.checked_at.append((voice_id.decode(), time.time()))
+            else:
+                self.counts["read"] += 1
             call = self._calls.get(voice_id) or Known(voice_id, self._untold, is_assigned=True)
             return self.answers.details(call), self.latency_s
         match path:
@@ -55,8 +64,10 @@ class Service:
                 return self.answers.token, 0.0
             case b"/bench/calls":
                 return self._begin(query), 0.0
+            case b"/bench/start":
+                return self._start(query), 0.0
             case b"/bench":
-                return msgspec.json.encode({"counts": self.counts, "assigned_at": self.assigned_at}), 0.0
+                return self._tell(), 0.0
         return self.answers.base, self.latency_s
 
     def _assign(self, body: bytes) -> bytes:
@@ -81,16 +92,35 @@ class Service:
         """Let calls begin now; return their ids."""
         asked = parse_qs(query.decode())
         is_assigned = "assigned" in asked
-        ids = []
-        for _ in range(int(asked["count"][0])):
-            voice_id = b"bench-%09d" % len(self._begun)
-            started_at = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
-            call = Known(voice_id, started_at.encode(), is_assigned)
-            call.entry = self.answers.listed(call)
-            self._calls[voice_id] = call
-            self._begun.append((started_at, call))
-            ids.append(voice_id.decode())
-        return msgspec.json.encode(ids)
+        return msgspec.json.encode([self._begin_one(is_assigned=is_assigned) for _ in range(int(asked["count"][0]))])
+
+    def _begin_one(self, *, is_assigned: bool = False) -> str:
+        voice_id = b"bench-%09d" % len(self._begun)
+        started_at = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+        call = Known(voice_id, started_at.encode(), is_assigned)
+        call.entry = self.answers.listed(call)
+        self._calls[voice_id] = call
+        self._begun.append((started_at, call))
+        return voice_id.decode()
+
+    def _start(self, query: bytes) -> bytes:
+        """Let calls start and push each: ``count``, ``rate`` a second, to the receiver at ``url``."""
+        asked = parse_qs(query.decode())
+        url = asked["url"][0]
+        self._starts = Starts(urlsplit(url).path, self._begin_one)
+        self.assigned_at.clear()
+        work = start_calls(self._starts, url, int(asked["count"][0]), float(asked["rate"][0]))
+        self._starting = asyncio.ensure_future(work)
+        return b"{}"
+
+    def _tell(self) -> bytes:
+        told = {
+            "counts": self.counts,
+            "assigned_at": self.assigned_at,
+            "pushed_at": self._starts.pushed_at if self._starts else {},
+            "checked_at": self.checked_at,
+        }
+        return msgspec.json.encode(told)
 
 
 class Line(asyncio.Protocol):

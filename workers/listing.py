@@ -4,6 +4,7 @@ Three sizes: a look after a push (what started in the last seconds), a regular o
 minute the full listing, page by page with a saved cursor, which also finds the calls that are no longer listed.
 """
 
+import asyncio
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -137,8 +138,7 @@ class Listing:
         changed = {
             voice_id: told for (voice_id, told), before in zip(prints.items(), known, strict=True) if told != before
         }
-        for voice_id in changed:
-            await self.store.note(CallId(key, voice_id), found[voice_id])
+        await asyncio.gather(*(self.store.note(CallId(key, voice_id), found[voice_id]) for voice_id in changed))
         await self.listings.listed(key, changed, list(found) if is_full else None)
 
     async def _due_in_ms(self, watch: Watch) -> int:

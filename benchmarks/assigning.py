@@ -1,0 +1,64 @@
+"""How long from a push to the assign that follows it? Without the service's own time: a worker's and a receiver's part."""
+
+import time
+
+from benchmarks.answer import Answer, Table
+from benchmarks.effort import Effort
+from benchmarks.goals import Goal, goals_table
+from benchmarks.spread import Spread
+from benchmarks.stage import Stage, stage, wait_until
+
+LATENCY_MS = 20.0
+"""Of every answer of the stand-in. Before an assign one answer is waited for: that of the look at the queue."""
+
+IDLE_RATE = 0.7
+"""Starts a second: a shift that finds nothing ends after a second, so some find one under way and some do not."""
+
+BUSY_RATE = 200
+
+
+def answer(effort: Effort) -> Answer:
+    """Start calls seldom, then often."""
+    rounds = [_round(effort) for _ in range(effort.rounds)]
+    rows = []
+    for n, name in enumerate(("idle", f"{BUSY_RATE} starts a second")):
+        lags = [found[n] for found in rounds]
+        rows.append(
+            (
+                name,
+                len(lags[0]),
+                Spread.of(_quantile(each, 0.5) for each in lags),
+                Spread.of(_quantile(each, 0.99) for each in lags),
+                Spread.of(each[-1] for each in lags),
+            )
+        )
+    columns = ("starts", "calls", "p50 ms", "p99 ms", "worst ms")
+    note = (
+        f"The service's answers take {LATENCY_MS:g} ms; the one that is waited for is taken off. One web, one worker."
+    )
+    goals = (
+        Goal.at_most("idle: p50 under 10 ms", rows[0][2], 10.0),
+        Goal.at_most("200 starts a second: p99 under 250 ms", rows[1][3], 250.0),
+    )
+    table = Table("From the sender's POST to the arrival of the assign", columns, tuple(rows), note)
+    return Answer("How long from a push to the assign?", (table, goals_table(*goals)))
+
+
+def _round(effort: Effort) -> tuple[list[float], list[float]]:
+    with stage(latency_ms=LATENCY_MS) as on, on.web() as (_, url), on.worker():
+        time.sleep(2)
+        idle = _lags(on, url, 3 if effort.is_smoke else 15, IDLE_RATE)
+        return idle, _lags(on, url, 40 if effort.is_smoke else 2000, BUSY_RATE)
+
+
+def _lags(on: Stage, url: str, count: int, rate: float) -> list[float]:
+    """Start calls; return how long each waited for its assign, in milliseconds, ordered."""
+    on.http.post(f"{on.service_url}/bench/start", params={"url": url, "count": count, "rate": rate})
+    wait_until(lambda: len(on.asked()["assigned_at"]) >= count, f"{count} assigns", every_s=0.2)
+    asked = on.asked()
+    pushed_at, assigned_at = asked["pushed_at"], asked["assigned_at"]
+    return sorted((assigned_at[one] - pushed_at[one]) * 1000 - LATENCY_MS for one in pushed_at)
+
+
+def _quantile(ordered: list[float], share: float) -> float:
+    return ordered[min(len(ordered) - 1, int(len(ordered) * share))]

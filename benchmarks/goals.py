@@ -1,0 +1,38 @@
+"""What was aimed at, beside what was measured. A goal that is missed is said, and is no failure of the run."""
+
+from dataclasses import dataclass
+from typing import Self
+
+from benchmarks.answer import Table
+from benchmarks.spread import Spread
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """A bound on the median of a figure."""
+
+    words: str
+    found: Spread
+    bound: float
+    is_most: bool
+
+    @classmethod
+    def at_least(cls, words: str, found: Spread, bound: float) -> Self:
+        """Aim at a figure that is not smaller."""
+        return cls(words, found, bound, is_most=False)
+
+    @classmethod
+    def at_most(cls, words: str, found: Spread, bound: float) -> Self:
+        """Aim at a figure that is not larger."""
+        return cls(words, found, bound, is_most=True)
+
+    @property
+    def is_met(self) -> bool:
+        """Tell whether the median keeps the bound."""
+        return self.found.median <= self.bound if self.is_most else self.found.median >= self.bound
+
+
+def goals_table(*goals: Goal) -> Table:
+    """Return the goals of a question, each with what was found."""
+    rows = tuple((goal.words, goal.found, goal.bound, "met" if goal.is_met else "NOT met") for goal in goals)
+    return Table("Goals", ("goal", "found", "bound", ""), rows)

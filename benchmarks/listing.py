@@ -1,0 +1,50 @@
+"""How long does it take to list a long queue: when every call in it is new, and when nothing is?"""
+
+import asyncio
+import time
+
+import structlog
+from redis.asyncio import Redis
+
+from benchmarks.answers import KEY
+from benchmarks.stage import Stage, stage
+from callkeeper.packing import packed
+from calls.listings import Listings
+from calls.store import Ask, Store
+from reseller import Reseller, Secret, ServiceConfig
+from reseller.memory import MemoryTokenStore
+from workers.listing import Listing
+from workers.service import Service
+from workers.tally import Tally
+
+Took = tuple[float, float]
+"""Seconds, and CPU seconds of this process."""
+
+
+def list_twice(count: int) -> tuple[Took, Took]:
+    """Let the queue have so many calls; list all of it, and once more."""
+    with stage(latency_ms=20.0) as on:
+        on.begin_calls(count)
+        return asyncio.run(_list_twice(on))
+
+
+async def _list_twice(on: Stage) -> tuple[Took, Took]:
+    anybody = Secret("bench")
+    config = ServiceConfig(base_url=on.service_url, access_token=anybody, email=anybody, password=anybody)
+    log = structlog.wrap_logger(structlog.PrintLogger(), processors=[structlog.processors.KeyValueRenderer()])
+    async with packed(Redis.from_url(on.redis_url)) as redis:
+        store, reseller = Store(redis), Reseller(config, MemoryTokenStore(), log=log)
+        listing = Listing(store, Listings(redis), Service(reseller, store, log), lambda _: "bench", 5.0, log)
+        await reseller.institution_keys()
+        first = await _list(store, listing)
+        again = await _list(store, listing)
+        await reseller.aclose()
+        return first, again
+
+
+async def _list(store: Store, listing: Listing) -> Took:
+    await store.ask_to_look(KEY, Ask.FULL)
+    held = next(held for held in await store.claim(20_000) if held.member.startswith("i:"))
+    began_s, cpu_began_s = time.perf_counter(), time.process_time()
+    await listing.run(held, KEY, Tally())
+    return time.perf_counter() - began_s, time.process_time() - cpu_began_s

@@ -1,0 +1,168 @@
+"""How many live calls can a worker watch? Lateness of checks, CPU, memory and Redis by the number of calls."""
+
+import random
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from msgspec.structs import replace
+
+from benchmarks.answer import Answer, Table
+from benchmarks.answers import KEY
+from benchmarks.due_calls import due_call, lay_calls
+from benchmarks.effort import Effort
+from benchmarks.goals import Goal, goals_table
+from benchmarks.listing import Took, list_twice
+from benchmarks.process import cpu_s, resident_mb
+from benchmarks.spread import Spread
+from benchmarks.stage import Stage, stage, wait_until
+from calls.backoff import Schedule
+from calls.decide import next_read
+from calls.keys import CallId, Keys
+from calls.record import Call
+from calls.rules import RuleBook, load_rules
+
+AGES_S = 240.0
+"""Calls have been watched for up to so long: all ages at once, as in a call centre."""
+
+SETTLING_S = 4.0
+WATCHED_S = 25.0
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """What watching so many calls came to."""
+
+    lateness_s: list[float]
+    requests: int
+    cpu_s: float
+    wall_s: float
+    memory_mb: float
+    redis_share: float
+    bytes_per_call: float
+    trail_bytes: float
+
+    def late_ms(self, share: float) -> float:
+        """Return within how many milliseconds of its time that share of checks arrived."""
+        return self.lateness_s[min(len(self.lateness_s) - 1, int(len(self.lateness_s) * share))] * 1000
+
+
+def answer(effort: Effort) -> Answer:
+    """Watch ever more calls; then list them."""
+    sizes = [(100, 1), (1000, 1), (10000, 1), (10000, 2)]
+    if effort.is_smoke:
+        sizes = [(effort.of(1000), 1), (effort.of(10000), 2)]
+    rounds = [[_watch(calls, workers, effort) for calls, workers in sizes] for _ in range(effort.rounds)]
+    rows = []
+    for n, (calls, workers) in enumerate(sizes):
+        found = [each[n] for each in rounds]
+        rows.append(
+            (
+                calls,
+                workers,
+                Spread.of(len(each.lateness_s) / each.wall_s for each in found),
+                Spread.of(each.late_ms(0.5) for each in found),
+                Spread.of(each.late_ms(0.99) for each in found),
+                Spread.of(each.requests / each.wall_s for each in found),
+                Spread.of(each.cpu_s / each.requests * 1000 for each in found),
+                Spread.of(each.cpu_s / each.wall_s for each in found),
+                Spread.of(each.memory_mb for each in found),
+                Spread.of(each.redis_share for each in found),
+                Spread.of(each.bytes_per_call for each in found),
+                Spread.of(each.trail_bytes for each in found),
+            )
+        )
+    columns = (
+        *("live calls", "workers", "checks per s", "late p50 ms", "late p99 ms", "checks and reads per s"),
+        *("CPU ms each", "workers' cores", "MB per worker", "Redis's core", "bytes per call", "of trail"),
+    )
+    listings = [list_twice(effort.of(10000)) for _ in range(effort.rounds)]
+    listing = Table(
+        f"Listing a queue of {effort.of(10000):,}",
+        ("queue", "seconds", "CPU seconds"),
+        (
+            ("found for the first time, each told", *_of(listings, 0)),
+            ("listed again, nothing new", *_of(listings, 1)),
+        ),
+    )
+    most = next(row for row, (calls, _) in zip(rows, sizes, strict=True) if calls == sizes[-1][0])
+    goals = (
+        Goal.at_most("10,000 live calls: checks at most 1 s late (p99)", most[4], 1000.0),
+        Goal.at_most("a worker under 150 MB", most[8], 150.0),
+        Goal.at_most("a live call under 4 KB in Redis, trail apart", most[10], 4096.0),
+    )
+    note = "By the shipped rules: a check at each slot, stored details every 5 s. Lateness counts until the request arrives."
+    table = Table("Live calls", columns, tuple(rows), note)
+    return Answer("How many live calls can a worker watch?", (table, listing, goals_table(*goals)))
+
+
+def _of(listings: list[tuple[Took, Took]], n: int) -> tuple[Spread, Spread]:
+    return Spread.of(each[n][0] for each in listings), Spread.of(each[n][1] for each in listings)
+
+
+def _watch(count: int, workers: int, effort: Effort) -> Watched:
+    with stage(latency_ms=20.0) as on, ExitStack() as stack:
+        crew = [stack.enter_context(on.worker()) for _ in range(workers)]
+        wait_until(lambda: on.asked()["counts"].get("queue", 0) > 0, "the first look at the queue", *crew)
+        begun, before = on.begin_calls(count, assigned=True), _memory(on)
+        calls, book = _lay(on, begun)
+        bytes_each, trail_each = (_memory(on) - before) / count, _trail_bytes(on, begun)
+        time.sleep(0.5 if effort.is_smoke else SETTLING_S)
+        pids = [worker.process.pid for worker in crew]
+        asked, used, redis_used, begin_s = on.asked(), sum(map(cpu_s, pids)), cpu_s(on.redis_pid), time.time()
+        time.sleep(1.5 if effort.is_smoke else WATCHED_S)
+        wall_s, cpu = time.time() - begin_s, sum(map(cpu_s, pids)) - used
+        redis_share = (cpu_s(on.redis_pid) - redis_used) / wall_s
+        now = on.asked()
+        requests = _requests(now) - _requests(asked)
+        late = [
+            _lateness_s(book.schedule, calls[voice_id], at)
+            for voice_id, at in now["checked_at"]
+            if at >= begin_s and voice_id in calls
+        ]
+        memory = max(map(resident_mb, pids))
+        return Watched(sorted(late), requests, cpu, wall_s, memory, redis_share, bytes_each - trail_each, trail_each)
+
+
+def _requests(asked: dict[str, dict[str, int]]) -> int:
+    return asked["counts"].get("check", 0) + asked["counts"].get("read", 0)
+
+
+def _lay(on: Stage, begun: list[str]) -> tuple[dict[str, Call], RuleBook]:
+    """Write calls of all ages into Redis, each at its place in the schedule."""
+    book, now, draw = load_rules(None), datetime.now(UTC), random.Random(1)  # noqa: S311  (repeatable)
+    calls, due_at = {}, {}
+    for voice_id in begun:
+        watch_from = now - timedelta(seconds=draw.uniform(0, AGES_S))
+        schedule = book.schedule.paced(voice_id)
+        call = replace(
+            due_call(voice_id, now, book),
+            watch_from=watch_from,
+            next_check_at=schedule.next_slot(watch_from, now),
+            checks_used=schedule.slots_passed(watch_from, now),
+        )
+        read_at = now + (next_read(call, book, now) - now) * draw.random()
+        call = replace(call, next_read_at=read_at)
+        calls[voice_id] = call
+        due_at[voice_id] = min(read_at, call.next_check_at or read_at)
+    lay_calls(on.redis, calls, due_at)
+    return calls, book
+
+
+def _lateness_s(schedule: Schedule, call: Call, arrived_s: float) -> float:
+    """Return how long after its slot a check arrived."""
+    paced, watch_from = schedule.paced(call.voice_id), call.watch_from or datetime.now(UTC)
+    after_s = arrived_s - watch_from.timestamp()
+    return after_s - max((t for t in paced.at_s if t <= after_s), default=0.0)
+
+
+def _memory(on: Stage) -> int:
+    return int(on.redis.info("memory")["used_memory"])
+
+
+def _trail_bytes(on: Stage, voice_ids: list[str]) -> float:
+    sample = voice_ids[:: max(1, len(voice_ids) // 50)]
+    keys = Keys()
+    found: list[int] = [on.redis.memory_usage(keys.trail(CallId(KEY, each).member)) for each in sample]
+    return sum(found) / len(found)

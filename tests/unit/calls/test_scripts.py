@@ -1,0 +1,35 @@
+"""Scripts that nobody answers."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from fakeredis import FakeAsyncRedis
+from redis.commands.core import AsyncScript
+
+from calls.scripts import Arg, Scripts
+
+
+class Silent(Scripts):
+    """Scripts whose answers come when they are let come."""
+
+    def __init__(self, redis: FakeAsyncRedis) -> None:
+        super().__init__(redis)
+        self.answered = asyncio.Event()
+
+    async def _run(self, calls: list[tuple[AsyncScript, Sequence[str], Sequence[Arg]]]) -> list[Any]:
+        await self.answered.wait()
+        return [1 for _ in calls]
+
+
+async def test_script_without_an_answer_in_time_is_given_up(fake_redis: FakeAsyncRedis) -> None:
+    """Who waits only so long is told so; the others go on waiting, and whoever comes later is served."""
+    scripts = Silent(fake_redis)
+    patient = asyncio.ensure_future(scripts.call("note", [], []))
+    with pytest.raises(TimeoutError):
+        await scripts.call("note", [], [], within_s=0.001)
+    assert not patient.done()
+    scripts.answered.set()
+    assert await patient == 1
+    assert await scripts.call("note", [], [], within_s=60) == 1
