@@ -52,7 +52,7 @@ screenshots: $(STAMP) ## Write docs/screenshots: the board light, dark and on a 
 	@$(BIN)/python -m tests.browser.chromium
 	$(BIN)/python -m tests.browser.screenshots
 
-bench: $(STAMP) ## Measure what is promised; ARGS="--list" lists the questions, ARGS="schedule --json out.json" asks one
+bench: $(STAMP) ## Measure what is promised; ARGS="--list" lists the questions, ARGS="checks --json out.json" asks one
 	$(BIN)/python -m benchmarks $(ARGS)
 
 check: $(STAMP) ## Lint, types, layers, formatting
@@ -70,5 +70,7 @@ lock: $(STAMP) ## Renew the lock files from pyproject.toml
 	  --custom-compile-command 'make lock' pyproject.toml -o requirements.txt
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-package callkeeper \
 	  --custom-compile-command 'make lock' pyproject.toml --group dev -c requirements.txt -o requirements-dev.txt
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	  --custom-compile-command 'make lock' benchmarks/peers/requirements.in -o benchmarks/peers/requirements.txt
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --group pyproject.toml:build \
 	  --custom-compile-command 'make lock' -c requirements-dev.txt -o deploy/build-requirements.txt

@@ -170,8 +170,8 @@ def _told(ways: list[Way], rounds: dict[str, list[Round]]) -> Answer:
         "per CPU-s",
         "CPU ms each",
         "ours: times as many",
-        "stand-in's core",
-        "Redis's core",
+        "stand-in",
+        "Redis",
     )
     goals = tuple(
         Goal.at_least(f"per CPU-s: {words}", ratios[way], bound) for way, words, bound in _GOALS if way in ratios
@@ -190,6 +190,6 @@ _GOALS = (
     (_BARE, "three quarters of the bare loop", 0.75),
 )
 _NOTE = (
-    "The service takes 50 ms. Ours books, decides, writes a trail and saves; the others store one result. Times as many: per "
-    "second of the worker's CPU. Shares of a core show that neither the stand-in nor Redis is what is measured."
+    "The service takes 50 ms. Ours books, decides, writes a trail and saves; the others store one result. Times as "
+    "many: per second of the worker's CPU. Stand-in, Redis: their shares of a core; neither is what limits."
 )

@@ -1,10 +1,13 @@
 """What was aimed at, beside what was measured. A goal that is missed is said, and is no failure of the run."""
 
 from dataclasses import dataclass
-from typing import Self
+from typing import Final, Self
 
 from benchmarks.answer import Table
 from benchmarks.spread import Spread
+
+GOALS: Final = "Goals"
+"""The title of every table of goals."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,4 +38,4 @@ class Goal:
 def goals_table(*goals: Goal) -> Table:
     """Return the goals of a question, each with what was found."""
     rows = tuple((goal.words, goal.found, goal.bound, "met" if goal.is_met else "NOT met") for goal in goals)
-    return Table("Goals", ("goal", "found", "bound", ""), rows)
+    return Table(GOALS, ("goal", "found", "bound", ""), rows)

@@ -31,7 +31,7 @@ def list_twice(count: int) -> tuple[Took, Took]:
 async def _list_twice(on: Stage) -> tuple[Took, Took]:
     anybody = Secret("bench")
     config = ServiceConfig(base_url=on.service_url, access_token=anybody, email=anybody, password=anybody)
-    log = structlog.wrap_logger(structlog.PrintLogger(), processors=[structlog.processors.KeyValueRenderer()])
+    log = structlog.wrap_logger(structlog.testing.ReturnLogger(), processors=[structlog.processors.KeyValueRenderer()])
     async with packed(Redis.from_url(on.redis_url)) as redis:
         store, reseller = Store(redis), Reseller(config, MemoryTokenStore(), log=log)
         listing = Listing(store, Listings(redis), Service(reseller, store, log), lambda _: "bench", 5.0, log)

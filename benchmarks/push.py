@@ -150,7 +150,7 @@ def _told(rounds: dict[str, list[Round]]) -> Answer:
         Goal.at_least("events per s: half of only answering", ratios["only answers"], 0.5),
         Goal.at_most("p99 under 10 ms at 1,000/s", Spread.of(each.steady.quantile(0.99) for each in ours), 10.0),
     )
-    note = "50 connections; the sender and Redis share the machine's cores with the receiver. Times count from when an event is due."
+    note = "50 connections; sender and Redis share the cores with the receiver. Times count from when an event is due."
     table = Table("Events recorded by one process", columns, rows, note)
     return Answer("How many events does one receiver record?", (table, goals_table(*goals)))
 
