@@ -6,6 +6,7 @@ Every function raises ValueError with what is wrong and never with the text itse
 import math
 import re
 from base64 import b64decode
+from collections.abc import Callable
 from datetime import UTC, date, datetime, time, timedelta
 from itertools import pairwise
 from pathlib import Path
@@ -313,6 +314,17 @@ def reconcile_period(text: str) -> float:
     if not 1 <= seconds <= 60:
         raise ValueError("must be 1 to 60 seconds")
     return seconds
+
+
+def between(least: int, most: int) -> Callable[[str], int]:
+    """Return what reads a whole number within bounds."""
+
+    def read(text: str) -> int:
+        if not (text.isascii() and text.isdigit() and least <= int(text) <= most):
+            raise ValueError(f"must be a whole number, {least} to {most}")
+        return int(text)
+
+    return read
 
 
 def _seconds(text: str) -> float:

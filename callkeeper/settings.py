@@ -18,6 +18,7 @@ from callkeeper.environment import Reader
 from callkeeper.parsing import RequestedBy
 from callkeeper.redis_place import RedisPlace
 from calls.keys import Keys
+from calls.retention import Retention
 from desk.admin import Login
 from desk.tokens import DeskToken
 from reseller.push_headers import Headers
@@ -49,10 +50,11 @@ class StoreSettings(_Section, frozen=True, kw_only=True):
     redis: RedisPlace
     key_prefix: str
     log_format: str
+    retention: Retention
 
     @classmethod
     def read(cls, reader: Reader) -> Self:
-        """Read REDIS_URL, what belongs to it, and the log format."""
+        """Read REDIS_URL, what belongs to it, how long it keeps what is over, and the log format."""
         place: RedisPlace | None = reader.required(var.REDIS_URL)
         tls, authorities = reader.defaulted(var.REDIS_TLS), reader.optional(var.REDIS_CA)
         if place is not None:
@@ -61,6 +63,11 @@ class StoreSettings(_Section, frozen=True, kw_only=True):
             redis=cast("RedisPlace", place),
             key_prefix=reader.defaulted(var.REDIS_PREFIX),
             log_format=reader.defaulted(var.LOG_FORMAT),
+            retention=Retention(
+                days=reader.defaulted(var.KEEP_DAYS),
+                events=reader.defaulted(var.KEEP_EVENTS),
+                figure_hours=reader.defaulted(var.KEEP_FIGURES_H),
+            ),
         )
 
     @property

@@ -126,6 +126,27 @@ RECONCILE_S = Variable[float](
     parse=parsing.reconcile_period,
     default=5.0,
 )
+KEEP_DAYS = Variable[int](
+    name="CALLKEEPER_KEEP_DAYS",
+    meaning="For how many days settled calls, their trails and the event log are kept, 1 to 365. Default 14.",
+    example="14",
+    parse=parsing.between(1, 365),
+    default=14,
+)
+KEEP_EVENTS = Variable[int](
+    name="CALLKEEPER_KEEP_EVENTS",
+    meaning="How many events the event log holds at most, 1000 to 10000000. Default 100000.",
+    example="100000",
+    parse=parsing.between(1000, 10_000_000),
+    default=100_000,
+)
+KEEP_FIGURES_H = Variable[int](
+    name="CALLKEEPER_KEEP_FIGURES_H",
+    meaning="For how many hours figures are kept by the minute, 1 to 48. Default 1.",
+    example="1",
+    parse=parsing.between(1, 48),
+    default=1,
+)
 PUBLIC_URL = Variable[str](
     name="CALLKEEPER_PUBLIC_URL",
     meaning="Where the web process is reached from outside; callkeeper doctor looks there. Unset: it does not.",

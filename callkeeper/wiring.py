@@ -77,6 +77,7 @@ def run_worker(settings: WorkerSettings, log: Any) -> None:
         crash=crash,
         figures=figures,
         keys=keys,
+        kept_days=settings.store.retention.days,
         open_sink=_sink(settings.outcomes) if settings.outcomes else None,
         loop_factory=uvloop.new_event_loop,
     )
@@ -85,7 +86,9 @@ def run_worker(settings: WorkerSettings, log: Any) -> None:
     crew.beat = pacemaker.beat
     functions = {ADVANCE: _resting(crew.advance, pacemaker), RECONCILE: _resting(crew.reconcile, pacemaker)}
     jobs = job_class(functions, queue_name=keys.queue_name)
-    reporter = Reporter(blocking_redis(place), FigureWriter(figures, Author.here("worker"), keys=keys))
+    kept_s = settings.store.retention.minutes_kept_s
+    writer = FigureWriter(figures, Author.here("worker"), keys=keys, minutes_kept_s=kept_s)
+    reporter = Reporter(blocking_redis(place), writer)
     collect_seldom()
     pacemaker.start()
     reporter.start()

@@ -12,6 +12,7 @@ from redis.asyncio import Redis
 
 from calls.keys import CallId, Keys, institution_member
 from calls.notes import Pushed, encode_note
+from calls.retention import Retention
 from calls.scripts import Scripts
 from reseller.push import PushEvent
 
@@ -49,7 +50,7 @@ class Intake:
         redis: "Redis",
         *,
         keys: Keys | None = None,
-        events_kept: int = 100_000,
+        retention: Retention | None = None,
         now_ms: Callable[[], int] | None = None,
         within_s: float = WITHIN_S,
     ) -> None:
@@ -58,7 +59,7 @@ class Intake:
         Args:
             redis: Where.
             keys: Under which names.
-            events_kept: So many lines of the event log stay.
+            retention: How much of the event log stays.
             now_ms: Replaces Redis's clock.
             within_s: How long Redis may take to confirm an event.
         """
@@ -66,7 +67,7 @@ class Intake:
         self._within_s = within_s
         self._keys = keys or Keys()
         self._scripts = Scripts(redis)
-        self._events_kept = events_kept
+        self._retention = retention or Retention()
         self._now_ms = now_ms
 
     async def record(self, event: PushEvent, *, event_id: str) -> Receipt:
@@ -112,7 +113,8 @@ class Intake:
                 note.note_id,
                 encode_note(note),
                 "1" if event.is_test else "",
-                self._events_kept,
+                self._retention.events,
+                self._retention.seconds,
             ],
             within_s=self._within_s,
         )

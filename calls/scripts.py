@@ -14,7 +14,7 @@ from redis.asyncio import Redis
 from redis.commands.core import AsyncScript
 from redis.exceptions import NoScriptError, RedisError
 
-ScriptName = Literal["push", "note", "claim", "keep", "save", "merge", "pulse", "service", "count"]
+ScriptName = Literal["push", "note", "claim", "keep", "save", "merge", "pulse", "service", "count", "tidy"]
 """The scripts there are, one file each."""
 
 Arg = str | bytes | int | float

@@ -36,6 +36,9 @@ MAX_FAILURES = 5
 """Steps that fail in a row until a call is parked for a person."""
 
 
+KEPT_DAYS = 14
+"""For how long a settled call can be read, unless told otherwise."""
+
 _PAUSE_ASKED = {None: "", PauseScope.EFFECTS: "any", PauseScope.ALL: "all"}
 
 
@@ -81,7 +84,11 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where a saved member is listed and when it is due. ``due_in_ms`` None: never by itself."""
+    """Where a saved member is listed and when it is due.
+
+    ``due_in_ms`` None: never by itself. ``listed``: ``live``, ``settled``, ``given up`` (it expires, attention or not), or
+    nowhere.
+    """
 
     due_in_ms: int | None
     listed: str = ""
@@ -97,7 +104,7 @@ class Store:
         *,
         keys: Keys | None = None,
         now_ms: Callable[[], int] | None = None,
-        kept_days: int = 14,
+        kept_days: int = KEPT_DAYS,
         lease_ms: int = LEASE_MS,
         outbox: Keys | None = None,
     ) -> None:
@@ -275,6 +282,10 @@ class Store:
         )
         if answer != 1:
             raise LeaseLost(held.member, "lease")
+
+    async def tidy(self) -> int:
+        """Take off the list of what needs a person whatever has expired; return how much that was."""
+        return int(await self._scripts.call("tidy", [self.keys.attention], [self._now(), self.keys.prefix]))
 
     async def merge(self, held: Held, call_id: CallId, other: CallId, note: bytes, *, checks: int) -> bool:
         """Make a held record a tombstone that forwards to another, which is told what this one knew.

@@ -20,6 +20,7 @@ from calls.listings import Listings
 from calls.notes import Note
 from calls.queries import Queries
 from calls.record import Call, EffectKind
+from calls.retention import Retention
 from calls.rules import RuleBook, load_rules
 from calls.store import Store
 from calls.tokens import RedisTokenStore
@@ -51,6 +52,7 @@ class Rig:
         now_ms: Redis's clock, where it differs from the stand-in's.
         login: How often the service account may log in.
         outbox: Where outcomes wait to be sent, if somebody wants them.
+        retention: How long what is over is kept.
         hold_s: For how long effects are held when Redis is new; a test's Redis always is.
     """
 
@@ -64,8 +66,10 @@ class Rig:
         now_ms: Callable[[], int] | None = None,
         login: LoginPolicy | None = None,
         outbox: Keys | None = None,
+        retention: Retention | None = None,
         hold_s: float = 0.0,
     ) -> None:
+        retention = retention or Retention()
         self.stage = stage
         self.redis = redis
         self.clock = stage.clock
@@ -93,10 +97,10 @@ class Rig:
             watch=watch_into(self.figures),
         )
         self.writer = FigureWriter(self.figures, Author("worker-1", "worker"), now_ms=self.now_ms, memory=lambda: 1)
-        self.store = Store(redis, now_ms=self.now_ms, outbox=outbox)
+        self.store = Store(redis, now_ms=self.now_ms, outbox=outbox, kept_days=retention.days)
         self.listings = Listings(redis)
         self.queries = Queries(redis)
-        self.intake = Intake(redis, now_ms=self.now_ms)
+        self.intake = Intake(redis, now_ms=self.now_ms, retention=retention)
         self.guarded = Service(self.service, self.store, log, self.figures)
         self.tools = Tools(
             self.store,

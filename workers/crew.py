@@ -16,7 +16,7 @@ from calls.listings import Listings
 from calls.lookup import Lookup
 from calls.queries import Queries
 from calls.rules.book import RuleBook
-from calls.store import Ask, Store
+from calls.store import KEPT_DAYS, Ask, Store
 from calls.tokens import RedisTokenStore
 from reseller import Reseller, ServiceConfig
 from workers.counting import Counting
@@ -28,6 +28,7 @@ from workers.service import Service, watch_into
 from workers.shift import Shift
 from workers.sink import Sink
 from workers.tally import Tally
+from workers.tidying import Tidying
 from workers.tools import Tools
 
 T = TypeVar("T")
@@ -49,6 +50,7 @@ class Crew:
         crash: Crashpoints,
         figures: Figures | None = None,
         keys: Keys | None = None,
+        kept_days: int = KEPT_DAYS,
         open_sink: Callable[[], Sink] | None = None,
         loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None,
     ) -> None:
@@ -56,6 +58,8 @@ class Crew:
         self._loop = self._runner.get_loop()
         self._redis = redis
         self._keys = keys or Keys()
+        self._kept_days = kept_days
+        self._tidying: Tidying | None = None
         self._book = book
         self._log = log
         self._shift: Shift | None = None
@@ -106,6 +110,8 @@ class Crew:
                 shift.stop()
             async with self._beside(shift):
                 tally = await shift.run()
+            if self._tidying is not None:
+                await self._tidying.tidy()
             tally.attention = len(await Queries(self._redis, keys=self._keys).attention())
             return tally
         finally:
@@ -135,11 +141,13 @@ class Crew:
         """Build the means inside the running loop, to which their connections belong."""
         keys, outbox = self._keys, self._keys.outbox
         figures = self._figures
-        store = Store(self._redis, keys=keys, outbox=outbox if self._open_sink else None)
+        store = Store(self._redis, keys=keys, kept_days=self._kept_days, outbox=outbox if self._open_sink else None)
         listings = Listings(self._redis, keys=keys)
         if self._open_sink is not None:
-            sent, lookup = Store(self._redis, keys=outbox), Lookup(self._redis, keys=keys)
+            sent, lookup = Store(self._redis, keys=outbox, kept_days=self._kept_days), Lookup(self._redis, keys=keys)
             self._deliveries = Deliveries(sent, lookup, self._open_sink(), self._log, figures=figures)
+        stores = [store, *([self._deliveries.store] if self._deliveries else [])]
+        self._tidying = Tidying(stores, self._loop.time)
         tokens = RedisTokenStore(self._redis, keys.prefix)
         reseller = Reseller(self._service_config, tokens, log=self._log, watch=watch_into(figures))
         service, clock = Service(reseller, store, self._log, figures), self._loop.time

@@ -137,11 +137,17 @@ class Deliveries:
         self.figures.count(figure.OUTCOMES, "parked")
         self.log.error("outcome_parked", **_names(call_id), type=outcome.type, attempts=cursor.attempts)
         cursor = replace(cursor, retry_at=None)
-        await self._let_go(held, cursor, None, attention=f"outcome {outcome.type} not delivered for a day")
+        await self._let_go(
+            held, cursor, None, attention=f"outcome {outcome.type} not delivered for a day", listed="given up"
+        )
 
-    async def _let_go(self, held: Held, cursor: Cursor, wait_s: float | None, *, attention: str = "") -> None:
+    async def _let_go(
+        self, held: Held, cursor: Cursor, wait_s: float | None, *, attention: str = "", listed: str = ""
+    ) -> None:
         due_in_ms = None if wait_s is None else int(wait_s * 1000) + 1
-        await self.store.save(held, msgspec.json.encode(cursor), Placement(due_in_ms, attention=attention))
+        await self.store.save(
+            held, msgspec.json.encode(cursor), Placement(due_in_ms, attention=attention, listed=listed)
+        )
 
     async def _report(self, answer: Answer) -> None:
         """Tell the gate: a sink that answers is not away, whatever it answers."""

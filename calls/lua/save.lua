@@ -1,12 +1,12 @@
 -- Write and let go. Unread notes make the member due at once, unless the step failed and waits before it is tried again.
 -- KEYS: item, inbox, due, trail, live, settled, attention, open calls of the institution, changes
 -- ARGV: now, member, nonce, record ('' to leave it, '-' to forget the member), due ('' for never, else ms from now),
---       checks counted at least, failures, 'live' | 'settled' | '' (where it is listed), days kept once settled,
+--       checks counted at least, failures, 'live' | 'settled' | 'given up' | '' (where it is listed), days kept once settled,
 --       attention ('' none, else why), voice id, prefix of the outbox ('' for none), count of folded notes, their (id, note)
 --       pairs, trail entries ...
 -- Returns 1, or 0 if the nonce is somebody else's. A repetition of the last save answers as it did.
 local now = now_ms()
-local held = redis.call('HMGET', KEYS[1], 'nonce', 'saved', 'checks')
+local held = redis.call('HMGET', KEYS[1], 'nonce', 'saved', 'checks', 'settled')
 if held[2] == ARGV[3] then return 1 end
 if ARGV[4] == '-' and redis.call('EXISTS', KEYS[1]) == 0 then return 1 end
 if held[1] ~= ARGV[3] then return 0 end
@@ -43,6 +43,7 @@ else
     redis.call('ZREM', KEYS[3], member)
 end
 
+local kept_s = tonumber(ARGV[9]) * 86400
 if ARGV[8] == 'live' then
     redis.call('ZADD', KEYS[5], 'NX', now, member)
 elseif ARGV[8] == 'settled' then
@@ -50,10 +51,16 @@ elseif ARGV[8] == 'settled' then
     redis.call('ZADD', KEYS[6], 'NX', now, member)
     redis.call('HDEL', KEYS[8], ARGV[11])
     redis.call('HSET', KEYS[1], 'settled', '1')
-    local kept_s = tonumber(ARGV[9]) * 86400
+    redis.call('ZREMRANGEBYSCORE', KEYS[6], '-inf', now - kept_s * 1000)
+end
+-- What is settled expires; not while it needs a person, and then from when she has closed it. What is given up expires anyway.
+local is_settled = ARGV[8] == 'settled' or held[4]
+if ARGV[8] == 'given up' or (is_settled and ARGV[10] == '') then
     redis.call('EXPIRE', KEYS[1], kept_s)
     redis.call('EXPIRE', KEYS[4], kept_s)
-    redis.call('ZREMRANGEBYSCORE', KEYS[6], '-inf', now - kept_s * 1000)
+elseif is_settled then
+    redis.call('PERSIST', KEYS[1])
+    redis.call('PERSIST', KEYS[4])
 end
 if ARGV[10] ~= '' then
     redis.call('HSET', KEYS[7], member, ARGV[10])

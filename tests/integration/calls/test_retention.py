@@ -1,0 +1,145 @@
+"""What is over is kept for as long as the settings say: months of calls leave no more than days of them do."""
+
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis
+
+from calls.intake import Intake
+from calls.keys import CallId, Keys
+from calls.notes import Distrusted, Resolved
+from calls.retention import Retention
+from reseller.push import PushEvent
+from sandbox.faults import Action, Fault
+from sandbox.state import Happening, Kind
+from tests.rig import KEY, Rig
+from tests.sandbox_fixtures import Asgi
+from workers.tidying import Tidying
+
+DAY_S = 86400
+DAYS = 2
+BRIEF = Happening(Kind.END, 8)
+
+
+async def age(redis: "Redis", seconds: float) -> None:
+    """Let every key with an expiry be so much older."""
+    async for key in redis.scan_iter(count=1000):
+        left_ms = await redis.pttl(key)
+        if 0 <= left_ms <= seconds * 1000:
+            await redis.delete(key)
+        elif left_ms > 0:
+            await redis.pexpire(key, int(left_ms - seconds * 1000))
+
+
+async def sizes(redis: "Redis") -> dict[str, int]:
+    """Return how many entries everything has together, by the kind of key: the part of its name before any id."""
+    found: dict[str, int] = {}
+    async for key in redis.scan_iter(count=1000):
+        kind = await redis.type(key)
+        size = {
+            b"hash": redis.hlen,
+            b"zset": redis.zcard,
+            b"list": redis.llen,
+            b"set": redis.scard,
+            b"stream": redis.xlen,
+        }
+        name = ":".join(key.decode().split(":")[:2])
+        found[name] = found.get(name, 0) + (await size[kind](key) if kind in size else 1)
+    return found
+
+
+@pytest.fixture
+def kept(sandbox_asgi: Asgi, fake_redis: Any) -> Rig:
+    """Return a rig whose settled calls are kept for two days."""
+    rig = Rig(sandbox_asgi, fake_redis, retention=Retention(days=DAYS))
+    rig.step_s = 2.0
+    return rig
+
+
+async def live_a_day(rig: Rig, *, calls: int = 2) -> None:
+    """Let some calls live and end, one of them hinted only, and then a day pass."""
+    for _ in range(calls):
+        call = rig.stage.call(BRIEF)
+        await rig.push(call)
+    await rig.push(call, voice_id=f"never-listed-{rig.clock.now:%j}", alternate_voice_id=None)
+    await rig.run(20)
+    await rig.push(call, "CallEnd")
+    await rig.run(5)
+    await rig.counted()
+    await Tidying([rig.store], rig.clock.monotonic).tidy()
+    rig.stage.advance(DAY_S - 25)
+    await age(rig.redis, DAY_S - 25)
+
+
+async def test_months_of_calls_leave_no_more_than_days_of_them(kept: Rig) -> None:
+    """After the days that are kept Redis holds as much as a month and more later: nothing is left behind."""
+    for _ in range(DAYS + 2):
+        await live_a_day(kept)
+    early = await sizes(kept.redis)
+    for _ in range(40):
+        await live_a_day(kept)
+    late = await sizes(kept.redis)
+    assert early["ck:trail"] > 8
+    for bounded in ("ck:changes", "ck:figures"):  # by its length, at a hundred thousand; by the names that there are
+        early.pop(bounded)
+        late.pop(bounded)
+    assert late == early
+
+
+async def test_settled_call_is_kept_for_the_days_of_the_settings(kept: Rig) -> None:
+    """A settled call can be read on its last day, with its trail, and not on the next."""
+    call = kept.stage.call(BRIEF)
+    await kept.run(20)
+    await age(kept.redis, DAYS * DAY_S - 60)
+    assert await kept.find(call.voice_id) is not None
+    assert await kept.trail(call)
+    await age(kept.redis, 120)
+    assert await kept.find(call.voice_id) is None
+    assert not await kept.trail(call)
+
+
+async def test_call_that_needs_a_person_is_kept_until_she_has_closed_it(kept: Rig) -> None:
+    """An unresolved effect does not expire unseen; once it is resolved the call is kept for the usual time."""
+    seen = Happening(Kind.VIEWED)
+    lost = Fault(target="reject_voice", action=Action.RESET, applied=False, times=1, happening=seen)
+    kept.stage.sandbox.faults.add(lost)
+    call = kept.stage.call(Happening(Kind.END, 40))
+    await kept.run(5)
+    await kept.note(call, Distrusted(operator="ann", said_at=kept.clock.now))
+    await kept.run(70)
+    assert await kept.queries.attention()
+    await age(kept.redis, 100 * DAY_S)
+    assert (await kept.record(call)).reject.state == "unresolved"
+    resolved = Resolved(applied=False, operator="ann", said_at=kept.clock.now)
+    await kept.store.note(CallId(KEY, call.voice_id), resolved, even_settled=True)
+    await kept.run(2)
+    assert not await kept.queries.attention()
+    member = CallId(KEY, call.voice_id).member
+    for key in (Keys().item(member), Keys().trail(member)):
+        assert 0 < await kept.redis.ttl(key) <= DAYS * DAY_S
+
+
+async def test_what_has_expired_needs_nobody(kept: Rig) -> None:
+    """What is on the list of what needs a person, and is gone, is taken off it; what is there stays."""
+    call = kept.stage.call(Happening(Kind.END, 40))
+    await kept.run(5)
+    member = CallId(KEY, call.voice_id).member
+    await kept.redis.hset(Keys().attention, mapping={member: "parked", "c:cu-1:gone": "parked"})
+    tidying = Tidying([kept.store], kept.clock.monotonic)
+    await tidying.tidy()
+    assert await kept.queries.attention() == {member: "parked"}
+    await kept.redis.hset(Keys().attention, "c:cu-1:gone", "parked")
+    await tidying.tidy()
+    assert len(await kept.queries.attention()) == 2, "once an hour is enough"
+
+
+async def test_events_are_kept_by_number_and_by_age(rig: Rig) -> None:
+    """The event log holds so many lines at most, and none older than the settings say."""
+    intake = Intake(rig.redis, now_ms=rig.now_ms, retention=Retention(days=2, events=5))
+    event = PushEvent(type="CallStart", institution_key=KEY, voice_id="v")
+    for n in range(8):
+        await intake.record(event, event_id=f"{n:032x}")
+    assert await rig.redis.zcard(Keys().events) == 5
+    rig.stage.advance(3 * DAY_S)
+    await intake.record(event, event_id="f" * 32)
+    assert await rig.redis.zcard(Keys().events) == 1
