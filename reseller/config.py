@@ -46,7 +46,7 @@ class ServiceConfig:
         requested_by: Core username recorded for requests that name nobody else.
         deadline_s: From the first thought of a request, a login it needs included, to the last byte of its answer.
         max_body_bytes: Of an answer, after decompression.
-        max_connections: Kept-alive connections for reads and checks together.
+        max_connections: Kept-alive connections for reads and checks together: as many as a worker has calls in flight.
         ca_file: PEM file of certificate authorities to trust instead of the usual ones.
         allow_plain_http: Accept http beyond loopback. Credentials then cross the network in the clear.
         login: How often to log in.
@@ -63,7 +63,7 @@ class ServiceConfig:
     requested_by: str = "callkeeper"
     deadline_s: float = 6.0
     max_body_bytes: int = 8 * _MIB
-    max_connections: int = 100
+    max_connections: int = 256
     ca_file: str | None = None
     allow_plain_http: bool = False
     login: LoginPolicy = field(default_factory=LoginPolicy)
