@@ -327,6 +327,19 @@ def between(least: int, most: int) -> Callable[[str], int]:
     return read
 
 
+def span(least_s: int, most_s: int) -> Callable[[str], int]:
+    """Return what reads a length of time within bounds: ``30m``, ``24h``, ``14d``, in seconds."""
+
+    def read(text: str) -> int:
+        found = re.fullmatch(r"([0-9]{1,4})([mhd])", text)
+        seconds = int(found[1]) * {"m": 60, "h": 3600, "d": 86400}[found[2]] if found else -1
+        if not least_s <= seconds <= most_s:
+            raise ValueError("must be a length of time such as 30m, 24h or 14d, and within bounds")
+        return seconds
+
+    return read
+
+
 def _seconds(text: str) -> float:
     try:
         seconds = float(text)

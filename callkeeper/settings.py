@@ -64,9 +64,9 @@ class StoreSettings(_Section, frozen=True, kw_only=True):
             key_prefix=reader.defaulted(var.REDIS_PREFIX),
             log_format=reader.defaulted(var.LOG_FORMAT),
             retention=Retention(
-                days=reader.defaulted(var.KEEP_DAYS),
+                calls_s=reader.defaulted(var.KEEP_CALLS),
                 events=reader.defaulted(var.KEEP_EVENTS),
-                figure_hours=reader.defaulted(var.KEEP_FIGURES_H),
+                figures_s=reader.defaulted(var.KEEP_FIGURES),
             ),
         )
 

@@ -126,12 +126,12 @@ RECONCILE_S = Variable[float](
     parse=parsing.reconcile_period,
     default=5.0,
 )
-KEEP_DAYS = Variable[int](
-    name="CALLKEEPER_KEEP_DAYS",
-    meaning="For how many days settled calls, their trails and the event log are kept, 1 to 365. Default 14.",
-    example="14",
-    parse=parsing.between(1, 365),
-    default=14,
+KEEP_CALLS = Variable[int](
+    name="CALLKEEPER_KEEP_CALLS",
+    meaning="How long settled calls, their trails and the event log are kept: 1m to 365d. Default 14d.",
+    example="14d",
+    parse=parsing.span(60, 365 * 86400),
+    default=14 * 86400,
 )
 KEEP_EVENTS = Variable[int](
     name="CALLKEEPER_KEEP_EVENTS",
@@ -140,12 +140,12 @@ KEEP_EVENTS = Variable[int](
     parse=parsing.between(1000, 10_000_000),
     default=100_000,
 )
-KEEP_FIGURES_H = Variable[int](
-    name="CALLKEEPER_KEEP_FIGURES_H",
-    meaning="For how many hours figures are kept by the minute, 1 to 48. Default 1.",
-    example="1",
-    parse=parsing.between(1, 48),
-    default=1,
+KEEP_FIGURES = Variable[int](
+    name="CALLKEEPER_KEEP_FIGURES",
+    meaning="How long figures are kept by the minute: 1h to 2d. Default 1h.",
+    example="1h",
+    parse=parsing.span(3600, 2 * 86400),
+    default=3600,
 )
 PUBLIC_URL = Variable[str](
     name="CALLKEEPER_PUBLIC_URL",

@@ -45,8 +45,8 @@ def web_app(settings: WebSettings, log: FilteringBoundLogger) -> Starlette:
     redis, jobs = receiver_redis(store.redis), blocking_redis(store.redis)
     waker = Waker(jobs, keys=store.keys)
     figures = Figures()
-    kept_s = store.retention.minutes_kept_s
-    writer = FigureWriter(figures, Author.here("web"), keys=store.keys, minutes_kept_s=kept_s)
+    minutes_s = store.retention.minutes_s
+    writer = FigureWriter(figures, Author.here("web"), keys=store.keys, minutes_kept_s=minutes_s)
     reporter = Reporter(blocking_redis(store.redis), writer)
     intake = Intake(redis, keys=store.keys, retention=store.retention)
     push = PushEndpoint(_authentication(settings), intake, waker, log, counting=PushCounting(figures))

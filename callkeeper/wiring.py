@@ -77,7 +77,7 @@ def run_worker(settings: WorkerSettings, log: Any) -> None:
         crash=crash,
         figures=figures,
         keys=keys,
-        kept_days=settings.store.retention.days,
+        kept_s=settings.store.retention.calls_s,
         open_sink=_sink(settings.outcomes) if settings.outcomes else None,
         loop_factory=uvloop.new_event_loop,
     )
@@ -86,8 +86,8 @@ def run_worker(settings: WorkerSettings, log: Any) -> None:
     crew.beat = pacemaker.beat
     functions = {ADVANCE: _resting(crew.advance, pacemaker), RECONCILE: _resting(crew.reconcile, pacemaker)}
     jobs = job_class(functions, queue_name=keys.queue_name)
-    kept_s = settings.store.retention.minutes_kept_s
-    writer = FigureWriter(figures, Author.here("worker"), keys=keys, minutes_kept_s=kept_s)
+    minutes_s = settings.store.retention.minutes_s
+    writer = FigureWriter(figures, Author.here("worker"), keys=keys, minutes_kept_s=minutes_s)
     reporter = Reporter(blocking_redis(place), writer)
     collect_seldom()
     pacemaker.start()

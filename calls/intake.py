@@ -114,7 +114,7 @@ class Intake:
                 encode_note(note),
                 "1" if event.is_test else "",
                 self._retention.events,
-                self._retention.seconds,
+                self._retention.calls_s,
             ],
             within_s=self._within_s,
         )

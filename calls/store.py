@@ -36,7 +36,7 @@ MAX_FAILURES = 5
 """Steps that fail in a row until a call is parked for a person."""
 
 
-KEPT_DAYS = 14
+KEPT_S = 14 * 86400
 """For how long a settled call can be read, unless told otherwise."""
 
 _PAUSE_ASKED = {None: "", PauseScope.EFFECTS: "any", PauseScope.ALL: "all"}
@@ -104,7 +104,7 @@ class Store:
         *,
         keys: Keys | None = None,
         now_ms: Callable[[], int] | None = None,
-        kept_days: int = KEPT_DAYS,
+        kept_s: int = KEPT_S,
         lease_ms: int = LEASE_MS,
         outbox: Keys | None = None,
     ) -> None:
@@ -114,14 +114,14 @@ class Store:
             redis: Answers in bytes.
             keys: Where calls are kept.
             now_ms: Replaces Redis's clock.
-            kept_days: For how long a settled call can be read.
+            kept_s: For how long a settled call can be read.
             lease_ms: How long a claim holds.
             outbox: Where the sending of outcomes is kept; every new line of a trail makes its call due there.
         """
         self._redis: Any = redis  # its stubs cannot know that answers are bytes here
         self._scripts = Scripts(redis)
         self._now_ms = now_ms
-        self._kept_days = kept_days
+        self._kept_s = kept_s
         self._outbox = outbox.prefix if outbox else ""
         self.keys = keys or Keys()
         self.gate = Gate()
@@ -271,7 +271,7 @@ class Store:
                 checks,
                 failures,
                 placement.listed,
-                self._kept_days,
+                self._kept_s,
                 placement.attention,
                 voice_id,
                 self._outbox,
@@ -324,7 +324,7 @@ class Store:
                 call_id.voice_id,
                 checks,
                 note,
-                self._kept_days * 86400,
+                self._kept_s,
             ],
         )
         if answer == 0:

@@ -97,7 +97,7 @@ class Rig:
             watch=watch_into(self.figures),
         )
         self.writer = FigureWriter(self.figures, Author("worker-1", "worker"), now_ms=self.now_ms, memory=lambda: 1)
-        self.store = Store(redis, now_ms=self.now_ms, outbox=outbox, kept_days=retention.days)
+        self.store = Store(redis, now_ms=self.now_ms, outbox=outbox, kept_s=retention.calls_s)
         self.listings = Listings(redis)
         self.queries = Queries(redis)
         self.intake = Intake(redis, now_ms=self.now_ms, retention=retention)

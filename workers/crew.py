@@ -16,7 +16,7 @@ from calls.listings import Listings
 from calls.lookup import Lookup
 from calls.queries import Queries
 from calls.rules.book import RuleBook
-from calls.store import KEPT_DAYS, Ask, Store
+from calls.store import KEPT_S, Ask, Store
 from calls.tokens import RedisTokenStore
 from reseller import Reseller, ServiceConfig
 from workers.counting import Counting
@@ -50,7 +50,7 @@ class Crew:
         crash: Crashpoints,
         figures: Figures | None = None,
         keys: Keys | None = None,
-        kept_days: int = KEPT_DAYS,
+        kept_s: int = KEPT_S,
         open_sink: Callable[[], Sink] | None = None,
         loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None,
     ) -> None:
@@ -58,7 +58,7 @@ class Crew:
         self._loop = self._runner.get_loop()
         self._redis = redis
         self._keys = keys or Keys()
-        self._kept_days = kept_days
+        self._kept_s = kept_s
         self._tidying: Tidying | None = None
         self._book = book
         self._log = log
@@ -141,10 +141,10 @@ class Crew:
         """Build the means inside the running loop, to which their connections belong."""
         keys, outbox = self._keys, self._keys.outbox
         figures = self._figures
-        store = Store(self._redis, keys=keys, kept_days=self._kept_days, outbox=outbox if self._open_sink else None)
+        store = Store(self._redis, keys=keys, kept_s=self._kept_s, outbox=outbox if self._open_sink else None)
         listings = Listings(self._redis, keys=keys)
         if self._open_sink is not None:
-            sent, lookup = Store(self._redis, keys=outbox, kept_days=self._kept_days), Lookup(self._redis, keys=keys)
+            sent, lookup = Store(self._redis, keys=outbox, kept_s=self._kept_s), Lookup(self._redis, keys=keys)
             self._deliveries = Deliveries(sent, lookup, self._open_sink(), self._log, figures=figures)
         stores = [store, *([self._deliveries.store] if self._deliveries else [])]
         self._tidying = Tidying(stores, self._loop.time)

@@ -1,7 +1,7 @@
 -- Write and let go. Unread notes make the member due at once, unless the step failed and waits before it is tried again.
 -- KEYS: item, inbox, due, trail, live, settled, attention, open calls of the institution, changes
 -- ARGV: now, member, nonce, record ('' to leave it, '-' to forget the member), due ('' for never, else ms from now),
---       checks counted at least, failures, 'live' | 'settled' | 'given up' | '' (where it is listed), days kept once settled,
+--       checks counted at least, failures, 'live' | 'settled' | 'given up' | '' (where it is listed), seconds kept once settled,
 --       attention ('' none, else why), voice id, prefix of the outbox ('' for none), count of folded notes, their (id, note)
 --       pairs, trail entries ...
 -- Returns 1, or 0 if the nonce is somebody else's. A repetition of the last save answers as it did.
@@ -43,7 +43,7 @@ else
     redis.call('ZREM', KEYS[3], member)
 end
 
-local kept_s = tonumber(ARGV[9]) * 86400
+local kept_s = tonumber(ARGV[9])
 if ARGV[8] == 'live' then
     redis.call('ZADD', KEYS[5], 'NX', now, member)
 elseif ARGV[8] == 'settled' then

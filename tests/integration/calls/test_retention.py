@@ -51,7 +51,7 @@ async def sizes(redis: "Redis") -> dict[str, int]:
 @pytest.fixture
 def kept(sandbox_asgi: Asgi, fake_redis: Any) -> Rig:
     """Return a rig whose settled calls are kept for two days."""
-    rig = Rig(sandbox_asgi, fake_redis, retention=Retention(days=DAYS))
+    rig = Rig(sandbox_asgi, fake_redis, retention=Retention(calls_s=DAYS * DAY_S))
     rig.step_s = 2.0
     return rig
 
@@ -135,7 +135,7 @@ async def test_what_has_expired_needs_nobody(kept: Rig) -> None:
 
 async def test_events_are_kept_by_number_and_by_age(rig: Rig) -> None:
     """The event log holds so many lines at most, and none older than the settings say."""
-    intake = Intake(rig.redis, now_ms=rig.now_ms, retention=Retention(days=2, events=5))
+    intake = Intake(rig.redis, now_ms=rig.now_ms, retention=Retention(calls_s=2 * DAY_S, events=5))
     event = PushEvent(type="CallStart", institution_key=KEY, voice_id="v")
     for n in range(8):
         await intake.record(event, event_id=f"{n:032x}")
