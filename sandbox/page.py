@@ -33,7 +33,7 @@ _STATIC = files("sandbox") / "static"
 _FILES = {"sandbox.css": "text/css", "sandbox.js": "text/javascript"}
 AFTER_S, ENDS_S = 20.0, 180.0
 _MOST_S = 7200.0
-_BY = dict.fromkeys((Kind.MFA_VALIDATED, Kind.ANSWERED_QUESTIONS, Kind.OPT_OUT), ELSEWHERE)
+_BY = dict.fromkeys((Kind.MFA_VALIDATED, Kind.ANSWERED_QUESTIONS), ELSEWHERE)
 
 
 def routes(sandbox: Sandbox) -> list[Route]:

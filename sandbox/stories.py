@@ -92,10 +92,8 @@ STORIES: Final[Mapping[str, Story]] = {
 DEEDS: Final[Mapping[str, str]] = {
     Kind.GREEN: "green",
     Kind.RED: "red",
-    Kind.MISMATCH: "mismatch",
     Kind.MFA_VALIDATED: "passcode",
     Kind.ANSWERED_QUESTIONS: "questions",
-    Kind.OPT_OUT: "opt out",
     Kind.END: "hang up",
 }
 """What can be made to happen to a live call by hand, and what its button says."""

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Final
 
 from calls.keys import CallId, parse_member
+from calls.record import Call, EffectState
 from desk.board.rows import Row, address_of, slot_of
 from desk.board.states import State, Tone
 from desk.board.surroundings import Around
@@ -64,8 +65,14 @@ def _told(around: Around) -> Iterator[Alarm]:
         call = around.records.get(member)
         digits = f"phone ending in {call.phone_number[-4:]}" if call and call.phone_number else "a call"
         where = f"{owner.institution_key}, {digits}"
-        since = (call.settled_at or call.saved_at) if call else None
+        since = _since(call) if call else None
         yield Alarm(slot, Tone.BAD, title, advice, where, address_of(*owner), since)
+
+
+def _since(call: Call) -> datetime | None:
+    """Return since when a person is waited for, as far as the record tells."""
+    doubts = (effect.sent_at for effect in (call.enroll, call.reject) if effect.state is EffectState.UNRESOLVED)
+    return next(doubts, None) or call.started_at
 
 
 def _words(why: str) -> tuple[str, str]:

@@ -44,7 +44,7 @@ def _pushes(minutes: Sequence[Minute]) -> Tile:
         Part("lag p95", seconds(_spread(minutes, figure.PUSH_LAG).quantile(0.95))),
         Part("refused", f"{refused:.0f}", is_bad=refused > 0),
     )
-    return Tile("Pushes received", f"{sum(course):.0f}", "in an hour", course, _told(course), parts)
+    return Tile("Pushes received", f"{sum(course):.0f}", "in an hour", course[:-1], _told(course), parts)
 
 
 def _detection(minutes: Sequence[Minute]) -> Tile:
@@ -63,7 +63,7 @@ def _decisions(minutes: Sequence[Minute]) -> Tile:
         by_rule.update(dict(minute.figures.rows(figure.DECISIONS)))
     shown = [pair for pair in by_rule.most_common() if pair[0][0] != "none"][:RULES_SHOWN]
     parts = [Part(_rule(*labels), str(n)) for labels, n in shown]
-    return Tile("Decisions of rules", f"{sum(course):.0f}", "in an hour", course, _told(course), parts)
+    return Tile("Decisions of rules", f"{sum(course):.0f}", "in an hour", course[:-1], _told(course), parts)
 
 
 def _rule(rule: str, stage: str, outcome: str) -> str:
@@ -93,7 +93,7 @@ def _budget(minutes: Sequence[Minute]) -> Tile:
         Part("budgets spent", f"{sum(spent):.0f}"),
         Part("early", f"{sum(early):.0f}", is_bad=sum(early) > 0),
     )
-    return Tile("Checks spent", f"{sum(course):.0f}", "in an hour", course, _told(course), parts)
+    return Tile("Checks spent", f"{sum(course):.0f}", "in an hour", course[:-1], _told(course), parts)
 
 
 def _course(minutes: Sequence[Minute], of: Figure, **labels: str) -> list[float]:
@@ -108,6 +108,7 @@ def _spread(minutes: Sequence[Minute], of: Figure) -> Spread:
 
 
 def _told(course: Sequence[float]) -> str:
+    """Say a course in words; what is drawn of it ends before the minute under way."""
     return (
         f"up to {max(course, default=0):.0f} a minute in the last hour, {course[-1] if course else 0:.0f} in this one"
     )

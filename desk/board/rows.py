@@ -116,7 +116,7 @@ def _step(call: Call, facts: Facts, book: RuleBook, now: datetime) -> Step:
 
 def _awaited(call: Call, facts: Facts, book: RuleBook, until: datetime) -> Next:
     if call.phase is Phase.HINTED:
-        return Next("look in the queue", until)
+        return Next("to be listed")
     doubts = [kind for kind in EffectKind if call.effect(kind).state in IN_DOUBT]
     if doubts:
         return Next(f"read what became of the {doubts[0]}", until)
@@ -129,7 +129,7 @@ def _awaited(call: Call, facts: Facts, book: RuleBook, until: datetime) -> Next:
         return Next("checks spent, reads on")
     if not facts.allowed:
         return Next("left alone")
-    return Next("reads on to its end" if facts.assigned else "waits to be assigned")
+    return Next("reads on to its end" if facts.assigned else "to be assigned")
 
 
 def _tags(call: Call, facts: Facts, state: State) -> tuple[str, ...]:

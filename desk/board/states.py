@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Final
 
 from calls.facts import Facts, facts_of
-from calls.law import LAW
+from calls.law import BRIEF, LAW
 from calls.record import IN_DOUBT, Call, EffectKind, EffectState, Phase, Reason
 from calls.rules.book import Outcome, RuleBook
 from calls.verdict import Verdict, judge
@@ -151,7 +151,7 @@ def held_by(verdict: Verdict) -> tuple[str, ...]:
     """Return the lasting reasons for which the law holds back what was asked for."""
     if verdict.outcome is not Outcome.HOLD or verdict.asked is Outcome.HOLD:
         return ()
-    return tuple(name for name in verdict.forbidden if name != "voice_id_not_confirmed")
+    return tuple(name for name in verdict.forbidden if name not in BRIEF)
 
 
 _CLOSED: Final = {
