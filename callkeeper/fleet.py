@@ -109,15 +109,22 @@ class Fleet:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def start(self, name: str, *arguments: str, environ: Mapping[str, str] | None = None) -> Member:
+    def start(
+        self,
+        name: str,
+        *arguments: str,
+        environ: Mapping[str, str] | None = None,
+        module: tuple[str, ...] = ("callkeeper",),
+    ) -> Member:
         """Start ``callkeeper ARGUMENTS`` with an environment of its own and its log in a file.
 
-        A Ctrl-C in the terminal does not reach it: the fleet ends it.
+        A Ctrl-C in the terminal does not reach it: the fleet ends it. ``module`` is what runs instead of callkeeper, with
+        arguments of its own before the others.
         """
         log = self.log_dir / f"{name}.log"
         with log.open("wb") as sink:
             process = subprocess.Popen(  # noqa: S603  (our own arguments, no shell)
-                [sys.executable, "-m", "callkeeper", *arguments],
+                [sys.executable, "-m", *module, *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=sink,
                 stderr=subprocess.STDOUT,

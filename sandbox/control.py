@@ -13,6 +13,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from sandbox import audit
+from sandbox.access import Credentials
 from sandbox.faults import Fault
 from sandbox.institutions import Core, InstitutionStatus
 from sandbox.push import EVENT_TYPES
@@ -220,6 +221,11 @@ class Control:
         """List the latest push attempts, oldest first."""
         return list(self.sandbox.pusher.attempts)
 
+    async def put_credentials(self, request: Request) -> object:
+        """Change what logs in; tokens that were given out stay good."""
+        self.sandbox.credentials = await _body(request, Credentials)
+        return {"email": self.sandbox.credentials.email}
+
     async def put_options(self, request: Request) -> object:
         """Choose where the service's document leaves a choice."""
         self.sandbox.world.state.options = await _body(request, Options)
@@ -282,6 +288,7 @@ _TABLE: tuple[tuple[str, str, Handler], ...] = (
     ("POST", "/control/push", Control.push),
     ("POST", "/control/push/sample", Control.push_sample),
     ("GET", "/control/push", Control.list_pushes),
+    ("PUT", "/control/credentials", Control.put_credentials),
     ("PUT", "/control/options", Control.put_options),
     ("PUT", "/control/scenario", Control.put_scenario),
     ("GET", "/control/ledger", Control.ledger),

@@ -260,19 +260,19 @@ def everything_is_settled(sides: Sides) -> bool:
     return all(record.is_settled for record in _records(sides).values())
 
 
-def read_books(running: Town) -> audit.Books:
+def read_books(sides: Sides, fleet: Fleet) -> audit.Books:
     """Read both sides."""
-    ledger = running.sides.control("GET", "/ledger?arrivals=true")
-    attempts = running.sides.control("GET", "/push")
+    ledger = sides.control("GET", "/ledger?arrivals=true")
+    attempts = sides.control("GET", "/push")
     accepted = {audit.event_id_of(a["body"]) for a in attempts if a["status"] is not None and 200 <= a["status"] < 300}
-    stored = running.sides.redis.zrange(Keys().events, 0, -1)
+    stored = sides.redis.zrange(Keys().events, 0, -1)
     return audit.Books(
         accounts=ledger["calls"],
         unknown=ledger["unknown"],
-        records=_records(running.sides),
+        records=_records(sides),
         accepted=frozenset(event_id for event_id in accepted if event_id),
         logged=frozenset(json.loads(event)["id"] for event in stored),
-        bugs=tuple(_bugs(running.fleet)),
+        bugs=tuple(_bugs(fleet)),
         found_after_s=FOUND_AFTER_S,
     )
 
@@ -335,7 +335,7 @@ def main(arguments: list[str]) -> int:
             )
         except AssertionError:
             in_time = False
-        books = read_books(running)
+        books = read_books(running.sides, running.fleet)
         broken = audit.faults(books)
         for line in report(running, books):
             print(line)  # noqa: T201  (a command)

@@ -1,0 +1,108 @@
+"""Twenty calls a second for as long as a block lasts, and the books at its end."""
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from callkeeper.demo import demonstration
+from callkeeper.fleet import Member
+from sandbox import population
+from tests.acceptance.stack import Stack, until
+from tests.faults import audit
+from tests.faults.chaos import everything_is_settled, read_books
+
+CALLS_A_SECOND = 20
+SETTLED_WITHIN_S = 90.0
+"""After the last call: lives, last reads, and what a busy machine adds."""
+
+_END = {"kind": "end", "after_s": 6.0}
+SCRIPTS: tuple[list[dict[str, object]], ...] = (
+    [{"kind": "green", "after_s": 2.0}, _END],
+    [{"kind": "mfa_validated", "after_s": 1.0}, _END],
+    [{"kind": "mismatch", "after_s": 1.0}, {"kind": "high_risk_device", "after_s": 1.2}, _END],
+    [_END],
+)
+"""Calls that become authenticated, enrolled, rejected, and undecided."""
+
+
+class Load:
+    """Starts calls at an even pace, from members who are the only candidates."""
+
+    def __init__(self, service_url: str) -> None:
+        self._url = f"{service_url}/control/calls"
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self.started = 0
+
+    def _run(self) -> None:
+        began_s = time.monotonic()
+        with httpx.Client(trust_env=False, timeout=30) as http:
+            while not self._stop.wait(max(0.0, began_s + self.started / CALLS_A_SECOND - time.monotonic())):
+                http.post(self._url, json=self._call(self.started)).raise_for_status()
+                self.started += 1
+
+    def _call(self, n: int) -> dict[str, Any]:
+        key = list(population.INSTITUTIONS)[n % len(population.INSTITUTIONS)]
+        number = population.SHARED + n // 3 % (population.MEMBERS - population.SHARED)
+        return {
+            "institution_key": key,
+            "phone_number": population.phone(key, number),
+            "script": SCRIPTS[n % len(SCRIPTS)],
+        }
+
+    @contextmanager
+    def running(self) -> Iterator["Load"]:
+        """Start calls until the block ends."""
+        self._thread.start()
+        try:
+            yield self
+        finally:
+            self._stop.set()
+            self._thread.join()
+
+
+class Floor(Stack):
+    """A stack whose processes come and go under load."""
+
+    def start(self, name: str, command: str, *, version: str | None = None, **changed: str) -> Member:
+        """Start a process with the stack's settings, some of them changed; wait until it works."""
+        options = ("--host", "127.0.0.1", "--port", "0") if command == "web" else ()
+        environ = {**self.demo.environ, **changed}
+        module = ("tests.rollout.other_version", version) if version else ("callkeeper",)
+        member = self.demo.fleet.start(name, command, *options, module=module, environ=environ)
+        member.wait_for(lambda line: line if '"worker_started"' in line or '"web_listening"' in line else None, 60)
+        return member
+
+    def push_to(self, web_url: str, headers: str) -> None:
+        """Register an address and headers in the dashboard of every institution."""
+        for key in population.INSTITUTIONS:
+            self.control("PUT", f"/institutions/{key}/push", {"url": f"{web_url}/push", "headers": headers})
+
+    def pushes(self) -> Counter[int | None]:
+        """Return how the push attempts were answered; None is no answer at all."""
+        return Counter(attempt["status"] for attempt in self.control("GET", "/push"))
+
+    def books(self, load: Load) -> audit.Books:
+        """Return the books when every call that was started is settled."""
+        until(lambda: self._is_quiet(load), SETTLED_WITHIN_S, "every call to be settled", every_s=0.5)
+        return read_books(self, self.demo.fleet)
+
+    def _is_quiet(self, load: Load) -> bool:
+        return not self.control("GET", "/calls") and everything_is_settled(self)
+
+
+@contextmanager
+def floor(data: Path, *, workers: int) -> Iterator[Floor]:
+    """Run a stack under no load yet."""
+    with demonstration(data, workers=workers, seed=1, scenario="none") as demo:
+        running = Floor(demo, data)
+        try:
+            yield running
+        finally:
+            running.close()

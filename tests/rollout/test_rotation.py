@@ -1,0 +1,91 @@
+"""Secrets are exchanged while twenty calls a second come in: no push is refused, no call is lost."""
+
+import json
+from pathlib import Path
+
+from callkeeper.fleet import Member
+from sandbox.access import Credentials
+from tests.acceptance.stack import until
+from tests.faults import audit
+from tests.rollout.load import Floor, Load, floor
+
+PHASE = 80
+"""Calls between two steps of a rotation: four seconds."""
+
+NEW_HEADERS = "X-Push-Key: rotated-0123456789-rotated"
+NEW_PASSWORD = "rotated-password-0123456789"
+
+
+def wait_for_calls(load: Load, more: int) -> None:
+    """Let so many more calls come."""
+    goal = load.started + more
+    until(lambda: load.started >= goal, 120, f"{more} more calls")
+
+
+def hold_to_promises(running: Floor, load: Load) -> None:
+    """Every push was taken, every call is known and closed for a reason that is true of it."""
+    books = running.books(load)
+    assert audit.faults(books) == []
+    assert len(books.records) == len(books.accounts) == load.started
+    assert set(running.pushes()) == {202}
+    assert running.pushes()[202] == 2 * load.started
+
+
+def url(web: Member) -> str:
+    """Return where a web process listens."""
+    return web.wait_for(lambda line: json.loads(line)["url"] if '"web_listening"' in line else None)
+
+
+def test_push_headers_are_rotated_without_a_refused_push(tmp_path: Path) -> None:
+    """As docs/operations.md tells it: accept both, type the new line into the dashboard, then forget the old one."""
+    with floor(tmp_path, workers=2) as running:
+        load = Load(running.demo.service_url)
+        old = running.demo.environ["CALLKEEPER_PUSH_HEADERS"]
+        with load.running():
+            wait_for_calls(load, PHASE)
+
+            both = running.start(
+                "web-both",
+                "web",
+                CALLKEEPER_PUSH_HEADERS=NEW_HEADERS,
+                CALLKEEPER_PUSH_HEADERS_PREVIOUS=old,
+                CALLKEEPER_PUSH_HEADERS_PREVIOUS_UNTIL="2999-01-01",
+            )
+            running.push_to(url(both), old)
+            wait_for_calls(load, PHASE)
+            running.member("web").stop()
+
+            running.push_to(url(both), NEW_HEADERS)
+            wait_for_calls(load, PHASE)
+
+            only_new = running.start("web-new", "web", CALLKEEPER_PUSH_HEADERS=NEW_HEADERS)
+            running.push_to(url(only_new), NEW_HEADERS)
+            wait_for_calls(load, PHASE)
+            both.stop()
+        hold_to_promises(running, load)
+        assert '"push_previous_headers_used"' in both.log.read_text()
+
+
+def test_service_account_is_rotated_without_a_lost_call(tmp_path: Path) -> None:
+    """The password is changed at the service, workers are replaced one by one, the token lapses: one login."""
+    with floor(tmp_path, workers=2) as running:
+        load = Load(running.demo.service_url)
+        with load.running():
+            wait_for_calls(load, PHASE)
+            known = Credentials()
+            changed = {"access_token": known.access_token, "email": known.email, "password": NEW_PASSWORD}
+            running.control("PUT", "/credentials", changed)
+            wait_for_calls(load, PHASE)
+
+            replaced = []
+            for n in (1, 2):
+                replaced.append(running.start(f"worker-new-{n}", "worker", CALLKEEPER_PASSWORD=NEW_PASSWORD))
+                running.member(f"worker-{n}").stop()
+                wait_for_calls(load, PHASE // 2)
+
+            running.control("POST", "/tokens/lapse")
+            wait_for_calls(load, PHASE)
+        hold_to_promises(running, load)
+        logs = [each.log.read_text() for each in running.demo.fleet.members]
+        assert not any('"login_failed"' in log for log in logs)
+        assert sum(each.log.read_text().count('"login_made"') for each in replaced) == 1
