@@ -1,0 +1,71 @@
+"""docs/operations.md and docs/configuration.md: nothing that the software says is without its section."""
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from callkeeper.cli import main
+from callkeeper.configuration_document import asked_for, document
+from callkeeper.doctor import Topic
+from callkeeper.settings import WebSettings, WorkerSettings
+from callkeeper.variables import VARIABLES
+
+ROOT = Path(__file__).parents[3]
+OPERATIONS = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+PAGES = ("README.md", "docs/operations.md", "docs/configuration.md", "deploy/README.md")
+
+
+def sections(kind: str) -> list[str]:
+    """Return the sections of a kind, by name."""
+    return re.findall(rf"^### {kind}: (.+)$", OPERATIONS, re.MULTILINE)
+
+
+def test_every_line_of_the_doctor_has_a_section() -> None:
+    """Who reads a line at night finds it in the runbook, under its own name; there is no section of a line that is gone."""
+    assert sections("doctor") == [str(topic) for topic in Topic]
+
+
+def test_every_alert_has_a_section() -> None:
+    """Likewise every alert, in the order of the file."""
+    rules = yaml.safe_load((ROOT / "deploy" / "prometheus" / "alerts.yml").read_text(encoding="utf-8"))
+    assert sections("alert") == [rule["alert"] for group in rules["groups"] for rule in group["rules"]]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_page_names_only_what_exists(page: str) -> None:
+    """Commands, variables and files that a page names are there."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    commands = set(re.findall(r"(?:`|^ {4}(?:\S*/)?|run )callkeeper ([a-z]+)", text, re.MULTILINE))
+    assert commands <= set(main.list_commands(None))  # type: ignore[arg-type]  # no context is needed to list them
+    known = {variable.name for variable in VARIABLES}
+    assert {name for name in re.findall(r"CALLKEEPER_[A-Z_]*[A-Z]", text) if name not in known} == set()
+    for target in re.findall(r"\]\(([^)#:]+?)(?:#[^)]*)?\)", text):
+        assert (ROOT / page).parent.joinpath(target).exists(), target
+
+
+def test_links_within_operations_lead_somewhere() -> None:
+    """Every link to a heading of the page finds it."""
+    headings = {
+        re.sub(r"[^\w -]", "", line.lstrip("# ").lower()).replace(" ", "-")
+        for line in OPERATIONS.splitlines()
+        if line.startswith("#")
+    }
+    assert set(re.findall(r"\]\(#([^)]+)\)", OPERATIONS)) <= headings
+
+
+def test_configuration_is_the_one_that_is_generated() -> None:
+    """docs/configuration.md is never older than the settings."""
+    told = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
+    assert told == document(), "python -m callkeeper.configuration_document > docs/configuration.md"
+
+
+def test_configuration_tells_who_reads_a_secret() -> None:
+    """The web process reads nothing of the service's credentials, a worker nothing of the push secret."""
+    web, worker = asked_for(WebSettings.read), asked_for(WorkerSettings.read)
+    assert web["CALLKEEPER_PUSH_HEADERS"] == "x"
+    assert worker["CALLKEEPER_PASSWORD"] == "x"
+    assert not {"CALLKEEPER_PASSWORD", "CALLKEEPER_ACCESS_TOKEN"} & set(web)
+    assert "CALLKEEPER_PUSH_HEADERS" not in worker
+    assert set(web) | set(worker) == {variable.name for variable in VARIABLES}
