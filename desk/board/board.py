@@ -1,10 +1,10 @@
 """The board as an application: its pages, its stream, its forms. It stands behind the watchers' login (``desk.admin``)."""
 
 import mimetypes
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any, Final, cast
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from markupsafe import Markup
 from redis.asyncio import Redis
@@ -21,26 +21,24 @@ from calls.keys import CallId
 from calls.lookup import Known
 from calls.pausing import Pausing
 from calls.queries import Queries
-from desk.board.call_page import CallPage, call_page, path_of, slots, view_of
+from desk.board.call_page import CallWriter, call_page, path_of
 from desk.board.figures import HourReader
-from desk.board.live import ALIVE, BEGIN, HEARTBEAT_S, News, stream
+from desk.board.live import stream
 from desk.board.live_calls import LiveCalls
-from desk.board.painter import STATIC, Painter, groups_in, static_address
+from desk.board.painter import STATIC, Painter, groups_in
 from desk.board.sayings import Sayings, Unsaid
+from desk.board.streams import Streams
 from desk.board.surroundings import Surroundings
 from desk.board.wall import Wall
 from desk.desk import Desk
 from desk.forms import FIELD, FormTokens
-from reseller import ValidationType
 from reseller.keys import is_institution_key, is_voice_id
 
 OPERATOR: Final = "callkeeper_operator"
 """The cookie that fills in the core username of whoever said something last in this browser."""
 
-CALL_LOOK_S: Final = 5.0
-"""How often a call's page looks anew, also when nothing seems to have changed."""
-
 _ACTIONS: Final = ("assign", "verified", "distrusted", "check", "resolve")
+_WORDS: Final = {404: "There is nothing by this name.", 405: "This address does not take that."}
 _FOR_EVER: Final = {"Cache-Control": "private, max-age=31536000, immutable"}
 
 
@@ -56,7 +54,6 @@ class Board:
         log: FilteringBoundLogger,
         now: Callable[[], datetime],
         base: str = "/board",
-        heartbeat_s: float = HEARTBEAT_S,
     ) -> None:
         """Put the parts together.
 
@@ -67,7 +64,6 @@ class Board:
             log: Where to log.
             now: Returns the present, aware UTC.
             base: The path under which the board is served.
-            heartbeat_s: After how long a silent stream shows that it lives.
         """
         keys = desk.lookup.keys
         self._book = desk.book
@@ -75,19 +71,21 @@ class Board:
         self._tokens = tokens
         self._base = base
         self._now = now
-        self._heartbeat_s = heartbeat_s
         self._pausing = Pausing(redis, keys=keys)
         self._painter = Painter(base)
         self._sayings = Sayings(desk.speaking, self._pausing, tokens, now=now)
         surroundings = Surroundings(redis, desk.lookup)
         calls = LiveCalls(Queries(redis, keys=keys), desk.book)
+        self._writer = CallWriter(self._painter, tokens)
         self.wall = Wall(desk.feed, calls, surroundings, HourReader(FigureReader(redis, keys=keys)), desk.book, log)
+        self._streams = Streams(self.wall, desk, self._painter, self._writer, now=now)
 
     def app(self) -> Starlette:
         """Build the application; its routes are whole paths, beginning with the base."""
         base, call = self._base, f"{self._base}/calls/{{institution}}/{{voice_id:path}}"
         routes = [
             Route(base, self.home),
+            Route(f"{base}/", self.to_home),
             Route(f"{base}/stream", self.stream),
             Route(f"{base}/institutions/{{institution}}", self.institution),
             Route(f"{base}/pausing", self.pausing),
@@ -98,7 +96,8 @@ class Board:
             *(Route(f"{call}/{action}", self._speaker(action), methods=["POST"]) for action in _ACTIONS),
             Route(call, self.call),
         ]
-        app = Starlette(routes=routes, exception_handlers=_HANDLERS)
+        away = dict.fromkeys((RedisError, OSError, TimeoutError), _on_redis_away)
+        app = Starlette(routes=routes, exception_handlers={HTTPException: self._on_http, **away})
         app.router.redirect_slashes = False
         return app
 
@@ -107,6 +106,10 @@ class Board:
     async def home(self, _request: Request) -> Response:
         """Show the board."""
         return await self._wall_page(None)
+
+    async def to_home(self, _request: Request) -> Response:
+        """Lead to the board by a path alone: a whole address would be the Host header's word."""
+        return RedirectResponse(self._base, 308)
 
     async def institution(self, request: Request) -> Response:
         """Show the calls of one institution."""
@@ -139,16 +142,11 @@ class Board:
     ) -> Response:
         known = await self._known(place)
         page = call_page(known, self._book, wish or None)
-        html = self._slots(page, request.cookies.get(OPERATOR, ""), said or {})
+        view = self._writer.view(page, self._now(), _operator(request), said)
         status = problem.status if problem else 200
         return self._page(
-            *("call.html", status), page=page, html=html, wish=wish, problem=str(problem) if problem else ""
+            *("call.html", status), page=page, html=view.html, wish=wish, problem=str(problem) if problem else ""
         )
-
-    def _slots(self, page: CallPage, operator: str, said: Mapping[str, str]) -> dict[str, str]:
-        token = self._tokens.issue()
-        types = [kind.value for kind in ValidationType if kind is not ValidationType.VOICE_AUTH]
-        return slots(self._painter, page, self._painter.piece("forms", page, FIELD, token, operator, types, said))
 
     async def pausing(self, request: Request) -> Response:
         """Show what is paused, with the forms that change it."""
@@ -163,7 +161,7 @@ class Board:
             keys=[group.key for group in frame.groups],
             field=FIELD,
             token=self._tokens.issue(),
-            operator=request.cookies.get(OPERATOR, ""),
+            operator=_operator(request),
             problem=str(problem) if problem else "",
         )
 
@@ -186,7 +184,7 @@ class Board:
     async def file(self, request: Request) -> Response:
         """Return a file of the pages."""
         name = request.path_params["name"]
-        if name not in static_address(self._base):
+        if name not in self._painter.static:
             raise HTTPException(404)
         kind = mimetypes.guess_type(name)[0] or "application/octet-stream"
         return Response((STATIC / name).read_bytes(), headers=_FOR_EVER, media_type=kind)
@@ -234,47 +232,24 @@ class Board:
         """Stream what is new on the board, on the page of an institution, or on the page of a call."""
         key, voice_id = request.query_params.get("institution"), request.query_params.get("call")
         if voice_id is None:
-            return stream(self._news_of_wall(key))
+            return stream(self._streams.of_wall(key))
         if not (key and is_institution_key(key) and is_voice_id(voice_id)):
             raise HTTPException(404)
-        wish, operator = request.query_params.get("wish"), request.cookies.get(OPERATOR, "")
-        return stream(self._news_of_call(CallId(key, voice_id), wish, operator))
-
-    async def _news_of_wall(self, only: str | None) -> AsyncIterator[bytes]:
-        news, seen = News(), 0
-        yield BEGIN
-        async with self.wall.watching():
-            while not self.wall.is_broken:
-                frame = await self.wall.next(seen, self._heartbeat_s)
-                if frame is None:
-                    yield ALIVE
-                    continue
-                seen = frame.n
-                count = len(frame.alarms)
-                said = f"{count} need{'' if count > 1 else 's'} a human: {frame.alarms[0].title}" if count else ""
-                event = news.of(self._painter.view(frame, only), said)
-                if event is not None:
-                    yield event
-
-    async def _news_of_call(self, place: CallId, wish: str | None, operator: str) -> AsyncIterator[bytes]:
-        news = News()
-        yield BEGIN
-        with self._desk.feed.listen() as listener:
-            while not listener.is_over:
-                known = await self._desk.lookup.known(*place)
-                if known is None:
-                    return
-                page = call_page(known, self._book, wish)
-                yield news.of(view_of(self._slots(page, operator, {}), page)) or ALIVE
-                change = await listener.next(CALL_LOOK_S)
-                while change is not None and change.call_id != known.call_id and not listener.is_over:
-                    change = await listener.next(CALL_LOOK_S)
+        wish = request.query_params.get("wish")
+        return stream(self._streams.of_call(CallId(key, voice_id), wish, _operator(request)))
 
     async def _known(self, place: CallId) -> Known:
         known = await self._desk.lookup.known(*place)
         if known is None:
             raise HTTPException(404)
         return known
+
+    async def _on_http(self, _request: Request, error: Exception) -> Response:
+        http = cast("HTTPException", error)
+        words = _WORDS.get(http.status_code, "That cannot be.")
+        return HTMLResponse(
+            self._painter.page("nothing.html", now=self._now(), words=words), http.status_code, http.headers
+        )
 
 
 def _place(request: Request) -> CallId:
@@ -284,19 +259,11 @@ def _place(request: Request) -> CallId:
     return place
 
 
-async def _on_http(_request: Request, error: Exception) -> Response:
-    http = cast("HTTPException", error)
-    words = {404: "There is nothing by this name.\n", 405: "Not like this.\n"}.get(http.status_code, "No.\n")
-    return PlainTextResponse(words, http.status_code, http.headers)
+async def _on_redis_away(request: Request, _error: Exception) -> Response:
+    again = {"Refresh": "5"} if request.method == "GET" else {}
+    return PlainTextResponse("Redis does not answer. Try again in a moment.\n", 503, {"Retry-After": "5", **again})
 
 
-async def _on_redis_away(_request: Request, _error: Exception) -> Response:
-    return PlainTextResponse("Redis does not answer. Try again in a moment.\n", 503, {"Retry-After": "2"})
-
-
-_HANDLERS: Final = {
-    HTTPException: _on_http,
-    RedisError: _on_redis_away,
-    OSError: _on_redis_away,
-    TimeoutError: _on_redis_away,
-}
+def _operator(request: Request) -> str:
+    """Return who said something last in this browser."""
+    return unquote(request.cookies.get(OPERATOR, ""))[:64]

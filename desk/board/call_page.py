@@ -1,6 +1,8 @@
 """The page of one call: all that is known of it, its story as a time line, and what can be said to it."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final
 from urllib.parse import quote
 
@@ -16,6 +18,8 @@ from desk.board.offers import Offers, offers_of
 from desk.board.painter import Painter, View
 from desk.board.rows import Row, row_of
 from desk.board.states import Tone
+from desk.forms import FIELD, FormTokens
+from reseller import ValidationType
 
 _WISHES: Final = {
     WishState.PENDING: (Tone.BUSY, "arrow", "Heard. It is on its way …"),
@@ -75,22 +79,33 @@ def call_page(known: Known, book: RuleBook, wish: str | None) -> CallPage:
     )
 
 
-def slots(painter: Painter, page: CallPage, forms: str) -> dict[str, str]:
-    """Write the pieces of the page; the forms come ready, since they hold a token."""
-    return {
-        "call-head": painter.piece("call_head", page),
-        "wish": painter.piece("wish", page.answer),
-        "call-facts": painter.piece("call_facts", page),
-        "story": painter.piece("story", page),
-        "forms": forms,
-    }
+class CallWriter:
+    """Writes the pieces of a call's page, with a token in its forms."""
 
+    def __init__(self, painter: Painter, tokens: FormTokens) -> None:
+        self._painter = painter
+        self._tokens = tokens
 
-def view_of(html: dict[str, str], page: CallPage) -> View:
-    """Return what the stream sends; the forms change only with what is offered, not with their token."""
-    now = page.call.saved_at or page.call.first_seen_at
-    assert now is not None, "a record has been saved"  # noqa: S101
-    return View(now, html, {}, {"forms": repr(page.offers)})
+    def view(self, page: CallPage, now: datetime, operator: str, said: Mapping[str, str] | None = None) -> View:
+        """Write what the page shows.
+
+        Args:
+            page: The page.
+            now: The present.
+            operator: What the forms suggest as the core username.
+            said: What was typed into a form of which nothing came.
+        """
+        piece = self._painter.piece
+        types = [kind.value for kind in ValidationType if kind is not ValidationType.VOICE_AUTH]
+        html = {
+            "call-head": piece("call_head", page),
+            "wish": piece("wish", page.answer),
+            "call-facts": piece("call_facts", page),
+            "story": piece("story", page),
+            "forms": piece("forms", page, FIELD, self._tokens.issue(), operator, types, said or {}),
+        }
+        # Forms are written anew when something else is offered, not because every one has a token of its own.
+        return View(now, html, {}, {"forms": repr(page.offers)})
 
 
 def path_of(call_id: CallId) -> str:

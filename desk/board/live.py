@@ -12,9 +12,6 @@ from starlette.responses import Response, StreamingResponse
 
 from desk.board.painter import View
 
-HEARTBEAT_S: Final = 15.0
-"""After so long without news a comment shows both sides that the connection lives."""
-
 _HEADERS: Final = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 

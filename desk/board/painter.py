@@ -50,6 +50,7 @@ class Painter:
             base: Where the board is mounted, without the last slash.
         """
         self.base = base
+        self.static = static_address(base)
         self._environment = jinja2.Environment(
             loader=jinja2.PackageLoader("desk.board"),
             autoescape=True,
@@ -57,10 +58,11 @@ class Painter:
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        self._environment.globals.update(base=base, drawing=drawing, limit=CHECK_LIMIT, static=static_address(base))
+        self._environment.globals.update(base=base, drawing=drawing, limit=CHECK_LIMIT, static=self.static)
         self._environment.filters.update(ms=_ms, clock=_clock)
         self._pieces: Any = self._environment.get_template("pieces.html").module
         self._rows: dict[str, tuple[Row, str]] = {}
+        self._views: dict[str | None, tuple[Frame, View]] = {}
 
     def page(self, template: str, **context: Any) -> str:
         """Write a whole page."""
@@ -71,7 +73,15 @@ class Painter:
         return str(getattr(self._pieces, name)(*arguments)).strip()
 
     def view(self, frame: Frame, only: str | None = None) -> View:
-        """Write what the board shows, or what the page of one institution shows."""
+        """Write what the board shows, or what the page of one institution shows; once, however many look at it."""
+        known = self._views.get(only)
+        if known is not None and known[0] is frame:
+            return known[1]
+        view = self._write(frame, only)
+        self._views = {key: pair for key, pair in self._views.items() if pair[0] is frame} | {only: (frame, view)}
+        return view
+
+    def _write(self, frame: Frame, only: str | None) -> View:
         html: dict[str, str] = {
             "status": self.piece("status", frame),
             "pauses": self.piece("pauses", frame.around.pauses),

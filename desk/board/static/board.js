@@ -106,17 +106,32 @@ function lamp(isLive, words) {
   link.querySelector(".words").textContent = words;
 }
 
-function follow(address) {
-  const stream = new EventSource(address);
-  stream.addEventListener("news", (event) => {
+const address = document.body.dataset.stream;
+let stream = null;
+
+function follow() {
+  stream?.close();
+  const own = new EventSource(address);
+  stream = own;
+  own.addEventListener("news", (event) => {
     lamp(true, "Live");
     show(JSON.parse(event.data));
   });
-  stream.addEventListener("error", () => {
+  own.addEventListener("error", () => {
     lamp(false, "Connection lost, trying again …");
-    if (stream.readyState === EventSource.CLOSED) setTimeout(() => follow(address), RETRY_MS);
+    if (own.readyState === EventSource.CLOSED) setTimeout(again, RETRY_MS);
   });
-  addEventListener("pagehide", () => stream.close());
+}
+
+function again() {
+  const isOver = !stream || stream.readyState === EventSource.CLOSED;
+  if (isOver && !document.hidden) follow();
+}
+
+function rest() {
+  stream?.close();
+  stream = null;
+  lamp(false, "Resting while nobody looks");
 }
 
 document.addEventListener("input", (event) => {
@@ -124,7 +139,14 @@ document.addEventListener("input", (event) => {
   if (kept) kept.dataset.touched = "yes";
 });
 
-const address = document.body.dataset.stream;
-if (address) follow(address);
+if (address) {
+  follow();
+  addEventListener("pagehide", rest);
+  // A browser allows a host few connections: a tab that nobody sees gives its own back.
+  document.addEventListener("visibilitychange", () => {
+    if (document.hidden) rest();
+    else again();
+  });
+}
 setInterval(tick, 1000);
 tick();

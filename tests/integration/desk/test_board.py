@@ -228,11 +228,21 @@ async def test_find_leads_to_a_call_by_either_id(rig: BoardRig) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["/calls/cu-1/nobody", "/calls/x%0a/y", "/institutions/nowhere", "/static/..%2fboard.py", "/static/x", "/x"]
+    "path",
+    [
+        "/calls/cu-1/nobody",
+        "/calls/x%0a/yyyy",
+        "/institutions/nowhere",
+        "/static/..%2fboard.py",
+        "/static/xyzzy",
+        "/xyzzy",
+    ],
 )
 async def test_board_has_nothing_by_another_name(path: str, rig: BoardRig) -> None:
-    """What does not exist is a 404 without a word about it."""
-    assert await rig.page(path, 404) == "There is nothing by this name.\n"
+    """What does not exist is a 404 that says nothing of it, and leads back."""
+    page = await rig.page(path, 404)
+    assert "There is nothing by this name." in page
+    assert path.rpartition("/")[2] not in page.partition("<main")[2].replace("nothing", "")
 
 
 async def test_settled_calls_are_listed_with_what_they_came_to(rig: BoardRig) -> None:
