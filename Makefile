@@ -25,7 +25,7 @@ test: $(STAMP) ## Run the test suite: unit, integration, the stand-in, acceptanc
 	$(BIN)/python -m pytest -q -n 4 --dist loadfile tests/acceptance $(ARGS)
 
 faults: $(STAMP) ## Kill, freeze and cut real processes: the crash matrix and its kin
-	$(BIN)/python -m pytest -n 2 --dist loadfile tests/faults $(ARGS)
+	$(BIN)/python -m pytest -n 3 --dist loadgroup tests/faults $(ARGS)
 
 redis-versions: $(STAMP) ## What depends on the Redis server, on every one there is: Debian's, 8, Valkey 9
 	$(BIN)/python -m tests.redis_versions $(ARGS)
@@ -36,8 +36,7 @@ rollout: $(STAMP) ## What deploy/ promises: the image's steps, the Procfile, rot
 chaos: $(STAMP) ## Calls under fire, then the audit: ARGS="--minutes 1 --seed 1"
 	$(BIN)/python -m tests.faults.chaos $(ARGS)
 
-nightly: $(STAMP) ## What takes too long for every change: the crash matrix, long chaos, a long absence of Redis, thousands of interleavings
-	$(BIN)/python -m pytest tests/faults/test_crash_matrix.py tests/faults/test_every_await.py
+nightly: $(STAMP) ## What takes too long for every change: long chaos, a long absence of Redis, thousands of interleavings
 	CALLKEEPER_TEST_AWAY_S=40 $(BIN)/python -m pytest tests/faults/test_redis_faults.py -k redis_is_back
 	CALLKEEPER_MODEL=nightly $(BIN)/python -m pytest tests/faults/test_every_await.py tests/faults/test_model.py
 	$(BIN)/python -m tests.faults.chaos --minutes 10 --seed 1

@@ -44,7 +44,7 @@ IS_NIGHTLY = os.environ.get("CALLKEEPER_MODEL") == "nightly"
 MOST_CALLS = 3
 
 MODEL = settings(
-    max_examples=3000 if IS_NIGHTLY else 80,
+    max_examples=3000 if IS_NIGHTLY else 60,
     stateful_step_count=60 if IS_NIGHTLY else 30,
     derandomize=not IS_NIGHTLY,
     deadline=None,
