@@ -1,4 +1,4 @@
-"""The crash matrix in words: the tables of docs/guarantees.md, made from the table that the tests hold the software to.
+"""The tables of docs/guarantees.md that are made from what the tests hold the software to.
 
 ``python -m tests.faults.matrix_document`` writes them into the document anew.
 """
@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
 
+from tests.faults import protections
 from tests.faults.matrix import Row, rows
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "guarantees.md"
-BEGIN, END = "<!-- crash matrix: begin -->", "<!-- crash matrix: end -->"
 
 _TITLES = {
     "call": "A call is claimed and its notes are folded",
@@ -26,22 +26,25 @@ _TITLES = {
 }
 
 
-def document() -> str:
-    """Return the tables, one for each step."""
-    return "\n".join(line for step, of_step in groupby(rows(), lambda row: row.step) for line in _table(step, of_step))
-
-
-def placed(text: str) -> str:
-    """Return a document with the tables in their place.
+def document(text: str) -> str:
+    """Return the document with its tables as they have to be.
 
     Raises:
-        ValueError: The document does not say where that is.
+        ValueError: The document does not say where they are.
     """
-    head, begin, rest = text.partition(BEGIN)
-    _, end, tail = rest.partition(END)
-    if not (begin and end):
-        raise ValueError(f"{BEGIN} and {END} are not both in the document")
-    return f"{head}{BEGIN}\n\n{document()}\n{END}{tail}"
+    matrix = "\n".join(
+        line for step, of_step in groupby(rows(), lambda row: row.step) for line in _table(step, of_step)
+    )
+    return _placed(_placed(text, "crash matrix", matrix), "protections", protections.document())
+
+
+def _placed(text: str, name: str, tables: str) -> str:
+    begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+    head, found, rest = text.partition(begin)
+    _, closed, tail = rest.partition(end)
+    if not (found and closed):
+        raise ValueError(f"{begin} and {end} are not both in the document")
+    return f"{head}{begin}\n\n{tables}\n{end}{tail}"
 
 
 def _table(step: str, of_step: Iterator[Row]) -> Iterator[str]:
@@ -75,4 +78,4 @@ def _either(values: tuple[str, ...]) -> str:
 
 
 if __name__ == "__main__":
-    DOCUMENT.write_text(placed(DOCUMENT.read_text(encoding="utf-8")), encoding="utf-8")
+    DOCUMENT.write_text(document(DOCUMENT.read_text(encoding="utf-8")), encoding="utf-8")

@@ -125,6 +125,7 @@ class Model(RuleBasedStateMachine):
     def one_call(self, verified: bool) -> SandboxCall:
         """Begin with a call that is found and assigned, and often verified: most faults need one."""
         call = self._start(KEY, ONE, 0.0)
+        self.do(self.world.push(call, "CallStart", voice=True, alternate=True))
         self.do(self.world.run(1))
         if verified:
             self._say(call, Verified(person_id="p-1", validation_type="Other", operator="ann", said_at=self._now()))

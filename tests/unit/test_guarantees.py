@@ -1,0 +1,37 @@
+"""docs/guarantees.md says what the tests hold the software to."""
+
+import re
+
+import pytest
+
+from tests.faults.matrix_document import DOCUMENT, document
+from tests.faults.protections import ROOT, Protection, protections
+
+
+def test_guarantees_hold_the_tables_of_the_tests() -> None:
+    """``python -m tests.faults.matrix_document`` was run after the last change of the crash matrix or the protections."""
+    text = DOCUMENT.read_text(encoding="utf-8")
+    assert document(text) == text
+
+
+def test_guarantees_name_tests_that_exist() -> None:
+    """Every file of tests that the document refers to is there."""
+    text = DOCUMENT.read_text(encoding="utf-8")
+    assert all((ROOT / path).exists() for path in re.findall(r"tests/[\w/]+\.py", text))
+
+
+@pytest.mark.parametrize("protection", protections(), ids=lambda p: p.words)
+def test_protection_is_where_the_list_says(protection: Protection) -> None:
+    """What would be taken away is in the code once, and the test that would turn red is there."""
+    code = (ROOT / protection.file).read_text(encoding="utf-8")
+    assert code.count(protection.intact) == 1
+    assert protection.also is None or protection.also[0] in code
+    path, _, name = protection.test.partition("::")
+    assert f"def {name.partition('[')[0]}" in (ROOT / path).read_text(encoding="utf-8")
+
+
+def test_protections_are_chosen_across_all_cases() -> None:
+    """Ten at least, and some of each of B, C, D, E."""
+    cases = {case for protection in protections() for case in protection.case.split(", ")}
+    assert len(protections()) >= 10
+    assert {case[0] for case in cases} == set("BCDE")
