@@ -52,7 +52,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     service: str = "does it"
     lost: int = 0
     sent: tuple[int, ...] = (1,)
-    ledger: tuple[str, ...] = tuple(DONE)
+    ledger: tuple[str, ...] = tuple(sorted(DONE))
     reason: tuple[str, ...] = ()
     may_freeze: bool = False
     frozen: dict[str, Any] = {}
