@@ -40,12 +40,12 @@ def set_up_logging(log_format: str, *, stream: TextIO | None = None) -> Filterin
     return log
 
 
-def quiet_log() -> FilteringBoundLogger:
+def quiet_log(level: int = logging.WARNING) -> FilteringBoundLogger:
     """Return a logger for warnings of a command, beside its output and not in it."""
     log: FilteringBoundLogger = structlog.wrap_logger(
         structlog.PrintLogger(sys.stderr),
         processors=[structlog.processors.add_log_level, structlog.processors.LogfmtRenderer(key_order=["event"])],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
+        wrapper_class=structlog.make_filtering_bound_logger(level),
     )
     return log
 

@@ -1,5 +1,6 @@
 """What can be found of the service: the clock, the login, the institutions, their queues."""
 
+import logging
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -30,7 +31,7 @@ _WITHIN_S: Final = 5.0
 async def service_findings(redis: "Redis", settings: WorkerSettings) -> AsyncIterator[Finding]:
     """Log in and look around. The login is our own: the workers' token would hide a password that is wrong."""
     yield await _clock(redis, settings.service.url)
-    service = Reseller(service_config(settings.service), MemoryTokenStore(), log=quiet_log())
+    service = Reseller(service_config(settings.service), MemoryTokenStore(), log=quiet_log(logging.CRITICAL))
     try:
         keys = await service.institution_keys()
     except ResellerError as error:

@@ -8,7 +8,7 @@ from redis.asyncio import Redis
 from callkeeper.doctor.finding import Finding, Topic, fault, graded, ok, warning
 from callkeeper.pause_view import pause_lines
 from calls.figures import FigureReader, Present, Process, read_present
-from calls.gate import FAILURES_THAT_SHUT
+from calls.gate import Away, service_away
 from calls.keys import Keys
 from calls.pausing import Pausing
 
@@ -27,7 +27,7 @@ async def work_findings(redis: "Redis", keys: Keys) -> list[Finding]:
         _web(processes),
         _workers(processes),
         _lateness(present),
-        _breaker(present),
+        _breaker(present, await service_away(redis, keys)),
         _jobs(present),
         *_outcomes(present),
     ]
@@ -60,12 +60,10 @@ def _lateness(present: Present) -> Finding:
     return graded(Topic.DUE_CALLS, present.late_s, detail, remedy, warn=LATE_S, fail=TOO_LATE_S)
 
 
-def _breaker(present: Present) -> Finding:
-    if present.gate_is_shut or present.gate_failures >= FAILURES_THAT_SHUT:
-        detail = (
-            f"the service is left alone: {present.gate_failures} requests in a row failed; one a second tries again"
-        )
-        return warning(Topic.BREAKER, detail, "ask the service operator; nothing is lost, workers go on by themselves")
+def _breaker(present: Present, away: Away | None) -> Finding:
+    if away is not None:
+        remedy = "ask the service operator; nothing is lost, workers go on by themselves"
+        return warning(Topic.BREAKER, f"the service is {away.words}", remedy)
     if present.login_failures >= _LOGINS_IN_VAIN:
         detail = f"{present.login_failures} logins in a row were in vain; the next one waits"
         return warning(Topic.BREAKER, detail, "see the line login; correct the account's password everywhere")

@@ -1,8 +1,11 @@
 """``callkeeper doctor``: each fault is named, with a remedy; nothing hides behind a fault that it does not need."""
 
+import time
+
 from redis import Redis
 
 from callkeeper.doctor import Finding, State, examine
+from calls.keys import CallId, Keys
 from tests.sandbox_fixtures import ServedSandbox
 
 
@@ -81,3 +84,34 @@ async def test_doctor_names_an_institution_without_rights(redis_url: str, sandbo
     found = await findings(environ)
     assert found["institutions"].state is State.FAULT
     assert "cu-9" in found["institutions"].detail
+
+
+async def test_doctor_names_what_waits_and_for_whom(redis_url: str, sandbox_server: ServedSandbox) -> None:
+    """A service that is away, a call that is late, a failed job, a doubt, an outcome that nobody took: a line each."""
+    keys, now_ms = Keys(), int(time.time() * 1000)
+    with Redis.from_url(redis_url) as redis:
+        redis.hset(keys.service, mapping={"open": now_ms - 60_000, "failures": 7, "until": now_ms + 5_000})
+        redis.zadd(keys.due, {CallId("cu-1", "v-1").member: now_ms - 30_000})
+        redis.zadd(keys.failed_jobs, {"job": now_ms})
+        redis.hset(keys.attention, CallId("cu-1", "v-2").member, "enroll unresolved")
+        redis.hset(keys.outbox.attention, CallId("cu-1", "v-3").member, "outcome call.settled not delivered for a day")
+        found = await findings(environment(redis_url, sandbox_server))
+    assert found["breaker"].state is State.WARNING
+    assert "7 requests failed in a row" in found["breaker"].detail
+    assert found["due calls"].state is State.FAULT
+    assert found["due calls"].detail.startswith("1 due, ")
+    assert (found["jobs"].state, found["jobs"].detail) == (State.WARNING, "1 have failed, 0 wait")
+    assert found["attention"].detail == "1 need a human: 1 enroll unresolved"
+    assert "callkeeper calls redeliver" in found["outcomes"].remedy
+    assert found["pushes"].detail == "none has come yet"
+
+
+async def test_doctor_names_an_institution_for_which_nothing_is_done(
+    redis_url: str, sandbox_server: ServedSandbox
+) -> None:
+    """Test mode, no voice authentication, not Active: calls are watched and nothing else; the reason is said."""
+    sandbox_server.control("PUT", "/institutions/cu-2", {"name": "Second", "is_test_mode": True})
+    found = await findings(environment(redis_url, sandbox_server))
+    assert found["institutions cu-1"].state is State.OK
+    assert found["institutions cu-2"].state is State.WARNING
+    assert found["institutions cu-2"].detail.endswith("it is in test mode")

@@ -18,27 +18,41 @@ def trees() -> Iterator[tuple[Path, ast.Module]]:
 
 
 def named_by_keys() -> set[str]:
-    """Return the classes that would fall back on the default keys if they were not told others."""
+    """Return the classes and functions that would fall back on the default keys if they were not told others."""
     found = set()
     for _, tree in trees():
         for node in ast.walk(tree):
             if isinstance(node, ast.ClassDef):
                 makers = [each for each in node.body if isinstance(each, ast.FunctionDef) and each.name == "__init__"]
-                if any(argument.arg == "keys" for maker in makers for argument in maker.args.kwonlyargs):
-                    found.add(node.name)
-    return found
+                found |= {node.name for maker in makers if _falls_back(maker)}
+            elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and _falls_back(node):
+                found.add(node.name)
+    return found - {"__init__"}
+
+
+def _falls_back(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Tell whether a function takes keys and does without."""
+    known = function.args
+    optional = [*known.args[len(known.args) - len(known.defaults) :], *known.kwonlyargs]
+    return any(argument.arg == "keys" for argument in optional)
+
+
+def _is_told(call: ast.Call) -> bool:
+    """Tell whether a call hands keys on, by name or as what it is called everywhere."""
+    given = [*(keyword.value for keyword in call.keywords if keyword.arg == "keys"), *call.args]
+    return any(ast.unparse(value).endswith(("keys", "outbox")) for value in given)
 
 
 def test_everything_that_names_keys_is_told_the_prefix() -> None:
     """Promise of CALLKEEPER_REDIS_PREFIX: no part of the product falls back on ``ck``, or two banks would share a call."""
     classes = named_by_keys()
-    assert {"Store", "Intake", "Pacemaker", "Waker", "Crew"} <= classes
+    assert {"Store", "Intake", "Pacemaker", "Waker", "Crew", "read_present", "service_away", "health_routes"} <= classes
     silent = [
         f"{path.relative_to(ROOT)}:{node.lineno} {node.func.id}"
         for path, tree in trees()
         for node in ast.walk(tree)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in classes
-        if "keys" not in {keyword.arg for keyword in node.keywords}
+        if not _is_told(node)
     ]
     assert silent == []
 

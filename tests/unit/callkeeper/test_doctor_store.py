@@ -1,0 +1,96 @@
+"""What the doctor says of a Redis, by what the server tells of itself."""
+
+from typing import Any
+
+import pytest
+
+from callkeeper.doctor.finding import Finding, State, Topic
+from callkeeper.doctor.store import store_findings
+from callkeeper.redis_place import RedisPlace, Tls, parse_place
+
+GOOD: dict[str, Any] = {
+    "redis_version": "7.2.4",
+    "role": "master",
+    "maxmemory_policy": "noeviction",
+    "aof_enabled": 1,
+    "aof_last_write_status": "ok",
+    "used_memory": 100 * 2**20,
+    "maxmemory": 1000 * 2**20,
+}
+
+
+class Server:
+    """Answers INFO, PING and CONFIG GET as it is told."""
+
+    def __init__(self, **differences: Any) -> None:
+        self._info = {**GOOD, **differences}
+        self._synced = self._info.pop("appendfsync", "everysec")
+
+    async def info(self) -> dict[str, Any]:
+        """Return what the server tells."""
+        return self._info
+
+    async def ping(self) -> bool:
+        """Answer."""
+        return True
+
+    async def config_get(self, name: str) -> dict[str, str]:
+        """Return a setting."""
+        return {name: self._synced}
+
+
+async def look(place: RedisPlace, **differences: Any) -> dict[Topic, Finding]:
+    """Return what is found, by topic."""
+    server: Any = Server(**differences)
+    return {finding.topic: finding for finding in await store_findings(server, place)}
+
+
+@pytest.mark.parametrize(
+    ("differences", "topic", "state", "words"),
+    [
+        ({"redis_version": "6.0.16"}, Topic.REDIS, State.FAULT, "too old"),
+        ({"role": "slave"}, Topic.REDIS, State.FAULT, "takes no writes"),
+        ({"maxmemory_policy": "volatile-lru"}, Topic.REDIS_EVICTION, State.FAULT, "forgotten"),
+        ({"aof_enabled": 0}, Topic.REDIS_PERSISTENCE, State.WARNING, "forgets live calls"),
+        ({"aof_last_write_status": "err"}, Topic.REDIS_PERSISTENCE, State.FAULT, "cannot be written"),
+        ({"appendfsync": "no"}, Topic.REDIS_PERSISTENCE, State.WARNING, "when the system likes"),
+        ({"used_memory": 750 * 2**20}, Topic.REDIS_MEMORY, State.WARNING, "750 of 1000 MiB"),
+        ({"used_memory": 950 * 2**20}, Topic.REDIS_MEMORY, State.FAULT, "950 of 1000 MiB"),
+        ({"connected_slaves": 2}, Topic.REDIS_FAILOVER, State.WARNING, "the master writes without any"),
+        ({"connected_slaves": 2, "min_slaves_good_slaves": 2}, Topic.REDIS_FAILOVER, State.OK, "only with enough"),
+    ],
+)
+async def test_redis_that_is_not_as_it_should_be_is_named(
+    differences: dict[str, Any], topic: Topic, state: State, words: str
+) -> None:
+    """One difference, one finding that is not well, with what to do about it; all else stays well."""
+    found = await look(parse_place("redis://localhost/0"), **differences)
+    assert found[topic].state is state
+    assert words in found[topic].detail
+    assert bool(found[topic].remedy) is (state is not State.OK)
+    assert {finding.state for other, finding in found.items() if other is not topic} == {State.OK}
+
+
+async def test_sentinels_without_a_replica_are_warned_of() -> None:
+    """Sentinels are there so that somebody takes over: without a replica nobody can."""
+    found = await look(parse_place("redis+sentinel://h1,h2/master/0"))
+    assert found[Topic.REDIS_FAILOVER].detail == "the master has no replica"
+
+
+@pytest.mark.parametrize(
+    ("url", "tls", "state", "words"),
+    [
+        ("redis://localhost/0", Tls.VERIFIED, State.OK, "not encrypted, on this machine"),
+        ("redis://10.1.2.3:6379/0", Tls.VERIFIED, State.OK, "private network"),
+        ("redis://redis-0.redis.svc:6379/0", Tls.VERIFIED, State.OK, "private network"),
+        ("redis://red.example:6379/0", Tls.VERIFIED, State.WARNING, "over a public name"),
+        ("rediss://red.example:6379/0", Tls.VERIFIED, State.OK, "the certificate verified"),
+        ("rediss://red.example:6379/0", Tls.UNVERIFIED, State.WARNING, "nobody knows"),
+    ],
+)
+async def test_redis_tls_is_judged_by_where_it_is(url: str, tls: Tls, state: State, words: str) -> None:
+    """Encryption is asked for where the connection leaves the private network, and a verified certificate always."""
+    place = parse_place(url)
+    found = await look(RedisPlace(url=place.url, sentinels=None, address=place.address, tls=tls))
+    assert found[Topic.REDIS_TLS].state is state
+    assert words in found[Topic.REDIS_TLS].detail
