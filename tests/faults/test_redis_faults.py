@@ -14,7 +14,7 @@ import pytest
 from calls.record import DONE, EffectKind, EffectState, Reason
 from tests.acceptance.stack import until
 from tests.faults.proxy import FAIR, Weather, proxied
-from tests.faults.site import Site, Stage
+from tests.faults.site import PATIENCE_S, Site, Stage
 
 PUSH_BOUND_S = 5.0
 """An event is answered within this, whatever Redis does: three attempts of 1.2 s and the pauses between them."""
@@ -23,6 +23,8 @@ AWAY_S = float(os.environ.get("CALLKEEPER_TEST_AWAY_S", "8"))
 """How long Redis stays away; the nightly run sets 40."""
 
 BACK_WITHIN_S = 2.0
+
+pytestmark = pytest.mark.timeout(300)  # patience comes first
 
 
 @pytest.fixture
@@ -42,7 +44,7 @@ def test_push_is_refused_in_time_while_redis_is_down_and_its_call_is_found_later
     assert door.push(call).status_code == 503
     assert time.monotonic() - started_s < PUSH_BOUND_S
     own_stage.site.redis.start()
-    until(lambda: own_stage.arrived(call).get("assign"), 15, "the call whose push was lost")
+    until(lambda: own_stage.arrived(call).get("assign"), PATIENCE_S, "the call whose push was lost")
 
 
 def test_push_waits_for_a_slow_redis_no_longer_than_its_bound(stage: Stage) -> None:
@@ -101,11 +103,11 @@ def test_call_goes_on_after_a_restart_of_redis(own_stage: Stage) -> None:
     """C4: Redis is killed and started with its append-only file: the call is verified first, and goes on to its end."""
     own_stage.worker()
     call = own_stage.begin()
-    until(lambda: own_stage.arrived(call).get("check"), 15, "the first check")
+    until(lambda: own_stage.arrived(call).get("check"), PATIENCE_S, "the first check")
     own_stage.site.redis.kill()
     own_stage.site.redis.start()
     own_stage.happen(call, "green")
-    until(lambda: _sees(own_stage, call, "authenticated_seen"), 20, "the green policy to be seen")
+    until(lambda: _sees(own_stage, call, "authenticated_seen"), PATIENCE_S, "the green policy to be seen")
     own_stage.happen(call, "end")
     record = own_stage.settled(call)
     assert record.reason is Reason.AUTHENTICATED
@@ -123,18 +125,18 @@ def test_no_effect_is_repeated_by_a_redis_that_lost_its_last_writes(
     own_stage.worker()
     lengths = {"nothing": own_stage.site.redis.written}
     call = own_stage.begin()
-    until(lambda: _state(own_stage, call, EffectKind.ASSIGN) in DONE, 15, "the assign")
+    until(lambda: _state(own_stage, call, EffectKind.ASSIGN) in DONE, PATIENCE_S, "the assign")
     lengths["assigned"] = own_stage.site.redis.written
     own_stage.trouble("read", latency_s=1.5)
     _ask_for(own_stage, call, kind)
-    until(lambda: _state(own_stage, call, kind) is EffectState.INTENDED, 15, "the intention")
+    until(lambda: _state(own_stage, call, kind) is EffectState.INTENDED, PATIENCE_S, "the intention")
     lengths["intended"] = own_stage.site.redis.written
-    until(lambda: _state(own_stage, call, kind) in DONE, 15, "the effect")
+    until(lambda: _state(own_stage, call, kind) in DONE, PATIENCE_S, "the effect")
     own_stage.lift_faults()
     own_stage.site.redis.kill()
     own_stage.site.redis.cut(lengths[cut_to])
     own_stage.site.redis.start()
-    until(lambda: _knows(own_stage, call, kind), 40, "the effect to be found again")
+    until(lambda: _knows(own_stage, call, kind), PATIENCE_S, "the effect to be found again")
     own_stage.happen(call, "end")
     record = own_stage.settled(call)
     assert record.reason is (Reason.ENROLLED if kind is EffectKind.ENROLL else Reason.REJECTED)
@@ -147,33 +149,32 @@ def test_no_check_is_forgotten_by_a_redis_that_lost_many_bookings(own_stage: Sta
     """C15, E4: the bookings of several checks are lost: what may have been spent is counted as spent."""
     own_stage.worker()
     call = own_stage.begin()
-    until(lambda: own_stage.arrived(call).get("check"), 15, "the first check")
+    until(lambda: own_stage.arrived(call).get("check"), PATIENCE_S, "the first check")
     length = own_stage.site.redis.written
-    until(lambda: own_stage.arrived(call).get("check", 0) >= 6, 15, "the sixth check")
+    until(lambda: own_stage.arrived(call).get("check", 0) >= 6, PATIENCE_S, "the sixth check")
     own_stage.site.redis.kill()
     own_stage.site.redis.cut(length)
     own_stage.site.redis.start()
-    until(lambda: "verifying" in _whats(own_stage, call), 20, "the call to be verified")
+    until(lambda: "verifying" in _whats(own_stage, call), PATIENCE_S, "the call to be verified")
     record = own_stage.record(call)
     assert record is not None
     assert record.checks_used >= own_stage.arrived(call)["check"]
 
 
-@pytest.mark.timeout(240)
 def test_work_goes_on_soon_after_redis_is_back(own_stage: Stage) -> None:
     """C16: Redis was away for long: within 2 s of its return events are taken and calls are moved."""
     door = own_stage.web()
     own_stage.worker()
     call = own_stage.begin()
-    until(lambda: own_stage.arrived(call).get("assign"), 15, "the assign")
+    until(lambda: own_stage.arrived(call).get("assign"), PATIENCE_S, "the assign")
     own_stage.site.redis.kill()
     gone_s = time.monotonic()
     until(lambda: time.monotonic() - gone_s > AWAY_S, AWAY_S + 5, "the absence to be over")
     own_stage.site.redis.start()
     back_s, reads = time.monotonic(), own_stage.arrived(call).get("read", 0)
-    until(lambda: own_stage.arrived(call).get("read", 0) > reads, 20, "the next read of the call")
+    until(lambda: own_stage.arrived(call).get("read", 0) > reads, PATIENCE_S, "the next read of the call")
     moved_s = time.monotonic() - back_s
-    until(lambda: door.push(call).status_code == 202, 20, "the next event")
+    until(lambda: door.push(call).status_code == 202, PATIENCE_S, "the next event")
     assert moved_s < BACK_WITHIN_S
     assert time.monotonic() - back_s < BACK_WITHIN_S + 1
 
