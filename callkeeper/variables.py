@@ -155,7 +155,7 @@ PUBLIC_URL = Variable[str](
 )
 ADMIN = Variable[Login](
     name="CALLKEEPER_ADMIN",
-    meaning="user:password for the RQ dashboard and /metrics. Unset: neither is served.",
+    meaning="user:password for the board, the RQ dashboard and /metrics. Unset: none of them is served.",
     example="ops:<12 or more characters>",
     parse=parsing.login,
 )

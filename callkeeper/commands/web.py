@@ -19,7 +19,7 @@ from calls.rules import RulesError
     "--port", type=click.IntRange(0, 65535), help="Port to listen on, 0 for any free one. Default: $PORT or 8000."
 )
 def web(host: str, port: int | None) -> None:
-    """Take push events, answer health checks, show the RQ dashboard, until told to stop."""
+    """Take push events, answer health checks, show the board and the RQ dashboard, until told to stop."""
     settings = WebSettings.load(os.environ)
     if port is not None:
         settings = replace(settings, port=port)

@@ -29,8 +29,9 @@ END = Happening(Kind.END, 300)
 class BoardRig(DeskRig):
     """A rig with a board in front of it."""
 
-    def __init__(self, stage: Asgi, redis: Any, jobs: Any, log: FilteringBoundLogger) -> None:
-        super().__init__(stage, redis, jobs, load_rules(None))
+    def __init__(self, stage: Asgi, redis: Any, server: FakeServer, log: FilteringBoundLogger) -> None:
+        super().__init__(stage, redis, FakeRedis(server=server), load_rules(None))
+        self.server = server
         self.tokens = FormTokens("ops", Secret("canary-admin-0123456"), now=self._seconds)
         self.board = Board(redis, self.desk, tokens=self.tokens, log=log, now=self.clock)
         self.browser = httpx.AsyncClient(transport=httpx.ASGITransport(self.board.app()), base_url="http://desk")
@@ -59,7 +60,7 @@ async def rig(sandbox_asgi: Asgi, log: FilteringBoundLogger) -> AsyncIterator[Bo
     """Return a board over the shipped rules."""
     server = FakeServer()
     async with FakeAsyncRedis(server=server) as redis:
-        rig = BoardRig(sandbox_asgi, redis, FakeRedis(server=server), log)
+        rig = BoardRig(sandbox_asgi, redis, server, log)
         async with rig.http, rig.browser:
             yield rig
 
@@ -291,3 +292,26 @@ async def test_wall_ends_when_the_process_does(rig: BoardRig) -> None:
         rig.wall.close()
         assert await rig.wall.next(99, 5) is None
         assert rig.wall.is_broken
+
+
+async def test_board_without_redis_says_so(rig: BoardRig) -> None:
+    """An open board keeps what it knew and says that it is old; a new one is told to come again."""
+    call = rig.stage.call(END)
+    await rig.run(3)
+    rig.desk.feed.start()
+    async with rig.wall.watching():
+        frame = await rig.wall.next(0, 5)
+        rig.server.connected = False
+        while frame is not None and not frame.is_stale:
+            frame = await rig.wall.next(frame.n, 5)
+        assert frame is not None
+        assert len(frame) == 1, "what was known is still shown"
+        rig.server.connected = True
+        while frame is not None and frame.is_stale:
+            frame = await rig.wall.next(frame.n, 5)
+    await rig.desk.feed.stop()
+    rig.server.connected = False
+    for path in ("/board", f"/board{of(call)}"):
+        answer = await rig.browser.get(path)
+        assert (answer.status_code, answer.headers["refresh"]) == (503, "5")
+    rig.server.connected = True

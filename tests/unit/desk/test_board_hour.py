@@ -1,0 +1,92 @@
+"""The figures of an hour as tiles: what is counted where, and what is called bad."""
+
+from datetime import timedelta
+
+import pytest
+
+from calls.figures import Minute, Snapshot, Spread
+from calls.figures import catalogue as figure
+from desk.board.hour import tiles_of
+from desk.board.tiles import Tile, seconds
+from tests.unit.calls.specimens import NOW
+
+
+def minute(ago: int, counts: dict[str, dict[tuple[str, ...], int]], **lags: int) -> Minute:
+    """Return a minute in which so much was counted, and so many checks found a result after one or two seconds."""
+    snapshot = Snapshot(counts)
+    if lags:
+        spread = Spread.empty(figure.DETECTION_LAG)
+        spread.counts[3], spread.counts[4] = lags["one_s"], lags["two_s"]
+        spread.total = lags["one_s"] + 2.0 * lags["two_s"]
+        snapshot.spreads[figure.DETECTION_LAG.name] = {(): spread}
+    return Minute(NOW - timedelta(minutes=ago), snapshot)
+
+
+HOUR = [
+    minute(
+        2,
+        {figure.CALLS_FOUND.name: {("cu-1", "push"): 4, ("cu-1", "queue"): 1}, figure.PUSHES.name: {("CallStart",): 4}},
+    ),
+    minute(
+        1,
+        {
+            figure.CALLS_FOUND.name: {("cu-1", "push"): 2},
+            figure.CALLS_SETTLED.name: {("cu-1", "authenticated"): 3},
+            figure.DECISIONS.name: {("verified", "live", "enroll"): 2, ("strict", "shadow", "reject"): 5},
+            figure.SERVICE_REQUESTS.name: {("check", "answered"): 9, ("check", "timeout"): 1},
+            figure.BUDGET_SPENT.name: {("cu-1", "early"): 1},
+        },
+        one_s=1,
+        two_s=3,
+    ),
+    minute(0, {figure.CALLS_FOUND.name: {("cu-1", "push"): 1}, figure.PUSHES_REFUSED.name: {("credentials",): 2}}),
+]
+TILES = {tile.title: tile for tile in tiles_of(HOUR, live=5)}
+
+
+def parts(tile: Tile) -> dict[str, tuple[str, bool]]:
+    """Return the small numbers of a tile by their words."""
+    return {part.word: (part.number, part.is_bad) for part in tile.parts}
+
+
+def test_course_of_live_calls_is_counted_back_from_now() -> None:
+    """Five live calls now, one of them found in this minute: four before; one less net the minute before: five."""
+    assert list(TILES["Live calls"].course) == [5, 4, 5]
+
+
+def test_pushes_are_received_lost_and_refused() -> None:
+    """Lost is what the queue told of first; a refused push is called bad."""
+    tile = TILES["Pushes received"]
+    assert (tile.number, list(tile.course)) == ("4", [4, 0]), "what is drawn ends before the minute under way"
+    assert parts(tile)["lost"] == ("1 of 8", False)
+    assert parts(tile)["refused"] == ("2", True)
+
+
+def test_detection_lag_is_a_median_with_its_tail() -> None:
+    """Three of four results waited up to two seconds."""
+    tile = TILES["Detection lag"]
+    assert (tile.number, parts(tile)["p95"][0]) == ("1.3 s", "1.9 s")
+
+
+def test_decisions_are_told_by_rule_and_stage() -> None:
+    """What rules in shadow would have done is told as such, and does not count as decided."""
+    tile = TILES["Decisions of rules"]
+    assert tile.number == "2"
+    assert parts(tile) == {"strict: would reject (shadow)": ("5", False), "verified: enroll": ("2", False)}
+
+
+def test_errors_of_the_service_and_early_budgets_are_called_bad() -> None:
+    """One request in ten failed; one call's checks were spent before the schedule's end."""
+    assert parts(TILES["Service answers in"])["errors"] == ("1", True)
+    assert parts(TILES["Checks spent"])["early"] == ("1", True)
+
+
+def test_hour_without_anything_has_tiles_all_the_same() -> None:
+    """Before the first minute nothing is known, and that is said with a dash."""
+    assert [tile.number for tile in tiles_of([], live=0)] == ["0", "0", "-", "0", "-", "0"]
+
+
+@pytest.mark.parametrize(("value", "text"), [(None, "-"), (0.0034, "3 ms"), (1.25, "1.2 s"), (75.0, "75.0 s")])
+def test_lengths_are_said_in_few_letters(value: float | None, text: str) -> None:
+    """Milliseconds below a second, seconds from there on."""
+    assert seconds(value) == text
