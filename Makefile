@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help run test redis-versions rollout faults browser screenshots chaos nightly bench check fix lock install
+.PHONY: help run test audit sbom redis-versions rollout faults browser screenshots chaos nightly bench check fix lock install
 
 help: ## List the verbs
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -23,6 +23,13 @@ run: $(STAMP) ## Run everything in one terminal: Redis, the sandbox service, web
 test: $(STAMP) ## Run the test suite: unit, integration, the stand-in, acceptance with real processes
 	$(BIN)/python -m pytest -q -n 2 tests/unit tests/integration tests/sandbox $(ARGS)
 	$(BIN)/python -m pytest -q -n 4 --dist loadfile tests/acceptance $(ARGS)
+
+audit: $(STAMP) ## Fuzz, look for holes and advisories; AUDIT=short for every change, ARGS="--strict" to insist on advisories
+	CALLKEEPER_AUDIT=$(or $(AUDIT),full) $(BIN)/python -m pytest -q -n 2 --dist loadfile tests/audit
+	$(BIN)/python -m tests.audit.advisories $(ARGS)
+
+sbom: $(STAMP) ## Write the bill of materials (CycloneDX) to sbom.json
+	$(BIN)/python -W ignore -m cyclonedx_py requirements requirements.txt --pyproject pyproject.toml --of JSON -o sbom.json
 
 faults: $(STAMP) ## Kill, freeze and cut real processes: the crash matrix and its kin
 	$(BIN)/python -m pytest -n 3 --dist loadgroup tests/faults $(ARGS)

@@ -11,12 +11,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Final
+from typing import Any, Final, cast
 
 from starlette.types import ASGIApp
 from structlog.typing import FilteringBoundLogger
 from uvicorn import Config, Server
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from callkeeper.crowd import MAX_CONNECTIONS, Crowd, room_for_connections
 
@@ -56,7 +56,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         """Expect the first request."""
-        super().connection_made(transport)
+        super().connection_made(cast("asyncio.Transport", _Quiet(transport)))
         self._expect_request()
         self.crowd.admit(len(self.connections))
 
@@ -121,10 +121,39 @@ class BoundedProtocol(HttpToolsProtocol):
             self._unread.cancel()
             self._unread = None
 
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is no HTTP; an answer that is under way to what came before it is dropped."""
+        self._is_gone()
+        super().send_400_response(msg)
+
     def cut(self) -> None:
         """End the connection at once, whatever is under way."""
         self._expect_nothing()
+        self._is_gone()
         self.transport.abort()
+
+    def _is_gone(self) -> None:
+        """Tell whoever is answering: what would be written to a closed transport is an error to it."""
+        cycle: RequestResponseCycle | None = self.cycle
+        if cycle is not None and not cycle.response_complete:
+            cycle.disconnected = True
+            cycle.message_event.set()
+
+
+class _Quiet:
+    """A transport to which a late answer may be written: uvloop's raises if the client has just left."""
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self.is_closing = transport.is_closing
+
+    def write(self, data: bytes) -> None:
+        """Write, unless the connection is gone."""
+        if not self.is_closing():
+            self._transport.write(data)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
 
 
 class WebServer(Server):

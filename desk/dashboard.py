@@ -23,7 +23,7 @@ from flask import Flask, Response, abort, g, request
 from flask.templating import DispatchingJinjaLoader
 from jinja2 import Environment
 from redis import Redis
-from redis.exceptions import RedisError
+from redis.exceptions import RedisError, ResponseError
 from rq.exceptions import NoSuchJobError
 from rq.serializers import JSONSerializer
 from rq_dashboard import web as rq_pages
@@ -37,6 +37,8 @@ _MAX_BODY = 64 * 1024
 
 _UNESCAPED = re.compile(r"<%=(?!\s*\$\('<div/>'\))")
 """Underscore's tag for raw output, but for the two places that escape by hand."""
+
+_JOB_ID = re.compile(r"[A-Za-z0-9_-]{1,200}")
 
 _SCRIPT = '<script type="text/javascript">'
 _NAMED_SCRIPT = """<script nonce="{{ g.nonce }}">
@@ -70,7 +72,7 @@ def dashboard(connection: "Redis", *, address: str, tokens: FormTokens) -> ASGIA
     app.after_request(_add_policy)
     app.jinja_env.globals["form_token"] = tokens.issue
     app.register_error_handler(NoSuchJobError, lambda _error: ("No such job.\n", 404))
-    app.register_error_handler(RedisError, lambda _error: ("Redis does not answer.\n", 503))
+    app.register_error_handler(RedisError, _on_redis)
     app.register_blueprint(rq_pages.blueprint)
     wsgi: Any = app  # a2wsgi and Flask each type WSGI their own way
     return cast("ASGIApp", WSGIMiddleware(wsgi, workers=_THREADS))
@@ -116,9 +118,17 @@ class _EscapingLoader(DispatchingJinjaLoader):
 
 
 def _only_what_exists() -> None:
-    """Answer 404 for another Redis than ours, where the blueprint would raise."""
-    if (request.view_args or {}).get("instance_number"):
+    """Answer 404 for another Redis than ours, and for what is no job's id, where the blueprint would raise."""
+    parts = request.view_args or {}
+    if parts.get("instance_number") or not _JOB_ID.fullmatch(parts.get("job_id", "x")):
         abort(404)
+
+
+def _on_redis(error: RedisError) -> tuple[str, int]:
+    """Tell an empty queue, which has no key to be compacted, from a Redis that is away."""
+    if isinstance(error, ResponseError) and "no such key" in str(error):
+        return "No such queue, or an empty one.\n", 404
+    return "Redis does not answer.\n", 503
 
 
 def _change_by_post_only() -> None:

@@ -147,23 +147,24 @@ def templates(stack: Stack) -> set[str]:
         }
     )
     log: Any = structlog.wrap_logger(None, processors=[structlog.testing.LogCapture()])
-    return set(_templates(web_app(settings, log), ""))
+    return set(templates_of(web_app(settings, log), ""))
 
 
-def _templates(app: Any, prefix: str) -> Iterator[str]:
+def templates_of(app: Any, prefix: str) -> Iterator[str]:
     """Yield the addresses below an application, whatever it is wrapped in."""
     if isinstance(app, Flask):
         yield from (prefix + re.sub(r"<(?:\w+:)?(\w+)>", r"{\1}", rule.rule) for rule in app.url_map.iter_rules())
-    for route in getattr(app, "routes", ()):
+        return
+    if not hasattr(app, "routes"):
+        inner = getattr(app, "app", None) or getattr(app, "_app", None)
+        yield from templates_of(inner, prefix) if inner is not None else ()
+        return
+    for route in app.routes:
         if isinstance(route, Mount):
-            yield from _templates(route.app, prefix + route.path)
+            yield from templates_of(route.app, prefix + route.path)
         elif isinstance(route, Route):
-            inner = getattr(route.endpoint, "_app", None)
-            yield from _templates(inner, prefix) if inner is not None else [prefix + route.path]
-    for name in ("app", "_app"):
-        inner = getattr(app, name, None)
-        if inner is not None and not callable(getattr(app, "routes", None)) and not hasattr(app, "routes"):
-            yield from _templates(inner, prefix)
+            below = set(templates_of(getattr(route.endpoint, "_app", None), prefix))
+            yield from below or {prefix + route.path}
 
 
 def _filled(template: str, call: dict[str, Any]) -> str:
@@ -257,5 +258,5 @@ def test_canaries_tokens_are_in_the_tokens_own_key_only(traces: Traces) -> None:
 
 def test_every_address_answers_somebody(traces: Traces) -> None:
     """No address that the application has fails: for each, somebody gets an answer below 500."""
-    assert len(traces.asked) > 20
+    assert {"/metrics", "/board", "/rq/", "/desk/calls", "/push"} <= set(traces.asked)
     assert {path: status for path, status in traces.asked.items() if status >= 500} == {}

@@ -9,9 +9,9 @@ from contextlib import asynccontextmanager, suppress
 import pytest
 from fakeredis import FakeAsyncRedis, FakeRedis
 from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import StreamingResponse
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 from structlog.testing import LogCapture
 from structlog.typing import FilteringBoundLogger
 
@@ -217,17 +217,16 @@ async def test_serving_cuts_who_does_not_read(log: FilteringBoundLogger) -> None
     ended: list[bool] = []
 
     async def words() -> AsyncIterator[bytes]:
-        try:
-            while True:
-                yield b"x" * 65536
-                await asyncio.sleep(0)
-        finally:
+        while True:
+            yield b"x" * 65536
+            await asyncio.sleep(0)
+
+    class Endless:
+        async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+            await StreamingResponse(words())(scope, receive, send)
             ended.append(True)
 
-    async def stream(_request: Request) -> Response:
-        return StreamingResponse(words())
-
-    async with serving(Starlette(routes=[Route("/", stream)]), log, Patient) as port:
+    async with serving(Starlette(routes=[Route("/", Endless())]), log, Patient) as port:
         with socket.create_connection(("127.0.0.1", port)) as line:
             line.send(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
             await until(lambda: ended)

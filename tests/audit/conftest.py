@@ -1,0 +1,80 @@
+"""How long the audit looks: ``CALLKEEPER_AUDIT`` is ``short`` (for every change) or ``full``."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from tests.audit.raw_requests import ADMIN, PUSH_KEY, TOKEN
+
+ENVIRON = {
+    "CALLKEEPER_PUSH_HEADERS": f"X-Push-Key: {PUSH_KEY}",
+    "CALLKEEPER_ADMIN": ADMIN,
+    "CALLKEEPER_DESK_TOKENS": f"desktop:{TOKEN}",
+    "CALLKEEPER_FORWARDED_HOPS": "1",
+}
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much is tried."""
+
+    requests: int
+    """Raw HTTP requests."""
+    examples: int
+    """Inputs of each parser."""
+    calls: int
+    """Requests of each operation of the desk's API."""
+
+
+EFFORTS = {"short": Effort(8_000, 100, 4), "full": Effort(50_000, 3_000, 100)}
+EFFORT = EFFORTS[os.environ.get("CALLKEEPER_AUDIT", "short")]
+
+settings.register_profile(
+    "audit", max_examples=EFFORT.examples, deadline=None, suppress_health_check=list(HealthCheck), derandomize=False
+)
+settings.load_profile("audit")
+
+
+@pytest.fixture(scope="session")
+def effort() -> Effort:
+    """Return how much is to be tried."""
+    return EFFORT
+
+
+class Target:
+    """A running web process and its log."""
+
+    def __init__(self, url: str, log: Path) -> None:
+        self.url = url
+        self.log = log
+        self.port = int(url.rpartition(":")[2])
+
+    def events(self, *levels: str) -> list[dict[str, Any]]:
+        """Return what was logged at some levels."""
+        lines = [json.loads(line) for line in self.log.read_text().splitlines()]
+        return [line for line in lines if line["level"] in levels]
+
+
+@pytest.fixture
+def target(redis_url: str, tmp_path: Path) -> Iterator[Target]:
+    """Run ``callkeeper web`` with everything switched on."""
+    environ = {"PATH": os.environ["PATH"], "REDIS_URL": redis_url, **ENVIRON}
+    command = [sys.executable, "-m", "callkeeper", "web", "--host", "127.0.0.1", "--port", "0"]
+    log = tmp_path / "web.log"
+    with log.open("wb") as sink, subprocess.Popen(command, env=environ, stdout=sink, stderr=sink) as process:  # noqa: S603
+        try:
+            while not (lines := log.read_text().splitlines()):
+                assert process.poll() is None, log.read_text()
+                os.sched_yield()
+            yield Target(json.loads(lines[0])["url"], log)
+        finally:
+            process.terminate()
+            process.wait(15)

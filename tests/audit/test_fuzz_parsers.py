@@ -1,0 +1,101 @@
+"""Everything that reads what others have written: read, or refused in its own words; never anything else."""
+
+import json
+from contextlib import suppress
+from importlib.resources import files
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from callkeeper.plain_path import is_plain
+from calls.rules import SHIPPED, RulesError, parse_rules
+from receiver.authentication import HeaderSet, PushAuthentication
+from reseller import ResellerError
+from reseller.answers import AssignAnswer, BaseAnswer, DetailsAnswer, QueueAnswer, TokenAnswer
+from reseller.endpoints import DETAILS
+from reseller.listing import institution_list
+from reseller.push import PushUnreadable, parse_push
+from reseller.push_headers import HeaderSettingsUnreadable, parse_header_settings
+from reseller.reading import Reader
+from reseller.verdict import verdict
+from reseller.wire import Answer
+from tests.audit.mutants import mutants
+from tests.unit.reseller.test_reseller_reading import sample
+
+PUSH = json.dumps(
+    {
+        "Type": "CallStart",
+        "StartDateTime": "2026-11-21T12:00:00Z",
+        "VoiceId": "voice-1",
+        "AlternateVoiceId": "alternate-1",
+        "PhoneNumber": "5550100001",
+        "IsTest": None,
+        "InstitutionKey": "cu-1",
+    }
+).encode()
+HEADERS = (
+    b"X-Push-Key: kD83-mcl2-0d9s-lx01",
+    b"X-A: 1; X-B: kD83-mcl2-0d9s-lx01;",
+    b"Authorization: Bearer abc;X-Env: p",
+)
+RULES = [(files("calls") / "rulebooks" / f"{name}.toml").read_bytes() for name in SHIPPED]
+KINDS: tuple[type[BaseAnswer], ...] = (TokenAnswer, QueueAnswer, AssignAnswer, DetailsAnswer, BaseAnswer)
+STATUSES = (200, 200, 200, 204, 301, 400, 401, 404, 429, 500, 503)
+ANSWERS = [
+    *(json.dumps({"success": True, **sample(name)}).encode() for name in ("QueueAnswer", "DetailsAnswer")),
+    b'{"success":true,"token":"0f8fad5b-d9cb-469f-a165-70867728950e","institutionKeys":["cu-1"]}',
+    b'{"success":false,"error":"canary of a member","errors":["canary"],"code":"x"}',
+    b'{"success":true,"institutions":[{"id":1,"key":"cu-1","status":"Active","hasVoiceAuth":true,"isTestMode":false}]}',
+]
+
+
+@given(body=mutants([PUSH]) | st.binary(max_size=300))
+def test_push_decoder_reads_or_refuses(body: bytes) -> None:
+    """A9: of any body it makes an event that can be stored, or a refusal that repeats nothing."""
+    try:
+        event = parse_push(body)
+    except PushUnreadable as problem:
+        assert len(str(problem)) < 120
+        return
+    assert event.voice_id or event.alternate_voice_id
+    assert "\n" not in event.institution_key + event.type + (event.voice_id or "") + (event.alternate_voice_id or "")
+
+
+@given(text=mutants(HEADERS))
+def test_header_settings_read_or_refuse(text: bytes) -> None:
+    """Of any setting it makes headers that can be compared, or a refusal that shows no part of it."""
+    try:
+        headers = parse_header_settings(text.decode("utf-8", "replace"))
+    except HeaderSettingsUnreadable as problem:
+        assert "kD83" not in str(problem)
+        return
+    PushAuthentication(HeaderSet(headers))
+    assert "kD83" not in repr(headers)
+
+
+@given(path=mutants([b"/desk/calls/cu-1/voice-1/verified", b"/rq/0/view/jobs", b"/board"]))
+def test_paths_are_judged(path: bytes) -> None:
+    """Whatever is plain begins with one plain part and holds no folder's name."""
+    if is_plain(path):
+        parts = path.partition(b"?")[0].split(b"/")
+        assert b"%" not in parts[1]
+        assert not {b".", b"..", b"%2e", b"%2E"} & set(parts)
+
+
+@given(text=mutants(RULES))
+def test_rules_loader_reads_or_names_the_faults(text: bytes) -> None:
+    """Of any file it makes a book, or says what is wrong with it; it never stops on its own fault."""
+    with suppress(RulesError):
+        parse_rules(text, name="rules.toml", owned=frozenset({"cu-1"}))
+
+
+@given(kind=st.sampled_from(KINDS), body=mutants(ANSWERS) | st.binary(max_size=200), status=st.sampled_from(STATUSES))
+def test_answers_of_the_service_are_read_or_refused(kind: type[BaseAnswer], body: bytes, status: int) -> None:
+    """D4: of any answer it makes a record, or a typed error without the service's words."""
+    reader: Reader[Any] = Reader(kind)
+    try:
+        verdict(DETAILS, Answer(status, body), reader)
+        institution_list(Answer(status, body))
+    except ResellerError as error:
+        assert "canary" not in str(error)
