@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help run test audit sbom redis-versions rollout faults browser screenshots chaos nightly bench check fix lock install
+.PHONY: help run test audit sbom redis-versions rollout faults browser screenshots chaos failover soak nightly bench check fix lock install
 
 help: ## List the verbs
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -43,12 +43,21 @@ rollout: $(STAMP) ## What deploy/ promises: the image's steps, the Procfile, rot
 chaos: $(STAMP) ## Calls under fire, then the audit: ARGS="--minutes 1 --seed 1"
 	$(BIN)/python -m tests.faults.chaos $(ARGS)
 
+failover: $(STAMP) ## Lose the Redis master twice under load, then the audit: ARGS="--seconds 30 --rate 20"
+	$(BIN)/python -m tests.faults.failover_run $(ARGS)
+
+soak: $(STAMP) ## Calls at a steady rate; memory of every process and of Redis: ARGS="--minutes 30 --rate 10"
+	$(BIN)/python -m tests.faults.soak $(ARGS)
+
 nightly: $(STAMP) ## What takes too long for every change: long chaos, a long absence of Redis, thousands of interleavings
 	CALLKEEPER_TEST_AWAY_S=40 $(BIN)/python -m pytest tests/faults/test_redis_faults.py -k redis_is_back
 	CALLKEEPER_MODEL=nightly $(BIN)/python -m pytest tests/faults/test_every_await.py tests/faults/test_model.py
 	$(BIN)/python -m tests.faults.chaos --minutes 10 --seed 1
 	$(BIN)/python -m tests.redis_versions
 	for seed in 2 3 4; do $(BIN)/python -m tests.faults.chaos --minutes 2 --seed $$seed || exit 1; done
+	$(BIN)/python -m pytest tests/integration/figures
+	$(BIN)/python -m tests.faults.failover_run --seconds 60 --rate 20
+	$(BIN)/python -m tests.faults.soak --minutes 30 --rate 10
 
 browser: $(STAMP) ## Look at the pages with a real browser (Debian's chromium): what people see, axe, two thousand calls
 	@$(BIN)/python -m tests.browser.chromium

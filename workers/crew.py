@@ -6,6 +6,7 @@ The loop outlives the shifts so that connections do; a shift leaves no task behi
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
+from contextvars import Context
 from typing import Any, TypeVar
 
 from redis.asyncio import Redis
@@ -91,7 +92,8 @@ class Crew:
         """Make the shift under way claim no more. Safe from a signal handler and from any thread."""
         self._is_stopping = True
         if self._shift is not None:
-            self._loop.call_soon_threadsafe(self._shift.stop)
+            # Not in the context of the task that the signal happened to interrupt: its call has nothing to do with it.
+            self._loop.call_soon_threadsafe(self._shift.stop, context=Context())
 
     def close(self) -> None:
         """Close the connections and the loop."""

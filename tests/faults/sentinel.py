@@ -102,6 +102,11 @@ class Watched:
         process.wait()
         return port
 
+    def bring_back(self, port: int) -> None:
+        """Start a server that was killed, as a replica of the present master, and wait until it follows."""
+        self._start(port, _SERVER, "--replicaof", "127.0.0.1", str(self.master_port))
+        _until(lambda: self._follows(port), "the server that came back follows")
+
     def wait_for_another(self, before: int) -> None:
         """Wait until the sentinel names another master, which takes writes."""
         _until(lambda: self.master_port != before, "another master")

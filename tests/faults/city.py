@@ -1,0 +1,222 @@
+"""A city: several webs and many workers around one Redis, wherever it is, and calls that keep coming at a steady rate.
+
+Half of the institutions push to one web process, the others to the next; every kind of ending is among the calls.
+"""
+
+import itertools
+import json
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from callkeeper.connections import blocking_redis
+from callkeeper.fleet import Fleet, Member
+from callkeeper.redis_place import parse_place
+from calls.keys import Keys, parse_member
+from calls.record import Call, parse_call
+from calls.trail import Entry, parse_trail
+from sandbox import population
+from sandbox.access import Credentials
+from tests.faults import audit
+from tests.faults.site import CHECK_AT, PUSH_KEY
+
+PATIENCE_S = 60.0
+
+STORIES: tuple[tuple[dict[str, object], ...], ...] = (
+    ({"kind": "green", "after_s": 5},),
+    ({"kind": "mfa_validated", "after_s": 5},),
+    ({"kind": "answered_questions", "after_s": 4},),
+    ({"kind": "mismatch", "after_s": 3}, {"kind": "high_risk_device", "after_s": 3}),
+    ({"kind": "red", "after_s": 4},),
+    (),
+)
+"""What happens in the calls, one after the other: authenticated, enrolled twice over, rejected, red, nothing."""
+
+LENGTH_S = 18.0
+
+
+@dataclass(slots=True)
+class City:
+    """Everything that runs, and the calls so far."""
+
+    fleet: Fleet
+    redis_url: str
+    service_url: str
+    webs: list[Member] = field(default_factory=list)
+    workers: list[Member] = field(default_factory=list)
+    failed: Counter[str] = field(default_factory=Counter)
+    """Calls that could not be begun, by why: the stand-in was busy."""
+
+    @property
+    def members(self) -> list[Member]:
+        """Return our processes; the stand-in is not one."""
+        return [*self.webs, *self.workers]
+
+    @contextmanager
+    def calls(self, rate: float) -> Iterator[None]:
+        """Let so many calls a second come until the block ends."""
+        is_over = threading.Event()
+        thread = threading.Thread(target=self._ring, args=(rate, is_over))
+        thread.start()
+        try:
+            yield
+        finally:
+            is_over.set()
+            thread.join()
+
+    def control(self, method: str, path: str, body: object = None) -> Any:
+        """Ask the stand-in's control interface."""
+        with httpx.Client(trust_env=False, timeout=PATIENCE_S) as http:
+            return _control(http, self.service_url, method, path, body)
+
+    def redis(self) -> Any:
+        """Connect to Redis, to whichever server is the master."""
+        return blocking_redis(parse_place(self.redis_url), timeout_s=20.0)
+
+    def records(self) -> dict[str, Call]:
+        """Return our records by voice id."""
+        with self.redis() as redis:
+            keys = list(redis.scan_iter(match=f"{Keys().item('c:')}*", count=1000))
+            pipe = redis.pipeline(transaction=False)
+            for key in keys:
+                pipe.hget(key, "rec")
+            stored = pipe.execute()
+        return {call.voice_id: call for call in map(parse_call, filter(None, stored))}
+
+    def trails(self) -> dict[str, tuple[Entry, ...]]:
+        """Return our trails by voice id."""
+        with self.redis() as redis:
+            keys = [key.decode() for key in redis.scan_iter(match=f"{Keys().trail('c:')}*", count=1000)]
+            pipe = redis.pipeline(transaction=False)
+            for key in keys:
+                pipe.lrange(key, 0, -1)
+            stored = pipe.execute()
+        members = [parse_member(key.removeprefix(Keys().trail(""))) for key in keys]
+        return {
+            member.voice_id: parse_trail(trail)
+            for member, trail in zip(members, stored, strict=True)
+            if not isinstance(member, str)
+        }
+
+    def settle(self, within_s: float = PATIENCE_S) -> bool:
+        """Wait until every call of ours is settled; return whether that came about."""
+        end_s = time.monotonic() + within_s
+        while time.monotonic() < end_s:
+            if all(record.is_settled for record in self.records().values()):
+                return True
+            time.sleep(0.5)
+        return False
+
+    def books(self, *, found_after_s: float, forgiven: frozenset[str] = frozenset()) -> audit.Books:
+        """Read both sides. ``forgiven`` are events that need not be in the log."""
+        ledger = self.control("GET", "/ledger?arrivals=true")
+        with self.redis() as redis:
+            stored = redis.zrange(Keys().events, 0, -1)
+        return audit.Books(
+            accounts=ledger["calls"],
+            unknown=ledger["unknown"],
+            records=self.records(),
+            accepted=frozenset(self.accepted()) - forgiven,
+            logged=frozenset(json.loads(event)["id"] for event in stored),
+            bugs=tuple(self._bugs()),
+            found_after_s=found_after_s,
+        )
+
+    def accepted(self) -> dict[str, datetime]:
+        """Return the events that were answered with 202, and when they were sent."""
+        attempts = self.control("GET", "/push")
+        answered = [(audit.event_id_of(a["body"]), a["at"]) for a in attempts if a["status"] == 202]
+        return {event_id: datetime.fromisoformat(at) for event_id, at in answered if event_id}
+
+    def _ring(self, rate: float, is_over: threading.Event) -> None:
+        began_s = time.monotonic()
+        with httpx.Client(trust_env=False, timeout=PATIENCE_S) as http:
+            for n in itertools.count():
+                if is_over.wait(max(0.0, began_s + n / rate - time.monotonic())):
+                    return
+                try:
+                    _control(http, self.service_url, "POST", "/calls", _call(n))
+                except httpx.HTTPError as error:
+                    self.failed[type(error).__name__] += 1
+
+    def _bugs(self) -> Iterator[str]:
+        """Find the steps that raised what nobody expected, in every log."""
+        for member in self.members:
+            for line in member.log.read_text(errors="replace").splitlines():
+                if '"step_failed"' in line or '"shift_stuck"' in line or line.startswith("Traceback"):
+                    yield f"{member.name}: {line[:200]}"
+
+
+def _control(http: httpx.Client, service_url: str, method: str, path: str, body: object) -> Any:
+    response = http.request(method, f"{service_url}/control{path}", json=body)
+    response.raise_for_status()
+    return response.json()
+
+
+def _call(n: int) -> dict[str, object]:
+    """Return call number n: of each institution in turn, of a member who is the only candidate."""
+    key = list(population.INSTITUTIONS)[n % len(population.INSTITUTIONS)]
+    member = population.SHARED + n // len(population.INSTITUTIONS) % (population.MEMBERS - population.SHARED)
+    script = [*STORIES[n // 2 % len(STORIES)], {"kind": "end", "after_s": LENGTH_S}]
+    return {"institution_key": key, "phone_number": population.phone(key, member), "script": script}
+
+
+@contextmanager
+def city(data: Path, redis_url: str, *, webs: int, workers: int, **settings: str) -> Iterator[City]:
+    """Run a city until the block ends. ``settings`` are further variables of every process of ours."""
+    with Fleet(data / "logs") as fleet:
+        sandbox = fleet.start("sandbox", "sandbox", "--scenario", "none")
+        running = City(fleet, redis_url, sandbox.wait_for(_address))
+        common = {"REDIS_URL": redis_url, "CALLKEEPER_LOG_FORMAT": "json", **settings}
+        _open_webs(running, webs, common)
+        known = Credentials()
+        environ = {
+            **common,
+            "CALLKEEPER_SERVICE_URL": running.service_url,
+            "CALLKEEPER_ACCESS_TOKEN": known.access_token,
+            "CALLKEEPER_EMAIL": known.email,
+            "CALLKEEPER_PASSWORD": known.password,
+            "CALLKEEPER_REQUESTED_BY": "callkeeper",
+            "CALLKEEPER_RULES": "demo",
+            "CALLKEEPER_CHECK_AT": CHECK_AT,
+        }
+        running.workers += [fleet.start(f"worker-{n}", "worker", environ=environ) for n in range(workers)]
+        for worker in running.workers:
+            worker.wait_for(lambda line: "worker" if '"worker_started"' in line else None, PATIENCE_S)
+        yield running
+
+
+def _open_webs(running: City, webs: int, common: Mapping[str, str]) -> None:
+    """Start the webs, and have every institution push to one of them."""
+    header = f"X-Push-Key: {PUSH_KEY}"
+    environ = {**common, "CALLKEEPER_PUSH_HEADERS": header}
+    arguments = ("web", "--host", "127.0.0.1", "--port", "0")
+    running.webs += [running.fleet.start(f"web-{n}", *arguments, environ=environ) for n in range(webs)]
+    urls = [web.wait_for(_listening, PATIENCE_S) for web in running.webs]
+    for key, url in zip(population.INSTITUTIONS, itertools.cycle(urls), strict=False):
+        running.control("PUT", f"/institutions/{key}/push", {"url": f"{url}/push", "headers": header})
+
+
+def _address(line: str) -> str | None:
+    _, found, url = line.partition("sandbox listening on ")
+    return url.strip() if found else None
+
+
+def _listening(line: str) -> str | None:
+    if '"web_listening"' not in line:
+        return None
+    url: str = json.loads(line)["url"]
+    return url
+
+
+def now() -> datetime:
+    """Return the present."""
+    return datetime.now(UTC)

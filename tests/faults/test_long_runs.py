@@ -1,0 +1,79 @@
+"""The judges of the long runs: what they hold against a failover and against a soak, and what they do not."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from calls.trail import Entry, What
+from tests.faults import audit
+from tests.faults.failover_run import Loss, held_against, unverified
+from tests.faults.soak import Look, grown
+
+T0 = datetime(2026, 11, 21, 12, tzinfo=UTC)
+LOSS = Loss(T0 + timedelta(seconds=10), T0 + timedelta(seconds=13))
+MIB = 2**20
+
+
+def line(at_s: float, what: What, kind: str | None = None) -> Entry:
+    """Return a line of a trail."""
+    return Entry(at=T0 + timedelta(seconds=at_s), what=what, kind=kind)
+
+
+@pytest.mark.parametrize(
+    ("lines", "is_fault"),
+    [
+        ([line(1, "listed"), line(15, "verifying"), line(16, "sent", "enroll")], False),
+        ([line(1, "listed"), line(16, "sent", "enroll"), line(17, "verifying")], True),
+        ([line(1, "listed"), line(16, "sent", "enroll")], True),
+        ([line(1, "listed"), line(11, "sent", "enroll")], False),
+        ([line(1, "listed"), line(2, "sent", "enroll")], False),
+        ([line(11, "listed"), line(16, "sent", "enroll")], False),
+    ],
+    ids=["verified", "verified too late", "never verified", "by the old master", "before", "a call of the new master"],
+)
+def test_failover_judge_wants_details_before_effects(lines: list[Entry], is_fault: bool) -> None:
+    """For a call that was known before the loss, the new master is told of an effect only after a verification."""
+    assert bool(list(unverified({"v": tuple(lines)}, [LOSS]))) is is_fault
+
+
+@pytest.mark.parametrize(("arrived_s", "is_forgiven"), [(9.0, True), (14.0, True), (5.0, False), (20.0, False)])
+def test_failover_judge_forgives_bookings_of_the_last_moment_alone(arrived_s: float, is_forgiven: bool) -> None:
+    """What a master took with it is forgiven; a request that nobody booked at another time is not."""
+    arrivals = [{"at": (T0 + timedelta(seconds=arrived_s)).isoformat(), "operation": "assign"}]
+    told, forgotten = held_against(["v: assign arrived, and our ledger does not know of it"], books(arrivals), [LOSS])
+    assert (told == [], forgotten == 1) == (is_forgiven, is_forgiven)
+
+
+def test_failover_judge_never_forgives_a_second_effect() -> None:
+    """Two enrolls are two enrolls, whenever they came."""
+    arrivals = [{"at": LOSS.at.isoformat(), "operation": "enroll"}]
+    assert held_against(["v: 2 of enroll"], books(arrivals), [LOSS]) == (["v: 2 of enroll"], 0)
+
+
+def books(arrivals: list[Any]) -> audit.Books:
+    """Return books in which one call has these arrivals."""
+    return audit.Books(
+        accounts={"v": {"arrivals": arrivals}},
+        unknown={},
+        records={},
+        accepted=frozenset(),
+        logged=frozenset(),
+        bugs=(),
+        found_after_s=25,
+    )
+
+
+@pytest.mark.parametrize(
+    ("sizes", "is_leak"),
+    [
+        ([50, 80, 100, 101, 100, 102, 101, 103], False),
+        ([50, 60, 70, 80, 90, 100, 110, 120], True),
+        ([10, 11, 11, 12, 12, 13, 13, 14], False),
+    ],
+    ids=["warm", "a leak", "small change"],
+)
+def test_soak_judge_tells_a_leak_from_warming_up(sizes: list[int], is_leak: bool) -> None:
+    """Memory may rise at first and breathe afterwards; it may not go on rising."""
+    taken = [Look(n * 60.0, {"worker-0": size * MIB}, 0, 0, 0.0) for n, size in enumerate(sizes)]
+    assert bool(grown(taken)) is is_leak
