@@ -23,7 +23,7 @@ _LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """One institution's live calls, the newest first. ``slot`` names its place in the page."""
+    """One institution's live calls, the newest first. ``slot`` names its place in the page; ``pause`` is its own."""
 
     slot: str
     key: str
@@ -51,7 +51,7 @@ def groups_of(rows: Iterable[Row], around: Around) -> list[Group]:
 
 def _group(key: str, rows: list[Row], around: Around) -> Group:
     standing = around.standings.get(key, Standing(key=key))
-    pause = around.pauses.over(key)
+    pause = around.pauses.by_institution.get(key)
     obstacle = OBSTACLES.get(standing.obstacle or "", "") if key in around.standings else ""
     return Group(
         slot=group_slot(key),
