@@ -6,6 +6,7 @@ places: their messages and their frames' variables may hold what a caller has sa
 
 import logging
 import os
+import re
 import sys
 from collections.abc import Sequence
 from typing import Any, Final, TextIO, cast
@@ -18,6 +19,9 @@ from callkeeper.vocabulary import ALWAYS, EVENTS, LIBRARY_MESSAGE
 from calls.places import places
 
 _MAX_MESSAGE: Final = 200
+
+_NUMBER: Final = re.compile(r"\+?\d(?:[ ().-]{0,2}\d){6,}")
+"""Seven digits or more, as people and programs write phone numbers."""
 
 
 def set_up_logging(log_format: str, *, stream: TextIO | None = None) -> FilteringBoundLogger:
@@ -124,6 +128,11 @@ def _plain(value: object) -> str:
     return text if text.isprintable() and " " not in text else repr(text)
 
 
+def masked(text: str) -> str:
+    """Return a text in which whatever could be a phone number is its last four digits."""
+    return _NUMBER.sub(lambda found: "…" + re.sub(r"\D", "", found[0])[-4:], text)
+
+
 class _Diversion(logging.Handler):
     """Hands a library's warning or error on as an event of ours; what goes well is ours to say."""
 
@@ -133,7 +142,7 @@ class _Diversion(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Log the first line of a record's message and the places of its exception."""
-        first_line = record.getMessage().strip().partition("\n")[0][:_MAX_MESSAGE]
+        first_line = masked(record.getMessage().strip().partition("\n")[0][:_MAX_MESSAGE])
         fields: dict[str, Any] = {"library": record.name, "message": first_line, "exc_info": record.exc_info}
         self._log.log(record.levelno, LIBRARY_MESSAGE, **fields)
 

@@ -2,6 +2,7 @@
 
 import re
 
+from prometheus_client.parser import text_string_to_metric_families
 from rq import Queue
 from rq.job import Job
 from rq.registry import FinishedJobRegistry
@@ -28,3 +29,26 @@ def test_traces_are_readable_in_the_rq_dashboard(running: Stack) -> None:
     page = running.http.get(f"{running.demo.web_url}/rq/", auth=(user, password), follow_redirects=True)
     assert page.status_code == 200
     assert running.http.get(f"{running.demo.web_url}/rq/").status_code == 401
+
+
+def test_traces_are_counted(running: Stack) -> None:
+    """What the processes did stands at /metrics, behind the login: figures of all of them, whichever web is asked."""
+    call = running.call(end(2))
+    running.settled(call)
+    user, _, password = running.demo.admin.partition(":")
+
+    def metrics() -> dict[tuple[str, str], float]:
+        page = running.http.get(f"{running.demo.web_url}/metrics", auth=(user, password))
+        samples = (sample for family in text_string_to_metric_families(page.text) for sample in family.samples)
+        return {(sample.name, " ".join(sample.labels.values())): sample.value for sample in samples}
+
+    def counted() -> bool:
+        now = metrics()
+        settled = sum(value for (name, _), value in now.items() if name == "callkeeper_calls_settled_total")
+        pushed = now["callkeeper_pushes_total", "CallStart"]
+        return settled >= 1 and pushed >= 1 and now["callkeeper_service_requests_total", "queue answered"] >= 1
+
+    until(counted, 20, "the call to be counted")
+    assert metrics()["callkeeper_processes", "worker"] == 2
+    assert metrics()["callkeeper_processes", "web"] == 1
+    assert running.http.get(f"{running.demo.web_url}/metrics").status_code == 401

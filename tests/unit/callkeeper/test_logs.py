@@ -148,6 +148,15 @@ def test_log_leaves_out_the_libraries_chatter(
     assert stream.getvalue() == ""
 
 
+@pytest.mark.parametrize("number", ["5550100001", "+1 (555) 010-0001", "555.010.0001", "0015550100001"])
+def test_log_shows_four_digits_of_a_number(number: str, stream: io.StringIO) -> None:
+    """A library may say what it was given: of anything that could be a phone number four digits are left."""
+    set_up_logging("json", stream=stream)
+    logging.getLogger("httpx").warning("no answer about %s from port 5432 after 30 s", number)
+    [line] = lines(stream)
+    assert line["message"] == "no answer about …0001 from port 5432 after 30 s"
+
+
 def test_log_takes_warnings(stream: io.StringIO) -> None:
     """A Python warning is a log line too, not loose text between them."""
     set_up_logging("json", stream=stream)
