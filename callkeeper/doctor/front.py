@@ -5,10 +5,8 @@ from collections.abc import AsyncIterator
 import httpx
 
 from callkeeper.doctor.finding import Finding, Topic, fault, ok, warning
+from callkeeper.doctor.pushes import NOBODY
 from callkeeper.settings import WebSettings
-
-NOBODY = "doctor"
-"""The institution that our own sample names: none of anybody's."""
 
 _WITHIN_S = 10.0
 _SAMPLE = {"Type": "CallStart", "VoiceId": "doctor", "InstitutionKey": NOBODY, "IsTest": True}

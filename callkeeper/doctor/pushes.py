@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -14,6 +14,11 @@ from calls.figures.snapshot import Snapshot
 from calls.intake import EventEntry
 from calls.keys import Keys
 
+NOBODY = "doctor"
+"""The institution that our own samples name: none of anybody's."""
+
+_HOUR = timedelta(hours=1)
+
 NEWEST = 5000
 """Events that are looked through for the last one of each institution."""
 
@@ -24,26 +29,41 @@ async def push_findings(redis: "Redis", keys: Keys, institutions: Iterable[str])
     seconds, _ = await client.time()
     now = datetime.fromtimestamp(seconds, UTC)
     minutes = [minute.figures for minute in await FigureReader(redis, keys=keys).minutes(now)]
-    last = await _last_pushes(client, keys)
-    found = [_hour(minutes, has_ever=bool(last))]
+    events = await _newest_events(client, keys)
+    last = _last_pushes(events)
+    found = [_hour(minutes, _taken(minutes, events, now), has_ever=bool(events))]
     for key in sorted(institutions):
         sample = await client.get(keys.sample(key))
         found.append(_institution(key, last.get(key), sample, now))
     return found
 
 
-async def _last_pushes(client: Any, keys: Keys) -> dict[str, datetime]:
-    """Return when each institution's last real push came, of the newest events."""
+async def _newest_events(client: Any, keys: Keys) -> list[tuple[datetime, EventEntry]]:
+    """Return the newest events and when they came, newest first; without our own samples, which prove nothing."""
+    stored = await client.zrange(keys.events, 0, NEWEST - 1, desc=True, withscores=True)
+    events = (
+        (datetime.fromtimestamp(at_ms / 1000, UTC), msgspec.json.decode(event, type=EventEntry))
+        for event, at_ms in stored
+    )
+    return [(at, event) for at, event in events if event.institution_key != NOBODY]
+
+
+def _taken(minutes: list[Snapshot], events: list[tuple[datetime, EventEntry]], now: datetime) -> int:
+    """Return how many events were taken in the last hour: as they are in the log, or as counted where it is too short."""
+    seen = sum(now - at < _HOUR for at, _ in events)
+    return seen if seen < NEWEST // 2 else sum(minute.count(catalogue.PUSHES) for minute in minutes)
+
+
+def _last_pushes(events: list[tuple[datetime, EventEntry]]) -> dict[str, datetime]:
+    """Return when each institution's last real push came."""
     last: dict[str, datetime] = {}
-    for stored, at_ms in await client.zrange(keys.events, 0, NEWEST - 1, desc=True, withscores=True):
-        event = msgspec.json.decode(stored, type=EventEntry)
+    for at, event in events:
         if not event.is_test:
-            last.setdefault(event.institution_key, datetime.fromtimestamp(at_ms / 1000, UTC))
+            last.setdefault(event.institution_key, at)
     return last
 
 
-def _hour(minutes: list[Snapshot], *, has_ever: bool) -> Finding:
-    taken = sum(minute.count(catalogue.PUSHES) for minute in minutes)
+def _hour(minutes: list[Snapshot], taken: int, *, has_ever: bool) -> Finding:
     refused = sum((minute.by(catalogue.PUSHES_REFUSED, "reason") for minute in minutes), Counter[str]())
     found = sum((minute.by(catalogue.CALLS_FOUND, "by") for minute in minutes), Counter[str]())
     strangers = refused["credentials"]
