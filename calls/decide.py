@@ -65,6 +65,12 @@ _IN_VAIN = frozenset({EffectState.REFUSED, EffectState.UNRESOLVED})
 _PASSING = frozenset({"paused", "redis_changed"})
 """Articles of the law that forbid only for a while."""
 
+TOLERATED = timedelta(seconds=0.3)
+"""How late workers may be before reads make room for checks."""
+
+YIELD = 20.0
+"""By how many seconds a read is put off for every second that workers are later than that."""
+
 NOT_FOUND_FOR = timedelta(seconds=60)
 """For how long "not found" is only a delay."""
 
@@ -326,15 +332,18 @@ def _may_check_unasked(call: Call, book: RuleBook, facts: Facts) -> bool:
     return call.checks_used < limit and not facts.paused_entirely
 
 
-def next_read(call: Call, book: RuleBook, now: datetime) -> datetime:
+def next_read(call: Call, book: RuleBook, now: datetime, *, late: timedelta = timedelta()) -> datetime:
     """Return when stored details are read next: soon while something is open, at once after a pushed end.
 
-    Spread by a tenth, by voice id, so that calls do not read in step.
+    Spread by a tenth, by voice id, so that calls do not read in step. While workers are late (``late`` is how long this call
+    had been due) what is open is read less often, though never less often than what is decided: reads make room for checks.
     """
     if call.end_hinted_at is not None and now - call.end_hinted_at < END_HINT_FOR:
         return now + timedelta(seconds=1)
     is_open = may_check(call, facts_of(call, book.policies))
     period_s = book.reads_undecided_s if is_open else book.reads_decided_s
+    if late > TOLERATED:
+        period_s = max(period_s, min(book.reads_decided_s, period_s + YIELD * (late - TOLERATED).total_seconds()))
     return now + timedelta(seconds=period_s * (0.95 + crc32(call.voice_id.encode()) % 100 / 1000))
 
 

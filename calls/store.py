@@ -9,7 +9,7 @@ import random
 import secrets
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -79,6 +79,8 @@ class Held:
     epoch: Epoch
     now: datetime
     pauses: Pauses
+    late: timedelta
+    """For how long it had been due."""
     writes: int = field(default=0)
 
 
@@ -397,7 +399,7 @@ def _pauses(stored: list[bytes]) -> Pauses:
 
 
 def _held(row: list[Any], epoch: Epoch, now: datetime, pauses: Pauses) -> Held:
-    member, nonce, checks, verify, failures, record, notes = row
+    member, nonce, checks, verify, failures, record, late_ms, notes = row
     return Held(
         member=member.decode(),
         nonce=nonce.decode(),
@@ -409,4 +411,5 @@ def _held(row: list[Any], epoch: Epoch, now: datetime, pauses: Pauses) -> Held:
         epoch=epoch,
         now=now,
         pauses=pauses,
+        late=timedelta(milliseconds=int(late_ms)),
     )

@@ -37,7 +37,7 @@ async def take_in(
         return
     before, book = claim.call, claim.tools.book
     claim.call = fold_reading(before, reading, book, now)
-    claim.call = replace(claim.call, next_read_at=next_read(claim.call, book, now))
+    claim.call = replace(claim.call, next_read_at=next_read(claim.call, book, now, late=claim.held.late))
     changed = _told(before) != _told(claim.call)
     if changed:
         _report_unknown(claim, before.reading, reading)

@@ -2,7 +2,7 @@
 -- KEYS: due, wake marker, service, pauses, epoch
 -- ARGV: now, prefix, how many, lease in ms, nonce, farthest legal due time in ms from now, a shift starts ('1' or ''),
 --       ms between two probes of a service that is away
--- Returns {now, epoch, since when it is known, ms the service's gate stays shut, failures in a row, pauses, [member, nonce, checks, epoch changed, failures, record, [note id, note, ...]] ...}.
+-- Returns {now, epoch, since when it is known, ms the service's gate stays shut, failures in a row, pauses, [member, nonce, checks, epoch changed, failures, record, ms since it was due, [note id, note, ...]] ...}.
 -- A claim whose answer was lost costs its members one lease.
 local now = now_ms()
 local prefix = ARGV[2]
@@ -34,8 +34,9 @@ end
 
 local answer = {now, current, since, left, tonumber(gate[2] or '0'), redis.call('HGETALL', KEYS[4])}
 local due = {}
-if limit > 0 then due = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now, 'LIMIT', 0, limit) end
-for n, member in ipairs(due) do
+if limit > 0 then due = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now, 'WITHSCORES', 'LIMIT', 0, limit) end
+for n = 1, #due, 2 do
+    local member, late = due[n], now - math.floor(tonumber(due[n + 1]))
     local item = prefix .. ':item:' .. member
     local kept = redis.call('HMGET', item, 'rec', 'checks', 'epoch', 'verify', 'failures')
     local notes = redis.call('HGETALL', prefix .. ':inbox:' .. member)
@@ -53,7 +54,7 @@ for n, member in ipairs(due) do
         local nonce = ARGV[5] .. ':' .. n
         redis.call('HSET', item, 'nonce', nonce, 'epoch', current)
         redis.call('ZADD', KEYS[1], now + tonumber(ARGV[4]), member)
-        answer[#answer + 1] = {member, nonce, checks, verify, tonumber(kept[5] or '0'), kept[1] or '', notes}
+        answer[#answer + 1] = {member, nonce, checks, verify, tonumber(kept[5] or '0'), kept[1] or '', late, notes}
     end
 end
 return answer

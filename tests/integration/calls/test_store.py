@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -93,6 +94,13 @@ async def test_claim_holds_for_the_lease_and_no_longer(store: Store, hand: Hand)
     assert await store.claim(10) == []
     hand.ms += 1
     assert [held.member for held in await store.claim(10)] == [A.member]
+
+
+async def test_claim_says_how_late_it_is(store: Store, hand: Hand) -> None:
+    """Whoever moves a call knows for how long it had been due."""
+    await live(store, due_in_ms=1000)
+    hand.ms += 1700
+    assert (await claim(store)).late == timedelta(milliseconds=700)
 
 
 def test_lease_covers_a_request_and_the_freeze_before_it() -> None:

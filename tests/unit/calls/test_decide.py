@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from msgspec.structs import replace
 
-from calls.decide import decide
+from calls.decide import TOLERATED, decide, next_read
 from calls.facts import facts_of
 from calls.institution import FOREIGN
 from calls.record import Call, Effect, EffectKind, EffectState, Phase, Reason
@@ -313,3 +313,14 @@ def test_decide_lets_a_settled_call_rest() -> None:
     assert decide(settled, BOOK, NOW) == Rest()
     doubtful = replace(settled, enroll=Effect(state=EffectState.SENT, sent_at=NOW))
     assert decide(doubtful, BOOK, NOW) == Establish(EffectKind.ENROLL, EffectState.UNRESOLVED)
+
+
+def test_next_read_makes_room_for_checks_while_workers_are_late() -> None:
+    """What is open is read less often the later workers are, never less often than what is decided; that stays as it is."""
+    undecided, decided = call(), call(checks_used=20)
+    usual, seldom = next_read(undecided, BOOK, NOW), next_read(decided, BOOK, NOW)
+    put_off = [next_read(undecided, BOOK, NOW, late=TOLERATED + seconds(late_s)) for late_s in (0, 0.1, 0.2, 60)]
+    assert usual == put_off[0] < put_off[1] < put_off[2] < put_off[3] == seldom
+    assert next_read(decided, BOOK, NOW, late=seconds(60)) == seldom
+    hurried = call(end_hinted_at=NOW)
+    assert next_read(hurried, BOOK, NOW, late=seconds(60)) == next_read(hurried, BOOK, NOW)
