@@ -1,10 +1,12 @@
 """What needs a human, shown on top: calls that only a person can clear up, and the works standing still. Pure."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
+from calls.figures import Minute
+from calls.figures import catalogue as figure
 from calls.keys import CallId, parse_member
 from calls.record import Call, EffectState
 from desk.board.rows import Row, address_of, slot_of
@@ -13,6 +15,12 @@ from desk.board.surroundings import Around
 
 LATE_S: Final = 5.0
 """A due call that waits longer than this has too few workers."""
+
+RECENT: Final = 10
+"""Minutes whose counts can raise an alarm."""
+
+UNPUSHED: Final = 2
+"""New calls that nobody pushed are no news up to here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,13 +36,13 @@ class Alarm:
     since: datetime | None = None
 
 
-def alarms_of(rows: Iterable[Row], around: Around) -> list[Alarm]:
+def alarms_of(rows: Iterable[Row], around: Around, minutes: Sequence[Minute] = ()) -> list[Alarm]:
     """Return everything that needs a human, what stops all calls first."""
     by_slot = {row.slot: row for row in rows}
     told = list(_told(around))
     seen = {alarm.slot.removeprefix("a-") for alarm in told}
     held = [_held(row) for slot, row in by_slot.items() if row.standing.for_person and slot not in seen]
-    return [*_standing_still(around), *told, *held]
+    return [*_standing_still(around), *_counted(minutes), *told, *held]
 
 
 def _standing_still(around: Around) -> Iterator[Alarm]:
@@ -48,6 +56,19 @@ def _standing_still(around: Around) -> Iterator[Alarm]:
     if around.service_until is not None:
         advice = "No call is moved until it answers again; it is tried with one request at a time."
         yield Alarm("a-service", Tone.BAD, "The service is away", advice)
+
+
+def _counted(minutes: Sequence[Minute]) -> Iterator[Alarm]:
+    """Say what only counts can show; the alerts of ``deploy/prometheus`` ask the same of ten minutes."""
+    recent = [minute.figures for minute in minutes[-RECENT:]]
+    pushed = sum(figures.count(figure.CALLS_FOUND, by="push") for figures in recent)
+    unpushed = sum(figures.count(figure.CALLS_FOUND, by="queue") for figures in recent)
+    if unpushed > UNPUSHED and not pushed:
+        advice = f"The queue showed {unpushed} new calls in ten minutes, none was pushed. Look at the service's dashboard."
+        yield Alarm("a-pushes", Tone.WARN, "No push comes", advice)
+    if sum(figures.count(figure.LOGINS, outcome="LoginRefused") for figures in recent):
+        advice = "Nothing can be asked of it: compare the service account's settings with what was handed out."
+        yield Alarm("a-login", Tone.BAD, "The service refuses our login", advice)
 
 
 def _told(around: Around) -> Iterator[Alarm]:

@@ -5,8 +5,6 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from calls.figures import FigureReader, Minute
-from desk.board.hour import tiles_of
-from desk.board.tiles import Tile
 
 MINUTES: Final = 60
 OPEN_MINUTES: Final = 3
@@ -23,11 +21,11 @@ class HourReader:
         self._minutes: dict[datetime, Minute] = {}
         self._looked_at: datetime | None = None
 
-    async def tiles(self, now: datetime, live: int) -> Sequence[Tile]:
-        """Return the tiles, from minutes that are three seconds old at most."""
+    async def minutes(self, now: datetime) -> Sequence[Minute]:
+        """Return the last hour's minutes, oldest first, as they were three seconds ago at most."""
         if self._looked_at is None or now - self._looked_at >= LOOK_EVERY:
             await self._look(now)
-        return tiles_of([self._minutes[at] for at in sorted(self._minutes)], live)
+        return [self._minutes[at] for at in sorted(self._minutes)]
 
     async def _look(self, now: datetime) -> None:
         is_recent = self._looked_at is not None and now - self._looked_at < timedelta(minutes=OPEN_MINUTES - 1)

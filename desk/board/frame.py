@@ -3,9 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from calls.figures import Minute
 from calls.rules.book import RuleBook
 from desk.board.alarms import Alarm, alarms_of
 from desk.board.groups import Group, groups_of
+from desk.board.hour import tiles_of
 from desk.board.rows import Row, row_of
 from desk.board.surroundings import Around
 from desk.board.tiles import Tile
@@ -28,13 +30,13 @@ class Frame:
         return sum(len(group.rows) for group in self.groups)
 
 
-def frame_of(n: int, rows: Sequence[Row], around: Around, tiles: Sequence[Tile], book: RuleBook) -> Frame:
+def frame_of(n: int, rows: Sequence[Row], around: Around, minutes: Sequence[Minute], book: RuleBook) -> Frame:
     """Put a moment together."""
     return Frame(
         n,
         around,
         groups_of(rows, around),
-        alarms_of(rows, around),
+        alarms_of(rows, around, minutes),
         [row_of(call, book) for call in around.settled],
-        tiles,
+        tiles_of(minutes, len(rows)),
     )

@@ -4,7 +4,7 @@ Nothing on it is an event. Who comes, or comes back after a restart, is shown ho
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Final
 
@@ -16,7 +16,6 @@ from desk.board.figures import HourReader
 from desk.board.frame import Frame, frame_of
 from desk.board.live_calls import LiveCalls
 from desk.board.surroundings import Surroundings
-from desk.board.tiles import Tile
 from desk.feed import Feed, Listener
 
 BEAT_S: Final = 0.5
@@ -36,7 +35,7 @@ class Wall:
         feed: Feed,
         calls: LiveCalls,
         surroundings: Surroundings,
-        figures: HourReader,
+        hour: HourReader,
         book: RuleBook,
         log: FilteringBoundLogger,
         *,
@@ -45,7 +44,7 @@ class Wall:
         self._feed = feed
         self._calls = calls
         self._surroundings = surroundings
-        self._figures = figures
+        self._hour = hour
         self._book = book
         self._log = log
         self._beat_s = beat_s
@@ -146,9 +145,9 @@ class Wall:
 
     async def _look(self) -> Frame:
         around = await self._surroundings.look()
-        tiles: Sequence[Tile] = await self._figures.tiles(around.now, len(self._calls))
+        minutes = await self._hour.minutes(around.now)
         n = self._frame.n + 1 if self._frame else 1
-        self._frame = frame_of(n, list(self._calls), around, tiles, self._book)
+        self._frame = frame_of(n, list(self._calls), around, minutes, self._book)
         return self._frame
 
     def _as_stale(self) -> Frame | None:

@@ -47,7 +47,7 @@ def test_keyboard_keeps_its_place_while_the_page_lives(stage: Stage) -> None:
     sandbox, board = stage.sandbox(), stage.board()
     board.keyboard.press("Tab")
     assert board.evaluate("document.activeElement.className") == "skip"
-    call = line(board, stage.start(sandbox, "green", after_s=4))
+    call = line(board, stage.start(sandbox, "green", after_s=6))
     call.locator("a").focus()
     expect(call).to_contain_text("Authenticated")
     assert call.locator("a").evaluate("link => link === document.activeElement")
@@ -58,7 +58,7 @@ def test_keyboard_keeps_its_place_while_the_page_lives(stage: Stage) -> None:
 def test_form_that_is_being_filled_in_is_left_alone(stage: Stage) -> None:
     """What happens to the call while somebody types does not take the typed words away."""
     sandbox, board = stage.sandbox(), stage.board()
-    voice_id = stage.start(sandbox, "passcode", after_s=3)
+    voice_id = stage.start(sandbox, "passcode", after_s=6)
     line(board, voice_id).locator("a").click()
     reason = board.locator("input[name=reason]")
     reason.fill("half a sent")

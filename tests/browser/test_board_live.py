@@ -25,7 +25,7 @@ def test_call_appears_and_turns_green(stage: Stage) -> None:
     """A call that is started on the stand-in's page appears on an open board and turns green there, without a reload."""
     board, sandbox = stage.board(), stage.sandbox()
     board.evaluate("window.opened = true")
-    call = line(board, stage.start(sandbox, "green", after_s=3))
+    call = line(board, stage.start(sandbox, "green", after_s=6))
     expect(call).to_contain_text("Watching")
     expect(call).to_contain_text("check in")
     expect(call).to_contain_text("Authenticated")

@@ -6,7 +6,10 @@ import pytest
 
 from calls.figures import Minute, Snapshot, Spread
 from calls.figures import catalogue as figure
+from calls.pause import Pauses
+from desk.board.alarms import alarms_of
 from desk.board.hour import tiles_of
+from desk.board.surroundings import Around, Pushes, Workers
 from desk.board.tiles import Tile, seconds
 from tests.unit.calls.specimens import NOW
 
@@ -90,3 +93,13 @@ def test_hour_without_anything_has_tiles_all_the_same() -> None:
 def test_lengths_are_said_in_few_letters(value: float | None, text: str) -> None:
     """Milliseconds below a second, seconds from there on."""
     assert seconds(value) == text
+
+
+def test_silence_of_pushes_and_refused_logins_are_alarms() -> None:
+    """Three calls in ten minutes that the queue told of and no push at all, or one refused login, need a human."""
+    silent = minute(0, {figure.CALLS_FOUND.name: {("cu-1", "queue"): 3}})
+    pushed = minute(1, {figure.CALLS_FOUND.name: {("cu-1", "push"): 1}})
+    refused = minute(2, {figure.LOGINS.name: {("LoginRefused",): 1}})
+    around = Around(NOW, {}, {}, Pauses(), {}, Workers(1), None, 0.0, Pushes(), ())
+    for minutes, slots in (([silent], ["a-pushes"]), ([pushed, silent], []), ([refused], ["a-login"]), ([], [])):
+        assert [alarm.slot for alarm in alarms_of([], around, minutes)] == slots
