@@ -1,0 +1,277 @@
+"""Switches every control off, one at a time, and looks whether its test notices: ``make controls``.
+
+A test that stays green without the control proves nothing. Each control is changed in a copy of the tree; its own tests run
+there and have to fail. SECURITY.md names the same controls.
+"""
+
+import subprocess
+import sys
+import tarfile
+import tempfile
+from io import BytesIO
+from pathlib import Path
+from typing import Final, NamedTuple
+
+ROOT: Final = Path(__file__).parents[2]
+WITHIN_S: Final = 240
+
+
+class Control(NamedTuple):
+    """One control: where it stands, the change that switches it off, and the tests that have to notice."""
+
+    name: str
+    path: str
+    old: str
+    new: str
+    tests: str
+    only: str = ""
+
+
+CONTROLS: Final = (
+    Control(
+        "push headers are compared",
+        "receiver/authentication.py",
+        "return all(verdicts)",
+        "return True",
+        "tests/unit/receiver/test_authentication.py",
+    ),
+    Control(
+        "JSON is strict",
+        "reseller/push.py",
+        "if len(fields) != len(pairs):",
+        "if False:",
+        "tests/unit/reseller/test_push.py",
+        "strict_json",
+    ),
+    Control(
+        "bodies have a cap",
+        "receiver/body.py",
+        "_length(declared) > limit",
+        "_length(declared) > 10 * limit",
+        "tests/unit/receiver/test_push_endpoint.py",
+        "declared_length",
+    ),
+    Control(
+        "requests have a deadline",
+        "callkeeper/serving.py",
+        "self.loop.call_later(self.request_within_s, self.cut)",
+        "self.loop.call_later(3600, self.cut)",
+        "tests/integration/web/test_serving.py",
+        "cuts_a_slow_request",
+    ),
+    Control(
+        "connections have a cap",
+        "callkeeper/crowd.py",
+        "if total <= self._limit:",
+        "if total > 0:",
+        "tests/integration/web/test_serving.py",
+        "makes_room",
+    ),
+    Control(
+        "answers that nobody reads are cut",
+        "callkeeper/serving.py",
+        "self.loop.call_later(self.read_within_s, self.cut)",
+        "self.loop.call_later(3600, self.cut)",
+        "tests/integration/web/test_serving.py",
+        "does_not_read",
+    ),
+    Control(
+        "guesses of the login are limited",
+        "desk/admin.py",
+        "if self._strangers.is_barred(who):",
+        "if who is None:",
+        "tests/unit/desk/test_admin.py",
+    ),
+    Control(
+        "the dashboard changes by token only",
+        "desk/dashboard.py",
+        'if request.method == "POST" and not tokens',
+        'if request.method == "NEVER" and not tokens',
+        "tests/integration/web/test_dashboard.py",
+        "token_of_a_page",
+    ),
+    Control(
+        "no change from other sites",
+        "desk/admin.py",
+        "not is_same_site(headers)",
+        "headers is None",
+        "tests/integration/web/test_dashboard.py",
+        "from_other_sites",
+    ),
+    Control(
+        "answers carry safe headers",
+        "desk/pages.py",
+        "if pair[0] not in present",
+        "if pair[0] in present",
+        "tests/unit/desk/test_pages.py",
+    ),
+    Control(
+        "addresses are read one way only",
+        "callkeeper/plain_path.py",
+        "_PLAIN.match(raw_path) is not None",
+        "raw_path is not None",
+        "tests/unit/callkeeper/test_edge.py",
+    ),
+    Control(
+        "the desk routes by the raw path",
+        "desk/raw_path.py",
+        'if scope["type"] == "http" and scope.get("raw_path"):',
+        'if scope["type"] == "never":',
+        "tests/integration/desk/test_desk_reading.py",
+        "whatever_id",
+    ),
+    Control(
+        "routers are believed by number only",
+        "callkeeper/forwarded.py",
+        "if self._hops and",
+        "if",
+        "tests/unit/callkeeper/test_edge.py",
+        "forwarded",
+    ),
+    Control(
+        "tokens are limited to institutions",
+        "desk/tokens.py",
+        "return self.institutions is None or",
+        "return True or",
+        "tests/integration/desk/test_desk_reading.py",
+        "hides_other",
+    ),
+    Control(
+        "outcomes reach public addresses only",
+        "workers/sink.py",
+        "socket_factory=make_socket",
+        "socket_factory=None",
+        "tests/integration/desk/test_sink_connections.py",
+        "inside or judges",
+    ),
+    Control(
+        "outcomes follow no redirect",
+        "workers/sink.py",
+        "follow_redirects=False",
+        "follow_redirects=True",
+        "tests/integration/desk/test_sink_connections.py",
+        "redirect",
+    ),
+    Control(
+        "certificates are verified",
+        "reseller/transports.py",
+        "httpx.create_ssl_context(trust_env=False)",
+        "httpx.create_ssl_context(verify=False, trust_env=False)",
+        "tests/integration/reseller/test_reseller_tls.py",
+    ),
+    Control(
+        "foreign webhooks are dropped",
+        "workers/jobs.py",
+        "        self.webhooks = []\n",
+        "",
+        "tests/faults/test_case_jobs.py",
+        "webhooks",
+    ),
+    Control(
+        "jobs are not unfolded without end",
+        "workers/jobs.py",
+        "_hold_to_size(raw_data)\n            super()",
+        "super()",
+        "tests/integration/calls/test_jobs.py",
+        "never_unfolded",
+    ),
+    Control(
+        "the dashboard never unpickles",
+        "desk/readable_jobs.py",
+        "super().__init__(id, connection, JSONSerializer)",
+        "super().__init__(id, connection, None)",
+        "tests/integration/web/test_dashboard.py",
+        "unpickles",
+    ),
+    Control(
+        "failed jobs tell places only",
+        "workers/jobs.py",
+        '        what = "\\n".join(places(error))\n',
+        "        raise\n",
+        "tests/unit/workers/test_jobs.py",
+    ),
+    Control(
+        "log lines keep to their vocabulary",
+        "callkeeper/logs.py",
+        "for key, value in event.items() if key in allowed",
+        "for key, value in event.items()",
+        "tests/unit/callkeeper/test_logs.py",
+    ),
+    Control(
+        "of a person no more than a name and an id is kept",
+        "calls/reading.py",
+        "name = person.name or",
+        "name = str(person.full_ssn and person.full_ssn.reveal()) or person.name or",
+        "tests/integration/desk/test_canaries.py",
+    ),
+    Control(
+        "secrets are masked",
+        "reseller/secret.py",
+        'return f"Secret({MASK})"',
+        'return f"Secret({self._text})"',
+        "tests/unit/reseller/test_reseller_secret.py",
+    ),
+    Control(
+        "weak credentials stop the start",
+        "callkeeper/parsing.py",
+        "return len(text) >= minimum and",
+        "return True or",
+        "tests/unit/callkeeper/test_settings.py",
+    ),
+)
+
+
+def without(control: Control, copy: Path) -> bool:
+    """Return whether its tests notice that a control is off, in a copy of the tree."""
+    path = copy / control.path
+    text = path.read_text()
+    if control.old not in text:
+        raise LookupError(f"{control.name}: {control.path} does not hold what is to be changed")
+    path.write_text(text.replace(control.old, control.new, 1))
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-x",
+        "-n",
+        "0",
+        "--timeout",
+        "25",
+        "-p",
+        "no:cacheprovider",
+        control.tests,
+    ]
+    command += ["-k", control.only] if control.only else []
+    try:
+        ended = subprocess.run(  # noqa: S603  (our own arguments)
+            command, cwd=copy, env=_environ(copy), capture_output=True, check=False, timeout=WITHIN_S
+        )
+    finally:
+        path.write_text(text)
+    return ended.returncode == 1 and b"failed" in ended.stdout
+
+
+def _environ(copy: Path) -> dict[str, str]:
+    return {"PATH": str(Path(sys.executable).parent) + ":/usr/bin:/bin", "PYTHONPATH": str(copy), "HOME": str(copy)}
+
+
+def main(names: list[str]) -> int:
+    """Switch off every control, or those whose names hold a word; return 1 if one went unnoticed."""
+    chosen = [control for control in CONTROLS if not names or any(word in control.name for word in names)]
+    archive = subprocess.run(["git", "archive", "HEAD"], cwd=ROOT, capture_output=True, check=True).stdout  # noqa: S607
+    unnoticed = 0
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder) / "tree"
+        with tarfile.open(fileobj=BytesIO(archive)) as tree:
+            tree.extractall(copy, filter="data")
+        for control in chosen:
+            is_noticed = without(control, copy)
+            unnoticed += not is_noticed
+            print(f"{'red' if is_noticed else 'UNNOTICED':<10} {control.name}  ({control.tests})", flush=True)  # noqa: T201
+    print(f"{len(chosen) - unnoticed} of {len(chosen)} controls are noticed when they are off")  # noqa: T201
+    return 1 if unnoticed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
