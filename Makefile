@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help run test audit sbom redis-versions rollout faults browser screenshots chaos failover soak nightly bench check fix lock install
+.PHONY: help run test audit controls sbom redis-versions rollout faults browser screenshots chaos failover soak nightly bench check fix lock install
 
 help: ## List the verbs
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -27,6 +27,9 @@ test: $(STAMP) ## Run the test suite: unit, integration, the stand-in, acceptanc
 audit: $(STAMP) ## Fuzz, look for holes and advisories; AUDIT=short for every change, ARGS="--strict" to insist on advisories
 	CALLKEEPER_AUDIT=$(or $(AUDIT),full) $(BIN)/python -m pytest -q -n 2 --dist loadfile tests/audit
 	$(BIN)/python -m tests.audit.advisories $(ARGS)
+
+controls: $(STAMP) ## Switch every control of SECURITY.md off, one at a time, and see its test notice
+	$(BIN)/python -m tests.audit.controls $(ARGS)
 
 sbom: $(STAMP) ## Write the bill of materials (CycloneDX) to sbom.json
 	$(BIN)/python -W ignore -m cyclonedx_py requirements requirements.txt --pyproject pyproject.toml --of JSON -o sbom.json
@@ -58,6 +61,7 @@ nightly: $(STAMP) ## What takes too long for every change: long chaos, a long ab
 	$(BIN)/python -m pytest tests/integration/figures
 	$(BIN)/python -m tests.faults.failover_run --seconds 60 --rate 20
 	$(BIN)/python -m tests.faults.soak --minutes 30 --rate 10
+	$(MAKE) audit controls
 
 browser: $(STAMP) ## Look at the pages with a real browser (Debian's chromium): what people see, axe, two thousand calls
 	@$(BIN)/python -m tests.browser.chromium

@@ -1,0 +1,57 @@
+"""The whole web application: no address without safe headers, and no word of the Host header in any answer."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import pytest
+import structlog
+
+from callkeeper.settings import WebSettings
+from callkeeper.web import web_app
+from desk.pages import EVERYWHERE
+
+ENVIRON = {
+    "CALLKEEPER_PUSH_HEADERS": "X-Push-Key: canary-push-1f8b32d9",
+    "CALLKEEPER_ADMIN": "ops:canary-admin-0123456",
+    "CALLKEEPER_DESK_TOKENS": "desktop:canary-desktop-0123456789",
+}
+PATHS = [
+    "/push",
+    "/push/",
+    "/healthz",
+    "/rq",
+    "/rq/",
+    "/rq/0/view",
+    "/board",
+    "/desk/calls",
+    "/desk/calls/",
+    "/metrics",
+    "/nothing",
+]
+
+
+@pytest.fixture
+async def client(redis_url: str) -> AsyncIterator[httpx.AsyncClient]:
+    """Return a client of the application with everything switched on, without credentials."""
+    log: Any = structlog.wrap_logger(None, processors=[structlog.testing.LogCapture()])
+    app = web_app(WebSettings.load({"REDIS_URL": redis_url, **ENVIRON}), log)
+    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://evil.example") as client:
+        yield client
+
+
+@pytest.mark.parametrize("path", [*PATHS, "/%70ush", "//push", "/rq/../push"])
+async def test_every_answer_is_safe_to_show(path: str, client: httpx.AsyncClient) -> None:
+    """Pages, data, refusals and what does not exist: each header once, no framing, nothing kept by caches."""
+    answer = await client.get(httpx.URL("http://evil.example", raw_path=path.encode()))
+    assert {name: len(answer.headers.get_list(name)) for name in EVERYWHERE} == dict.fromkeys(EVERYWHERE, 1)
+    assert "frame-ancestors 'none'" in answer.headers["content-security-policy"]
+
+
+@pytest.mark.parametrize("path", PATHS)
+async def test_no_answer_repeats_the_host(path: str, client: httpx.AsyncClient) -> None:
+    """Neither a redirect nor a link is made of what the Host or a forwarded header says."""
+    forged = {"X-Forwarded-Host": "evil.example", "X-Forwarded-Proto": "https", "Forwarded": "host=evil.example"}
+    answer = await client.get(path, headers=forged)
+    assert "evil.example" not in answer.text + str(answer.headers)

@@ -1,0 +1,39 @@
+"""docs/data.md and the records that are stored: nothing is kept that the page does not name."""
+
+import re
+from pathlib import Path
+from typing import Any, get_args
+
+import msgspec
+import pytest
+
+from calls.notes import Note
+from calls.record import Call, Candidate, Effect, Identity, Reading, Word
+from calls.trail import Entry
+
+ROOT = Path(__file__).parents[2]
+STORED: tuple[type[Any], ...] = (Call, Candidate, Effect, Identity, Reading, Word, Entry, *get_args(Note))
+
+
+@pytest.mark.parametrize("record", STORED, ids=lambda record: record.__name__)
+def test_every_field_that_is_stored_is_in_the_document(record: type[Any]) -> None:
+    """Who asks what is kept of people reads a page that is complete."""
+    named = set(re.findall(r"`([a-z_]+)`", (ROOT / "docs" / "data.md").read_text()))
+    assert {field.name for field in msgspec.structs.fields(record)} - named == set()
+
+
+def test_every_test_that_the_security_page_names_exists() -> None:
+    """A control whose test is gone is one that nobody may rely on."""
+    named = set(re.findall(r"`((?:tests|receiver|desk|calls|workers|reseller|callkeeper)/[\w./]+)`", _security()))
+    assert len(named) > 40
+    assert {name for name in named if not (ROOT / name).exists()} == set()
+
+
+def test_security_page_marks_every_control_that_is_switched_off() -> None:
+    """The page marks as many controls as `make controls` switches off."""
+    switched_off = (ROOT / "tests" / "audit" / "controls.py").read_text().count("    Control(\n")
+    assert _security().partition("## Controls")[2].partition("## OWASP")[0].count("•") - 1 == switched_off
+
+
+def _security() -> str:
+    return (ROOT / "SECURITY.md").read_text()
