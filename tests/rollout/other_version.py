@@ -1,7 +1,7 @@
 """A process of another version: ``python -m tests.rollout.other_version newer|older worker``.
 
 It is our own code that stores what another version would: a newer one writes fields that ours does not know, in calls,
-effects, notes, listings and the trail; an older one neither reads nor writes fields that came late.
+effects, notes, events, listings and the trail; an older one neither reads nor writes fields that came late.
 """
 
 import json
@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import calls.institution
+import calls.intake
 import calls.notes
 import calls.record
 import calls.trail
@@ -66,7 +67,7 @@ class Reader:
 def become(version: str) -> None:
     """Make this process one of another version."""
     change = {"newer": newer, "older": older}[version]
-    for module in (calls.record, calls.notes, calls.institution, calls.trail):
+    for module in (calls.record, calls.notes, calls.institution, calls.trail, calls.intake):
         codecs: Any = module
         codecs._ENCODER = Writer(codecs._ENCODER, change)
     if version == "older":

@@ -137,12 +137,11 @@ def test_every_platform_leaves_time_to_finish() -> None:
 
 
 def test_every_redis_forgets_nothing() -> None:
-    """Where a file brings its own Redis, it evicts nothing; compose's keeps every write in its append-only file."""
+    """Where a file configures its own Redis, it evicts nothing; compose's keeps every write in its append-only file."""
     command = COMPOSE["services"]["redis"]["command"]
     options = dict(zip(command[1::2], command[2::2], strict=True))
     assert options == {"--appendonly": "yes", "--appendfsync": "everysec", "--maxmemory-policy": "noeviction"}
     assert RENDER["services"][0]["maxmemoryPolicy"] == "noeviction"
-    assert HEROKU["addons"][0]["options"] == {"maxmemory_policy": "noeviction"}
 
 
 def test_containers_have_no_rights_that_they_do_not_need() -> None:
@@ -235,3 +234,15 @@ def test_no_file_holds_a_secret() -> None:
         assert all("<" in value for value in held.values())
     given = {name for name, asked in HEROKU["env"].items() if "value" in asked}
     assert given == {"CALLKEEPER_RULES", "CALLKEEPER_REDIS_TLS", "CALLKEEPER_FORWARDED_HOPS"}
+
+
+def test_a_worker_on_render_takes_from_web_what_web_asks_for() -> None:
+    """What a worker takes from another service is there, under the same name; all that a worker must have is among it."""
+    _, web, worker = RENDER["services"]
+    asked = {each["key"] for each in web["envVars"] if each.get("sync") is False}
+    taken = {each["key"]: each["fromService"] for each in worker["envVars"] if "fromService" in each}
+    from_web = {
+        key for key, source in taken.items() if source.get("envVarKey") == key and source["name"] == web["name"]
+    }
+    assert from_web <= asked
+    assert from_web >= REQUIRED - {"CALLKEEPER_PUSH_HEADERS"}
