@@ -64,7 +64,9 @@ def _counted(minutes: Sequence[Minute]) -> Iterator[Alarm]:
     pushed = sum(figures.count(figure.CALLS_FOUND, by="push") for figures in recent)
     unpushed = sum(figures.count(figure.CALLS_FOUND, by="queue") for figures in recent)
     if unpushed > UNPUSHED and not pushed:
-        advice = f"The queue showed {unpushed} new calls in ten minutes, none was pushed. Look at the service's dashboard."
+        advice = (
+            f"The queue showed {unpushed} new calls in ten minutes, none was pushed. Look at the service's dashboard."
+        )
         yield Alarm("a-pushes", Tone.WARN, "No push comes", advice)
     if sum(figures.count(figure.LOGINS, outcome="LoginRefused") for figures in recent):
         advice = "Nothing can be asked of it: compare the service account's settings with what was handed out."

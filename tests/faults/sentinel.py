@@ -17,6 +17,10 @@ from callkeeper.embedded import find_server
 
 MASTER = "calls-master"
 USER, PASSWORD = "app", "redis-word-4711"
+TENANT = "tenant"
+"""A user with the rights that docs/configuration.md gives to an installation that shares a Redis, for the prefix bank-a."""
+
+TENANT_RIGHTS = "~bank-a:* ~rq:* &rq:* +@all -@dangerous +info +role +client|list"
 SENTINEL_PASSWORD = "sentinel-word-4711"
 _START_DEADLINE_S = 30.0
 
@@ -32,6 +36,7 @@ repl-diskless-sync-delay 0
 min-replicas-to-write {least_replicas}
 user default off
 user {user} on >{password} ~* &* +@all
+user {tenant} on >{password} resetchannels {tenant_rights}
 masteruser {user}
 masterauth {password}
 """
@@ -63,9 +68,13 @@ class Watched:
     @property
     def url(self) -> str:
         """Return the URL that leads to whichever server is the master, by a sentinel that is away and one that is there."""
+        return self.url_of(USER)
+
+    def url_of(self, user: str) -> str:
+        """Return the same URL for one of the users."""
         sentinels = f"127.0.0.1:1,127.0.0.1:{self.sentinel_port}"
         options = f"sentinel_password={SENTINEL_PASSWORD}"
-        return f"redis+sentinel://{USER}:{PASSWORD}@{sentinels}/{MASTER}/0?{options}"
+        return f"redis+sentinel://{user}:{PASSWORD}@{sentinels}/{MASTER}/0?{options}"
 
     def start(self) -> None:
         """Start everything and wait until a failover would succeed."""
@@ -128,6 +137,8 @@ class Watched:
                 port=port,
                 folder=folder,
                 user=USER,
+                tenant=TENANT,
+                tenant_rights=TENANT_RIGHTS,
                 password=PASSWORD,
                 sentinel_password=SENTINEL_PASSWORD,
                 master=MASTER,

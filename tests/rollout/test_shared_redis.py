@@ -3,6 +3,9 @@
 import contextlib
 from pathlib import Path
 
+from click.testing import CliRunner
+
+from callkeeper.cli import main
 from callkeeper.connections import blocking_redis
 from callkeeper.demo import demonstration
 from callkeeper.redis_place import parse_place
@@ -10,14 +13,17 @@ from calls.keys import CallId, Keys
 from calls.record import Phase, parse_call
 from sandbox import population
 from tests.acceptance.stack import KEY, Sides, until
-from tests.faults.sentinel import watched_redis
+from tests.faults.sentinel import TENANT, TENANT_RIGHTS, watched_redis
 
 
 def test_calls_are_settled_under_a_prefix_behind_a_sentinel(tmp_path: Path) -> None:
-    """A pushed call is settled, and every key in Redis begins with our prefix or is RQ's; RQ's queue is our own."""
+    """A pushed call is settled, and every key in Redis begins with our prefix or is RQ's; RQ's queue is our own.
+
+    The user has no right to anything else, and the doctor finds the installation well with what is left to it.
+    """
     keys = Keys("bank-a")
     with watched_redis(tmp_path / "watched") as watched:
-        environ = {"REDIS_URL": watched.url, "CALLKEEPER_REDIS_PREFIX": keys.prefix}
+        environ = {"REDIS_URL": watched.url_of(TENANT), "CALLKEEPER_REDIS_PREFIX": keys.prefix}
         with (
             demonstration(
                 tmp_path / "data", workers=1, seed=1, scenario="none", web_environ=environ, worker_environ=environ
@@ -41,3 +47,11 @@ def test_calls_are_settled_under_a_prefix_behind_a_sentinel(tmp_path: Path) -> N
             assert keys.workers in names
             assert "rq:workers:calls" not in names
             assert sides.redis.keys() == []
+            examined = CliRunner().invoke(main, ["doctor"], env=dict(demo.environ))
+            assert "fault" not in examined.stdout, examined.stdout
+
+
+def test_documented_rights_are_the_tested_ones() -> None:
+    """The line in docs/configuration.md is the one that the test above runs with."""
+    told = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text(encoding="utf-8")
+    assert TENANT_RIGHTS.replace("bank-a", "<prefix>") in told
