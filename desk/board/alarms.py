@@ -9,7 +9,8 @@ from calls.figures import Minute
 from calls.figures import catalogue as figure
 from calls.keys import CallId, parse_member
 from calls.record import Call, EffectState
-from desk.board.rows import Row, address_of, slot_of
+from desk.board.live_calls import LiveCall
+from desk.board.rows import address_of, slot_of
 from desk.board.states import State, Tone
 from desk.board.surroundings import Around
 
@@ -36,12 +37,11 @@ class Alarm:
     since: datetime | None = None
 
 
-def alarms_of(rows: Iterable[Row], around: Around, minutes: Sequence[Minute] = ()) -> list[Alarm]:
+def alarms_of(calls: Iterable[LiveCall], around: Around, minutes: Sequence[Minute] = ()) -> list[Alarm]:
     """Return everything that needs a human, what stops all calls first."""
-    by_slot = {row.slot: row for row in rows}
     told = list(_told(around))
     seen = {alarm.slot.removeprefix("a-") for alarm in told}
-    held = [_held(row) for slot, row in by_slot.items() if row.standing.for_person and slot not in seen]
+    held = [_held(live) for live in calls if live.standing.for_person and live.slot not in seen]
     return [*_standing_still(around), *_counted(minutes), *told, *held]
 
 
@@ -109,8 +109,12 @@ def _words(why: str) -> tuple[str, str]:
     return why[:1].upper() + why[1:], "Whoever wants outcomes did not take it. Look at the receiver."
 
 
-def _held(row: Row) -> Alarm:
-    title = "Unresolved" if row.standing.state is State.UNRESOLVED else "Held"
-    advice = f"{row.standing.because[:1].upper()}{row.standing.because[1:]}."
-    where = f"{row.institution_key}, phone ending in {row.last_digits}" if row.last_digits else row.institution_key
-    return Alarm(f"a-{row.slot}", Tone.WARN, title, advice, where, row.address, row.since)
+def _held(live: LiveCall) -> Alarm:
+    title = "Unresolved" if live.standing.state is State.UNRESOLVED else "Held"
+    advice = f"{live.standing.because[:1].upper()}{live.standing.because[1:]}."
+    where = (
+        f"{live.call.institution_key}, phone ending in {live.last_digits}"
+        if live.last_digits
+        else live.call.institution_key
+    )
+    return Alarm(f"a-{live.slot}", Tone.WARN, title, advice, where, live.address, live.since)

@@ -24,7 +24,6 @@ from calls.queries import Queries
 from desk.board.call_page import CallWriter, call_page, path_of
 from desk.board.figures import HourReader
 from desk.board.live import stream
-from desk.board.live_calls import LiveCalls
 from desk.board.painter import STATIC, Painter, groups_in
 from desk.board.sayings import Sayings, Unsaid
 from desk.board.streams import Streams
@@ -72,12 +71,12 @@ class Board:
         self._base = base
         self._now = now
         self._pausing = Pausing(redis, keys=keys)
-        self._painter = Painter(base)
+        self._painter = Painter(base, desk.book)
         self._sayings = Sayings(desk.speaking, self._pausing, tokens, now=now)
         surroundings = Surroundings(redis, desk.lookup)
-        calls = LiveCalls(Queries(redis, keys=keys), desk.book)
+        queries, hour = Queries(redis, keys=keys), HourReader(FigureReader(redis, keys=keys))
         self._writer = CallWriter(self._painter, tokens)
-        self.wall = Wall(desk.feed, calls, surroundings, HourReader(FigureReader(redis, keys=keys)), desk.book, log)
+        self.wall = Wall(desk.feed, queries, surroundings, hour, desk.book, log)
         self._streams = Streams(self.wall, desk, self._painter, self._writer, now=now)
 
     def app(self) -> Starlette:

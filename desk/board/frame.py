@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from calls.figures import Minute
-from calls.rules.book import RuleBook
 from desk.board.alarms import Alarm, alarms_of
 from desk.board.groups import Group, groups_of
 from desk.board.hour import tiles_of
-from desk.board.rows import Row, row_of
+from desk.board.live_calls import LiveCall
+from desk.board.rows import Row
 from desk.board.surroundings import Around
 from desk.board.tiles import Tile
 
@@ -27,16 +27,18 @@ class Frame:
 
     def __len__(self) -> int:
         """Count the live calls."""
-        return sum(len(group.rows) for group in self.groups)
+        return sum(len(group.calls) for group in self.groups)
 
 
-def frame_of(n: int, rows: Sequence[Row], around: Around, minutes: Sequence[Minute], book: RuleBook) -> Frame:
+def frame_of(
+    n: int, calls: Sequence[LiveCall], around: Around, minutes: Sequence[Minute], settled: Sequence[Row]
+) -> Frame:
     """Put a moment together."""
     return Frame(
         n,
         around,
-        groups_of(rows, around),
-        alarms_of(rows, around, minutes),
-        [row_of(call, book) for call in around.settled],
-        tiles_of(minutes, len(rows)),
+        groups_of(calls, around),
+        alarms_of(calls, around, minutes),
+        settled,
+        tiles_of(minutes, len(calls)),
     )

@@ -9,7 +9,7 @@ from typing import Final
 from urllib.parse import quote
 
 from calls.institution import Standing
-from desk.board.rows import Row
+from desk.board.live_calls import LiveCall
 from desk.board.states import LOOKS, Look, State
 from desk.board.surroundings import Around
 
@@ -31,25 +31,25 @@ class Group:
     address: str
     obstacle: str
     pause: str
-    rows: tuple[Row, ...]
+    calls: tuple[LiveCall, ...]
 
     @property
     def shares(self) -> list[tuple[Look, int]]:
         """Return how many calls are in each state, good ones first; states without calls are left out."""
-        counts: Counter[State] = Counter(row.standing.state for row in self.rows)
+        counts: Counter[State] = Counter(live.standing.state for live in self.calls)
         found = [(LOOKS[state], count) for state, count in counts.items()]
         return sorted(found, key=lambda pair: pair[0].rank)
 
 
-def groups_of(rows: Iterable[Row], around: Around) -> list[Group]:
+def groups_of(calls: Iterable[LiveCall], around: Around) -> list[Group]:
     """Return the institutions that we know, in the order of their keys, each with its calls."""
-    by_key: dict[str, list[Row]] = defaultdict(list)
-    for row in rows:
-        by_key[row.institution_key].append(row)
+    by_key: dict[str, list[LiveCall]] = defaultdict(list)
+    for live in calls:
+        by_key[live.call.institution_key].append(live)
     return [_group(key, by_key.get(key, []), around) for key in sorted({*by_key, *around.standings})]
 
 
-def _group(key: str, rows: list[Row], around: Around) -> Group:
+def _group(key: str, calls: list[LiveCall], around: Around) -> Group:
     standing = around.standings.get(key, Standing(key=key))
     pause = around.pauses.by_institution.get(key)
     obstacle = OBSTACLES.get(standing.obstacle or "", "") if key in around.standings else ""
@@ -60,7 +60,7 @@ def _group(key: str, rows: list[Row], around: Around) -> Group:
         address=f"institutions/{quote(key, safe='')}",
         obstacle=obstacle,
         pause=pause.words if pause else "",
-        rows=tuple(sorted(rows, key=lambda row: (row.since or _LONG_AGO, row.slot), reverse=True)),
+        calls=tuple(sorted(calls, key=lambda live: (live.since or _LONG_AGO, live.slot), reverse=True)),
     )
 
 

@@ -11,10 +11,12 @@ import jinja2
 from markupsafe import Markup
 
 from calls.record import CHECK_LIMIT
+from calls.rules.book import RuleBook
 from desk.board import drawing
 from desk.board.frame import Frame
 from desk.board.groups import Group
-from desk.board.rows import Row
+from desk.board.live_calls import LiveCall
+from desk.board.rows import row_of
 
 FOLDED_AFTER: Final = 24
 """Lines that the board shows of one institution; the others are counted, and a page of their own shows them."""
@@ -43,13 +45,15 @@ class View:
 class Painter:
     """Writes pieces, and remembers lines that have not changed."""
 
-    def __init__(self, base: str) -> None:
+    def __init__(self, base: str, book: RuleBook) -> None:
         """Prepare to write.
 
         Args:
             base: Where the board is mounted, without the last slash.
+            book: The rules that the workers go by.
         """
         self.base = base
+        self._book = book
         self.static = static_address(base)
         self._environment = jinja2.Environment(
             loader=jinja2.PackageLoader("desk.board"),
@@ -61,7 +65,7 @@ class Painter:
         self._environment.globals.update(base=base, drawing=drawing, limit=CHECK_LIMIT, static=self.static)
         self._environment.filters.update(ms=_ms, clock=_clock)
         self._pieces: Any = self._environment.get_template("pieces.html").module
-        self._rows: dict[str, tuple[Row, str]] = {}
+        self._rows: dict[str, tuple[LiveCall, str]] = {}
         self._views: dict[str | None, tuple[Frame, View]] = {}
 
     def page(self, template: str, **context: Any) -> str:
@@ -94,9 +98,9 @@ class Painter:
         marks: dict[str, str] = {}
         limit = FOLDED_AFTER if only is None else LISTED
         for group in groups:
-            rows = group.rows[:limit]
-            head = self.piece("group_head", group, len(rows), only is not None)
-            lines = {row.slot: self._row(row) for row in rows}
+            calls = group.calls[:limit]
+            head = self.piece("group_head", group, len(calls), only is not None)
+            lines = {live.slot: self._row(live) for live in calls}
             html[f"{group.slot}-head"] = head
             html[group.slot] = self.piece("group", group, Markup(head))  # noqa: S704  (our own template wrote it)
             marks[group.slot] = "once"  # its head and its lines are slots of their own
@@ -105,18 +109,18 @@ class Painter:
         self._forget(frame)
         return View(frame.around.now, html, order, marks)
 
-    def _row(self, row: Row) -> str:
-        known = self._rows.get(row.slot)
-        if known is not None and known[0] is row:
+    def _row(self, live: LiveCall) -> str:
+        known = self._rows.get(live.slot)
+        if known is not None and known[0] is live:
             return known[1]
-        markup = self.piece("row", row)
-        self._rows[row.slot] = (row, markup)
+        markup = self.piece("row", row_of(live.call, self._book, live.standing))
+        self._rows[live.slot] = (live, markup)
         return markup
 
     def _forget(self, frame: Frame) -> None:
         """Drop the lines of calls that are over, once they are many."""
         if len(self._rows) > 2 * len(frame) + 1000:
-            alive = {row.slot for group in frame.groups for row in group.rows}
+            alive = {live.slot for group in frame.groups for live in group.calls}
             self._rows = {slot: known for slot, known in self._rows.items() if slot in alive}
 
 

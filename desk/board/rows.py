@@ -47,9 +47,9 @@ class Row:
         return LOOKS[self.standing.state]
 
 
-def row_of(call: Call, book: RuleBook) -> Row:
-    """Return a call's line."""
-    facts, standing = facts_of(call, book.policies), standing_of(call, book)
+def row_of(call: Call, book: RuleBook, standing: Standing | None = None) -> Row:
+    """Return a call's line; its state is found out unless it is known."""
+    facts, standing = facts_of(call, book.policies), standing or standing_of(call, book)
     return Row(
         slot=slot_of(CallId(call.institution_key, call.voice_id).member),
         institution_key=call.institution_key,

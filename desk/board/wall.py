@@ -4,17 +4,20 @@ Nothing on it is an event. Who comes, or comes back after a restart, is shown ho
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Final
 
 from redis.exceptions import RedisError
 from structlog.typing import FilteringBoundLogger
 
+from calls.queries import Queries
+from calls.record import Call
 from calls.rules.book import RuleBook
 from desk.board.figures import HourReader
 from desk.board.frame import Frame, frame_of
 from desk.board.live_calls import LiveCalls
+from desk.board.rows import Row, row_of
 from desk.board.surroundings import Surroundings
 from desk.feed import Feed, Listener
 
@@ -33,7 +36,7 @@ class Wall:
     def __init__(
         self,
         feed: Feed,
-        calls: LiveCalls,
+        queries: Queries,
         surroundings: Surroundings,
         hour: HourReader,
         book: RuleBook,
@@ -42,7 +45,9 @@ class Wall:
         beat_s: float = BEAT_S,
     ) -> None:
         self._feed = feed
-        self._calls = calls
+        self._queries = queries
+        self._calls = LiveCalls(queries, book)
+        self._settled: tuple[Sequence[Call], Sequence[Row]] = ((), ())
         self._surroundings = surroundings
         self._hour = hour
         self._book = book
@@ -62,8 +67,9 @@ class Wall:
         """
         if self._task is not None and self._frame is not None:
             return self._frame
-        await self._calls.load()
-        return await self._look()
+        calls = LiveCalls(self._queries, self._book)
+        await calls.load()
+        return await self._look(calls)
 
     @asynccontextmanager
     async def watching(self) -> AsyncIterator[None]:
@@ -129,7 +135,7 @@ class Wall:
                 if loop.time() >= load_at:
                     await self._calls.load()
                     load_at = loop.time() + RELOAD_S
-                await self._publish(await self._look())
+                await self._publish(await self._look(self._calls))
             except _AWAY:
                 await self._publish(self._as_stale())
                 load_at = 0.0
@@ -143,11 +149,13 @@ class Wall:
             if change is not None:
                 self._calls.heard(change)
 
-    async def _look(self) -> Frame:
+    async def _look(self, calls: LiveCalls) -> Frame:
         around = await self._surroundings.look()
         minutes = await self._hour.minutes(around.now)
         n = self._frame.n + 1 if self._frame else 1
-        self._frame = frame_of(n, list(self._calls), around, minutes, self._book)
+        if self._settled[0] != around.settled:
+            self._settled = (around.settled, [row_of(call, self._book) for call in around.settled])
+        self._frame = frame_of(n, list(calls), around, minutes, self._settled[1])
         return self._frame
 
     def _as_stale(self) -> Frame | None:

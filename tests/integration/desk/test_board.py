@@ -15,6 +15,7 @@ from calls.keys import Keys
 from calls.record import Effect, EffectState, encode_call
 from calls.rules import load_rules
 from desk.board.board import Board
+from desk.board.states import State
 from desk.board.wall import Wall
 from desk.forms import FIELD, FormTokens
 from reseller import Secret
@@ -275,7 +276,7 @@ async def test_wall_is_kept_up_to_date_while_somebody_looks(rig: BoardRig, logge
         assert frame is not None
         assert len(frame) == 1
         rig.stage.happen(call, Kind.MFA_VALIDATED, "teller")
-        while not any(row.look.word == "Enrolled" for group in frame.groups for row in group.rows):
+        while not any(live.standing.state is State.ENROLLED for group in frame.groups for live in group.calls):
             await rig.run(2)
             frame = await rig.wall.next(frame.n, 5) or frame
     rested = rig.wall.is_broken

@@ -54,7 +54,7 @@ def test_state_has_a_look_of_its_own() -> None:
     words = [look.word for look in LOOKS.values()]
     assert sorted(set(words)) == sorted(words)
     assert set(LOOKS) == set(State)
-    page = Painter("/board").page("found.html", now=NOW, found=[], words="")
+    page = Painter("/board", BOOK).page("found.html", now=NOW, found=[], words="")
     assert {look.shape for look in LOOKS.values()} <= set(re.findall(r'id="s-(\w+)"', page))
 
 
@@ -100,7 +100,7 @@ def test_next_is_what_the_mover_has_planned(changes: dict[str, Any], words: str,
 def test_every_call_has_a_line_and_offers(drawn: Any) -> None:
     """Whatever a record says, it can be shown, and its forms be offered."""
     drawn = replace(drawn, saved_at=NOW)
-    assert Painter("/board").piece("row", row_of(drawn, BOOK)).startswith("<li id=")
+    assert Painter("/board", BOOK).piece("row", row_of(drawn, BOOK)).startswith("<li id=")
     assert offers_of(drawn, BOOK) is not None
 
 
@@ -114,7 +114,7 @@ def test_row_holds_nothing_of_a_person() -> None:
         distrusted=word("bob", reason="a reason"),
         saved_at=NOW,
     )
-    markup = Painter("/board").piece("row", row_of(known, BOOK))
+    markup = Painter("/board", BOOK).piece("row", row_of(known, BOOK))
     assert "4821" in markup
     for secret in ("555010", "Ada", "Example", "p-1", "p-2", "teller-7", "bob", "ann", "a reason"):
         assert secret not in markup
