@@ -60,6 +60,18 @@ async def test_every_request_of_a_call_carries_the_event_it_moves_by(spied: tupl
     assert spy.traces(call.voice_id) == [START, END_EVENT]
 
 
+async def test_newest_of_several_events_is_followed(spied: tuple[Rig, Spy]) -> None:
+    """Events that wait together are heard together: what is done then belongs to the one that came last."""
+    rig, spy = spied
+    call = rig.stage.call(END)
+    await rig.run(10)
+    for event_id, kind in ((END_EVENT, "CallEnd"), (START, "CallStart")):
+        await push(rig, call, kind, event_id)
+        rig.clock.advance(0.1)
+    await rig.run(3)
+    assert spy.traces(call.voice_id)[1:] == [START]
+
+
 async def test_effect_carries_the_word_that_it_follows(spied: tuple[Rig, Spy]) -> None:
     """An enroll that a person's word led to carries that word's number, under which the desk was answered."""
     rig, spy = spied

@@ -9,6 +9,7 @@ from calls.intake import Intake
 from calls.keys import CallId, Keys
 from calls.notes import Distrusted, Resolved
 from calls.retention import Retention
+from calls.store import Placement
 from reseller.push import PushEvent
 from sandbox.faults import Action, Fault
 from sandbox.state import Happening, Kind
@@ -17,7 +18,10 @@ from tests.sandbox_fixtures import Asgi
 from workers.tidying import Tidying
 
 DAY_S = 86400
-DAYS = 2
+DAYS = 6
+PASSING = 3
+"""Days from one lot of calls to the next."""
+
 BRIEF = Happening(Kind.END, 8)
 
 
@@ -50,14 +54,14 @@ async def sizes(redis: "Redis") -> dict[str, int]:
 
 @pytest.fixture
 def kept(sandbox_asgi: Asgi, fake_redis: Any) -> Rig:
-    """Return a rig whose settled calls are kept for two days."""
+    """Return a rig whose settled calls are kept for six days."""
     rig = Rig(sandbox_asgi, fake_redis, retention=Retention(calls_s=DAYS * DAY_S))
     rig.step_s = 2.0
     return rig
 
 
-async def live_a_day(rig: Rig, *, calls: int = 2) -> None:
-    """Let some calls live and end, one of them hinted only, and then a day pass."""
+async def live_some_days(rig: Rig, *, calls: int = 2) -> None:
+    """Let some calls live and end, one of them hinted only, and then some days pass."""
     for _ in range(calls):
         call = rig.stage.call(BRIEF)
         await rig.push(call)
@@ -67,19 +71,19 @@ async def live_a_day(rig: Rig, *, calls: int = 2) -> None:
     await rig.run(5)
     await rig.counted()
     await Tidying([rig.store], rig.clock.monotonic).tidy()
-    rig.stage.advance(DAY_S - 25)
-    await age(rig.redis, DAY_S - 25)
+    rig.stage.advance(PASSING * DAY_S - 25)
+    await age(rig.redis, PASSING * DAY_S - 25)
 
 
 async def test_months_of_calls_leave_no_more_than_days_of_them(kept: Rig) -> None:
-    """After the days that are kept Redis holds as much as a month and more later: nothing is left behind."""
-    for _ in range(DAYS + 2):
-        await live_a_day(kept)
+    """After the days that are kept Redis holds as much as two months later: nothing is left behind."""
+    for _ in range(DAYS // PASSING + 2):
+        await live_some_days(kept)
     early = await sizes(kept.redis)
-    for _ in range(40):
-        await live_a_day(kept)
+    for _ in range(60 // PASSING):
+        await live_some_days(kept)
     late = await sizes(kept.redis)
-    assert early["ck:trail"] > 8
+    assert early["ck:trail"] > 6
     for bounded in ("ck:changes", "ck:figures"):  # by its length, at a hundred thousand; by the names that there are
         early.pop(bounded)
         late.pop(bounded)
@@ -117,6 +121,17 @@ async def test_call_that_needs_a_person_is_kept_until_she_has_closed_it(kept: Ri
     member = CallId(KEY, call.voice_id).member
     for key in (Keys().item(member), Keys().trail(member)):
         assert 0 < await kept.redis.ttl(key) <= DAYS * DAY_S
+
+
+async def test_settled_call_that_comes_to_need_a_person_is_kept(kept: Rig) -> None:
+    """A doubt that turns up after a call was settled, by a merge for one, lifts its expiry."""
+    call = kept.stage.call(BRIEF)
+    await kept.run(20)
+    member = CallId(KEY, call.voice_id).member
+    await kept.store.nudge(CallId(KEY, call.voice_id))
+    [held] = [held for held in await kept.store.claim(10) if held.member == member]
+    await kept.store.save(held, None, Placement(None, attention="reject unresolved"))
+    assert await kept.redis.ttl(Keys().item(member)) == await kept.redis.ttl(Keys().trail(member)) == -1
 
 
 async def test_what_has_expired_needs_nobody(kept: Rig) -> None:

@@ -130,6 +130,7 @@ async def test_outcome_not_taken_for_a_day_is_parked_and_shown(courier: Courier)
     attention = await Queries(courier.redis).attention()
     member = CallId(call.institution_key, call.voice_id).member
     assert attention == {member: "outcome authenticated not delivered for a day"}
+    assert await courier.redis.ttl(Keys().outbox.item(member)) > 0, "a sink that is gone for good must not fill Redis"
     seen = courier.receiver.seen
     await courier.run(5)
     assert courier.receiver.seen == seen, "it waits for a person"

@@ -138,6 +138,22 @@ async def test_figures_are_exported_before_they_are_first_counted(rig: Rig) -> N
         assert line in text
 
 
+async def test_histograms_are_cumulative(rig: Rig) -> None:
+    """A bucket holds every value up to its bound, as Prometheus has it; the last one holds all."""
+    for value in (0.1, 2.0, 2.0, 1000.0):
+        rig.figures.observe(FIGURES["shift_seconds"], value)
+    await rig.counted()
+    text = generate_latest(await read_everything(rig.redis, now=rig.clock.now)).decode()
+    for line in (
+        'bucket{le="0.1"} 1.0',
+        'bucket{le="2"} 3.0',
+        'bucket{le="60"} 3.0',
+        'bucket{le="+Inf"} 4.0',
+        "count 4.0",
+    ):
+        assert f"callkeeper_shift_seconds_{line}" in text
+
+
 @pytest.fixture
 async def page(fake_redis: Redis, log: FilteringBoundLogger) -> AsyncIterator[httpx.AsyncClient]:
     """Return a client of the page, as it is mounted."""
