@@ -8,7 +8,9 @@ import logging
 import os
 import re
 import sys
+import threading
 from collections.abc import Sequence
+from types import TracebackType
 from typing import Any, Final, TextIO, cast
 
 import msgspec
@@ -157,3 +159,16 @@ def _divert_libraries(log: FilteringBoundLogger) -> None:
     root.handlers = [_Diversion(log)]
     root.setLevel(logging.WARNING)
     logging.captureWarnings(True)
+
+
+def divert_crashes(log: FilteringBoundLogger) -> None:
+    """Log what ends a process or a thread as places: Python would print messages, which may hold what a caller has said."""
+
+    def on_crash(_kind: type[BaseException], error: BaseException, _trace: TracebackType | None) -> None:
+        log.critical("crashed", exc_info=error)
+
+    def on_thread_crash(crash: threading.ExceptHookArgs) -> None:
+        log.critical("crashed", exc_info=crash.exc_value)
+
+    sys.excepthook = on_crash
+    threading.excepthook = on_thread_crash

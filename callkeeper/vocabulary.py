@@ -31,6 +31,7 @@ LIBRARY_MESSAGE: Final = "library_message"
 
 EVENTS: Final[dict[str, LogEvent]] = {
     LIBRARY_MESSAGE: _event("a library said this; its first line only", "library", "message"),
+    "crashed": _event("a bug ended this process or one of its threads; where it was"),
     # receiver
     "push_accepted": _event(
         "an event is recorded and was answered with 202",

@@ -6,7 +6,7 @@ import click
 from msgspec.structs import replace
 
 from callkeeper.collecting import collect_seldom
-from callkeeper.logs import set_up_logging
+from callkeeper.logs import divert_crashes, set_up_logging
 from callkeeper.serving import WebServer, listen
 from callkeeper.settings import WebSettings
 from callkeeper.web import web_app
@@ -24,6 +24,7 @@ def web(host: str, port: int | None) -> None:
     if port is not None:
         settings = replace(settings, port=port)
     log = set_up_logging(settings.store.log_format)
+    divert_crashes(log)
     try:
         listener = listen(host, settings.port)
     except OSError as error:

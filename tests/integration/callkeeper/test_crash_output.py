@@ -1,0 +1,54 @@
+"""What a process says when it cannot go on: where, never what it held."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+CRASH = """
+import threading
+from callkeeper.logs import set_up_logging
+set_up_logging("json")
+def fall(): raise ValueError("canary-078-05-1120")
+{how}
+"""
+ENVIRON = {
+    "REDIS_URL": "redis://user:canary-redis-password@127.0.0.1:1/0",
+    "CALLKEEPER_SERVICE_URL": "http://127.0.0.1:1",
+    "CALLKEEPER_ACCESS_TOKEN": "canary-access-token",
+    "CALLKEEPER_EMAIL": "svc@reseller.example",
+    "CALLKEEPER_PASSWORD": "canary-service-password",
+    "CALLKEEPER_REQUESTED_BY": "bot",
+    "CALLKEEPER_PUSH_HEADERS": "X-Push-Key: canary-push-1f8b32d9",
+    "CALLKEEPER_ADMIN": "ops:canary-admin-0123456",
+}
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run Python with every credential in its environment."""
+    environ = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), **ENVIRON}
+    return subprocess.run(
+        [sys.executable, *arguments], env=environ, capture_output=True, text=True, check=False, timeout=60
+    )
+
+
+@pytest.mark.parametrize("how", ["fall()", "t = threading.Thread(target=fall); t.start(); t.join()"])
+def test_crash_is_logged_as_places(how: str) -> None:
+    """A bug that ends a process or a thread is one line of the log: type and places, no message, no source."""
+    ended = run("-c", CRASH.format(how=how))
+    [line] = [json.loads(text) for text in ended.stdout.splitlines()]
+    assert (line["event"], line["error"], line["level"]) == ("crashed", "ValueError", "critical")
+    assert "canary" not in ended.stdout + ended.stderr
+
+
+@pytest.mark.parametrize("command", [("calls", "list"), ("doctor",), ("reseller", "token"), ("schedule", "fit")])
+def test_commands_that_reach_nobody_name_no_credential(command: tuple[str, ...]) -> None:
+    """Redis and the service are away: a sentence that says so, no traceback, no password."""
+    ended = run("-m", "callkeeper", *command)
+    assert ended.returncode != 0
+    assert "canary" not in ended.stdout + ended.stderr
+    assert "Traceback" not in ended.stdout + ended.stderr
