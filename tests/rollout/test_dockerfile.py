@@ -13,6 +13,9 @@ from tests.rollout.dockerfile import Build, Stage
 
 ROOT = Path(__file__).parents[2]
 
+LARGEST = 80 * 2**20
+"""Bytes; 45 MiB when it was measured."""
+
 
 @pytest.fixture(scope="module")
 def image(tmp_path_factory: pytest.TempPathFactory) -> Stage:
@@ -56,6 +59,13 @@ def test_image_holds_a_program_that_runs(image: Stage) -> None:
     assert (packages / "calls" / "rulebooks" / "default.toml").exists()
     assert not (packages / "pip").exists()
     assert not (packages / "pytest").exists()
+
+
+def test_image_is_small(image: Stage) -> None:
+    """What the second stage adds to its base: our dependencies and ourselves, compiled, and little else."""
+    files = [path for path in image.at("/opt").rglob("*") if path.is_file() and not path.is_symlink()]
+    size = sum(path.stat().st_size for path in files)
+    assert size < LARGEST, size / 2**20
 
 
 def test_image_is_not_root_and_says_how_it_is_looked_after(image: Stage) -> None:
