@@ -1,8 +1,9 @@
 """What can be found of the service: the clock, the login, the institutions, their queues."""
 
 import logging
+import time
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime
+from datetime import datetime
 from email.utils import parsedate_to_datetime
 from typing import Final
 
@@ -30,7 +31,7 @@ _WITHIN_S: Final = 5.0
 
 async def service_findings(redis: "Redis", settings: WorkerSettings) -> AsyncIterator[Finding]:
     """Log in and look around. The login is our own: the workers' token would hide a password that is wrong."""
-    yield await _clock(redis, settings.service.url)
+    yield await clock_finding(redis, settings.service.url)
     service = Reseller(service_config(settings.service), MemoryTokenStore(), log=quiet_log(logging.CRITICAL))
     try:
         keys = await service.institution_keys()
@@ -50,16 +51,17 @@ async def service_findings(redis: "Redis", settings: WorkerSettings) -> AsyncIte
         await service.aclose()
 
 
-async def _clock(redis: "Redis", url: str) -> Finding:
+async def clock_finding(redis: "Redis", url: str) -> Finding:
     """Compare Redis's clock, which all due times come from, with the service's and our own."""
     seconds, micros = await redis.time()
-    here = datetime.now(UTC).timestamp()
-    clocks = {"this machine": here - (int(seconds) + int(micros) / 1e6)}
-    service = await _service_time(url)
-    if service is not None:
-        clocks["the service"] = service.timestamp() + 0.5 - (clocks["this machine"] * -1 + here)
+    ahead_s = time.time() - (int(seconds) + int(micros) / 1e6)
+    clocks = {"this machine": ahead_s}
+    service_at = await _service_time(url)
+    if service_at is not None:
+        # The header knows whole seconds only: the middle of one is meant.
+        clocks["the service"] = service_at.timestamp() + 0.5 - time.time() + ahead_s
     detail = ", ".join(f"{name} {ahead:+.1f} s" for name, ahead in clocks.items()) + ", seen from Redis"
-    if service is None:
+    if service_at is None:
         detail += "; the service does not tell its own"
     remedy = "synchronise the clocks (NTP) of Redis's machine and of this one"
     worst = max(map(abs, clocks.values()))

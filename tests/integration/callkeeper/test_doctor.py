@@ -1,10 +1,18 @@
 """``callkeeper doctor``: each fault is named, with a remedy; nothing hides behind a fault that it does not need."""
 
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from email.utils import formatdate
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+import pytest
 from redis import Redis
+from redis.asyncio import Redis as AsyncRedis
 
 from callkeeper.doctor import Finding, State, examine
+from callkeeper.doctor.service import clock_finding
 from calls.keys import CallId, Keys
 from tests.sandbox_fixtures import ServedSandbox
 
@@ -115,3 +123,43 @@ async def test_doctor_names_an_institution_for_which_nothing_is_done(
     assert found["institutions cu-1"].state is State.OK
     assert found["institutions cu-2"].state is State.WARNING
     assert found["institutions cu-2"].detail.endswith("it is in test mode")
+
+
+@contextmanager
+def service_whose_clock_is(ahead_s: float | None) -> Iterator[str]:
+    """Run something that answers with a Date so far ahead of the present, or with none; return its address."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_HEAD(self) -> None:
+            self.send_response_only(404)
+            if ahead_s is not None:
+                self.send_header("Date", formatdate(time.time() + ahead_s, usegmt=True))
+            self.end_headers()
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+            """Say nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+        thread.join()
+
+
+@pytest.mark.parametrize(
+    ("ahead_s", "state", "words"),
+    [
+        (0, State.OK, "the service "),
+        (-12, State.WARNING, "the service -1"),
+        (3605, State.FAULT, "the service +360"),
+        (None, State.OK, "the service does not tell its own"),
+    ],
+)
+async def test_doctor_compares_the_clocks(redis_url: str, ahead_s: float | None, state: State, words: str) -> None:
+    """Calls are looked for by the service's times and due by Redis's: a difference of minutes would miss them."""
+    async with AsyncRedis.from_url(redis_url) as redis:
+        with service_whose_clock_is(ahead_s) as url:
+            found = await clock_finding(redis, url)
+    assert found.state is state
+    assert words in found.detail
