@@ -5,7 +5,7 @@ import sys
 
 import click
 
-from callkeeper.logs import set_up_logging
+from callkeeper.logs import divert_crashes, set_up_logging
 from callkeeper.settings import WorkerSettings
 from calls.rules import RulesError
 
@@ -16,8 +16,10 @@ def worker() -> None:
     from callkeeper.wiring import run_worker  # noqa: PLC0415
 
     settings = WorkerSettings.load(os.environ)
+    log = set_up_logging(settings.store.log_format)
+    divert_crashes(log)
     try:
-        run_worker(settings, set_up_logging(settings.store.log_format))
+        run_worker(settings, log)
     except RulesError as error:
         click.echo("the rules have faults, nothing was started:", err=True)
         for line in error.lines:
