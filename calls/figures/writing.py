@@ -58,7 +58,7 @@ class FigureWriter:
         self._keys = keys or Keys()
         self._now_ms = now_ms
         self._minutes_kept_s = minutes_kept_s
-        self._memory = memory or own_memory
+        self._memory = memory or memory_of
         self._source = source("count")
 
     def write(self, redis: "Redis") -> None:
@@ -99,10 +99,10 @@ class FigureWriter:
         ]
 
 
-def own_memory() -> int:
-    """Return how much memory this process holds, in bytes; 0 where the system does not tell."""
+def memory_of(process: int | Literal["self"] = "self") -> int:
+    """Return how much memory a process holds, in bytes; 0 where the system does not tell."""
     try:
-        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        pages = int(Path(f"/proc/{process}/statm").read_text().split()[1])
     except (OSError, ValueError, IndexError):
         return 0
     return pages * os.sysconf("SC_PAGE_SIZE")

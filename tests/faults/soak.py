@@ -18,6 +18,7 @@ from redis import Redis
 from calls.figures import Snapshot
 from calls.figures import catalogue as figure
 from calls.figures.reporter import EVERY_S
+from calls.figures.writing import memory_of
 from calls.keys import Keys
 from tests.faults.city import City, city
 from tests.faults.redis_server import redis_server
@@ -60,7 +61,7 @@ def looks(running: City, redis: Any, seconds: float) -> Iterator[Look]:
 def _look(running: City, redis: Any, at_s: float) -> Look:
     seconds, micros = redis.time()
     first = redis.zrange(Keys().due, 0, 0, withscores=True)
-    memory = {member.name: _memory(member.process.pid) for member in running.members}
+    memory = {member.name: memory_of(member.process.pid) for member in running.members}
     return Look(
         at_s,
         {**memory, "redis": int(redis.info("memory")["used_memory"])},
@@ -68,12 +69,6 @@ def _look(running: City, redis: Any, at_s: float) -> Look:
         redis.zcard(Keys().live),
         max(0.0, seconds + micros / 1e6 - first[0][1] / 1000) if first else 0.0,
     )
-
-
-def _memory(pid: int) -> int:
-    """Return the resident memory of a process."""
-    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-    return pages * 4096
 
 
 def grown(taken: Sequence[Look]) -> list[str]:
