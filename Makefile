@@ -55,6 +55,7 @@ soak: $(STAMP) ## Calls at a steady rate; memory of every process and of Redis: 
 nightly: $(STAMP) ## What takes too long for every change: long chaos, a long absence of Redis, thousands of interleavings
 	CALLKEEPER_TEST_AWAY_S=40 $(BIN)/python -m pytest tests/faults/test_redis_faults.py -k redis_is_back
 	CALLKEEPER_MODEL=nightly $(BIN)/python -m pytest tests/faults/test_every_await.py tests/faults/test_model.py
+	$(BIN)/python -m tests.faults.protections
 	$(BIN)/python -m tests.faults.chaos --minutes 10 --seed 1
 	$(BIN)/python -m tests.redis_versions
 	for seed in 2 3 4; do $(BIN)/python -m tests.faults.chaos --minutes 2 --seed $$seed || exit 1; done
