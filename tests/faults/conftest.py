@@ -6,16 +6,6 @@ import pytest
 
 from tests.faults.site import Site, Stage, site
 
-MATRIX = "test_crash_matrix.py"
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the crash matrix, on one worker: it is played at once, and mostly waits."""
-    for item in items:
-        if item.path.name == MATRIX:
-            item.add_marker(pytest.mark.xdist_group("crash matrix"))
-    items.sort(key=lambda item: item.path.name != MATRIX)
-
 
 @pytest.fixture(scope="session")
 def _site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:

@@ -29,7 +29,7 @@ FROZEN_FOR_S = LEASE_MS / 1000 + 2
 SLOW_S = 3 * MID_REQUEST_S
 """How long the service takes where the worker is to crash in the middle of a request."""
 
-AT_ONCE = 36
+AT_ONCE = 24
 
 _OPERATIONS = {"assign": "assign", "enroll": "enroll", "reject": "reject_voice", "listing": "queue"}
 _KEYS = Keys()
@@ -282,7 +282,7 @@ class Play:
         event = PushEvent(type="CallStart", institution_key=self.stage.key, voice_id=self.call["voice_id"])
 
         async def record() -> None:
-            async with Redis.from_url(self.stage.redis_url) as redis:
+            async with Redis.from_url(self.stage.redis_url, socket_timeout=PATIENCE_S) as redis:
                 await Intake(redis).record(event, event_id="event-1")
 
         asyncio.run(record())
