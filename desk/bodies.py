@@ -1,5 +1,6 @@
 """What the desk is sent: one record for each action, read strictly and bounded in every direction."""
 
+import json
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Final, TypeVar, get_args
@@ -123,11 +124,25 @@ async def read_body(request: Request, kind: type[T]) -> T:
     if media_type != "application/json" or request.headers.get("content-encoding", "identity") != "identity":
         raise Problem(415, "unsupported_media_type")
     try:
-        return msgspec.json.decode(await _bounded(request), type=kind)
+        body = await _bounded(request)
+        said = msgspec.json.decode(body, type=kind)
+        json.loads(body, object_pairs_hook=_once)
+    except _Twice:
+        raise invalid("body", "no name may occur twice") from None
     except msgspec.ValidationError as error:
         raise invalid("body", _without_values(str(error))) from None
     except (msgspec.DecodeError, RecursionError, UnicodeError):
         raise invalid("body", "must be JSON") from None
+    return said
+
+
+class _Twice(Exception):
+    """A name occurs twice: two readers could read two different things."""
+
+
+def _once(pairs: list[tuple[str, object]]) -> None:
+    if len(dict(pairs)) != len(pairs):
+        raise _Twice
 
 
 async def _bounded(request: Request) -> bytes:

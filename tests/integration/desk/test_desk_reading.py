@@ -116,6 +116,7 @@ async def test_desk_tells_the_story_in_words(desk: DeskRig) -> None:
         (b'{"operator": "a\\n"}', {}, 400),
         (b'{"operator": ""}', {}, 400),
         (b'{"operator": "a", "more": 1}', {}, 400),
+        (b'{"operator": "a", "operator": "b"}', {}, 400),
         (b'{"operator": "\xff"}', {}, 400),
         (b'{"operator": "a"}', {"Content-Type": "text/plain"}, 415),
         (b'{"operator": "a"}', {"Content-Encoding": "gzip"}, 415),
