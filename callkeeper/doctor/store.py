@@ -51,7 +51,8 @@ def _away(place: RedisPlace, error: Exception) -> Finding:
         remedy = "name the authority in CALLKEEPER_REDIS_CA; CALLKEEPER_REDIS_TLS=unverified only where there is none"
         return fault(Topic.REDIS, f"the certificate of {place.address} does not verify", remedy)
     if place.sentinels:
-        remedy = f"start it; or correct the sentinels or the name of the master ({place.sentinels.master}) in REDIS_URL"
+        master = place.sentinels.master
+        remedy = f"start it; or correct the sentinels, their login or the master's name ({master}) in REDIS_URL"
     else:
         remedy = "start it, or correct REDIS_URL; rediss:// is TLS, redis:// is not"
     return fault(Topic.REDIS, f"{place.address} does not answer ({type(error).__name__})", remedy)

@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from redis.exceptions import AuthenticationError
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from callkeeper.connections import blocking_redis, feed_redis, receiver_redis, worker_redis
+from callkeeper.doctor import State
+from callkeeper.doctor.store import store_findings
 from callkeeper.redis_place import RedisPlace, parse_place
 from calls.scripts import Scripts
 from calls.wake import Waker, calls_queue
@@ -104,9 +105,21 @@ async def test_every_connection_leaves_a_master_that_lives_on(guarded: Watched) 
         assert ports == {guarded.master_port}
 
 
-async def test_a_wrong_password_is_told_as_one(watched: Watched) -> None:
-    """The server's own word reaches whoever connects: a login that is refused is no server that is away."""
-    wrong = parse_place(watched.url.replace("redis-word", "other-word"))
-    async with worker_redis(wrong) as redis:
-        with pytest.raises(AuthenticationError):
-            await redis.ping()
+@pytest.mark.parametrize(
+    ("right", "wrong", "told"),
+    [
+        ("redis-word", "other-word", "refuses the login"),
+        ("sentinel-word", "other-word", "does not answer (MasterNotFoundError)"),
+        ("/calls-master/", "/other-master/", "does not answer (MasterNotFoundError)"),
+    ],
+    ids=["the server's password", "the sentinels' password", "the master's name"],
+)
+async def test_doctor_names_what_is_wrong_with_the_url(watched: Watched, right: str, wrong: str, told: str) -> None:
+    """A refused login is no server that is away; where the sentinels name no master, all that may be wrong is said."""
+    place = parse_place(watched.url.replace(right, wrong))
+    async with worker_redis(place) as redis:
+        [finding] = await store_findings(redis, place)
+    assert finding.state is State.FAULT
+    assert told in finding.detail
+    assert ("correct user and password" in finding.remedy) is (right == "redis-word")
+    assert wrong not in finding.detail or right == "/calls-master/"
