@@ -25,7 +25,8 @@ class Frame:
     tiles: Sequence[Tile]
     is_stale: bool = False
 
-    def __len__(self) -> int:
+    @property
+    def live(self) -> int:
         """Count the live calls."""
         return sum(len(group.calls) for group in self.groups)
 

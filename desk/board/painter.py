@@ -119,7 +119,7 @@ class Painter:
 
     def _forget(self, frame: Frame) -> None:
         """Drop the lines of calls that are over, once they are many."""
-        if len(self._rows) > 2 * len(frame) + 1000:
+        if len(self._rows) > 2 * frame.live + 1000:
             alive = {live.slot for group in frame.groups for live in group.calls}
             self._rows = {slot: known for slot, known in self._rows.items() if slot in alive}
 

@@ -152,7 +152,7 @@ class Wall:
     async def _look(self, calls: LiveCalls) -> Frame:
         around = await self._surroundings.look()
         minutes = await self._hour.minutes(around.now)
-        n = self._frame.n + 1 if self._frame else 1
+        n = self._frame.n + 1 if self._frame is not None else 1
         if self._settled[0] != around.settled:
             self._settled = (around.settled, [row_of(call, self._book) for call in around.settled])
         self._frame = frame_of(n, list(calls), around, minutes, self._settled[1])

@@ -274,7 +274,7 @@ async def test_wall_is_kept_up_to_date_while_somebody_looks(rig: BoardRig, logge
     async with rig.wall.watching():
         frame = await rig.wall.next(0, 5)
         assert frame is not None
-        assert len(frame) == 1
+        assert frame.live == 1
         rig.stage.happen(call, Kind.MFA_VALIDATED, "teller")
         while not any(live.standing.state is State.ENROLLED for group in frame.groups for live in group.calls):
             await rig.run(2)
@@ -284,6 +284,19 @@ async def test_wall_is_kept_up_to_date_while_somebody_looks(rig: BoardRig, logge
     await rig.desk.feed.stop()
     assert rested
     assert [entry for entry in logged.entries if entry["event"] == "board_failed"] == []
+
+
+async def test_wall_goes_on_where_no_call_is_live(rig: BoardRig) -> None:
+    """Before the first call a sample is all there is to see, and it is seen."""
+    async with rig.wall.watching():
+        frame = await rig.wall.next(0, 5)
+        assert frame is not None
+        assert frame.live == 0
+        await rig.push(rig.stage.call(), is_test=True)
+        while frame.around.pushes.last_sample is None:
+            following = await rig.wall.next(frame.n, 5)
+            assert following is not None, "no further frame"
+            frame = following
 
 
 async def test_wall_ends_when_the_process_does(rig: BoardRig) -> None:
@@ -306,7 +319,7 @@ async def test_board_without_redis_says_so(rig: BoardRig) -> None:
         while frame is not None and not frame.is_stale:
             frame = await rig.wall.next(frame.n, 5)
         assert frame is not None
-        assert len(frame) == 1, "what was known is still shown"
+        assert frame.live == 1, "what was known is still shown"
         rig.server.connected = True
         while frame is not None and frame.is_stale:
             frame = await rig.wall.next(frame.n, 5)
