@@ -3,11 +3,13 @@
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from structlog.testing import LogCapture
 from structlog.typing import FilteringBoundLogger
 
 from callkeeper.connections import blocking_redis, receiver_redis, warn_of_unverified
-from callkeeper.redis_place import Tls, parse_place
+from callkeeper.redis_place import RedisPlace, Tls, parse_place
 from callkeeper.settings import StoreSettings
 
 BEHIND = "rediss+sentinel://app:canary%40word@h1:26380,h2,[::1]:26381/calls-master/3"
@@ -91,3 +93,27 @@ def test_unverified_certificates_are_warned_of(
     warn_of_unverified(store.redis, log)
     assert store.redis.tls is Tls(tls)
     assert [entry["event"] for entry in logged.entries] == warnings
+
+
+SCHEMES = st.sampled_from(["redis", "rediss", "unix", "redis+sentinel", "rediss+sentinel", "http", ""])
+PARTS = st.text(st.sampled_from("ab1:@/,?&=%[]#. é\n"), max_size=24)
+
+
+def read_or_refused(text: str) -> RedisPlace | ValueError:
+    """Return the place, or why there is none."""
+    try:
+        return parse_place(text)
+    except ValueError as problem:
+        return problem
+
+
+@given(SCHEMES, PARTS)
+def test_place_is_read_or_refused_and_never_repeats_a_password(scheme: str, rest: str) -> None:
+    """Whatever is typed, the answer is a place or a ValueError; its cause, which may quote the password, is not shown."""
+    match read_or_refused(f"{scheme}://user:canary-word@{rest}"):
+        case RedisPlace() as place:
+            assert "canary-word" not in repr(place)
+            assert blocking_redis(place).connection_pool.connection_kwargs
+        case problem:
+            assert "canary-word" not in str(problem)
+            assert problem.__suppress_context__ or problem.__context__ is None
