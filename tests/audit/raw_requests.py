@@ -41,15 +41,29 @@ TYPES = ("application/json",) * 6 + (
     "multipart/form-data; boundary=x",
     "",
 )
-BODIES: Sequence[dict[str, object]] = (
+PUSHES: Sequence[dict[str, object]] = (
     {"Type": "CallStart", "VoiceId": "voice-1", "InstitutionKey": "cu-1", "PhoneNumber": "5550100001"},
-    {"Type": "CallEnd", "AlternateVoiceId": "alternate-1", "InstitutionKey": "cu-2", "IsTest": True},
+    {"Type": "CallEnd", "AlternateVoiceId": "alternate-1", "InstitutionKey": "cu-1", "IsTest": True},
+)
+SAID: Sequence[dict[str, object]] = (
     {"operator": "agent-7", "person_id": "p-1", "validation_type": "OneTimePasswordAuth", "notes": "x"},
     {"operator": "agent-7", "reason": "x"},
     {"operator": "agent-7"},
     {"operator": "agent-7", "person_id": "p-1"},
     {"operator": "agent-7", "applied": True},
 )
+KNOWN = {
+    "institution": "cu-1",
+    "voice_id": "voice-1",
+    "instance_number": "0",
+    "queue_name": "calls",
+    "registry_name": "failed",
+    "per_page": "8",
+    "order": "asc",
+    "page": "1",
+}
+"""What parts of addresses mostly are, so that requests get to where something is."""
+
 QUERIES = (
     "phase",
     "limit",
@@ -90,7 +104,7 @@ class Gunner:
         is_posted = template.split("/")[-1] in POSTED or "/rq/requeue/" in template
         method = self._draw.choice(ODD_METHODS) if self._draw.random() < 0.15 else "POST" if is_posted else "GET"
         path = self._path(template)
-        body = self._body() if method in {"POST", "PUT", "PATCH", "DELETE"} else b""
+        body = self._body(template) if method in {"POST", "PUT", "PATCH", "DELETE"} else b""
         headers = [b"Host: " + self._draw.choice((b"web", b"evil.example", b"127.0.0.1")), *self._headers(path)]
         length = len(body)
         framing = b"Content-Length: %d" % length
@@ -113,7 +127,10 @@ class Gunner:
         return path.replace(" ", "%20")
 
     def _part(self, part: str) -> str:
-        return quote(self._draw.choice(VALUES), safe="*") if "{" in part else part
+        known = KNOWN.get(part.partition(":")[0].strip("{}"))
+        if "{" not in part or (known and self._draw.random() < 0.7):
+            return known if known and "{" in part else part
+        return quote(self._draw.choice(VALUES), safe="*")
 
     def _word(self) -> bytes:
         return self._draw.choice((*TRICKS, *(value.encode() for value in VALUES)))[:500]
@@ -143,11 +160,11 @@ class Gunner:
         basic = b"Authorization: Basic " + b64encode(ADMIN.encode())
         return [basic, f"{HEADER}: {self._token}".encode()] if self._draw.random() < 0.8 else [basic]
 
-    def _body(self) -> bytes:
+    def _body(self, template: str) -> bytes:
         kind = self._draw.random()
         if kind < 0.1:
             return self._draw.randbytes(self._draw.randrange(2000))
-        body: dict[str, object] = dict(self._draw.choice(BODIES))
+        body: dict[str, object] = dict(self._draw.choice(PUSHES if template == "/push" else SAID))
         if self._draw.random() < 0.2:
             return urlencode({**body, FIELD: self._token, "x": self._word()}).encode()
         for _ in range(self._draw.choice((0, 0, 1, 2))):
