@@ -61,6 +61,7 @@ class Session:
         self._clock = clock
         self._log = log
         self._lock = asyncio.Lock()
+        self._loading: asyncio.Future[SsoToken | None] | None = None
         self._cached: SsoToken | None = None
         self._cached_at = 0.0
         self._slid: str | None = None
@@ -77,10 +78,16 @@ class Session:
         """
         if (cached := self._fresh()) is not None:
             return cached
-        token = await self._store.load()
+        token = await self._load()
         if token is None or token.is_lapsed:
             return await self._obtain(instead_of=None)
         return self._keep(token)
+
+    async def _load(self) -> SsoToken | None:
+        """Read the store once for all who ask in the same moment: hundreds may, when what is cached gets old."""
+        if self._loading is None or self._loading.done():
+            self._loading = asyncio.ensure_future(self._store.load())
+        return await asyncio.shield(self._loading)
 
     async def renewed(self, refused: str) -> SsoToken:
         """Return a token other than the refused generation: a newer one that is there, or by a login.

@@ -14,6 +14,7 @@ from reseller import (
     PhoneCall,
     Reseller,
     ServiceUnavailable,
+    SsoToken,
     TokenFault,
     TokenLapsed,
 )
@@ -45,9 +46,16 @@ def reseller(service: Service, tokens: MemoryTokenStore, clock: Clock) -> Resell
 
 
 class CountingStore(MemoryTokenStore):
-    """Counts how often a login is asked for."""
+    """Counts how often a login is asked for, and how often the token is read; takes its time for that."""
 
     claims = 0
+    loads = 0
+
+    async def load(self) -> SsoToken | None:
+        """Count, and answer as ever, a moment later."""
+        self.loads += 1
+        await asyncio.sleep(0)
+        return await super().load()
 
     async def claim_login(self, nonce: str, *, instead_of: str | None, lease_s: float) -> LoginTurn:
         """Count, and answer as ever."""
@@ -63,6 +71,18 @@ async def read(reseller: Reseller) -> PhoneCall:
 async def check(reseller: Reseller) -> PhoneCall:
     """Check."""
     return await reseller.details("cu-1", "v-1", check=True, requested_by="bot")
+
+
+async def test_requests_that_find_the_cache_over_read_the_store_once(service: Service, clock: Clock) -> None:
+    """Three hundred requests in the moment the cached token gets old: one reads the store, or its connections run out."""
+    tokens = CountingStore(clock)
+    reseller = reseller_on(service, tokens, clock)
+    await read(reseller)
+    before = tokens.loads
+    clock.now += 16
+    await asyncio.gather(*(read(reseller) for _ in range(300)))
+    assert tokens.loads == before + 1
+    assert service.logins == 1
 
 
 async def test_fifty_requests_on_a_lapsed_token_make_one_login(
