@@ -116,16 +116,20 @@ class Hatchery:
 
 
 def _serve() -> None:
-    """Fork one process for each line, until there are no more."""
+    """Fork one process for each line, until there are no more; who is left then was forgotten, and ends."""
     for module in KNOWN_BY_HEART:
         importlib.import_module(module)
     gc.freeze()
+    hatched = []
     for line in sys.stdin:
         pid = os.fork()
         if pid == 0:
             _live(json.loads(line))
+        hatched.append(pid)
         sys.stdout.write(f"{pid}\n")
         sys.stdout.flush()
+    for pid in hatched:
+        os.kill(pid, signal.SIGKILL)
 
 
 def _live(order: dict[str, object]) -> None:
