@@ -54,7 +54,8 @@ def _table(step: str, of_step: Iterator[Row]) -> Iterator[str]:
     yield "|---|---|---|"
     for row in of_step:
         lost = ", the service receives the request and does nothing" if row.service == "loses it" else ""
-        yield f"| `{row.at}`{lost} | {row.words} | {_allowed(row)} |"
+        also = "; the same when frozen" if row.may_freeze and not row.frozen else ""
+        yield f"| `{row.at}`{lost} | {row.words} | {_allowed(row)}{also} |"
         if row.may_freeze and row.frozen:
             yield f"| `{row.at}`, frozen for longer than the lease | the same | {_allowed(row.when_frozen())} |"
     yield ""
