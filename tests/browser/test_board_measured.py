@@ -1,4 +1,4 @@
-"""Two thousand live calls on one board: how much of a browser's time they take."""
+"""What is measured on the board: two thousand live calls, and how soon a sample is seen."""
 
 import sys
 import threading
@@ -16,6 +16,8 @@ from calls.keys import CallId, Keys
 from calls.record import Call, encode_call
 from tests.browser.stage import Stage
 from tests.unit.calls.specimens import call, reading
+
+expect.set_options(timeout=20_000)
 
 CALLS = 2000
 CHANGES_A_SECOND = 100
@@ -130,3 +132,15 @@ def test_two_thousand_live_calls_stay_usable(stage: Stage, path: str, capsys: py
         )
     assert lines <= (24 if not path else 400)
     assert took["ScriptDuration"] < window_s / 2, "the page's script is busy more than half of the time"
+
+
+def test_sample_is_seen_at_once(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
+    """A sample that the service's dashboard sends is on the board as proof that the push endpoint works."""
+    board, sandbox = stage.board(), stage.sandbox()
+    sandbox.get_by_role("button", name="Send sample CallStart").first.click()
+    began = time.monotonic()
+    expect(board.locator("#status")).to_contain_text("sample received at")
+    with capsys.disabled():
+        sys.stdout.write(f"\n  sample seen {time.monotonic() - began:.2f} s after its page was back\n")
+    expect(sandbox.locator("#attempts")).to_contain_text("sample")
+    expect(sandbox.locator("#attempts")).to_contain_text("202 accepted")
