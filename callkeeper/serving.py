@@ -4,6 +4,7 @@ uvicorn itself bounds none of it; one slow or endless sender per connection woul
 """
 
 import asyncio
+import logging
 import math
 import signal
 import socket
@@ -39,6 +40,10 @@ SHUTDOWN_S: Final = 8
 SAY_EVERY_S: Final = 60.0
 """How often it is said that there are too many connections."""
 
+_LOGGER: Final = logging.getLogger("uvicorn.error.connection")
+"""For bugs of ours alone: uvicorn would write a line whenever a stranger sends what is no HTTP."""
+_LOGGER.setLevel(logging.ERROR)
+
 _BACKLOG: Final = 2048
 
 
@@ -56,6 +61,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         """Expect the first request."""
+        self.logger = _LOGGER
         super().connection_made(cast("asyncio.Transport", _Quiet(transport)))
         self._expect_request()
         self.crowd.admit(len(self.connections))

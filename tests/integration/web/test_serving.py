@@ -262,14 +262,18 @@ async def test_serving_records_nothing_of_a_client_that_left(
     assert [record for record in caplog.records if record.levelname in {"ERROR", "CRITICAL"}] == []
 
 
-async def test_serving_survives_what_is_not_http(dial: Dial) -> None:
-    """Bytes that are no request get a 400 and the end of their connection; the next request is served."""
+async def test_serving_survives_what_is_not_http(dial: Dial, caplog: pytest.LogCaptureFixture) -> None:
+    """Bytes that are no request get a 400, the end of their connection, no line of the log; the next is served."""
     line = await dial()
     await line.say(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\r\n\r\n")
     assert (await line.rest()).startswith(b"HTTP/1.1 400 ")
     other = await dial()
-    await other.say(WHOLE)
-    assert await other.status() == 202
+    await other.say(b"GET /push HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+    assert await other.status() == 405
+    another = await dial()
+    await another.say(WHOLE)
+    assert await another.status() == 202
+    assert [record.getMessage() for record in caplog.records if record.name.startswith("uvicorn")] == []
 
 
 async def test_serving_says_where_and_when(app: Starlette, log: FilteringBoundLogger, logged: LogCapture) -> None:
