@@ -23,7 +23,9 @@ def addresses(demo: Demo) -> Text:
     """Return where to look, with the login of the dashboard."""
     return Text.assemble(
         ("callkeeper  ", "bold"),
-        f"{demo.web_url}/board  (login {demo.admin}; the jobs are at /rq)\n",
+        f"{demo.web_url}/board  (jobs at /rq, figures at /metrics)\n",
+        ("login       ", "bold"),
+        f"{demo.admin}\n",
         ("sandbox     ", "bold"),
         f"{demo.service_url}/  (start calls, see pushes, send samples)\n",
         ("redis       ", "bold"),
