@@ -8,12 +8,14 @@ import logging
 import math
 import signal
 import socket
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Final, cast
 
+import httptools
 from starlette.types import ASGIApp
 from structlog.typing import FilteringBoundLogger
 from uvicorn import Config, Server
@@ -58,6 +60,7 @@ class BoundedProtocol(HttpToolsProtocol):
     _deadline: asyncio.TimerHandle | None = None
     _unread: asyncio.TimerHandle | None = None
     _overhead = 0
+    _received = b""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         """Expect the first request."""
@@ -82,8 +85,15 @@ class BoundedProtocol(HttpToolsProtocol):
         self._overhead -= len(body)
         super().on_body(body)
 
+    def on_headers_complete(self) -> None:
+        """Begin to answer, unless the request wishes for another protocol: then it is read again without the wish."""
+        if not self._wishes_to_upgrade():
+            super().on_headers_complete()
+
     def on_message_complete(self) -> None:
         """Expect nothing until the next request begins."""
+        if self._wishes_to_upgrade():
+            return
         self._expect_nothing()
         super().on_message_complete()
 
@@ -106,9 +116,28 @@ class BoundedProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         """Take what arrived, and cut the connection when it is too much."""
         self._overhead += len(data)
+        self._received = data
         super().data_received(data)
+        self._received = b""
         if self._deadline is not None and self._overhead > MAX_OVERHEAD:
             self.cut()
+
+    def _wishes_to_upgrade(self) -> bool:
+        return bool(self.parser.should_upgrade()) and self.parser.get_method() != b"CONNECT"
+
+    def _unsupported_upgrade_warning(self) -> None:
+        """Read the request again without its wish for another protocol, as is anybody's right (RFC 9110, Upgrade).
+
+        The parser takes whatever follows for that protocol and the body for none: an event would be lost.
+        """
+        found = sys.exception()
+        if not self._wishes_to_upgrade() or found is None:
+            return
+        rest = self._received[found.args[0] :]
+        kept = [name + b": " + value + b"\r\n" for name, value in self.headers if name != b"upgrade"]
+        line = b"%b %b HTTP/%b\r\n" % (self.parser.get_method(), self.url, self.parser.get_http_version().encode())
+        self.parser = httptools.HttpRequestParser(self)
+        self.data_received(b"".join([line, *kept, b"\r\n", rest]))
 
     def _expect_request(self) -> None:
         self._expect_nothing()

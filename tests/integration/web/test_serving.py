@@ -276,6 +276,21 @@ async def test_serving_survives_what_is_not_http(dial: Dial, caplog: pytest.LogC
     assert [record.getMessage() for record in caplog.records if record.name.startswith("uvicorn")] == []
 
 
+@pytest.mark.parametrize("cut_at", [None, 60, -9], ids=["whole", "in the head", "in the body"])
+async def test_serving_takes_an_event_that_wishes_for_another_protocol(cut_at: int | None, dial: Dial) -> None:
+    """Clients that offer HTTP/2 by Upgrade are answered in HTTP/1.1, and their body is read: an event is sent only once."""
+    wish = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAoAAAAAIAAAAA\r\n"
+    request = WHOLE.replace(b"Content-Length", wish + b"Content-Length")
+    line, other = await dial(), await dial()
+    for _ in range(2):
+        await line.say(request[:cut_at])
+        if cut_at is not None:
+            await other.say(WHOLE)
+            assert await other.status() == 202, "the first part has arrived"
+            await line.say(request[cut_at:])
+        assert await line.status() == 202
+
+
 async def test_serving_says_where_and_when(app: Starlette, log: FilteringBoundLogger, logged: LogCapture) -> None:
     """The real port is logged once requests are taken, also when any free one was asked for; so is the end."""
     async with serving(app, log) as port:
