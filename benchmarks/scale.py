@@ -26,7 +26,8 @@ from calls.rules import RuleBook, load_rules
 AGES_S = 240.0
 """Calls have been watched for up to so long: all ages at once, as in a call centre."""
 
-SETTLING_S = 4.0
+SETTLING_S = 12.0
+"""What fell due while the calls were laid is caught up by then."""
 WATCHED_S = 25.0
 
 
