@@ -285,6 +285,10 @@ class Store:
         if answer != 1:
             raise LeaseLost(held.member, "lease")
 
+    async def keep_alias(self, institution_key: str, alternate_id: str) -> None:
+        """Let an alternate id lead to its call for as long as a settled call is kept, and no longer."""
+        await self._redis.expire(self.keys.alias(institution_key, alternate_id), self._kept_s)
+
     async def tidy(self) -> int:
         """Take off the list of what needs a person whatever has expired; return how much that was."""
         return int(await self._scripts.call("tidy", [self.keys.attention], [self._now(), self.keys.prefix]))

@@ -1,6 +1,9 @@
 """Closes calls: settles one with its reason, drops a hint that was no call."""
 
+from contextlib import suppress
+
 from msgspec.structs import replace
+from redis.exceptions import RedisError
 
 from calls.record import Phase, Reason
 from calls.steps import Drop
@@ -16,6 +19,9 @@ async def settle(claim: Claim, reason: Reason) -> None:
     digest = claim.tools.book.digest
     claim.entries.append(Entry(at=now, what="settled", because=reason, n=claim.call.checks_used, rules=digest))
     await claim.save(Placement(None, listed="settled", attention=attention(claim.call)))
+    if claim.call.alternate_id is not None:
+        with suppress(RedisError):
+            await claim.tools.store.keep_alias(claim.call_id.institution_key, claim.call.alternate_id)
     claim.tally.add("settled")
     claim.tools.log.info("call_settled", **claim.names, reason=reason, checks=claim.call.checks_used)
 

@@ -102,6 +102,17 @@ async def test_settled_call_is_kept_for_the_days_of_the_settings(kept: Rig) -> N
     assert not await kept.trail(call)
 
 
+async def test_settled_call_is_found_by_its_alternate_id_as_long_as_it_is_kept(kept: Rig) -> None:
+    """The alternate id leads to the call until it is gone, and is gone with it: neither sooner nor later."""
+    call = kept.stage.call(BRIEF)
+    await kept.push(call)
+    await kept.run(20)
+    alias = Keys().alias(KEY, call.alternate_id)
+    assert DAY_S < await kept.redis.ttl(alias) <= DAYS * DAY_S
+    await age(kept.redis, DAYS * DAY_S + 60)
+    assert not await kept.redis.exists(alias)
+
+
 async def test_call_that_needs_a_person_is_kept_until_she_has_closed_it(kept: Rig) -> None:
     """An unresolved effect does not expire unseen; once it is resolved the call is kept for the usual time."""
     seen = Happening(Kind.VIEWED)
