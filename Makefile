@@ -35,7 +35,8 @@ sbom: $(STAMP) ## Write the bill of materials (CycloneDX) to sbom.json
 	$(BIN)/python -W ignore -m cyclonedx_py requirements requirements.txt --pyproject pyproject.toml --of JSON -o sbom.json
 
 faults: $(STAMP) ## Kill, freeze and cut real processes: the crash matrix and its kin
-	$(BIN)/python -m pytest -n 3 --dist loadgroup tests/faults $(ARGS)
+	$(BIN)/python -m pytest -n 0 tests/faults/test_crash_matrix.py
+	$(BIN)/python -m pytest -n 2 --dist loadfile tests/faults --ignore tests/faults/test_crash_matrix.py $(ARGS)
 
 redis-versions: $(STAMP) ## What depends on the Redis server, on every one there is: Debian's, 8, Valkey 9
 	$(BIN)/python -m tests.redis_versions $(ARGS)

@@ -32,7 +32,7 @@ class Sides:
     def __init__(self, redis_url: str, service_url: str) -> None:
         self.redis_url = redis_url
         self.service_url = service_url
-        self.redis: Any = Redis.from_url(redis_url, socket_timeout=60)
+        self.redis: Any = Redis.from_url(redis_url, socket_timeout=60, socket_connect_timeout=60)
         self.http = httpx.Client(trust_env=False, timeout=10)
 
     def close(self) -> None:

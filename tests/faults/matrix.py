@@ -282,7 +282,9 @@ class Play:
         event = PushEvent(type="CallStart", institution_key=self.stage.key, voice_id=self.call["voice_id"])
 
         async def record() -> None:
-            async with Redis.from_url(self.stage.redis_url, socket_timeout=PATIENCE_S) as redis:
+            async with Redis.from_url(
+                self.stage.redis_url, socket_timeout=PATIENCE_S, socket_connect_timeout=PATIENCE_S
+            ) as redis:
                 await Intake(redis).record(event, event_id="event-1")
 
         asyncio.run(record())

@@ -8,8 +8,6 @@ from workers.crashpoints import POINTS
 
 TRIALS = trials()
 
-pytestmark = pytest.mark.xdist_group("crash matrix")  # played at once, by one of pytest's workers
-
 
 @pytest.fixture(scope="session")
 def outcomes(request: pytest.FixtureRequest, _site: Site) -> dict[str, Outcome]:
