@@ -131,7 +131,7 @@ async def test_redis_clock_set_back_stops_nothing(rig: Rig) -> None:
     await rig.run(60)
     assert (await rig.record(call)).authenticated_seen
     late = rig.stage.call(Happening(Kind.END, 500))
-    await rig.run(30)
+    await rig.run(50)
     assert rig.ledger(late)["assign"] == 1
     assert (await rig.record(call)).phase is Phase.SETTLED
     rig.stage.world.state.institutions[KEY].ignored.append(late.phone_number)

@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from msgspec.structs import replace
 
 from calls.facts import facts_of
@@ -96,6 +96,7 @@ def test_next_is_what_the_mover_has_planned(changes: dict[str, Any], words: str,
     assert (after.words, after.at) == (words, None if in_s is None else NOW + seconds(in_s))
 
 
+@settings(max_examples=30)
 @given(CALLS)
 def test_every_call_has_a_line_and_offers(drawn: Any) -> None:
     """Whatever a record says, it can be shown, and its forms be offered."""
