@@ -22,10 +22,10 @@ run: $(STAMP) ## Run everything in one terminal: Redis, the sandbox service, web
 
 test: $(STAMP) ## Run the test suite: unit, integration, the stand-in, acceptance with real processes
 	$(BIN)/python -m pytest -q -n 4 tests/unit tests/integration tests/sandbox $(ARGS)
-	$(BIN)/python -m pytest -q -n 4 --dist loadfile tests/acceptance $(ARGS)
+	$(BIN)/python -m pytest -q -n 4 --dist loadfile tests/acceptance --ignore tests/acceptance/test_canaries.py $(ARGS)
 
-audit: $(STAMP) ## Fuzz, look for holes and advisories; AUDIT=short for every change, ARGS="--strict" to insist on advisories
-	CALLKEEPER_AUDIT=$(or $(AUDIT),full) $(BIN)/python -m pytest -q -n 2 --dist loadfile tests/audit
+audit: $(STAMP) ## Fuzz, look for canaries, holes and advisories; AUDIT=short for every change, ARGS="--strict" to insist on advisories
+	CALLKEEPER_AUDIT=$(or $(AUDIT),full) $(BIN)/python -m pytest -q -n 3 --dist loadfile tests/audit tests/acceptance/test_canaries.py
 	$(BIN)/python -m tests.audit.advisories $(ARGS)
 
 controls: $(STAMP) ## Switch every control of SECURITY.md off, one at a time, and see its test notice
@@ -56,6 +56,7 @@ soak: $(STAMP) ## Calls at a steady rate; memory of every process and of Redis: 
 nightly: $(STAMP) ## What takes too long for every change: long chaos, a long absence of Redis, thousands of interleavings
 	CALLKEEPER_TEST_AWAY_S=40 $(BIN)/python -m pytest tests/faults/test_redis_faults.py -k redis_is_back
 	CALLKEEPER_MODEL=nightly $(BIN)/python -m pytest tests/faults/test_every_await.py tests/faults/test_model.py
+	CALLKEEPER_MODEL=nightly $(BIN)/python -m pytest -q -n 2 tests/unit tests/integration tests/sandbox
 	$(BIN)/python -m tests.faults.protections
 	$(BIN)/python -m tests.faults.chaos --minutes 10 --seed 1
 	$(BIN)/python -m tests.redis_versions

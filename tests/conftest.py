@@ -15,12 +15,14 @@ from structlog.typing import FilteringBoundLogger
 from callkeeper.embedded import EmbeddedRedis, embedded_redis
 
 # How long an example takes says how busy the machine is, not whether a law holds. In CI the same examples are tried each
-# time, so that a change is judged by itself; everywhere else, and every night, chance looks for new ones.
+# time, so that a change is judged by itself; everywhere else, and every night with many more, chance looks for new ones.
+IS_NIGHT = os.environ.get("CALLKEEPER_MODEL") == "nightly"
 settings.register_profile(
     "laws",
     deadline=None,
+    max_examples=300 if IS_NIGHT else 50,
     suppress_health_check=[HealthCheck.too_slow],
-    derandomize=os.environ.get("CI") == "true" and os.environ.get("CALLKEEPER_MODEL") != "nightly",
+    derandomize=os.environ.get("CI") == "true" and not IS_NIGHT,
 )
 settings.load_profile("laws")
 
