@@ -44,7 +44,7 @@ SAY_EVERY_S: Final = 60.0
 
 _LOGGER: Final = logging.getLogger("uvicorn.error.connection")
 """For bugs of ours alone: uvicorn would write a line whenever a stranger sends what is no HTTP."""
-_LOGGER.setLevel(logging.ERROR)
+_LOGGER.addFilter(lambda record: record.levelno >= logging.ERROR)  # a level would not outlast the set-up of logging
 
 _BACKLOG: Final = 2048
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import functools
+import logging
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
@@ -265,6 +266,7 @@ async def test_serving_records_nothing_of_a_client_that_left(
 
 async def test_serving_survives_what_is_not_http(dial: Dial, caplog: pytest.LogCaptureFixture) -> None:
     """Bytes that are no request get a 400, the end of their connection, no line of the log; the next is served."""
+    logging.getLogger("uvicorn.error.connection").setLevel(logging.NOTSET)  # as the set-up of logging leaves it
     line = await dial()
     await line.say(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\r\n\r\n")
     assert (await line.rest()).startswith(b"HTTP/1.1 400 ")
