@@ -5,20 +5,21 @@ goes to the inbox. Every script is idempotent, because the Redis client repeats 
 Redis's; ``now_ms`` replaces them in tests.
 """
 
+import asyncio
 import random
 import secrets
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any
 
 from redis.asyncio import Redis
 
 from calls.gate import FAILURES_THAT_SHUT, PROBE_EVERY_MS, Gate
+from calls.held import Epoch, Held, LeaseLost, Placement, held_of, instant, pauses_of
 from calls.keys import CallId, Keys, institution_member, parse_member
 from calls.notes import Note, encode_note
-from calls.pause import Pauses, PauseScope, parse_pauses
+from calls.pause import Pauses, PauseScope
 from calls.scripts import Scripts
 from calls.trail import Entry, encode_entry
 
@@ -35,7 +36,6 @@ LONGEST_WAIT_MS = 60_000
 MAX_FAILURES = 5
 """Steps that fail in a row until a call is parked for a person."""
 
-
 KEPT_S = 14 * 86400
 """For how long a settled call can be read, unless told otherwise."""
 
@@ -48,53 +48,6 @@ class Ask(StrEnum):
     LOOK = "look"  # what started in the last seconds: a push came in
     WIDE = "wide"  # what started in the last minutes: a hint was not listed yet
     FULL = "full"  # everything
-
-
-class Epoch(NamedTuple):
-    """Which life of which Redis server this is, and since when we know of it."""
-
-    id: str
-    since: datetime
-
-
-class LeaseLost(Exception):
-    """Somebody else moves this call now, or what was expected of it is no longer so: leave it alone."""
-
-    def __init__(self, member: str, why: str) -> None:
-        super().__init__(f"{member}: {why}")
-        self.why = why
-
-
-@dataclass(slots=True)
-class Held:
-    """One claimed member: what was stored, the notes that waited, and the right to write it."""
-
-    member: str
-    nonce: str
-    checks: int
-    must_verify: bool
-    failures: int
-    record: bytes
-    notes: dict[bytes, bytes]
-    epoch: Epoch
-    now: datetime
-    pauses: Pauses
-    late: timedelta
-    """For how long it had been due."""
-    writes: int = field(default=0)
-
-
-@dataclass(frozen=True, slots=True)
-class Placement:
-    """Where a saved member is listed and when it is due.
-
-    ``due_in_ms`` None: never by itself. ``listed``: ``live``, ``settled``, ``given up`` (it expires, attention or not), or
-    nowhere.
-    """
-
-    due_in_ms: int | None
-    listed: str = ""
-    attention: str = ""
 
 
 class Store:
@@ -136,7 +89,7 @@ class Store:
     async def now(self) -> datetime:
         """Return Redis's time, aware UTC."""
         if self._now_ms:
-            return _instant(self._now_ms())
+            return instant(self._now_ms())
         seconds, micros = await self._redis.time()
         return datetime.fromtimestamp(seconds + micros / 1e6, UTC)
 
@@ -156,10 +109,10 @@ class Store:
                 PROBE_EVERY_MS,
             ],
         )
-        now, epoch = _instant(int(answer[0])), Epoch(answer[1].decode(), _instant(int(answer[2])))
+        now, epoch = instant(int(answer[0])), Epoch(answer[1].decode(), instant(int(answer[2])))
         self.gate.see(now, shut_ms=int(answer[3]), failures=int(answer[4]))
-        self.pauses = _pauses(answer[5])
-        return [_held(row, epoch, now, self.pauses) for row in answer[6:]]
+        self.pauses = pauses_of(answer[5])
+        return [held_of(row, epoch, now, self.pauses) for row in answer[6:]]
 
     async def report(self, *, succeeded: bool, pause_s: float | None = None) -> bool:
         """Tell all workers how a request to the service went; return whether that shut or opened the gate.
@@ -180,7 +133,7 @@ class Store:
                 FAILURES_THAT_SHUT,
             ],
         )
-        self.gate.see(_instant(int(now_ms)), shut_ms=int(shut_ms), failures=int(failures))
+        self.gate.see(instant(int(now_ms)), shut_ms=int(shut_ms), failures=int(failures))
         return bool(changed)
 
     async def keep(
@@ -362,9 +315,8 @@ class Store:
         if not members:
             return
         scores: list[float | None] = await self._redis.zmscore(self.keys.due, list(members))
-        for key, score in zip(members.values(), scores, strict=True):
-            if score is None:
-                await self.ask_to_look(key, Ask.FULL)
+        missing = [key for key, score in zip(members.values(), scores, strict=True) if score is None]
+        await asyncio.gather(*(self.ask_to_look(key, Ask.FULL) for key in missing))
 
     async def _note(
         self, member: str, note_id: str, note: bytes, *, even_settled: bool, wake: bool
@@ -381,10 +333,6 @@ class Store:
         return [self.keys.item(member), self.keys.inbox(member), self.keys.due, self.keys.trail(member)]
 
 
-def _instant(ms: int) -> datetime:
-    return datetime.fromtimestamp(ms / 1000, UTC)
-
-
 def _pairs(notes: dict[bytes, bytes]) -> list[bytes]:
     return [part for pair in notes.items() for part in pair]
 
@@ -396,24 +344,3 @@ def _names(member: str) -> tuple[str, str]:
     except ValueError:
         return "", ""
     return (owner.institution_key, owner.voice_id) if isinstance(owner, CallId) else (owner, "")
-
-
-def _pauses(stored: list[bytes]) -> Pauses:
-    return parse_pauses(tuple((key.decode(), value) for key, value in zip(stored[::2], stored[1::2], strict=True)))
-
-
-def _held(row: list[Any], epoch: Epoch, now: datetime, pauses: Pauses) -> Held:
-    member, nonce, checks, verify, failures, record, late_ms, notes = row
-    return Held(
-        member=member.decode(),
-        nonce=nonce.decode(),
-        checks=int(checks),
-        must_verify=verify == 1,
-        failures=int(failures),
-        record=record,
-        notes=dict(zip(notes[::2], notes[1::2], strict=True)),
-        epoch=epoch,
-        now=now,
-        pauses=pauses,
-        late=timedelta(milliseconds=int(late_ms)),
-    )

@@ -10,11 +10,11 @@ from datetime import datetime, timedelta
 from msgspec.structs import replace
 
 from calls.fold import fold_epoch, fold_note, new_call
+from calls.held import Held, Placement
 from calls.keys import CallId
 from calls.notes import parse_note
 from calls.pause import PauseScope
 from calls.record import Call, EffectKind, EffectState, Phase, encode_call, parse_call
-from calls.store import Held, Placement
 from calls.tracing import trace_of
 from calls.trail import Entry
 from calls.watch import charge_lost_bookings

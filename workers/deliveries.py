@@ -19,10 +19,11 @@ from redis.exceptions import RedisError
 from calls.endings import end
 from calls.figures import Figures
 from calls.figures import catalogue as figure
+from calls.held import Held, LeaseLost, Placement
 from calls.keys import CallId, parse_member
 from calls.lookup import Known, Lookup
 from calls.outcomes import Outcome, outcomes
-from calls.store import Held, LeaseLost, Placement, Store
+from calls.store import Store
 from workers.following import follow_member, follow_trace
 from workers.sink import Answer, Sink
 

@@ -13,12 +13,13 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from calls.held import Held, Placement
 from calls.institution import Watch, encode_watch, parse_watch
 from calls.keys import CallId
 from calls.listings import Listings
 from calls.notes import Listed, Unlisted
 from calls.reading import fingerprint, listed_of
-from calls.store import Ask, Held, Placement, Store
+from calls.store import Ask, Store
 from reseller import QueueEntry, ResellerError
 from reseller.keys import is_voice_id
 from workers.crashpoints import Crashpoints

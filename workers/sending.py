@@ -6,9 +6,9 @@ from datetime import timedelta
 from msgspec.structs import replace
 
 from calls.fold import with_effect
+from calls.held import LeaseLost
 from calls.pause import PauseScope
 from calls.record import Effect, EffectKind, EffectState
-from calls.store import LeaseLost
 from calls.trail import Entry
 from reseller import (
     NotSent,

@@ -5,9 +5,9 @@ from contextlib import suppress
 from msgspec.structs import replace
 from redis.exceptions import RedisError
 
+from calls.held import Placement
 from calls.record import Phase, Reason
 from calls.steps import Drop
-from calls.store import Placement
 from calls.trail import Entry
 from workers.claim import Claim, attention
 

@@ -14,8 +14,9 @@ from redis.exceptions import RedisError
 
 from calls.endings import end
 from calls.figures import catalogue as figure
+from calls.held import Held, LeaseLost, Placement
 from calls.keys import CallId, parse_member
-from calls.store import MAX_FAILURES, Held, LeaseLost, Placement
+from calls.store import MAX_FAILURES
 from calls.trail import Entry
 from workers.claim import FORGET, Claim
 from workers.following import follow_member, follow_trace

@@ -5,10 +5,11 @@ from datetime import timedelta
 from fakeredis import FakeAsyncRedis
 from redis.asyncio import Redis
 
+from calls.held import Placement
 from calls.keys import CallId
 from calls.notes import Distrusted, Pushed, Verified
 from calls.record import Reason
-from calls.store import LEASE_MS, Placement, Store
+from calls.store import LEASE_MS, Store
 from sandbox.state import Happening, Kind
 from tests.integration.calls.hand import Hand
 from tests.rig import Rig

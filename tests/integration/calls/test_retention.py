@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
+from calls.held import Placement
 from calls.intake import Intake
 from calls.keys import CallId, Keys
 from calls.notes import Distrusted, Resolved
 from calls.retention import Retention
-from calls.store import Placement
 from reseller.push import PushEvent
 from sandbox.faults import Action, Fault
 from sandbox.state import Happening, Kind

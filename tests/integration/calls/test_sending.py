@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
+from calls.held import Held
 from calls.keys import CallId
 from calls.notes import Distrusted, Resolved, Verified
 from calls.record import EffectState, Reason, parse_call
 from calls.rules import load_rules
-from calls.store import Held, Store
+from calls.store import Store
 from calls.trail import Entry
 from reseller import NotSent
 from sandbox.faults import Action, Fault

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
+from calls.held import Held, LeaseLost, Placement
 from calls.keys import CallId
 from calls.notes import Merged, Pushed, Unlisted, Verified, encode_note
 from calls.record import Call, encode_call
 from calls.scripts import Arg, ScriptName, Scripts
-from calls.store import FARTHEST_MS, LEASE_MS, LONGEST_WAIT_MS, REQUEST_DEADLINE_S, Held, LeaseLost, Placement, Store
+from calls.store import FARTHEST_MS, LEASE_MS, LONGEST_WAIT_MS, REQUEST_DEADLINE_S, Store
 from calls.trail import Entry
 from tests.integration.calls.hand import Hand
 from tests.sandbox_fixtures import START

@@ -1,0 +1,85 @@
+"""What a claim hands out, and what its holder says when letting go: a member with a lease on it, and its next place.
+
+No I/O: ``calls.store`` claims and writes.
+"""
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+
+from calls.pause import Pauses, parse_pauses
+
+
+class Epoch(NamedTuple):
+    """Which life of which Redis server this is, and since when we know of it."""
+
+    id: str
+    since: datetime
+
+
+class LeaseLost(Exception):
+    """Somebody else moves this call now, or what was expected of it is no longer so: leave it alone."""
+
+    def __init__(self, member: str, why: str) -> None:
+        super().__init__(f"{member}: {why}")
+        self.why = why
+
+
+@dataclass(slots=True)
+class Held:
+    """One claimed member: what was stored, the notes that waited, and the right to write it."""
+
+    member: str
+    nonce: str
+    checks: int
+    must_verify: bool
+    failures: int
+    record: bytes
+    notes: dict[bytes, bytes]
+    epoch: Epoch
+    now: datetime
+    pauses: Pauses
+    late: timedelta
+    """For how long it had been due."""
+    writes: int = field(default=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where a saved member is listed and when it is due.
+
+    ``due_in_ms`` None: never by itself. ``listed``: ``live``, ``settled``, ``given up`` (it expires, attention or not), or
+    nowhere.
+    """
+
+    due_in_ms: int | None
+    listed: str = ""
+    attention: str = ""
+
+
+def instant(ms: int) -> datetime:
+    """Return Redis's milliseconds as an aware UTC instant."""
+    return datetime.fromtimestamp(ms / 1000, UTC)
+
+
+def pauses_of(stored: list[bytes]) -> Pauses:
+    """Read the pauses as ``claim`` answers them: keys and values in turn."""
+    return parse_pauses(tuple((key.decode(), value) for key, value in zip(stored[::2], stored[1::2], strict=True)))
+
+
+def held_of(row: list[Any], epoch: Epoch, now: datetime, pauses: Pauses) -> Held:
+    """Read one claimed member as ``claim`` answers it."""
+    member, nonce, checks, verify, failures, record, late_ms, notes = row
+    return Held(
+        member=member.decode(),
+        nonce=nonce.decode(),
+        checks=int(checks),
+        must_verify=verify == 1,
+        failures=int(failures),
+        record=record,
+        notes=dict(zip(notes[::2], notes[1::2], strict=True)),
+        epoch=epoch,
+        now=now,
+        pauses=pauses,
+        late=timedelta(milliseconds=int(late_ms)),
+    )
