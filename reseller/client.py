@@ -74,8 +74,8 @@ class Reseller(InstitutionEndpoints):
         config: Where the service is, and who we are.
         tokens: Where the login is kept; share it between all clients of the account.
         reads_transport: Instead of the pooled one, for tests.
-        effects_transport: Instead of the one with fresh connections, for tests. Whatever it does, nothing after the
-            hand-over to it counts as unsent.
+        effects_transport: Instead of fresh connections, for tests. Whatever it does, nothing after the hand-over to it
+            counts as unsent.
         clock: Seconds, never going back.
         log: Where the session reports logins; see `Session`.
         watch: Told how every request went, and how long it took.

@@ -26,14 +26,11 @@ from reseller.errors import (
 from reseller.session import Session
 from reseller.tokens import SsoToken
 from reseller.tracing import trace_headers
-from reseller.transports import effects_transport, reads_wire
+from reseller.transports import effects_wire, reads_wire
 from reseller.wire import Answer, HttpxWire, Wire
 
 Guard = Callable[[], None]
 """Called at the last point before the first byte of an effect; if it raises, nothing is written."""
-
-FIRST_BYTE = "http11.send_request_headers.started"
-"""The trace event after which httpcore may have written something."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +61,7 @@ class Exchange:
         self._deadline_s = config.deadline_s
         url, limit = config.base_url, config.max_body_bytes
         self._reads = reads_wire(config) if reads is None else HttpxWire(url, reads, limit)
-        self._effects = HttpxWire(url, _announcing(effects or effects_transport(config)), limit)
+        self._effects = effects_wire(config) if effects is None else HttpxWire(url, effects, limit)
 
     async def ask(self, request: Request, session: Session | None = None, *, may_repeat: bool = False) -> Answer:
         """Send a request that may be lost without harm; repeated only after a 401, by its ``session``.
@@ -125,10 +122,8 @@ class _FirstByte:
         self.may_be_written = False
         self.forbidden: Exception | None = None
 
-    async def trace(self, event: str, info: object) -> None:
-        """Follow httpcore's trace; nothing is awaited between the guard and the write."""
-        if event != FIRST_BYTE or self.may_be_written:
-            return
+    def __call__(self) -> None:
+        """Pass, unless the guard objects."""
         if self._guard is not None:
             try:
                 self._guard()
@@ -136,24 +131,6 @@ class _FirstByte:
                 self.forbidden = error
                 raise
         self.may_be_written = True
-
-
-class _Announcing(httpx.AsyncBaseTransport):
-    """Announce the first byte for a transport that does not: nothing after the hand-over counts as unsent."""
-
-    def __init__(self, inner: httpx.AsyncBaseTransport) -> None:
-        self._inner = inner
-
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        await request.extensions["trace"](FIRST_BYTE, {})
-        return await self._inner.handle_async_request(request)
-
-    async def aclose(self) -> None:
-        await self._inner.aclose()
-
-
-def _announcing(transport: httpx.AsyncBaseTransport) -> httpx.AsyncBaseTransport:
-    return transport if isinstance(transport, httpx.AsyncHTTPTransport) else _Announcing(transport)
 
 
 async def _send(
@@ -164,7 +141,7 @@ async def _send(
     may_repeat: bool,
     first_byte: _FirstByte | None = None,
 ) -> Answer:
-    target, content, trace = request.target, request.content, first_byte.trace if first_byte else None
+    target, content = request.target, request.content
     headers = {**request.headers, **trace_headers()}
     if content is not None:
         headers["content-type"] = "application/json"
@@ -173,10 +150,10 @@ async def _send(
 
     async def send(token: SsoToken) -> Answer:
         headers["SsoToken"] = token.value.reveal()
-        return await wire.send(request.endpoint.method, target, headers, content, trace)
+        return await wire.send(request.endpoint.method, target, headers, content, first_byte)
 
     if session is None:
-        return await wire.send(request.endpoint.method, target, headers, content, trace)
+        return await wire.send(request.endpoint.method, target, headers, content, first_byte)
     return await session.spend(send, may_repeat=may_repeat)
 
 

@@ -1,32 +1,44 @@
-"""The two ways to the service.
+"""The two ways to the service, both over aiohttp.
 
-*Reads* (and checks, listings, logins) go over aiohttp's connection pool, which stays cheap with many requests at
-once. *Effects* (assign, enroll, reject-voice) go over httpx's own transport, each on a fresh connection: only there can
-be told whether a first byte was written, and a fresh connection cannot have been dropped before the request.
+*Reads* (and checks, listings, logins) go over kept-alive connections. *Effects* (assign, enroll, reject-voice) go each over
+a fresh connection, which cannot have been dropped before the request.
 
 Both verify TLS, follow no redirect, keep no cookie, read no proxy from the environment and never repeat a request.
 """
 
 import ssl
+from collections.abc import Callable
 from functools import cache
 
 import aiohttp
 import httpx
 
 from reseller.config import ServiceConfig
-from reseller.wire import EVERY_REQUEST, PooledWire, Wire
+from reseller.wire import EVERY_REQUEST, AiohttpWire, Wire
 
 KEEPALIVE_S = 15.0
 """How long an idle connection is kept: shorter than servers usually do, so that they rarely drop it first."""
 
 
 def reads_wire(config: ServiceConfig) -> Wire:
-    """Make the pooled way."""
+    """Make the way of reads: many requests over few connections."""
     tls = _tls(config.ca_file)
+    return _wire(
+        config,
+        lambda: aiohttp.TCPConnector(ssl=tls, limit=config.max_connections, keepalive_timeout=KEEPALIVE_S),
+    )
 
+
+def effects_wire(config: ServiceConfig) -> Wire:
+    """Make the way of effects: a connection is opened for every request and closed afterwards."""
+    tls = _tls(config.ca_file)
+    return _wire(config, lambda: aiohttp.TCPConnector(ssl=tls, limit=config.max_connections, force_close=True))
+
+
+def _wire(config: ServiceConfig, connector: Callable[[], aiohttp.TCPConnector]) -> Wire:
     def session() -> aiohttp.ClientSession:
         return aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(ssl=tls, limit=config.max_connections, keepalive_timeout=KEEPALIVE_S),
+            connector=connector(),
             cookie_jar=aiohttp.DummyCookieJar(),
             headers=EVERY_REQUEST,
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),  # the deadline is around the whole exchange
@@ -35,18 +47,7 @@ def reads_wire(config: ServiceConfig) -> Wire:
             middlewares=(_once,),
         )
 
-    return PooledWire(config.base_url, session, config.max_body_bytes)
-
-
-def effects_transport(config: ServiceConfig) -> httpx.AsyncBaseTransport:
-    """Make the transport that opens a connection for every request and closes it afterwards."""
-    return httpx.AsyncHTTPTransport(
-        verify=_tls(config.ca_file),
-        trust_env=False,
-        http2=False,
-        retries=0,
-        limits=httpx.Limits(max_connections=config.max_connections, max_keepalive_connections=0),
-    )
+    return AiohttpWire(config.base_url, session, config.max_body_bytes)
 
 
 async def _once(request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:

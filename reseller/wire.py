@@ -1,22 +1,22 @@
 """How one request travels and its whole answer comes back: nothing is repeated, followed or remembered on the way.
 
-Two implementations. `HttpxWire` carries whatever an httpx transport does: effects, whose first byte has to be known, and the
-stand-ins of tests. `PooledWire` carries reads and checks over aiohttp's connection pool with nothing in between: httpx's
-client and its types cost more than the request itself.
+Two implementations. `AiohttpWire` carries requests over an aiohttp session with nothing in between: httpx's client and its
+types cost more than the request itself. `HttpxWire` carries whatever an httpx transport does: the stand-ins of tests.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 import aiohttp
 import httpx
+from aiohttp.abc import AbstractStreamWriter
 from yarl import URL
 
 from reseller.bounded import BoundedTransport, Unfolding
 
-Trace = Callable[[str, object], Awaitable[None]]
-"""Told what a transport does, as httpcore tells it."""
+FirstByte = Callable[[], None]
+"""Called at the last point before a request's first byte, nothing is awaited in between; if it raises, nothing is written."""
 
 EVERY_REQUEST: Mapping[str, str] = {
     "accept": "application/json",
@@ -39,7 +39,12 @@ class Wire(Protocol):
     """Carries requests to one base address. Raises what its HTTP library raises, and `BodyRefused`."""
 
     async def send(
-        self, method: str, target: str, headers: Mapping[str, str], content: bytes | None, trace: Trace | None = None
+        self,
+        method: str,
+        target: str,
+        headers: Mapping[str, str],
+        content: bytes | None,
+        first_byte: FirstByte | None = None,
     ) -> Answer:
         """Send a request to a path with its query, both already quoted, and read the whole answer."""
 
@@ -55,17 +60,17 @@ class HttpxWire:
         self._transport = BoundedTransport(transport, max_body_bytes)
 
     async def send(
-        self, method: str, target: str, headers: Mapping[str, str], content: bytes | None, trace: Trace | None = None
+        self,
+        method: str,
+        target: str,
+        headers: Mapping[str, str],
+        content: bytes | None,
+        first_byte: FirstByte | None = None,
     ) -> Answer:
-        """Send one request."""
-        extensions = {} if trace is None else {"trace": trace}
-        request = httpx.Request(
-            method,
-            self._base_url + target,
-            headers={**EVERY_REQUEST, **headers},
-            content=content,
-            extensions=extensions,
-        )
+        """Send one request; whatever the transport does with it comes after its first byte."""
+        request = httpx.Request(method, self._base_url + target, headers={**EVERY_REQUEST, **headers}, content=content)
+        if first_byte is not None:
+            first_byte()
         response = await self._transport.handle_async_request(request)
         try:
             body = await response.aread()
@@ -79,7 +84,19 @@ class HttpxWire:
         await self._transport.aclose()
 
 
-class PooledWire:
+class _Announced(aiohttp.BytesPayload):
+    """A body that announces its first byte: aiohttp writes the head of a request together with the beginning of its body."""
+
+    def __init__(self, content: bytes, first_byte: FirstByte) -> None:
+        super().__init__(content)
+        self._first_byte = first_byte
+
+    async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
+        self._first_byte()
+        await super().write_with_length(writer, content_length)
+
+
+class AiohttpWire:
     """Carries requests over an aiohttp session, which the first of them opens, in its loop."""
 
     def __init__(self, base_url: str, open_session: Callable[[], aiohttp.ClientSession], max_body_bytes: int) -> None:
@@ -89,13 +106,19 @@ class PooledWire:
         self._session: aiohttp.ClientSession | None = None
 
     async def send(
-        self, method: str, target: str, headers: Mapping[str, str], content: bytes | None, trace: Trace | None = None
+        self,
+        method: str,
+        target: str,
+        headers: Mapping[str, str],
+        content: bytes | None,
+        first_byte: FirstByte | None = None,
     ) -> Answer:
-        """Send one request; ``trace`` is told nothing."""
+        """Send one request."""
         if self._session is None:
             self._session = self._open_session()
         url = URL(self._base_url + target, encoded=True)
-        async with self._session.request(method, url, headers=headers, data=content, allow_redirects=False) as response:
+        data = content if first_byte is None else _Announced(content or b"", first_byte)
+        async with self._session.request(method, url, headers=headers, data=data, allow_redirects=False) as response:
             told = response.headers
             unfolding = Unfolding(told.get("content-encoding"), self._max_body_bytes)
             parts = [unfolding.feed(chunk) async for chunk in response.content.iter_any()]
