@@ -101,6 +101,8 @@ class Intake:
                 keys.workers,
                 keys.alias(event.institution_key, event.alternate_voice_id or voice_id),
                 keys.sample(event.institution_key),
+                keys.bell,
+                keys.attended,
             ],
             [
                 self._now_ms() if self._now_ms else "",

@@ -39,6 +39,9 @@ MAX_FAILURES = 5
 KEPT_S = 14 * 86400
 """For how long a settled call can be read, unless told otherwise."""
 
+_DUE_AT_ONCE = 2
+"""How ``save`` answers where notes wait that nobody has read."""
+
 _PAUSE_ASKED = {None: "", PauseScope.EFFECTS: "any", PauseScope.ALL: "all"}
 
 
@@ -62,6 +65,7 @@ class Store:
         kept_s: int = KEPT_S,
         lease_ms: int = LEASE_MS,
         outbox: Keys | None = None,
+        due_in: Callable[[float], None] = lambda _: None,
     ) -> None:
         """Open the store.
 
@@ -72,6 +76,7 @@ class Store:
             kept_s: For how long a settled call can be read.
             lease_ms: How long a claim holds.
             outbox: Where the sending of outcomes is kept; every new line of a trail makes its call due there.
+            due_in: Told, with every claim and every save, in how many seconds something is due that nobody holds.
         """
         self._redis: Any = redis  # its stubs cannot know that answers are bytes here
         self._scripts = Scripts(redis)
@@ -82,6 +87,8 @@ class Store:
         self.gate = Gate()
         self.lease_ms = lease_ms
         self.pauses = Pauses()
+        self.jobs_waiting = 0
+        self._due_in = due_in
 
     def _now(self) -> int | str:
         return self._now_ms() if self._now_ms else ""
@@ -93,11 +100,25 @@ class Store:
         seconds, micros = await self._redis.time()
         return datetime.fromtimestamp(seconds + micros / 1e6, UTC)
 
-    async def claim(self, limit: int, *, shift_starts: bool = False) -> list[Held]:
-        """Take up to ``limit`` due members, each with a lease and a nonce of its own; see what is paused."""
+    async def claim(self, limit: int, *, shift_starts: bool = False, attended_ms: int | None = None) -> list[Held]:
+        """Take up to ``limit`` due members, each with a lease and a nonce of its own; see what is paused, and what waits.
+
+        Args:
+            limit: How many.
+            shift_starts: Whoever makes something due from now on may ask for a job again.
+            attended_ms: For so long others need not ask for one: the claimer hears the bell (`calls.bell`).
+        """
         answer = await self._scripts.call(
             "claim",
-            [self.keys.due, self.keys.wake, self.keys.service, self.keys.pause, self.keys.epoch],
+            [
+                self.keys.due,
+                self.keys.wake,
+                self.keys.service,
+                self.keys.pause,
+                self.keys.epoch,
+                self.keys.attended,
+                self.keys.queue,
+            ],
             [
                 self._now(),
                 self.keys.prefix,
@@ -107,12 +128,16 @@ class Store:
                 FARTHEST_MS,
                 "1" if shift_starts else "",
                 PROBE_EVERY_MS,
+                "" if attended_ms is None else attended_ms,
             ],
         )
         now, epoch = instant(int(answer[0])), Epoch(answer[1].decode(), instant(int(answer[2])))
         self.gate.see(now, shut_ms=int(answer[3]), failures=int(answer[4]))
         self.pauses = pauses_of(answer[5])
-        return [held_of(row, epoch, now, self.pauses) for row in answer[6:]]
+        if answer[6] >= 0:
+            self._due_in(answer[6] / 1000)
+        self.jobs_waiting = answer[7]
+        return [held_of(row, epoch, now, self.pauses) for row in answer[8:]]
 
     async def report(self, *, succeeded: bool, pause_s: float | None = None) -> bool:
         """Tell all workers how a request to the service went; return whether that shut or opened the gate.
@@ -235,8 +260,12 @@ class Store:
                 *map(encode_entry, entries),
             ],
         )
-        if answer != 1:
+        if answer == 0:
             raise LeaseLost(held.member, "lease")
+        if answer == _DUE_AT_ONCE:
+            self._due_in(0.0)
+        elif due is not None:
+            self._due_in(due / 1000)
 
     async def keep_alias(self, institution_key: str, alternate_id: str) -> None:
         """Let an alternate id lead to its call for as long as a settled call is kept, and no longer."""
@@ -324,7 +353,7 @@ class Store:
         keys = self.keys
         answer = await self._scripts.call(
             "note",
-            [keys.due, keys.wake, keys.queue, keys.workers],
+            [keys.due, keys.wake, keys.queue, keys.workers, keys.bell, keys.attended],
             [self._now(), keys.prefix, member, note_id, note, "1" if even_settled else "", "1" if wake else ""],
         )
         return answer[0] == 1, answer[1] == 1

@@ -16,7 +16,7 @@ from yarl import URL
 from reseller.bounded import BoundedTransport, Unfolding
 
 FirstByte = Callable[[], None]
-"""Called at the last point before a request's first byte, nothing is awaited in between; if it raises, nothing is written."""
+"""Called at the last point before a request's first byte; if it raises, nothing is written."""
 
 EVERY_REQUEST: Mapping[str, str] = {
     "accept": "application/json",

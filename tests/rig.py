@@ -30,6 +30,7 @@ from reseller.config import LoginPolicy
 from reseller.push import PushEvent
 from sandbox.state import Call as SandboxCall
 from tests.sandbox_fixtures import CREDENTIALS, KEY, PHONE, Asgi
+from workers.alarm import Alarm
 from workers.counting import Counting
 from workers.institutions import Institutions
 from workers.listing import Listing
@@ -97,7 +98,8 @@ class Rig:
             watch=watch_into(self.figures),
         )
         self.writer = FigureWriter(self.figures, Author("worker-1", "worker"), now_ms=self.now_ms, memory=lambda: 1)
-        self.store = Store(redis, now_ms=self.now_ms, outbox=outbox, kept_s=retention.calls_s)
+        alarm = Alarm()
+        self.store = Store(redis, now_ms=self.now_ms, outbox=outbox, kept_s=retention.calls_s, due_in=alarm.ring_in)
         self.listings = Listings(redis)
         self.queries = Queries(redis)
         self.intake = Intake(redis, now_ms=self.now_ms, retention=retention)
@@ -116,9 +118,16 @@ class Rig:
             self.service, self.listings, self.store, only=None, monotonic=self.clock.monotonic, log=log
         )
         listing = Listing(
-            self.store, self.listings, self.guarded, lambda _: "bot", 5.0, log, choose=lambda _, high: high
+            self.store,
+            self.listings,
+            self.guarded,
+            lambda _: "bot",
+            5.0,
+            log,
+            choose=lambda _, high: high,
+            told=alarm.ring,
         )
-        self.shift = Shift(self.tools, self.institutions, listing, log)
+        self.shift = Shift(self.tools, self.institutions, listing, log, alarm=alarm)
 
     def now_ms(self) -> int:
         """Return Redis's clock in milliseconds: the hand-moved one, unless the rig has another."""

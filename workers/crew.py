@@ -5,12 +5,15 @@ The loop outlives the shifts so that connections do; a shift leaves no task behi
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from contextvars import Context
 from typing import Any, TypeVar
 
 from redis.asyncio import Redis
+from redis.exceptions import RedisError
 
+from calls.bell import Bell
+from calls.endings import end
 from calls.figures import Figures
 from calls.keys import Keys
 from calls.listings import Listings
@@ -20,6 +23,7 @@ from calls.rules.book import RuleBook
 from calls.store import KEPT_S, Ask, Store
 from calls.tokens import RedisTokenStore
 from reseller import Reseller, ServiceConfig
+from workers.alarm import Alarm
 from workers.counting import Counting
 from workers.crashpoints import Crashpoints
 from workers.deliveries import Deliveries
@@ -73,6 +77,8 @@ class Crew:
         self._figures = figures or Figures()
         self._open_sink = open_sink
         self._deliveries: Deliveries | None = None
+        self._alarm = Alarm()
+        self._bell = Bell(redis, keys=self._keys)
         self._means: tuple[Reseller, Tools, Institutions, Listing] | None = None
         self.beat: Callable[[], None] = lambda: None
 
@@ -105,7 +111,7 @@ class Crew:
 
     async def _advance(self) -> Tally:
         tools, institutions, listing = self._tools()
-        shift = Shift(tools, institutions, listing, self._log, beat=self.beat)
+        shift = Shift(tools, institutions, listing, self._log, alarm=self._alarm, beat=self.beat)
         self._shift = shift
         try:
             if self._is_stopping:
@@ -121,13 +127,19 @@ class Crew:
 
     @asynccontextmanager
     async def _beside(self, shift: Shift) -> AsyncIterator[None]:
-        """Send outcomes while a shift lasts, where there is somebody to send them to."""
-        if self._deliveries is None:
-            yield
-            return
-        shift.is_wanted = lambda: self._deliveries is not None and self._deliveries.is_busy
-        async with self._deliveries.running():
-            yield
+        """Listen to the bell while a shift lasts; send outcomes, where there is somebody to send them to."""
+        listening = asyncio.ensure_future(self._bell.listen(self._alarm.ring))
+        try:
+            if self._deliveries is None:
+                yield
+                return
+            shift.is_wanted = lambda: self._deliveries is not None and self._deliveries.is_busy
+            async with self._deliveries.running():
+                yield
+        finally:
+            await end({listening})
+            with suppress(RedisError):
+                await self._bell.leave()
 
     async def _reconcile(self, institution_key: str) -> Tally:
         tools, _, _ = self._tools()
@@ -143,7 +155,13 @@ class Crew:
         """Build the means inside the running loop, to which their connections belong."""
         keys, outbox = self._keys, self._keys.outbox
         figures = self._figures
-        store = Store(self._redis, keys=keys, kept_s=self._kept_s, outbox=outbox if self._open_sink else None)
+        store = Store(
+            self._redis,
+            keys=keys,
+            kept_s=self._kept_s,
+            outbox=outbox if self._open_sink else None,
+            due_in=self._alarm.ring_in,
+        )
         listings = Listings(self._redis, keys=keys)
         if self._open_sink is not None:
             sent, lookup = Store(self._redis, keys=outbox, kept_s=self._kept_s), Lookup(self._redis, keys=keys)
@@ -172,7 +190,16 @@ class Crew:
             monotonic=clock,
             log=self._log,
         )
-        listing = Listing(store, listings, service, self._requested_by, self._reconcile_s, self._log, crash=self._crash)
+        listing = Listing(
+            store,
+            listings,
+            service,
+            self._requested_by,
+            self._reconcile_s,
+            self._log,
+            crash=self._crash,
+            told=self._alarm.ring,
+        )
         return reseller, tools, institutions, listing
 
     async def _close(self) -> None:

@@ -51,6 +51,8 @@ class Listing:
     log: Any
     choose: Choose = random.uniform
     crash: Crashpoints = field(default_factory=Crashpoints)
+    told: Callable[[], None] = lambda: None
+    """Called when calls were told something: they are due."""
 
     async def run(self, held: Held, institution_key: str, tally: Tally) -> None:
         """Look as much as was asked for, and plan the next look.
@@ -140,6 +142,8 @@ class Listing:
             voice_id: told for (voice_id, told), before in zip(prints.items(), known, strict=True) if told != before
         }
         await asyncio.gather(*(self.store.note(CallId(key, voice_id), found[voice_id]) for voice_id in changed))
+        if changed:
+            self.told()
         await self.listings.listed(key, changed, list(found) if is_full else None)
 
     async def _due_in_ms(self, watch: Watch) -> int:

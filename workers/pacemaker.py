@@ -1,4 +1,4 @@
-"""The pacemaker: wakes a worker for what comes due, and ends the process when a shift is stuck.
+"""The pacemaker: wakes a worker for what comes due, hands over from shift to shift, ends the process when one is stuck.
 
 A thread with its own connection in every worker process. It holds no lock and no state in Redis: any number may run, and
 what one misses the next one sees 200 ms later.
@@ -20,6 +20,9 @@ from calls.wake import Waker
 LOOK_EVERY_S = 0.2
 LATE_MS = 60
 """What is less late than this is left to a shift that may be under way: it claims every 20 ms."""
+
+SOON_MS = 10_000
+"""After a shift the next one is begun for what is due this soon: as long as one waits for more before it ends."""
 
 WAKE_ANYWAY_S = 10.0
 """However quiet it is, a shift starts this often: institutions that a lost Redis forgot are listed anew."""
@@ -50,7 +53,8 @@ class Pacemaker:
         self._log = log
         self._stuck_s = stuck_s
         self._end_process = end_process
-        self._ended = threading.Event()
+        self._is_over = False
+        self._look_now = threading.Event()
         self._thread = threading.Thread(target=self._run, name="pacemaker", daemon=True)
         self._beat_at_s: float | None = None
         self._woken_at_s: float | None = None
@@ -61,7 +65,8 @@ class Pacemaker:
 
     def stop(self) -> None:
         """Look no more."""
-        self._ended.set()
+        self._is_over = True
+        self._look_now.set()
         self._thread.join(timeout=2)
 
     def beat(self) -> None:
@@ -69,17 +74,21 @@ class Pacemaker:
         self._beat_at_s = time.monotonic()
 
     def rest(self) -> None:
-        """Say that no shift is under way."""
+        """Say that no shift is under way any more; it is looked at once whether another one is needed."""
         self._beat_at_s = None
+        self._look_now.set()
 
-    def look(self) -> None:
+    def look(self, *, late_ms: int = LATE_MS) -> None:
         """Look once.
+
+        Args:
+            late_ms: How late something has to be to wake a worker; below 0 how soon it is due.
 
         Raises:
             redis.exceptions.RedisError: Redis is away; the next look tries again.
         """
         keys = self._keys
-        wake, _ = self._script(keys=[keys.due, keys.wake, keys.queue, keys.workers, keys.service], args=["", LATE_MS])
+        wake, _ = self._script(keys=[keys.due, keys.wake, keys.queue, keys.workers, keys.service], args=["", late_ms])
         now_s = time.monotonic()
         is_quiet = self._woken_at_s is None or now_s - self._woken_at_s > WAKE_ANYWAY_S
         if wake != 1 and not is_quiet:
@@ -93,10 +102,14 @@ class Pacemaker:
 
     def _run(self) -> None:
         is_away = False
-        while not self._ended.wait(LOOK_EVERY_S):
+        while True:
+            has_rested = self._look_now.wait(LOOK_EVERY_S)
+            if self._is_over:
+                return
+            self._look_now.clear()
             self._watch()
             try:
-                self.look()
+                self.look(late_ms=-SOON_MS if has_rested else LATE_MS)
                 is_away = False
             except RedisError as error:
                 if not is_away:

@@ -1,7 +1,7 @@
-"""A shift: one worker claims whatever is due and moves it on concurrently, until nothing is due or its time is over.
+"""A shift: one worker claims whatever is due and moves it on concurrently, until there is nothing to do or its time is over.
 
-Claims go on every 20 ms while anything is in flight, so one hung call never holds up the others. Nothing outlives a shift:
-every task is finished or, at the deadline, cancelled and gathered.
+It claims when something falls due or the bell rings, whatever is in flight, so one hung call never holds up the others.
+Nothing outlives a shift: every task is finished or, at the deadline, cancelled and gathered.
 """
 
 import asyncio
@@ -18,6 +18,7 @@ from calls.held import Held, LeaseLost, Placement
 from calls.keys import CallId, parse_member
 from calls.store import MAX_FAILURES
 from calls.trail import Entry
+from workers.alarm import CLAIM_EVERY_S, Alarm
 from workers.claim import FORGET, Claim
 from workers.following import follow_member, follow_trace
 from workers.institutions import Institutions
@@ -26,12 +27,15 @@ from workers.move import move
 from workers.tally import Tally
 from workers.tools import Tools
 
-CLAIM_EVERY_S = 0.02
 CLAIMING_S = 30.0
 """After so long a shift claims no more: the job ends and can be read."""
 
-LINGER_S = 1.0
-"""How long a shift goes on looking after its last call: a job per call would drown the job list."""
+LINGER_S = 10.0
+"""How long a shift waits for more after its last call: longer than an institution between two looks at its queue, so where
+there is anything to do a shift is told of it and no job has to be handed over. A job that waits ends an idle shift."""
+
+ATTENDED_MS = 1500
+"""For how long a claim says that the bell is heard; a shift claims more often than that."""
 
 NOT_KNOWN_YET_MS = 1000
 FINISH_S = 14.0
@@ -66,18 +70,18 @@ class Shift:
     leave_s: float = LEAVE_S
     tally: Tally = field(default_factory=Tally)
     failures: list[str] = field(default_factory=list)
+    alarm: Alarm = field(default_factory=Alarm)
     beat: Callable[[], None] = lambda: None
     is_wanted: Callable[[], bool] = lambda: False
     """Tells whether something beside the calls needs the shift to go on."""
     _stopping: asyncio.Event = field(default_factory=asyncio.Event)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
-    _nudge: asyncio.Event = field(default_factory=asyncio.Event)
 
     def stop(self) -> None:
         """Claim no more; finish what is in flight. Call it in the loop's thread."""
         self.log.info("shift_stopping", in_flight=len(self._tasks))
         self._stopping.set()
-        self._nudge.set()
+        self.alarm.ring()
 
     async def run(self) -> Tally:
         """Move on whatever is due.
@@ -106,26 +110,22 @@ class Shift:
         while not self._stopping.is_set() and loop.time() - started_s < self.claiming_s:
             self.beat()
             room = min(CLAIM_AT_ONCE, self.in_flight_limit - len(self._tasks))
-            claimed = await self.tools.store.claim(room, shift_starts=first) if room > 0 else []
+            claimed = await self._claim(room, shift_starts=first) if room > 0 else []
             first = False
             self.tools.pauses.see(self.tools.store.pauses, self.log)
             for held in claimed:
                 self._start(held)
             if self._tasks or self.is_wanted():
                 idle_since_s = loop.time()
-            elif loop.time() - idle_since_s >= self.linger_s:
+            elif self.tools.store.jobs_waiting or loop.time() - idle_since_s >= self.linger_s:
                 return
+            if room == 0:
+                self.alarm.ring_in(CLAIM_EVERY_S)
             if len(claimed) < room or room == 0:
-                await self._pause()
+                await self.alarm.wait()
 
-    async def _pause(self) -> None:
-        """Wait for the next claim; something that was finished or made due comes earlier."""
-        try:
-            async with asyncio.timeout(CLAIM_EVERY_S):
-                await self._nudge.wait()
-        except TimeoutError:
-            pass
-        self._nudge.clear()
+    async def _claim(self, room: int, *, shift_starts: bool) -> list[Held]:
+        return await self.tools.store.claim(room, shift_starts=shift_starts, attended_ms=ATTENDED_MS)
 
     def _start(self, held: Held) -> None:
         task = asyncio.ensure_future(self.move(held))
@@ -176,7 +176,6 @@ class Shift:
         else:
             self.log.warning("institution_foreign", institution=owner)
             await self.tools.store.save(held, FORGET, Placement(None))
-        self._nudge.set()
 
     async def _advance_call(self, held: Held, call_id: CallId) -> None:
         self.tally.add("calls")

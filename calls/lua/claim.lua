@@ -1,13 +1,15 @@
 -- Take what is due: a lease and a nonce each.
--- KEYS: due, wake marker, service, pauses, epoch
+-- KEYS: due, wake marker, service, pauses, epoch, attended, RQ queue
 -- ARGV: now, prefix, how many, lease in ms, nonce, farthest legal due time in ms from now, a shift starts ('1' or ''),
---       ms between two probes of a service that is away
--- Returns {now, epoch, since when it is known, ms the service's gate stays shut, failures in a row, pauses, [member, nonce, checks, epoch changed, failures, record, ms since it was due, [note id, note, ...]] ...}.
+--       ms between two probes of a service that is away, for how many ms others may count on this shift ('' not at all)
+-- Returns {now, epoch, since when it is known, ms the service's gate stays shut, failures in a row, pauses, ms until the next
+-- member is due (-1 if none is), jobs that wait, [member, nonce, checks, epoch changed, failures, record, ms since it was due, [note id, note, ...]] ...}.
 -- A claim whose answer was lost costs its members one lease.
 local now = now_ms()
 local prefix = ARGV[2]
 local current = epoch()
 if ARGV[7] == '1' then redis.call('DEL', KEYS[2]) end
+if ARGV[9] ~= '' then redis.call('SET', KEYS[6], '1', 'PX', ARGV[9]) end
 
 -- A Redis that was restarted, replaced or emptied is new from the first claim that sees it.
 local known = redis.call('HMGET', KEYS[5], 'id', 'since')
@@ -32,7 +34,7 @@ elseif gate[3] and limit > 0 then
     redis.call('HSET', KEYS[3], 'probe', now + tonumber(ARGV[8]))
 end
 
-local answer = {now, current, since, left, tonumber(gate[2] or '0'), redis.call('HGETALL', KEYS[4])}
+local answer = {now, current, since, left, tonumber(gate[2] or '0'), redis.call('HGETALL', KEYS[4]), -1, redis.call('LLEN', KEYS[7])}
 local due = {}
 if limit > 0 then due = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now, 'WITHSCORES', 'LIMIT', 0, limit) end
 for n = 1, #due, 2 do
@@ -57,4 +59,6 @@ for n = 1, #due, 2 do
         answer[#answer + 1] = {member, nonce, checks, verify, tonumber(kept[5] or '0'), kept[1] or '', late, notes}
     end
 end
+local first = redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')
+if first[2] then answer[7] = math.max(0, left, math.floor(tonumber(first[2])) - now) end
 return answer

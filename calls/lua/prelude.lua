@@ -34,6 +34,13 @@ local function win_wake(marker, queue, workers)
     return 0
 end
 
+-- Have somebody look at what was made due: a shift under way is told by the bell, else a job may have to be enqueued.
+local function call_somebody(marker, queue, workers, bell, attended)
+    if redis.call('EXISTS', attended) == 0 then return win_wake(marker, queue, workers) end
+    if redis.call('LLEN', bell) == 0 then redis.call('RPUSH', bell, '1') end
+    return 0
+end
+
 -- Leave a note in a member's inbox (one field per kind of note: a repetition replaces) and make it due.
 -- A tombstone forwards; a settled call takes only the notes that are meant for one.
 local function leave_note(prefix, due, member, id, note, at, even_settled)

@@ -1,6 +1,6 @@
 -- The pacemaker's look: is anything due that nobody was woken for?
 -- KEYS: due, wake marker, RQ queue, RQ workers, service
--- ARGV: now, how late in ms something has to be (a shift under way claims what is due within 20 ms)
+-- ARGV: now, how late in ms something has to be (a shift under way claims what is due within 20 ms); below 0 how soon it is due
 -- Returns {1 if the caller has to enqueue a job, how late the longest-waiting member is in ms}.
 local now = now_ms()
 local gate = redis.call('HMGET', KEYS[5], 'until', 'probe')

@@ -1,5 +1,5 @@
 -- Record one push event: the event log, a note on its call, a look at its institution's queue, a wake-up.
--- KEYS: due, events, wake marker, RQ queue, RQ workers, alias of the alternate id, last sample
+-- KEYS: due, events, wake marker, RQ queue, RQ workers, alias of the alternate id, last sample, bell, attended
 -- ARGV: now, prefix, event (json), call member ('' to leave no note), voice id for the alias ('' for none), alternate member
 --       ('' unless the alias may lead from it), institution member, note id, note, is sample ('1' or ''), events kept (count),
 --       and for how many seconds
@@ -18,4 +18,4 @@ if ARGV[6] == '1' then
 end
 leave_note(prefix, KEYS[1], member, ARGV[8], ARGV[9], now, false)
 leave_note(prefix, KEYS[1], inst, 'look', string.format('"%d"', now), now, true)
-return {win_wake(KEYS[3], KEYS[4], KEYS[5])}
+return {call_somebody(KEYS[3], KEYS[4], KEYS[5], KEYS[8], KEYS[9])}

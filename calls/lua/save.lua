@@ -4,10 +4,11 @@
 --       checks counted at least, failures, 'live' | 'settled' | 'given up' | '' (where it is listed), seconds kept once settled,
 --       attention ('' none, else why), voice id, prefix of the outbox ('' for none), count of folded notes, their (id, note)
 --       pairs, trail entries ...
--- Returns 1, or 0 if the nonce is somebody else's. A repetition of the last save answers as it did.
+-- Returns 1, 2 if the member is due at once for its unread notes, or 0 if the nonce is somebody else's. A repetition of the
+-- last save answers 2: whoever looks too early finds nothing.
 local now = now_ms()
 local held = redis.call('HMGET', KEYS[1], 'nonce', 'saved', 'checks', 'settled')
-if held[2] == ARGV[3] then return 1 end
+if held[2] == ARGV[3] then return 2 end
 if ARGV[4] == '-' and redis.call('EXISTS', KEYS[1]) == 0 then return 1 end
 if held[1] ~= ARGV[3] then return 0 end
 local member, record = ARGV[2], ARGV[4]
@@ -67,4 +68,4 @@ if ARGV[10] ~= '' then
 else
     redis.call('HDEL', KEYS[7], member)
 end
-return 1
+return (unread and record ~= '') and 2 or 1

@@ -1,9 +1,13 @@
 """The wake marker: few jobs wait, and no wake-up is lost. On a Redis in this process and on a real one."""
 
+import asyncio
 from typing import Any
 
 from redis.asyncio import Redis
 
+from calls.bell import Bell
+from calls.endings import end
+from calls.held import Placement
 from calls.keys import CallId
 from calls.notes import Pushed
 from calls.store import Store
@@ -40,3 +44,32 @@ async def test_wake_marker_is_not_won_while_enough_jobs_wait(store: Store, any_r
     assert await woken(store) == 0
     await client.lpop(store.keys.queue)
     assert await woken(store) == 1
+
+
+async def test_shift_that_attends_is_told_and_no_job_is_asked_for(store: Store, any_redis: Redis) -> None:
+    """While a shift hears the bell a burst of events is one ring; when it has left, an event asks for a job again."""
+    bell, rings = Bell(any_redis), list[int]()
+    await store.claim(10, shift_starts=True, attended_ms=1500)
+    assert sum([await woken(store, n) for n in range(50)]) == 0
+    listening = asyncio.ensure_future(bell.listen(lambda: rings.append(1)))
+    await asyncio.sleep(0.1)
+    assert rings == [1]
+    await woken(store)
+    await asyncio.sleep(0.1)
+    assert rings == [1, 1]
+    await end({listening})
+    await bell.leave()
+    assert await woken(store) == 1
+
+
+async def test_claim_and_save_say_when_something_is_due(any_redis: Redis) -> None:
+    """Whoever waits need not ask again and again: a claim names the next due time, a save that of its member."""
+    told: list[float] = []
+    store = Store(any_redis, due_in=told.append)
+    await store.note(CallId("cu-1", "v-1"), HINT)
+    (held,) = await store.claim(10)
+    assert told == [store.lease_ms / 1000]
+    await store.save(held, b"{}", Placement(1500))
+    assert told[1:] == [1.5]
+    assert await store.claim(10) == []
+    assert 0 < told[2] <= 1.5
