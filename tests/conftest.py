@@ -8,7 +8,8 @@ import pytest
 import structlog
 from fakeredis import FakeAsyncRedis, FakeServer
 from hypothesis import HealthCheck, settings
-from redis import Redis
+from redis import Redis as BlockingRedis
+from redis.asyncio import Redis
 from structlog.testing import LogCapture
 from structlog.typing import FilteringBoundLogger
 
@@ -40,10 +41,24 @@ def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedR
 @pytest.fixture
 def redis_url(redis_server: EmbeddedRedis) -> str:
     """Return the URL of the real Redis server, emptied."""
-    with Redis.from_url(redis_server.url) as redis:
+    with BlockingRedis.from_url(redis_server.url) as redis:
         redis.flushall()
         redis.script_flush()
     return redis_server.url
+
+
+@pytest.fixture
+async def redis(redis_url: str) -> AsyncIterator["Redis"]:
+    """Return an asyncio client of the real Redis server, emptied."""
+    async with Redis.from_url(redis_url) as redis:
+        yield redis
+
+
+@pytest.fixture
+def blocking_redis(redis_url: str) -> Iterator["BlockingRedis"]:
+    """Return a blocking client of the same server, for what enqueues jobs."""
+    with BlockingRedis.from_url(redis_url) as redis:
+        yield redis
 
 
 @pytest.fixture

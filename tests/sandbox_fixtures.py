@@ -2,6 +2,7 @@
 
 import asyncio
 import datetime as dt
+import ssl
 import threading
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
@@ -21,6 +22,9 @@ KEY = "cu-1"
 PHONE = "5550100001"
 START = dt.datetime(2026, 11, 21, 12, tzinfo=dt.UTC)
 CREDENTIALS = Credentials()
+TLS = ssl.create_default_context()
+"""Reading the certificates of the system takes longer than most tests: once for all stages."""
+
 LOGIN = {"email": CREDENTIALS.email, "password": CREDENTIALS.password}
 
 
@@ -56,7 +60,7 @@ class Stage:
         self.world = World(self.clock)
         self.sandbox = Sandbox(
             self.world,
-            client=httpx.AsyncClient(transport=push_transport),
+            client=httpx.AsyncClient(transport=push_transport or httpx.AsyncHTTPTransport(verify=TLS)),
             monotonic=self.clock.monotonic,
             sleep=self.clock.sleep,
         )

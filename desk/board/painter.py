@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cache
 from hashlib import sha256
 from importlib.resources import files
 from typing import Any, Final
@@ -55,15 +56,7 @@ class Painter:
         self.base = base
         self._book = book
         self.static = static_address(base)
-        self._environment = jinja2.Environment(
-            loader=jinja2.PackageLoader("desk.board"),
-            autoescape=True,
-            undefined=jinja2.StrictUndefined,
-            trim_blocks=True,
-            lstrip_blocks=True,
-        )
-        self._environment.globals.update(base=base, drawing=drawing, limit=CHECK_LIMIT, static=self.static)
-        self._environment.filters.update(ms=_ms, clock=_clock)
+        self._environment = _environment(base)
         self._pieces: Any = self._environment.get_template("pieces.html").module
         self._rows: dict[str, tuple[LiveCall, str]] = {}
         self._views: dict[str | None, tuple[Frame, View]] = {}
@@ -144,6 +137,20 @@ def static_address(base: str) -> Mapping[str, str]:
         for path in STATIC.iterdir()
         if path.is_file()
     }
+
+
+@cache
+def _environment(base: str) -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("desk.board"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.globals.update(base=base, drawing=drawing, limit=CHECK_LIMIT, static=static_address(base))
+    environment.filters.update(ms=_ms, clock=_clock)
+    return environment
 
 
 def _ms(at: datetime) -> int:

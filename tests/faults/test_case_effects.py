@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 import httpx
 import pytest
-from fakeredis import FakeAsyncRedis
+from redis.asyncio import Redis
 
 from calls.backoff import Schedule
 from calls.notes import CheckWish, Distrusted, Verified
@@ -44,9 +44,9 @@ def meanwhile(sandbox_asgi: Asgi) -> Meanwhile:
 
 
 @pytest.fixture
-async def rig(sandbox_asgi: Asgi, fake_redis: FakeAsyncRedis, meanwhile: Meanwhile) -> Rig:
+async def rig(sandbox_asgi: Asgi, redis: Redis, meanwhile: Meanwhile) -> Rig:
     """Return a rig in virtual time."""
-    return Rig(sandbox_asgi, fake_redis, transport=meanwhile)
+    return Rig(sandbox_asgi, redis, transport=meanwhile)
 
 
 async def _green(rig: Rig, call: Call) -> None:
@@ -131,10 +131,10 @@ async def test_enroll_that_somebody_may_have_undone_is_never_called_absent(rig: 
     assert (await rig.record(call)).enroll.state is EffectState.UNRESOLVED
 
 
-async def test_twentieth_check_without_an_answer_is_the_last(sandbox_asgi: Asgi, fake_redis: FakeAsyncRedis) -> None:
+async def test_twentieth_check_without_an_answer_is_the_last(sandbox_asgi: Asgi, redis: Redis) -> None:
     """The answer of check 20 is lost: it stays booked, and no 21st is made, not even when the desk asks (E4)."""
     schedule = Schedule(tuple(float(n) for n in range(1, 21)), reserve=0)
-    rig = Rig(sandbox_asgi, fake_redis, load_rules(None).with_schedule(schedule))
+    rig = Rig(sandbox_asgi, redis, load_rules(None).with_schedule(schedule))
     call = rig.stage.call(END)
     await rig.run(20.5)
     seen = rig.ledger(call)[Operation.CHECK]

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from fakeredis import FakeAsyncRedis
+from redis.asyncio import Redis
 
 from calls.record import Phase, Reason
 from sandbox.access import Operation
@@ -15,9 +15,9 @@ END = Happening(Kind.END, 40)
 
 
 @pytest.fixture
-async def rig(sandbox_asgi: Asgi, fake_redis: FakeAsyncRedis) -> Rig:
+async def rig(sandbox_asgi: Asgi, redis: Redis) -> Rig:
     """Return a rig in virtual time."""
-    return Rig(sandbox_asgi, fake_redis)
+    return Rig(sandbox_asgi, redis)
 
 
 async def test_end_without_a_push_settles_the_call(rig: Rig) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx
 import pytest
-from fakeredis import FakeAsyncRedis
+from redis.asyncio import Redis
 
 from calls.keys import CallId
 from calls.notes import Distrusted, Verified
@@ -25,9 +25,9 @@ VERIFIED = Verified(person_id="p-1", validation_type="OneTimePasswordAuth", oper
 
 
 @pytest.fixture
-async def rig(sandbox_asgi: Asgi, fake_redis: FakeAsyncRedis) -> Rig:
+async def rig(sandbox_asgi: Asgi, redis: Redis) -> Rig:
     """Return a rig in virtual time."""
-    return Rig(sandbox_asgi, fake_redis)
+    return Rig(sandbox_asgi, redis)
 
 
 async def test_shifts_worked_again_repeat_no_effect(rig: Rig) -> None:
@@ -105,12 +105,10 @@ class OddQueue(httpx.AsyncBaseTransport):
         pytest.param(lambda _: [], 0, id="nothing"),
     ],
 )
-async def test_full_listing_ends_and_finds_all(
-    sandbox_asgi: Asgi, fake_redis: FakeAsyncRedis, pages: Pages, shown: int
-) -> None:
+async def test_full_listing_ends_and_finds_all(sandbox_asgi: Asgi, redis: Redis, pages: Pages, shown: int) -> None:
     """Whatever the pages are, a full listing comes to an end and tells every call that any page shows (D7)."""
     odd = OddQueue(sandbox_asgi.transport, sandbox_asgi, pages)
-    rig = Rig(sandbox_asgi, fake_redis, transport=odd)
+    rig = Rig(sandbox_asgi, redis, transport=odd)
     await rig.institutions.refresh()
     (held,) = await rig.store.claim(10)
     await rig.shift.move(held)
@@ -118,9 +116,7 @@ async def test_full_listing_ends_and_finds_all(
     assert odd.asked <= 2 + shown / min(7, max(1, shown))
 
 
-async def test_call_that_moves_between_pages_is_found_by_the_next_listing(
-    sandbox_asgi: Asgi, fake_redis: FakeAsyncRedis
-) -> None:
+async def test_call_that_moves_between_pages_is_found_by_the_next_listing(sandbox_asgi: Asgi, redis: Redis) -> None:
     """A call that slips from a later page to one already read, because another ended, is found within a minute (D7)."""
     slipped = [False]
 
@@ -132,7 +128,7 @@ async def test_call_that_moves_between_pages_is_found_by_the_next_listing(
         return numbers[start : start + PAGE]
 
     odd = OddQueue(sandbox_asgi.transport, sandbox_asgi, pages)
-    rig = Rig(sandbox_asgi, fake_redis, transport=odd)
+    rig = Rig(sandbox_asgi, redis, transport=odd)
     inbox = rig.store.keys.inbox(CallId(KEY, f"v-{PAGE}").member)
     await rig.institutions.refresh()
     (held,) = await rig.store.claim(1)

@@ -1,10 +1,10 @@
 """One event, one trace: from the push through every request that is sent for it, into the trail and the log."""
 
 import re
-from typing import Any
 
 import httpx
 import pytest
+from redis.asyncio import Redis
 
 from calls.notes import Verified
 from calls.record import Phase
@@ -34,10 +34,10 @@ class Spy(httpx.AsyncBaseTransport):
 
 
 @pytest.fixture
-def spied(sandbox_asgi: Asgi, fake_redis: Any) -> tuple[Rig, Spy]:
+def spied(sandbox_asgi: Asgi, redis: Redis) -> tuple[Rig, Spy]:
     """Return a rig, and what stands before its service."""
     spy = Spy(sandbox_asgi.transport)
-    return Rig(sandbox_asgi, fake_redis, transport=spy), spy
+    return Rig(sandbox_asgi, redis, transport=spy), spy
 
 
 async def push(rig: Rig, call: Call, kind: str, event_id: str) -> None:

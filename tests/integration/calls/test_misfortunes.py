@@ -9,6 +9,7 @@ from urllib.parse import parse_qs, urlencode
 
 import httpx
 import pytest
+from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as RedisAway
 
 from calls.keys import CallId, institution_member
@@ -166,11 +167,11 @@ PAGES: dict[str, Callable[[dict[str, str]], None]] = {
 
 @pytest.mark.parametrize("rewrite", PAGES.values(), ids=PAGES)
 async def test_listing_finds_every_call_whatever_the_pages(
-    sandbox_asgi: Asgi, fake_redis: Any, rewrite: Callable[[dict[str, str]], None]
+    sandbox_asgi: Asgi, redis: Redis, rewrite: Callable[[dict[str, str]], None]
 ) -> None:
     """Pages that are smaller than asked for, overlap or repeat themselves hide no call and never end in a loop (D7)."""
     pages = Paged(sandbox_asgi.transport, rewrite)
-    rig = Rig(sandbox_asgi, fake_redis, transport=pages)
+    rig = Rig(sandbox_asgi, redis, transport=pages)
     calls = [rig.stage.call(END, persons=[]) for _ in range(11)]
     await rig.run(1)
     assert [call for call in calls if await rig.find(call.voice_id) is None] == []
@@ -202,9 +203,9 @@ class Holed(httpx.AsyncBaseTransport):
         return httpx.Response(response.status_code, json=answer)
 
 
-async def test_listing_goes_on_after_an_unreadable_entry(sandbox_asgi: Asgi, fake_redis: Any) -> None:
+async def test_listing_goes_on_after_an_unreadable_entry(sandbox_asgi: Asgi, redis: Redis) -> None:
     """An entry that names no call hides no other call."""
-    rig = Rig(sandbox_asgi, fake_redis, transport=Holed(sandbox_asgi.transport))
+    rig = Rig(sandbox_asgi, redis, transport=Holed(sandbox_asgi.transport))
     calls = [rig.stage.call(END, persons=[]) for _ in range(7)]
     await rig.run(1)
     assert [call for call in calls if await rig.find(call.voice_id) is None] == []

@@ -2,7 +2,6 @@
 
 from datetime import timedelta
 
-from fakeredis import FakeAsyncRedis
 from redis.asyncio import Redis
 
 from calls.held import Placement
@@ -27,20 +26,20 @@ async def seen_since(store: Store, hand: Hand) -> timedelta:
     return held.now - held.epoch.since
 
 
-async def test_redis_is_new_from_the_first_claim_that_saw_it(store: Store, any_redis: Redis, hand: Hand) -> None:
+async def test_redis_is_new_from_the_first_claim_that_saw_it(store: Store, redis: Redis, hand: Hand) -> None:
     """An empty Redis and another server both begin a new time; otherwise it goes on for every worker (C15)."""
     assert await seen_since(store, hand) == timedelta(0)
     hand.ms += 5000
-    assert await seen_since(Store(any_redis, now_ms=hand), hand) == timedelta(seconds=5)
-    await any_redis.hset(store.keys.epoch, "id", "another server")
+    assert await seen_since(Store(redis, now_ms=hand), hand) == timedelta(seconds=5)
+    await redis.hset(store.keys.epoch, "id", "another server")
     assert await seen_since(store, hand) == timedelta(0)
     hand.ms -= 3_600_000
     assert await seen_since(store, hand) == timedelta(0), "a clock set back does not hold effects for an hour (C19)"
 
 
-async def test_enroll_waits_until_redis_is_no_longer_new(sandbox_asgi: Asgi, fake_redis: FakeAsyncRedis) -> None:
+async def test_enroll_waits_until_redis_is_no_longer_new(sandbox_asgi: Asgi, redis: "Redis") -> None:
     """Verified in the first seconds: the trail says why nothing is sent yet, then it is sent, once (C4)."""
-    rig = Rig(sandbox_asgi, fake_redis, hold_s=HOLD_S)
+    rig = Rig(sandbox_asgi, redis, hold_s=HOLD_S)
     call = rig.stage.call(Happening(Kind.END, 45))
     await rig.run(2)
     await rig.note(
@@ -53,11 +52,9 @@ async def test_enroll_waits_until_redis_is_no_longer_new(sandbox_asgi: Asgi, fak
     assert rig.ledger(call)["enroll"] == 1
 
 
-async def test_reject_of_a_call_that_ended_meanwhile_is_still_sent(
-    sandbox_asgi: Asgi, fake_redis: FakeAsyncRedis
-) -> None:
+async def test_reject_of_a_call_that_ended_meanwhile_is_still_sent(sandbox_asgi: Asgi, redis: "Redis") -> None:
     """A reject takes effect after the end too: the call is not closed while only a new Redis stands in its way."""
-    rig = Rig(sandbox_asgi, fake_redis, hold_s=HOLD_S)
+    rig = Rig(sandbox_asgi, redis, hold_s=HOLD_S)
     call = rig.stage.call(Happening(Kind.END, 3))
     await rig.run(1)
     await rig.note(call, Distrusted(operator="ann", said_at=rig.stage.clock.now))

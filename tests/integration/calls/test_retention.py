@@ -1,7 +1,5 @@
 """What is over is kept for as long as the settings say: months of calls leave no more than days of them do."""
 
-from typing import Any
-
 import pytest
 from redis.asyncio import Redis
 
@@ -53,9 +51,9 @@ async def sizes(redis: "Redis") -> dict[str, int]:
 
 
 @pytest.fixture
-def kept(sandbox_asgi: Asgi, fake_redis: Any) -> Rig:
+def kept(sandbox_asgi: Asgi, redis: "Redis") -> Rig:
     """Return a rig whose settled calls are kept for six days."""
-    rig = Rig(sandbox_asgi, fake_redis, retention=Retention(calls_s=DAYS * DAY_S))
+    rig = Rig(sandbox_asgi, redis, retention=Retention(calls_s=DAYS * DAY_S))
     rig.step_s = 2.0
     return rig
 

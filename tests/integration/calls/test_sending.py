@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from redis.asyncio import Redis
 
 from calls.held import Held
 from calls.keys import CallId
@@ -350,9 +351,9 @@ async def test_shipped_rules_never_reject_by_themselves(rig: Rig) -> None:
     assert (await rig.record(call)).reason is Reason.RED
 
 
-async def test_demo_rules_reject_what_they_say(sandbox_asgi: Asgi, fake_redis: Any) -> None:
+async def test_demo_rules_reject_what_they_say(sandbox_asgi: Asgi, redis: Redis) -> None:
     """Rules that are switched on to reject do so, once, in the robot's name."""
-    rig = Rig(sandbox_asgi, fake_redis, load_rules("demo"))
+    rig = Rig(sandbox_asgi, redis, load_rules("demo"))
     call = rig.stage.call(*MISCHIEF[:2], END)
     await rig.run(30)
     assert (rig.ledger(call)[REJECTED], call.feedback) == (1, ["FAILED"])

@@ -76,11 +76,11 @@ async def dump(redis: Redis) -> dict[bytes, Any]:
     return stored
 
 
-async def test_claim_gives_a_member_to_one_claimer(store: Store, any_redis: Redis, hand: Hand) -> None:
+async def test_claim_gives_a_member_to_one_claimer(store: Store, redis: Redis, hand: Hand) -> None:
     """However many workers claim at once, each due call has one mover (C8)."""
     for n in range(20):
         await store.note(CallId("cu-1", f"v-{n}"), HINT)
-    others = [Store(any_redis, now_ms=hand) for _ in range(5)]
+    others = [Store(redis, now_ms=hand) for _ in range(5)]
     claims = await asyncio.gather(*(other.claim(7) for other in others))
     members = [held.member for held_by_one in claims for held in held_by_one]
     assert len(members) == len(set(members)) == 20
@@ -118,17 +118,17 @@ LATE: dict[str, Callable[[Store, Held], Awaitable[object]]] = {
 
 @pytest.mark.parametrize("write", LATE.values(), ids=LATE)
 async def test_writes_of_a_former_holder_are_refused(
-    store: Store, any_redis: Redis, hand: Hand, write: Callable[[Store, Held], Awaitable[object]]
+    store: Store, redis: Redis, hand: Hand, write: Callable[[Store, Held], Awaitable[object]]
 ) -> None:
     """Once somebody else has claimed, the former holder writes nothing, whatever it tries (C18)."""
     await live(store)
     frozen = await claim(store)
     hand.ms += LEASE_MS
     await claim(store)
-    before = await dump(any_redis)
+    before = await dump(redis)
     with pytest.raises(LeaseLost):
         await write(store, frozen)
-    assert await dump(any_redis) == before
+    assert await dump(redis) == before
 
 
 async def test_keep_renews_the_lease(store: Store, hand: Hand) -> None:
@@ -141,29 +141,29 @@ async def test_keep_renews_the_lease(store: Store, hand: Hand) -> None:
     assert await store.claim(10) == []
 
 
-async def test_keep_refuses_to_book_over_an_unread_note(store: Store, any_redis: Redis) -> None:
+async def test_keep_refuses_to_book_over_an_unread_note(store: Store, redis: Redis) -> None:
     """What somebody has just said is read before an effect is sent, and the refusal writes nothing."""
     await live(store)
     held = await claim(store)
     await store.note(A, WORD)
-    before = await dump(any_redis)
+    before = await dump(redis)
     with pytest.raises(LeaseLost, match="notes"):
         await store.keep(held, NEWER, only_if_no_notes=True, entries=[LINE])
-    assert await dump(any_redis) == before
+    assert await dump(redis) == before
     await store.keep(held, NEWER)
 
 
-async def test_keep_refuses_a_booking_on_a_wrong_count(store: Store, any_redis: Redis) -> None:
+async def test_keep_refuses_a_booking_on_a_wrong_count(store: Store, redis: Redis) -> None:
     """Two movers that both believe in the same number of checks book once: the count is compared (C14)."""
     await live(store)
     held = await claim(store)
-    await any_redis.hset(store.keys.item(A.member), "checks", "5")
+    await redis.hset(store.keys.item(A.member), "checks", "5")
     with pytest.raises(LeaseLost, match="checks"):
         await store.keep(held, NEWER, book_check=1)
-    assert await any_redis.hget(store.keys.item(A.member), "checks") == b"5"
+    assert await redis.hget(store.keys.item(A.member), "checks") == b"5"
 
 
-async def test_note_replaced_meanwhile_survives_the_old_fold(store: Store, any_redis: Redis) -> None:
+async def test_note_replaced_meanwhile_survives_the_old_fold(store: Store, redis: Redis) -> None:
     """A note of the same kind that came after the claim is not removed with the one that was folded."""
     await store.note(A, HINT)
     held = await claim(store)
@@ -205,7 +205,7 @@ async def test_note_for_a_settled_call_is_refused_unless_meant_for_one(store: St
     assert (await claim(store)).member == A.member
 
 
-async def test_note_for_a_forgotten_call_begins_anew(store: Store, any_redis: Redis) -> None:
+async def test_note_for_a_forgotten_call_begins_anew(store: Store, redis: Redis) -> None:
     """A hint that is dropped while another note comes is not forgotten: the note is read by the next claim."""
     await store.note(A, HINT)
     held = await claim(store)
@@ -215,18 +215,16 @@ async def test_note_for_a_forgotten_call_begins_anew(store: Store, any_redis: Re
     assert (again.record, list(again.notes)) == (b"", [b"unlisted"])
 
 
-async def test_save_that_forgets_leaves_nothing(store: Store, any_redis: Redis) -> None:
+async def test_save_that_forgets_leaves_nothing(store: Store, redis: Redis) -> None:
     """A dropped hint leaves its trail for a day, that it went in the stream of changes, and which Redis this is."""
     await store.note(A, HINT)
     await store.save(await claim(store), FORGET, Placement(None), entries=[LINE])
     keys = store.keys
-    assert [key.decode() for key in await dump(any_redis)] == [keys.changes, keys.epoch, keys.trail(A.member)]
-    assert 0 < await any_redis.ttl(store.keys.trail(A.member)) <= 86_400
+    assert [key.decode() for key in await dump(redis)] == [keys.changes, keys.epoch, keys.trail(A.member)]
+    assert 0 < await redis.ttl(store.keys.trail(A.member)) <= 86_400
 
 
-async def test_due_times_from_before_the_clock_went_back_are_repaired(
-    store: Store, any_redis: Redis, hand: Hand
-) -> None:
+async def test_due_times_from_before_the_clock_went_back_are_repaired(store: Store, redis: Redis, hand: Hand) -> None:
     """A call due in an hour was due before Redis's clock was set back: it is claimed now (C19)."""
     await live(store, due_in_ms=5000)
     hand.ms -= 3_600_000
@@ -234,11 +232,11 @@ async def test_due_times_from_before_the_clock_went_back_are_repaired(
     assert LONGEST_WAIT_MS < FARTHEST_MS, "no legal due time looks like one from another time"
 
 
-async def test_due_names_without_a_record_are_removed(store: Store, any_redis: Redis) -> None:
+async def test_due_names_without_a_record_are_removed(store: Store, redis: Redis) -> None:
     """An id in the due set that nothing is known of is removed, not claimed for ever."""
-    await any_redis.zadd(store.keys.due, {A.member: 0, "somebody else's": 0})
+    await redis.zadd(store.keys.due, {A.member: 0, "somebody else's": 0})
     assert await store.claim(10) == []
-    assert await any_redis.zcard(store.keys.due) == 0
+    assert await redis.zcard(store.keys.due) == 0
 
 
 async def test_save_never_lets_a_call_wait_longer_than_a_minute(store: Store, hand: Hand) -> None:
@@ -252,9 +250,9 @@ WRITES = ("note", "claim", "keep", "book", "save", "forget", "fail", "merge")
 
 
 @pytest.mark.parametrize("write", WRITES)
-async def test_script_run_twice_leaves_the_state_of_once(any_redis: Redis, hand: Hand, write: str) -> None:
+async def test_script_run_twice_leaves_the_state_of_once(redis: Redis, hand: Hand, write: str) -> None:
     """Every script that the client repeats, because its answer was lost, changes nothing and answers the same (C14)."""
-    once, twice = [await _written(any_redis, hand, write, twice=twice) for twice in (False, True)]
+    once, twice = [await _written(redis, hand, write, twice=twice) for twice in (False, True)]
     assert twice == once
 
 
@@ -294,22 +292,22 @@ def _without_nonces(value: Any) -> Any:
     return {k: v for k, v in value.items() if k not in drawn} if isinstance(value, dict) else value
 
 
-async def test_save_of_an_earlier_claim_repeated_late_changes_nothing(store: Store, any_redis: Redis) -> None:
+async def test_save_of_an_earlier_claim_repeated_late_changes_nothing(store: Store, redis: Redis) -> None:
     """A repetition that arrives after somebody else has claimed neither writes nor frees the member."""
     await live(store)
     first = await claim(store)
     await store.save(first, NEWER, Placement(0, listed="live"))
     second = await claim(store)
-    before = await dump(any_redis)
+    before = await dump(redis)
     await store.save(first, RECORD, Placement(0, listed="live"), entries=[LINE])
-    assert await dump(any_redis) == before
+    assert await dump(redis) == before
     await store.keep(second, NEWER)
 
 
-async def test_merge_adds_checks_and_carries_notes_and_trail(store: Store, any_redis: Redis) -> None:
+async def test_merge_adds_checks_and_carries_notes_and_trail(store: Store, redis: Redis) -> None:
     """The record that goes on has both budgets' checks, the other's notes and its trail (B11)."""
     await live(store, B, 60_000)
-    await any_redis.hset(store.keys.item(B.member), "checks", "4")
+    await redis.hset(store.keys.item(B.member), "checks", "4")
     await live(store, A)
     held = await claim(store)
     await store.keep(held, RECORD, entries=[LINE])
@@ -319,19 +317,19 @@ async def test_merge_adds_checks_and_carries_notes_and_trail(store: Store, any_r
     merged = await claim(store)
     assert (merged.member, merged.checks) == (B.member, 7)
     assert set(merged.notes.values()) == {note, encode_note(WORD)}
-    assert len(await any_redis.lrange(store.keys.trail(B.member), 0, -1)) == 1
+    assert len(await redis.lrange(store.keys.trail(B.member), 0, -1)) == 1
 
 
-async def test_merge_never_counts_past_the_limit(store: Store, any_redis: Redis) -> None:
+async def test_merge_never_counts_past_the_limit(store: Store, redis: Redis) -> None:
     """Two budgets together are one budget: never more than 20."""
     await live(store, B, 60_000)
-    await any_redis.hset(store.keys.item(B.member), "checks", "15")
+    await redis.hset(store.keys.item(B.member), "checks", "15")
     await live(store, A)
     await store.merge(await claim(store), A, B, b"{}", checks=12)
-    assert await any_redis.hget(store.keys.item(B.member), "checks") == b"20"
+    assert await redis.hget(store.keys.item(B.member), "checks") == b"20"
 
 
-async def test_merge_leaves_a_tombstone_that_forwards(store: Store, any_redis: Redis) -> None:
+async def test_merge_leaves_a_tombstone_that_forwards(store: Store, redis: Redis) -> None:
     """What is said to the old id afterwards reaches the record that goes on."""
     await live(store, A)
     await store.merge(await claim(store), A, B, b"{}", checks=0)
@@ -351,18 +349,18 @@ async def test_merge_during_a_booking_refuses_the_booking(store: Store, hand: Ha
         await store.keep(mover, NEWER, book_check=1)
 
 
-async def test_claim_after_a_restart_adds_one_check_and_verifies(store: Store, any_redis: Redis) -> None:
+async def test_claim_after_a_restart_adds_one_check_and_verifies(store: Store, redis: Redis) -> None:
     """Under another Redis than the one that wrote it, a record may lack its last writes: one check more counts (C15)."""
     await live(store)
-    await any_redis.hset(store.keys.item(A.member), mapping={"epoch": "another server", "checks": "3"})
+    await redis.hset(store.keys.item(A.member), mapping={"epoch": "another server", "checks": "3"})
     held = await claim(store)
     assert (held.must_verify, held.checks) == (True, 4)
 
 
-async def test_claim_verifies_until_a_record_was_written(store: Store, any_redis: Redis, hand: Hand) -> None:
+async def test_claim_verifies_until_a_record_was_written(store: Store, redis: Redis, hand: Hand) -> None:
     """A worker that dies between taking over and writing leaves the duty to verify, and counts once."""
     await live(store)
-    await any_redis.hset(store.keys.item(A.member), mapping={"epoch": "another server", "checks": "3"})
+    await redis.hset(store.keys.item(A.member), mapping={"epoch": "another server", "checks": "3"})
     await claim(store)
     hand.ms += LEASE_MS
     again = await claim(store)

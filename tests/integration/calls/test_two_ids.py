@@ -1,10 +1,10 @@
 """Two ids that the service mixes up: however it names them, one record stays, and comes to an end."""
 
 import json
-from typing import Any
 
 import httpx
 import pytest
+from redis.asyncio import Redis
 
 from calls.keys import CallId
 from calls.notes import Listed
@@ -48,11 +48,11 @@ CIRCLES = {"each other": ("v-1", "v-2"), "three in a circle": ("v-1", "v-2", "v-
 
 @pytest.mark.parametrize("ids", CIRCLES.values(), ids=CIRCLES)
 async def test_ids_that_name_each_other_end_in_one_record(
-    sandbox_asgi: Asgi, fake_redis: Any, ids: tuple[str, ...]
+    sandbox_asgi: Asgi, redis: Redis, ids: tuple[str, ...]
 ) -> None:
     """Whatever is asked for is called by the next id: one record stays, is never enrolled, and settles (B11)."""
     names = dict(zip(ids, (*ids[1:], ids[0]), strict=True))
-    rig = Rig(sandbox_asgi, fake_redis, transport=Renamed(sandbox_asgi.transport, names))
+    rig = Rig(sandbox_asgi, redis, transport=Renamed(sandbox_asgi.transport, names))
     calls = [rig.stage.call(Happening(Kind.MFA_VALIDATED, 5), END, voice_id=voice_id) for voice_id in ids]
     await rig.run(20)
     assert len(await records(rig)) == 1

@@ -36,9 +36,9 @@ async def test_wake_marker_is_cleared_by_a_shift_that_starts(store: Store) -> No
     assert await woken(store) == 0
 
 
-async def test_wake_marker_is_not_won_while_enough_jobs_wait(store: Store, any_redis: Redis) -> None:
+async def test_wake_marker_is_not_won_while_enough_jobs_wait(store: Store, redis: Redis) -> None:
     """No job is added while twice as many wait as there are workers."""
-    client: Any = any_redis
+    client: Any = redis
     await client.sadd(store.keys.workers, "rq:worker:a", "rq:worker:b")
     await client.rpush(store.keys.queue, *"abcd")
     assert await woken(store) == 0

@@ -5,7 +5,8 @@ from typing import Any
 
 import httpx
 import pytest
-from fakeredis import FakeAsyncRedis, FakeRedis, FakeServer
+from redis import Redis as BlockingRedis
+from redis.asyncio import Redis
 
 from calls.keys import Keys
 from calls.rules import RuleBook
@@ -71,13 +72,11 @@ class DeskRig(Rig):
 
 
 @pytest.fixture
-async def desk(sandbox_asgi: Asgi) -> AsyncIterator[DeskRig]:
+async def desk(sandbox_asgi: Asgi, redis: Redis, blocking_redis: BlockingRedis) -> AsyncIterator[DeskRig]:
     """Return a desk over the shipped rules."""
-    server = FakeServer()
-    async with FakeAsyncRedis(server=server) as redis:
-        rig = DeskRig(sandbox_asgi, redis, FakeRedis(server=server))
-        async with rig.http:
-            yield rig
+    rig = DeskRig(sandbox_asgi, redis, blocking_redis)
+    async with rig.http:
+        yield rig
 
 
 Verify = Callable[[Call], Awaitable[httpx.Response]]

@@ -2,12 +2,14 @@
 
 import re
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import NoReturn
 
 import httpx
 import pytest
-from fakeredis import FakeAsyncRedis, FakeRedis, FakeServer
 from msgspec.structs import replace
+from redis import Redis as BlockingRedis
+from redis.asyncio import Redis
+from redis.exceptions import ConnectionError as RedisConnectionError
 from structlog.testing import LogCapture
 from structlog.typing import FilteringBoundLogger
 
@@ -30,9 +32,8 @@ END = Happening(Kind.END, 300)
 class BoardRig(DeskRig):
     """A rig with a board in front of it."""
 
-    def __init__(self, stage: Asgi, redis: Any, server: FakeServer, log: FilteringBoundLogger) -> None:
-        super().__init__(stage, redis, FakeRedis(server=server), load_rules(None))
-        self.server = server
+    def __init__(self, stage: Asgi, redis: Redis, jobs: BlockingRedis, log: FilteringBoundLogger) -> None:
+        super().__init__(stage, redis, jobs, load_rules(None))
         self.tokens = FormTokens("ops", Secret("canary-admin-0123456"), now=self._seconds)
         self.board = Board(redis, self.desk, tokens=self.tokens, log=log, now=self.clock)
         self.browser = httpx.AsyncClient(transport=httpx.ASGITransport(self.board.app()), base_url="http://desk")
@@ -57,13 +58,13 @@ class BoardRig(DeskRig):
 
 
 @pytest.fixture
-async def rig(sandbox_asgi: Asgi, log: FilteringBoundLogger) -> AsyncIterator[BoardRig]:
+async def rig(
+    sandbox_asgi: Asgi, redis: Redis, blocking_redis: BlockingRedis, log: FilteringBoundLogger
+) -> AsyncIterator[BoardRig]:
     """Return a board over the shipped rules."""
-    server = FakeServer()
-    async with FakeAsyncRedis(server=server) as redis:
-        rig = BoardRig(sandbox_asgi, redis, server, log)
-        async with rig.http, rig.browser:
-            yield rig
+    rig = BoardRig(sandbox_asgi, redis, blocking_redis, log)
+    async with rig.http, rig.browser:
+        yield rig
 
 
 def of(call: Call) -> str:
@@ -308,24 +309,31 @@ async def test_wall_ends_when_the_process_does(rig: BoardRig) -> None:
         assert rig.wall.is_broken
 
 
-async def test_board_without_redis_says_so(rig: BoardRig) -> None:
+async def test_board_without_redis_says_so(rig: BoardRig, redis: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
     """An open board keeps what it knew and says that it is old; a new one is told to come again."""
+
+    async def refused(*_: object) -> NoReturn:
+        raise RedisConnectionError
+
+    async def away() -> None:
+        monkeypatch.setattr(redis.connection_pool, "get_connection", refused)
+        await redis.connection_pool.disconnect()
+
     call = rig.stage.call(END)
     await rig.run(3)
     rig.desk.feed.start()
     async with rig.wall.watching():
         frame = await rig.wall.next(0, 5)
-        rig.server.connected = False
+        await away()
         while frame is not None and not frame.is_stale:
             frame = await rig.wall.next(frame.n, 5)
         assert frame is not None
         assert frame.live == 1, "what was known is still shown"
-        rig.server.connected = True
+        monkeypatch.undo()
         while frame is not None and frame.is_stale:
             frame = await rig.wall.next(frame.n, 5)
     await rig.desk.feed.stop()
-    rig.server.connected = False
+    await away()
     for path in ("/board", f"/board{of(call)}"):
         answer = await rig.browser.get(path)
         assert (answer.status_code, answer.headers["refresh"]) == (503, "5")
-    rig.server.connected = True

@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 import httpx
-import pytest
-from fakeredis import FakeAsyncRedis, FakeRedis, FakeServer
+from redis import Redis as BlockingRedis
+from redis.asyncio import Redis
 from standardwebhooks import Webhook
 
 from callkeeper.logs import describe_exception, keep_to_vocabulary, render_json
@@ -144,11 +144,10 @@ class Telling(httpx.AsyncBaseTransport):
 class TellingRig(DeskRig):
     """A desk, a worker and a receiver of outcomes, with a service that tells."""
 
-    def __init__(self, stage: Asgi, server: FakeServer) -> None:
+    def __init__(self, stage: Asgi, redis: Redis, jobs: BlockingRedis) -> None:
         self.telling = Telling(stage.transport)
         stage.transport = self.telling  # type: ignore[assignment]
-        redis = FakeAsyncRedis(server=server)
-        super().__init__(stage, redis, FakeRedis(server=server), outbox=Keys().outbox)
+        super().__init__(stage, redis, jobs, outbox=Keys().outbox)
         self.outcomes: list[str] = []
         client = httpx.AsyncClient(transport=httpx.MockTransport(self._take))
         sink = Sink("https://sink.example/", Webhook(SECRET), client, lambda: datetime.now(UTC))
@@ -167,26 +166,18 @@ class TellingRig(DeskRig):
         return moved + sent
 
 
-@pytest.fixture
-def server() -> FakeServer:
-    """Return where everything is stored."""
-    return FakeServer()
-
-
-async def everything_in(server: FakeServer) -> str:
+async def everything_in(redis: Any) -> str:
     """Return every key and value but the token's own."""
-    async with FakeAsyncRedis(server=server) as client:
-        redis: Any = client
-        read: dict[bytes, Callable[[bytes], Any]] = {
-            b"string": redis.get,
-            b"hash": redis.hgetall,
-            b"list": lambda key: redis.lrange(key, 0, -1),
-            b"set": redis.smembers,
-            b"zset": lambda key: redis.zrange(key, 0, -1),
-            b"stream": redis.xrange,
-        }
-        keys = [key async for key in redis.scan_iter() if key != b"ck:token"]
-        return repr([(key, await read[await redis.type(key)](key)) for key in keys])
+    read: dict[bytes, Callable[[bytes], Any]] = {
+        b"string": redis.get,
+        b"hash": redis.hgetall,
+        b"list": lambda key: redis.lrange(key, 0, -1),
+        b"set": redis.smembers,
+        b"zset": lambda key: redis.zrange(key, 0, -1),
+        b"stream": redis.xrange,
+    }
+    keys = [key async for key in redis.scan_iter() if key != b"ck:token"]
+    return repr([(key, await read[await redis.type(key)](key)) for key in keys])
 
 
 def rendered(entries: list[Any]) -> str:
@@ -205,9 +196,11 @@ async def desk_answers(rig: DeskRig) -> str:
     return "\n".join(told)
 
 
-async def test_nothing_that_the_service_says_of_people_stays(sandbox_asgi: Asgi, server: FakeServer) -> None:
+async def test_nothing_that_the_service_says_of_people_stays(
+    sandbox_asgi: Asgi, redis: Redis, blocking_redis: BlockingRedis
+) -> None:
     """Promise 6: whatever the service says of people and in whichever broken way, nothing of it stays or goes anywhere."""
-    rig = TellingRig(sandbox_asgi, server)
+    rig = TellingRig(sandbox_asgi, redis, blocking_redis)
     scripts = [
         (Happening(Kind.GREEN, 5), Happening(Kind.END, 60)),
         (Happening(Kind.MFA_VALIDATED, 5), Happening(Kind.END, 60)),
@@ -225,7 +218,7 @@ async def test_nothing_that_the_service_says_of_people_stays(sandbox_asgi: Asgi,
     ]
     live = await desk_answers(rig)
     await rig.run(90)
-    stored, shown = await everything_in(server), live + await desk_answers(rig) + "".join(said)
+    stored, shown = await everything_in(redis), live + await desk_answers(rig) + "".join(said)
     logged, outcomes = rendered(rig.log.entries), "".join(rig.outcomes)
     await rig.deliveries.sink.aclose()
     places = {"Redis": stored, "the desk": shown, "the log": logged, "outcomes": outcomes}

@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx
 import pytest
-from fakeredis import FakeAsyncRedis
+from redis.asyncio import Redis
 from standardwebhooks import Webhook
 
 from calls.keys import CallId, Keys
@@ -73,9 +73,9 @@ class Courier(Rig):
 
 
 @pytest.fixture
-async def courier(sandbox_asgi: Asgi, fake_redis: FakeAsyncRedis) -> AsyncIterator[Courier]:
+async def courier(sandbox_asgi: Asgi, redis: Redis) -> AsyncIterator[Courier]:
     """Return a rig with a receiver."""
-    rig = Courier(sandbox_asgi, fake_redis)
+    rig = Courier(sandbox_asgi, redis)
     yield rig
     await rig.deliveries.sink.aclose()
 

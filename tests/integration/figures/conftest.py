@@ -1,5 +1,5 @@
-"""A whole callkeeper in virtual time whose figures can be read."""
+"""What is counted is what a whole callkeeper does."""
 
-from tests.integration.calls.conftest import real_rig, rig
+from tests.integration.calls.conftest import rig
 
-__all__ = ["real_rig", "rig"]
+__all__ = ["rig"]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from fakeredis import FakeRedis
+from redis import Redis as BlockingRedis
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
@@ -184,13 +184,13 @@ class Refusing:
         """Give nothing back."""
 
 
-async def test_pushes_that_are_not_recorded(watch: Watch) -> None:
+async def test_pushes_that_are_not_recorded(watch: Watch, blocking_redis: BlockingRedis) -> None:
     """A push that was answered with 503 is lost: one is enough."""
     authentication = PushAuthentication(HeaderSet(parse_header_settings("X-Push-Key: sixteen-or-more-letters")))
     endpoint = PushEndpoint(
         authentication,
         Refusing(),  # type: ignore[arg-type]  # all of an intake that the endpoint uses
-        Waker(FakeRedis()),
+        Waker(blocking_redis),
         watch.rig.tools.log,
         pauses_s=(),
         counting=PushCounting(watch.rig.figures),
@@ -211,9 +211,9 @@ async def test_web_process_that_does_not_answer(watch: Watch) -> None:
     assert "CallkeeperDown" in watch.fired
 
 
-async def test_redis_memory_runs_out(real_rig: Rig) -> None:
+async def test_redis_memory_runs_out(rig: Rig) -> None:
     """Four fifths of what Redis may use are used; without a limit there is no such alert."""
-    watch, redis = Watch(real_rig), real_rig.redis
+    watch, redis = Watch(rig), rig.redis
     await watch.run(15)
     used = (await redis.info("memory"))["used_memory"]
     assert not watch.fired

@@ -155,9 +155,9 @@ async def test_histograms_are_cumulative(rig: Rig) -> None:
 
 
 @pytest.fixture
-async def page(fake_redis: Redis, log: FilteringBoundLogger) -> AsyncIterator[httpx.AsyncClient]:
+async def page(redis: "Redis", log: FilteringBoundLogger) -> AsyncIterator[httpx.AsyncClient]:
     """Return a client of the page, as it is mounted."""
-    app = AdminOnly(MetricsPage(fake_redis), ADMIN, log)
+    app = AdminOnly(MetricsPage(redis), ADMIN, log)
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://web") as client:
         yield client
 

@@ -1,10 +1,8 @@
 """Figures in Redis: counted anywhere, added up once, read as totals and as the minutes of the last hour."""
 
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 
 import pytest
-from fakeredis import FakeAsyncRedis, FakeServer
 from redis import Redis as BlockingRedis
 from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
@@ -33,17 +31,6 @@ class Hand:
     def now(self) -> datetime:
         """Return the time as an instant."""
         return datetime.fromtimestamp(self.ms / 1000, UTC)
-
-
-@pytest.fixture(params=["fakeredis", "redis"])
-async def redis(request: pytest.FixtureRequest) -> AsyncIterator[Redis]:
-    """Return a client of a Redis in this process, then of a real one."""
-    if request.param == "fakeredis":
-        async with FakeAsyncRedis(server=FakeServer()) as client:
-            yield client
-        return
-    async with Redis.from_url(request.getfixturevalue("redis_url")) as client:
-        yield client
 
 
 @pytest.fixture

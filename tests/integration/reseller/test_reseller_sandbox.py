@@ -12,6 +12,7 @@ from reseller import (
     CallStatus,
     CoreType,
     InstitutionNotFound,
+    LoginPolicy,
     LoginRefused,
     MemoryTokenStore,
     OutcomeUnknown,
@@ -252,6 +253,7 @@ def _in_process(stage: Asgi) -> Reseller:
         access_token=Secret(CREDENTIALS.access_token),
         email=Secret(CREDENTIALS.email),
         password=Secret(CREDENTIALS.password),
+        login=LoginPolicy(min_interval_s=0.0),
     )
     store = MemoryTokenStore()
     return Reseller(config, store, reads_transport=stage.transport, effects_transport=stage.transport)

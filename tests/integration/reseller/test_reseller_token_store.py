@@ -4,7 +4,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 
 import pytest
-from fakeredis import FakeAsyncRedis
 from redis.asyncio import Redis
 
 from calls.tokens import RedisTokenStore
@@ -39,14 +38,11 @@ def clock() -> Clock:
     return Clock()
 
 
-@pytest.fixture(params=["memory", "fake", "real", "real, decoding"])
+@pytest.fixture(params=["memory", "redis", "redis, decoding"])
 async def store(request: pytest.FixtureRequest, clock: Clock) -> AsyncIterator[TokenStore]:
     """Return an empty store of each kind."""
     if request.param == "memory":
         yield MemoryTokenStore(clock)
-    elif request.param == "fake":
-        async with FakeAsyncRedis() as fake:
-            yield RedisTokenStore(fake, clock=clock)
     else:
         url = request.getfixturevalue("redis_url")
         async with Redis.from_url(url, decode_responses="decoding" in request.param) as redis:

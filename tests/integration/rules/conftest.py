@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Callable
 
 import pytest
-from fakeredis import FakeAsyncRedis, FakeServer
+from redis.asyncio import Redis
 
 from calls.rules import RuleBook
 from sandbox import population
@@ -16,15 +16,15 @@ MakeRig = Callable[[RuleBook], Rig]
 
 
 @pytest.fixture
-async def busy() -> AsyncIterator[MakeRig]:
+async def busy(redis_url: str) -> AsyncIterator[MakeRig]:
     """Return what makes a rig with a scenario of seed 7, whose calls are found by listing alone."""
-    opened: list[FakeAsyncRedis] = []
+    opened: list[Redis] = []
 
     def make(book: RuleBook) -> Rig:
         stage = Asgi()
         population.settle(stage.world, PushSettings())
         stage.sandbox.begin(Scenario(Progress(seed=7, next_at=START)))
-        redis = FakeAsyncRedis(server=FakeServer())
+        redis = Redis.from_url(f"{redis_url.removesuffix('/0')}/{len(opened)}")
         opened.append(redis)
         return Rig(stage, redis, book)
 

@@ -4,6 +4,7 @@ from datetime import datetime, timedelta
 
 import pytest
 from msgspec.structs import replace
+from redis.asyncio import Redis
 
 from calls.keys import CallId
 from calls.notes import Distrusted
@@ -21,9 +22,9 @@ DEMO = load_rules("demo")
 
 
 @pytest.fixture
-def rig(sandbox_asgi: Asgi, fake_redis: object) -> Rig:
+def rig(sandbox_asgi: Asgi, redis: Redis) -> Rig:
     """Return a rig with quick checks."""
-    return Rig(sandbox_asgi, fake_redis, DEMO)
+    return Rig(sandbox_asgi, redis, DEMO)
 
 
 async def pause(rig: Rig, scope: PauseScope = PauseScope.EFFECTS, institution: str | None = None) -> datetime:

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from redis.asyncio import Redis
 from structlog.testing import LogCapture
 from structlog.typing import FilteringBoundLogger
 
@@ -20,11 +21,9 @@ from workers.noticing import PauseNotice
 DEMO = load_rules("demo")
 
 
-async def test_a_policy_without_a_colour_is_logged_once_a_call_and_holds(
-    sandbox_asgi: Asgi, fake_redis: object
-) -> None:
+async def test_a_policy_without_a_colour_is_logged_once_a_call_and_holds(sandbox_asgi: Asgi, redis: Redis) -> None:
     """A name that no list covers is never guessed: it is logged, and nothing is enrolled while it is applied."""
-    rig = Rig(sandbox_asgi, fake_redis, DEMO)
+    rig = Rig(sandbox_asgi, redis, DEMO)
     call = rig.stage.call(
         Happening(Kind.POLICY, 3, "Yellow Review"),
         Happening(Kind.MFA_VALIDATED, 6, "operator-2"),
@@ -39,12 +38,10 @@ async def test_a_policy_without_a_colour_is_logged_once_a_call_and_holds(
 
 
 @pytest.mark.parametrize("share", [0, 3])
-async def test_an_unassigned_call_spends_its_share_of_checks(
-    sandbox_asgi: Asgi, fake_redis: object, share: int
-) -> None:
+async def test_an_unassigned_call_spends_its_share_of_checks(sandbox_asgi: Asgi, redis: Redis, share: int) -> None:
     """``[checks] unassigned`` is how many checks a call may spend while nobody is assigned; none unless it says so."""
     sandbox_asgi.world.add_member("cu-1", "p-2", [PHONE], first_name="Joint", last_name="Example")
-    rig = Rig(sandbox_asgi, fake_redis, replace(DEMO, checks_unassigned=share))
+    rig = Rig(sandbox_asgi, redis, replace(DEMO, checks_unassigned=share))
     call = rig.stage.call(Happening(Kind.END, 60))
     await rig.push(call)
     await rig.run(50)
@@ -53,11 +50,11 @@ async def test_an_unassigned_call_spends_its_share_of_checks(
     assert said == ["2 candidates, exactly one is needed"]
 
 
-async def test_a_call_assigned_late_is_watched_from_then_on(sandbox_asgi: Asgi, fake_redis: object) -> None:
+async def test_a_call_assigned_late_is_watched_from_then_on(sandbox_asgi: Asgi, redis: Redis) -> None:
     """Checks spent before the assignment are counted; the schedule begins anew with it."""
     sandbox_asgi.world.add_member("cu-1", "p-2", [PHONE], first_name="Joint", last_name="Example")
     book = replace(DEMO, checks_unassigned=2, schedule=Schedule((4.0, 8.0, 16.0), 2))
-    rig = Rig(sandbox_asgi, fake_redis, book)
+    rig = Rig(sandbox_asgi, redis, book)
     call = rig.stage.call(Happening(Kind.CLAIMED, 20, "operator-1", "p-1"), Happening(Kind.END, 90))
     await rig.push(call)
     await rig.run(50)
@@ -81,9 +78,9 @@ def test_pauses_are_logged_when_they_come_and_when_they_go(log: FilteringBoundLo
     assert logged.entries[0]["operator"] == "jane"
 
 
-async def test_a_rule_for_an_institution_that_is_not_ours_is_logged(sandbox_asgi: Asgi, fake_redis: object) -> None:
+async def test_a_rule_for_an_institution_that_is_not_ours_is_logged(sandbox_asgi: Asgi, redis: Redis) -> None:
     """Which institutions the account has is known only after the login: a worker then says which rules are for others."""
-    rig = Rig(sandbox_asgi, fake_redis, DEMO)
+    rig = Rig(sandbox_asgi, redis, DEMO)
     institutions = Institutions(
         rig.service,
         Listings(rig.redis),

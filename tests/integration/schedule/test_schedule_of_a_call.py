@@ -14,9 +14,9 @@ SCHEDULE = Schedule((10.0, 20.0, 30.0, 40.0, 50.0, 60.0))
 
 
 @pytest.fixture
-def rig(sandbox_asgi: Asgi, fake_redis: "Redis") -> Rig:
+def rig(sandbox_asgi: Asgi, redis: "Redis") -> Rig:
     """Return a callkeeper that checks every ten seconds, six times."""
-    return Rig(sandbox_asgi, fake_redis, load_rules(None).with_schedule(SCHEDULE))
+    return Rig(sandbox_asgi, redis, load_rules(None).with_schedule(SCHEDULE))
 
 
 async def check_times(rig: Rig, call: Call) -> list[float]:

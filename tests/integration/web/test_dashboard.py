@@ -10,6 +10,8 @@ from collections.abc import AsyncIterator, Iterator
 import httpx
 import pytest
 from redis import Redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 from rq import Queue, SimpleWorker
 from rq.registry import FailedJobRegistry
 from rq.serializers import JSONSerializer
@@ -73,9 +75,16 @@ def ops(browser: httpx.AsyncClient) -> httpx.AsyncClient:
     return browser
 
 
+class BriefWorker(SimpleWorker):
+    """A stock worker that hears no commands: its listener takes up to a second to leave."""
+
+    def subscribe(self) -> None:
+        """Hear nothing."""
+
+
 def work(queue: Queue) -> None:
     """Run every waiting job in this process."""
-    worker = SimpleWorker([queue], connection=queue.connection, serializer=JSONSerializer)
+    worker = BriefWorker([queue], connection=queue.connection, serializer=JSONSerializer)
     worker.death_penalty_class = TimerDeathPenalty
     worker.work(burst=True, logging_level="CRITICAL")
 
@@ -325,7 +334,7 @@ async def test_dashboard_answers_404_for_what_is_not_there(path: str, ops: httpx
 
 async def test_dashboard_survives_redis(log: FilteringBoundLogger) -> None:
     """Without Redis the pages answer 503 and no traceback."""
-    pages = dashboard(Redis(host="127.0.0.1", port=1), address=ADDRESS, tokens=TOKENS)
+    pages = dashboard(Redis(host="127.0.0.1", port=1, retry=Retry(NoBackoff(), 0)), address=ADDRESS, tokens=TOKENS)
     app = AdminOnly(pages, Login(LOGIN[0], Secret(LOGIN[1])), log)
     async with httpx.AsyncClient(
         transport=httpx.ASGITransport(app),

@@ -8,7 +8,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 
 import pytest
-from fakeredis import FakeAsyncRedis, FakeRedis
+from redis import Redis as BlockingRedis
+from redis.asyncio import Redis
 from starlette.applications import Starlette
 from starlette.responses import StreamingResponse
 from starlette.routing import Route
@@ -73,10 +74,10 @@ class Line:
 
 
 @pytest.fixture
-def app(fake_redis: FakeAsyncRedis, log: FilteringBoundLogger) -> Starlette:
+def app(redis: Redis, blocking_redis: BlockingRedis, log: FilteringBoundLogger) -> Starlette:
     """Return an application with the push endpoint."""
     authentication = PushAuthentication(HeaderSet(parse_header_settings(f"X-Push-Key: {SECRET}")))
-    return Starlette(routes=[Route("/push", PushEndpoint(authentication, Intake(fake_redis), Waker(FakeRedis()), log))])
+    return Starlette(routes=[Route("/push", PushEndpoint(authentication, Intake(redis), Waker(blocking_redis), log))])
 
 
 @asynccontextmanager
@@ -253,14 +254,14 @@ async def test_serving_ends_the_connection_of_a_refused_request(request_: bytes,
 
 
 async def test_serving_records_nothing_of_a_client_that_left(
-    dial: Dial, fake_redis: FakeAsyncRedis, logged: LogCapture, caplog: pytest.LogCaptureFixture
+    dial: Dial, redis: Redis, logged: LogCapture, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A8: a client that leaves mid-body leaves no event, no 500 and no error in the log."""
     line = await dial()
     await line.say(HEAD + b"Content-Length: %d\r\n\r\n" % len(BODY) + BODY[:-5])
     line.writer.close()
     await until(lambda: "client_left" in [entry.get("reason") for entry in logged.entries])
-    assert await fake_redis.zcard(Keys().events) == 0
+    assert await redis.zcard(Keys().events) == 0
     assert [record for record in caplog.records if record.levelname in {"ERROR", "CRITICAL"}] == []
 
 

@@ -1,7 +1,7 @@
 """The vocabulary of log events, held against the source code."""
 
 import ast
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,18 +22,26 @@ class LogCall(NamedTuple):
     keys: frozenset[str]
 
 
-def log_calls() -> Iterator[LogCall]:
+@cache
+def log_calls() -> tuple[LogCall, ...]:
     """Find every call such as ``log.info("name", key=...)`` in our packages."""
-    for package in PACKAGES:
-        for path in sorted((ROOT / package).rglob("*.py")):
-            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-                if isinstance(node, ast.Call) and is_log_method(node.func):
-                    name = node.args[0] if node.args else None
-                    yield LogCall(
-                        f"{path.relative_to(ROOT)}:{node.lineno}",
-                        str(name.value) if isinstance(name, ast.Constant) else None,
-                        frozenset(keyword.arg for keyword in node.keywords if keyword.arg),
-                    )
+    files = (path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py")))
+    return tuple(
+        log_call(path, node)
+        for path in files
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and is_log_method(node.func)
+    )
+
+
+def log_call(path: Path, node: ast.Call) -> LogCall:
+    """Return what is known of a place that logs."""
+    name = node.args[0] if node.args else None
+    return LogCall(
+        f"{path.relative_to(ROOT)}:{node.lineno}",
+        str(name.value) if isinstance(name, ast.Constant) else None,
+        frozenset(keyword.arg for keyword in node.keywords if keyword.arg),
+    )
 
 
 def is_log_method(function: ast.expr) -> bool:

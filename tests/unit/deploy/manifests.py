@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ PROCFILE = dict(
 )
 
 
+@cache
 def objects() -> list[Any]:
     """Return every Kubernetes object, the example of the secret included."""
     folder = DEPLOY / "kubernetes"
@@ -37,6 +39,7 @@ def pods() -> dict[str, Any]:
     return {each["metadata"]["name"]: each["spec"]["template"] for each in of_kind("Deployment") + of_kind("Job")}
 
 
+@cache
 def schema(name: str, kind: str | None = None) -> Any:
     """Return one of the schemas that are kept here; of a cluster's, the one of a kind of object."""
     whole = yaml.safe_load((SCHEMAS / f"{name}.yaml").read_text(encoding="utf-8"))
