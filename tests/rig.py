@@ -6,6 +6,7 @@
 import asyncio
 import datetime as dt
 from collections.abc import Callable, Sequence
+from math import ceil
 from typing import Any
 
 import httpx
@@ -39,6 +40,9 @@ from workers.shift import Shift
 from workers.tools import Tools
 
 STEP_S = 0.25
+"""The clock moves by whole steps, to what is due next."""
+
+LONGEST_S = 2.0
 """The longest the clock moves at once: things happen in the stand-in in between."""
 
 
@@ -165,7 +169,13 @@ class Rig:
                 raise AssertionError("something is due again and again without time passing")
             if self.clock.now >= end:
                 return
-            self.stage.advance(min(self.step_s, (end - self.clock.now).total_seconds()))
+            self.stage.advance(min(await self._until_due(), (end - self.clock.now).total_seconds()))
+
+    async def _until_due(self) -> float:
+        """Return how far the clock may move, in seconds."""
+        first = await self.redis.zrange(self.store.keys.due, 0, 0, withscores=True)
+        ahead_s = (first[0][1] - self.now_ms()) / 1000 if first else LONGEST_S
+        return max(self.step_s, min(LONGEST_S, ceil(ahead_s / self.step_s) * self.step_s))
 
     async def counted(self) -> Snapshot:
         """Write what was counted and return the totals."""

@@ -46,9 +46,9 @@ async def test_wake_marker_is_not_won_while_enough_jobs_wait(store: Store, redis
     assert await woken(store) == 1
 
 
-async def test_shift_that_attends_is_told_and_no_job_is_asked_for(store: Store, any_redis: Redis) -> None:
+async def test_shift_that_attends_is_told_and_no_job_is_asked_for(store: Store, redis: Redis) -> None:
     """While a shift hears the bell a burst of events is one ring; when it has left, an event asks for a job again."""
-    bell, rings = Bell(any_redis), list[int]()
+    bell, rings = Bell(redis), list[int]()
     await store.claim(10, shift_starts=True, attended_ms=1500)
     assert sum([await woken(store, n) for n in range(50)]) == 0
     listening = asyncio.ensure_future(bell.listen(lambda: rings.append(1)))
@@ -62,10 +62,10 @@ async def test_shift_that_attends_is_told_and_no_job_is_asked_for(store: Store, 
     assert await woken(store) == 1
 
 
-async def test_claim_and_save_say_when_something_is_due(any_redis: Redis) -> None:
+async def test_claim_and_save_say_when_something_is_due(redis: Redis) -> None:
     """Whoever waits need not ask again and again: a claim names the next due time, a save that of its member."""
     told: list[float] = []
-    store = Store(any_redis, due_in=told.append)
+    store = Store(redis, due_in=told.append)
     await store.note(CallId("cu-1", "v-1"), HINT)
     (held,) = await store.claim(10)
     assert told == [store.lease_ms / 1000]
