@@ -1,25 +1,30 @@
 """Records push events: what the receiver must have written down before it answers 202.
 
 A push is a hint. Recording one writes the event log, leaves a note on the call and asks for a look at the institution's
-queue, all in one script; nothing else ever follows from a push alone.
+queue, all in one script; nothing else ever follows from a push alone. Events that come in the same moment share a script:
+they are recorded together or none of them is confirmed.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
 import msgspec
 from redis.asyncio import Redis
 
+from calls.gathering import Gathering
 from calls.keys import CallId, Keys, institution_member
 from calls.notes import Pushed, encode_note
 from calls.retention import Retention
-from calls.scripts import Scripts
+from calls.scripts import Arg, Scripts
 from reseller.push import PushEvent
 
 CALL_START = "CallStart"
 CALL_END = "CallEnd"
 WITHIN_S = 1.2
 """How long an attempt to record an event may take: the sender is waiting."""
+
+MOST_TOGETHER = 64
+"""Events in one script: Redis does nothing else meanwhile, some two milliseconds."""
 
 _ENCODER = msgspec.json.Encoder()
 
@@ -43,7 +48,7 @@ class EventEntry(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Intake:
-    """Writes push events to Redis, concurrent ones in one round trip."""
+    """Writes push events to Redis, concurrent ones in one script."""
 
     def __init__(
         self,
@@ -69,6 +74,7 @@ class Intake:
         self._scripts = Scripts(redis)
         self._retention = retention or Retention()
         self._now_ms = now_ms
+        self._events = Gathering(self._record, most=MOST_TOGETHER)
 
     async def record(self, event: PushEvent, *, event_id: str) -> Receipt:
         """Write an event down; when this returns, Redis has confirmed it.
@@ -80,47 +86,45 @@ class Intake:
 
         Spec: Events.
         """
-        keys = self._keys
+        return await self._events.ask((event, event_id), within_s=self._within_s)
+
+    async def _record(self, events: Sequence[tuple[PushEvent, str]]) -> list[Receipt]:
+        """Write events down in one script; the first is told to wake somebody for all of them."""
+        keys, retention = self._keys, self._retention
+        now_ms = self._now_ms() if self._now_ms else None
+        at = datetime.fromtimestamp(now_ms / 1000, UTC) if now_ms is not None else datetime.now(UTC)
+        args: list[Arg] = [now_ms if now_ms is not None else "", keys.prefix, retention.events, retention.calls_s]
+        for event, event_id in events:
+            args += self._told(event, event_id, at)
+        named = [keys.due, keys.events, keys.wake, keys.queue, keys.workers, keys.bell, keys.attended]
+        answer = await self._scripts.call("push", named, args)
+        return [Receipt(wake=answer[0] == 1), *[Receipt(wake=False)] * (len(events) - 1)]
+
+    def _told(self, event: PushEvent, event_id: str, at: datetime) -> Sequence[Arg]:
+        """Return what the script is told of one event."""
+        institution = event.institution_key
         voice_id = event.voice_id or event.alternate_voice_id or ""
         touches = event.type in {CALL_START, CALL_END} and event.is_test is not True
         alternate = event.alternate_voice_id if event.alternate_voice_id != voice_id else None
         note = Pushed(
             has_ended=event.type == CALL_END,
             event_id=event_id,
-            received_at=datetime.fromtimestamp(self._now_ms() / 1000, UTC) if self._now_ms else datetime.now(UTC),
+            received_at=at,
             alternate_id=alternate,
             phone_number=event.phone_number or None,
         )
-        answer = await self._scripts.call(
-            "push",
-            [
-                keys.due,
-                keys.events,
-                keys.wake,
-                keys.queue,
-                keys.workers,
-                keys.alias(event.institution_key, event.alternate_voice_id or voice_id),
-                keys.sample(event.institution_key),
-                keys.bell,
-                keys.attended,
-            ],
-            [
-                self._now_ms() if self._now_ms else "",
-                keys.prefix,
-                _ENCODER.encode(_entry(event, event_id)),
-                CallId(event.institution_key, voice_id).member if touches else "",
-                voice_id if touches and alternate else "",
-                "1" if touches and not event.voice_id else "",
-                institution_member(event.institution_key),
-                note.note_id,
-                encode_note(note),
-                "1" if event.is_test else "",
-                self._retention.events,
-                self._retention.calls_s,
-            ],
-            within_s=self._within_s,
+        return (
+            _ENCODER.encode(_entry(event, event_id)),
+            CallId(institution, voice_id).member if touches else "",
+            self._keys.alias(institution, event.alternate_voice_id or voice_id),
+            voice_id if alternate else "",
+            "" if event.voice_id else "1",
+            institution_member(institution),
+            note.note_id,
+            encode_note(note),
+            self._keys.sample(institution),
+            "1" if event.is_test else "",
         )
-        return Receipt(wake=answer[0] == 1)
 
     async def clear_wake(self) -> None:
         """Give the right to enqueue back, after enqueueing failed."""

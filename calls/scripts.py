@@ -1,23 +1,25 @@
 """Runs our Lua scripts, many in one round trip.
 
-Coroutines that call a script in the same moment share one pipeline: while one is on its way, the next gathers. Each
-caller gets its own answer; a lost connection fails all of them. Scripts may be repeated by the Redis client when an
-answer was lost, so every one of them is idempotent (see the files in ``calls/lua``).
+Coroutines that call a script in the same moment share one pipeline. Each caller gets its own answer; a lost connection
+fails all of them. Scripts may be repeated by the Redis client when an answer was lost, so every one of them is idempotent
+(see the files in ``calls/lua``).
 """
 
-import asyncio
 from collections.abc import Sequence
 from importlib.resources import files
 from typing import Any, Literal, get_args
 
 from redis.asyncio import Redis
 from redis.commands.core import AsyncScript
-from redis.exceptions import NoScriptError, RedisError
+from redis.exceptions import NoScriptError
+
+from calls.gathering import Gathering
 
 ScriptName = Literal["push", "note", "claim", "keep", "save", "merge", "pulse", "service", "count", "tidy"]
 """The scripts there are, one file each."""
 
 Arg = str | bytes | int | float
+ScriptCall = tuple[AsyncScript, Sequence[str], Sequence[Arg]]
 
 _PIPELINE_LIMIT = 256
 
@@ -34,8 +36,7 @@ class Scripts:
     def __init__(self, redis: "Redis") -> None:
         self._redis = redis
         self._scripts = {name: AsyncScript(redis, source(name)) for name in get_args(ScriptName)}
-        self._waiting: list[tuple[AsyncScript, Sequence[str], Sequence[Arg], asyncio.Future[Any]]] = []
-        self._sender: asyncio.Task[None] | None = None
+        self._calls = Gathering(self._run, most=_PIPELINE_LIMIT)
         self._loaded = False
 
     async def call(
@@ -47,46 +48,15 @@ class Scripts:
             name: Which.
             keys: Its keys.
             args: Its arguments.
-            within_s: How long to wait for the answer. A timer and no ``asyncio.timeout``: that costs ten times as much.
+            within_s: How long to wait for the answer.
 
         Raises:
             redis.exceptions.RedisError: Redis is away, refuses to write, or the script failed.
             TimeoutError: There is no answer in time; the script may still be run.
         """
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[Any] = loop.create_future()
-        self._waiting.append((self._scripts[name], keys, args, future))
-        if self._sender is None or self._sender.done():
-            self._sender = asyncio.ensure_future(self._send())
-        if within_s is None:
-            return await future
-        timer = loop.call_later(within_s, _give_up, future)
-        try:
-            return await future
-        finally:
-            timer.cancel()
+        return await self._calls.ask((self._scripts[name], keys, args), within_s=within_s)
 
-    async def _send(self) -> None:
-        while self._waiting:
-            batch, self._waiting = self._waiting[:_PIPELINE_LIMIT], self._waiting[_PIPELINE_LIMIT:]
-            try:
-                answers = await self._run([(script, keys, args) for script, keys, args, _ in batch])
-            except BaseException as error:
-                for *_, future in batch:
-                    if not future.done():
-                        future.set_exception(_copy(error))
-                if not isinstance(error, RedisError | OSError):
-                    raise
-                continue
-            for (*_, future), answer in zip(batch, answers, strict=True):
-                if future.done():
-                    continue
-                if isinstance(answer, Exception):
-                    future.set_exception(answer)
-                else:
-                    future.set_result(answer)
-
-    async def _run(self, calls: list[tuple[AsyncScript, Sequence[str], Sequence[Arg]]]) -> list[Any]:
+    async def _run(self, calls: Sequence[ScriptCall]) -> list[Any]:
         if not self._loaded:
             await self._load()
         answers = await self._evaluate(calls)
@@ -97,7 +67,7 @@ class Scripts:
                 answers[n] = answer
         return answers
 
-    async def _evaluate(self, calls: list[tuple[AsyncScript, Sequence[str], Sequence[Arg]]]) -> list[Any]:
+    async def _evaluate(self, calls: Sequence[ScriptCall]) -> list[Any]:
         async with self._redis.pipeline(transaction=False) as pipe:
             for script, keys, args in calls:
                 pipe.evalsha(script.sha, len(keys), *keys, *args)
@@ -107,18 +77,3 @@ class Scripts:
         for script in self._scripts.values():
             await self._redis.script_load(script.script)
         self._loaded = True
-
-
-def _give_up(future: asyncio.Future[Any]) -> None:
-    if not future.done():
-        future.set_exception(TimeoutError())
-
-
-def _copy(error: BaseException) -> BaseException:
-    """Return an exception of the same kind for one more waiter: a shared one would collect all their tracebacks."""
-    if isinstance(error, asyncio.CancelledError):
-        return asyncio.CancelledError()
-    try:
-        return type(error)(*error.args)
-    except TypeError:
-        return RedisError(str(error))

@@ -1,21 +1,26 @@
--- Record one push event: the event log, a note on its call, a look at its institution's queue, a wake-up.
--- KEYS: due, events, wake marker, RQ queue, RQ workers, alias of the alternate id, last sample, bell, attended
--- ARGV: now, prefix, event (json), call member ('' to leave no note), voice id for the alias ('' for none), alternate member
---       ('' unless the alias may lead from it), institution member, note id, note, is sample ('1' or ''), events kept (count),
---       and for how many seconds
+-- Record push events: the event log, a note on each one's call, a look at its institution's queue, a wake-up for all.
+-- KEYS: due, events, wake marker, RQ queue, RQ workers, bell, attended
+-- ARGV: now, prefix, events kept (count), and for how many seconds; then of each event ten: event (json), call member ('' to
+--       leave no note), key of its alternate id's alias, voice id for the alias ('' for none), whether the alias may lead to
+--       the call ('1' or ''), institution member, note id, note, key of the institution's last sample, is sample ('1' or '')
 -- Returns {1 if the caller has to enqueue a job else 0}.
 local now = now_ms()
-local prefix, event, member, alias_of, inst = ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[7]
-redis.call('ZADD', KEYS[2], now, event)
-redis.call('ZREMRANGEBYRANK', KEYS[2], 0, -(tonumber(ARGV[11]) + 1))
-redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', now - 1000 * tonumber(ARGV[12]))
-if ARGV[10] == '1' then redis.call('SET', KEYS[7], now, 'EX', 604800) end
-if member == '' then return {0} end
-if alias_of ~= '' then redis.call('SET', KEYS[6], alias_of, 'EX', 86400) end
-if ARGV[6] == '1' then
-    local known = redis.call('GET', KEYS[6])
-    if known then member = inst:gsub('^i:', 'c:', 1) .. ':' .. known end
+local prefix = ARGV[2]
+local looks, touched = {}, false
+for n = 5, #ARGV, 10 do
+    local event, member, alias, alias_of, led, inst, id, note, sample, is_sample = unpack(ARGV, n, n + 9)
+    redis.call('ZADD', KEYS[2], now, event)
+    if is_sample == '1' then redis.call('SET', sample, now, 'EX', 604800) end
+    if member ~= '' then
+        touched = true
+        if alias_of ~= '' then redis.call('SET', alias, alias_of, 'EX', 86400) end
+        local known = led == '1' and redis.call('GET', alias)
+        if known then member = inst:gsub('^i:', 'c:', 1) .. ':' .. known end
+        leave_note(prefix, KEYS[1], member, id, note, now, false)
+        looks[inst] = true
+    end
 end
-leave_note(prefix, KEYS[1], member, ARGV[8], ARGV[9], now, false)
-leave_note(prefix, KEYS[1], inst, 'look', string.format('"%d"', now), now, true)
-return {call_somebody(KEYS[3], KEYS[4], KEYS[5], KEYS[8], KEYS[9])}
+redis.call('ZREMRANGEBYRANK', KEYS[2], 0, -(tonumber(ARGV[3]) + 1))
+redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', now - 1000 * tonumber(ARGV[4]))
+for inst in pairs(looks) do leave_note(prefix, KEYS[1], inst, 'look', string.format('"%d"', now), now, true) end
+return {touched and call_somebody(KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]) or 0}

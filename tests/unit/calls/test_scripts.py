@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 from fakeredis import FakeAsyncRedis
-from redis.commands.core import AsyncScript
 
-from calls.scripts import Arg, Scripts
+from calls.scripts import ScriptCall, Scripts
 
 
 class Silent(Scripts):
@@ -18,7 +17,7 @@ class Silent(Scripts):
         super().__init__(redis)
         self.answered = asyncio.Event()
 
-    async def _run(self, calls: list[tuple[AsyncScript, Sequence[str], Sequence[Arg]]]) -> list[Any]:
+    async def _run(self, calls: Sequence[ScriptCall]) -> list[Any]:
         await self.answered.wait()
         return [1 for _ in calls]
 

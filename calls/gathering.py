@@ -1,0 +1,91 @@
+"""Does in one go what many coroutines ask for in the same moment: a group commit.
+
+While one batch is on its way, the next gathers. Each caller gets its own answer, or the error of its batch.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Generic, TypeVar
+
+from redis.exceptions import RedisError
+
+Asked = TypeVar("Asked")
+Answer = TypeVar("Answer")
+
+
+class Gathering(Generic[Asked, Answer]):
+    """Hands on what was asked for, in batches."""
+
+    def __init__(
+        self, together: Callable[[Sequence[Asked]], Awaitable[Sequence[Answer | Exception]]], *, most: int
+    ) -> None:
+        """Have nothing to do.
+
+        Args:
+            together: Does a batch, and answers each in its place; what it raises is the answer to all of them.
+            most: How many a batch may be.
+        """
+        self._together = together
+        self._most = most
+        self._waiting: list[tuple[Asked, asyncio.Future[Answer]]] = []
+        self._sender: asyncio.Task[None] | None = None
+
+    async def ask(self, asked: Asked, *, within_s: float | None = None) -> Answer:
+        """Have something done, and return the answer.
+
+        Args:
+            asked: What.
+            within_s: How long to wait. A timer and no ``asyncio.timeout``: that costs ten times as much.
+
+        Raises:
+            Exception: Whatever the batch raised, or answered in this place.
+            TimeoutError: There is no answer in time; it may still be done.
+        """
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Answer] = loop.create_future()
+        self._waiting.append((asked, future))
+        if self._sender is None or self._sender.done():
+            self._sender = asyncio.ensure_future(self._send())
+        if within_s is None:
+            return await future
+        timer = loop.call_later(within_s, _give_up, future)
+        try:
+            return await future
+        finally:
+            timer.cancel()
+
+    async def _send(self) -> None:
+        while self._waiting:
+            await asyncio.sleep(0)  # whoever asks in this turn of the loop comes along
+            batch, self._waiting = self._waiting[: self._most], self._waiting[self._most :]
+            try:
+                answers = await self._together([asked for asked, _ in batch])
+            except BaseException as error:
+                for _, future in batch:
+                    if not future.done():
+                        future.set_exception(_copy(error))
+                if not isinstance(error, RedisError | OSError):
+                    raise
+                continue
+            for (_, future), answer in zip(batch, answers, strict=True):
+                if future.done():
+                    continue
+                if isinstance(answer, Exception):
+                    future.set_exception(answer)
+                else:
+                    future.set_result(answer)
+
+
+def _give_up(future: asyncio.Future[Answer]) -> None:
+    if not future.done():
+        future.set_exception(TimeoutError())
+
+
+def _copy(error: BaseException) -> BaseException:
+    """Return an exception of the same kind for one more waiter: a shared one would collect all their tracebacks."""
+    if isinstance(error, asyncio.CancelledError):
+        return asyncio.CancelledError()
+    try:
+        return type(error)(*error.args)
+    except TypeError:
+        return RedisError(str(error))

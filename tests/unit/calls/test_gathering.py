@@ -1,0 +1,52 @@
+"""The group commit: who asks in the same moment shares a batch, and each gets its own answer."""
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+from redis.exceptions import ConnectionError as RedisConnectionError
+
+from calls.gathering import Gathering
+
+
+class Doubling:
+    """Doubles numbers, and notes in which batches they came; it fails a batch that holds a 13, and refuses a 7 alone."""
+
+    def __init__(self) -> None:
+        self.batches: list[list[int]] = []
+
+    async def together(self, numbers: Sequence[int]) -> list[int | Exception]:
+        """Answer each number in its place."""
+        self.batches.append(list(numbers))
+        await asyncio.sleep(0)
+        if 13 in numbers:
+            raise RedisConnectionError("away")
+        return [ValueError("seven") if number == 7 else 2 * number for number in numbers]
+
+
+async def test_what_is_asked_in_one_moment_goes_in_one_batch() -> None:
+    """Nobody waits for another's round trip, batches are bounded, and nothing is done twice."""
+    doubling = Doubling()
+    gathering = Gathering(doubling.together, most=8)
+    assert await asyncio.gather(*(gathering.ask(n) for n in range(100, 120))) == [2 * n for n in range(100, 120)]
+    assert [len(batch) for batch in doubling.batches] == [8, 8, 4]
+
+
+async def test_an_answer_that_is_an_error_is_one_callers_alone() -> None:
+    """One is refused, the others of its batch are answered."""
+    gathering = Gathering(Doubling().together, most=8)
+    answers = await asyncio.gather(*(gathering.ask(n) for n in (6, 7, 8)), return_exceptions=True)
+    assert [answers[0], type(answers[1]), answers[2]] == [12, ValueError, 16]
+
+
+async def test_a_batch_that_fails_fails_all_of_it_and_nothing_after_it() -> None:
+    """Each caller gets an exception of its own, and whoever comes later is served."""
+    gathering = Gathering(Doubling().together, most=2)
+    first, second, third = await asyncio.gather(*(gathering.ask(n) for n in (13, 1, 2)), return_exceptions=True)
+    assert isinstance(first, RedisConnectionError)
+    assert isinstance(second, RedisConnectionError)
+    assert first is not second
+    assert third == 4
+    with pytest.raises(RedisConnectionError):
+        await gathering.ask(13)
+    assert await gathering.ask(3) == 6

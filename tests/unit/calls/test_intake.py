@@ -1,0 +1,44 @@
+"""Events that come in the same moment."""
+
+import asyncio
+from typing import Any
+
+from fakeredis import FakeAsyncRedis
+
+from calls.intake import MOST_TOGETHER, Intake
+from calls.keys import Keys
+from reseller.push import PushEvent
+
+
+class Counted(FakeAsyncRedis):
+    """A Redis that counts how often it is sent something."""
+
+    pipelines = 0
+
+    def pipeline(self, *arguments: Any, **options: Any) -> Any:
+        """Count one more."""
+        self.pipelines += 1
+        return super().pipeline(*arguments, **options)
+
+
+async def test_events_of_one_moment_share_scripts_and_lose_nothing() -> None:
+    """Every event stands in the log and on its call, every institution is looked at, one caller is to wake a worker."""
+    redis, keys = Counted(), Keys()
+    events = [
+        *(PushEvent(type="CallStart", institution_key=f"cu-{n % 3}", voice_id=f"v-{n}") for n in range(MOST_TOGETHER)),
+        *(PushEvent(type="CallEnd", institution_key="cu-0", voice_id=f"v-{n}") for n in range(3)),
+        PushEvent(type="CallStart", institution_key="cu-9", voice_id="v-1", is_test=True),
+        PushEvent(type="Other", institution_key="cu-9", voice_id="v-1"),
+    ]
+    intake = Intake(redis)
+    receipts = await asyncio.gather(*(intake.record(each, event_id=f"{n:032x}") for n, each in enumerate(events)))
+    assert redis.pipelines == 2
+    assert [receipt.wake for receipt in receipts].count(True) == 1
+    assert await redis.zcard(keys.events) == len(events)
+    due = {member.decode() for member in await redis.zrange(keys.due, 0, -1)}
+    assert due == {f"c:cu-{n % 3}:v-{n}" for n in range(MOST_TOGETHER)} | {
+        *(f"c:cu-0:v-{n}" for n in range(3)),
+        *(f"i:cu-{n}" for n in range(3)),
+    }
+    assert set(await redis.hkeys(keys.inbox("c:cu-0:v-0"))) == {b"push:start", b"push:end"}
+    assert await redis.exists(keys.sample("cu-9"))
