@@ -10,6 +10,7 @@ import re
 import sys
 import threading
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Final, TextIO, cast
 
@@ -60,16 +61,16 @@ def _processors(log_format: str) -> Sequence[Processor]:
     return (
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
-        structlog.processors.TimeStamper(fmt="iso", utc=True, key="timestamp"),
-        add_process,
+        stamp,
         describe_exception,
         keep_to_vocabulary,
         render_console if log_format == "console" else render_json,
     )
 
 
-def add_process(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """Say which process it was."""
+def stamp(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """Say when it was and in which process."""
+    event["timestamp"] = datetime.now(UTC)
     event["process"] = os.getpid()
     return event
 
@@ -95,7 +96,7 @@ def _exception(exc_info: object) -> BaseException | None:
 def keep_to_vocabulary(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
     """Drop what the vocabulary does not allow in this event, and say so."""
     known = EVENTS.get(event["event"])
-    if known is not None and event.keys() <= known.allowed:
+    if known is not None and known.allowed.issuperset(event):
         return event
     allowed = known.allowed if known else ALWAYS
     kept = {key: value for key, value in event.items() if key in allowed}
@@ -107,18 +108,21 @@ def keep_to_vocabulary(_logger: WrappedLogger, _method: str, event: EventDict) -
 
 def render_json(_logger: WrappedLogger, _method: str, event: EventDict) -> str:
     """Write an event as one line of JSON."""
-    return msgspec.json.encode(event, enc_hook=_type_only).decode()
+    return _ENCODER.encode(event).decode()
 
 
 def _type_only(value: object) -> str:
     return f"<{type(value).__name__}>"
 
 
+_ENCODER: Final = msgspec.json.Encoder(enc_hook=_type_only)
+
+
 def render_console(_logger: WrappedLogger, _method: str, event: EventDict) -> str:
     """Write an event as one line for the eye: time, level, name, then its keys."""
     shown = dict(event)
     trace = shown.pop("trace", [])
-    clock = shown.pop("timestamp")[11:19]
+    clock = f"{shown.pop('timestamp'):%H:%M:%S}"
     head = f"{clock} {shown.pop('level'):<8}{shown.pop('event'):<28}"
     shown.pop("process")
     pairs = " ".join(f"{key}={_plain(value)}" for key, value in shown.items() if value is not None)
