@@ -59,6 +59,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     _deadline: asyncio.TimerHandle | None = None
     _unread: asyncio.TimerHandle | None = None
+    _is_arriving = False
     _overhead = 0
     _received = b""
 
@@ -66,7 +67,7 @@ class BoundedProtocol(HttpToolsProtocol):
         """Expect the first request."""
         self.logger = _LOGGER
         super().connection_made(cast("asyncio.Transport", _Quiet(transport)))
-        self._expect_request()
+        self._expect()
         self.crowd.admit(len(self.connections))
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -76,9 +77,10 @@ class BoundedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def on_message_begin(self) -> None:
-        """Expect the rest of a request."""
+        """Note that a request has begun; only if it is not whole by what has arrived is its rest expected."""
         super().on_message_begin()
-        self._expect_request()
+        self._expect_nothing()
+        self._is_arriving = True
 
     def on_body(self, body: bytes) -> None:
         """Count a piece of the body as such."""
@@ -95,12 +97,13 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._wishes_to_upgrade():
             return
         self._expect_nothing()
+        self._is_arriving = False
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
         """Be idle, unless the next request is on its way already."""
         super().on_response_complete()
-        if self._deadline is None and self.cycle.response_complete:
+        if not self._is_arriving and self.cycle.response_complete:
             self.crowd.is_idle(self)
 
     def pause_writing(self) -> None:
@@ -119,6 +122,8 @@ class BoundedProtocol(HttpToolsProtocol):
         self._received = data
         super().data_received(data)
         self._received = b""
+        if self._is_arriving and self._deadline is None:
+            self._expect()
         if self._deadline is not None and self._overhead > MAX_OVERHEAD:
             self.cut()
 
@@ -139,8 +144,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self.parser = httptools.HttpRequestParser(self)
         self.data_received(b"".join([line, *kept, b"\r\n", rest]))
 
-    def _expect_request(self) -> None:
-        self._expect_nothing()
+    def _expect(self) -> None:
         self._deadline = self.loop.call_later(self.request_within_s, self.cut)
         self.crowd.awaits(self)
 
