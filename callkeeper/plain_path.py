@@ -6,6 +6,7 @@ folder's name, in whatever spelling.
 """
 
 import re
+from functools import lru_cache
 from typing import Final
 
 from starlette.responses import PlainTextResponse
@@ -32,6 +33,7 @@ class PlainPath:
         await self._app(scope, receive, send)
 
 
+@lru_cache(maxsize=64)
 def is_plain(raw_path: bytes, query: bytes = b"") -> bool:
     """Tell whether a path as it was sent can be read in one way only."""
     raw_path = raw_path.partition(b"?")[0]

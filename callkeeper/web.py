@@ -14,6 +14,7 @@ from starlette.routing import BaseRoute, Mount, Route
 from structlog.typing import FilteringBoundLogger
 
 from callkeeper.connections import blocking_redis, feed_redis, receiver_redis, warn_of_unverified
+from callkeeper.door import Door
 from callkeeper.forwarded import Forwarded
 from callkeeper.plain_path import PlainPath
 from callkeeper.settings import WebSettings
@@ -50,7 +51,7 @@ def web_app(settings: WebSettings, log: FilteringBoundLogger) -> Starlette:
     reporter = Reporter(blocking_redis(store.redis), writer)
     intake = Intake(redis, keys=store.keys, retention=store.retention)
     push = PushEndpoint(_authentication(settings), intake, waker, log, counting=PushCounting(figures))
-    routes: list[BaseRoute] = [Route("/push", push), *health_routes(redis, store.keys)]
+    routes: list[BaseRoute] = health_routes(redis, store.keys)
     is_watched = settings.admin is not None or settings.desk_tokens
     desk = _desk(settings, redis, waker, log) if is_watched else None
     board = None
@@ -86,6 +87,7 @@ def web_app(settings: WebSettings, log: FilteringBoundLogger) -> Starlette:
             Middleware(SafeHeaders),
             Middleware(PlainPath),
             Middleware(Forwarded, hops=settings.forwarded_hops),
+            Middleware(Door, path="/push", behind=push),
         ],
         exception_handlers={Exception: _on_bug},
     )

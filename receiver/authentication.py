@@ -4,7 +4,7 @@ While a secret is exchanged there are two sets of headers: the present one, and 
 """
 
 import hmac
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Literal
 
@@ -35,20 +35,17 @@ class PushAuthentication:
         sets: tuple[tuple[Sender, HeaderSet | None], ...] = (("current", current), ("previous", previous))
         self._accepted = [(sender, _expected(known), known.until) for sender, known in sets if known is not None]
 
-    def recognise(self, received: Iterable[tuple[bytes, bytes]], *, now: datetime) -> Sender | None:
+    def recognise(self, received: Sequence[tuple[bytes, bytes]], *, now: datetime) -> Sender | None:
         """Return which set the headers match, or None.
 
         Args:
             received: Lower-case names and values, as ASGI has them; a name that occurs twice never matches.
             now: Aware UTC.
         """
-        values: dict[bytes, list[bytes]] = {}
-        for name, value in received:
-            values.setdefault(name, []).append(value)
         matches = [
             sender
             for sender, expected, until in self._accepted
-            if _all_match(expected, values) and (until is None or now < until)
+            if _all_match(expected, received) and (until is None or now < until)
         ]
         return matches[0] if matches else None
 
@@ -59,12 +56,13 @@ def _expected(known: HeaderSet) -> Sequence[tuple[bytes, bytes]]:
     return [(name.encode("ascii"), value.reveal().encode("ascii")) for name, value in known.headers]
 
 
-def _all_match(expected: Sequence[tuple[bytes, bytes]], values: dict[bytes, list[bytes]]) -> bool:
+def _all_match(expected: Sequence[tuple[bytes, bytes]], received: Sequence[tuple[bytes, bytes]]) -> bool:
     """Compare every header before judging, so that the first wrong one does not show in the time."""
-    verdicts = [hmac.compare_digest(_only(values.get(name)), value) for name, value in expected]
+    verdicts = [hmac.compare_digest(_only(name, received), value) for name, value in expected]
     return all(verdicts)
 
 
-def _only(values: list[bytes] | None) -> bytes:
-    """Return the single value, or one that matches nothing: no configured value is empty."""
-    return values[0] if values and len(values) == 1 else b""
+def _only(wanted: bytes, received: Sequence[tuple[bytes, bytes]]) -> bytes:
+    """Return a header's single value, or one that matches nothing: no configured value is empty."""
+    values = [value for name, value in received if name == wanted]
+    return values[0] if len(values) == 1 else b""

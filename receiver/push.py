@@ -6,12 +6,12 @@ the call anyway.
 """
 
 import asyncio
+import secrets
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Final
-from uuid import uuid4
 
 from redis.exceptions import RedisError
 from starlette.responses import Response
@@ -128,7 +128,7 @@ class PushEndpoint:
         except PushUnreadable as problem:
             answer = answers.unreadable(problem.field, problem.remedy)
             return self._refused("unreadable", answer, field=problem.field), False
-        event_id, received_at, began_s = uuid4().hex, self._now(), time.perf_counter()
+        event_id, received_at, began_s = secrets.token_hex(16), self._now(), time.perf_counter()
         try:
             wake = await self._record(event, event_id)
         except NotRecorded as problem:
