@@ -28,9 +28,10 @@ _HEAD = (
 
 
 class Report(msgspec.Struct):
-    """What was sent and what came back. Times in milliseconds, ordered."""
+    """What was sent and what came back. Times in milliseconds, ordered; ``cpu_s`` is what the sender itself has used."""
 
     seconds: float
+    cpu_s: float
     accepted: int
     refused: int
     times_ms: list[float]
@@ -106,7 +107,7 @@ class Line(asyncio.Protocol):
 async def _run(url: str, connections: int, seconds: float, rate: float | None) -> Report:
     place, loop = urlsplit(url), asyncio.get_running_loop()
     sender = Sender(place.path)
-    begin_s = time.perf_counter()
+    begin_s, begin_cpu_s = time.perf_counter(), time.process_time()
     for _ in range(connections):
         await loop.create_connection(
             lambda: Line(sender, goes_on=rate is None), str(place.hostname), int(place.port or 0)
@@ -116,9 +117,9 @@ async def _run(url: str, connections: int, seconds: float, rate: float | None) -
     else:
         await by_the_clock(sender, int(seconds * rate), 1 / rate)
     sender.is_over = True
-    took_s = time.perf_counter() - begin_s
+    took_s, cpu_s = time.perf_counter() - begin_s, time.process_time() - begin_cpu_s
     times_ms = sorted(took * 1000 for took in sender.times_s)
-    return Report(took_s, len(times_ms) - sender.refused, sender.refused, times_ms)
+    return Report(took_s, cpu_s, len(times_ms) - sender.refused, sender.refused, times_ms)
 
 
 async def by_the_clock(sender: Sender, count: int, gap_s: float) -> None:

@@ -127,6 +127,7 @@ def _told(rounds: dict[str, list[Round]]) -> Answer:
             _ratio(ours, mine),
             Spread.of(our.per_cpu_s / each.per_cpu_s for our, each in zip(ours, mine, strict=True)),
             Spread.of(each.used.share("redis") for each in mine),
+            Spread.of(each.full.cpu_s / each.full.seconds for each in mine),
             Spread.of(each.steady.quantile(0.5) for each in mine),
             Spread.of(each.steady.quantile(0.99) for each in mine),
         )
@@ -141,6 +142,7 @@ def _told(rounds: dict[str, list[Round]]) -> Answer:
             "ours: times as many",
             "ours: times as many per CPU-s",
             "Redis's core",
+            "sender's core",
         ),
         *("p50 ms at 1,000/s", "p99 ms"),
     )
