@@ -1,7 +1,7 @@
 """Events that come in the same moment."""
 
 import asyncio
-from typing import Any
+from typing import Any, cast
 
 from fakeredis import FakeAsyncRedis
 
@@ -35,7 +35,7 @@ async def test_events_of_one_moment_share_scripts_and_lose_nothing() -> None:
     assert redis.pipelines == 2
     assert [receipt.wake for receipt in receipts].count(True) == 1
     assert await redis.zcard(keys.events) == len(events)
-    due = {member.decode() for member in await redis.zrange(keys.due, 0, -1)}
+    due = {str(member, "utf-8") for member in cast("list[bytes]", await redis.zrange(keys.due, 0, -1))}
     assert due == {f"c:cu-{n % 3}:v-{n}" for n in range(MOST_TOGETHER)} | {
         *(f"c:cu-0:v-{n}" for n in range(3)),
         *(f"i:cu-{n}" for n in range(3)),
