@@ -22,7 +22,7 @@ run: $(STAMP) ## Run everything in one terminal: Redis, the sandbox service, web
 
 test: $(STAMP) ## Run the test suite: unit, integration, the stand-in, acceptance with real processes
 	$(BIN)/python -m pytest -q -n 2 tests/unit tests/integration tests/sandbox $(ARGS)
-	$(BIN)/python -m pytest -q -n 4 --dist loadfile tests/acceptance --ignore tests/acceptance/test_canaries.py $(ARGS)
+	$(BIN)/python -m pytest -q -n 5 --dist loadfile tests/acceptance --ignore tests/acceptance/test_canaries.py $(ARGS)
 
 audit: $(STAMP) ## Fuzz, look for canaries, holes and advisories; AUDIT=short for every change, ARGS="--strict" to insist on advisories
 	CALLKEEPER_AUDIT=$(or $(AUDIT),full) $(BIN)/python -m pytest -q -n 3 --dist loadfile tests/audit tests/acceptance/test_canaries.py

@@ -159,7 +159,7 @@ def events(stream: httpx.Response) -> Iterator[tuple[str, dict[str, Any]]]:
 
 def test_desk_agent_verifies_and_the_voice_is_enrolled_once_as_hers(floor: Floor) -> None:
     """An agent verifies by passcode: one enroll at the service, by her name; the receiver is told, signed, in order."""
-    call = floor.stack.call({"kind": "end", "after_s": 14})
+    call = floor.stack.call({"kind": "end", "after_s": 8})
     said = floor.say(call, "verified", person_id=floor.assigned(call), validation_type="OneTimePasswordAuth")
     assert (said["state"], said["operator"]) == ("done", "agent-7")
     account = floor.stack.account(call)

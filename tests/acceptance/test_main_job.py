@@ -10,7 +10,7 @@ GREEN = {"kind": "green", "after_s": 3}
 
 def test_main_job_goes_from_push_to_settled(running: Stack) -> None:
     """A pushed call is assigned, watched until it is green, and settled as authenticated."""
-    call = running.call(GREEN, end(8))
+    call = running.call(GREEN, end(5))
     record = running.settled(call)
     assert record.reason is Reason.AUTHENTICATED
     assert record.assign.state is EffectState.APPLIED
@@ -36,7 +36,7 @@ def test_main_job_enrolls_a_caller_whom_the_service_verified_once(running: Stack
 
 def test_main_job_survives_a_thousand_repetitions_of_a_push(running: Stack) -> None:
     """A thousand duplicates of an event lead to one assign and to the checks of one call."""
-    call = running.call(end(9))
+    call = running.call(end(7))
     payload = {
         "Type": "CallStart",
         "StartDateTime": call["started_at"],
@@ -66,11 +66,11 @@ def _push_header(running: Stack) -> tuple[str, str]:
 
 def test_main_job_delays_no_call_because_of_a_hung_request(running: Stack) -> None:
     """While a check of one call hangs, the checks of another come when they are due."""
-    hung = running.call(end(20))
+    hung = running.call(end(15))
     until(lambda: running.arrived(hung).get("assign"), 10, "the assign")
     running.fault("check", "hang", voice_id=hung["voice_id"], times=1)
     until(lambda: running.arrived(hung).get("check"), 10, "the check that hangs")
-    other = running.call(end(12))
+    other = running.call(end(9))
     record = running.settled(other)
     checked = [entry for entry in running.trail(other) if entry.what == "checked"]
     assert record.watch_from is not None
