@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from types import FrameType
 from typing import Any, Final, cast
 
@@ -22,6 +23,7 @@ from uvicorn import Config, Server
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from callkeeper.crowd import MAX_CONNECTIONS, Crowd, room_for_connections
+from receiver.answers import WHOLE
 
 REQUEST_WITHIN_S: Final = 10.0
 """How long a request may take to arrive, and a new connection to send one."""
@@ -91,6 +93,7 @@ class BoundedProtocol(HttpToolsProtocol):
         """Begin to answer, unless the request wishes for another protocol: then it is read again without the wish."""
         if not self._wishes_to_upgrade():
             super().on_headers_complete()
+            self.scope["extensions"] = {WHOLE: {"write": partial(write_whole, self.cycle)}}
 
     def on_message_complete(self) -> None:
         """Expect nothing until the next request begins."""
@@ -177,6 +180,21 @@ class BoundedProtocol(HttpToolsProtocol):
         if cycle is not None and not cycle.response_complete:
             cycle.disconnected = True
             cycle.message_event.set()
+
+
+def write_whole(cycle: RequestResponseCycle, head: bytes, body: bytes) -> bool:
+    """Write an answer that is whole, as uvicorn's messages would; return whether that was possible.
+
+    It is not if the connection ends with it, which its head would have to say, or if the client is slow to read.
+    """
+    if cycle.disconnected or not cycle.keep_alive or cycle.flow.write_paused:
+        return False
+    ours = b"".join([b"%b: %b\r\n" % pair for pair in cycle.default_headers])  # the date
+    cycle.transport.write(head + ours + b"\r\n" + body)
+    cycle.response_started = cycle.response_complete = True
+    cycle.message_event.set()
+    cycle.on_response()
+    return True
 
 
 class _Quiet:

