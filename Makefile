@@ -38,7 +38,7 @@ faults: $(STAMP) ## Kill, freeze and cut real processes: the crash matrix and it
 	$(BIN)/python -m pytest -n 0 tests/faults/test_crash_matrix.py
 	$(BIN)/python -m pytest -n 2 --dist loadfile tests/faults --ignore tests/faults/test_crash_matrix.py $(ARGS)
 
-redis-versions: $(STAMP) ## What depends on the Redis server, on every one there is: Debian's, 8, Valkey 9
+redis-versions: $(STAMP) ## All tests that use a Redis, on every one there is: Debian's, 8, Valkey 9
 	$(BIN)/python -m tests.redis_versions $(ARGS)
 
 rollout: $(STAMP) ## What deploy/ promises: the image's steps, the Procfile, rotations, a rolling deploy and its rollback

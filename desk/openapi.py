@@ -22,6 +22,7 @@ _REFUSALS: Final = {
     "413": "The body is longer than 8 KiB.",
     "415": "The body is not plain application/json.",
     "422": "The Idempotency-Key was used for another request.",
+    "429": "Too many requests without a valid token came from this address; `Retry-After` says when to come again.",
     "503": "The calls cannot be reached at this moment.",
 }
 _SUMMARIES: Final = {
@@ -89,7 +90,7 @@ def _operation(
         "parameters": list(parameters),
         "responses": {
             **{status: _answer(view) for status, view in answers.items()},
-            **{status: _refusal(status) for status in sorted({"401", "405", "503", *refusals})},
+            **{status: _refusal(status) for status in sorted({"401", "405", "429", "503", *refusals})},
         },
     }
 
