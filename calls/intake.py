@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 import msgspec
 from redis.asyncio import Redis
 
+from calls.decide import CONFIRM_LOOKS_S
 from calls.gathering import Gathering
 from calls.keys import CallId, Keys, institution_member
 from calls.notes import Pushed, encode_note
@@ -94,6 +95,7 @@ class Intake:
         now_ms = self._now_ms() if self._now_ms else None
         at = datetime.fromtimestamp(now_ms / 1000, UTC) if now_ms is not None else datetime.now(UTC)
         args: list[Arg] = [now_ms if now_ms is not None else "", keys.prefix, retention.events, retention.calls_s]
+        args.append(int(CONFIRM_LOOKS_S[0] * 1000))
         for event, event_id in events:
             args += self._told(event, event_id, at)
         named = [keys.due, keys.events, keys.wake, keys.queue, keys.workers, keys.bell, keys.attended]

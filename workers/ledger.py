@@ -15,7 +15,11 @@ from workers.explaining import note
 
 
 async def intend(claim: Claim, step: Intend) -> None:
-    """Write down what is about to be sent, by which rule or whose word."""
+    """Write down what is about to be sent, by which rule or whose word.
+
+    An assign's intention is saved together with its ``sent``: nothing has to be read in between, and an assign that was
+    neither sent nor written down is decided anew. Enroll and reject are saved before the read that precedes them.
+    """
     now, verdict, kind = claim.now, step.verdict, step.kind
     if isinstance(verdict, Verdict):
         note(claim, verdict)
@@ -44,7 +48,8 @@ async def intend(claim: Claim, step: Intend) -> None:
     )
     claim.doing = kind
     claim.tools.crash.pass_by(f"{kind}.before-intended")
-    await claim.keep()
+    if kind is not EffectKind.ASSIGN:
+        await claim.keep()
     claim.tools.crash.pass_by(f"{kind}.after-intended")
 
 

@@ -1,13 +1,14 @@
 -- Record push events: the event log, a note on each one's call, a look at its institution's queue, a wake-up for all.
 -- KEYS: due, events, wake marker, RQ queue, RQ workers, bell, attended
--- ARGV: now, prefix, events kept (count), and for how many seconds; then of each event ten: event (json), call member ('' to
+-- ARGV: now, prefix, events kept (count), and for how many seconds, ms that a call nobody knows waits for the look at its
+--       queue; then of each event ten: event (json), call member ('' to
 --       leave no note), key of its alternate id's alias, voice id for the alias ('' for none), whether the alias may lead to
 --       the call ('1' or ''), institution member, note id, note, key of the institution's last sample, is sample ('1' or '')
 -- Returns {1 if the caller has to enqueue a job else 0}.
 local now = now_ms()
 local prefix = ARGV[2]
 local looks, touched = {}, false
-for n = 5, #ARGV, 10 do
+for n = 6, #ARGV, 10 do
     local event, member, alias, alias_of, led, inst, id, note, sample, is_sample = unpack(ARGV, n, n + 9)
     redis.call('ZADD', KEYS[2], now, event)
     if is_sample == '1' then redis.call('SET', sample, now, 'EX', 604800) end
@@ -16,7 +17,8 @@ for n = 5, #ARGV, 10 do
         if alias_of ~= '' then redis.call('SET', alias, alias_of, 'EX', 86400) end
         local known = led == '1' and redis.call('GET', alias)
         if known then member = inst:gsub('^i:', 'c:', 1) .. ':' .. known end
-        leave_note(prefix, KEYS[1], member, id, note, now, false)
+        local waits = redis.call('EXISTS', prefix .. ':item:' .. member) == 1 and 0 or tonumber(ARGV[5])
+        leave_note(prefix, KEYS[1], member, id, note, now + waits, false)
         looks[inst] = true
     end
 end
