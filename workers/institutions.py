@@ -68,7 +68,7 @@ class Institutions:
         return UNKNOWN if standing is None else standing.obstacle
 
     async def refresh(self) -> None:
-        """Renew what is older than a minute; a service that does not answer leaves what is known."""
+        """Renew what is older than a minute, and enlist; a service that does not answer leaves what is known."""
         now_s = self._monotonic()
         if self._refreshed_at_s is None or now_s - self._refreshed_at_s > REFRESH_S:
             try:
@@ -77,6 +77,11 @@ class Institutions:
             except ResellerError as error:
                 self._refreshed_at_s = now_s - REFRESH_S + 2.0
                 self._log.warning("institutions_unknown", error=type(error).__name__)
+        await self.enlist()
+
+    async def enlist(self) -> None:
+        """Make every institution due that is not in the due set, where that was not looked at a few seconds ago."""
+        now_s = self._monotonic()
         if self._enlisted_at_s is None or now_s - self._enlisted_at_s > ENLIST_S:
             await self._store.enlist(sorted(self._keys))
             self._enlisted_at_s = now_s

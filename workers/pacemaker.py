@@ -25,7 +25,7 @@ SOON_MS = 10_000
 """After a shift the next one is begun for what is due this soon: as long as one waits for more before it ends."""
 
 WAKE_ANYWAY_S = 10.0
-"""However quiet it is, a shift starts this often: institutions that a lost Redis forgot are listed anew."""
+"""However quiet it is, a shift starts so long after the last one: institutions that a lost Redis forgot are listed anew."""
 
 STUCK_S = 30.0
 """After so long without a sign of life from a shift its process is ended; the platform starts another."""
@@ -90,6 +90,8 @@ class Pacemaker:
         keys = self._keys
         wake, _ = self._script(keys=[keys.due, keys.wake, keys.queue, keys.workers, keys.service], args=["", late_ms])
         now_s = time.monotonic()
+        if self._beat_at_s is not None:
+            self._woken_at_s = now_s
         is_quiet = self._woken_at_s is None or now_s - self._woken_at_s > WAKE_ANYWAY_S
         if wake != 1 and not is_quiet:
             return

@@ -109,6 +109,7 @@ class Shift:
         first = True
         while not self._stopping.is_set() and loop.time() - started_s < self.claiming_s:
             self.beat()
+            await self.institutions.enlist()
             room = min(CLAIM_AT_ONCE, self.in_flight_limit - len(self._tasks))
             claimed = await self._claim(room, shift_starts=first) if room > 0 else []
             first = False
