@@ -20,9 +20,7 @@ end
 
 -- Make a member due now, unless somebody holds it: then its save, or the end of the lease, makes it due.
 local function make_due(due, item, member, at)
-    if redis.call('HEXISTS', item, LEASE_FIELD) == 1 then return end
-    local score = redis.call('ZSCORE', due, member)
-    if not score or tonumber(score) > at then redis.call('ZADD', due, at, member) end
+    if redis.call('HEXISTS', item, LEASE_FIELD) == 0 then redis.call('ZADD', due, 'LT', at, member) end
 end
 
 -- Win the right to enqueue one job: not while one was enqueued in the last second and has not started, nor while enough wait.
@@ -45,13 +43,14 @@ end
 -- A tombstone forwards; a settled call takes only the notes that are meant for one.
 local function leave_note(prefix, due, member, id, note, at, even_settled)
     local item = prefix .. ':item:' .. member
+    local known = redis.call('HMGET', item, 'moved', 'settled')
     for _ = 1, 20 do
-        local moved = redis.call('HGET', item, 'moved')
-        if not moved then break end
-        member = moved
+        if not known[1] then break end
+        member = known[1]
         item = prefix .. ':item:' .. member
+        known = redis.call('HMGET', item, 'moved', 'settled')
     end
-    if not even_settled and redis.call('HEXISTS', item, 'settled') == 1 then return 0 end
+    if not even_settled and known[2] then return 0 end
     redis.call('HSET', prefix .. ':inbox:' .. member, id, note)
     make_due(due, item, member, at)
     return 1
