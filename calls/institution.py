@@ -37,12 +37,14 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Watch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How far the listing of an institution's queue is. Stored as the record of its member in the due set.
 
-    ``cursor`` is the page a full listing has reached, in entries; None while none is under way.
+    ``cursor`` is the page a full listing has reached, in entries; None while none is under way. ``newest_at`` is the latest
+    start of a call that was listed, by the service's clock.
     """
 
     institution_key: str
     version: int = 1
     looked_at: datetime | None = None
+    newest_at: datetime | None = None
     full_at: datetime | None = None
     cursor: int | None = None
     failures: int = 0

@@ -1,7 +1,7 @@
 """Looks at an institution's queue and tells the calls in it that they are there: how new calls are found.
 
-Three sizes: a look after a push (what started in the last seconds), a regular or wide look (the last minutes), and every
-minute the full listing, page by page with a saved cursor, which also finds the calls that are no longer listed.
+Three sizes: a look after a push (what started since the newest call we know), a regular or wide look (the last minutes), and
+every minute the full listing, page by page with a saved cursor, which also finds the calls that are no longer listed.
 """
 
 import asyncio
@@ -29,9 +29,12 @@ from workers.tally import Tally
 PAGE = 500
 """Entries asked for at once. Assumed: the Spec shows no bounds of pageSize."""
 
-NARROW = timedelta(seconds=10)
+OVERLAP = timedelta(seconds=2)
+"""How far before the newest start a look after a push begins: entries may come out of order. What comes later than that is
+found by the wide look that its hint asks for half a second later."""
+
 WIDE = timedelta(seconds=120)
-"""How far back a look goes: the service's clock may differ, and an entry may come late."""
+"""How far back a wide look goes: the service's clock may differ, and an entry may come late."""
 
 FULL_EVERY_S = 60.0
 IDLE_S = 8.0
@@ -78,9 +81,10 @@ class Listing:
         full_is_due = watch.full_at is None or not 0 <= (now - watch.full_at).total_seconds() < FULL_EVERY_S
         if full_is_due or watch.cursor is not None or Ask.FULL in asked:
             return await self._full(held, watch, now)
-        back = NARROW if asked == {Ask.LOOK} else WIDE
-        since = min(watch.looked_at or now, now) - back
-        await self._pages(held, watch, since=since, now=now)
+        since = min(watch.looked_at or now, now) - WIDE
+        if asked == {Ask.LOOK} and watch.newest_at is not None:
+            since = max(since, min(watch.newest_at, now) - OVERLAP)
+        watch = await self._pages(held, watch, since=since, now=now)
         return replace(watch, looked_at=now)
 
     async def _full(self, held: Held, watch: Watch, now: datetime) -> Watch:
@@ -112,6 +116,7 @@ class Listing:
             news = {entry.voice_id for entry in entries} - seen
             await self._tell(watch.institution_key, entries, now, is_full=is_full)
             self.crash.pass_by("listing.told")
+            watch = replace(watch, newest_at=_newest(watch, entries))
             if not news or (not is_full and len(entries) < PAGE):
                 return watch
             seen |= news
@@ -153,3 +158,9 @@ class Listing:
         if watch.failures:
             period_s = min(30.0, 2.0 ** min(watch.failures, 5) / 2)
         return int(period_s * self.choose(0.8, 1.0) * 1000)
+
+
+def _newest(watch: Watch, entries: Sequence[QueueEntry]) -> datetime | None:
+    """Return the latest start that was ever listed, by the service's clock."""
+    starts = [entry.started_at for entry in entries]
+    return max(starts if watch.newest_at is None else [*starts, watch.newest_at], default=None)

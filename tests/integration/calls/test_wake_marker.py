@@ -1,6 +1,7 @@
 """The wake marker: few jobs wait, and no wake-up is lost. On a Redis in this process and on a real one."""
 
 import asyncio
+from functools import partial
 from typing import Any
 
 from redis.asyncio import Redis
@@ -10,7 +11,9 @@ from calls.endings import end
 from calls.held import Placement
 from calls.keys import CallId
 from calls.notes import Pushed
+from calls.scripts import Scripts
 from calls.store import Store
+from tests.integration.calls.hand import Hand
 from tests.sandbox_fixtures import START
 
 HINT = Pushed(has_ended=False, event_id="ev-1", received_at=START)
@@ -60,6 +63,22 @@ async def test_shift_that_attends_is_told_and_no_job_is_asked_for(store: Store, 
     await end({listening})
     await bell.leave()
     assert await woken(store) == 1
+
+
+async def test_next_shift_is_asked_for_where_something_is_due_soon_and_no_job_waits(
+    store: Store, redis: Redis, hand: Hand
+) -> None:
+    """A shift hands over to the next one for what is to come; a job that waits already is that."""
+    keys, client = store.keys, redis
+    pulse = partial(
+        Scripts(client).call, "pulse", [keys.due, keys.wake, keys.queue, keys.workers, keys.service], [hand(), -10_000]
+    )
+    assert (await pulse())[0] == 0
+    await client.zadd(keys.due, {"c:cu-1:v-1": hand() + 9000})
+    await client.rpush(keys.queue, "a job")
+    assert (await pulse())[0] == 0
+    await client.delete(keys.queue)
+    assert (await pulse())[0] == 1
 
 
 async def test_claim_and_save_say_when_something_is_due(redis: Redis) -> None:
