@@ -3,6 +3,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
+# Tests start processes by the dozen: none of them need compile us anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help run test audit controls sbom redis-versions rollout faults browser screenshots chaos failover soak nightly bench check fix lock install
 

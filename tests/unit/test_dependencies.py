@@ -1,0 +1,20 @@
+"""Dependencies: each was chosen, and docs/decisions.md says why."""
+
+import re
+import tomllib
+from itertools import chain
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_every_dependency_has_its_reason() -> None:
+    """What pyproject.toml names is in the first column of the table of reasons."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    lists = [project["project"]["dependencies"], *project["project"]["optional-dependencies"].values()]
+    wanted = chain(*lists, *project["dependency-groups"].values())
+    named = {re.split(r"[\[<>=;~ ]", each)[0] for each in wanted if isinstance(each, str)}
+    _, _, rest = (ROOT / "docs" / "decisions.md").read_text(encoding="utf-8").partition("## Dependencies, each")
+    table = rest.partition("\n## ")[0]
+    reasons = set(chain(*(re.findall(r"[\w.-]+", row) for row in re.findall(r"^\| ([^|]+) \|", table, re.MULTILINE))))
+    assert named - reasons == set(), "give each its reason in docs/decisions.md"
