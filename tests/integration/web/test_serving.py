@@ -2,6 +2,7 @@
 
 import asyncio
 import functools
+import gc
 import logging
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -17,6 +18,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 from structlog.testing import LogCapture
 from structlog.typing import FilteringBoundLogger
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from callkeeper.serving import MAX_OVERHEAD, BoundedProtocol, WebServer, listen, url_of
 from calls.intake import Intake
@@ -327,6 +329,20 @@ async def test_serving_answers_pipelined_events_in_their_order(dial: Dial, redis
     await line.say(WHOLE * 3 + WHOLE.replace(b"POST", b"PUT "))
     assert [await line.status() for _ in range(4)] == [202, 202, 202, 405]
     assert await redis.zcard(Keys().events) == 3
+
+
+async def test_serving_leaves_nothing_to_the_garbage_collector(dial: Dial) -> None:
+    """What an event needed is gone when it is answered: garbage by the thousand would be a pause for everybody."""
+    line = await dial()
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(50):
+            await line.say(WHOLE)
+            assert await line.status() == 202
+        assert sum(isinstance(each, RequestResponseCycle) for each in gc.get_objects()) < 10
+    finally:
+        gc.enable()
 
 
 async def test_serving_says_where_and_when(app: Starlette, log: FilteringBoundLogger, logged: LogCapture) -> None:
