@@ -1,6 +1,7 @@
 """Does in one go what many coroutines ask for in the same moment: a group commit.
 
-While one batch is on its way, the next gathers. Each caller gets its own answer, or the error of its batch.
+While as many batches are on their way as may be, the next gathers. Each caller gets its own answer, or the error of its
+batch.
 """
 
 import asyncio
@@ -17,18 +18,24 @@ class Gathering(Generic[Asked, Answer]):
     """Hands on what was asked for, in batches."""
 
     def __init__(
-        self, together: Callable[[Sequence[Asked]], Awaitable[Sequence[Answer | Exception]]], *, most: int
+        self,
+        together: Callable[[Sequence[Asked]], Awaitable[Sequence[Answer | Exception]]],
+        *,
+        most: int,
+        abreast: int = 1,
     ) -> None:
         """Have nothing to do.
 
         Args:
             together: Does a batch, and answers each in its place; what it raises is the answer to all of them.
             most: How many a batch may be.
+            abreast: How many batches may be on their way at once.
         """
         self._together = together
         self._most = most
         self._waiting: list[tuple[Asked, asyncio.Future[Answer]]] = []
-        self._sender: asyncio.Task[None] | None = None
+        self._abreast = abreast
+        self._senders: set[asyncio.Task[None]] = set()
 
     async def ask(self, asked: Asked, *, within_s: float | None = None) -> Answer:
         """Have something done, and return the answer.
@@ -44,8 +51,8 @@ class Gathering(Generic[Asked, Answer]):
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Answer] = loop.create_future()
         self._waiting.append((asked, future))
-        if self._sender is None or self._sender.done():
-            self._sender = asyncio.ensure_future(self._send())
+        if len(self._senders) < self._abreast:
+            self._senders.add(asyncio.ensure_future(self._send()))
         if within_s is None:
             return await future
         timer = loop.call_later(within_s, _give_up, future)
@@ -55,25 +62,32 @@ class Gathering(Generic[Asked, Answer]):
             timer.cancel()
 
     async def _send(self) -> None:
-        while self._waiting:
-            await asyncio.sleep(0)  # whoever asks in this turn of the loop comes along
-            batch, self._waiting = self._waiting[: self._most], self._waiting[self._most :]
-            try:
-                answers = await self._together([asked for asked, _ in batch])
-            except BaseException as error:
-                for _, future in batch:
-                    if not future.done():
-                        future.set_exception(_copy(error))
-                if not isinstance(error, RedisError | OSError):
-                    raise
+        try:
+            while self._waiting:
+                await asyncio.sleep(0)  # whoever asks in this turn of the loop comes along
+                batch, self._waiting = self._waiting[: self._most], self._waiting[self._most :]
+                if batch:
+                    await self._do(batch)
+        finally:
+            self._senders.discard(asyncio.current_task())
+
+    async def _do(self, batch: Sequence[tuple[Asked, asyncio.Future[Answer]]]) -> None:
+        try:
+            answers = await self._together([asked for asked, _ in batch])
+        except BaseException as error:
+            for _, future in batch:
+                if not future.done():
+                    future.set_exception(_copy(error))
+            if not isinstance(error, RedisError | OSError):
+                raise
+            return
+        for (_, future), answer in zip(batch, answers, strict=True):
+            if future.done():
                 continue
-            for (_, future), answer in zip(batch, answers, strict=True):
-                if future.done():
-                    continue
-                if isinstance(answer, Exception):
-                    future.set_exception(answer)
-                else:
-                    future.set_result(answer)
+            if isinstance(answer, Exception):
+                future.set_exception(answer)
+            else:
+                future.set_result(answer)
 
 
 def _give_up(future: asyncio.Future[Answer]) -> None:

@@ -27,6 +27,9 @@ WITHIN_S = 1.2
 MOST_TOGETHER = 64
 """Events in one script: Redis does nothing else meanwhile, some two milliseconds."""
 
+ABREAST = 3
+"""Scripts on their way at once: while Redis records the events of one, those of others are read and answered."""
+
 _ENCODER = msgspec.json.Encoder()
 
 
@@ -75,7 +78,7 @@ class Intake:
         self._scripts = Scripts(redis)
         self._retention = retention or Retention()
         self._now_ms = now_ms
-        self._events = Gathering(self._record, most=MOST_TOGETHER)
+        self._events = Gathering(self._record, most=MOST_TOGETHER, abreast=ABREAST)
 
     async def record(self, event: PushEvent, *, event_id: str) -> Receipt:
         """Write an event down; when this returns, Redis has confirmed it.
@@ -99,7 +102,7 @@ class Intake:
         for event, event_id in events:
             args += self._told(event, event_id, at)
         named = [keys.due, keys.events, keys.wake, keys.queue, keys.workers, keys.bell, keys.attended]
-        answer = await self._scripts.call("push", named, args)
+        answer = await self._scripts.call_alone("push", named, args)
         return [Receipt(wake=answer[0] == 1), *[Receipt(wake=False)] * (len(events) - 1)]
 
     def _told(self, event: PushEvent, event_id: str, at: datetime) -> Sequence[Arg]:

@@ -56,6 +56,17 @@ class Scripts:
         """
         return await self._calls.ask((self._scripts[name], keys, args), within_s=within_s)
 
+    async def call_alone(self, name: ScriptName, keys: Sequence[str], args: Sequence[Arg]) -> Any:
+        """Run a script now, beside what others ask for.
+
+        Raises:
+            redis.exceptions.RedisError: As for ``call``.
+        """
+        [answer] = await self._run([(self._scripts[name], keys, args)])
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
     async def _run(self, calls: Sequence[ScriptCall]) -> list[Any]:
         if not self._loaded:
             await self._load()

@@ -50,3 +50,38 @@ async def test_a_batch_that_fails_fails_all_of_it_and_nothing_after_it() -> None
     with pytest.raises(RedisConnectionError):
         await gathering.ask(13)
     assert await gathering.ask(3) == 6
+
+
+@pytest.mark.parametrize("abreast", [1, 2])
+async def test_as_many_batches_are_on_their_way_as_may_be(abreast: int) -> None:
+    """Another batch leaves while one is on its way, not more of them than may be, and never an empty one."""
+    under_way: list[Sequence[int]] = []
+    most_at_once: list[int] = []
+    may_answer = asyncio.Event()
+
+    async def together(numbers: Sequence[int]) -> list[int | Exception]:
+        under_way.append(numbers)
+        most_at_once.append(len(under_way))
+        await may_answer.wait()
+        under_way.remove(numbers)
+        return list(numbers)
+
+    gathering = Gathering(together, most=4, abreast=abreast)
+    asked = []
+    for n in range(5):
+        asked.append(asyncio.ensure_future(gathering.ask(n)))
+        for _ in range(5):
+            await asyncio.sleep(0)
+    assert [list(numbers) for numbers in under_way] == [[0], [1]][:abreast]
+    may_answer.set()
+    assert await asyncio.gather(*asked) == [0, 1, 2, 3, 4]
+    assert max(most_at_once) == abreast
+
+
+async def test_no_batch_is_empty_when_two_may_take_what_one_asked_for() -> None:
+    """Two are asked to go and one takes all there is: the other has nothing to do, and later asks are served."""
+    doubling = Doubling()
+    gathering = Gathering(doubling.together, most=8, abreast=2)
+    for _ in range(3):
+        assert await asyncio.gather(*(gathering.ask(n) for n in (1, 2, 3))) == [2, 4, 6]
+    assert [] not in doubling.batches
