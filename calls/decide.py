@@ -75,8 +75,8 @@ NOT_FOUND_FOR = timedelta(seconds=60)
 """For how long "not found" is only a delay."""
 
 
-def decide(call: Call, book: RuleBook, now: datetime) -> Step:
-    """Return the next step of a call."""
+def decide(call: Call, book: RuleBook, now: datetime, *, late: timedelta = timedelta()) -> Step:
+    """Return the next step of a call; ``late`` is how long the call had been due when it was claimed."""
     if call.is_settled:
         return _rest(call)
     if call.phase is Phase.HINTED:
@@ -92,7 +92,7 @@ def decide(call: Call, book: RuleBook, now: datetime) -> Step:
         or _act(call, book, facts, now)
         or _decline(call, facts)
         or _close(call, book, facts, now)
-        or _look_closer(call, book, facts, now)
+        or _look_closer(call, book, facts, now, late)
     )
 
 
@@ -289,8 +289,12 @@ def _reason(facts: Facts) -> Reason:
     return next((reason for holds, reason in reasons if holds), Reason.UNDECIDED)
 
 
-def _look_closer(call: Call, book: RuleBook, facts: Facts, now: datetime) -> Step:
-    """Check if a check is due and worth it; else read if a read is due; else wait for whichever comes first."""
+def _look_closer(call: Call, book: RuleBook, facts: Facts, now: datetime, late: timedelta) -> Step:
+    """Check if a check is due and worth it; else read if a read is due; else wait for whichever comes first.
+
+    While workers are late a read that is due waits as long as that of a decided call: putting it off when it is due helps
+    at once, what ``next_read`` puts off helps later.
+    """
     due = [call.effects_held_until] if call.effects_held_until is not None else []
     if may_check(call, facts) and call.check_wish is not None:
         return Check(by_desk=True)
@@ -299,6 +303,8 @@ def _look_closer(call: Call, book: RuleBook, facts: Facts, now: datetime) -> Ste
             return _read_or_wait(call, "before another check", now) if must_look_first(call) else Check()
         due.append(call.next_check_at)
     read_at = call.next_read_at or now
+    if late > TOLERATED and call.reading is not None and not _may_have_ended(call, now):
+        read_at = max(read_at, call.reading.read_at + _apart(call, book.reads_decided_s))
     if read_at <= now:
         return Read("watch")
     return Wait(min([read_at, *due]))
@@ -338,13 +344,22 @@ def next_read(call: Call, book: RuleBook, now: datetime, *, late: timedelta = ti
     Spread by a tenth, by voice id, so that calls do not read in step. While workers are late (``late`` is how long this call
     had been due) what is open is read less often, though never less often than what is decided: reads make room for checks.
     """
-    if call.end_hinted_at is not None and now - call.end_hinted_at < END_HINT_FOR:
+    if _may_have_ended(call, now):
         return now + timedelta(seconds=1)
     is_open = may_check(call, facts_of(call, book.policies))
     period_s = book.reads_undecided_s if is_open else book.reads_decided_s
     if late > TOLERATED:
         period_s = max(period_s, min(book.reads_decided_s, period_s + YIELD * (late - TOLERATED).total_seconds()))
-    return now + timedelta(seconds=period_s * (0.95 + crc32(call.voice_id.encode()) % 100 / 1000))
+    return now + _apart(call, period_s)
+
+
+def _may_have_ended(call: Call, now: datetime) -> bool:
+    return call.end_hinted_at is not None and now - call.end_hinted_at < END_HINT_FOR
+
+
+def _apart(call: Call, period_s: float) -> timedelta:
+    """Return a period, spread by a tenth."""
+    return timedelta(seconds=period_s * (0.95 + crc32(call.voice_id.encode()) % 100 / 1000))
 
 
 def read_retry(call: Call, now: datetime) -> datetime:

@@ -48,7 +48,7 @@ async def move(claim: Claim) -> None:
         RuntimeError: The steps do not come to an end: a bug in ``decide``.
     """
     for _ in range(MAX_STEPS):
-        step = decide(claim.call, claim.tools.book, claim.now)
+        step = decide(claim.call, claim.tools.book, claim.now, late=claim.held.late)
         allowed = through_the_gate(step, claim.tools.service.gate, claim.now)
         if allowed is not step and isinstance(allowed, Wait):
             claim.entries.append(Entry(at=claim.now, what="held_back", because="the service is away"))

@@ -72,10 +72,10 @@ def verified(by_desk: bool = True, person_id: str = "p-1", validation_type: str 
     )
 
 
-def next_deed(before: Call, now: datetime = NOW, book: Any = BOOK) -> Step:
+def next_deed(before: Call, now: datetime = NOW, book: Any = BOOK, *, late: timedelta = timedelta()) -> Step:
     """Return the next step that is more than a line in the trail."""
     for _ in range(6):
-        step = decide(before, book, now)
+        step = decide(before, book, now, late=late)
         signature = facts_of(before, book.policies).signature
         if isinstance(step, NoteFacts):
             before = replace(before, last_facts=signature)

@@ -315,6 +315,21 @@ def test_decide_lets_a_settled_call_rest() -> None:
     assert decide(doubtful, BOOK, NOW) == Establish(EffectKind.ENROLL, EffectState.UNRESOLVED)
 
 
+def test_read_that_is_due_makes_room_for_checks_while_workers_are_late() -> None:
+    """It waits as long as that of a decided call, at most until the next check; a check, a first read and an end do not."""
+    watched = call(reading=reading(read_at=NOW - seconds(6)), next_read_at=DUE, next_check_at=NOW + seconds(60))
+    late = TOLERATED + seconds(0.1)
+    assert next_deed(watched, late=TOLERATED) == Read("watch")
+    put_off = next_deed(watched, late=late)
+    assert isinstance(put_off, Wait)
+    assert NOW + seconds(8) < put_off.until < NOW + seconds(10), "15 s after the last one, give or take a tenth"
+    assert next_deed(replace(watched, reading=reading(read_at=NOW - seconds(16))), late=late) == Read("watch")
+    assert next_deed(replace(watched, next_check_at=NOW + seconds(2)), late=late) == Wait(NOW + seconds(2))
+    assert next_deed(replace(watched, next_check_at=DUE), late=late) == Check()
+    assert next_deed(replace(watched, end_hinted_at=NOW), late=late) == Read("watch")
+    assert next_deed(replace(watched, reading=None), late=late) == Read("watch")
+
+
 def test_next_read_makes_room_for_checks_while_workers_are_late() -> None:
     """What is open is read less often the later workers are, never less often than what is decided; that stays as it is."""
     undecided, decided = call(), call(checks_used=20)
