@@ -19,7 +19,7 @@ from calls.wake import Waker
 
 LOOK_EVERY_S = 0.2
 LATE_MS = 60
-"""What is less late than this is left to a shift that may be under way: it claims every 20 ms."""
+"""What is less late than this is left to a shift that may be under way: it claims within 20 ms of a due time."""
 
 SOON_MS = 10_000
 """After a shift the next one is begun for what is due this soon: as long as one waits for more before it ends."""
