@@ -36,7 +36,6 @@ from reseller.phone_calls import PhoneCall, QueueEntry
 from reseller.reading import Reader, Unreadable
 from reseller.secret import Secret
 from reseller.tokens import TokenStore
-from reseller.wire import Answer
 
 HOUR_S = 3600.0
 
@@ -143,7 +142,7 @@ class Reseller(InstitutionEndpoints):
         request = Request(endpoint, endpoint.at(), self._talk.on_behalf(endpoint, institution_key, requested_by))
         answer, record = await self._talk.read(request, _USER_TOKEN)
         if not record.token:
-            raise ServiceRefused(endpoint.name, status=answer.status)
+            raise ServiceRefused(endpoint.name, status=answer.status_code)
         return record.token
 
     async def queue(
@@ -305,16 +304,16 @@ class Reseller(InstitutionEndpoints):
         await self._talk.effect(Request(endpoint, endpoint.at(voice_id), headers), _BASE, guard)
 
 
-def _top_level_call(answer: Answer) -> PhoneCall:
+def _top_level_call(answer: httpx.Response) -> PhoneCall:
     name = endpoints.DETAILS.name
     try:
-        call = _CALL.read(answer.body)
+        call = _CALL.read(answer.content)
     except Unreadable as error:
         reason = str(error)
     else:
         if call.voice_id or call.phone_call_id:
             return call
-        raise CallNotFound(name, status=answer.status)
+        raise CallNotFound(name, status=answer.status_code)
     raise AnswerUnreadable(name, reason)
 
 

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
+import httpx
 import msgspec
 from structlog.typing import FilteringBoundLogger
 
@@ -24,7 +25,6 @@ from reseller.reading import Reader
 from reseller.session import Session
 from reseller.tokens import Login, SsoToken, TokenStore
 from reseller.verdict import effect_verdict, verdict
-from reseller.wire import Answer
 
 A = TypeVar("A", bound=BaseAnswer)
 T = TypeVar("T")
@@ -59,7 +59,7 @@ class Conversation:
         deadline_s = config.deadline_s
         self._session = Session(tokens, self._login, config.login, deadline_s=deadline_s, clock=clock, log=log)
 
-    async def ask(self, request: Request, *, may_repeat: bool = True) -> Answer:
+    async def ask(self, request: Request, *, may_repeat: bool = True) -> httpx.Response:
         """Send a read or a check and return its answer, whatever it is.
 
         Args:
@@ -70,7 +70,7 @@ class Conversation:
 
     async def read(
         self, request: Request, reader: Reader[A], *, may_repeat: bool = True, needs_success: bool = True
-    ) -> tuple[Answer, A]:
+    ) -> tuple[httpx.Response, A]:
         """Send a read or a check; return its answer and the record in it."""
         with self._watched(request.endpoint):
             answer = await self.ask(request, may_repeat=may_repeat)

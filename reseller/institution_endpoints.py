@@ -49,7 +49,7 @@ class InstitutionEndpoints:
         endpoint = endpoints.INSTITUTION
         answer, record = await self._talk.read(Request(endpoint, endpoint.at(key)), _INSTITUTION)
         if record.institution is None:
-            raise InstitutionNotFound(endpoint.name, status=answer.status)
+            raise InstitutionNotFound(endpoint.name, status=answer.status_code)
         return record.institution
 
     async def add_institution(self, fields: Mapping[str, object]) -> None:

@@ -4,6 +4,7 @@ Assumed: either a bare array, or an object in which exactly one property beside 
 Five fields of each entry are read; the rest of it, secrets included, never becomes a value.
 """
 
+import httpx
 import msgspec
 
 from reseller.answers import BaseAnswer
@@ -12,7 +13,6 @@ from reseller.errors import AnswerUnreadable
 from reseller.institutions import InstitutionSummary
 from reseller.reading import Reader, Unreadable
 from reseller.verdict import check_status, verdict
-from reseller.wire import Answer
 
 _BASE = Reader(BaseAnswer)
 _SUMMARY = Reader(InstitutionSummary)
@@ -21,7 +21,7 @@ _array = msgspec.json.Decoder(list[msgspec.Raw])
 _object = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
-def institution_list(answer: Answer) -> tuple[tuple[InstitutionSummary, ...], int]:
+def institution_list(answer: httpx.Response) -> tuple[tuple[InstitutionSummary, ...], int]:
     """Return the institutions that can be read, and how many cannot.
 
     Raises:
@@ -34,18 +34,18 @@ def institution_list(answer: Answer) -> tuple[tuple[InstitutionSummary, ...], in
     """
     check_status(INSTITUTIONS, answer)
     entries = _entries(answer)
-    if entries is None or not 200 <= answer.status < 300:
-        raise AnswerUnreadable(INSTITUTIONS.name, f"status {answer.status}, no list of institutions")
+    if entries is None or not 200 <= answer.status_code < 300:
+        raise AnswerUnreadable(INSTITUTIONS.name, f"status {answer.status_code}, no list of institutions")
     summaries = [_summary(entry) for entry in entries]
     readable = tuple(summary for summary in summaries if summary is not None)
     return readable, len(summaries) - len(readable)
 
 
-def _entries(answer: Answer) -> list[msgspec.Raw] | None:
+def _entries(answer: httpx.Response) -> list[msgspec.Raw] | None:
     try:
-        if answer.body.lstrip()[:1] == b"[":
-            return _array.decode(answer.body)
-        wrapper = _object.decode(answer.body)
+        if answer.content.lstrip()[:1] == b"[":
+            return _array.decode(answer.content)
+        wrapper = _object.decode(answer.content)
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return None
     verdict(INSTITUTIONS, answer, _BASE, needs_success=False)

@@ -9,6 +9,7 @@ import secrets
 from collections.abc import Awaitable, Callable
 from typing import assert_never
 
+import httpx
 from structlog.typing import FilteringBoundLogger
 
 from reseller.config import LoginPolicy
@@ -23,7 +24,6 @@ from reseller.tokens import (
     SsoToken,
     TokenStore,
 )
-from reseller.wire import Answer
 
 LEASE_MARGIN_S = 2.0
 """How much longer than a login's deadline its turn lasts."""
@@ -137,7 +137,7 @@ class Session:
             self._log.error("token_fault")
         return is_fault
 
-    async def spend(self, send: Callable[[SsoToken], Awaitable[Answer]], *, may_repeat: bool) -> Answer:
+    async def spend(self, send: Callable[[SsoToken], Awaitable[httpx.Response]], *, may_repeat: bool) -> httpx.Response:
         """Send a request with the token, and note what becomes of that; on a 401 perhaps send once more.
 
         A 401 that is the last word is the answer, and the verdict names it.
@@ -153,15 +153,15 @@ class Session:
         """
         token = await self.current()
         answer = await send(token)
-        if answer.status == 401:
+        if answer.status_code == 401:
             await self.refused(token)
             if not may_repeat:
                 return answer
             token = await self.renewed(token.generation)
             answer = await send(token)
-            if answer.status == 401 and await self.refused(token):
+            if answer.status_code == 401 and await self.refused(token):
                 raise TokenFault(TOKEN.name, "a token just issued was refused")
-        if 200 <= answer.status < 300:
+        if 200 <= answer.status_code < 300:
             await self.accepted(token)
         return answer
 

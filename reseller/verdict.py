@@ -8,6 +8,8 @@ import re
 from email.utils import parsedate_to_datetime
 from typing import TypeVar
 
+import httpx
+
 from reseller.answers import BaseAnswer
 from reseller.endpoints import ADD_INSTITUTION, DETAILS, INSTITUTION, LOGIN_AS, UPDATE_INSTITUTION, Endpoint
 from reseller.errors import (
@@ -21,7 +23,6 @@ from reseller.errors import (
     TokenLapsed,
 )
 from reseller.reading import Reader, Unreadable
-from reseller.wire import Answer
 
 A = TypeVar("A", bound=BaseAnswer)
 
@@ -32,7 +33,7 @@ _INSTITUTION_ENDPOINTS = (INSTITUTION, UPDATE_INSTITUTION, LOGIN_AS)
 _CODE = re.compile(r"(?!.*\d{5})[A-Za-z][A-Za-z0-9_.-]{0,39}")
 
 
-def verdict(endpoint: Endpoint, answer: Answer, reader: Reader[A], *, needs_success: bool = True) -> A:
+def verdict(endpoint: Endpoint, answer: httpx.Response, reader: Reader[A], *, needs_success: bool = True) -> A:
     """Return the record of an answer that succeeded.
 
     Args:
@@ -55,16 +56,16 @@ def verdict(endpoint: Endpoint, answer: Answer, reader: Reader[A], *, needs_succ
     record = _read(endpoint, answer, reader)
     if record.success is False:
         raise _refusal(endpoint, answer, record)
-    if record.success is None and answer.status == 400 and endpoint is ADD_INSTITUTION:
+    if record.success is None and answer.status_code == 400 and endpoint is ADD_INSTITUTION:
         raise ServiceRefused(endpoint.name, status=400)
-    if not 200 <= answer.status < 300:
-        raise AnswerUnreadable(endpoint.name, f"status {answer.status}")
+    if not 200 <= answer.status_code < 300:
+        raise AnswerUnreadable(endpoint.name, f"status {answer.status_code}")
     if record.success is None and needs_success:
         raise AnswerUnreadable(endpoint.name, "success is missing")
     return record
 
 
-def effect_verdict(endpoint: Endpoint, answer: Answer, reader: Reader[A]) -> A:
+def effect_verdict(endpoint: Endpoint, answer: httpx.Response, reader: Reader[A]) -> A:
     """Return the record of an effect that was applied.
 
     Raises:
@@ -80,7 +81,7 @@ def effect_verdict(endpoint: Endpoint, answer: Answer, reader: Reader[A]) -> A:
     raise OutcomeUnknown(endpoint.name, reason)
 
 
-def check_status(endpoint: Endpoint, answer: Answer) -> None:
+def check_status(endpoint: Endpoint, answer: httpx.Response) -> None:
     """Raise what a status alone says.
 
     Raises:
@@ -88,46 +89,46 @@ def check_status(endpoint: Endpoint, answer: Answer) -> None:
         ServiceBusy: 429 or 503.
         ServiceUnavailable: Any other 5xx.
     """
-    if answer.status == 401:
+    if answer.status_code == 401:
         raise TokenLapsed(endpoint.name, "status 401")
-    if answer.status in (429, 503):
-        raise ServiceBusy(endpoint.name, f"status {answer.status}", retry_after_s(answer))
-    if answer.status >= 500:
-        raise ServiceUnavailable(endpoint.name, f"status {answer.status}")
+    if answer.status_code in (429, 503):
+        raise ServiceBusy(endpoint.name, f"status {answer.status_code}", retry_after_s(answer))
+    if answer.status_code >= 500:
+        raise ServiceUnavailable(endpoint.name, f"status {answer.status_code}")
 
 
-def retry_after_s(answer: Answer) -> float | None:
+def retry_after_s(answer: httpx.Response) -> float | None:
     """Return how long the service asks to be left alone, in seconds, at most an hour; None if it does not say.
 
     A date is measured against the answer's own ``Date``, not against our clock.
     """
-    text = (answer.retry_after or "").strip()
+    text = (answer.headers.get("retry-after") or "").strip()
     if text.isascii() and text.isdigit():
         return min(float(text[:9]), MAX_RETRY_AFTER_S)
     try:
-        wait = parsedate_to_datetime(text) - parsedate_to_datetime(answer.date or "")
+        wait = parsedate_to_datetime(text) - parsedate_to_datetime(answer.headers.get("date") or "")
     except (ValueError, TypeError):
         return None
     return min(max(wait.total_seconds(), 0.0), MAX_RETRY_AFTER_S)
 
 
-def _read(endpoint: Endpoint, answer: Answer, reader: Reader[A]) -> A:
+def _read(endpoint: Endpoint, answer: httpx.Response, reader: Reader[A]) -> A:
     try:
-        return reader.read(answer.body)
+        return reader.read(answer.content)
     except Unreadable as error:
         reason = str(error)
-    raise AnswerUnreadable(endpoint.name, f"status {answer.status}, {reason}")
+    raise AnswerUnreadable(endpoint.name, f"status {answer.status_code}, {reason}")
 
 
-def _refusal(endpoint: Endpoint, answer: Answer, record: BaseAnswer) -> ServiceRefused:
+def _refusal(endpoint: Endpoint, answer: httpx.Response, record: BaseAnswer) -> ServiceRefused:
     code = record.code if record.code and _CODE.fullmatch(record.code) else None
-    return _kind(endpoint, answer, record)(endpoint.name, status=answer.status, code=code)
+    return _kind(endpoint, answer, record)(endpoint.name, status=answer.status_code, code=code)
 
 
-def _kind(endpoint: Endpoint, answer: Answer, record: BaseAnswer) -> type[ServiceRefused]:
+def _kind(endpoint: Endpoint, answer: httpx.Response, record: BaseAnswer) -> type[ServiceRefused]:
     texts = [record.code or "", *(text.reveal() for text in (record.error, *record.errors) if text is not None)]
     words = " ".join(re.sub(r"[\s_-]", "", text).lower() for text in texts)
-    is_missing = answer.status == 404 or "notfound" in words
+    is_missing = answer.status_code == 404 or "notfound" in words
     if "institutionnotfound" in words or (is_missing and endpoint in _INSTITUTION_ENDPOINTS):
         return InstitutionNotFound
     if "callnotfound" in words or (is_missing and endpoint is DETAILS):

@@ -5,6 +5,7 @@ from contextlib import suppress
 from importlib.resources import files
 from typing import Any
 
+import httpx
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,7 +20,6 @@ from reseller.push import PushUnreadable, parse_push
 from reseller.push_headers import HeaderSettingsUnreadable, parse_header_settings
 from reseller.reading import Reader
 from reseller.verdict import verdict
-from reseller.wire import Answer
 from tests.audit.mutants import mutants
 from tests.unit.reseller.test_reseller_reading import sample
 
@@ -95,7 +95,7 @@ def test_answers_of_the_service_are_read_or_refused(kind: type[BaseAnswer], body
     """D4: of any answer it makes a record, or a typed error without the service's words."""
     reader: Reader[Any] = Reader(kind)
     try:
-        verdict(DETAILS, Answer(status, body), reader)
-        institution_list(Answer(status, body))
+        verdict(DETAILS, httpx.Response(status, content=body), reader)
+        institution_list(httpx.Response(status, content=body))
     except ResellerError as error:
         assert "canary" not in str(error)

@@ -9,6 +9,7 @@ import pytest
 from reseller import AnswerUnreadable, MemoryTokenStore, PhoneCall, Reseller, ServiceUnavailable, TokenLapsed
 from tests.integration.reseller.raw_service import Arrival, always, client, raw_service, reply
 
+EVERY_HEADER = {"host", "accept", "accept-encoding", "user-agent", "ssotoken", "institutionkey", "requestedby"}
 CALL = reply(200, b'{"success":true,"phoneCall":{"phoneCallId":1,"voiceId":"v-1"}}')
 
 
@@ -53,6 +54,39 @@ async def test_cookie_is_never_sent_back() -> None:
             await reseller.assign("cu-1", person_id="p-1", requested_by="bot", voice_id="v-1")
     assert len(service.arrivals) == 4
     assert not any("cookie" in arrival.headers for arrival in service.arrivals)
+
+
+async def test_request_without_a_body_names_no_content_type() -> None:
+    """A request without a body has no content type, and one with a body is JSON (Spec: Endpoints)."""
+    answer = reply(200, b'{"success":true,"voiceId":"v-1","token":"t-1","actions":[],"phoneCall":{"voiceId":"v-1"}}')
+    async with raw_service(always(answer)) as service, client(service.url) as reseller:
+        await details(reseller)
+        await reseller.reject_voice("cu-1", "v-1", requested_by="bot")
+        await reseller.user_token("cu-1")
+        await reseller.login_as("cu-1")
+        await reseller.assign("cu-1", person_id="p-1", requested_by="bot", voice_id="v-1")
+    sent = [(arrival.method, bool(arrival.body), arrival.headers.get("content-type")) for arrival in service.arrivals]
+    assert sent == [
+        ("GET", False, None),
+        ("POST", False, None),
+        ("POST", False, None),
+        ("POST", False, None),
+        ("POST", True, "application/json"),
+    ]
+    assert {arrival.headers["content-type"] for arrival in service.logins} == {"application/json"}
+
+
+async def test_request_carries_only_the_headers_that_we_set() -> None:
+    """Neither HTTP library adds a header of its own: what arrives is what the Spec asks for."""
+    answer = reply(200, b'{"success":true,"voiceId":"v-1","phoneCall":{"voiceId":"v-1"}}')
+    async with raw_service(always(answer)) as service, client(service.url) as reseller:
+        await details(reseller)
+        await reseller.reject_voice("cu-1", "v-1", requested_by="bot")
+    read, effect = service.arrivals
+    assert read.headers.keys() == EVERY_HEADER
+    assert effect.headers.keys() == EVERY_HEADER | {"connection", "content-length"}
+    assert read.headers["user-agent"] == "callkeeper"
+    assert read.headers["host"] == service.url.removeprefix("http://")
 
 
 @pytest.mark.parametrize("status", [301, 302, 307, 308])
