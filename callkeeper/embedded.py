@@ -32,6 +32,8 @@ _ON_PATH: Final = ("redis-server", "valkey-server")
 _START_DEADLINE_S: Final = 20.0
 _STOP_DEADLINE_S: Final = 5.0
 _ATTEMPTS: Final = 5
+_SHOWN_LINES: Final = 12
+"""How much of the server's output an error message shows."""
 
 
 class EmbeddedRedisFailed(Exception):
@@ -58,7 +60,7 @@ def find_server() -> Path:
     if chosen := os.environ.get(CHOSEN):
         if not os.access(chosen, os.X_OK):
             raise EmbeddedRedisFailed(f"{CHOSEN} names no program")
-        return Path(chosen)
+        return Path(chosen).absolute()
     for package, pattern in _IN_WHEELS:
         spec = find_spec(package)
         for location in (spec.submodule_search_locations or ()) if spec else ():
@@ -67,7 +69,7 @@ def find_server() -> Path:
                     return binary
     for name in _ON_PATH:
         if found := shutil.which(name):
-            return Path(found)
+            return Path(found).absolute()
     raise EmbeddedRedisFailed(
         "no Redis server found: install callkeeper[embedded], put redis-server or valkey-server on PATH, "
         "or set REDIS_URL to one that runs"
@@ -78,12 +80,16 @@ def find_server() -> Path:
 def embedded_redis(data_dir: Path) -> Iterator[EmbeddedRedis]:
     """Run a server on a free port of this machine until the block ends.
 
-    It keeps its data in ``data_dir`` (append-only file, synced every second) and refuses writes rather than forget
-    (``noeviction``). A Ctrl-C in the terminal does not reach it: whoever uses it stops first.
+    It keeps its data in ``data_dir`` (append-only file, synced every second), writes what it says to ``redis.log`` in the
+    same folder, and refuses writes when memory is full (``noeviction``). Ctrl-C in the terminal does not stop it, so its
+    users can stop first.
 
     Raises:
-        EmbeddedRedisFailed: No binary, the folder is in use, or the server did not come up.
+        EmbeddedRedisFailed: There is no binary, the folder is in use, or the server did not start. The message shows what
+            the server said.
     """
+    # Redis changes into its folder before it opens any file: a relative path would be looked up there.
+    data_dir = data_dir.absolute()
     binary = find_server()
     data_dir.mkdir(parents=True, exist_ok=True)
     with _sole_user(data_dir):
@@ -100,22 +106,24 @@ def _sole_user(data_dir: Path) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise EmbeddedRedisFailed(f"{data_dir} is in use by another embedded Redis") from None
+            raise EmbeddedRedisFailed(f"{data_dir} is in use by another process") from None
         yield
 
 
 def _start(binary: Path, data_dir: Path) -> tuple[subprocess.Popen[bytes], int]:
     for _ in range(_ATTEMPTS):
-        port = _free_port()
-        process = subprocess.Popen(  # noqa: S603  (our own arguments, no shell)
-            [binary, *_options(port, data_dir)],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
+        port, log = _free_port(), data_dir / "redis.log"
+        with log.open("wb") as sink:
+            # No `logfile`: what is wrong with the options is said on standard error, before a log file would be open.
+            process = subprocess.Popen(  # noqa: S603  (our own arguments, no shell)
+                [binary, *_options(port, data_dir)],
+                stdin=subprocess.DEVNULL,
+                stdout=sink,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
         try:
-            _wait_until_ready(process, port, data_dir)
+            _wait_until_ready(process, port, log)
         except _PortTaken:
             continue
         except BaseException:
@@ -130,7 +138,6 @@ def _options(port: int, data_dir: Path) -> list[str]:
         "bind": "127.0.0.1",
         "port": str(port),
         "dir": str(data_dir),
-        "logfile": str(data_dir / "redis.log"),
         "appendonly": "yes",
         "appendfsync": "everysec",
         "save": "",
@@ -146,7 +153,7 @@ def _free_port() -> int:
         return port
 
 
-def _wait_until_ready(process: subprocess.Popen[bytes], port: int, data_dir: Path) -> None:
+def _wait_until_ready(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
     """Return once the server that we started, and no other, answers on the port.
 
     Raises:
@@ -157,11 +164,11 @@ def _wait_until_ready(process: subprocess.Popen[bytes], port: int, data_dir: Pat
     with Redis(port=port, socket_timeout=1, retry=Retry(NoBackoff(), 0)) as redis:
         while time.monotonic() < deadline:
             if process.poll() is not None:
-                raise _why_it_ended(data_dir)
+                raise _why_it_ended(process.returncode, log)
             if _answers(redis, process.pid):
                 return
             time.sleep(0.01)
-    raise EmbeddedRedisFailed(f"the Redis server did not answer within {_START_DEADLINE_S:.0f} s")
+    raise EmbeddedRedisFailed(f"the Redis server did not answer within {_START_DEADLINE_S:.0f} s.{_output(log)}")
 
 
 def _answers(redis: "Redis", pid: int) -> bool:
@@ -171,12 +178,16 @@ def _answers(redis: "Redis", pid: int) -> bool:
         return False
 
 
-def _why_it_ended(data_dir: Path) -> Exception:
-    log = data_dir / "redis.log"
-    lines = log.read_text(errors="replace").splitlines() if log.exists() else []
-    if any("in use" in line for line in lines[-5:]):
+def _why_it_ended(code: int, log: Path) -> Exception:
+    if "already in use" in log.read_text(errors="replace"):
         return _PortTaken()
-    return EmbeddedRedisFailed(f"the Redis server ended at once: {lines[-1] if lines else 'no log'}")
+    return EmbeddedRedisFailed(f"the Redis server ended at once with exit code {code}.{_output(log)}")
+
+
+def _output(log: Path) -> str:
+    """Return what the server said, ready to be put behind an error message."""
+    lines = log.read_text(errors="replace").strip().splitlines()[-_SHOWN_LINES:]
+    return " It said nothing." if not lines else "\n".join([f" It said (all of it is in {log}):", *lines])
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:

@@ -60,8 +60,8 @@ def redis_tls(text: str) -> Tls:
 
 
 def certificates(text: str) -> Path:
-    """Read the path of a file of certificates that is there."""
-    path = Path(text)
+    """Read the path of an existing file of certificates; return it absolute."""
+    path = Path(text).absolute()
     if not path.is_file():
         raise ValueError("is not the path of a file")
     return path
@@ -293,9 +293,11 @@ def yes_or_no(text: str) -> bool:
 
 
 def rules_file(text: str) -> Path:
-    """Read the path of a rules file that is there, or the name of a shipped one."""
-    path = Path(text)
-    if text not in SHIPPED and not path.is_file():
+    """Read the path of an existing rules file and return it absolute; the name of a shipped one stays a name."""
+    if text in SHIPPED:
+        return Path(text)
+    path = Path(text).absolute()
+    if not path.is_file():
         raise ValueError(f"is neither the path of a file nor one of the shipped {', '.join(SHIPPED)}")
     return path
 

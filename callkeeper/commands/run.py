@@ -20,8 +20,14 @@ _LOOK_EVERY_S = 0.5
 
 
 @click.command()
-@click.option("--data", default=Path("data"), type=click.Path(file_okay=False, path_type=Path), show_default=True)
-@click.option("--workers", default=2, type=click.IntRange(1, 16), show_default=True)
+@click.option(
+    "--data",
+    default=Path("data"),
+    type=click.Path(file_okay=False, path_type=Path, resolve_path=True),
+    show_default=True,
+    help="Folder of all data and logs; a second run continues with it.",
+)
+@click.option("--workers", default=2, type=click.IntRange(1, 16), show_default=True, help="Number of worker processes.")
 @click.option("--seed", default=1, show_default=True, help="Of the simulated calls.")
 @click.option("--seconds", type=float, default=None, help="Stop by itself after so long. Default: until Ctrl-C.")
 def run(data: Path, workers: int, seed: int, seconds: float | None) -> None:

@@ -63,8 +63,8 @@ docs/sandbox.md describes all of it.
 @click.option(
     "--state-file",
     default=None,
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Keep everything in this file, so that a restart goes on with it.",
+    type=click.Path(dir_okay=False, path_type=Path, resolve_path=True),
+    help="Keep everything in this file; a restart continues from it.",
 )
 def sandbox(
     host: str,

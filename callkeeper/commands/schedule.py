@@ -25,7 +25,8 @@ _institution = click.option("--institution", metavar="KEY", help="Only the calls
 _calls = click.option(
     "--calls", "recorded", type=click.File("rb"), help="Calls as written by callkeeper calls export, instead of Redis."
 )
-_svg = click.option("--svg", type=click.Path(dir_okay=False, path_type=Path), help="Draw it into this file as well.")
+_FILE = click.Path(dir_okay=False, path_type=Path, resolve_path=True)
+_svg = click.option("--svg", type=_FILE, help="Draw it into this file as well.")
 
 
 @click.group()
@@ -60,9 +61,7 @@ def show(
 @_institution
 @_rules
 @_svg
-@click.option(
-    "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write the [checks] table into this file."
-)
+@click.option("--output", type=_FILE, help="Write the [checks] table into this file.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def fit_command(
     *,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from redis import Redis
 
-from callkeeper.embedded import EmbeddedRedis, EmbeddedRedisFailed, _answers, embedded_redis, find_server
+from callkeeper.embedded import CHOSEN, EmbeddedRedis, EmbeddedRedisFailed, _answers, embedded_redis, find_server
 
 
 def test_embedded_redis_keeps_its_promises(redis_server: EmbeddedRedis) -> None:
@@ -48,11 +48,39 @@ def test_embedded_redis_guards_its_folder(tmp_path: Path) -> None:
         pass
 
 
+def test_embedded_redis_starts_in_a_relative_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A relative data folder is relative to where the caller is, not to where Redis changes to."""
+    monkeypatch.chdir(tmp_path)
+    with embedded_redis(Path("data") / "redis") as server, Redis.from_url(server.url) as redis:
+        assert redis.config_get("dir") == {"dir": str(tmp_path / "data" / "redis")}
+    assert "Ready to accept connections" in (tmp_path / "data" / "redis" / "redis.log").read_text()
+
+
+def test_embedded_redis_starts_in_a_folder_with_spaces(tmp_path: Path) -> None:
+    """A folder's name may contain spaces and quotes."""
+    with embedded_redis(tmp_path / "a 'folder' of \"mine\"") as server, Redis.from_url(server.url) as redis:
+        assert redis.ping()
+
+
 def test_embedded_redis_says_why_it_did_not_start(tmp_path: Path) -> None:
-    """A folder with a foreign append-only file is an error that repeats the server's last word."""
+    """If the server cannot read its data, the error shows what the server said about it."""
     (tmp_path / "appendonly.aof").write_text("this is not an append-only file")
     (tmp_path / "appendonlydir").write_text("nor is this a folder")
-    with pytest.raises(EmbeddedRedisFailed, match="ended at once"), embedded_redis(tmp_path):
+    with (
+        pytest.raises(EmbeddedRedisFailed, match=r"(?s)exit code 1\. It said .*append") as failed,
+        embedded_redis(tmp_path),
+    ):
+        pass
+    assert str(tmp_path / "redis.log") in str(failed.value)
+
+
+def test_embedded_redis_shows_what_a_server_without_a_log_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the server ends before it opens any log, the error shows its standard error."""
+    broken = tmp_path / "redis-server"
+    broken.write_text("#!/bin/sh\necho 'cannot load libexample.so' >&2\nexit 127\n")
+    broken.chmod(0o755)
+    monkeypatch.setenv(CHOSEN, str(broken))
+    with pytest.raises(EmbeddedRedisFailed, match=r"(?s)exit code 127.*libexample"), embedded_redis(tmp_path / "data"):
         pass
 
 

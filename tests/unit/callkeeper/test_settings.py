@@ -202,6 +202,17 @@ def test_previous_headers_end_at_an_instant(text: str, until: datetime) -> None:
     assert settings.push_headers_previous_until == until
 
 
+def test_settings_turn_paths_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A relative path is relative to where the process was started; the name of a shipped rules file stays a name."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "rules.toml").touch()
+    (tmp_path / "ca.pem").touch()
+    settings = WorkerSettings.load(WORKER | {"CALLKEEPER_RULES": "rules.toml", "CALLKEEPER_REDIS_CA": "ca.pem"})
+    assert settings.rules == tmp_path / "rules.toml"
+    assert settings.store.redis.authorities == tmp_path / "ca.pem"
+    assert WorkerSettings.load(WORKER | {"CALLKEEPER_RULES": "demo"}).rules == Path("demo")
+
+
 def test_previous_headers_need_an_end() -> None:
     """A rotation that nobody ends would leave the old secret valid for ever: the date is required with the headers."""
     with pytest.raises(SettingsWrong, match="PREVIOUS_UNTIL: is required"):
