@@ -1,7 +1,9 @@
-"""A scenario: calls that come by themselves, drawn from a seed, the same ones every time.
+"""A scenario: calls that start by themselves, drawn from a seed.
 
-Call number n depends on the seed and n alone, so its ids, times and outcome do not change with what anybody asks, and a
-restart goes on where it stopped.
+The caller, the times and the outcome of call number n depend on the seed and n alone, so they do not change with what
+anybody asks, and a restart with a state file continues where the last run stopped. The ids of a call also depend on the
+instant at which it starts: a restart without a state file brings the same callers again, but never an id that a client has
+already seen.
 """
 
 import datetime as dt
@@ -111,8 +113,9 @@ class Scenario:
 
 
 def plan(seed: int, index: int, tempo: Tempo, started_at: dt.datetime) -> Planned:
-    """Draw call number ``index``."""
+    """Draw call number ``index`` of a scenario, which starts at ``started_at``."""
     draw = random.Random(f"{seed}/{index}")  # noqa: S311  (repeatable, not secret)
+    ids = random.Random(f"{seed}/{index}/{started_at.isoformat()}")  # noqa: S311  (repeatable, not secret)
     key = draw.choice(list(population.INSTITUTIONS))
     length_s = draw.uniform(tempo.shortest_s, tempo.longest_s)
     if draw.random() < tempo.hangup_share:
@@ -122,8 +125,8 @@ def plan(seed: int, index: int, tempo: Tempo, started_at: dt.datetime) -> Planne
         script.append(Happening(Kind.CLAIMED, 0.0, "operator-1"))
     script.append(Happening(Kind.END, length_s))
     return Planned(
-        voice_id=_guid(draw),
-        alternate_id=_guid(draw),
+        voice_id=_guid(ids),
+        alternate_id=_guid(ids),
         institution_key=key,
         phone_number=_caller(draw, key),
         started_at=started_at,

@@ -3,15 +3,17 @@
 import datetime as dt
 from collections import Counter
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sandbox import population
 from sandbox.faults import Fault
+from sandbox.launch import Launch, build
 from sandbox.scenario import Planned, Progress, Scenario, Tempo, plan
 from sandbox.state import Happening, Kind, PushSettings, Truth
-from tests.sandbox_fixtures import START, Stage
+from tests.sandbox_fixtures import START, HandClock, Stage
 
 
 def planned(seed: int, count: int) -> list[Planned]:
@@ -20,9 +22,30 @@ def planned(seed: int, count: int) -> list[Planned]:
 
 
 @given(seed=st.integers(), index=st.integers(0, 10_000))
-def test_call_depends_on_seed_and_index_alone(seed: int, index: int) -> None:
-    """The same seed and index give the same ids, caller, times and outcome."""
-    assert plan(seed, index, Tempo(), START) == plan(seed, index, Tempo(), START)
+def test_call_depends_on_seed_index_and_start(seed: int, index: int) -> None:
+    """The same seed, index and start give the same call; only its ids change with the start."""
+    call = plan(seed, index, Tempo(), START)
+    later = plan(seed, index, Tempo(), START + dt.timedelta(microseconds=1))
+    assert plan(seed, index, Tempo(), START) == call
+    assert {later.voice_id, later.alternate_id}.isdisjoint({call.voice_id, call.alternate_id})
+    same_ids = {"voice_id": call.voice_id, "alternate_id": call.alternate_id, "started_at": START}
+    assert msgspec.structs.replace(later, **same_ids) == call
+
+
+def test_restart_with_the_same_seed_reuses_no_id() -> None:
+    """A stand-in that starts again without a state file brings the same callers under ids that nobody has seen."""
+    clock = HandClock()
+    first = build(Launch(seed=1), clock=clock)
+    clock.advance(60)
+    first.tick()
+    second = build(Launch(seed=1), clock=clock)
+    clock.advance(60)
+    second.tick()
+    before, after = first.world.state.calls, second.world.state.calls
+    assert len(after) > 20
+    assert [call.phone_number for call in after.values()] == [call.phone_number for call in before.values()]
+    ids = [{id_ for call in calls.values() for id_ in (call.voice_id, call.alternate_id)} for calls in (before, after)]
+    assert ids[0].isdisjoint(ids[1])
 
 
 @given(seed=st.integers(), index=st.integers(0, 10_000))
