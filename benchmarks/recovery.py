@@ -17,7 +17,7 @@ from typing import Any
 
 from benchmarks.answer import Answer, Table
 from callkeeper.fleet import Member
-from calls.store import LEASE_MS
+from calls.held import LEASE
 from tests.acceptance.stack import until
 from tests.faults.ports import HeldPort
 from tests.faults.site import Door, Site, Stage, site
@@ -34,7 +34,7 @@ SLOT_S = 1.0
 START_S = 4.0
 """What a worker's start may take on a busy machine."""
 
-LEASE_S = LEASE_MS / 1000
+LEASE_S = LEASE.seconds
 
 BUSY = "check.mid-request:kill"
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from calls.held import LEASE
 from calls.pause import PauseScope
 from calls.policies import MANUAL_GREEN, Colour, Policies
 from calls.record import DONE, IN_DOUBT, Call
@@ -167,7 +168,7 @@ FACTS: Mapping[str, FactMeaning] = {
         bool, "the call's person is the one we assigned, and no operator has claimed the call"
     ),
     "redis_changed": FactMeaning(
-        bool, "Redis was restarted or replaced in the last 8 s: what it forgot may still be under way"
+        bool, f"Redis was restarted or replaced in the last {LEASE.seconds:g} s: what it forgot may still be under way"
     ),
 }
 

@@ -1,4 +1,4 @@
-"""What a claim hands out, and what its holder says when letting go: a member with a lease on it, and its next place.
+"""What a claim hands out: a member, the lease on it, and where its holder puts it when letting go.
 
 No I/O: ``calls.store`` claims and writes.
 """
@@ -8,6 +8,53 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 from calls.pause import Pauses, parse_pauses
+from reseller.config import REQUEST_DEADLINE_S
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """How long a claim holds without being renewed, and what follows from that.
+
+    Everything derives from the deadline of one request. If a request could outlive the lease it was sent under, a second
+    worker could move the same call meanwhile.
+    """
+
+    request_s: float = REQUEST_DEADLINE_S
+    """Deadline of one request, in seconds."""
+    spare_s: float = 2.0
+    """By how much the lease outlasts the request."""
+
+    @property
+    def seconds(self) -> float:
+        """Return how long a claim holds."""
+        return self.request_s + self.spare_s
+
+    @property
+    def ms(self) -> int:
+        """Return how long a claim holds, in milliseconds."""
+        return round(self.seconds * 1000)
+
+    @property
+    def first_byte_s(self) -> float:
+        """Return how much time may pass between asking Redis to write ``sent`` and the first byte of the request.
+
+        A fifth of a second less than what the lease has to spare.
+        """
+        return self.spare_s - 0.2
+
+    @property
+    def hold(self) -> timedelta:
+        """Return for how long effects wait when Redis is new: whatever was sent before is over by then."""
+        return timedelta(seconds=self.seconds)
+
+    @property
+    def finish_s(self) -> float:
+        """Return how long a shift that claims no more lets its calls go on: two requests and a little."""
+        return 2 * self.request_s + self.spare_s
+
+
+LEASE = Lease()
+"""The lease of every worker, unless a test shortens the deadline."""
 
 
 class Epoch(NamedTuple):

@@ -6,6 +6,7 @@ Each article names the facts under which it forbids; its name is the reason that
 from dataclasses import dataclass
 
 from calls.facts import Facts, Value
+from calls.held import LEASE
 from calls.record import EffectKind
 
 _ASSIGN, _ENROLL, _REJECT = EffectKind.ASSIGN, EffectKind.ENROLL, EffectKind.REJECT
@@ -106,7 +107,8 @@ LAW: tuple[Article, ...] = (
     _article("paused", {_ENROLL, _REJECT}, "a person has paused effects; they are decided again later", paused=True),
     _article(
         *("redis_changed", {_ENROLL, _REJECT}),
-        "for 8 s after Redis was restarted or replaced nothing is sent: an effect that it forgot may still be under way",
+        f"for {LEASE.seconds:g} s after Redis was restarted or replaced nothing is sent: "
+        "an effect that it forgot may still be under way",
         redis_changed=True,
     ),
     _article("paused_entirely", {_ASSIGN}, "a person has paused all that is automatic", paused_entirely=True),

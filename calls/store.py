@@ -16,16 +16,12 @@ from typing import Any
 from redis.asyncio import Redis
 
 from calls.gate import FAILURES_THAT_SHUT, PROBE_EVERY_MS, Gate
-from calls.held import Epoch, Held, LeaseLost, Placement, held_of, instant, pauses_of
+from calls.held import LEASE, Epoch, Held, Lease, LeaseLost, Placement, held_of, instant, pauses_of
 from calls.keys import CallId, Keys, institution_member, parse_member
 from calls.notes import Note, encode_note
 from calls.pause import Pauses, PauseScope
 from calls.scripts import Scripts
 from calls.trail import Entry, encode_entry
-
-REQUEST_DEADLINE_S = 6.0
-LEASE_MS = int(REQUEST_DEADLINE_S * 1000) + 2000
-"""How long a claim holds without being renewed: the deadline of one request and a little."""
 
 FARTHEST_MS = 120_000
 """A due time farther away than this was written before the clock went back."""
@@ -63,7 +59,7 @@ class Store:
         keys: Keys | None = None,
         now_ms: Callable[[], int] | None = None,
         kept_s: int = KEPT_S,
-        lease_ms: int = LEASE_MS,
+        lease: Lease = LEASE,
         outbox: Keys | None = None,
         due_in: Callable[[float], None] = lambda _: None,
     ) -> None:
@@ -74,7 +70,7 @@ class Store:
             keys: Where calls are kept.
             now_ms: Replaces Redis's clock.
             kept_s: For how long a settled call can be read.
-            lease_ms: How long a claim holds.
+            lease: How long a claim holds. Whoever claims here and sends requests must keep to its deadline.
             outbox: Where the sending of outcomes is kept; every new line of a trail makes its call due there.
             due_in: Told, with every claim and every save, in how many seconds something is due that nobody holds.
         """
@@ -85,7 +81,7 @@ class Store:
         self._outbox = outbox.prefix if outbox else ""
         self.keys = keys or Keys()
         self.gate = Gate()
-        self.lease_ms = lease_ms
+        self.lease = lease
         self.pauses = Pauses()
         self.jobs_waiting = 0
         self._due_in = due_in
@@ -123,7 +119,7 @@ class Store:
                 self._now(),
                 self.keys.prefix,
                 limit,
-                self.lease_ms,
+                self.lease.ms,
                 secrets.token_hex(8),
                 FARTHEST_MS,
                 "1" if shift_starts else "",
@@ -194,7 +190,7 @@ class Store:
                 held.member,
                 held.nonce,
                 held.writes,
-                self.lease_ms,
+                self.lease.ms,
                 record or "",
                 "" if book_check is None else held.checks,
                 "" if book_check is None else book_check,

@@ -95,6 +95,11 @@ class Reseller(InstitutionEndpoints):
         exchange = Exchange(config, reads_transport, effects_transport)
         super().__init__(Conversation(config, tokens, exchange, clock=clock, log=log, watch=watch), log)
 
+    @property
+    def deadline_s(self) -> float:
+        """Return how many seconds a request may take, a login it needs included."""
+        return self._talk.deadline_s
+
     async def aclose(self) -> None:
         """Close all connections."""
         await self._talk.aclose()

@@ -8,6 +8,11 @@ from reseller.secret import Secret
 
 _MIB = 1024 * 1024
 
+REQUEST_DEADLINE_S = 6.0
+"""From the first thought of a request, a login it needs included, to the last byte of its answer.
+
+How long a worker may hold a call follows from this number (``calls.held.Lease``). Change it here and nowhere else."""
+
 
 @dataclass(frozen=True, slots=True)
 class LoginPolicy:
@@ -44,7 +49,7 @@ class ServiceConfig:
         email: Of the service account; sent at login only.
         password: Of the service account; sent at login only.
         requested_by: Core username recorded for requests that name nobody else.
-        deadline_s: From the first thought of a request, a login it needs included, to the last byte of its answer.
+        deadline_s: Of one request; see `REQUEST_DEADLINE_S`. Tests shorten it.
         max_body_bytes: Of an answer, after decompression.
         max_connections: Kept-alive connections for reads and checks together: as many as a worker has calls in flight.
         ca_file: PEM file of certificate authorities to trust instead of the usual ones.
@@ -61,7 +66,7 @@ class ServiceConfig:
     email: Secret
     password: Secret
     requested_by: str = "callkeeper"
-    deadline_s: float = 6.0
+    deadline_s: float = REQUEST_DEADLINE_S
     max_body_bytes: int = 8 * _MIB
     max_connections: int = 256
     ca_file: str | None = None

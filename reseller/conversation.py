@@ -59,6 +59,11 @@ class Conversation:
         deadline_s = config.deadline_s
         self._session = Session(tokens, self._login, config.login, deadline_s=deadline_s, clock=clock, log=log)
 
+    @property
+    def deadline_s(self) -> float:
+        """Return how many seconds a request may take."""
+        return self._config.deadline_s
+
     async def ask(self, request: Request, *, may_repeat: bool = True) -> httpx.Response:
         """Send a read or a check and return its answer, whatever it is.
 

@@ -15,6 +15,7 @@ from redis.exceptions import RedisError
 from calls.bell import Bell
 from calls.endings import end
 from calls.figures import Figures
+from calls.held import Lease
 from calls.keys import Keys
 from calls.listings import Listings
 from calls.lookup import Lookup
@@ -159,6 +160,7 @@ class Crew:
             self._redis,
             keys=keys,
             kept_s=self._kept_s,
+            lease=Lease(self._service_config.deadline_s),
             outbox=outbox if self._open_sink else None,
             due_in=self._alarm.ring_in,
         )

@@ -23,10 +23,6 @@ from workers.claim import Claim
 from workers.ledger import answered
 from workers.merging import merge_into
 
-FROZEN_S = 1.8
-"""Between asking Redis to write ``sent`` and the first byte; later, and the lease (8 s, counted from that write) might end
-before the deadline of the request (6 s) does. Redis may write any time after it was asked, so the asking is what counts."""
-
 UNSENT_RETRY = timedelta(seconds=3)
 """After a failure in which no byte was written."""
 
@@ -98,7 +94,8 @@ async def _request(claim: Claim, kind: EffectKind, effect: Effect, booked_at_s: 
     crash, log = claim.tools.crash, claim.tools.log
 
     def guard() -> None:
-        if claim.tools.monotonic() - booked_at_s > FROZEN_S:
+        # Redis may have written `sent`, and begun the lease, at any time since it was asked to: that is what counts.
+        if claim.tools.monotonic() - booked_at_s > claim.tools.store.lease.first_byte_s:
             raise FrozenTooLong
         crash.pass_by(f"{kind}.first-byte")
 

@@ -35,9 +35,15 @@ T = TypeVar("T")
 
 
 class Service:
-    """A ``Reseller`` whose outcomes are counted. Raises what that raises."""
+    """A ``Reseller`` whose outcomes are counted. Raises what that raises.
+
+    Raises:
+        ValueError: A request may take longer than the store's lease allows for, or shorter: the two must be one number.
+    """
 
     def __init__(self, reseller: Reseller, store: Store, log: Any, figures: Figures | None = None) -> None:
+        if reseller.deadline_s != store.lease.request_s:
+            raise ValueError(f"requests take {reseller.deadline_s:g} s, leases allow for {store.lease.request_s:g} s")
         self._reseller = reseller
         self._store = store
         self._log = log

@@ -38,9 +38,6 @@ ATTENDED_MS = 1500
 """For how long a claim says that the bell is heard; a shift claims more often than that."""
 
 NOT_KNOWN_YET_MS = 1000
-FINISH_S = 14.0
-"""How long what is in flight may go on once a shift claims no more: a little longer than two requests."""
-
 LEAVE_S = 8.0
 """The same for a worker that was told to stop: it has to be gone within 10 s."""
 
@@ -66,7 +63,8 @@ class Shift:
     claiming_s: float = CLAIMING_S
     linger_s: float = LINGER_S
     in_flight_limit: int = IN_FLIGHT
-    finish_s: float = FINISH_S
+    finish_s: float | None = None
+    """How long calls in flight may go on once the shift claims no more. None: as long as the lease says."""
     leave_s: float = LEAVE_S
     tally: Tally = field(default_factory=Tally)
     failures: list[str] = field(default_factory=list)
@@ -137,7 +135,8 @@ class Shift:
         """Let what is in flight finish; at the deadline cancel it. What it had booked, the next claim finds booked."""
         loop = asyncio.get_running_loop()
         ended_s = loop.time()
-        while self._tasks and loop.time() - ended_s < (self.leave_s if self._stopping.is_set() else self.finish_s):
+        finish_s = self.tools.store.lease.finish_s if self.finish_s is None else self.finish_s
+        while self._tasks and loop.time() - ended_s < (self.leave_s if self._stopping.is_set() else finish_s):
             self.beat()
             await asyncio.wait(self._tasks, timeout=0.5)
         if self._tasks:

@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 from calls.rules.book import RuleBook
-from calls.store import LEASE_MS, Store
+from calls.store import Store
 from workers.counting import Counting
 from workers.crashpoints import Crashpoints
 from workers.noticing import PauseNotice
@@ -26,5 +26,10 @@ class Tools:
     crash: Crashpoints = field(default_factory=Crashpoints)
     pauses: PauseNotice = field(default_factory=PauseNotice)
     counting: Counting = field(default_factory=Counting)
-    hold: timedelta = timedelta(milliseconds=LEASE_MS)
-    """For how long effects are held when Redis is new: whatever was booked in the old one is over by then."""
+    hold: timedelta | None = None
+    """For how long effects wait when Redis is new. None: for one lease. Tests whose Redis always is new shorten it."""
+
+    @property
+    def effects_wait(self) -> timedelta:
+        """Return for how long effects wait when Redis is new."""
+        return self.store.lease.hold if self.hold is None else self.hold

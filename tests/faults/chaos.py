@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from callkeeper.fleet import Fleet, Member
+from calls.held import LEASE
 from calls.keys import Keys
 from calls.record import Call, parse_call
 from sandbox.access import Credentials
@@ -37,7 +38,7 @@ BLOW_EVERY_S = (1.0, 4.0)
 AWAY_S = (0.2, 3.0)
 """How long what was killed stays away."""
 
-FROZEN_S = (1.0, 11.0)
+FROZEN_S = (1.0, LEASE.seconds + 3.0)
 """How long a worker stands still: sometimes for longer than its lease."""
 
 FOUND_AFTER_S = 25.0

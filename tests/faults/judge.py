@@ -14,9 +14,9 @@ from typing import Any
 import httpx
 import msgspec
 
+from calls.held import LEASE
 from calls.notes import AssignWish, Distrusted, Note, Resolved, Verified
 from calls.record import Call, EffectKind, EffectState
-from calls.store import LEASE_MS
 from calls.trail import Entry
 from sandbox.access import Operation
 from sandbox.state import Call as SandboxCall
@@ -182,7 +182,7 @@ class Judge(Witness):
         """What a rolled back Redis forgot is over: it was booked before, for no longer than a lease."""
         if self.rolled_back_at is not None:
             since_s = (self._stage.clock.now - self.rolled_back_at).total_seconds()
-            assert since_s >= LEASE_MS / 1000, f"{kind} only {since_s:g} s after Redis was rolled back"
+            assert since_s >= LEASE.seconds, f"{kind} only {since_s:g} s after Redis was rolled back"
 
     def _is_explained(self, kind: EffectKind, trail: tuple[Entry, ...]) -> None:
         """The trail says by which rule, on which facts, and whose word."""

@@ -16,16 +16,16 @@ import msgspec
 from redis.asyncio import Redis
 
 from callkeeper.fleet import Member
+from calls.held import LEASE
 from calls.intake import Intake
 from calls.keys import CallId, Keys, institution_member
 from calls.record import DONE, IN_DOUBT, EffectKind, EffectState, Phase
-from calls.store import LEASE_MS
 from reseller.push import PushEvent
 from tests.acceptance.stack import until
 from tests.faults.site import PATIENCE_S, Site, Stage, freeze, is_frozen, thaw
 from workers.crashpoints import MID_REQUEST_S
 
-FROZEN_FOR_S = LEASE_MS / 1000 + 2
+FROZEN_FOR_S = LEASE.seconds + 2
 SLOW_S = 3 * MID_REQUEST_S
 """How long the service takes where the worker is to crash in the middle of a request."""
 

@@ -13,11 +13,12 @@ from typing import Any, Protocol
 
 from redis.exceptions import RedisError
 
+from calls.held import LEASE
 from calls.institution import FOREIGN
 from calls.keys import CallId, Keys, parse_member
 from calls.notes import Note
 from calls.record import Call, Phase, parse_call
-from calls.store import FARTHEST_MS, LEASE_MS
+from calls.store import FARTHEST_MS
 from calls.trail import Entry
 from reseller.config import LoginPolicy
 from reseller.push import PushEvent
@@ -36,7 +37,7 @@ ONE, TWO, NOBODY = "5550100001", "5550100002", "5550100003"
 
 LONGEST_STEP_S = 2.0
 SOONEST_S = 0.05
-HOLD_S = LEASE_MS / 1000
+HOLD_S = LEASE.seconds
 """For how long effects are held when Redis is new."""
 
 QUIET_LOOPS = 40

@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from calls.held import LEASE
 from tests.faults.matrix_document import DOCUMENT, document
 from tests.faults.protections import ROOT, Protection, protections
 
@@ -12,6 +13,14 @@ def test_guarantees_hold_the_tables_of_the_tests() -> None:
     """``python -m tests.faults.matrix_document`` was run after the last change of the crash matrix or the protections."""
     text = DOCUMENT.read_text(encoding="utf-8")
     assert document(text) == text
+
+
+def test_guarantees_state_the_times_that_the_code_computes() -> None:
+    """The lease, and what it covers, are in the document as the code has them."""
+    text = DOCUMENT.read_text(encoding="utf-8")
+    assert f"gets a lease of {LEASE.seconds:g} s" in text
+    assert f"covers {LEASE.first_byte_s:g} s from booking to first byte and {LEASE.request_s:g} s from there" in text
+    assert f"For {LEASE.seconds:g} s from then no enroll and no reject is sent" in text
 
 
 def test_guarantees_name_tests_that_exist() -> None:

@@ -12,9 +12,10 @@ import pytest
 from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as RedisAway
 
+from calls.held import LEASE
 from calls.keys import CallId, institution_member
 from calls.record import Phase, Reason
-from calls.store import LEASE_MS, MAX_FAILURES, Store
+from calls.store import MAX_FAILURES, Store
 from reseller import PhoneCall
 from sandbox.faults import Action, Fault
 from sandbox.state import Call, Happening, Kind
@@ -238,7 +239,7 @@ async def test_killed_workers_call_goes_on_after_the_lease(rig: Rig) -> None:
     await rig.shift.move(held)
     abandoned = await rig.store.claim(10)
     assert [one.member for one in abandoned] == [CallId(KEY, call.voice_id).member]
-    await rig.run(LEASE_MS / 1000 + 1)
+    await rig.run(LEASE.seconds + 1)
     assert rig.ledger(call)["assign"] == 1
     assert [live.voice_id async for live in rig.queries.live()] == [call.voice_id]
 

@@ -4,17 +4,17 @@ from datetime import timedelta
 
 from redis.asyncio import Redis
 
-from calls.held import Placement
+from calls.held import LEASE, Placement
 from calls.keys import CallId
 from calls.notes import Distrusted, Pushed, Verified
 from calls.record import Reason
-from calls.store import LEASE_MS, Store
+from calls.store import Store
 from sandbox.state import Happening, Kind
 from tests.integration.calls.hand import Hand
 from tests.rig import Rig
 from tests.sandbox_fixtures import Asgi
 
-HOLD_S = LEASE_MS / 1000
+HOLD_S = LEASE.seconds
 CALL = CallId("cu-1", "v-1")
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from calls.held import Held
+from calls.held import LEASE, Held
 from calls.keys import CallId
 from calls.notes import Distrusted, Resolved, Verified
 from calls.record import EffectState, Reason, parse_call
@@ -19,7 +19,6 @@ from sandbox.faults import Action, Fault
 from sandbox.state import Call, Happening, Kind
 from tests.rig import Rig
 from tests.sandbox_fixtures import Asgi
-from workers.sending import FROZEN_S
 from workers.service import Service
 
 END = Happening(Kind.END, 45)
@@ -321,7 +320,7 @@ async def test_enroll_that_could_not_be_sent_is_tried_again(rig: Rig) -> None:
     assert len(ours(call)) == 1
 
 
-@pytest.mark.parametrize("frozen_s", [FROZEN_S + 0.1, 9.0, 60.0])
+@pytest.mark.parametrize("frozen_s", [LEASE.first_byte_s + 0.1, 9.0, 60.0])
 async def test_enroll_of_a_process_that_froze_over_its_booking_is_not_sent(rig: Rig, frozen_s: float) -> None:
     """A worker that stands still while it books wakes up without the right to send; later it is sent once (C18)."""
     frozen: list[float] = []

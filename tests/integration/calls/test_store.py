@@ -8,17 +8,16 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from calls.held import Held, LeaseLost, Placement
+from calls.held import LEASE, Held, LeaseLost, Placement
 from calls.keys import CallId
 from calls.notes import Merged, Pushed, Unlisted, Verified, encode_note
 from calls.record import Call, encode_call
 from calls.scripts import Arg, ScriptName, Scripts
-from calls.store import FARTHEST_MS, LEASE_MS, LONGEST_WAIT_MS, REQUEST_DEADLINE_S, Store
+from calls.store import FARTHEST_MS, LONGEST_WAIT_MS, Store
 from calls.trail import Entry
 from tests.integration.calls.hand import Hand
 from tests.sandbox_fixtures import START
 from workers.claim import FORGET
-from workers.sending import FROZEN_S
 
 A, B = CallId("cu-1", "v-1"), CallId("cu-1", "v-2")
 RECORD = encode_call(Call(institution_key="cu-1", voice_id="v-1"))
@@ -91,7 +90,7 @@ async def test_claim_holds_for_the_lease_and_no_longer(store: Store, hand: Hand)
     """What a dead worker held falls due again when its lease is over."""
     await store.note(A, HINT)
     await claim(store)
-    hand.ms += LEASE_MS - 1
+    hand.ms += LEASE.ms - 1
     assert await store.claim(10) == []
     hand.ms += 1
     assert [held.member for held in await store.claim(10)] == [A.member]
@@ -102,11 +101,6 @@ async def test_claim_says_how_late_it_is(store: Store, hand: Hand) -> None:
     await live(store, due_in_ms=1000)
     hand.ms += 1700
     assert (await claim(store)).late == timedelta(milliseconds=700)
-
-
-def test_lease_covers_a_request_and_the_freeze_before_it() -> None:
-    """From asking for the booking to the deadline of the request the lease holds: 6 s and less than 2 s."""
-    assert FROZEN_S + REQUEST_DEADLINE_S < LEASE_MS / 1000
 
 
 LATE: dict[str, Callable[[Store, Held], Awaitable[object]]] = {
@@ -123,7 +117,7 @@ async def test_writes_of_a_former_holder_are_refused(
     """Once somebody else has claimed, the former holder writes nothing, whatever it tries (C18)."""
     await live(store)
     frozen = await claim(store)
-    hand.ms += LEASE_MS
+    hand.ms += LEASE.ms
     await claim(store)
     before = await dump(redis)
     with pytest.raises(LeaseLost):
@@ -135,9 +129,9 @@ async def test_keep_renews_the_lease(store: Store, hand: Hand) -> None:
     """A booking makes the lease as long again as a request may take."""
     await store.note(A, HINT)
     held = await claim(store)
-    hand.ms += LEASE_MS - 10
+    hand.ms += LEASE.ms - 10
     await store.keep(held, RECORD)
-    hand.ms += LEASE_MS - 1
+    hand.ms += LEASE.ms - 1
     assert await store.claim(10) == []
 
 
@@ -362,7 +356,7 @@ async def test_claim_verifies_until_a_record_was_written(store: Store, redis: Re
     await live(store)
     await redis.hset(store.keys.item(A.member), mapping={"epoch": "another server", "checks": "3"})
     await claim(store)
-    hand.ms += LEASE_MS
+    hand.ms += LEASE.ms
     again = await claim(store)
     assert (again.must_verify, again.checks) == (True, 4)
     await store.save(again, NEWER, Placement(0, listed="live"))

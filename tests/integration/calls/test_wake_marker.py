@@ -87,7 +87,7 @@ async def test_claim_and_save_say_when_something_is_due(redis: Redis) -> None:
     store = Store(redis, due_in=told.append)
     await store.note(CallId("cu-1", "v-1"), HINT)
     (held,) = await store.claim(10)
-    assert told == [store.lease_ms / 1000]
+    assert told == [store.lease.seconds]
     await store.save(held, b"{}", Placement(1500))
     assert told[1:] == [1.5]
     assert await store.claim(10) == []
