@@ -41,7 +41,7 @@ EVENTS: Final[dict[str, LogEvent]] = {
     "push_not_recorded": _event("Redis did not confirm an event: 503, the queue will show the call", "institution"),
     "push_previous_headers_used": _event("an event came with the previous headers: the rotation is not finished"),
     "wake_failed": _event("no job could be enqueued; the next event or the pacemaker will"),
-    "strangers_ignored": _event(
+    "attempts_limited": _event(
         "an address failed to identify itself too often: its failures are answered with 429 and no longer logged",
         *("where", "address"),
     ),

@@ -22,9 +22,9 @@ from calls.figures import Figures
 from calls.figures.reporter import Reporter
 from calls.figures.writing import Author, FigureWriter
 from calls.intake import Intake
+from calls.limiter import AttemptLimiter, LoginLimiter
 from calls.rules import load_rules
 from calls.store import Store
-from calls.strangers import Strangers
 from calls.wake import Waker
 from desk.admin import AdminOnly
 from desk.board.board import Board
@@ -57,14 +57,17 @@ def web_app(settings: WebSettings, log: FilteringBoundLogger) -> Starlette:
     desk = _desk(settings, redis, waker, log) if is_watched else None
     board = None
     if settings.admin is not None and desk is not None:
-        tokens, watchers = FormTokens(settings.admin.user, settings.admin.password), Strangers()
+        tokens = FormTokens(settings.admin.user, settings.admin.password)
+        limiter = LoginLimiter(
+            redis, key=settings.admin.key_for("login limiter"), keys=store.keys, local=AttemptLimiter()
+        )
         pages = dashboard(jobs, address=store.redis.address, tokens=tokens)
-        pages = AdminOnly(pages, settings.admin, log, strangers=watchers)
+        pages = AdminOnly(pages, settings.admin, log, limiter=limiter)
         board = Board(redis, desk, tokens=tokens, log=log, now=utc_now)
-        guarded = AdminOnly(board.app(), settings.admin, log, strangers=watchers)
+        guarded = AdminOnly(board.app(), settings.admin, log, limiter=limiter)
         routes += [Route("/rq", _to_dashboard), Mount("/rq", pages)]
         routes += [Route("/board", guarded), Route("/board/{rest:path}", guarded)]
-        metrics = AdminOnly(MetricsPage(redis, keys=store.keys), settings.admin, log, strangers=watchers)
+        metrics = AdminOnly(MetricsPage(redis, keys=store.keys), settings.admin, log, limiter=limiter)
         routes.append(Route("/metrics", metrics))
     if desk is not None and settings.desk_tokens:
         mount = Mount("/desk", desk.app)

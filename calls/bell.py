@@ -29,7 +29,7 @@ class Bell:
 
     def __init__(self, redis: "Redis", *, keys: Keys | None = None) -> None:
         self._redis: Any = redis  # its stubs know no lists of keys
-        self._keys = keys or Keys()
+        self._keys = Keys() if keys is None else keys
 
     async def listen(self, on_ring: Callable[[], None]) -> None:
         """Call ``on_ring`` at every ring, until cancelled."""

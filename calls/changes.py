@@ -35,7 +35,7 @@ class Changes:
 
     def __init__(self, redis: "Redis", *, keys: Keys | None = None) -> None:
         self._redis: Any = redis  # its stubs cannot know that answers are bytes here
-        self._key = (keys or Keys()).changes
+        self._key = (Keys() if keys is None else keys).changes
 
     async def last(self) -> str:
         """Return the id of the newest entry."""

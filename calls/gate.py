@@ -65,7 +65,9 @@ async def service_away(redis: "Redis", keys: Keys | None = None) -> Away | None:
         redis.exceptions.RedisError: Redis is away.
     """
     client: Any = redis
-    since, failures, until = await client.hmget((keys or Keys()).service, ["open", "failures", "until"])
+    since, failures, until = await client.hmget(
+        (Keys() if keys is None else keys).service, ["open", "failures", "until"]
+    )
     if since is None:
         return None
     return Away(_instant(since), int(failures or 0), _instant(until))

@@ -74,9 +74,9 @@ class Intake:
         """
         self._redis = redis
         self._within_s = within_s
-        self._keys = keys or Keys()
+        self._keys = Keys() if keys is None else keys
         self._scripts = Scripts(redis)
-        self._retention = retention or Retention()
+        self._retention = Retention() if retention is None else retention
         self._now_ms = now_ms
         self._events = Gathering(self._record, most=MOST_TOGETHER, abreast=ABREAST)
 

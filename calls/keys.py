@@ -81,6 +81,7 @@ class Keys:
         self.changes = f"{prefix}:changes"
         self.figures = f"{prefix}:figures"
         self.processes = f"{prefix}:processes"
+        self.logins = f"{prefix}:logins"
         self.login_gate = f"{prefix}:token:gate"
         self.queue = f"rq:queue:{self.queue_name}"
         self.workers = f"rq:workers:{self.queue_name}"

@@ -14,7 +14,7 @@ class Listings:
 
     def __init__(self, redis: "Redis", *, keys: Keys | None = None) -> None:
         self._redis: Any = redis  # its stubs cannot know that answers are bytes here
-        self.keys = keys or Keys()
+        self.keys = Keys() if keys is None else keys
 
     async def standings(self) -> dict[str, Standing]:
         """Return what the service says of the institutions, as last read."""

@@ -40,7 +40,7 @@ class Lookup:
 
     def __init__(self, redis: "Redis", *, keys: Keys | None = None) -> None:
         self._redis: Any = redis  # its stubs cannot know that answers are bytes here
-        self.keys = keys or Keys()
+        self.keys = Keys() if keys is None else keys
 
     async def resolve(self, institution_key: str, any_id: str) -> CallId | None:
         """Return the id that a call's record is kept under, by real or alternate id."""

@@ -28,7 +28,7 @@ class Pausing:
 
     def __init__(self, redis: "Redis", *, keys: Keys | None = None) -> None:
         self._redis: Any = redis  # its stubs cannot know that answers are bytes here
-        self.keys = keys or Keys()
+        self.keys = Keys() if keys is None else keys
 
     async def pause(self, institution_key: str | None, pause: Pause) -> None:
         """Pause one institution, or all; a pause of the same place is replaced."""

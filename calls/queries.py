@@ -17,7 +17,7 @@ class Queries:
 
     def __init__(self, redis: "Redis", *, keys: Keys | None = None) -> None:
         self._redis: Any = redis  # its stubs cannot know that answers are bytes here
-        self.keys = keys or Keys()
+        self.keys = Keys() if keys is None else keys
 
     async def load(self, call_id: CallId) -> Call | None:
         """Read a call's record; follows a tombstone. None if there is none."""

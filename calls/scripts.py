@@ -15,7 +15,7 @@ from redis.exceptions import NoScriptError
 
 from calls.gathering import Gathering
 
-ScriptName = Literal["push", "note", "claim", "keep", "save", "merge", "pulse", "service", "count", "tidy"]
+ScriptName = Literal["push", "note", "claim", "keep", "save", "merge", "pulse", "service", "count", "tidy", "limit"]
 """The scripts there are, one file each."""
 
 Arg = str | bytes | int | float

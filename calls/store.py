@@ -79,7 +79,7 @@ class Store:
         self._now_ms = now_ms
         self._kept_s = kept_s
         self._outbox = outbox.prefix if outbox else ""
-        self.keys = keys or Keys()
+        self.keys = Keys() if keys is None else keys
         self.gate = Gate()
         self.lease = lease
         self.pauses = Pauses()

@@ -42,7 +42,7 @@ class Waker:
     """Enqueues ``advance`` over one blocking connection; call it from a thread."""
 
     def __init__(self, connection: "Redis", *, keys: Keys | None = None) -> None:
-        self._queue = calls_queue(connection, (keys or Keys()).queue_name)
+        self._queue = calls_queue(connection, (Keys() if keys is None else keys).queue_name)
 
     def enqueue(self) -> None:
         """Enqueue one ``advance`` job, for whoever has won the wake marker.

@@ -1,7 +1,8 @@
 """The login in front of everything that people watch: HTTP Basic, and nothing across sites.
 
-Failures are counted by address, and beyond some a minute a password is not even looked at: a person has chosen it. A browser
-that was in once brings a mark that is counted by itself, so a stranger behind the same router cannot lock it out.
+Wrong passwords are limited by address (`calls.limiter`). Beyond the limit the right one is refused too, or guessing could go
+on. A browser that has logged in gets a cookie and is counted by itself, so a stranger behind the same router cannot
+lock it out. The cookie opens nothing.
 
 A browser sends Basic credentials along with any request, also one that a foreign page has started; so a request that
 changes something must come from our own pages.
@@ -9,6 +10,7 @@ changes something must come from our own pages.
 
 import hmac
 from base64 import b64decode
+from hashlib import sha256
 from typing import Final
 
 import msgspec
@@ -17,13 +19,16 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from structlog.typing import FilteringBoundLogger
 
-from calls.strangers import Failure, Strangers, network_of
-from desk.forms import FormTokens
+from calls.limiter import AttemptLimiter, Failure, LoginLimiter, network_of
 from desk.pages import PAGE, SafeHeaders
+from desk.signing import Signer, key_for, key_of_login
 from reseller.secret import Secret
 
-KNOWN_S: Final = 30 * 24 * 3600
-"""How long a browser that was in is remembered, by itself: nothing is kept here."""
+KNOWN_S: Final = 12 * 3600
+"""How long a browser that has logged in is known; nothing is kept here."""
+
+RENEWED_S: Final = 3600
+"""How old its cookie may be before a new one is sent: a browser that is in use stays known."""
 
 _COOKIE: Final = "__Host-callkeeper-known"
 _SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -35,61 +40,65 @@ class Login(msgspec.Struct, frozen=True):
     user: str
     password: Secret
 
+    def key_for(self, purpose: str) -> bytes:
+        """Derive a key that changes with the password."""
+        return key_for(purpose, key_of_login(self.user, self.password))
+
 
 class AdminOnly:
     """Let an application's pages be reached only with the login, and be changed only from themselves."""
 
-    def __init__(
-        self, app: ASGIApp, login: Login, log: FilteringBoundLogger, *, strangers: Strangers | None = None
-    ) -> None:
+    def __init__(self, app: ASGIApp, login: Login, log: FilteringBoundLogger, *, limiter: LoginLimiter) -> None:
         """Stand in front of an application.
 
         Args:
             app: The application.
             login: Of the watchers.
             log: Where refusals are said.
-            strangers: Shared by everything that this login opens, or a guess would be had anew at each of them.
+            limiter: Shared by everything that this login opens: guesses at one page count for all.
         """
         self._app = SafeHeaders(app, PAGE)
         self._expected = f"{login.user}:{login.password.reveal()}".encode()
-        self._marks = FormTokens(login.user, login.password, purpose="marks of known browsers", valid_s=KNOWN_S)
+        self._known = Signer(login.key_for("known browsers"), valid_s=KNOWN_S)
         self._log = log
-        self._strangers = strangers or Strangers()
+        self._limiter = limiter
+        self._without_login = AttemptLimiter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer 401, 403 or 429, or pass the request on."""
         headers = Headers(scope=scope)
-        is_known = self._marks.is_valid(_mark(headers))
-        refusal = self._refusal(scope, headers, is_known=is_known)
+        cookie = _cookie(headers)
+        age_s = self._known.age_s(cookie)
+        who = network_of(scope.get("client")) if age_s is None else f"known {_short(cookie)}"
+        refusal = await self._refusal(scope, headers, who)
         if refusal is not None:
             await refusal(scope, receive, send)
         else:
-            await self._app(scope, receive, send if is_known else _with_cookie(send, self._marks.issue()))
+            is_fresh = age_s is not None and age_s < RENEWED_S
+            await self._app(scope, receive, send if is_fresh else _with_cookie(send, self._known.issue()))
 
-    def _refusal(self, scope: Scope, headers: Headers, *, is_known: bool) -> Response | None:
+    async def _refusal(self, scope: Scope, headers: Headers, who: str) -> Response | None:
         """Return the answer to a request that is not passed on."""
-        who = f"known {_mark(headers)}" if is_known else network_of(scope.get("client"))
         if "authorization" not in headers:
-            return self._turn_away(f"unnamed {who}")
-        if self._strangers.is_barred(who):
-            return PlainTextResponse("Too many wrong logins.\n", 429, {"Retry-After": str(self._strangers.wait_s(who))})
+            self._say_refused(self._without_login.fail(who))
+            return _login_required()
         if not self._is_authentic(headers):
-            return self._turn_away(who)
+            failure = await self._limiter.fail(who)
+            self._say_refused(failure)
+            if failure is Failure.LAST:
+                self._log.warning("attempts_limited", where="admin", address=who.rpartition(" ")[2])
+            return _too_many(await self._limiter.wait_s(who)) if failure is Failure.OVER else _login_required()
+        if wait_s := await self._limiter.wait_s(who):
+            return _too_many(wait_s)
         if scope["method"] not in _SAFE_METHODS and not is_same_site(headers):
             self._log.warning("admin_refused", reason="cross_site")
             return PlainTextResponse("Only from our own pages.\n", 403)
         return None
 
-    def _turn_away(self, who: str) -> Response:
-        """Ask for the login, and say so in the log as long as it is news."""
-        failure = self._strangers.fail(who)
-        if failure is not Failure.IGNORED:
+    def _say_refused(self, failure: Failure) -> None:
+        """Log a refusal as long as the limit is not reached."""
+        if failure is not Failure.OVER:
             self._log.warning("admin_refused", reason="credentials")
-        if failure is Failure.LAST_HEARD:
-            self._log.warning("strangers_ignored", where="admin", address=who.rpartition(" ")[2])
-        return PlainTextResponse(
-            "Login required.\n", 401, {"WWW-Authenticate": 'Basic realm="callkeeper", charset="UTF-8"'}
-        )
 
     def _is_authentic(self, headers: Headers) -> bool:
         scheme, _, encoded = headers.get("authorization", "").partition(" ")
@@ -112,15 +121,30 @@ def is_same_site(headers: Headers) -> bool:
     return origin is None or origin.partition("://")[2] == headers.get("host")
 
 
-def _mark(headers: Headers) -> str | None:
-    """Return the mark that a browser brings, if it brings one."""
+def _login_required() -> Response:
+    return PlainTextResponse(
+        "Login required.\n", 401, {"WWW-Authenticate": 'Basic realm="callkeeper", charset="UTF-8"'}
+    )
+
+
+def _too_many(wait_s: int) -> Response:
+    return PlainTextResponse("Too many wrong logins.\n", 429, {"Retry-After": str(max(1, wait_s))})
+
+
+def _cookie(headers: Headers) -> str | None:
+    """Return the cookie of a known browser, if it sends one."""
     pairs = (pair.strip().partition("=") for pair in headers.get("cookie", "").split(";"))
     return next((value for name, _, value in pairs if name == _COOKIE), None)
 
 
-def _with_cookie(send: Send, mark: str) -> Send:
-    """Return a ``send`` that leaves a mark with the browser."""
-    cookie = f"{_COOKIE}={mark}; Path=/; Max-Age={KNOWN_S}; Secure; HttpOnly; SameSite=Strict".encode("ascii")
+def _short(cookie: str | None) -> str:
+    """Return a name for a known browser that is no cookie."""
+    return sha256((cookie or "").encode("utf-8", "replace")).hexdigest()[:16]
+
+
+def _with_cookie(send: Send, value: str) -> Send:
+    """Return a ``send`` that gives the browser a cookie."""
+    cookie = f"{_COOKIE}={value}; Path=/; Max-Age={KNOWN_S}; Secure; HttpOnly; SameSite=Strict".encode("ascii")
 
     async def send_with_cookie(message: Message) -> None:
         if message["type"] == "http.response.start":

@@ -17,10 +17,10 @@ from starlette.types import ASGIApp
 from structlog.typing import FilteringBoundLogger
 
 from calls.keys import CallId
+from calls.limiter import AttemptLimiter, Failure, network_of
 from calls.lookup import Lookup
 from calls.policies import Policies
 from calls.record import Call, Phase
-from calls.strangers import Failure, Strangers, network_of
 from calls.wishes import Told, WishState
 from desk.bodies import BODIES, read_body
 from desk.openapi import document
@@ -52,10 +52,10 @@ class DeskApi:
         tickets: Tickets,
         policies: Policies,
         log: FilteringBoundLogger,
-        strangers: Strangers | None = None,
+        limiter: AttemptLimiter | None = None,
     ) -> None:
         self._tokens = tokens
-        self._strangers = strangers or Strangers()
+        self._limiter = AttemptLimiter() if limiter is None else limiter
         self._lookup = lookup
         self._speaking = speaking
         self._stream = stream
@@ -159,14 +159,14 @@ class DeskApi:
         return token
 
     def _turned_away(self, request: Request, reason: str) -> Problem:
-        """Return the refusal of somebody unknown; who is known is never asked how many strangers share the address."""
+        """Return the refusal of somebody unknown; who is known is never asked how many limiter share the address."""
         who = network_of(request.scope.get("client"))
-        failure = self._strangers.fail(who)
-        if failure is Failure.IGNORED:
-            return too_often(self._strangers.wait_s(who))
+        failure = self._limiter.fail(who)
+        if failure is Failure.OVER:
+            return too_often(self._limiter.wait_s(who))
         self._log.warning("desk_refused", reason=reason)
-        if failure is Failure.LAST_HEARD:
-            self._log.warning("strangers_ignored", where="desk", address=who)
+        if failure is Failure.LAST:
+            self._log.warning("attempts_limited", where="desk", address=who)
         return unauthorized()
 
     def _place(self, request: Request) -> CallId:

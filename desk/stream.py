@@ -38,7 +38,7 @@ class Tickets:
     def __init__(self, redis: "Redis", tokens: DeskTokens, *, keys: Keys | None = None) -> None:
         self._redis: Any = redis  # its stubs cannot know that answers are bytes here
         self._tokens = tokens
-        self._keys = keys or Keys()
+        self._keys = Keys() if keys is None else keys
 
     async def issue(self, token: DeskToken) -> TicketView:
         """Return a new ticket for whoever holds a token."""

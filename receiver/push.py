@@ -21,7 +21,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from structlog.typing import FilteringBoundLogger
 
 from calls.intake import Intake
-from calls.strangers import Failure, Strangers, network_of
+from calls.limiter import AttemptLimiter, Failure, network_of
 from calls.wake import Waker
 from receiver import answers
 from receiver.answers import Accepted
@@ -61,7 +61,7 @@ class PushEndpoint:
         now: Callable[[], datetime] = utc_now,
         pauses_s: Sequence[float] = PAUSES_S,
         counting: PushCounting | None = None,
-        strangers: Strangers | None = None,
+        limiter: AttemptLimiter | None = None,
         headers: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         """Build the endpoint; ``headers`` are those that every answer of the process carries."""
@@ -71,8 +71,8 @@ class PushEndpoint:
         self._log = log
         self._now = now
         self._pauses_s = pauses_s
-        self._counting = counting or PushCounting()
-        self._strangers = strangers or Strangers()
+        self._counting = PushCounting() if counting is None else counting
+        self._limiter = AttemptLimiter() if limiter is None else limiter
         self._accepted = Accepted(headers)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -119,12 +119,12 @@ class PushEndpoint:
 
     def _turn_away(self, who: str) -> Response:
         """Return the answer to a stranger. The real sender is recognised first, so nobody can use up its turn."""
-        failure = self._strangers.fail(who)
-        if failure is Failure.IGNORED:
+        failure = self._limiter.fail(who)
+        if failure is Failure.OVER:
             self._counting.refused("credentials")
-            return answers.ignored(self._strangers.wait_s(who))
-        if failure is Failure.LAST_HEARD:
-            self._log.warning("strangers_ignored", where="push", address=who)
+            return answers.ignored(self._limiter.wait_s(who))
+        if failure is Failure.LAST:
+            self._log.warning("attempts_limited", where="push", address=who)
         return self._refused("credentials", answers.unauthorized())
 
     async def _take(self, body: bytes) -> tuple[ASGIApp, bool]:

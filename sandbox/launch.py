@@ -49,7 +49,7 @@ def build(launch: Launch, *, clock: Clock = utc_now) -> Sandbox:
     read = storage.load(launch.state_file) if launch.state_file is not None else None
     if read is None:
         sandbox = Sandbox(World(clock), credentials=launch.credentials)
-        population.settle(sandbox.world, launch.push or PushSettings())
+        population.settle(sandbox.world, PushSettings() if launch.push is None else launch.push)
     else:
         sandbox = storage.restore(read, clock=clock, credentials=launch.credentials)
     if launch.push is not None:

@@ -42,9 +42,9 @@ class Sandbox:
         sleep: Sleep = asyncio.sleep,
     ) -> None:
         self.world = world
-        self.credentials = credentials or Credentials()
-        self.faults = faults or Faults()
-        self.ledger = ledger or Ledger()
+        self.credentials = Credentials() if credentials is None else credentials
+        self.faults = Faults() if faults is None else faults
+        self.ledger = Ledger() if ledger is None else ledger
         self.scenario = scenario
         self.monotonic = monotonic
         self.sleep = sleep

@@ -96,7 +96,8 @@ class World:
             is_test_mode=is_test_mode,
             has_voice_auth=has_voice_auth,
         )
-        child = Child(msgspec.structs.replace(record, status=status), owned=owned, push=push or PushSettings())
+        push = PushSettings() if push is None else push
+        child = Child(msgspec.structs.replace(record, status=status), owned=owned, push=push)
         self.state.institutions[key] = child
         return child
 

@@ -14,6 +14,8 @@ from structlog.testing import LogCapture
 from structlog.typing import FilteringBoundLogger
 
 from callkeeper.embedded import EmbeddedRedis, embedded_redis
+from calls.keys import Keys
+from calls.limiter import AttemptLimiter, LoginLimiter
 
 # How long an example takes says how busy the machine is, not whether a law holds. In CI the same examples are tried each
 # time, so that a change is judged by itself; everywhere else, and every night with many more, chance looks for new ones.
@@ -66,6 +68,12 @@ async def fake_redis() -> AsyncIterator[FakeAsyncRedis]:
     """Return an asyncio Redis client on an empty server that lives in this process."""
     async with FakeAsyncRedis(server=FakeServer()) as redis:
         yield redis
+
+
+@pytest.fixture
+def login_limiter(fake_redis: FakeAsyncRedis) -> LoginLimiter:
+    """Return a limiter of failed logins that has counted nothing."""
+    return LoginLimiter(fake_redis, key=bytes(32), keys=Keys(), local=AttemptLimiter())
 
 
 @pytest.fixture

@@ -74,7 +74,7 @@ class Rig:
         retention: Retention | None = None,
         hold_s: float = 0.0,
     ) -> None:
-        retention = retention or Retention()
+        retention = Retention() if retention is None else retention
         self.stage = stage
         self.redis = redis
         self.clock = stage.clock
@@ -89,7 +89,7 @@ class Rig:
             access_token=Secret(CREDENTIALS.access_token),
             email=Secret(CREDENTIALS.email),
             password=Secret(CREDENTIALS.password),
-            login=login or LoginPolicy(),
+            login=LoginPolicy() if login is None else login,
         )
         tokens = RedisTokenStore(redis, clock=lambda: self.clock.now.timestamp())  # noqa: PLW0108  (the hand moves)
         self.service = Reseller(

@@ -63,7 +63,7 @@ class Crew:
         self._runner = asyncio.Runner(loop_factory=loop_factory)
         self._loop = self._runner.get_loop()
         self._redis = redis
-        self._keys = keys or Keys()
+        self._keys = Keys() if keys is None else keys
         self._kept_s = kept_s
         self._tidying: Tidying | None = None
         self._book = book
@@ -75,7 +75,7 @@ class Crew:
         self._only = only
         self._reconcile_s = reconcile_s
         self._crash = crash
-        self._figures = figures or Figures()
+        self._figures = Figures() if figures is None else figures
         self._open_sink = open_sink
         self._deliveries: Deliveries | None = None
         self._alarm = Alarm()

@@ -46,7 +46,7 @@ class Pacemaker:
         stuck_s: float = STUCK_S,
         end_process: Callable[[int], None] = os._exit,
     ) -> None:
-        self._keys = keys or Keys()
+        self._keys = Keys() if keys is None else keys
         self._redis = redis
         self._script = redis.register_script(source("pulse"))
         self._waker = waker

@@ -47,7 +47,7 @@ class Service:
         self._reseller = reseller
         self._store = store
         self._log = log
-        self._figures = figures or Figures()
+        self._figures = Figures() if figures is None else figures
 
     @property
     def gate(self) -> Gate:

@@ -42,7 +42,7 @@ class Present:
 
 async def read_present(redis: "Redis", *, keys: Keys | None = None, now_ms: int | None = None) -> Present:
     """Read the state of things; one round trip for nearly all of it."""
-    keys, client = keys or Keys(), _any(redis)
+    keys, client = Keys() if keys is None else keys, _any(redis)
     pipe = client.pipeline(transaction=False)
     pipe.time().zcard(keys.live).zcard(keys.settled).zrange(keys.due, 0, 0, withscores=True)
     pipe.zdiff([keys.due, keys.live]).hvals(keys.attention).hvals(keys.outbox.attention)

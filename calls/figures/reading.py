@@ -35,7 +35,7 @@ class FigureReader:
 
     def __init__(self, redis: "Redis", *, keys: Keys | None = None) -> None:
         self._redis: Any = redis  # its stubs cannot know that answers are bytes here
-        self._keys = keys or Keys()
+        self._keys = Keys() if keys is None else keys
 
     async def totals(self) -> Snapshot:
         """Return everything counted since the figures began."""

@@ -55,7 +55,7 @@ class FigureWriter:
     ) -> None:
         self.figures = figures
         self.author = author
-        self._keys = keys or Keys()
+        self._keys = Keys() if keys is None else keys
         self._now_ms = now_ms
         self._minutes_kept_s = minutes_kept_s
         self._memory = memory or memory_of

@@ -115,7 +115,7 @@ def fit_lognormal(intervals: Mapping[Interval, int], *, rounds: int = 300, start
         rounds: Steps of the algorithm at most; it ends earlier when a step changes nothing to four digits.
         start: Where to start.
     """
-    law = start or Lognormal(25.0, 1.0, 0.9)
+    law = Lognormal(25.0, 1.0, 0.9) if start is None else start
     ends = [(log(a) if a > 0 else -inf, log(b) if b < inf else inf, count) for (a, b), count in intervals.items()]
     for _ in range(rounds):
         better = _likelier(ends, law)

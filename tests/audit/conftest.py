@@ -5,14 +5,18 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from secrets import token_hex
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from playwright.sync_api import Browser, sync_playwright
 
 from tests.audit.raw_requests import ADMIN, PUSH_KEY, TOKEN
+from tests.browser.stage import launch
 
 ENVIRON = {
     "CALLKEEPER_PUSH_HEADERS": f"X-Push-Key: {PUSH_KEY}",
@@ -63,12 +67,12 @@ class Target:
         return [line for line in lines if line["level"] in levels]
 
 
-@pytest.fixture
-def target(redis_url: str, tmp_path: Path) -> Iterator[Target]:
+@contextmanager
+def web_process(redis_url: str, folder: Path) -> Iterator[Target]:
     """Run ``callkeeper web`` with everything switched on."""
     environ = {"PATH": os.environ["PATH"], "REDIS_URL": redis_url, **ENVIRON}
     command = [sys.executable, "-m", "callkeeper", "web", "--host", "127.0.0.1", "--port", "0"]
-    log = tmp_path / "web.log"
+    log = folder / f"web-{token_hex(3)}.log"
     with log.open("wb") as sink, subprocess.Popen(command, env=environ, stdout=sink, stderr=sink) as process:  # noqa: S603
         try:
             while not (lines := log.read_text().splitlines()):
@@ -78,3 +82,19 @@ def target(redis_url: str, tmp_path: Path) -> Iterator[Target]:
         finally:
             process.terminate()
             process.wait(15)
+
+
+@pytest.fixture
+def target(redis_url: str, tmp_path: Path) -> Iterator[Target]:
+    """Run a web process."""
+    with web_process(redis_url, tmp_path) as target:
+        yield target
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """Run the system's own Chromium."""
+    with sync_playwright() as playwright:
+        browser = launch(playwright)
+        yield browser
+        browser.close()

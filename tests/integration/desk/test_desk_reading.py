@@ -7,8 +7,8 @@ from urllib.parse import quote
 import pytest
 
 from calls.keys import CallId
+from calls.limiter import ALLOWED
 from calls.notes import Listed
-from calls.strangers import HEARD
 from sandbox.state import Happening, Kind
 from tests.integration.desk.conftest import DeskRig
 from tests.rig import KEY
@@ -21,7 +21,7 @@ END = Happening(Kind.END, 60)
     ("method", "path"), [("GET", "/calls"), ("GET", "/stream"), ("POST", "/tickets"), ("GET", "/calls/cu-1/v")]
 )
 async def test_desk_lets_nobody_in_without_a_token(desk: DeskRig, name: str | None, method: str, path: str) -> None:
-    """Every address asks for the token first, whatever else is wrong, and answers all strangers alike."""
+    """Every address asks for the token first, whatever else is wrong, and answers all limiter alike."""
     headers = {"Authorization": "Bearer nobody's"} if name else {}
     async with desk.client(None) as http:
         answer = await http.request(method, path, headers=headers)
@@ -32,8 +32,8 @@ async def test_desk_lets_nobody_in_without_a_token(desk: DeskRig, name: str | No
 async def test_desk_ignores_strangers_and_never_a_token(desk: DeskRig) -> None:
     """Beyond ten failures an address is told to wait; whoever brings a token from there is answered all the while."""
     async with desk.client(None) as http:
-        answers = [await http.get("/calls", headers={"Authorization": f"Bearer {n}"}) for n in range(HEARD + 2)]
-    assert [answer.status_code for answer in answers] == [401] * HEARD + [429] * 2
+        answers = [await http.get("/calls", headers={"Authorization": f"Bearer {n}"}) for n in range(ALLOWED + 2)]
+    assert [answer.status_code for answer in answers] == [401] * ALLOWED + [429] * 2
     assert (answers[-1].json()["code"], int(answers[-1].headers["retry-after"]) > 0) == ("too_often", True)
     assert (await desk.http.get("/calls")).status_code == 200
 

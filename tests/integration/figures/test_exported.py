@@ -17,6 +17,7 @@ from structlog.typing import FilteringBoundLogger
 from calls.figures import Figures
 from calls.figures.catalogue import FIGURES
 from calls.figures.writing import Author, FigureWriter
+from calls.limiter import LoginLimiter
 from calls.notes import Distrusted, Verified
 from desk.admin import AdminOnly, Login
 from desk.metrics import MetricsPage, read_everything
@@ -155,9 +156,11 @@ async def test_histograms_are_cumulative(rig: Rig) -> None:
 
 
 @pytest.fixture
-async def page(redis: "Redis", log: FilteringBoundLogger) -> AsyncIterator[httpx.AsyncClient]:
+async def page(
+    redis: "Redis", log: FilteringBoundLogger, login_limiter: LoginLimiter
+) -> AsyncIterator[httpx.AsyncClient]:
     """Return a client of the page, as it is mounted."""
-    app = AdminOnly(MetricsPage(redis), ADMIN, log)
+    app = AdminOnly(MetricsPage(redis), ADMIN, log, limiter=login_limiter)
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://web") as client:
         yield client
 
@@ -179,9 +182,10 @@ async def test_metrics_speak_openmetrics_when_asked(page: httpx.AsyncClient) -> 
     assert answer.text.endswith("# EOF\n")
 
 
-async def test_metrics_without_redis_are_none(log: FilteringBoundLogger) -> None:
+async def test_metrics_without_redis_are_none(log: FilteringBoundLogger, login_limiter: LoginLimiter) -> None:
     """A Redis that is away makes the scrape fail: that is what the first alert is about."""
-    app = AdminOnly(MetricsPage(Redis(host="127.0.0.1", port=1, retry=Retry(NoBackoff(), 0))), ADMIN, log)
+    away = MetricsPage(Redis(host="127.0.0.1", port=1, retry=Retry(NoBackoff(), 0)))
+    app = AdminOnly(away, ADMIN, log, limiter=login_limiter)
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://web") as client:
         assert (await client.get("/metrics", headers=BASIC)).status_code == 503
 

@@ -133,7 +133,7 @@ async def client(
         max_body_bytes=max_body_bytes,
         ca_file=ca_file,
     )
-    reseller = Reseller(config, tokens or MemoryTokenStore())
+    reseller = Reseller(config, MemoryTokenStore() if tokens is None else tokens)
     try:
         yield reseller
     finally:

@@ -21,6 +21,7 @@ from starlette.routing import Mount
 from structlog.testing import LogCapture
 from structlog.typing import FilteringBoundLogger
 
+from calls.limiter import LoginLimiter
 from calls.wake import calls_queue
 from desk.admin import AdminOnly, Login
 from desk.dashboard import dashboard
@@ -59,10 +60,14 @@ def queue(redis: "Redis") -> Queue:
 
 
 @pytest.fixture
-async def browser(redis: "Redis", log: FilteringBoundLogger) -> AsyncIterator[httpx.AsyncClient]:
+async def browser(
+    redis: "Redis", log: FilteringBoundLogger, login_limiter: LoginLimiter
+) -> AsyncIterator[httpx.AsyncClient]:
     """Return a client of the dashboard, as mounted in the web process, without a login."""
     pages = dashboard(redis, address=ADDRESS, tokens=TOKENS)
-    app = Starlette(routes=[Mount("/rq", AdminOnly(pages, Login(LOGIN[0], Secret(LOGIN[1])), log))])
+    app = Starlette(
+        routes=[Mount("/rq", AdminOnly(pages, Login(LOGIN[0], Secret(LOGIN[1])), log, limiter=login_limiter))]
+    )
     transport = httpx.ASGITransport(SafeHeaders(app))
     async with httpx.AsyncClient(transport=transport, base_url="http://desk") as browser:
         yield browser
@@ -332,10 +337,10 @@ async def test_dashboard_answers_404_for_what_is_not_there(path: str, ops: httpx
     assert (await ops.get(path)).status_code == 404
 
 
-async def test_dashboard_survives_redis(log: FilteringBoundLogger) -> None:
+async def test_dashboard_survives_redis(log: FilteringBoundLogger, login_limiter: LoginLimiter) -> None:
     """Without Redis the pages answer 503 and no traceback."""
     pages = dashboard(Redis(host="127.0.0.1", port=1, retry=Retry(NoBackoff(), 0)), address=ADDRESS, tokens=TOKENS)
-    app = AdminOnly(pages, Login(LOGIN[0], Secret(LOGIN[1])), log)
+    app = AdminOnly(pages, Login(LOGIN[0], Secret(LOGIN[1])), log, limiter=login_limiter)
     async with httpx.AsyncClient(
         transport=httpx.ASGITransport(app),
         base_url="http://desk",

@@ -1,5 +1,6 @@
 """The watchers' login under guessing."""
 
+import time
 from base64 import b64encode
 
 import httpx
@@ -8,8 +9,9 @@ from starlette.responses import PlainTextResponse
 from structlog.testing import LogCapture
 from structlog.typing import FilteringBoundLogger
 
-from calls.strangers import HEARD, Strangers
-from desk.admin import AdminOnly, Login
+from calls.limiter import ALLOWED, LoginLimiter
+from desk.admin import KNOWN_S, RENEWED_S, AdminOnly, Login
+from desk.signing import Signer
 from reseller.secret import Secret
 
 LOGIN = Login("ops", Secret("the-right-password"))
@@ -24,9 +26,9 @@ RIGHT, WRONG = basic("the-right-password"), basic("a-wrong-password")
 
 
 @pytest.fixture
-def gate(log: FilteringBoundLogger) -> AdminOnly:
+def gate(log: FilteringBoundLogger, login_limiter: LoginLimiter) -> AdminOnly:
     """Return a page behind the login."""
-    return AdminOnly(PlainTextResponse("the page"), LOGIN, log, strangers=Strangers(now=lambda: 1000.0))
+    return AdminOnly(PlainTextResponse("the page"), LOGIN, log, limiter=login_limiter)
 
 
 def browser(gate: AdminOnly, address: str = "203.0.113.7") -> httpx.AsyncClient:
@@ -34,24 +36,33 @@ def browser(gate: AdminOnly, address: str = "203.0.113.7") -> httpx.AsyncClient:
     return httpx.AsyncClient(transport=httpx.ASGITransport(gate, client=(address, 1)), base_url="https://desk")
 
 
-async def guess(client: httpx.AsyncClient, times: int = HEARD) -> list[int]:
+async def guess(client: httpx.AsyncClient, times: int = ALLOWED) -> list[int]:
     """Try wrong passwords; return what was answered."""
     return [(await client.get("/", headers=WRONG)).status_code for _ in range(times)]
+
+
+async def test_login_at_one_page_counts_for_all(
+    gate: AdminOnly, log: FilteringBoundLogger, login_limiter: LoginLimiter
+) -> None:
+    """Ten wrong passwords at one page leave none for another page of the same login."""
+    other = AdminOnly(PlainTextResponse("other"), LOGIN, log, limiter=login_limiter)
+    await guess(browser(gate))
+    assert (await browser(other).get("/", headers=WRONG)).status_code == 429
 
 
 async def test_login_is_not_looked_at_after_too_many_wrong_ones(gate: AdminOnly, logged: LogCapture) -> None:
     """After ten wrong passwords even the right one is 429: a guesser learns nothing. The log holds ten lines, and one."""
     client = browser(gate)
-    assert await guess(client, HEARD + 5) == [401] * HEARD + [429] * 5
+    assert await guess(client, ALLOWED + 5) == [401] * ALLOWED + [429] * 5
     answer = await client.get("/", headers=RIGHT)
     assert answer.status_code == 429
     assert int(answer.headers["retry-after"]) > 0
-    assert [entry["event"] for entry in logged.entries] == ["admin_refused"] * HEARD + ["strangers_ignored"]
+    assert [entry["event"] for entry in logged.entries] == ["admin_refused"] * ALLOWED + ["attempts_limited"]
 
 
 async def test_login_of_others_stays_open(gate: AdminOnly) -> None:
     """Wrong passwords from one address cost another one nothing."""
-    await guess(browser(gate), HEARD)
+    await guess(browser(gate), ALLOWED)
     assert (await browser(gate, "203.0.113.8").get("/", headers=RIGHT)).status_code == 200
 
 
@@ -59,7 +70,7 @@ async def test_login_of_a_known_browser_stays_open(gate: AdminOnly) -> None:
     """A browser that was in once is counted by itself: a stranger behind the same router cannot lock it out."""
     known = browser(gate)
     assert (await known.get("/", headers=RIGHT)).status_code == 200
-    await guess(browser(gate), HEARD)
+    await guess(browser(gate), ALLOWED)
     assert (await known.get("/", headers=RIGHT)).status_code == 200
     assert (await browser(gate).get("/", headers=RIGHT)).status_code == 429
 
@@ -70,12 +81,23 @@ async def test_mark_of_a_known_browser_opens_nothing(gate: AdminOnly) -> None:
     cookie = (await known.get("/", headers=RIGHT)).headers["set-cookie"]
     assert all(word in cookie for word in ("__Host-", "Secure", "HttpOnly", "SameSite=Strict", "Path=/"))
     assert (await known.get("/")).status_code == 401
-    assert await guess(known, HEARD + 1) == [401] * HEARD + [429]
+    assert await guess(known, ALLOWED + 1) == [401] * ALLOWED + [429]
+
+
+async def test_login_of_a_known_browser_is_renewed(gate: AdminOnly, login_limiter: LoginLimiter) -> None:
+    """A browser gets no new cookie with every answer; one whose cookie is an hour old gets a new one."""
+    known = browser(gate)
+    await known.get("/", headers=RIGHT)
+    assert "set-cookie" not in (await known.get("/", headers=RIGHT)).headers
+    issued_at = int(time.time()) - RENEWED_S - 1
+    older = Signer(LOGIN.key_for("known browsers"), valid_s=KNOWN_S, now=lambda: issued_at).issue()
+    answer = await browser(gate).get("/", headers={**RIGHT, "Cookie": f"__Host-callkeeper-known={older}"})
+    assert "set-cookie" in answer.headers
 
 
 async def test_login_counts_guesses_only(gate: AdminOnly, logged: LogCapture) -> None:
-    """A browser that has not asked yet guesses nothing: it is never barred, and does not fill the log either."""
+    """A browser that has not asked yet guesses nothing: it is never limited, and does not fill the log either."""
     client = browser(gate)
-    assert {(await client.get("/")).status_code for _ in range(HEARD + 20)} == {401}
+    assert {(await client.get("/")).status_code for _ in range(ALLOWED + 20)} == {401}
     assert (await client.get("/", headers=RIGHT)).status_code == 200
-    assert len(logged.entries) == HEARD + 1
+    assert len(logged.entries) == ALLOWED

@@ -21,7 +21,7 @@ from structlog.typing import FilteringBoundLogger
 
 from calls.intake import Intake, Receipt
 from calls.keys import Keys
-from calls.strangers import HEARD
+from calls.limiter import ALLOWED
 from calls.wake import Waker
 from receiver.authentication import HeaderSet, PushAuthentication
 from receiver.body import BODY_LIMIT
@@ -134,13 +134,13 @@ async def test_push_answers_401_without_reading(
 
 async def test_push_ignores_strangers_and_never_the_real_sender(client: httpx.AsyncClient, logged: LogCapture) -> None:
     """A1: failures beyond ten are 429 and not logged; the right headers are taken from that very address all the while."""
-    for n in range(3 * HEARD):
+    for n in range(3 * ALLOWED):
         answer = await client.post("/push", json=EVENT, headers={"X-Push-Key": f"guess-{n}"})
-        assert answer.status_code == (401 if n < HEARD else 429)
+        assert answer.status_code == (401 if n < ALLOWED else 429)
         assert (await client.post("/push", json=EVENT, headers=AUTHENTIC)).status_code == 202
     assert int(answer.headers["retry-after"]) > 0
     refused = [entry["event"] for entry in logged.entries if entry["event"] != "push_accepted"]
-    assert refused == ["push_refused"] * (HEARD - 1) + ["strangers_ignored", "push_refused"]
+    assert refused == ["push_refused"] * (ALLOWED - 1) + ["attempts_limited", "push_refused"]
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "DELETE", "OPTIONS", "TRACE"])

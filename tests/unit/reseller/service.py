@@ -77,7 +77,7 @@ def reseller_on(
         email=Secret("bot@example.test"),
         password=Secret("pass-1"),
         deadline_s=deadline_s,
-        login=login or LoginPolicy(poll_s=0.001),
+        login=LoginPolicy(poll_s=0.001) if login is None else login,
     )
     transport = httpx.MockTransport(service)
     return Reseller(config, tokens, reads_transport=transport, effects_transport=transport, clock=clock)

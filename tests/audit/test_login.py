@@ -1,0 +1,50 @@
+"""The watchers' login of running web processes, under guessing."""
+
+from collections import Counter
+from pathlib import Path
+
+import httpx
+import pytest
+
+from calls.limiter import ALLOWED
+from tests.audit.conftest import Target, web_process
+from tests.audit.raw_requests import ADMIN
+
+PAGES = ("/board", "/rq/", "/metrics", "/board/pausing")
+USER, _, PASSWORD = ADMIN.partition(":")
+
+
+def guess(url: str, password: str, *, address: str = "203.0.113.7", path: str = "/board") -> httpx.Response:
+    """Try a password from an address, as the router in front reports it."""
+    return httpx.get(url + path, auth=(USER, password), headers={"X-Forwarded-For": address}, trust_env=False)
+
+
+def test_guesses_are_counted_for_all_pages(target: Target) -> None:
+    """Ten wrong passwords are ten, whichever pages they are tried at."""
+    statuses = Counter(guess(target.url, f"guess-{n}", path=PAGES[n % len(PAGES)]).status_code for n in range(40))
+    assert statuses == {401: ALLOWED, 429: 40 - ALLOWED}
+
+
+def test_guesses_are_counted_for_all_processes_and_restarts(redis_url: str, tmp_path: Path) -> None:
+    """Another web process, and one that starts later, know the wrong passwords that the first has seen."""
+    with web_process(redis_url, tmp_path) as first, web_process(redis_url, tmp_path) as second:
+        urls = (first.url, second.url)
+        statuses = [guess(urls[n % 2], f"guess-{n}").status_code for n in range(ALLOWED + 2)]
+    with web_process(redis_url, tmp_path) as third:
+        statuses.append(guess(third.url, PASSWORD).status_code)
+        statuses.append(guess(third.url, PASSWORD, address="203.0.113.8").status_code)
+    assert statuses == [401] * ALLOWED + [429] * 3 + [200]
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_browser_that_has_logged_in_is_not_locked_out(path: str, target: Target) -> None:
+    """Somebody else's wrong passwords from the same address do not end the work of a browser that has logged in."""
+    answer = guess(target.url, PASSWORD, path=path)
+    cookie, _, attributes = answer.headers["set-cookie"].partition(";")
+    assert cookie.startswith("__Host-")
+    assert {" Secure", " HttpOnly", " SameSite=Strict", " Path=/"} <= set(attributes.split(";"))
+    for n in range(ALLOWED + 1):
+        guess(target.url, f"guess-{n}")
+    known = {"X-Forwarded-For": "203.0.113.7", "Cookie": cookie}
+    assert httpx.get(target.url + path, auth=(USER, PASSWORD), headers=known, trust_env=False).status_code == 200
+    assert guess(target.url, PASSWORD).status_code == 429

@@ -1,0 +1,101 @@
+"""Failed logins as all web processes count them, in a real Redis."""
+
+import asyncio
+
+import pytest
+from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+
+from calls.keys import Keys
+from calls.limiter import ALLOWED, EVERY_S, AttemptLimiter, Failure, LoginLimiter
+
+ADDRESS = "203.0.113.7"
+
+
+class Clock:
+    """A clock that is moved by hand, in milliseconds."""
+
+    now_ms = 1_790_000_000_000
+
+    def __call__(self) -> int:
+        """Return the time."""
+        return self.now_ms
+
+
+@pytest.fixture
+def clock() -> Clock:
+    """Return the clock of Redis."""
+    return Clock()
+
+
+def process(redis: "Redis", clock: Clock, *, remembered: int = 4096) -> LoginLimiter:
+    """Return the limiter of a web process that has just started."""
+    local = AttemptLimiter(now=lambda: clock.now_ms / 1000)
+    return LoginLimiter(redis, key=bytes(32), keys=Keys(), local=local, remembered=remembered, now_ms=clock)
+
+
+async def test_limit_holds_across_processes_and_restarts(redis: "Redis", clock: Clock) -> None:
+    """Ten guesses are ten, also when each goes to a process that has never seen the address."""
+    failures = [await process(redis, clock).fail(ADDRESS) for _ in range(ALLOWED + 2)]
+    assert failures == [Failure.COUNTED] * (ALLOWED - 1) + [Failure.LAST] + [Failure.OVER] * 2
+    assert await process(redis, clock).wait_s(ADDRESS) > 0
+    assert await process(redis, clock).wait_s("203.0.113.8") == 0
+
+
+async def test_limit_is_lifted_after_the_wait(redis: "Redis", clock: Clock) -> None:
+    """After the seconds that were told one more failure is allowed, in every process."""
+    for _ in range(ALLOWED + 5):
+        await process(redis, clock).fail(ADDRESS)
+    wait_s = await process(redis, clock).wait_s(ADDRESS)
+    assert wait_s <= EVERY_S + 1
+    clock.now_ms += wait_s * 1000
+    assert await process(redis, clock).wait_s(ADDRESS) == 0
+    assert await process(redis, clock).fail(ADDRESS) is Failure.LAST
+
+
+async def test_limit_bears_guesses_at_once(redis: "Redis", clock: Clock) -> None:
+    """Guesses that arrive together at several processes are not all looked at."""
+    processes = [process(redis, clock) for _ in range(3)]
+    failures = await asyncio.gather(*(each.fail(ADDRESS) for each in processes for _ in range(20)))
+    assert sum(failure is not Failure.OVER for failure in failures) == ALLOWED
+
+
+async def test_limit_is_bounded_in_redis(redis: "Redis", clock: Clock) -> None:
+    """Redis remembers no more names than it may; the fullest bucket stays, and all of it is forgotten in time."""
+    for _ in range(ALLOWED):
+        await process(redis, clock).fail(ADDRESS)
+    for n in range(30):
+        await process(redis, clock, remembered=8).fail(f"198.51.100.{n}")
+    assert await redis.zcard(Keys().logins) == 8
+    assert await process(redis, clock).wait_s(ADDRESS) > 0
+    assert 0 < await redis.pttl(Keys().logins) <= ALLOWED * EVERY_S * 1000
+
+
+async def test_limit_names_nobody_in_redis(redis: "Redis", clock: Clock) -> None:
+    """An address is personal data: Redis holds what only the web processes can compute from it."""
+    await process(redis, clock).fail(ADDRESS)
+    [name] = await redis.zrange(Keys().logins, 0, -1)
+    assert ADDRESS.encode() not in name
+    assert len(name) == 32
+
+
+async def test_limit_is_local_while_redis_is_away(clock: Clock) -> None:
+    """Without Redis a process counts by itself, and answers at once."""
+    away = process(Redis(host="127.0.0.1", port=1, retry=Retry(NoBackoff(), 0)), clock)
+    failures = [await away.fail(ADDRESS) for _ in range(ALLOWED + 1)]
+    assert failures == [Failure.COUNTED] * (ALLOWED - 1) + [Failure.LAST, Failure.OVER]
+    assert await away.wait_s(ADDRESS) > 0
+    assert await away.wait_s("203.0.113.8") == 0
+
+
+async def test_limit_reached_asks_redis_for_nothing(redis: "Redis", clock: Clock) -> None:
+    """Guesses over the limit cost Redis no work."""
+    limiter = process(redis, clock)
+    for _ in range(ALLOWED):
+        await limiter.fail(ADDRESS)
+    before = (await redis.info("stats"))["total_commands_processed"]
+    for _ in range(50):
+        await limiter.fail(ADDRESS)
+        await limiter.wait_s(ADDRESS)
+    assert (await redis.info("stats"))["total_commands_processed"] - before == 1  # this very question

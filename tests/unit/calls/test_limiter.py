@@ -1,0 +1,86 @@
+"""How many failures of an address are answered."""
+
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from calls.limiter import AttemptLimiter, Failure, network_of
+
+
+@dataclass
+class Clock:
+    """A clock that is moved by hand."""
+
+    now: float = 1000.0
+
+    def __call__(self) -> float:
+        """Return the time."""
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    """Return the clock."""
+    return Clock()
+
+
+@pytest.fixture
+def limiter(clock: Clock) -> AttemptLimiter:
+    """Return a limiter that allows three failures and another one every ten seconds."""
+    return AttemptLimiter(allowed=3, every_s=10, remembered=100, now=clock)
+
+
+def test_limiter_says_which_failure_is_the_last(limiter: AttemptLimiter) -> None:
+    """The third of three failures is the last; those after it are over the limit, for this name only."""
+    failures = [limiter.fail("a") for _ in range(5)]
+    assert failures == [Failure.COUNTED, Failure.COUNTED, Failure.LAST, Failure.OVER, Failure.OVER]
+    assert limiter.is_limited("a")
+    assert not limiter.is_limited("b")
+
+
+def test_limiter_allows_another_failure_after_the_wait(limiter: AttemptLimiter, clock: Clock) -> None:
+    """Failures over the limit make nobody wait longer: after the time that was told one more is allowed."""
+    for _ in range(50):
+        limiter.fail("a")
+    wait_s = limiter.wait_s("a")
+    assert wait_s <= 11
+    clock.now += wait_s
+    assert not limiter.is_limited("a")
+    assert limiter.fail("a") is Failure.LAST
+
+
+def test_limiter_forgets(limiter: AttemptLimiter, clock: Clock) -> None:
+    """After long enough without failures a name is like a new one."""
+    for _ in range(3):
+        limiter.fail("a")
+    clock.now += 30
+    assert limiter.fail("a") is Failure.COUNTED
+
+
+@given(names=st.lists(st.text(max_size=3), max_size=500))
+def test_limiter_is_bounded(names: list[str]) -> None:
+    """For all sequences of names: no more are kept than the limiter was told."""
+    limiter = AttemptLimiter(remembered=5)
+    for name in names:
+        limiter.fail(name)
+    assert len(limiter) <= 5
+
+
+@pytest.mark.parametrize(
+    ("client", "name"),
+    [
+        (("203.0.113.7", 1), "203.0.113.7"),
+        (("2001:db8:1:2:3::4", 1), "2001:db8:1:2::/64"),
+        (("2001:db8:1:2:ffff::9", 1), "2001:db8:1:2::/64"),
+        (("::ffff:203.0.113.7", 1), "203.0.113.7"),
+        (("fe80::1%eth0", 1), "fe80::/64"),
+        (("forged\r\nline", 1), "unknown"),
+        (("", 1), "unknown"),
+        (None, "unknown"),
+    ],
+)
+def test_network_of_a_client(client: object, name: str) -> None:
+    """An IPv4 address is one, an IPv6 one stands for its network, and what is no address is nobody's text in our log."""
+    assert network_of(client) == name
