@@ -20,6 +20,7 @@ _COMMANDS = {
     "rules": "callkeeper.commands.rules:rules",
     "pause": "callkeeper.commands.pause:pause",
     "resume": "callkeeper.commands.pause:resume",
+    "pauses": "callkeeper.commands.pause:pauses",
     "reseller": "callkeeper.commands.reseller:reseller",
     "schedule": "callkeeper.commands.schedule:schedule",
     "secret": "callkeeper.commands.secret:secret",

@@ -1,5 +1,7 @@
-"""Pausing and resuming, in Redis: the pauses in force, and the last of all that were ever asked for."""
+"""Pausing and resuming, in Redis: the pauses in force, and a bounded history of all that were asked for."""
 
+from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -7,10 +9,11 @@ import msgspec
 from redis.asyncio import Redis
 
 from calls.keys import Keys
+from calls.known import KnownInstitutions, shown
 from calls.pause import EVERYWHERE, Pause, Pauses, PauseScope, encode_pause, parse_pauses
 
 KEPT = 200
-"""How many pauses and resumptions are remembered."""
+"""How many pauses and resumptions the history holds; the oldest are dropped first."""
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -23,6 +26,47 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     scope: PauseScope | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class PastPause:
+    """A pause of the history and what ended it: a resumption, another pause of the same place, or nothing yet (None)."""
+
+    begun: Change
+    ended: Change | None
+
+
+def past_pauses(changes: Iterable[Change]) -> list[PastPause]:
+    """Pair every pause with what ended it, newest first. A resumption whose pause the history dropped is left out.
+
+    Args:
+        changes: As ``Pausing.history`` returns them, newest first.
+    """
+    found: list[PastPause] = []
+    ended: dict[str, Change] = {}
+    for change in changes:
+        if change.scope is not None:
+            found.append(PastPause(change, ended.get(change.institution)))
+        ended[change.institution] = change
+    return found
+
+
+def why_not_resumed(institution_key: str | None, pauses: Pauses, known: KnownInstitutions) -> str | None:
+    """Return why no pause of an institution, or of all (None), can be lifted, with the nearest one that can.
+
+    Whatever is paused can be resumed, known or not.
+    """
+    where = EVERYWHERE if institution_key is None else institution_key
+    if where in pauses.by_institution:
+        return None
+    paused = sorted(pauses.by_institution.keys() - {EVERYWHERE})
+    near = None if institution_key is None else KnownInstitutions({key: known.names.get(key) for key in paused})
+    meant = near.nearest(where) if near is not None else None
+    missing = f"there is no pause of {'all institutions' if institution_key is None else shown(where)}"
+    if meant is not None:
+        return f"{missing}; did you mean {known.called(meant)}?"
+    what = [*(["all institutions"] if EVERYWHERE in pauses.by_institution else []), *paused]
+    return f"{missing}; paused now: {', '.join(what)}" if what else f"{missing}: nothing is paused"
+
+
 class Pausing:
     """Changes and reads pauses. Workers see them with their next claim, and at every booking of an effect."""
 
@@ -31,8 +75,11 @@ class Pausing:
         self.keys = Keys() if keys is None else keys
 
     async def pause(self, institution_key: str | None, pause: Pause) -> None:
-        """Pause one institution, or all; a pause of the same place is replaced."""
-        where = institution_key or EVERYWHERE
+        """Pause one institution, or all (None); a pause of the same place is replaced.
+
+        Whether there is such an institution is for the caller to check: see ``calls.known``.
+        """
+        where = EVERYWHERE if institution_key is None else institution_key
         change = Change(
             institution=where, operator=pause.operator, because=pause.because, at=pause.at, scope=pause.scope
         )
@@ -42,8 +89,8 @@ class Pausing:
             await pipe.execute()
 
     async def resume(self, institution_key: str | None, *, operator: str, because: str, at: datetime) -> bool:
-        """Lift the pause of one institution, or the one over all; return whether there was one."""
-        where = institution_key or EVERYWHERE
+        """Lift the pause of one institution, or the one over all (None); return whether there was one."""
+        where = EVERYWHERE if institution_key is None else institution_key
         change = Change(institution=where, operator=operator, because=because, at=at)
         async with self._redis.pipeline(transaction=True) as pipe:
             pipe.hdel(self.keys.pause, where)
@@ -61,6 +108,6 @@ class Pausing:
         return parse_pauses(tuple((key.decode(), value) for key, value in stored.items()))
 
     async def history(self) -> tuple[Change, ...]:
-        """Return what was asked for, newest first."""
+        """Return the last pauses and resumptions that were asked for, newest first."""
         stored = await self._redis.lrange(self.keys.pause_history, 0, -1)
         return tuple(msgspec.json.decode(line, type=Change) for line in stored)

@@ -1,12 +1,16 @@
 """Reads of the calls in Redis for people: nothing here changes anything."""
 
+from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
 from typing import Any
 
+import msgspec
 from redis.asyncio import Redis
 
+from calls.institution import parse_standing
 from calls.keys import CallId, Keys, institution_member, parse_member
+from calls.known import KnownInstitutions
 from calls.record import Call, parse_call
 from calls.recording import Recorded, recorded
 from calls.trail import Entry, parse_trail
@@ -44,12 +48,28 @@ class Queries:
                     found[candidate.institution_key] = candidate
         return list(found.values())
 
+    async def institutions(self) -> KnownInstitutions:
+        """Return the institutions that exist as far as we know: the stored list, and those seen in calls.
+
+        A push alone makes no institution known: whoever sends one can write any key into it.
+        """
+        pipe = self._redis.pipeline(transaction=False)
+        listed, live = await pipe.hgetall(self.keys.standings).zrange(self.keys.live, 0, -1).execute()
+        calls = Counter(owner.institution_key for owner in map(_owner, live) if isinstance(owner, CallId))
+        names: dict[str, str | None] = dict.fromkeys([*await self._institution_keys(), *calls])
+        names.update((key.decode(), _name(standing)) for key, standing in listed.items())
+        return KnownInstitutions(names, calls, is_list_stored=bool(listed))
+
     async def _institution_keys(self) -> list[str]:
-        pattern = self.keys.item(institution_member("")) + "*"
-        prefix = len(self.keys.item(""))
-        keys = [key async for key in self._redis.scan_iter(match=pattern, count=1000)]
-        owners = (parse_member(key.decode()[prefix:]) for key in keys)
-        return sorted(owner for owner in owners if isinstance(owner, str))
+        """Return the institutions whose queue was read: each is due again and again, and has a record of its own."""
+        pattern = institution_member("") + "*"
+        members = [member async for member, _ in self._redis.zscan_iter(self.keys.due, match=pattern, count=1000)]
+        pipe = self._redis.pipeline(transaction=False)
+        for member in members:
+            pipe.hexists(self.keys.item(member.decode()), "rec")
+        were_read = await pipe.execute() if members else []
+        owners = (_owner(member) for member, was_read in zip(members, were_read, strict=True) if was_read)
+        return sorted({owner for owner in owners if isinstance(owner, str)})
 
     async def live(self) -> AsyncIterator[Call]:
         """Read the calls that are not settled, oldest first."""
@@ -93,3 +113,19 @@ class Queries:
             member.decode(): "; ".join(why[member].decode() for why in (stored, unsent) if member in why)
             for member in {**stored, **unsent}
         }
+
+
+def _owner(member: bytes) -> CallId | str | None:
+    """Return what a member stands for, None if somebody else wrote it."""
+    try:
+        return parse_member(member.decode())
+    except ValueError:
+        return None
+
+
+def _name(standing: bytes) -> str | None:
+    """Return the display name in a stored standing; one that cannot be read still shows that there is an institution."""
+    try:
+        return parse_standing(standing).name
+    except msgspec.DecodeError:
+        return None

@@ -1,76 +1,189 @@
-"""``callkeeper pause`` and ``callkeeper resume``: a person stops what is automatic, and lets it go on."""
+"""``callkeeper pause``, ``resume`` and ``pauses``: a person stops what is automatic, lets it go on, reads who did."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from typing import Final
 
 import click
+import msgspec
 from redis.asyncio import Redis
 
 from callkeeper.asking import ask_redis
-from callkeeper.pause_view import pause_lines
+from callkeeper.pause_view import held_lines, history_lines, pause_lines, place
 from calls.keys import Keys
+from calls.known import KnownInstitutions, shown
 from calls.pause import EVERYWHERE, Pause, Pauses, PauseScope
-from calls.pausing import Pausing
+from calls.pausing import PastPause, Pausing, past_pauses, why_not_resumed
+from calls.queries import Queries
+from reseller.keys import is_institution_key
+
+Command = Callable[..., None]
+
+_ADVICE: Final = (
+    "Nothing was paused. --force takes a key that callkeeper cannot know yet; "
+    "without --institution all institutions are paused."
+)
 
 
-def _options(command: Callable[..., None]) -> Callable[..., None]:
-    """Give both commands the same options."""
-    for option in (
-        click.option(
-            "--operator", required=True, help="Who asks for it; written into the trail of every call it holds."
-        ),
-        click.option("--because", required=True, help="Why; written there too."),
-        click.option("--institution", help="Only this institution's calls. Default: all."),
-        click.option("--all", "scope", flag_value=PauseScope.ALL.value, help="Assigns and automatic checks as well."),
-        click.option("--effects", "scope", flag_value=PauseScope.EFFECTS.value, help="Enrolls and rejects only."),
-    ):
-        command = option(command)
-    return command
+def _who_and_why(command: Command) -> Command:
+    """Give a command the options that say who changes something, and why."""
+    because = click.option("--because", required=True, help="Why. It is kept in the history of pauses.")
+    operator = click.option(
+        "--operator", required=True, help="Your core username. It is kept in the history of pauses."
+    )
+    return because(operator(command))
 
 
 @click.command()
-@_options
-def pause(scope: str | None, institution: str | None, because: str, operator: str) -> None:
+@_who_and_why
+@click.option(
+    "--institution",
+    "institutions",
+    metavar="KEY",
+    multiple=True,
+    help="Only this institution's calls; may be given again. Default: all institutions.",
+)
+@click.option("--all", "wants_all", is_flag=True, help="Assigns and automatic checks as well.")
+@click.option("--effects", "wants_effects", is_flag=True, help="Enrolls and rejects only: the default.")
+@click.option("--force", is_flag=True, help="Take an institution that callkeeper cannot know yet.")
+def pause(
+    institutions: tuple[str, ...],
+    because: str,
+    operator: str,
+    *,
+    wants_all: bool,
+    wants_effects: bool,
+    force: bool,
+) -> None:
     """Stop enrolls and rejects (--effects, the default), or everything automatic but reading (--all).
 
-    No effect is sent from the moment this returns. It lasts until `callkeeper resume`, over restarts too. What the rules ask
-    for meanwhile is written down as held, and decided again after it.
+    No effect is sent from the moment this returns. The pause lasts until `callkeeper resume`, over restarts too. What the
+    rules ask for meanwhile is written down as held, and decided again after it.
+
+    Exits with 2 and writes nothing if there is no such institution.
     """
+    if wants_all and wants_effects:
+        raise click.UsageError("--all and --effects exclude each other: --all stops enrolls and rejects too")
     asked = Pause(
-        scope=PauseScope(scope or PauseScope.EFFECTS),
+        scope=PauseScope.ALL if wants_all else PauseScope.EFFECTS,
         operator=_said(operator, "--operator"),
         because=_said(because, "--because"),
         at=datetime.now(UTC),
     )
+    places: Sequence[str | None] = institutions or (None,)
 
-    async def change(redis: "Redis", keys: Keys) -> Pauses:
-        pausing = Pausing(redis, keys=keys)
-        await pausing.pause(institution, asked)
-        return await pausing.pauses()
+    async def change(redis: "Redis", keys: Keys) -> tuple[KnownInstitutions, Pauses]:
+        pausing, known = Pausing(redis, keys=keys), await Queries(redis, keys=keys).institutions()
+        _check(institutions, known, force=force)
+        if not wants_effects:
+            _refuse_to_weaken(places, asked.scope, await pausing.pauses())
+        for each in places:
+            await pausing.pause(each, asked)
+        return known, await pausing.pauses()
 
-    _show(ask_redis(change))
+    known, pauses = ask_redis(change)
+    for line in held_lines(places, asked.scope, known):
+        click.echo(line)
+    _show(pauses, known)
 
 
 @click.command()
-@_options
-def resume(scope: str | None, institution: str | None, because: str, operator: str) -> None:
-    """Lift a pause, of one institution or the one over all. What it held is decided again, from what is true then.
+@_who_and_why
+@click.option(
+    "--institution",
+    "institutions",
+    metavar="KEY",
+    multiple=True,
+    help="Lift the pause of this institution; may be given again. Default: lift the pause of all institutions.",
+)
+@click.option("--all", "_wants_all", is_flag=True, help="Lift the pause whatever it stops: the default.")
+@click.option("--effects", "wants_effects", is_flag=True, help="Lift it only if it stops enrolls and rejects alone.")
+def resume(
+    institutions: tuple[str, ...], because: str, operator: str, *, _wants_all: bool, wants_effects: bool
+) -> None:
+    """Lift a pause: of one institution, or the one that was made for all.
 
-    With --effects only a pause of effects is lifted: one that was made with --all stays.
+    What it held is decided again, from what is true then. A pause for all and one of an institution are lifted separately:
+    `callkeeper pauses` shows which there are. Exits with 2 if there is no such pause.
     """
     operator, because = _said(operator, "--operator"), _said(because, "--because")
+    places: Sequence[str | None] = institutions or (None,)
 
-    async def change(redis: "Redis", keys: Keys) -> Pauses:
-        pausing = Pausing(redis, keys=keys)
-        known = (await pausing.pauses()).by_institution.get(institution or EVERYWHERE)
-        if known is None:
-            raise click.ClickException(f"there is no pause of {institution or 'all institutions'}")
-        if scope == PauseScope.EFFECTS and known.scope is PauseScope.ALL:
-            raise click.ClickException(f"this pause is --all (by {known.operator}): lift it with --all")
-        await pausing.resume(institution, operator=operator, because=because, at=datetime.now(UTC))
-        return await pausing.pauses()
+    async def change(redis: "Redis", keys: Keys) -> tuple[Pauses, KnownInstitutions]:
+        pausing, known = Pausing(redis, keys=keys), await Queries(redis, keys=keys).institutions()
+        pauses = await pausing.pauses()
+        problems = [problem for each in places if (problem := why_not_resumed(each, pauses, known))]
+        if problems:
+            raise click.UsageError("\n".join(problems))
+        for each in places:
+            found = pauses.by_institution[EVERYWHERE if each is None else each]
+            if wants_effects and found.scope is PauseScope.ALL:
+                raise click.ClickException(f"this pause is --all (by {found.operator}): lift it without --effects")
+        for each in places:
+            await pausing.resume(each, operator=operator, because=because, at=datetime.now(UTC))
+        return await pausing.pauses(), known
 
-    _show(ask_redis(change))
+    _show(*ask_redis(change))
+
+
+@click.command()
+@click.option("--limit", type=click.IntRange(1, 200), default=20, show_default=True, help="Pauses at most.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line: a pause of the history.")
+def pauses(limit: int, *, as_json: bool) -> None:
+    """Show what is paused now, and the history: who paused what, when and why, and who resumed it.
+
+    The history holds the last 200 pauses and resumptions.
+    """
+
+    async def read(redis: "Redis", keys: Keys) -> tuple[Pauses, KnownInstitutions, list[PastPause]]:
+        pausing, known = Pausing(redis, keys=keys), await Queries(redis, keys=keys).institutions()
+        return await pausing.pauses(), known, past_pauses(await pausing.history())[:limit]
+
+    now, known, past = ask_redis(read)
+    if as_json:
+        for each in past:
+            click.echo(msgspec.json.encode(each))
+        return
+    _show(now, known)
+    for line in ["", "history, newest first:", *history_lines(past)] if past else []:
+        click.echo(line)
+
+
+def _check(institutions: Sequence[str], known: KnownInstitutions, *, force: bool) -> None:
+    """Refuse institutions that do not exist.
+
+    Raises:
+        click.UsageError: One is unknown and not forced, or no institution can have such a key.
+    """
+    problems = []
+    for key in institutions:
+        problem = known.problem(key)
+        if problem is not None and force:
+            problem = None if _may_be_a_key(key) else f"{shown(key)} cannot be the key of an institution"
+        if problem is not None:
+            problems.append(problem)
+    if problems:
+        raise click.UsageError("\n".join([*problems, _ADVICE]))
+
+
+def _may_be_a_key(key: str) -> bool:
+    return is_institution_key(key) and key != EVERYWHERE
+
+
+def _refuse_to_weaken(places: Sequence[str | None], scope: PauseScope, pauses: Pauses) -> None:
+    """Refuse to replace a pause of everything by one of effects, unless --effects says that this is meant.
+
+    Raises:
+        click.ClickException: Assigns and automatic checks would go on.
+    """
+    for each in places:
+        where = EVERYWHERE if each is None else each
+        found = pauses.by_institution.get(where)
+        if found is not None and found.scope is PauseScope.ALL and scope is PauseScope.EFFECTS:
+            raise click.ClickException(
+                f"{place(where)}: everything is paused already ({found.words}). Nothing was changed. "
+                "--effects would let assigns and automatic checks go on."
+            )
 
 
 def _said(text: str, option: str) -> str:
@@ -81,11 +194,15 @@ def _said(text: str, option: str) -> str:
     """
     said = " ".join(text.split())[:200]
     if not said:
-        raise click.UsageError(f"{option} must say something: it is what the trail will show")
+        raise click.UsageError(f"{option} must say something: it is what the history of pauses shows")
     return said
 
 
-def _show(pauses: Pauses) -> None:
-    """Say what is paused now."""
-    for line in pause_lines(pauses) or ["nothing is paused"]:
-        click.echo(line)
+def _show(pauses: Pauses, known: KnownInstitutions) -> None:
+    """Say what is paused now, and which of it holds nothing."""
+    lines = pause_lines(pauses, known)
+    click.echo("paused now:" if lines else "nothing is paused")
+    for line, problem in lines:
+        click.echo(f"  {line}")
+        if problem:
+            click.echo(f"    holds no call now: {problem}")

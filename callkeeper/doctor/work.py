@@ -11,6 +11,7 @@ from calls.figures import FigureReader, Present, Process, read_present
 from calls.gate import Away, service_away
 from calls.keys import Keys
 from calls.pausing import Pausing
+from calls.queries import Queries
 
 LATE_S, TOO_LATE_S = 1.0, 5.0
 """A due call that waits longer than this has too few workers."""
@@ -97,7 +98,16 @@ def _attention(reasons: Counter[str]) -> Finding:
 
 
 async def _pauses(redis: "Redis", keys: Keys) -> list[Finding]:
-    lines = pause_lines(await Pausing(redis, keys=keys).pauses())
+    """Name every pause; one of an institution that does not exist holds nothing, whatever its author believes."""
+    known = await Queries(redis, keys=keys).institutions()
+    lines = pause_lines(await Pausing(redis, keys=keys).pauses(), known)
     if not lines:
         return [ok(Topic.PAUSE, "nothing is paused")]
-    return [warning(Topic.PAUSE, line, "callkeeper resume, when the reason is gone") for line in lines]
+    return [_pause(line, problem) for line, problem in lines]
+
+
+def _pause(line: str, problem: str) -> Finding:
+    if problem:
+        remedy = "pause the institution that was meant, then callkeeper resume this one"
+        return warning(Topic.PAUSE, f"{line}; it holds no call now: {problem}", remedy)
+    return warning(Topic.PAUSE, line, "callkeeper resume, when the reason is gone; callkeeper pauses shows all")

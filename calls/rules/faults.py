@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from difflib import get_close_matches
+
+from calls.known import nearest
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -46,6 +47,6 @@ class RulesError(Exception):
 def one_of(allowed: Iterable[str], wrong: object = None) -> str:
     """Say what is allowed, and which of it is nearest to what was written."""
     words = list(allowed)
-    close = get_close_matches(wrong, words, n=1) if isinstance(wrong, str) else []
-    meant = f"did you mean {close[0]!r}? " if close else ""
+    close = nearest(wrong, words) if isinstance(wrong, str) else None
+    meant = f"did you mean {close!r}? " if close is not None else ""
     return f"{meant}allowed: {', '.join(words)}"

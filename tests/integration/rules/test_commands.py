@@ -1,4 +1,4 @@
-"""``callkeeper rules``, ``pause``, ``resume``, ``calls explain`` and ``calls export`` as they are typed."""
+"""``callkeeper rules``, ``calls explain`` and ``calls export`` as they are typed."""
 
 import asyncio
 import json
@@ -122,20 +122,6 @@ def test_replay_refuses_what_is_no_export(tmp_path: Path) -> None:
     result = type_in("rules", "replay", "default", "--calls", str(path))
     assert result.exit_code == 1
     assert "line 1 is not a call as exported" in result.output
-
-
-def test_pause_and_resume_say_what_is_paused(redis_url: str) -> None:
-    """Both print what is paused now; a pause of everything is not lifted by asking for the effects alone."""
-    why = ("--because", "drill", "--operator", "jane")
-    assert "all institutions: effects, by jane: drill" in type_in("pause", *why, redis_url=redis_url).output
-    assert "cu-1: all, by jane" in type_in("pause", "--all", "--institution", "cu-1", *why, redis_url=redis_url).output
-    refused = type_in("resume", "--effects", "--institution", "cu-1", *why, redis_url=redis_url)
-    assert refused.exit_code == 1
-    assert "this pause is --all" in refused.output
-    assert "cu-1" not in type_in("resume", "--institution", "cu-1", *why, redis_url=redis_url).output
-    assert type_in("resume", *why, redis_url=redis_url).output == "nothing is paused\n"
-    assert type_in("resume", *why, redis_url=redis_url).exit_code == 1
-    assert type_in("pause", "--because", " ", "--operator", "jane", redis_url=redis_url).exit_code == 2
 
 
 def test_worker_refuses_to_start_on_faulty_rules(tmp_path: Path, redis_url: str) -> None:
