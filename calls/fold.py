@@ -18,8 +18,10 @@ from calls.notes import (
     Note,
     Pushed,
     Resolved,
+    Statement,
     Unlisted,
     Verified,
+    statement_order,
 )
 from calls.policies import MANUAL_GREEN
 from calls.record import (
@@ -89,7 +91,10 @@ def with_effect(call: Call, kind: EffectKind, effect: Effect) -> Call:
 
 
 def fold_note(call: Call, note: Note, book: RuleBook, now: datetime) -> tuple[Call, list[Entry]]:
-    """Take one note into the record. Folding a note twice changes nothing more."""
+    """Take one note into the record. Folding a note twice changes nothing more.
+
+    Of two statements about the same the one that Redis received later counts, in whatever order they are folded.
+    """
     match note:
         case Pushed():
             return _pushed(call, note, now)
@@ -109,26 +114,63 @@ def fold_note(call: Call, note: Note, book: RuleBook, now: datetime) -> tuple[Ca
                 established_at=note.said_at,
                 operator=note.operator,
                 remark=note.remark,
+                number=note.number,
             )
             said = _said(note, now, "verified", person_id=note.person_id, validation_type=note.validation_type)
-            return replace(call, identity=identity), [said]
+            return replace(call, identity=_stronger(call.identity, identity)), [said]
         case Distrusted():
-            word = Word(operator=note.operator, said_at=note.said_at, reason=note.reason)
-            return replace(call, distrusted=word), [_said(note, now, "distrusted", because=note.reason or None)]
+            word = _word(note, reason=note.reason)
+            said = _said(note, now, "distrusted", because=note.reason or None)
+            return replace(call, distrusted=_later(call.distrusted, word)), [said]
         case AssignWish():
-            word = Word(operator=note.operator, said_at=note.said_at, person_id=note.person_id, heard_at=now)
-            return replace(call, assign_wish=word), [_said(note, now, "assign", person_id=note.person_id)]
+            word = _word(note, person_id=note.person_id, heard_at=now)
+            said = _said(note, now, "assign", person_id=note.person_id)
+            return replace(call, assign_wish=_later(call.assign_wish, word)), [said]
         case CheckWish():
-            word = Word(operator=note.operator, said_at=note.said_at)
-            return replace(call, check_wish=word), [_said(note, now, "check")]
+            return replace(call, check_wish=_later(call.check_wish, _word(note))), [_said(note, now, "check")]
         case Resolved():
             return _resolved(call, note, now)
         case _:
             assert_never(note)
 
 
+def _word(
+    note: Distrusted | AssignWish | CheckWish,
+    *,
+    person_id: str | None = None,
+    reason: str = "",
+    heard_at: datetime | None = None,
+) -> Word:
+    return Word(
+        operator=note.operator,
+        said_at=note.said_at,
+        person_id=person_id,
+        reason=reason,
+        heard_at=heard_at,
+        number=note.number,
+    )
+
+
+def _later(one: Word | None, other: Word | None) -> Word | None:
+    """Return the statement that Redis received later; of two equal ones the first."""
+    if one is None or other is None:
+        return one or other
+    before = statement_order(one.number, one.said_at)
+    return one if before >= statement_order(other.number, other.said_at) else other
+
+
+def _stronger(one: Identity | None, other: Identity | None) -> Identity | None:
+    """Return what counts of two: the desk's before the service's, then the one that was stated later."""
+    if one is None or other is None:
+        return one or other
+    if one.by_desk is not other.by_desk:
+        return one if one.by_desk else other
+    before = statement_order(one.number, one.established_at)
+    return one if before >= statement_order(other.number, other.established_at) else other
+
+
 def _said(
-    note: Verified | Distrusted | AssignWish | CheckWish | Resolved,
+    note: Statement,
     now: datetime,
     kind: str,
     *,
@@ -215,10 +257,10 @@ def _merged(call: Call, note: Merged, now: datetime) -> tuple[Call, list[Entry]]
         candidates=call.candidates or other.candidates,
         watch_from=call.watch_from or other.watch_from,
         next_check_at=call.next_check_at or other.next_check_at,
-        identity=call.identity or other.identity,
-        distrusted=call.distrusted or other.distrusted,
-        assign_wish=call.assign_wish or other.assign_wish,
-        check_wish=call.check_wish or other.check_wish,
+        identity=_stronger(call.identity, other.identity),
+        distrusted=_later(call.distrusted, other.distrusted),
+        assign_wish=_later(call.assign_wish, other.assign_wish),
+        check_wish=_later(call.check_wish, other.check_wish),
         core_username=call.core_username or other.core_username,
         authenticated_seen=call.authenticated_seen or other.authenticated_seen,
         opted_in_seen=call.opted_in_seen or other.opted_in_seen,
@@ -233,13 +275,18 @@ def _merged(call: Call, note: Merged, now: datetime) -> tuple[Call, list[Entry]]
 
 
 def _resolved(call: Call, note: Resolved, now: datetime) -> tuple[Call, list[Entry]]:
+    """Take a person's answer about an unresolved effect; a later answer corrects an earlier one."""
     state = EffectState.CONFIRMED if note.applied else EffectState.ABSENT
+    order = statement_order(note.number, note.said_at)
     entries = [_said(note, now, "resolved", because="applied" if note.applied else "absent")]
     for kind in (EffectKind.ENROLL, EffectKind.REJECT):
         effect = call.effect(kind)
-        if effect.state is EffectState.UNRESOLVED:
-            call = with_effect(call, kind, replace(effect, state=state))
-            entries.append(Entry(at=now, what="established", kind=kind, state=state, operator=note.operator))
+        is_corrected = 0 < effect.resolved < order and effect.state is not state
+        if effect.state is EffectState.UNRESOLVED or is_corrected:
+            call = with_effect(call, kind, replace(effect, state=state, resolved=order))
+            entries.append(
+                Entry(at=now, what="established", kind=kind, state=state, operator=note.operator, wish=note.wish)
+            )
     if entries[1:] and call.is_settled:
         call = replace(call, reason=_reason_after(call))
     return call, entries

@@ -79,6 +79,7 @@ class Keys:
         self.service = f"{prefix}:service"
         self.epoch = f"{prefix}:epoch"
         self.changes = f"{prefix}:changes"
+        self.statements = f"{prefix}:statements"
         self.figures = f"{prefix}:figures"
         self.processes = f"{prefix}:processes"
         self.logins = f"{prefix}:logins"
@@ -103,6 +104,10 @@ class Keys:
     def ticket(self, ticket: str) -> str:
         """Return the key of a ticket for one connection to the desk's stream."""
         return f"{self.prefix}:ticket:{ticket}"
+
+    def statement(self, wish: str) -> str:
+        """Return the key that says that a statement was received: a repetition of it changes nothing."""
+        return f"{self.prefix}:statement:{wish}"
 
     def wish(self, owner: str, idempotency_key: str) -> str:
         """Return the key that remembers which wish an idempotency key stands for. ``owner`` is the token's name."""

@@ -1,7 +1,8 @@
 """Notes: everything anybody may tell a call. A note does nothing by itself; the call's mover folds it into the record.
 
-Notes of one kind replace each other in the inbox (``note_id``), so a thousand repetitions weigh as much as one. What people
-say is kept apart by who says it: one person's word never replaces another's unread.
+Pushes and listings of one kind replace each other in the inbox (``note_id``): a thousand repetitions weigh as much as one.
+What people say is a *statement*. Each has a field of its own, so none replaces another before it was read, and a number
+that Redis gives it: the statement with the highest number is the one that counts.
 """
 
 from datetime import datetime
@@ -57,7 +58,7 @@ class Merged(msgspec.Struct, frozen=True, kw_only=True, tag="merged"):
         return f"merged:{self.call.voice_id}"
 
 
-class AssignWish(msgspec.Struct, frozen=True, kw_only=True, tag="assign"):
+class AssignWish(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="assign"):
     """A person at the desk said who the caller is."""
 
     person_id: str
@@ -65,14 +66,15 @@ class AssignWish(msgspec.Struct, frozen=True, kw_only=True, tag="assign"):
     said_at: datetime
     token: str | None = None
     wish: str | None = None
+    number: int = 0
 
     @property
     def note_id(self) -> str:
-        """Return the inbox field: one for every operator."""
-        return f"assign:{self.operator}"
+        """Return the inbox field: one for every statement."""
+        return f"assign:{self.wish or self.operator}"
 
 
-class Verified(msgspec.Struct, frozen=True, kw_only=True, tag="verified"):
+class Verified(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="verified"):
     """A person at the desk verified the caller otherwise.
 
     ``validation_type`` is one of the Spec's validation types (Other shapes); ``remark`` goes with the enroll as its notes,
@@ -86,14 +88,15 @@ class Verified(msgspec.Struct, frozen=True, kw_only=True, tag="verified"):
     remark: str | None = None
     token: str | None = None
     wish: str | None = None
+    number: int = 0
 
     @property
     def note_id(self) -> str:
-        """Return the inbox field: one for every operator."""
-        return f"verified:{self.operator}"
+        """Return the inbox field: one for every statement."""
+        return f"verified:{self.wish or self.operator}"
 
 
-class Distrusted(msgspec.Struct, frozen=True, kw_only=True, tag="distrusted"):
+class Distrusted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="distrusted"):
     """A person at the desk said that the caller cannot be trusted."""
 
     operator: str
@@ -101,28 +104,30 @@ class Distrusted(msgspec.Struct, frozen=True, kw_only=True, tag="distrusted"):
     reason: str = ""
     token: str | None = None
     wish: str | None = None
+    number: int = 0
 
     @property
     def note_id(self) -> str:
-        """Return the inbox field: one for every operator."""
-        return f"distrusted:{self.operator}"
+        """Return the inbox field: one for every statement."""
+        return f"distrusted:{self.wish or self.operator}"
 
 
-class CheckWish(msgspec.Struct, frozen=True, kw_only=True, tag="check"):
+class CheckWish(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="check"):
     """A person at the desk asked for one of the reserved checks now."""
 
     operator: str
     said_at: datetime
     token: str | None = None
     wish: str | None = None
+    number: int = 0
 
     @property
     def note_id(self) -> str:
-        """Return the inbox field: one for every operator."""
-        return f"check:{self.operator}"
+        """Return the inbox field: one for every statement."""
+        return f"check:{self.wish or self.operator}"
 
 
-class Resolved(msgspec.Struct, frozen=True, kw_only=True, tag="resolved"):
+class Resolved(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="resolved"):
     """A person looked at the service and says whether an unclear effect was applied."""
 
     applied: bool
@@ -130,10 +135,41 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True, tag="resolved"):
     said_at: datetime
     token: str | None = None
     wish: str | None = None
-    note_id: ClassVar[str] = "resolved"
+    number: int = 0
+
+    @property
+    def note_id(self) -> str:
+        """Return the inbox field: one for every statement."""
+        return f"resolved:{self.wish or self.operator}"
 
 
-Note = Pushed | Listed | Unlisted | Merged | AssignWish | Verified | Distrusted | CheckWish | Resolved
+Statement = AssignWish | Verified | Distrusted | CheckWish | Resolved
+"""What people say. ``number`` is given by the script that leaves the note; 0 where an earlier release left it."""
+
+Note = Pushed | Listed | Unlisted | Merged | Statement
+
+
+def statement_order(number: int, said_at: datetime) -> int:
+    """Return what statements are ordered by: the number that Redis gave, in milliseconds since 1970 like its clock.
+
+    A statement without a number is ordered by the clock of the process that took it.
+    """
+    return number or int(said_at.timestamp() * 1000)
+
+
+def fold_order(note: Note) -> tuple[int, int]:
+    """Return where among waiting notes one is folded: pushes, what the service showed, then statements by their number.
+
+    An inbox has no order. What a push and the queue tell at once was pushed first: the trail says so.
+    """
+    match note:
+        case Pushed():
+            return 0, 0
+        case Listed() | Unlisted() | Merged():
+            return 1, 0
+        case _:
+            return 2, statement_order(note.number, note.said_at)
+
 
 _ENCODER = msgspec.json.Encoder()
 _DECODER: msgspec.json.Decoder[Note] = msgspec.json.Decoder(Note)

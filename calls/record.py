@@ -89,6 +89,8 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     requested_by: str | None = None
     """The core username it was sent as."""
     remark: str | None = None
+    resolved: int = 0
+    """Order of the statement by which a person resolved it (``calls.notes.statement_order``); 0 if nobody did."""
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -131,6 +133,8 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     established_at: datetime
     operator: str | None = None
     remark: str | None = None
+    number: int = 0
+    """Of the statement that said so; see ``Word``."""
 
 
 class Word(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -142,6 +146,8 @@ class Word(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     reason: str = ""
     heard_at: datetime | None = None
     """When it was folded into the record, by Redis's clock."""
+    number: int = 0
+    """In which order Redis received statements; 0 where an earlier release wrote it (``calls.notes.statement_order``)."""
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

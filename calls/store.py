@@ -18,7 +18,7 @@ from redis.asyncio import Redis
 from calls.gate import FAILURES_THAT_SHUT, PROBE_EVERY_MS, Gate
 from calls.held import LEASE, Epoch, Held, Lease, LeaseLost, Placement, held_of, instant, pauses_of
 from calls.keys import CallId, Keys, institution_member, parse_member
-from calls.notes import Note, encode_note
+from calls.notes import Note, Statement, encode_note
 from calls.pause import Pauses, PauseScope
 from calls.scripts import Scripts
 from calls.trail import Entry, encode_entry
@@ -31,6 +31,9 @@ LONGEST_WAIT_MS = 60_000
 
 MAX_FAILURES = 5
 """Steps that fail in a row until a call is parked for a person."""
+
+REMEMBERED_S = 86400
+"""For how long an Idempotency-Key stands for its wish, and a repetition of a statement is recognised."""
 
 KEPT_S = 14 * 86400
 """For how long a settled call can be read, unless told otherwise."""
@@ -318,8 +321,18 @@ class Store:
     async def note(
         self, call_id: CallId, note: Note, *, even_settled: bool = False, wake: bool = False
     ) -> tuple[bool, bool]:
-        """Tell a call something. Returns whether the note was taken, and whether the caller has to enqueue a job."""
-        return await self._note(call_id.member, note.note_id, encode_note(note), even_settled=even_settled, wake=wake)
+        """Tell a call something. Returns whether the note was taken, and whether the caller has to enqueue a job.
+
+        A statement gets its number here. One with the wish of a statement that was received before changes nothing.
+        """
+        return await self._note(
+            call_id.member,
+            note.note_id,
+            encode_note(note),
+            even_settled=even_settled,
+            wake=wake,
+            wish=(note.wish or "") if isinstance(note, Statement) else None,
+        )
 
     async def nudge(self, call_id: CallId) -> None:
         """Make a member due now, without telling it anything: what was given up is tried again."""
@@ -344,13 +357,22 @@ class Store:
         await asyncio.gather(*(self.ask_to_look(key, Ask.FULL) for key in missing))
 
     async def _note(
-        self, member: str, note_id: str, note: bytes, *, even_settled: bool, wake: bool
+        self, member: str, note_id: str, note: bytes, *, even_settled: bool, wake: bool, wish: str | None = None
     ) -> tuple[bool, bool]:
+        """Leave a note; ``wish`` is that of a statement, empty if it has none, and None for any other note."""
         keys = self.keys
         answer = await self._scripts.call(
             "note",
-            [keys.due, keys.wake, keys.queue, keys.workers, keys.bell, keys.attended],
-            [self._now(), keys.prefix, member, note_id, note, "1" if even_settled else "", "1" if wake else ""],
+            [
+                *(keys.due, keys.wake, keys.queue, keys.workers, keys.bell, keys.attended),
+                *(keys.statements, keys.statement(wish or "")),
+            ],
+            [
+                *(self._now(), keys.prefix, member, note_id, note),
+                *("1" if even_settled else "", "1" if wake else ""),
+                "" if wish is None else "wish" if wish else "statement",
+                REMEMBERED_S,
+            ],
         )
         return answer[0] == 1, answer[1] == 1
 

@@ -9,19 +9,18 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
+from msgspec.structs import replace
+
 from calls.assigning import judge_assignment
 from calls.decide import MAX_ASSIGNS, check_obstacle
 from calls.facts import Facts, facts_of
 from calls.fold import fold_note
 from calls.law import BRIEF, LAW, forbidden
-from calls.notes import AssignWish, CheckWish, Distrusted, Resolved, Verified
+from calls.notes import Statement
 from calls.record import DONE, Call, Effect, EffectKind, EffectState
 from calls.rules.book import RuleBook
 from calls.trail import Entry
 from calls.verdict import judge
-
-Wish = AssignWish | Verified | Distrusted | CheckWish | Resolved
-"""The notes that people leave."""
 
 
 class WishState(StrEnum):
@@ -70,10 +69,15 @@ class Told:
 
 PENDING = Told(WishState.PENDING)
 
+_LAST = 2**53
 
-def foresee(call: Call, wish: Wish, book: RuleBook, now: datetime) -> Told:
-    """Return what would become of a wish by all that is known now; nothing is written."""
-    heard, lines = fold_note(call, wish, book, now)
+
+def foresee(call: Call, statement: Statement, book: RuleBook, now: datetime) -> Told:
+    """Return what would become of a statement by all that is known now; nothing is written.
+
+    It has no number yet, and its own clock may be hours behind Redis's: it counts as later than all that were received.
+    """
+    heard, lines = fold_note(call, replace(statement, number=_LAST), book, now)
     return told(heard, lines, lines[0], book)
 
 
@@ -170,10 +174,13 @@ def _checked(call: Call, trail: Sequence[Entry], line: Entry, facts: Facts) -> T
 
 
 def _resolved(call: Call, trail: Sequence[Entry], line: Entry) -> Told:
-    """A resolution takes effect in the moment it is heard, or finds nothing to resolve."""
+    """A resolution takes effect in the moment it is heard, or finds nothing to resolve; a later one may correct it."""
     later = trail[trail.index(line) :]
-    if any(entry.what == "established" and entry.operator == line.operator for entry in later):
-        return Told(WishState.DONE, operator=line.operator)
+    closed = [entry for entry in later if entry.what == "established" and entry.operator is not None]
+    ours = [entry for entry in closed if entry.operator == line.operator and entry.wish in {None, line.wish}]
+    if ours:
+        state = WishState.DONE if closed[-1] is ours[-1] else WishState.SUPERSEDED
+        return Told(state, operator=closed[-1].operator)
     is_open = EffectState.UNRESOLVED in {call.enroll.state, call.reject.state}
     return PENDING if is_open else _held("nothing_unresolved")
 

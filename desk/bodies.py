@@ -8,8 +8,7 @@ from typing import Annotated, Final, TypeVar, get_args
 import msgspec
 from starlette.requests import ClientDisconnect, Request
 
-from calls.notes import AssignWish, CheckWish, Distrusted, Resolved, Verified
-from calls.wishes import Wish
+from calls.notes import AssignWish, CheckWish, Distrusted, Resolved, Statement, Verified
 from desk.problems import Problem, invalid
 from reseller import ValidationType
 
@@ -40,7 +39,7 @@ class AssignBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     operator: Operator
     person_id: PersonId
 
-    def note(self, said: Said) -> Wish:
+    def note(self, said: Said) -> Statement:
         """Return the note that says so."""
         return AssignWish(
             person_id=self.person_id, operator=said.operator, said_at=said.at, token=said.token, wish=said.wish
@@ -55,7 +54,7 @@ class VerifiedBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     validation_type: ValidationType
     notes: Text | None = None
 
-    def note(self, said: Said) -> Wish:
+    def note(self, said: Said) -> Statement:
         """Return the note that says so."""
         return Verified(
             person_id=self.person_id,
@@ -74,7 +73,7 @@ class DistrustedBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     operator: Operator
     reason: Text
 
-    def note(self, said: Said) -> Wish:
+    def note(self, said: Said) -> Statement:
         """Return the note that says so."""
         return Distrusted(reason=self.reason, operator=said.operator, said_at=said.at, token=said.token, wish=said.wish)
 
@@ -84,7 +83,7 @@ class CheckBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     operator: Operator
 
-    def note(self, said: Said) -> Wish:
+    def note(self, said: Said) -> Statement:
         """Return the note that says so."""
         return CheckWish(operator=said.operator, said_at=said.at, token=said.token, wish=said.wish)
 
@@ -95,7 +94,7 @@ class ResolveBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     operator: Operator
     applied: bool
 
-    def note(self, said: Said) -> Wish:
+    def note(self, said: Said) -> Statement:
         """Return the note that says so."""
         return Resolved(applied=self.applied, operator=said.operator, said_at=said.at, token=said.token, wish=said.wish)
 

@@ -19,18 +19,15 @@ from structlog.typing import FilteringBoundLogger
 
 from calls.keys import CallId
 from calls.lookup import Known, Lookup
-from calls.notes import Resolved, parse_note
+from calls.notes import Resolved, Statement, parse_note
 from calls.rules.book import RuleBook
-from calls.store import Store
+from calls.store import REMEMBERED_S, Store
 from calls.wake import Waker
-from calls.wishes import PENDING, Told, Wish, WishState, foresee, line_of, told
+from calls.wishes import PENDING, Told, WishState, foresee, line_of, told
 from desk.bodies import Body, Said
 from desk.feed import Feed
 from desk.problems import Problem, not_found
 from desk.tokens import DeskToken
-
-REMEMBERED_S: Final = 24 * 3600
-"""How long an Idempotency-Key stands for its wish."""
 
 LOOK_EVERY_S: Final = 1.0
 """While waiting, how often is looked also if no change is announced."""
@@ -160,14 +157,16 @@ class Speaking:
             raise Problem(422, "idempotency_key_reused")
         return promise
 
-    def _refuse(self, known: Known, wish: Wish) -> None:
+    def _refuse(self, known: Known, statement: Statement) -> None:
         """Refuse what, by all that is known now, can come to nothing."""
-        answer = foresee(known.call, wish, self._book, self._now())
+        answer = foresee(known.call, statement, self._book, self._now())
         if answer.state not in {WishState.PENDING, WishState.DONE}:
             raise Problem(409, "refused", f"state: {answer.state}", told=answer)
 
-    async def _leave(self, call_id: CallId, wish: Wish) -> None:
-        taken, wake = await self._store.note(call_id, wish, even_settled=isinstance(wish, Resolved), wake=True)
+    async def _leave(self, call_id: CallId, statement: Statement) -> None:
+        taken, wake = await self._store.note(
+            call_id, statement, even_settled=isinstance(statement, Resolved), wake=True
+        )
         if not taken:
             raise Problem(409, "refused", told=Told(WishState.HELD, ("call_settled",)))
         if wake:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from calls.fold import fold_epoch, fold_note, new_call
 from calls.held import Held, Placement
 from calls.keys import CallId
-from calls.notes import Pushed, parse_note
+from calls.notes import fold_order, parse_note
 from calls.pause import PauseScope
 from calls.record import Call, EffectKind, EffectState, Phase, encode_call, parse_call
 from calls.tracing import trace_of
@@ -51,8 +51,7 @@ class Claim:
             msgspec.MsgspecError: The stored record or a note is not one of ours.
         """
         tools.crash.pass_by("call.claimed")
-        # An inbox has no order. What is told by a push and by the queue at once was pushed first: the trail says so.
-        notes = sorted(map(parse_note, held.notes.values()), key=lambda note: not isinstance(note, Pushed))
+        notes = sorted(map(parse_note, held.notes.values()), key=fold_order)
         before = call = parse_call(held.record) if held.record else new_call(call_id, notes, held.now)
         pause = held.pauses.over(call_id.institution_key)
         held_until = held.epoch.since + tools.effects_wait

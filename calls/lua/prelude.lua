@@ -67,7 +67,8 @@ local function folded(inbox, from, count)
 end
 
 local function remove(inbox, ids)
-    if #ids > 0 then redis.call('HDEL', inbox, unpack(ids)) end
+    -- One by one: unpack has a limit of some thousand, and statements do not replace each other.
+    for _, id in ipairs(ids) do redis.call('HDEL', inbox, id) end
 end
 
 -- Append ARGV[from] and what follows to the trail of a call. A line is what people see change: the stream of changes names

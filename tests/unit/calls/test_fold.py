@@ -23,7 +23,9 @@ from calls.notes import (
     Verified,
 )
 from calls.record import Call, Candidate, Effect, EffectState, Phase, Reason
-from tests.unit.calls.specimens import BOOK, CALLS, NOW, call, read_again, reading, seconds, verified, word
+from calls.trail import Entry
+from calls.wishes import WishState, foresee, told
+from tests.unit.calls.specimens import BOOK, CALLS, INSTANTS, NOW, call, read_again, reading, seconds, verified, word
 
 ID = CallId("cu-1", "v-1")
 LISTED = Listed(listed_at=NOW, started_at=NOW - seconds(1), candidates=(Candidate(person_id="p-1"),))
@@ -202,6 +204,79 @@ def test_fold_of_a_merge_never_forgets_a_request(ours: EffectState, theirs: Effe
     merged, _ = fold_note(call(enroll=Effect(state=ours)), Merged(call=other), BOOK, NOW)
     silent = {EffectState.NONE, EffectState.INTENDED}
     assert (merged.enroll.state in silent) == (ours in silent and theirs in silent)
+
+
+STATEMENTS = (
+    st.builds(
+        AssignWish,
+        person_id=st.sampled_from(["p-1", "p-2", "p-3"]),
+        operator=st.sampled_from(["ann", "bob"]),
+        said_at=INSTANTS,
+    )
+    | st.builds(
+        Verified,
+        person_id=st.sampled_from(["p-1", "p-2", "p-3"]),
+        validation_type=st.just("Other"),
+        operator=st.sampled_from(["ann", "bob"]),
+        said_at=INSTANTS,
+    )
+    | st.builds(Distrusted, operator=st.sampled_from(["ann", "bob"]), said_at=INSTANTS)
+)
+
+
+@given(said=st.lists(STATEMENTS, min_size=2, max_size=6), data=st.data())
+def test_fold_of_statements_ends_with_the_one_that_redis_received_last(said: list[Any], data: st.DataObject) -> None:
+    """In whatever order statements are folded, alone or with a record that is merged, those received last count."""
+    numbered = [replace(statement, number=n) for n, statement in enumerate(said, 1)]
+    shuffled = data.draw(st.permutations(numbered))
+    here = data.draw(st.integers(0, len(said)))
+    folded, other = call(), call(voice_id="alt-1")
+    for statement in shuffled[:here]:
+        folded, _ = fold_note(folded, statement, BOOK, NOW)
+    for statement in shuffled[here:]:
+        other, _ = fold_note(other, statement, BOOK, NOW)
+    folded, _ = fold_note(folded, Merged(call=other), BOOK, NOW)
+    for kind, field in ((AssignWish, "assign_wish"), (Verified, "identity"), (Distrusted, "distrusted")):
+        numbers = [statement.number for statement in numbered if isinstance(statement, kind)]
+        kept = getattr(folded, field)
+        assert (kept.number if kept else None) == max(numbers, default=None)
+
+
+def test_fold_of_statements_without_numbers_orders_them_by_when_they_were_said() -> None:
+    """A statement that an earlier release left is placed among numbered ones by the clock of whoever took it."""
+    old = AssignWish(person_id="p-1", operator="ann", said_at=NOW)
+    later = AssignWish(person_id="p-2", operator="bob", said_at=NOW, number=int(NOW.timestamp() * 1000) + 1)
+    for order in ((old, later), (later, old)):
+        folded = call()
+        for statement in order:
+            folded, _ = fold_note(folded, statement, BOOK, NOW)
+        assert folded.assign_wish is not None
+        assert folded.assign_wish.person_id == "p-2"
+
+
+@pytest.mark.parametrize("in_order", [True, False], ids=["in order", "late"])
+def test_fold_of_a_persons_answer_is_corrected_by_a_later_one(in_order: bool) -> None:
+    """Who closed a doubt the wrong way can correct it; an answer that was given before changes nothing any more."""
+    first = Resolved(applied=True, operator="ann", said_at=NOW, number=1, wish="1" * 32)
+    second = Resolved(applied=False, operator="bob", said_at=NOW, number=2, wish="2" * 32)
+    folded = call(phase=Phase.SETTLED, reason=Reason.UNRESOLVED, enroll=Effect(state=EffectState.UNRESOLVED))
+    trail: list[Entry] = []
+    for note in (first, second) if in_order else (second, first):
+        folded, lines = fold_note(folded, note, BOOK, NOW)
+        trail += lines
+    assert (folded.enroll.state, folded.reason) == (EffectState.ABSENT, Reason.UNDECIDED)
+    states = {line.wish: told(folded, trail, line, BOOK).state for line in trail if line.what == "said"}
+    expected = WishState.SUPERSEDED if in_order else WishState.HELD
+    assert states == {"1" * 32: expected, "2" * 32: WishState.DONE}
+
+
+def test_foresight_of_a_statement_does_not_depend_on_the_clock_of_the_process_that_takes_it() -> None:
+    """A web process whose clock is hours behind Redis's does not take a correction for an older statement."""
+    now_ms = int(NOW.timestamp() * 1000)
+    said = AssignWish(person_id="p-1", operator="ann", said_at=NOW, number=now_ms)
+    waiting, _ = fold_note(call(person_id=None, assign=Effect(), candidates=()), said, BOOK, NOW)
+    correction = AssignWish(person_id="p-2", operator="bob", said_at=NOW - seconds(7200))
+    assert foresee(waiting, correction, BOOK, NOW).state is WishState.PENDING
 
 
 def test_fold_of_an_epoch_takes_an_intention_for_sent() -> None:
