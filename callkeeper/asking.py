@@ -3,7 +3,6 @@
 import asyncio
 import os
 import re
-import sys
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -13,8 +12,8 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from callkeeper.connections import worker_redis
-from callkeeper.environment import SettingsWrong
 from callkeeper.settings import StoreSettings
+from callkeeper.terminal import Failed
 from calls.keys import Keys
 
 T = TypeVar("T")
@@ -23,16 +22,13 @@ _UNITS = {"m": "minutes", "h": "hours", "d": "days"}
 
 
 def ask_redis(question: Callable[["Redis", Keys], Awaitable[T]]) -> T:
-    """Ask Redis something; the question is told what our keys are called.
+    """Ask Redis something; ``question`` gets a client and the names of our keys.
 
     Raises:
-        click.ClickException: Something is wrong with the settings; it says what.
-        SystemExit: Redis does not answer.
+        SettingsWrong: The settings that lead to Redis are incomplete or wrong.
+        Failed: Redis does not answer.
     """
-    try:
-        settings = StoreSettings.load(os.environ)
-    except SettingsWrong as error:
-        raise click.ClickException(str(error)) from None
+    settings = StoreSettings.load(os.environ)
 
     async def ask() -> T:
         async with worker_redis(settings.redis) as redis:
@@ -41,8 +37,7 @@ def ask_redis(question: Callable[["Redis", Keys], Awaitable[T]]) -> T:
     try:
         return asyncio.run(ask())
     except RedisError as error:
-        click.echo(f"Redis at {settings.redis.address}: {type(error).__name__}", err=True)
-        sys.exit(1)
+        raise Failed(f"Redis at {settings.redis.address}: {type(error).__name__}") from None
 
 
 class Span(click.ParamType[timedelta]):

@@ -3,12 +3,15 @@
 Lazy, because ``callkeeper web`` must not pay for the imports of ``callkeeper run``.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
 import click
 
 from callkeeper.environment import SettingsWrong
+from callkeeper.terminal import Failed, prepare_terminal, safe_error
 
 _COMMANDS = {
     "web": "callkeeper.commands.web:web",
@@ -44,12 +47,27 @@ class LazyGroup(click.Group):
         assert isinstance(command, click.Command)  # noqa: S101  (a broken table, not bad input)
         return command
 
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        """Read the options that come before the subcommand's name."""
+        prepare_terminal()
+        with _errors_made_safe():
+            return super().make_context(*args, **kwargs)
+
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the subcommand; settings that are wrong are the user's to repair, not a traceback."""
-        try:
+        """Run the subcommand; wrong settings end it with a message that names them."""
+        with _errors_made_safe():
             return super().invoke(ctx)
-        except SettingsWrong as wrong:
-            raise click.ClickException(str(wrong)) from None
+
+
+@contextmanager
+def _errors_made_safe() -> Iterator[None]:
+    """Let no error message reach the terminal as others wrote it."""
+    try:
+        yield
+    except SettingsWrong as wrong:
+        raise Failed(*str(wrong).splitlines()) from None
+    except click.ClickException as error:
+        raise safe_error(error) from None
 
 
 @click.group(cls=LazyGroup)

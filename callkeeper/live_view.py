@@ -6,6 +6,7 @@ from rich.table import Table
 from rich.text import Text
 
 from callkeeper.demo import Demo, Picture
+from callkeeper.terminal import safe, shown
 
 _REASONS = {
     "authenticated": "green",
@@ -23,13 +24,13 @@ def addresses(demo: Demo) -> Text:
     """Return where to look, with the login of the dashboard."""
     return Text.assemble(
         ("callkeeper  ", "bold"),
-        f"{demo.web_url}/board  (jobs at /rq, figures at /metrics)\n",
+        f"{safe(demo.web_url)}/board  (jobs at /rq, figures at /metrics)\n",
         ("login       ", "bold"),
-        f"{demo.admin}\n",
+        f"{safe(demo.admin)}\n",
         ("sandbox     ", "bold"),
-        f"{demo.service_url}/  (start calls, see pushes, send samples)\n",
+        f"{safe(demo.service_url)}/  (start calls, see pushes, send samples)\n",
         ("redis       ", "bold"),
-        demo.redis_url,
+        safe(demo.redis_url),
     )
 
 
@@ -38,7 +39,7 @@ def picture_panel(demo: Demo, picture: Picture, seconds: float) -> RenderableTyp
     tables = Table.grid(padding=(0, 4))
     tables.add_row(_ours(picture), _theirs(picture))
     faults = picture.faults()
-    verdict = Text("; ".join(faults), "bold red") if faults else Text("no promise broken", "green")
+    verdict = shown("; ".join(faults), "bold red") if faults else shown("no promise broken", "green")
     return Group(
         Panel(addresses(demo), title="running", subtitle=f"{seconds:.0f} s - Ctrl-C stops", title_align="left"),
         tables,
@@ -51,7 +52,7 @@ def _ours(picture: Picture) -> Table:
     table.add_row("live", str(picture.live))
     for reason, colour in _REASONS.items():
         if picture.reasons[reason]:
-            table.add_row(Text(reason, colour), str(picture.reasons[reason]))
+            table.add_row(shown(reason, colour), str(picture.reasons[reason]))
     table.add_row("checks used", str(picture.checks_used))
     table.add_row("need a human", str(picture.attention))
     return table

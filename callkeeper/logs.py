@@ -51,10 +51,19 @@ def quiet_log(level: int = logging.WARNING) -> FilteringBoundLogger:
     """Return a logger for warnings of a command, beside its output and not in it."""
     log: FilteringBoundLogger = structlog.wrap_logger(
         structlog.PrintLogger(sys.stderr),
-        processors=[structlog.processors.add_log_level, structlog.processors.LogfmtRenderer(key_order=["event"])],
+        processors=[
+            structlog.processors.add_log_level,
+            _quote_unprintable,
+            structlog.processors.LogfmtRenderer(key_order=["event"]),
+        ],
         wrapper_class=structlog.make_filtering_bound_logger(level),
     )
     return log
+
+
+def _quote_unprintable(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """Write what a terminal would obey as escapes."""
+    return {key: value if str(value).isprintable() else ascii(str(value)) for key, value in event.items()}
 
 
 def _processors(log_format: str) -> Sequence[Processor]:

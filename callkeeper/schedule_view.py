@@ -22,7 +22,7 @@ def fit_lines(fit: Fit, in_force: str) -> Iterator[str]:
             f" (likelier than a lognormal by {fit.excess:+.1f}, more than {fit.allowance:+.1f})"
         )
     yield ""
-    yield draw_text(fit.model, fit.schedule.at_s)
+    yield from draw_text(fit.model, fit.schedule.at_s).split("\n")
     yield ""
     yield f"mean lag, fitted:             {_told(fit.lag)}"
     yield f"mean lag, {in_force} (in force): {_told(fit.lag_in_force)}"

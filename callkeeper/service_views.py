@@ -1,7 +1,6 @@
 """How the service's records look in a terminal: as tables, or as JSON in the Spec's own names.
 
-Secrets show as a mask unless they are asked for. What the service says is shown as text and nothing else: no markup, no
-control characters, so that no caller's name can repaint an operator's terminal.
+Secrets show as a mask unless they are asked for.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,6 +10,7 @@ import msgspec
 from rich.table import Table
 from rich.text import Text
 
+from callkeeper.terminal import shown
 from reseller import InstitutionSummary, QueueEntry, Secret
 from reseller.record import Record
 from reseller.secret import MASK
@@ -27,9 +27,9 @@ def plain(record: object, *, show_secrets: bool) -> Any:
     return msgspec.to_builtins(record, enc_hook=secret)
 
 
-def as_json(record: object, *, show_secrets: bool) -> str:
+def as_json(record: object, *, show_secrets: bool) -> bytes:
     """Return a record as indented JSON."""
-    return msgspec.json.format(msgspec.json.encode(plain(record, show_secrets=show_secrets)), indent=2).decode()
+    return msgspec.json.format(msgspec.json.encode(plain(record, show_secrets=show_secrets)), indent=2)
 
 
 def queue_table(entries: Sequence[QueueEntry]) -> Table:
@@ -56,14 +56,13 @@ def record_table(record: Record, *, show_secrets: bool) -> Table:
     """Return one record, a field a line; empty fields are left out, inner ones have dotted names."""
     table = Table(box=None, show_header=False)
     for name, value in _leaves("", plain(record, show_secrets=show_secrets)):
-        table.add_row(Text(name, style="bold"), cell(value))
+        table.add_row(shown(name, "bold"), cell(value))
     return table
 
 
 def cell(value: object) -> Text:
-    """Return a value as text for a table: printable characters only."""
-    text = {None: "", True: "yes", False: "no"}.get(value) if value is None or isinstance(value, bool) else str(value)
-    return Text("".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in text or ""))
+    """Return a value as a cell of a table."""
+    return shown({None: "", True: "yes", False: "no"}[value] if value is None or isinstance(value, bool) else value)
 
 
 def _leaves(name: str, value: Any) -> Iterator[tuple[str, object]]:

@@ -6,11 +6,11 @@ from typing import Any, BinaryIO
 import click
 import msgspec
 from redis.asyncio import Redis
-from rich.console import Console
 from rich.table import Table
 
 from callkeeper.asking import Span, ask_redis
-from callkeeper.story_view import story_table, wide_console
+from callkeeper.story_view import story_table
+from callkeeper.terminal import printable_json, say, say_json, terminal_console
 from calls.keys import CallId, Keys, parse_member
 from calls.notes import Resolved
 from calls.queries import Queries
@@ -34,16 +34,16 @@ def list_calls(settled: int | None, *, as_json: bool) -> None:
     found, attention = ask_redis(lambda redis, keys: _list(Queries(redis, keys=keys), settled))
     if as_json:
         for call in found:
-            click.echo(msgspec.json.encode(_row(call)))
+            say_json(msgspec.json.encode(_row(call)))
         return
-    console = Console()
+    console = terminal_console()
     table = Table("institution", "voice id", "phase", "age", "person", "status", "checks", "next", box=None)
     now = datetime.now(UTC)
     for call in found:
         table.add_row(*_cells(call, now))
     console.print(table)
     for member, why in attention.items():
-        console.print(f"needs a human: {_plain(member)}: {why}", style="bold red", highlight=False)
+        console.print(f"needs a human: {_plain(member)}: {why}", style="bold red")
 
 
 async def _list(queries: Queries, settled: int | None) -> tuple[list[Call], dict[str, str]]:
@@ -59,9 +59,9 @@ def show(voice_id: str, institution: str | None, *, as_json: bool) -> None:
     """Show a call and everything that happened to it, by voice id or alternate id."""
     call, trail = ask_redis(lambda redis, keys: _show(Queries(redis, keys=keys), voice_id, institution))
     if as_json:
-        click.echo(msgspec.json.encode(_row(call)))
+        say_json(msgspec.json.encode(_row(call)))
         for entry in trail:
-            click.echo(msgspec.json.encode(entry))
+            say_json(msgspec.json.encode(entry))
         return
     _tell(call, trail, with_rows=False)
 
@@ -78,17 +78,17 @@ def explain(voice_id: str, institution: str | None, *, as_json: bool) -> None:
     """
     call, trail = ask_redis(lambda redis, keys: _show(Queries(redis, keys=keys), voice_id, institution))
     if as_json:
-        click.echo(encode_recorded(recorded(call, trail)))
+        say_json(encode_recorded(recorded(call, trail)))
         return
     _tell(call, trail, with_rows=True)
 
 
 def _tell(call: Call, trail: tuple[Entry, ...], *, with_rows: bool) -> None:
-    console = wide_console()
+    console = terminal_console(width_if_piped=120)
     story = tell(recorded(call, trail))
-    console.print(story.heading, style="bold", markup=False)
+    console.print(story.heading, style="bold")
     console.print(story_table(story, with_rows=with_rows))
-    console.print(story.ending, style="bold", markup=False)
+    console.print(story.ending, style="bold")
 
 
 @calls.command()
@@ -101,14 +101,14 @@ def export(since: timedelta | None, output: BinaryIO) -> None:
     """
     count = ask_redis(lambda redis, keys: _export(Queries(redis, keys=keys), since, output))
     if output.name != "<stdout>" and count == 0:
-        click.echo("no calls", err=True)
+        say("no calls", err=True)
 
 
 async def _export(queries: Queries, since: timedelta | None, output: BinaryIO) -> int:
     count = 0
     least = None if since is None else datetime.now(UTC) - since
     async for call in queries.recordings(least):
-        output.write(encode_recorded(call) + b"\n")
+        output.write(printable_json(encode_recorded(call)) + b"\n")
         count += 1
     return count
 
@@ -133,7 +133,7 @@ def resolve(voice_id: str, applied: bool | None, operator: str, institution: str
     kinds = ask_redis(
         lambda redis, keys: _resolve(redis, keys, voice_id, institution, applied=applied, operator=operator)
     )
-    click.echo(f"{', '.join(kinds)} of {voice_id}: {'applied' if applied else 'absent'}, by {operator}")
+    say(f"{', '.join(kinds)} of {voice_id}: {'applied' if applied else 'absent'}, by {operator}")
 
 
 async def _resolve(
@@ -156,7 +156,7 @@ async def _resolve(
 def redeliver(voice_id: str, institution: str | None) -> None:
     """Try again to send the outcomes of a call that were not taken for a day."""
     ask_redis(lambda redis, keys: _redeliver(redis, keys, voice_id, institution))
-    click.echo(f"outcomes of {voice_id}: sent again by the next worker that is free")
+    say(f"outcomes of {voice_id}: sent again by the next worker that is free")
 
 
 async def _redeliver(redis: "Redis", keys: Keys, voice_id: str, institution: str | None) -> None:

@@ -10,6 +10,7 @@ import msgspec
 from rich.console import Console
 
 from callkeeper.doctor import Finding, State, examine
+from callkeeper.terminal import say_json, terminal_console
 
 _COLOURS = {State.OK: "green", State.WARNING: "yellow", State.FAULT: "bold red"}
 
@@ -23,7 +24,7 @@ def doctor(*, as_json: bool, before_deploy: bool) -> None:
     Logs in to the service once, and changes nothing. Exits with 1 if there is a fault. docs/operations.md has a section for
     every line.
     """
-    console = Console(soft_wrap=True)
+    console = terminal_console(soft_wrap=True)
 
     async def look() -> bool:
         has_fault = False
@@ -37,12 +38,12 @@ def doctor(*, as_json: bool, before_deploy: bool) -> None:
 
 def _tell(console: Console, finding: Finding, *, as_json: bool) -> None:
     if as_json:
-        click.echo(msgspec.json.encode(_row(finding)))
+        say_json(msgspec.json.encode(_row(finding)))
         return
     console.print(f"{finding.state:<8}", style=_COLOURS[finding.state], end="")
-    console.print(f" {finding.what}: {finding.detail}", markup=False, highlight=False)
+    console.print(f" {finding.what}: {finding.detail}")
     if finding.remedy:
-        console.print(f"         -> {finding.remedy}", markup=False, highlight=False)
+        console.print(f"         -> {finding.remedy}")
 
 
 def _row(finding: Finding) -> dict[str, Any]:

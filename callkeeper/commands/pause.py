@@ -10,6 +10,7 @@ from redis.asyncio import Redis
 
 from callkeeper.asking import ask_redis
 from callkeeper.pause_view import held_lines, history_lines, pause_lines, place
+from callkeeper.terminal import Misused, say, say_json
 from calls.keys import Keys
 from calls.known import KnownInstitutions, shown
 from calls.pause import EVERYWHERE, Pause, Pauses, PauseScope
@@ -82,8 +83,7 @@ def pause(
         return known, await pausing.pauses()
 
     known, pauses = ask_redis(change)
-    for line in held_lines(places, asked.scope, known):
-        click.echo(line)
+    say(*held_lines(places, asked.scope, known))
     _show(pauses, known)
 
 
@@ -114,7 +114,7 @@ def resume(
         pauses = await pausing.pauses()
         problems = [problem for each in places if (problem := why_not_resumed(each, pauses, known))]
         if problems:
-            raise click.UsageError("\n".join(problems))
+            raise Misused(*problems)
         for each in places:
             found = pauses.by_institution[EVERYWHERE if each is None else each]
             if wants_effects and found.scope is PauseScope.ALL:
@@ -142,18 +142,17 @@ def pauses(limit: int, *, as_json: bool) -> None:
     now, known, past = ask_redis(read)
     if as_json:
         for each in past:
-            click.echo(msgspec.json.encode(each))
+            say_json(msgspec.json.encode(each))
         return
     _show(now, known)
-    for line in ["", "history, newest first:", *history_lines(past)] if past else []:
-        click.echo(line)
+    say(*["", "history, newest first:", *history_lines(past)] if past else [])
 
 
 def _check(institutions: Sequence[str], known: KnownInstitutions, *, force: bool) -> None:
     """Refuse institutions that do not exist.
 
     Raises:
-        click.UsageError: One is unknown and not forced, or no institution can have such a key.
+        Misused: One is unknown and not forced, or no institution can have such a key.
     """
     problems = []
     for key in institutions:
@@ -163,7 +162,7 @@ def _check(institutions: Sequence[str], known: KnownInstitutions, *, force: bool
         if problem is not None:
             problems.append(problem)
     if problems:
-        raise click.UsageError("\n".join([*problems, _ADVICE]))
+        raise Misused(*problems, _ADVICE)
 
 
 def _may_be_a_key(key: str) -> bool:
@@ -201,8 +200,6 @@ def _said(text: str, option: str) -> str:
 def _show(pauses: Pauses, known: KnownInstitutions) -> None:
     """Say what is paused now, and which of it holds nothing."""
     lines = pause_lines(pauses, known)
-    click.echo("paused now:" if lines else "nothing is paused")
+    say("paused now:" if lines else "nothing is paused")
     for line, problem in lines:
-        click.echo(f"  {line}")
-        if problem:
-            click.echo(f"    holds no call now: {problem}")
+        say(f"  {line}", *[f"    holds no call now: {problem}"] if problem else [])

@@ -11,12 +11,12 @@ from functools import update_wrapper
 from typing import Any, NamedTuple, TypeVar
 
 import click
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 
-from callkeeper.environment import SettingsWrong
 from callkeeper.logs import quiet_log
 from callkeeper.service_views import as_json, institutions_table, queue_table, record_table
 from callkeeper.settings import ServiceSettings
+from callkeeper.terminal import safe, say, say_json, terminal_console
 from callkeeper.wiring import service_config
 from reseller import (
     AnswerUnreadable,
@@ -81,9 +81,9 @@ class Terminal(NamedTuple):
     def show(self, record: Any, table: RenderableType) -> None:
         """Print a record as a table or as JSON."""
         if self.wants_json:
-            click.echo(as_json(record, show_secrets=self.show_secrets))
+            say_json(as_json(record, show_secrets=self.show_secrets))
         else:
-            Console(soft_wrap=True).print(table)
+            terminal_console(soft_wrap=True).print(table)
 
     def show_record(self, record: Any) -> None:
         """Print a single record."""
@@ -91,7 +91,10 @@ class Terminal(NamedTuple):
 
     def done(self, text: str, **facts: str) -> None:
         """Say that something was done."""
-        click.echo(as_json({"success": True, **facts}, show_secrets=False) if self.wants_json else text)
+        if self.wants_json:
+            say_json(as_json({"success": True, **facts}, show_secrets=False))
+        else:
+            say(text)
 
     async def _ask(self, question: Callable[[Reseller], Awaitable[T]]) -> T:
         service = Reseller(service_config(self.settings), MemoryTokenStore(), log=quiet_log())
@@ -105,7 +108,7 @@ def service_command(function: Callable[..., None]) -> Callable[..., None]:
     """Give a command the options that all have, and a `Terminal` in their place."""
 
     def command(requested_by: str | None, wants_json: bool, show_secrets: bool, **given: Any) -> None:
-        terminal = Terminal(_settings(), requested_by, wants_json, show_secrets)
+        terminal = Terminal(ServiceSettings.load(os.environ), requested_by, wants_json, show_secrets)
         function(terminal, **given)
 
     for option in (
@@ -306,13 +309,6 @@ def login_as(terminal: Terminal, institution: str) -> None:
     terminal.show_record(terminal.run(lambda service: service.login_as(institution)))
 
 
-def _settings() -> ServiceSettings:
-    try:
-        return ServiceSettings.load(os.environ)
-    except SettingsWrong as error:
-        raise click.ClickException(str(error)) from None
-
-
 def _explain(error: ResellerError) -> str:
     advice = next(advice for kind, advice in ADVICE if isinstance(error, kind))
     return "; ".join([str(error), advice, *_cause(error)])
@@ -324,7 +320,7 @@ def _cause(error: ResellerError) -> list[str]:
 
 def _confirm(question: str, *, yes: bool) -> None:
     if not yes:
-        click.confirm(question, abort=True)
+        click.confirm(safe(question), abort=True)
 
 
 def _pairs(fields: tuple[str, ...]) -> dict[str, object]:

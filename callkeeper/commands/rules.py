@@ -12,7 +12,7 @@ import msgspec
 from callkeeper.asking import Span, ask_redis
 from callkeeper.rules_document import rules_document
 from callkeeper.rules_view import replay_lines, report_document, report_tables, result_lines
-from callkeeper.story_view import wide_console
+from callkeeper.terminal import say, say_json, terminal_console
 from calls.cases import load_cases, try_cases
 from calls.queries import Queries
 from calls.recording import Recorded, RecordingWrong, parse_recordings
@@ -42,7 +42,7 @@ def check(file: str, institutions: str | None) -> None:
     book = _load(file, owned)
     live = sum(rule.stage == "live" for rule in book.rules)
     shadow = len(book.rules) - live
-    click.echo(
+    say(
         f"{file}: no faults. {live} live rules, {shadow} in shadow, {len(book.schedule.at_s)} checks, digest {book.digest}"
     )
 
@@ -50,7 +50,7 @@ def check(file: str, institutions: str | None) -> None:
 @rules.command()
 def docs() -> None:
     """Print the description of the rules file: facts, law, format, faults, examples (docs/rules.md)."""
-    click.echo(rules_document(), nl=False)
+    say(*rules_document().split("\n")[:-1])
 
 
 @rules.command("test")
@@ -66,8 +66,7 @@ def run_cases(cases: Path, file: str | None) -> None:
     except RulesError as error:
         _refuse(error)
     results = try_cases(loaded, _load(file or loaded.rules))
-    for line in result_lines(results, str(cases)):
-        click.echo(line)
+    say(*result_lines(results, str(cases)))
     if any(result.failures for result in results):
         sys.exit(1)
 
@@ -87,11 +86,9 @@ def replay(file: str, recorded: BinaryIO, *, as_json: bool) -> None:
         raise click.ClickException(f"{recorded.name}: {error}") from None
     if as_json:
         for difference in found.differences:
-            click.echo(msgspec.json.encode(difference))
+            say_json(msgspec.json.encode(difference))
         return
-    console = wide_console()
-    for line in replay_lines(found):
-        console.print(line, markup=False, soft_wrap=True)
+    say(*replay_lines(found))
 
 
 @rules.command("report")
@@ -115,9 +112,9 @@ def show_report(since: timedelta, recorded: BinaryIO | None, file: str, *, as_js
     else:
         found = ask_redis(lambda redis, keys: _count(Queries(redis, keys=keys), since, book))
     if as_json:
-        click.echo(msgspec.json.encode(report_document(found)))
+        say_json(msgspec.json.encode(report_document(found)))
         return
-    console = wide_console()
+    console = terminal_console(width_if_piped=120)
     for part in report_tables(found):
         console.print(part)
 
@@ -136,8 +133,7 @@ def _load(file: str, owned: frozenset[str] | None = None) -> RuleBook:
 
 def _refuse(error: RulesError) -> NoReturn:
     """Print every fault of a file and end."""
-    for line in error.lines:
-        click.echo(line, err=True)
+    say(*error.lines, err=True)
     count = len(error.faults)
-    click.echo(f"{error.name}: {count} fault{'' if count == 1 else 's'}", err=True)
+    say(f"{error.name}: {count} fault{'' if count == 1 else 's'}", err=True)
     sys.exit(BAD_FILE)

@@ -15,6 +15,7 @@ from callkeeper.demo import Demo, Observer, demonstration
 from callkeeper.embedded import EmbeddedRedisFailed
 from callkeeper.fleet import FleetFailed
 from callkeeper.live_view import addresses, picture_panel, summary_lines
+from callkeeper.terminal import Failed, terminal_console
 
 _LOOK_EVERY_S = 0.5
 
@@ -36,7 +37,7 @@ def run(data: Path, workers: int, seed: int, seconds: float | None) -> None:
     Everything listens on this machine only, on free ports; a second run goes on with the data of the first. Exits with 1
     if a promise was broken or a process ended.
     """
-    console = Console()
+    console = terminal_console()
     stop = _stop_event()
     console.print("starting ...")
     try:
@@ -47,10 +48,10 @@ def run(data: Path, workers: int, seed: int, seconds: float | None) -> None:
             ended = demo.ended()
             took_s = demo.fleet.stop()
     except (FleetFailed, EmbeddedRedisFailed) as error:
-        raise click.ClickException(str(error)) from error
+        raise Failed(*str(error).splitlines()) from error
     for line in summary_lines(picture):
-        console.print(line, highlight=False)
-    console.print(f"All processes left within {max(took_s.values()):.1f} s. Logs: {data / 'logs'}", highlight=False)
+        console.print(line)
+    console.print(f"All processes left within {max(took_s.values()):.1f} s. Logs: {data / 'logs'}")
     if ended:
         console.print(f"Ended by themselves: {', '.join(ended)}", style="bold red")
     if ended or picture.faults():

@@ -4,6 +4,8 @@ from pathlib import Path
 
 import click
 
+from callkeeper.terminal import say
+
 _DEFAULTS_HELP = "The stand-in's own default protects nothing."
 
 
@@ -100,5 +102,5 @@ def sandbox(
     except (StateFileError, OSError) as error:
         raise click.ClickException(str(error)) from error
     with sock:
-        click.echo(f"sandbox listening on {address(sock)}")
+        say(f"sandbox listening on {address(sock)}")
         run(built, sock, state_file)

@@ -11,6 +11,7 @@ import msgspec
 from callkeeper.asking import ask_redis
 from callkeeper.check_times import rules_in_force
 from callkeeper.schedule_view import checks_table, fit_document, fit_lines
+from callkeeper.terminal import Failed, say, say_json
 from calls.policies import Policies
 from calls.queries import Queries
 from calls.recording import Recorded, RecordingWrong, parse_recordings
@@ -50,8 +51,7 @@ def show(
     else:
         model, over = prior(), "the shipped assumption"
     title = f"Checks of {book.name}, over {over}"
-    click.echo(title)
-    click.echo(draw_text(model, book.schedule.at_s))
+    say(title, *draw_text(model, book.schedule.at_s).split("\n"))
     if svg is not None:
         svg.write_text(draw_svg(model, book.schedule.at_s, title), encoding="utf-8")
 
@@ -80,11 +80,9 @@ def fit_command(
     found = _fit(book, recorded, institution)
     table = checks_table(found, book.checks_unassigned)
     if as_json:
-        click.echo(msgspec.json.encode(fit_document(found)))
+        say_json(msgspec.json.encode(fit_document(found)))
     else:
-        for line in fit_lines(found, book.name):
-            click.echo(line)
-        click.echo(f"\n{table}", nl=False)
+        say(*fit_lines(found, book.name), "", *table.splitlines())
     if output is not None:
         output.write_text(table, encoding="utf-8")
     if svg is not None:
@@ -97,7 +95,7 @@ def _book(rules_file: str | None) -> RuleBook:
     try:
         return load_rules(rules_file) if rules_file else rules_in_force(os.environ)
     except RulesError as error:
-        raise click.ClickException(str(error)) from None
+        raise Failed(*error.lines) from None
 
 
 def _fit(book: RuleBook, recorded: BinaryIO | None, institution: str | None) -> Fit:

@@ -5,6 +5,7 @@ from base64 import b64encode
 
 import click
 
+from callkeeper.terminal import say
 from callkeeper.variables import DESK_TOKENS, OUTCOME_SECRET, PUSH_HEADERS
 
 _BYTES = 32
@@ -27,10 +28,10 @@ def new(header: str) -> None:
         [_single] = PUSH_HEADERS.parse(line)
     except ValueError:
         raise click.BadParameter("not the name of one request header", param_hint="--header") from None
-    click.echo("# In the dashboard: Settings, Push Notifications, request headers")
-    click.echo(line)
-    click.echo("# In the environment of the web process")
-    click.echo(f"{PUSH_HEADERS.name}={line}")
+    say("# In the dashboard: Settings, Push Notifications, request headers")
+    say(line)
+    say("# In the environment of the web process")
+    say(f"{PUSH_HEADERS.name}={line}")
 
 
 @secret.command()
@@ -44,14 +45,14 @@ def token(name: str, institutions: tuple[str, ...]) -> None:
         DESK_TOKENS.parse(entry)
     except ValueError as problem:
         raise click.BadParameter(str(problem), param_hint="NAME") from None
-    click.echo("# For the software: it sends the header Authorization: Bearer, and this")
-    click.echo(value)
-    click.echo("# In the environment of the web process, after a comma if there are others")
-    click.echo(f"{DESK_TOKENS.name}={entry}")
+    say("# For the software: it sends the header Authorization: Bearer, and this")
+    say(value)
+    say("# In the environment of the web process, after a comma if there are others")
+    say(f"{DESK_TOKENS.name}={entry}")
 
 
 @secret.command()
 def outcome() -> None:
     """Print a new key for the signatures of outcomes: for the environment, and for whoever receives them."""
     key = f"whsec_{b64encode(secrets.token_bytes(_BYTES)).decode()}"
-    click.echo(f"{OUTCOME_SECRET.name}={key}")
+    say(f"{OUTCOME_SECRET.name}={key}")

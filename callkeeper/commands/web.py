@@ -9,6 +9,7 @@ from callkeeper.collecting import collect_seldom
 from callkeeper.logs import divert_crashes, set_up_logging
 from callkeeper.serving import WebServer, listen
 from callkeeper.settings import WebSettings
+from callkeeper.terminal import Failed
 from callkeeper.web import web_app
 from calls.rules import RulesError
 
@@ -32,7 +33,7 @@ def web(host: str, port: int | None) -> None:
     try:
         app = web_app(settings, log)
     except RulesError as error:
-        raise click.ClickException(str(error)) from None
+        raise Failed(*error.lines) from None
     collect_seldom()
     with listener:
         if not WebServer(app, listener, log, leave=app.state.leave).serve_until_told():

@@ -7,6 +7,7 @@ import click
 
 from callkeeper.logs import divert_crashes, set_up_logging
 from callkeeper.settings import WorkerSettings
+from callkeeper.terminal import say
 from calls.rules import RulesError
 
 
@@ -21,7 +22,5 @@ def worker() -> None:
     try:
         run_worker(settings, log)
     except RulesError as error:
-        click.echo("the rules have faults, nothing was started:", err=True)
-        for line in error.lines:
-            click.echo(f"  {line}", err=True)
+        say("the rules have faults, nothing was started:", *(f"  {line}" for line in error.lines), err=True)
         sys.exit(2)

@@ -243,6 +243,30 @@ CONTROLS: Final = (
         "return True or",
         "tests/unit/callkeeper/test_settings.py",
     ),
+    Control(
+        "what others wrote is safe to print",
+        "callkeeper/terminal.py",
+        "return text if text.isprintable() else",
+        "return text if text else",
+        "tests/audit/test_terminal.py",
+        "in_redis_harmlessly and list",
+    ),
+    Control(
+        "what others wrote is no markup",
+        "callkeeper/terminal.py",
+        "markup=False",
+        "markup=True",
+        "tests/audit/test_terminal.py",
+        "in_redis_harmlessly and list",
+    ),
+    Control(
+        "JSON is safe to print",
+        "callkeeper/terminal.py",
+        "return document if text.isprintable() else",
+        "return document if text else",
+        "tests/audit/test_terminal.py",
+        "means_the_same",
+    ),
 )
 
 

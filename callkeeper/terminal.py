@@ -1,0 +1,119 @@
+"""Printing on a terminal: what others wrote is shown and never obeyed.
+
+Callers, agents, institutions and the service choose texts that our commands print: voice ids, reasons, names, error
+messages. A terminal obeys control characters, and a line break in a reason looks like a line of ours. All commands print
+through this module, so no text reaches the terminal without `safe`.
+"""
+
+import json
+import sys
+from io import TextIOWrapper
+from types import TracebackType
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.text import Text
+
+from calls.places import places
+
+
+def safe(value: object) -> str:
+    r"""Return a value as one line in which every character can be seen.
+
+    Control characters, escape sequences, line and paragraph separators, characters that change the direction of writing,
+    invisible characters and lone surrogates become escapes such as ``\x1b``.
+    """
+    text = str(value)
+    return text if text.isprintable() else "".join(map(_visible, text))
+
+
+def _visible(character: str) -> str:
+    return character if character.isprintable() else character.encode("unicode_escape").decode()
+
+
+def shown(value: object, style: str = "") -> Text:
+    """Return a value as a cell of a table; unlike a ``str``, it can have a style."""
+    return Text(safe(value), style=style)
+
+
+def say(*lines: object, err: bool = False) -> None:
+    """Print lines; each stays one line, whatever it holds."""
+    for line in lines:
+        click.echo(safe(line), err=err)
+
+
+def printable_json(document: bytes) -> bytes:
+    r"""Return a JSON document with every character that cannot be seen written as ``\u`` and four digits.
+
+    It means the same to a program. JSON itself only requires this below U+0020; terminals obey U+009B too.
+    """
+    text = document.decode()
+    return document if text.isprintable() else "".join(map(_visible_in_json, text)).encode()
+
+
+def _visible_in_json(character: str) -> str:
+    return character if character.isprintable() or character == "\n" else json.dumps(character)[1:-1]
+
+
+def say_json(document: bytes) -> None:
+    """Print a JSON document."""
+    click.echo(printable_json(document))
+
+
+class _SafeConsole(Console):
+    """A console that makes every ``str`` safe: those that are printed, and those in tables."""
+
+    def render_str(self, text: str, **how: Any) -> Text:
+        """Return a ``str`` as what is printed for it. Rich calls this for every ``str``."""
+        return super().render_str(safe(text), **how)
+
+
+def terminal_console(*, width_if_piped: int | None = None, soft_wrap: bool = False) -> Console:
+    """Return a console for tables and styles: no markup, no names of emoji, no colours by guess.
+
+    Args:
+        width_if_piped: Columns where the output is no terminal; else 80.
+        soft_wrap: Leave the breaking of long lines to the terminal.
+    """
+    console = _SafeConsole(markup=False, emoji=False, highlight=False, soft_wrap=soft_wrap)
+    if width_if_piped and not console.is_terminal:
+        console.width = width_if_piped
+    return console
+
+
+class Failed(click.ClickException):
+    """A command cannot go on; says why, in one line or more."""
+
+    def __init__(self, *lines: object) -> None:
+        super().__init__("\n".join(map(safe, lines)))
+
+
+class Misused(click.UsageError):
+    """A command was typed in a way that it cannot be carried out; says why, in one line or more."""
+
+    def __init__(self, *lines: object) -> None:
+        super().__init__("\n".join(map(safe, lines)))
+
+
+def safe_error(error: click.ClickException) -> click.ClickException:
+    """Return an error that prints safely: one line, except where the lines are our own."""
+    if isinstance(error, Failed | Misused):
+        return error
+    message = safe(error.format_message().replace("\n\t", " "))  # click lists choices so
+    return click.UsageError(message, error.ctx) if isinstance(error, click.UsageError) else Failed(message)
+
+
+def prepare_terminal() -> None:
+    """Make sure that printing neither fails nor quotes: for letters that the terminal lacks, and for our own bugs.
+
+    Python's traceback ends with the exception's message, which may hold what others wrote.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    sys.excepthook = _say_crash
+
+
+def _say_crash(_kind: type[BaseException], error: BaseException, _trace: TracebackType | None) -> None:
+    say("callkeeper failed; this is a bug, or Redis holds what no version writes:", *places(error), err=True)

@@ -1,0 +1,383 @@
+"""The command line on a real terminal: what others wrote is shown, never obeyed, and never looks like a line of ours."""
+
+import ast
+import asyncio
+import datetime as dt
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, get_args
+
+import msgspec
+import pytest
+from redis import Redis
+
+from callkeeper.demo import Demo, Picture
+from callkeeper.fleet import Fleet
+from callkeeper.live_view import addresses, picture_panel, summary_lines
+from callkeeper.logs import quiet_log, render_console
+from callkeeper.terminal import printable_json, safe, terminal_console
+from calls.institution import Standing, encode_standing
+from calls.keys import CallId, Keys, institution_member
+from calls.pause import EVERYWHERE, Pause, PauseScope, encode_pause
+from calls.pausing import Change
+from calls.record import Call, Effect, EffectState, Phase, Reading, Reason, encode_call
+from calls.trail import Entry, Result, Tried, What, encode_entry
+from sandbox.server import address, bind, create_server, serve
+from sandbox.service import Sandbox
+from sandbox.world import World
+from tests.sandbox_fixtures import KEY, ServedSandbox
+
+ROOT = Path(__file__).parents[2]
+MARKUP = "[bold]markup[/nothing]"
+EVIL = (
+    f"{MARKUP}\x1b]0;owned\x07\x1b[2J\x9b2J\x00\r\n\x0b\u2028\x85FORGED enroll sent\u202e\u2066\u200b\ufeff\U000e0001"
+)
+"""Everything at once: markup that breaks rich, escape sequences, line breaks of every kind, bidi, invisible characters."""
+
+OUR_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+NOW = dt.datetime.now(dt.UTC)
+
+
+def evil(kind: Any, depth: int = 0, **given: Any) -> Any:
+    """Return an instance of a record in which every text is hostile, in inner records too."""
+    return (
+        _filled(msgspec.inspect.type_info(kind), depth) if not given else msgspec.structs.replace(evil(kind), **given)
+    )
+
+
+def _filled(info: Any, depth: int) -> Any:
+    match info:
+        case msgspec.inspect.StructType():
+            filled = {field.name: _filled(field.type, depth + 1) for field in info.fields}
+            return info.cls(**filled)
+        case msgspec.inspect.UnionType():
+            kinds = [one for one in info.types if not isinstance(one, msgspec.inspect.NoneType)]
+            return _filled(next((one for one in kinds if isinstance(one, msgspec.inspect.StrType)), kinds[0]), depth)
+        case msgspec.inspect.StrType():
+            return EVIL
+        case msgspec.inspect.EnumType():
+            return next(iter(info.cls))
+        case msgspec.inspect.LiteralType():
+            return info.values[0]
+        case msgspec.inspect.VarTupleType():
+            return (_filled(info.item_type, depth + 1),)
+        case msgspec.inspect.DictType():
+            return {EVIL: EVIL}
+        case msgspec.inspect.BoolType():
+            return True
+        case msgspec.inspect.DateTimeType():
+            return NOW
+        case msgspec.inspect.IntType() | msgspec.inspect.FloatType():
+            return 1
+    raise NotImplementedError(type(info))
+
+
+def trail() -> list[Entry]:
+    """Return a trail with a line of every kind, and in each decision every way in which a rule can fare."""
+    tried = tuple(evil(Tried, result=result) for result in get_args(Result))
+    kinds = [evil(Entry, what=what, tried=tried) for what in get_args(What)]
+    held = evil(Entry, what="decided", forbidden=(), tried=tried, asked=EVIL)
+    assigned = evil(Entry, what="decided", asked="assign")
+    gone = evil(Entry, what="read", policies=(), person_id=None, status=None)
+    return [*kinds, held, assigned, gone, evil(Entry, what="facts", facts={EVIL: True})]
+
+
+@pytest.fixture
+def planted(redis_url: str) -> str:
+    """Fill Redis with calls, pauses and open questions whose every text is hostile; return its URL."""
+    keys = Keys()
+    unresolved = evil(Effect, state=EffectState.UNRESOLVED)
+    reading = evil(Reading)
+    live = evil(Call, phase=Phase.LIVE, institution_key=KEY, reason=None, reject=unresolved, reading=reading)
+    settled = evil(Call, phase=Phase.SETTLED, institution_key=EVIL, reason=Reason.UNRESOLVED, reject=unresolved)
+    with Redis.from_url(redis_url) as redis:
+        for call, where in ((live, keys.live), (settled, keys.settled)):
+            member = CallId(call.institution_key, call.voice_id).member
+            listed = institution_member(call.institution_key)
+            redis.hset(keys.item(listed), "rec", b"{}")
+            redis.zadd(keys.due, {listed: NOW.timestamp() * 1000})
+            redis.hset(keys.standings, call.institution_key, encode_standing(evil(Standing, key=call.institution_key)))
+            redis.hset(keys.item(member), "rec", encode_call(call))
+            redis.zadd(where, {member: NOW.timestamp() * 1000})
+            redis.rpush(keys.trail(member), *map(encode_entry, trail()))
+            redis.hset(keys.attention, member, EVIL)
+            redis.hset(keys.outbox.attention, member, EVIL)
+        for key in (EVERYWHERE, EVIL):
+            pause = Pause(scope=PauseScope.ALL, operator=EVIL, because=EVIL, at=NOW)
+            redis.hset(keys.pause, key, encode_pause(pause))
+            redis.lpush(keys.pause_history, msgspec.json.encode(evil(Change, institution=key)))
+    return redis_url
+
+
+@pytest.fixture
+def service() -> Iterator[ServedSandbox]:
+    """Run a service whose institutions, members and calls have hostile names."""
+    with bind() as sock:
+        sandbox = Sandbox(World())
+        sandbox.world.add_institution(KEY, EVIL)
+        sandbox.world.add_member(KEY, EVIL, [EVIL], first_name=EVIL, last_name=EVIL)
+        server = create_server(sandbox)
+        thread = threading.Thread(target=lambda: asyncio.run(serve(server, sandbox, sock)))
+        thread.start()
+        served = ServedSandbox(address(sock))
+        try:
+            yield served
+        finally:
+            served.close()
+            server.should_exit = True
+            thread.join()
+
+
+def environ_of(served: ServedSandbox | None, redis_url: str) -> dict[str, str]:
+    """Return the settings that reach a service and a Redis."""
+    credentials = served.credentials if served else None
+    return {
+        "PATH": os.environ["PATH"],
+        "REDIS_URL": redis_url,
+        "CALLKEEPER_SERVICE_URL": served.url if served else "http://127.0.0.1:1",
+        "CALLKEEPER_ACCESS_TOKEN": credentials.access_token if credentials else "token-for-tests",
+        "CALLKEEPER_EMAIL": credentials.email if credentials else "svc@reseller.example",
+        "CALLKEEPER_PASSWORD": credentials.password if credentials else "password-for-tests",
+        "CALLKEEPER_REQUESTED_BY": "bot",
+        "CALLKEEPER_PUSH_HEADERS": "X-Push-Key: 7d1f0c2b9a8e4d6f",
+        "COLUMNS": "9000",
+        "TERM": "xterm-256color",
+        "PYTHONPATH": str(ROOT),
+    }
+
+
+def on_terminal(environ: dict[str, str], *arguments: str, answer: bytes = b"") -> str:
+    """Run a command on a terminal and return everything that the terminal got."""
+    leader, follower = pty.openpty()
+    process = subprocess.Popen(  # noqa: S603  (our own commands)
+        [sys.executable, "-m", "callkeeper", *arguments], stdin=follower, stdout=follower, stderr=follower, env=environ
+    )
+    os.close(follower)
+    if answer:
+        os.write(leader, answer)
+    got = b""
+    try:
+        while piece := os.read(leader, 65536):
+            got += piece
+    except OSError:
+        pass  # Linux: everybody on the other side has left
+    os.close(leader)
+    process.wait(30)
+    return got.decode(errors="replace")
+
+
+def assert_harmless(got: str, *, quotes: bool = True) -> None:
+    """Assert that a terminal would obey nothing but our own colours and line ends."""
+    text = OUR_COLOURS.sub("", got).replace("\r\n", "\n")
+    assert text.strip()
+    assert "Traceback" not in text
+    strange = {character for character in text if not character.isprintable()} - {"\n"}
+    assert strange == set(), text
+    assert [line for line in text.splitlines() if line.strip().startswith("FORGED")] == []
+    if quotes:
+        assert MARKUP in text
+        assert "FORGED" in text
+
+
+REDIS_COMMANDS: tuple[tuple[str, ...], ...] = (
+    ("calls", "list"),
+    ("calls", "list", "--settled", "10"),
+    ("calls", "list", "--json"),
+    ("calls", "show", EVIL.replace("\x00", ""), "--institution", KEY),
+    ("calls", "show", "v-1", "--institution", KEY),
+    ("calls", "show", "v-1"),
+    ("calls", "show", "v-1", "--institution", KEY, "--json"),
+    ("calls", "explain", "v-1", "--institution", KEY),
+    ("calls", "explain", "v-1", "--institution", KEY, "--json"),
+    ("calls", "export"),
+    ("calls", "resolve", "v-1", "--institution", KEY, "--absent", "--operator", EVIL.replace("\x00", "")),
+    ("calls", "resolve", EVIL.replace("\x00", ""), "--absent", "--operator", "ann"),
+    ("calls", "redeliver", EVIL.replace("\x00", "")),
+    ("pause", "--operator", "ann", "--because", EVIL.replace("\x00", ""), "--all"),
+    ("resume", "--operator", "ann", "--because", "over", "--effects"),
+    ("pause", "--operator", "ann", "--because", "drill", "--institution", "cu-x"),
+    ("resume", "--operator", "ann", "--because", "over", "--institution", "cu-x"),
+    ("pauses",),
+    ("pauses", "--json"),
+    ("rules", "report"),
+    ("rules", "report", "--json"),
+    ("rules", "check", EVIL.replace("\x00", "")),
+    ("doctor",),
+    ("doctor", "--json"),
+    (EVIL.replace("\x00", ""),),
+    ("--" + EVIL.replace("\x00", ""),),
+    ("calls", EVIL.replace("\x00", "")),
+    ("calls", "export", "--since", EVIL.replace("\x00", "")),
+)
+
+
+@pytest.mark.parametrize("command", REDIS_COMMANDS, ids=lambda words: " ".join(words).replace(MARKUP, "*")[:40])
+def test_command_prints_what_is_in_redis_harmlessly(command: tuple[str, ...], planted: str) -> None:
+    """Whatever a record, a trail, a pause or an argument holds, the terminal shows it and obeys nothing of it."""
+    keys = Keys()
+    with Redis.from_url(planted) as redis:  # an id that can be typed leads to the call with the hostile one
+        redis.hset(keys.item(CallId(KEY, "v-1").member), "moved", CallId(KEY, EVIL).member)
+        redis.hset(keys.item(CallId(EVIL, "v-1").member), "moved", CallId(EVIL, EVIL).member)
+        redis.hset(keys.item(CallId(KEY, "v-1").member), "rec", redis.hget(keys.item(CallId(KEY, EVIL).member), "rec"))
+    assert_harmless(on_terminal(environ_of(None, planted), *command))
+
+
+def test_schedule_of_hostile_calls_is_told_harmlessly(planted: str) -> None:
+    """The check times are fitted to calls of any name."""
+    for words in (("schedule", "show", "--own"), ("schedule", "fit"), ("schedule", "show", "--rules", "\x1b[2J")):
+        assert_harmless(on_terminal(environ_of(None, planted), *words), quotes=False)
+
+
+def test_rules_files_are_read_harmlessly(planted: str, tmp_path: Path) -> None:
+    """Names of rules and cases, and exported calls of others, are printed as text."""
+    exported = tmp_path / "calls.jsonl"
+    exported.write_text(on_terminal({**environ_of(None, planted), "TERM": "dumb"}, "calls", "export"))
+    name = json.dumps(EVIL.replace("\U000e0001", ""))  # TOML knows no surrogates
+    (tmp_path / "rules.toml").write_text(
+        f'[checks]\nat = [10, 20, 40]\n[[rule]]\nname = {name}\nthen = "hold"\nbecause = {name}\n'
+    )
+    cases = tmp_path / "cases.toml"
+    cases.write_text(f'rules = "rules.toml"\n[[case]]\nname = {name}\nexpect = "enroll"\n')
+    faulty = tmp_path / "faulty.toml"
+    faulty.write_text(f'[checks]\nat = [10]\n[[rule]]\nname = {name}\nthen = {name}\nbecause = ""\n{name} = 1\n')
+    broken = tmp_path / "broken.jsonl"
+    broken.write_text(json.dumps({"format": EVIL}) + "\n")
+    environ = environ_of(None, planted)
+    for words, quotes in (
+        (("rules", "check", str(tmp_path / "rules.toml")), False),
+        (("rules", "check", str(faulty)), True),
+        (("rules", "test", str(cases)), True),
+        (("rules", "replay", str(tmp_path / "rules.toml"), "--calls", str(exported)), False),
+        (("rules", "report", "--calls", str(exported)), True),
+        (("rules", "replay", "default", "--calls", str(broken)), False),
+    ):
+        assert_harmless(on_terminal(environ, *words), quotes=quotes)
+
+
+def test_service_is_shown_harmlessly(service: ServedSandbox, redis_url: str) -> None:
+    """Names of institutions and members, phone numbers, ids and errors of the service are text."""
+    voice_id = service.call(phone_number=EVIL)["voice_id"]
+    environ = environ_of(service, redis_url)
+    for words in (
+        ("token",),
+        ("user-token", KEY, "--show-secrets"),
+        ("queue", KEY),
+        ("queue", KEY, "--json"),
+        ("details", KEY, voice_id),
+        ("details", KEY, EVIL.replace("\x00", "")),
+        ("institutions", "list"),
+        ("institutions", "get", KEY),
+        ("institutions", "get", KEY, "--json"),
+        ("institutions", "login-as", KEY),
+        ("institutions", "add", EVIL.replace("\x00", "")),
+    ):
+        assert_harmless(on_terminal(environ, "reseller", *words), quotes=words[0] in {"queue", "list"})
+    asked = on_terminal(environ, "reseller", "reject-voice", KEY, EVIL.replace("\x00", ""), answer=b"n\n")
+    assert_harmless(asked)
+    assert_harmless(on_terminal(environ, "doctor"), quotes=False)
+
+
+def test_errors_of_the_service_are_told_harmlessly(service: ServedSandbox, redis_url: str) -> None:
+    """An answer that is no answer, with hostile words in every place of it, is one line."""
+    environ = environ_of(service, redis_url)
+    body = json.dumps({"success": False, "error": EVIL, "code": EVIL, "message": EVIL})
+    for action, status in (("refused", None), ("answer", 400), ("answer", 500), ("html", None)):
+        more = {} if status is None else {"status": status}
+        service.fault("queue", action, times=2, body=body, **more)
+        got = on_terminal(environ, "reseller", "queue", KEY)
+        assert_harmless(got, quotes=False)
+        assert len(got.strip().splitlines()) == 1
+        assert_harmless(on_terminal(environ, "doctor"), quotes=False)
+
+
+def test_damaged_record_is_told_as_places(planted: str) -> None:
+    """A record that no version writes ends a command without quoting it."""
+    keys = Keys()
+    with Redis.from_url(planted) as redis:
+        redis.hset(keys.item(CallId(KEY, EVIL).member), "rec", json.dumps({"institution_key": KEY, "phase": EVIL}))
+    got = on_terminal(environ_of(None, planted), "calls", "list")
+    assert_harmless(got, quotes=False)
+    assert "ValidationError" in got
+
+
+def test_letters_that_a_terminal_lacks_do_not_end_a_command(planted: str) -> None:
+    """On a terminal of another alphabet, a character that it lacks is an escape and no error."""
+    with Redis.from_url(planted) as redis:
+        redis.hset(Keys().pause, "cu-1", encode_pause(Pause(scope="all", operator="Zoë", because="…", at=NOW)))  # type: ignore[arg-type]
+    environ = {**environ_of(None, planted), "PYTHONIOENCODING": "iso-8859-1"}
+    for words in (("pauses",), ("doctor",)):
+        got = on_terminal(environ, *words)
+        assert_harmless(got)
+        assert r"Zo\xeb: \u2026" in got.replace("\N{REPLACEMENT CHARACTER}", r"\xeb")
+
+
+def test_screen_of_a_demonstration_is_harmless(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """``callkeeper run`` shows counts and addresses; none of them can repaint the screen."""
+    counts = {"calls": EVIL, "live": EVIL, "ended": EVIL, "most_checks_arrived": EVIL}
+    broken = {"checks_over_budget": EVIL, "enrolled_twice": EVIL, "rejected_twice": EVIL}
+    pushes = {"accepted": EVIL, "sent": EVIL, "lost": EVIL}
+    requests = {"authenticated": dict.fromkeys(("queue", "assign", "check", "read", "enroll", "reject_voice"), EVIL)}
+    summary = {**counts, **broken, "pushes": pushes, "requests": requests}
+    picture = Picture(Counter(), Counter({EVIL: 1}), 1, 1, summary, 0, 1)
+    demo = Demo(EVIL, EVIL, EVIL, EVIL, Fleet(tmp_path), (), {})
+    console = terminal_console(width_if_piped=9000)
+    console.print(addresses(demo))
+    console.print(picture_panel(demo, picture, 1.0))
+    for line in summary_lines(picture):
+        console.print(line)
+    assert_harmless(capsys.readouterr().out)
+
+
+def test_log_lines_on_a_terminal_are_harmless(capsys: pytest.CaptureFixture[str]) -> None:
+    """With ``CALLKEEPER_LOG_FORMAT=console``, and beside a command's output, an event is one line."""
+    event = {"timestamp": NOW, "level": "info", "event": "push_received", "process": 1, "voice_id": EVIL}
+    assert_harmless(render_console(None, "info", event))
+    quiet_log().warning("request_failed", endpoint=EVIL)
+    got = capsys.readouterr().err
+    assert_harmless(got)
+    assert got.count("\n") == 1
+
+
+def test_json_means_the_same_after_it_was_made_printable() -> None:
+    """Escapes in JSON are read back as what they stand for."""
+    for indent in (0, 2):
+        document = msgspec.json.format(msgspec.json.encode({EVIL: [EVIL, "Zoë \U0001f600"]}), indent=indent)
+        printed = printable_json(document)
+        assert json.loads(printed) == json.loads(document)
+        assert_harmless(printed.decode())
+
+
+@pytest.mark.parametrize("character", [chr(n) for n in (*range(32), *range(127, 160), 0x061C, 0xD800, 0x2028, 0x2029)])
+def test_safe_leaves_nothing_to_obey(character: str) -> None:
+    """Every control character, line separator, bidi control and lone surrogate becomes an escape that can be printed."""
+    assert safe(f"a{character}b").isprintable()
+    safe(f"a{character}b").encode()
+
+
+PRINTS: dict[str, Callable[[ast.AST], bool]] = {
+    "click.echo": lambda node: isinstance(node, ast.Attribute) and node.attr in {"echo", "secho", "echo_via_pager"},
+    "print": lambda node: isinstance(node, ast.Name) and node.id == "print",
+    "rich.Console": lambda node: isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Console",
+    "rich.Text": lambda node: isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Text",
+}
+
+
+def test_everything_is_printed_by_one_module() -> None:
+    """No other module prints by itself, so no command can forget to make a text safe."""
+    found = [
+        f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 0)} {name}"
+        for path in sorted((ROOT / "callkeeper").rglob("*.py"))
+        if path.name != "terminal.py"
+        for node in ast.walk(ast.parse(path.read_text()))
+        for name, is_one in PRINTS.items()
+        if is_one(node)
+    ]
+    assert found == []
