@@ -85,7 +85,7 @@ class AiohttpTransport(httpx.AsyncBaseTransport):
         """Send a request whose URL is quoted already; the body of the response is not decoded."""
         if self._session is None:
             self._session = self._open_session()
-        content, announce = await request.aread(), request.extensions.get(FIRST_BYTE)
+        content, announce = request.content, request.extensions.get(FIRST_BYTE)
         response = await self._session.request(
             request.method,
             URL(str(request.url), encoded=True),
