@@ -50,6 +50,11 @@ class Pauses:
             return own
         return general
 
+    def more_than(self, institution_key: str | None, scope: PauseScope) -> Pause | None:
+        """Return the pause of one institution, or of all (None), that one of this scope would weaken by replacing it."""
+        found = self.by_institution.get(EVERYWHERE if institution_key is None else institution_key)
+        return found if found is not None and scope is PauseScope.EFFECTS and found.scope is PauseScope.ALL else None
+
 
 def encode_pause(pause: Pause) -> bytes:
     """Write a pause as stored."""

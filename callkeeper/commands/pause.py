@@ -176,11 +176,10 @@ def _refuse_to_weaken(places: Sequence[str | None], scope: PauseScope, pauses: P
         click.ClickException: Assigns and automatic checks would go on.
     """
     for each in places:
-        where = EVERYWHERE if each is None else each
-        found = pauses.by_institution.get(where)
-        if found is not None and found.scope is PauseScope.ALL and scope is PauseScope.EFFECTS:
+        found = pauses.more_than(each, scope)
+        if found is not None:
             raise click.ClickException(
-                f"{place(where)}: everything is paused already ({found.words}). Nothing was changed. "
+                f"{place(each or EVERYWHERE)}: everything is paused already ({found.words}). Nothing was changed. "
                 "--effects would let assigns and automatic checks go on."
             )
 

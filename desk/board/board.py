@@ -1,7 +1,9 @@
 """The board as an application: its pages, its stream, its forms. It stands behind the watchers' login (``desk.admin``)."""
 
 import mimetypes
+from collections import defaultdict
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import datetime
 from typing import Any, Final, cast
 from urllib.parse import quote, unquote
@@ -19,7 +21,7 @@ from structlog.typing import FilteringBoundLogger
 from calls.figures import FigureReader
 from calls.keys import CallId
 from calls.lookup import Known
-from calls.pausing import Pausing
+from calls.pausing import Pausing, past_pauses
 from calls.queries import Queries
 from desk.board.call_page import CallWriter, call_page, path_of
 from desk.board.figures import HourReader
@@ -35,6 +37,9 @@ from reseller.keys import is_institution_key, is_voice_id
 
 OPERATOR: Final = "callkeeper_operator"
 """The cookie that fills in the core username of whoever said something last in this browser."""
+
+HISTORY_SHOWN: Final = 50
+"""Pauses of the history that the page shows."""
 
 _ACTIONS: Final = ("assign", "verified", "distrusted", "check", "resolve")
 _WORDS: Final = {404: "There is nothing by this name.", 405: "This address does not take that."}
@@ -72,11 +77,11 @@ class Board:
         self._now = now
         self._pausing = Pausing(redis, keys=keys)
         self._painter = Painter(base, desk.book)
-        self._sayings = Sayings(desk.speaking, self._pausing, tokens, now=now)
-        surroundings = Surroundings(redis, desk.lookup)
-        queries, hour = Queries(redis, keys=keys), HourReader(FigureReader(redis, keys=keys))
+        self._queries = Queries(redis, keys=keys)
+        self._sayings = Sayings(desk.speaking, self._pausing, self._queries, tokens, now=now)
+        surroundings, hour = Surroundings(redis, desk.lookup), HourReader(FigureReader(redis, keys=keys))
         self._writer = CallWriter(self._painter, tokens)
-        self.wall = Wall(desk.feed, queries, surroundings, hour, desk.book, log)
+        self.wall = Wall(desk.feed, self._queries, surroundings, hour, desk.book, log)
         self._streams = Streams(self.wall, desk, self._painter, self._writer, now=now)
 
     def app(self) -> Starlette:
@@ -149,19 +154,24 @@ class Board:
 
     async def pausing(self, request: Request) -> Response:
         """Show what is paused, with the forms that change it."""
-        return await self._pausing_page(request, None)
+        return await self._pausing_page(request)
 
-    async def _pausing_page(self, request: Request, problem: Unsaid | None) -> Response:
-        pauses, frame = await self._pausing.pauses(), await self.wall.frame()
+    async def _pausing_page(
+        self, request: Request, problem: Unsaid | None = None, *, what: str = "", typed: Mapping[str, str] | None = None
+    ) -> Response:
+        """Show the page; ``typed`` are the fields of the form ``what``, which could not be carried out."""
+        pauses, known = await self._pausing.pauses(), await self._queries.institutions()
         return self._page(
             *("pausing.html", problem.status if problem else 200),
             pauses=pauses.by_institution,
-            pauses_piece=Markup(self._painter.piece("pauses", pauses)),  # noqa: S704  (our own template wrote it)
-            keys=[group.key for group in frame.groups],
+            pauses_piece=Markup(self._painter.piece("pauses", pauses, known)),  # noqa: S704  (our own template wrote it)
+            known=known,
+            history=past_pauses(await self._pausing.history())[:HISTORY_SHOWN],
             field=FIELD,
             token=self._tokens.issue(),
             operator=_operator(request),
             problem=str(problem) if problem else "",
+            typed={form: defaultdict(str, typed or {} if form == what else {}) for form in ("pause", "resume")},
         )
 
     async def find(self, request: Request) -> Response:
@@ -210,11 +220,12 @@ class Board:
     def _changer(self, what: str) -> Callable[[Request], object]:
         async def change(request: Request) -> Response:
             """Pause or resume, and show the board."""
+            form: dict[str, str] = {}
             try:
                 form = await self._sayings.read(request)
                 await (self._sayings.pause(form) if what == "pause" else self._sayings.resume(form))
             except Unsaid as problem:
-                return await self._pausing_page(request, problem)
+                return await self._pausing_page(request, problem, what=what, typed=form)
             return self._remember(request, RedirectResponse(self._base, 303), form["operator"])
 
         return change
@@ -243,12 +254,23 @@ class Board:
             raise HTTPException(404)
         return known
 
-    async def _on_http(self, _request: Request, error: Exception) -> Response:
+    async def _on_http(self, request: Request, error: Exception) -> Response:
         http = cast("HTTPException", error)
         words = _WORDS.get(http.status_code, "That cannot be.")
+        institution = request.path_params.get("institution")
+        if institution is not None:
+            words = f"{words}{await self._meant(institution)}"
         return HTMLResponse(
             self._painter.page("nothing.html", now=self._now(), words=words), http.status_code, http.headers
         )
+
+    async def _meant(self, institution: str) -> str:
+        """Say which institution an address most likely means, if it names none that exists; never repeat the address."""
+        with suppress(RedisError, OSError):
+            known = await self._queries.institutions()
+            near = known.nearest(institution) if institution not in known.names else None
+            return f" Did you mean {known.called(near)}?" if near is not None else ""
+        return ""
 
 
 def _place(request: Request) -> CallId:

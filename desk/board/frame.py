@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from calls.figures import Minute
+from calls.known import KnownInstitutions
 from desk.board.alarms import Alarm, alarms_of
 from desk.board.groups import Group, groups_of
 from desk.board.hour import tiles_of
@@ -29,6 +30,15 @@ class Frame:
     def live(self) -> int:
         """Count the live calls."""
         return sum(len(group.calls) for group in self.groups)
+
+    @property
+    def known(self) -> KnownInstitutions:
+        """Return the institutions on the board, with their live calls."""
+        return KnownInstitutions(
+            {group.key: group.name for group in self.groups},
+            {group.key: len(group.calls) for group in self.groups},
+            is_list_stored=bool(self.around.standings),
+        )
 
 
 def frame_of(

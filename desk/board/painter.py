@@ -81,7 +81,7 @@ class Painter:
     def _write(self, frame: Frame, only: str | None) -> View:
         html: dict[str, str] = {
             "status": self.piece("status", frame),
-            "pauses": self.piece("pauses", frame.around.pauses),
+            "pauses": self.piece("pauses", frame.around.pauses, frame.known),
             "alarms": self.piece("alarms", frame.alarms, frame.around.now),
             "figures": self.piece("figures", frame.tiles) if only is None else "",
             "settled": self.piece("settled", frame.settled),

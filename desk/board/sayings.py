@@ -10,7 +10,8 @@ from starlette.requests import ClientDisconnect, Request
 
 from calls.keys import CallId
 from calls.pause import EVERYWHERE, Pause, PauseScope
-from calls.pausing import Pausing
+from calls.pausing import Pausing, why_not_resumed
+from calls.queries import Queries
 from desk.bodies import BODIES, BODY_LIMIT, Body
 from desk.forms import FIELD, FormTokens
 from desk.problems import Problem
@@ -34,9 +35,16 @@ class Sayings:
     """Carries forms out."""
 
     def __init__(
-        self, speaking: Speaking, pausing: Pausing, tokens: FormTokens, *, now: Callable[[], datetime]
+        self,
+        speaking: Speaking,
+        pausing: Pausing,
+        queries: Queries,
+        tokens: FormTokens,
+        *,
+        now: Callable[[], datetime],
     ) -> None:
         self._speaking = speaking
+        self._queries = queries
         self._pausing = pausing
         self._tokens = tokens
         self._now = now
@@ -86,13 +94,18 @@ class Sayings:
         """Pause what the form names.
 
         Raises:
-            Unsaid: A field is wrong.
+            Unsaid: A field is wrong, there is no such institution, or more is paused there already.
         """
         operator, because = _said(form)
         if form.get("scope") not in set(PauseScope):
             raise Unsaid(400, "Choose what is to be paused.")
-        pause = Pause(scope=PauseScope(form["scope"]), operator=operator, because=because, at=self._now())
-        await self._pausing.pause(form.get("institution"), pause)
+        place, scope = _institution(form), PauseScope(form["scope"])
+        if place is not None and (problem := (await self._queries.institutions()).problem(place)):
+            raise Unsaid(400, f"Nothing was paused: {problem}")
+        more = (await self._pausing.pauses()).more_than(place, scope)
+        if more is not None:
+            raise Unsaid(409, f"Nothing was changed: everything automatic is paused there already ({more.words}).")
+        await self._pausing.pause(place, Pause(scope=scope, operator=operator, because=because, at=self._now()))
 
     async def resume(self, form: Mapping[str, str]) -> None:
         """Lift the pause that the form names.
@@ -101,10 +114,18 @@ class Sayings:
             Unsaid: A field is wrong, or there is no such pause.
         """
         operator, because = _said(form)
-        institution = form.get("institution")
-        if (institution or EVERYWHERE) not in (await self._pausing.pauses()).by_institution:
-            raise Unsaid(409, "That pause was lifted already.")
-        await self._pausing.resume(institution, operator=operator, because=because, at=self._now())
+        place, pauses = _institution(form), await self._pausing.pauses()
+        problem = why_not_resumed(place, pauses, await self._queries.institutions())
+        if problem is not None:
+            raise Unsaid(409, f"Nothing was resumed: {problem}")
+        await self._pausing.resume(place, operator=operator, because=because, at=self._now())
+
+
+def _institution(form: Mapping[str, str]) -> str | None:
+    """Return the institution that a form names, None for all of them: that is never a blank field's meaning."""
+    if "institution" not in form:
+        raise Unsaid(400, "Choose an institution, or all institutions.")
+    return None if form["institution"] == EVERYWHERE else form["institution"]
 
 
 def _said(form: Mapping[str, str]) -> tuple[str, str]:

@@ -1,5 +1,6 @@
 """The board's pages over a whole callkeeper in virtual time: what they show, and what their forms bring about."""
 
+import html
 import re
 from collections.abc import AsyncIterator
 from typing import NoReturn
@@ -14,6 +15,8 @@ from structlog.testing import LogCapture
 from structlog.typing import FilteringBoundLogger
 
 from calls.keys import Keys
+from calls.pause import Pause, PauseScope
+from calls.pausing import Pausing
 from calls.record import Effect, EffectState, encode_call
 from calls.rules import load_rules
 from desk.board.board import Board
@@ -190,6 +193,88 @@ async def test_pause_on_the_page_holds_and_resumes(rig: BoardRig) -> None:
     await rig.run(10)
     assert rig.ledger(call)["enroll"] == 1
     assert (await rig.fill("/resume", because="again", institution=KEY)).status_code == 409
+
+
+@pytest.mark.parametrize(
+    ("institution", "said"),
+    [
+        ("CU-1", "did you mean cu-1 (First Example Credit Union)?"),
+        ("First Example", "did you mean cu-1 (First Example Credit Union)?"),
+        ("zebra", "there are cu-1"),
+        ("<b>", "&lt;b&gt;"),
+        (" ", "Choose an institution, or all institutions."),
+        (None, "Choose an institution, or all institutions."),
+    ],
+    ids=["wrong-case", "display-name", "unknown", "markup", "blank", "missing"],
+)
+async def test_pause_on_the_page_refuses_an_institution_that_does_not_exist(
+    rig: BoardRig, institution: str | None, said: str
+) -> None:
+    """The page says what the command line says, keeps the other fields, chooses nothing by itself, and writes nothing."""
+    await rig.run(1)
+    where = {} if institution is None else {"institution": institution}
+    refused = await rig.fill("/pause", scope="all", because="core migration", **where)
+    assert refused.status_code == 400
+    assert html.unescape(said) in html.unescape(refused.text)
+    assert not re.search(r"<b>(?!in force)", refused.text)
+    assert 'value="core migration"' in refused.text
+    assert 'value="ann"' in refused.text
+    assert 'value="all" checked' in refused.text
+    assert " selected" not in refused.text
+    assert await rig.redis.hgetall(Keys().pause) == {}
+    assert await rig.redis.llen(Keys().pause_history) == 0
+
+
+async def test_pause_on_the_page_needs_no_list_for_all_institutions(rig: BoardRig) -> None:
+    """Before anything is known every institution can be paused; a single one cannot, and the page says why."""
+    refused = await rig.fill("/pause", scope="all", because="x", institution=KEY)
+    assert (refused.status_code, "callkeeper knows no institution yet" in refused.text) == (400, True)
+    assert (await rig.fill("/pause", scope="all", because="x", institution="*")).status_code == 303
+    assert set(await rig.redis.hgetall(Keys().pause)) == {b"*"}
+
+
+async def test_pause_on_the_page_does_not_weaken_another(rig: BoardRig) -> None:
+    """A pause of everything is not replaced by one of effects; the page says whose it is."""
+    assert (await rig.fill("/pause", scope="all", because="storm", institution="*")).status_code == 303
+    refused = await rig.fill("/pause", scope="effects", because="drill", institution="*")
+    assert (refused.status_code, "paused there already (all, by ann: storm)" in refused.text) == (409, True)
+
+
+async def test_pausing_page_has_the_history(rig: BoardRig) -> None:
+    """The page shows who paused what, when and why, and who resumed it; a resumption of nothing names what is paused."""
+    await rig.run(1)
+    await rig.fill("/pause", scope="effects", because="drill", institution=KEY)
+    assert "in force" in await rig.page("/pausing")
+    wrong = await rig.fill("/resume", because="over", institution="CU-1")
+    assert (wrong.status_code, "did you mean cu-1 (First Example Credit Union)?" in wrong.text) == (409, True)
+    await rig.fill("/resume", because="all well", operator="zoe", institution=KEY)
+    page = await rig.page("/pausing")
+    history = page[page.index("history-name") :]
+    for told in ("cu-1 (First Example Credit Union)", "enrolls and rejects", "drill", "resumed by zoe: all well"):
+        assert told in history
+    assert "in force" not in history
+
+
+async def test_board_does_not_say_that_a_pause_of_nobody_holds_anything(rig: BoardRig) -> None:
+    """A pause of an institution that does not exist is shown as one that holds no call; a real one with its live calls."""
+    rig.stage.call(END)
+    await rig.run(3)
+    asked = Pause(scope=PauseScope.EFFECTS, operator="jane", because="drill", at=rig.clock.now)
+    await Pausing(rig.redis).pause("CU-1", asked)
+    board = html.unescape(await rig.page())
+    assert "A pause of CU-1 holds no call" in board
+    assert "did you mean cu-1" in board
+    assert "are paused" not in board
+    await Pausing(rig.redis).pause("cu-1", asked)
+    assert "Enrolls and rejects are paused</b>, cu-1 (First Example Credit Union), 1 live call." in await rig.page()
+
+
+async def test_page_of_an_unknown_institution_names_the_nearest(rig: BoardRig) -> None:
+    """An address with an institution that does not exist leads to the one that was meant."""
+    await rig.run(1)
+    assert "Did you mean cu-1" in await rig.page("/institutions/CU-1", 404)
+    assert "Did you mean cu-1" in await rig.page("/calls/CU-1/v-1", 404)
+    assert "Did you mean" not in await rig.page("/calls/cu-1/v-none", 404)
 
 
 async def test_unresolved_effect_stands_on_top_and_is_closed_by_a_form(rig: BoardRig) -> None:
