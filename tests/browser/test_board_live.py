@@ -89,6 +89,24 @@ def test_call_is_held_by_a_pause_and_goes_on_after_it(stage: Stage) -> None:
     expect(board.locator("#pauses")).not_to_contain_text("a drill")
 
 
+def test_pause_of_an_institution_that_is_gone_is_refused_in_the_page(stage: Stage) -> None:
+    """A page that was written before an institution went away sends its key: the page says so and keeps what was typed."""
+    page = stage.board("/pausing")
+    form = page.locator("form[action$='/pause']")
+    where = form.locator("select[name=institution]")
+    where.evaluate("field => field.add(new Option('CU-1', 'CU-1'))")
+    form.locator("input[value=all]").check()
+    where.select_option("CU-1")
+    form.locator("input[name=because]").fill("core migration")
+    form.locator("input[name=operator]").fill(OPERATOR)
+    form.get_by_role("button", name="Pause").click()
+    expect(page.get_by_role("alert")).to_contain_text("did you mean cu-1 (Harbour Example Credit Union)?")
+    expect(form.locator("input[name=because]")).to_have_value("core migration")
+    expect(form.locator("input[value=all]")).to_be_checked()
+    expect(where).to_have_value("")
+    expect(page.locator("#pauses .pause")).to_have_count(0)
+
+
 def test_unresolved_effect_is_shown_on_top_and_resolved_by_a_person(stage: Stage) -> None:
     """A reject of which nothing tells whether it was applied stands on top until a person has looked, and says so."""
     board, sandbox = stage.board(), stage.sandbox()
