@@ -22,7 +22,6 @@ from uvicorn import Config, Server
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from callkeeper.crowd import MAX_CONNECTIONS, Crowd, room_for_connections
-from receiver.answers import WHOLE
 
 REQUEST_WITHIN_S: Final = 10.0
 """How long a request may take to arrive, and a new connection to send one."""
@@ -92,7 +91,6 @@ class BoundedProtocol(HttpToolsProtocol):
         """Begin to answer, unless the request wishes for another protocol: then it is read again without the wish."""
         if not self._wishes_to_upgrade():
             super().on_headers_complete()
-            self.scope["extensions"] = {WHOLE: {"write": self.write_whole}}
 
     def on_message_complete(self) -> None:
         """Expect nothing until the next request begins."""
@@ -101,23 +99,6 @@ class BoundedProtocol(HttpToolsProtocol):
         self._expect_nothing()
         self._is_arriving = False
         super().on_message_complete()
-
-    def write_whole(self, head: bytes, body: bytes) -> bool:
-        """Write an answer that is whole, as uvicorn's messages would; return whether that was possible.
-
-        It is not if the connection ends with it, which its head would have to say, if the client is slow to read, or if it
-        has sent more requests meanwhile: the latest is not the one that is answered. (An answer that knew its own would hold
-        itself in memory until garbage is collected: *measured*, pauses of 60 ms.)
-        """
-        cycle = self.cycle
-        if self.pipeline or cycle.disconnected or not cycle.keep_alive or cycle.flow.write_paused:
-            return False
-        ours = b"".join([b"%b: %b\r\n" % pair for pair in cycle.default_headers])  # the date
-        cycle.transport.write(head + ours + b"\r\n" + body)
-        cycle.response_started = cycle.response_complete = True
-        cycle.message_event.set()
-        cycle.on_response()
-        return True
 
     def on_response_complete(self) -> None:
         """Be idle, unless the next request is on its way already."""

@@ -1,4 +1,4 @@
-"""The web process: the front door and the watchers' pages in one application."""
+"""The web process: the push endpoint, the desk and the watchers' pages in one Starlette application."""
 
 import asyncio
 import re
@@ -14,7 +14,6 @@ from starlette.routing import BaseRoute, Mount, Route
 from structlog.typing import FilteringBoundLogger
 
 from callkeeper.connections import blocking_redis, feed_redis, receiver_redis, warn_of_unverified
-from callkeeper.door import Door
 from callkeeper.forwarded import Forwarded
 from callkeeper.plain_path import PlainPath
 from callkeeper.settings import WebSettings
@@ -51,8 +50,8 @@ def web_app(settings: WebSettings, log: FilteringBoundLogger) -> Starlette:
     reporter = Reporter(blocking_redis(store.redis), writer)
     intake = Intake(redis, keys=store.keys, retention=store.retention)
     counting = PushCounting(figures)
-    push = PushEndpoint(_authentication(settings), intake, waker, log, counting=counting, headers=EVERYWHERE)
-    routes: list[BaseRoute] = health_routes(redis, store.keys)
+    push = PushEndpoint(_authentication(settings), intake, waker, log, counting=counting)
+    routes: list[BaseRoute] = [Route("/push", push.post, methods=["POST"]), *health_routes(redis, store.keys)]
     is_watched = settings.admin is not None or settings.desk_tokens
     desk = _desk(settings, redis, waker, log) if is_watched else None
     board = None
@@ -88,10 +87,9 @@ def web_app(settings: WebSettings, log: FilteringBoundLogger) -> Starlette:
         routes=routes,
         lifespan=lifespan,
         middleware=[
-            Middleware(SafeHeaders),
+            Middleware(SafeHeaders, machine_paths=[b"/push"]),
             Middleware(PlainPath),
-            Middleware(Forwarded, hops=settings.forwarded_hops),
-            Middleware(Door, path="/push", behind=push),
+            *([Middleware(Forwarded, hops=settings.forwarded_hops)] if settings.forwarded_hops else []),
         ],
         exception_handlers={Exception: _on_bug},
     )

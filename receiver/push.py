@@ -11,20 +11,18 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from functools import partial
-from types import MappingProxyType
 from typing import Final
 
 from redis.exceptions import RedisError
+from starlette.background import BackgroundTask
+from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import ASGIApp, Receive, Scope, Send
 from structlog.typing import FilteringBoundLogger
 
 from calls.intake import Intake
 from calls.limiter import AttemptLimiter, Failure, network_of
 from calls.wake import Waker
 from receiver import answers
-from receiver.answers import Accepted
 from receiver.authentication import PushAuthentication
 from receiver.body import BodyTooLarge, ClientLeft, read_body
 from receiver.counting import PushCounting
@@ -46,7 +44,7 @@ def utc_now() -> datetime:
 
 
 class PushEndpoint:
-    """The endpoint that the service's events are posted to, an ASGI application.
+    """Receives the events that the service posts.
 
     Spec: Events.
     """
@@ -62,9 +60,19 @@ class PushEndpoint:
         pauses_s: Sequence[float] = PAUSES_S,
         counting: PushCounting | None = None,
         limiter: AttemptLimiter | None = None,
-        headers: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        """Build the endpoint; ``headers`` are those that every answer of the process carries."""
+        """Build the endpoint.
+
+        Args:
+            authentication: Recognises the service by its headers.
+            intake: Records events in Redis.
+            waker: Enqueues a job for a worker.
+            log: Where events and refusals are logged.
+            now: Returns the present, aware UTC.
+            pauses_s: Seconds between the attempts to record an event.
+            counting: Counts events and refusals.
+            limiter: Limits wrong credentials by address.
+        """
         self._authentication = authentication
         self._intake = intake
         self._waker = waker
@@ -73,38 +81,30 @@ class PushEndpoint:
         self._pauses_s = pauses_s
         self._counting = PushCounting() if counting is None else counting
         self._limiter = AttemptLimiter() if limiter is None else limiter
-        self._accepted = Accepted(headers)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request; a worker is woken after the answer, so that the sender never waits for it."""
-        headers: list[tuple[bytes, bytes]] = scope["headers"]
-        if refusal := self._refusal(scope, headers):
-            await refusal(scope, receive, send)
-            return
+    async def post(self, request: Request) -> Response:
+        """Answer one request: the endpoint of ``Route("/push", ..., methods=["POST"])``."""
+        pairs: list[tuple[bytes, bytes]] = request.scope["headers"]
+        headers = dict(pairs)
+        if refusal := self._refusal(request, pairs, headers):
+            return refusal
         try:
-            body = await read_body(receive, declared=dict(headers).get(b"content-length"))
+            body = await read_body(request.receive, declared=headers.get(b"content-length"))
         except ClientLeft:
             self._log.info("push_refused", reason="client_left")
             self._counting.refused("client_left")
-            return
+            return answers.client_left()
         except BodyTooLarge:
-            await self._refused("too_large", answers.too_large())(scope, receive, send)
-            return
-        answer, wake = await self._take(body)
-        try:
-            await answer(scope, receive, send)
-        finally:
-            if wake:
-                await self._wake()
+            return self._refused("too_large", answers.too_large())
+        return await self._take(body)
 
-    def _refusal(self, scope: Scope, headers: list[tuple[bytes, bytes]]) -> Response | None:
-        """Return the answer to a request whose body is not worth reading."""
-        if scope["method"] != "POST":
-            self._counting.refused("method")
-            return answers.method_not_allowed()
-        sender = self._authentication.recognise(headers, now=self._now())
+    def _refusal(
+        self, request: Request, pairs: list[tuple[bytes, bytes]], headers: Mapping[bytes, bytes]
+    ) -> Response | None:
+        """Return the answer to a request whose body is not read, None if its body is to be read."""
+        sender = self._authentication.recognise(pairs, now=self._now())
         if sender is None:
-            return self._turn_away(network_of(scope.get("client")))
+            return self._turn_away(network_of(request.client))
         if not is_plain_json(headers):
             return self._refused("media_type", answers.unsupported_media_type())
         if sender == "previous":
@@ -127,13 +127,13 @@ class PushEndpoint:
             self._log.warning("attempts_limited", where="push", address=who)
         return self._refused("credentials", answers.unauthorized())
 
-    async def _take(self, body: bytes) -> tuple[ASGIApp, bool]:
-        """Return the answer to an authentic body, and whether a worker has to be woken."""
+    async def _take(self, body: bytes) -> Response:
+        """Record an authentic body and return the answer; a worker is woken after the answer has been sent."""
         try:
             event = parse_push(body)
         except PushUnreadable as problem:
             answer = answers.unreadable(problem.field, problem.remedy)
-            return self._refused("unreadable", answer, field=problem.field), False
+            return self._refused("unreadable", answer, field=problem.field)
         event_id, received_at, began_s = secrets.token_hex(16), self._now(), time.perf_counter()
         try:
             wake = await self._record(event, event_id)
@@ -145,7 +145,7 @@ class PushEndpoint:
                 error=type(problem.__cause__).__name__,
             )
             self._counting.refused("not_recorded")
-            return answers.unavailable(), False
+            return answers.unavailable()
         self._counting.accepted(event, received_at, time.perf_counter() - began_s)
         self._log.info(
             "push_accepted",
@@ -157,7 +157,7 @@ class PushEndpoint:
             alternate_id=event.alternate_voice_id,
             is_test=event.is_test is True,
         )
-        return partial(self._accepted, event_id), wake
+        return answers.accepted(event_id, BackgroundTask(self._wake) if wake else None)
 
     async def _record(self, event: PushEvent, event_id: str) -> bool:
         """Write the event down, if need be after a short wait; repeating is safe, the id stays the same.
@@ -184,11 +184,10 @@ class PushEndpoint:
                 await self._intake.clear_wake()
 
 
-def is_plain_json(headers: list[tuple[bytes, bytes]]) -> bool:
+def is_plain_json(headers: Mapping[bytes, bytes]) -> bool:
     """Tell whether a body is said to be uncompressed JSON; nothing said counts as JSON."""
-    named = dict(headers)
-    media_type = named.get(b"content-type", b"application/json").partition(b";")[0].strip().lower()
+    media_type = headers.get(b"content-type", b"application/json").partition(b";")[0].strip().lower()
     is_json = media_type == b"application/json" or (
         media_type.startswith(b"application/") and media_type.endswith(b"+json")
     )
-    return is_json and named.get(b"content-encoding", b"identity").strip().lower() == b"identity"
+    return is_json and headers.get(b"content-encoding", b"identity").strip().lower() == b"identity"

@@ -106,7 +106,7 @@ def _text(fields: dict[str, Any], name: str) -> str | None:
 
 def _encodable(text: str) -> str:
     """Replace lone surrogates, which JSON's escapes can spell and UTF-8 cannot."""
-    return text.encode("utf-8", "replace").decode("utf-8")
+    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 
 
 def _voice_id(fields: dict[str, Any], name: str) -> str | None:

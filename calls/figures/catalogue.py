@@ -38,7 +38,7 @@ PUSHES_REFUSED: Final = Figure(
     "pushes_refused",
     "push events not taken",
     ("reason",),
-    known={"reason": ("credentials", "method", "media_type", "too_large", "unreadable", "client_left", "not_recorded")},
+    known={"reason": ("credentials", "media_type", "too_large", "unreadable", "client_left", "not_recorded")},
 )
 
 PUSH_LAG: Final = Figure(

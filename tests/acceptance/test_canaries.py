@@ -20,7 +20,6 @@ from flask import Flask
 from starlette.routing import Mount, Route
 
 from callkeeper.demo import demonstration
-from callkeeper.door import Door
 from callkeeper.settings import WebSettings
 from callkeeper.web import web_app
 from sandbox import population
@@ -152,7 +151,7 @@ def templates(stack: Stack) -> set[str]:
 
 
 def templates_of(app: Any, prefix: str) -> Iterator[str]:
-    """Yield the addresses below an application, whatever it is wrapped in; those that have a door come first."""
+    """Yield the addresses below an application, whatever it is wrapped in."""
     if isinstance(app, Flask):
         yield from (prefix + re.sub(r"<(?:\w+:)?(\w+)>", r"{\1}", rule.rule) for rule in app.url_map.iter_rules())
         return
@@ -160,7 +159,6 @@ def templates_of(app: Any, prefix: str) -> Iterator[str]:
         inner = getattr(app, "app", None) or getattr(app, "_app", None)
         yield from templates_of(inner, prefix) if inner is not None else ()
         return
-    yield from (prefix + each.kwargs["path"] for each in getattr(app, "user_middleware", ()) if each.cls is Door)
     for route in app.routes:
         if isinstance(route, Mount):
             yield from templates_of(route.app, prefix + route.path)

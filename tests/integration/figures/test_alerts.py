@@ -11,6 +11,8 @@ import pytest
 from redis import Redis as BlockingRedis
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
+from starlette.applications import Starlette
+from starlette.routing import Route
 
 from calls.keys import CallId, Keys
 from calls.notes import Distrusted, Merged
@@ -196,7 +198,8 @@ async def test_pushes_that_are_not_recorded(watch: Watch, blocking_redis: Blocki
         counting=PushCounting(watch.rig.figures),
     )
     event = {"Type": "CallStart", "InstitutionKey": KEY, "VoiceId": "v-1"}
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(endpoint), base_url="http://web") as client:
+    app = Starlette(routes=[Route("/push", endpoint.post, methods=["POST"])])
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://web") as client:
         answer = await client.post("/push", json=event, headers={"X-Push-Key": "sixteen-or-more-letters"})
     assert answer.status_code == 503
     await watch.run(15)

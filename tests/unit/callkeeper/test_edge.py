@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
 
-from callkeeper.door import Door
 from callkeeper.forwarded import Forwarded
 from callkeeper.plain_path import MAX_TARGET, PlainPath, is_plain
 
@@ -46,15 +45,6 @@ async def test_plain_path_answers_404() -> None:
     async with httpx.AsyncClient(transport=transport, base_url="http://web") as client:
         assert (await client.get("/push")).text == "passed"
         assert (await client.get("/%70ush")).status_code == 404
-
-
-async def test_door_opens_to_its_own_address_alone() -> None:
-    """Whoever asks for exactly this path is answered behind the door, with any method; nobody else is."""
-    app = Door(PlainTextResponse("elsewhere"), "/push", PlainTextResponse("behind"))
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://web") as client:
-        assert {(await client.request(method, "/push?a=b")).text for method in ("GET", "POST")} == {"behind"}
-        for path in ("/", "/push/", "/pushed", "/PUSH", "/desk/push"):
-            assert (await client.post(path)).text == "elsewhere"
 
 
 async def show(scope: Scope, receive: Receive, send: Send) -> None:
