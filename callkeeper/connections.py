@@ -58,10 +58,12 @@ def blocking_redis(place: RedisPlace, *, timeout_s: float = 2.0) -> "Redis":
     )
 
 
-def warn_of_unverified(place: RedisPlace, log: FilteringBoundLogger) -> None:
-    """Log that nobody knows with whom the connection is encrypted, where the settings ask for that."""
+def warn_of_redis(place: RedisPlace, log: FilteringBoundLogger) -> None:
+    """Log that the connection to Redis can be read by others, or that its certificate is not verified."""
     if place.uses_tls and place.tls is Tls.UNVERIFIED:
         log.warning("redis_unverified")
+    if place.is_exposed:
+        log.warning("redis_unencrypted", address=place.address)
 
 
 def _async(place: RedisPlace, *, timeout_s: float, retries: int) -> "AsyncRedis":

@@ -270,6 +270,8 @@ def outcome_url(text: str) -> str:
     parts = _split(text)
     if parts.username or parts.password or parts.fragment:
         raise ValueError("must hold neither credentials nor fragment")
+    if parts.scheme == "http" and parts.hostname not in _LOOPBACK:
+        raise ValueError("must be https: outcomes travel over it (http only to this machine)")
     return text
 
 

@@ -4,6 +4,7 @@ Certificates are verified unless a setting of its own says otherwise: a URL that
 to switch that off.
 """
 
+import ipaddress
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -19,6 +20,7 @@ SENTINEL_PORT: Final = 26379
 _PLAIN: Final = {"redis", "rediss", "unix"}
 _SENTINEL: Final = {"redis+sentinel": "redis", "rediss+sentinel": "rediss"}
 _OWN_OPTIONS: Final = ("sentinel_username", "sentinel_password")
+_INTERNAL: Final = (".internal", ".local", ".svc", ".localdomain")
 _NOT_IN_URL: Final = {"ssl_cert_reqs", "ssl_check_hostname", "ssl_ca_certs"}
 
 
@@ -58,6 +60,19 @@ class RedisPlace(msgspec.Struct, frozen=True, kw_only=True):
     def uses_tls(self) -> bool:
         """Tell whether the connection is encrypted."""
         return self.url.reveal().startswith("rediss://")
+
+    @property
+    def is_exposed(self) -> bool:
+        """Tell whether the connection leaves this machine and its private network without being encrypted.
+
+        Assumed: a name without a dot, or one that ends like an internal one, is of the private network.
+        """
+        if self.uses_tls:
+            return False
+        if self.sentinels is not None:
+            return not all(_is_near(host) for host, _ in self.sentinels.addresses)
+        place = _options_of(self.url.reveal())
+        return "host" in place and not _is_near(str(place["host"]))
 
     def tls_options(self) -> dict[str, Any]:
         """Return what the Redis client has to be told about certificates; nothing without TLS."""
@@ -125,6 +140,13 @@ def _address(text: str) -> tuple[str, int]:
     if not host:
         raise ValueError("names no sentinel: host:26379, several separated by commas")
     return host, port or SENTINEL_PORT
+
+
+def _is_near(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_private
+    except ValueError:
+        return "." not in host or host.endswith(_INTERNAL)
 
 
 def _bracketed(host: str) -> str:

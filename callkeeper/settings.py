@@ -153,7 +153,7 @@ class OutcomeSettings(_Section, frozen=True, kw_only=True):
         """Read the address, the key of the signatures and whether the address may be a private one."""
         url = reader.required(var.OUTCOME_URL)
         if str(url).startswith("http:") and not reader.defaulted(var.OUTCOME_PRIVATE):
-            reader.fault(var.OUTCOME_URL, f"must be https, unless {var.OUTCOME_PRIVATE.name}=yes")
+            reader.fault(var.OUTCOME_URL, f"is on this machine, which needs {var.OUTCOME_PRIVATE.name}=yes")
         return cls(
             url=url,
             secret=reader.required(var.OUTCOME_SECRET),

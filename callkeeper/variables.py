@@ -181,7 +181,7 @@ FORWARDED_HOPS = Variable[int](
 )
 OUTCOME_URL = Variable[str](
     name="CALLKEEPER_OUTCOME_URL",
-    meaning="Where outcomes of calls are posted, signed by Standard Webhooks. Unset: nowhere.",
+    meaning="Where outcomes of calls are posted, signed by Standard Webhooks; https. Unset: nowhere.",
     example="https://core.example/callkeeper",
     parse=parsing.outcome_url,
 )

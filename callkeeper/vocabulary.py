@@ -46,8 +46,9 @@ EVENTS: Final[dict[str, LogEvent]] = {
         *("where", "address"),
     ),
     # callkeeper web, callkeeper worker
-    "redis_unverified": _event(
-        "any certificate of Redis is taken, as the settings ask: whose server it is, nobody knows"
+    "redis_unverified": _event("the certificate of Redis is not verified, because the settings ask for that"),
+    "redis_unencrypted": _event(
+        "the connection to Redis is not encrypted and leaves the private network; use rediss://", "address"
     ),
     # desk
     "admin_refused": _event("somebody without the login, or another site, asked for a page", "reason"),

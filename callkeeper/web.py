@@ -13,7 +13,7 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 from structlog.typing import FilteringBoundLogger
 
-from callkeeper.connections import blocking_redis, feed_redis, receiver_redis, warn_of_unverified
+from callkeeper.connections import blocking_redis, feed_redis, receiver_redis, warn_of_redis
 from callkeeper.forwarded import Forwarded
 from callkeeper.plain_path import PlainPath
 from callkeeper.settings import WebSettings
@@ -41,7 +41,7 @@ from receiver.push import PushEndpoint, utc_now
 def web_app(settings: WebSettings, log: FilteringBoundLogger) -> Starlette:
     """Build the application; connections are opened when first used and closed when it ends."""
     store = settings.store
-    warn_of_unverified(store.redis, log)
+    warn_of_redis(store.redis, log)
     redis, jobs = receiver_redis(store.redis), blocking_redis(store.redis)
     waker = Waker(jobs, keys=store.keys)
     figures = Figures()

@@ -8,7 +8,7 @@ import uvloop
 
 from callkeeper.check_times import with_check_times
 from callkeeper.collecting import collect_seldom
-from callkeeper.connections import blocking_redis, warn_of_unverified, worker_redis
+from callkeeper.connections import blocking_redis, warn_of_redis, worker_redis
 from callkeeper.redis_place import RedisPlace
 from callkeeper.settings import OutcomeSettings, ServiceSettings, WorkerSettings
 from calls.figures import Figures
@@ -61,7 +61,7 @@ def run_worker(settings: WorkerSettings, log: Any) -> None:
         ValueError: A crash point that is to be switched on does not exist.
     """
     place, keys = settings.store.redis, settings.store.keys
-    warn_of_unverified(place, log)
+    warn_of_redis(place, log)
     crash = Crashpoints.from_environ(os.environ)
     if crash.plans:
         log.warning("crash_points_on", points=sorted(crash.plans))

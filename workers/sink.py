@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum
-from ipaddress import ip_address
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 from typing import Any, Final
 
 import aiohttp
@@ -28,6 +28,41 @@ from reseller.tracing import trace_headers
 
 DEADLINE_S: Final = 5.0
 """For one post, from name resolution to the answer's status: well within a lease."""
+
+
+_NOT_PUBLIC_IPV4: Final = tuple(
+    map(
+        IPv4Network,
+        (
+            "0.0.0.0/8",  # this machine
+            "100.64.0.0/10",  # shared by customers of one carrier
+            "168.63.129.16/32",  # one cloud's own service for the machines in it; looks public
+            "192.0.0.0/24",  # protocol assignments
+            "192.88.99.0/24",  # relays of 6to4
+            "198.18.0.0/15",  # benchmarks
+            "224.0.0.0/3",  # multicast, reserved, broadcast
+        ),
+    )
+)
+"""Besides what ``is_global`` knows, which differs between versions of Python."""
+
+_PUBLIC_IPV6: Final = IPv6Network("2000::/3")
+"""The only part of IPv6 that is given to hosts of the internet."""
+
+_NOT_PUBLIC_IPV6: Final = tuple(
+    map(
+        IPv6Network,
+        (
+            "2001::/23",  # protocol assignments; Teredo, which holds an IPv4 address
+            "2001:db8::/32",  # examples
+            "2002::/16",  # 6to4, which holds an IPv4 address
+            "3fff::/20",  # examples
+        ),
+    )
+)
+
+_NAT64: Final = IPv6Network("64:ff9b::/96")
+"""How a network without IPv4 reaches a public IPv4 address, which is the last 32 bits."""
 
 
 class Answer(Enum):
@@ -143,11 +178,20 @@ def public_socket(address: tuple[Any, ...]) -> socket.socket:
         AddressRefused: It is this machine's, a private network's, or otherwise not for everybody.
     """
     family, kind, protocol, _, place = address
-    host = ip_address(str(place[0]).partition("%")[0])
-    mapped = getattr(host, "ipv4_mapped", None)
-    if not (mapped or host).is_global or (mapped or host).is_multicast:
+    if not is_public(str(place[0])):
         raise AddressRefused("outcomes are sent to public addresses only")
     return socket.socket(family, kind, protocol)
+
+
+def is_public(address: str) -> bool:
+    """Tell whether an address is one of the public internet, also where it holds an IPv4 address."""
+    host = ip_address(address.partition("%")[0])
+    if isinstance(host, IPv6Address):
+        inner = host.ipv4_mapped or (IPv4Address(int(host) & 0xFFFF_FFFF) if host in _NAT64 else None)
+        if inner is None:
+            return host.is_global and host in _PUBLIC_IPV6 and not any(host in each for each in _NOT_PUBLIC_IPV6)
+        host = inner
+    return host.is_global and not any(host in each for each in _NOT_PUBLIC_IPV4)
 
 
 def _judge(status: int) -> Answer:

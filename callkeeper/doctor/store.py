@@ -1,6 +1,5 @@
 """What can be found of Redis: whether it is there, forgets nothing, and answers quickly."""
 
-import ipaddress
 import time
 from collections.abc import Mapping
 from statistics import median
@@ -77,22 +76,10 @@ def _tls(place: RedisPlace) -> Finding:
         )
     if place.uses_tls:
         return ok(Topic.REDIS_TLS, "encrypted, the certificate verified")
-    if _is_private(place.address):
+    if not place.is_exposed:
         return ok(Topic.REDIS_TLS, "not encrypted, on this machine or in a private network")
-    remedy = "use rediss://: calls, and the service's token, travel over this connection"
-    return warning(Topic.REDIS_TLS, "not encrypted, over a public name", remedy)
-
-
-def _is_private(address: str) -> bool:
-    """Tell whether an address names this machine, a bare or internal host, or a private network; sentinels count as such."""
-    scheme, _, rest = address.partition("://")
-    host = rest.partition("/")[0].rpartition(":")[0] or rest.partition("/")[0]
-    if scheme == "unix" or "," in host:
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_private
-    except ValueError:
-        return "." not in host or host.endswith((".internal", ".local", ".svc", ".localdomain"))
+    remedy = "use rediss://: passwords, calls, and the service's token travel over this connection"
+    return warning(Topic.REDIS_TLS, f"{place.address} is not encrypted, and not in a private network", remedy)
 
 
 def _eviction(info: Mapping[str, Any]) -> Finding:

@@ -83,7 +83,7 @@ async def test_sentinels_without_a_replica_are_warned_of() -> None:
         ("redis://localhost/0", Tls.VERIFIED, State.OK, "not encrypted, on this machine"),
         ("redis://10.1.2.3:6379/0", Tls.VERIFIED, State.OK, "private network"),
         ("redis://redis-0.redis.svc:6379/0", Tls.VERIFIED, State.OK, "private network"),
-        ("redis://red.example:6379/0", Tls.VERIFIED, State.WARNING, "over a public name"),
+        ("redis://red.example:6379/0", Tls.VERIFIED, State.WARNING, "redis://red.example:6379/0 is not encrypted"),
         ("rediss://red.example:6379/0", Tls.VERIFIED, State.OK, "the certificate verified"),
         ("rediss://red.example:6379/0", Tls.UNVERIFIED, State.WARNING, "nobody knows"),
     ],

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from structlog.testing import LogCapture
 from structlog.typing import FilteringBoundLogger
 
-from callkeeper.connections import blocking_redis, receiver_redis, warn_of_unverified
+from callkeeper.connections import blocking_redis, receiver_redis, warn_of_redis
 from callkeeper.redis_place import RedisPlace, Tls, parse_place
 from callkeeper.settings import StoreSettings
 
@@ -83,16 +83,27 @@ def test_place_verifies_certificates_unless_told_otherwise(url: str, tmp_path: P
         ("rediss://h1/0", "unverified", ["redis_unverified"]),
         ("rediss://h1/0", "verified", []),
         ("redis://h1/0", "unverified", []),
+        ("redis://127.0.0.1/0", "verified", []),
+        ("redis://10.0.0.7:6379/0", "verified", []),
+        ("redis://[fd00::7]:6379/0", "verified", []),
+        ("redis://redis.callkeeper.svc/0", "verified", []),
+        ("unix:///run/redis.sock", "verified", []),
+        ("redis://user:canary@red.example:6379/0", "verified", ["redis_unencrypted"]),
+        ("redis://203.0.114.9:6379/0", "verified", ["redis_unencrypted"]),
+        ("redis+sentinel://h1,red.example/calls/0", "verified", ["redis_unencrypted"]),
+        ("redis+sentinel://h1,10.0.0.8/calls/0", "verified", []),
+        ("rediss+sentinel://red.example/calls/0", "verified", []),
     ],
 )
-def test_unverified_certificates_are_warned_of(
+def test_insecure_connections_are_warned_of(
     log: FilteringBoundLogger, logged: LogCapture, url: str, tls: str, warnings: list[str]
 ) -> None:
-    """Whoever switches verification off reads it in the log at every start."""
+    """Every start logs a certificate that is not verified, and a connection in clear that leaves the private network."""
     store = StoreSettings.load({"REDIS_URL": url, "CALLKEEPER_REDIS_TLS": tls})
-    warn_of_unverified(store.redis, log)
+    warn_of_redis(store.redis, log)
     assert store.redis.tls is Tls(tls)
     assert [entry["event"] for entry in logged.entries] == warnings
+    assert "canary" not in str(logged.entries)
 
 
 SCHEMES = st.sampled_from(["redis", "rediss", "unix", "redis+sentinel", "rediss+sentinel", "http", ""])

@@ -21,6 +21,7 @@ SERVICE = {
     "CALLKEEPER_REQUESTED_BY": "bot, cu-1=svc1, cu-2 = svc2",
 }
 WORKER = {"REDIS_URL": "redis://localhost"} | SERVICE
+OUTCOME_SECRET = "whsec_Y2FuYXJ5LW91dGNvbWUta2V5LTAxMjM0NTY3ODk="
 
 
 def test_web_settings_need_redis_and_the_push_headers_only() -> None:
@@ -241,3 +242,22 @@ def test_env_example_is_not_a_working_configuration() -> None:
     with pytest.raises(SettingsWrong) as caught:
         WebSettings.load({variable.name: variable.example for variable in VARIABLES})
     assert "CALLKEEPER_PUSH_HEADERS" in {fault.name for fault in caught.value.faults}
+
+
+@pytest.mark.parametrize("private", ["yes", "no"])
+@pytest.mark.parametrize("host", ["core.example", "core", "10.0.0.7", "127.0.0.1.example", "[::ffff:10.0.0.1]"])
+def test_outcome_url_is_https_beyond_this_machine(host: str, private: str) -> None:
+    """Outcomes never travel in clear through a network, whatever else is allowed."""
+    environ = {**WORKER, "CALLKEEPER_OUTCOME_SECRET": OUTCOME_SECRET, "CALLKEEPER_OUTCOME_PRIVATE": private}
+    with pytest.raises(SettingsWrong, match="CALLKEEPER_OUTCOME_URL: must be https"):
+        WorkerSettings.load({**environ, "CALLKEEPER_OUTCOME_URL": f"http://{host}/hook"})
+    assert WorkerSettings.load({**environ, "CALLKEEPER_OUTCOME_URL": f"https://{host}/hook"}).outcomes is not None
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "[::1]"])
+def test_outcome_url_may_be_plain_on_this_machine(host: str) -> None:
+    """A receiver on this machine needs no certificate, but the setting that allows addresses inside."""
+    environ = {**WORKER, "CALLKEEPER_OUTCOME_SECRET": OUTCOME_SECRET, "CALLKEEPER_OUTCOME_URL": f"http://{host}:9/"}
+    assert WorkerSettings.load({**environ, "CALLKEEPER_OUTCOME_PRIVATE": "yes"}).outcomes is not None
+    with pytest.raises(SettingsWrong, match="needs CALLKEEPER_OUTCOME_PRIVATE=yes"):
+        WorkerSettings.load(environ)
