@@ -60,7 +60,7 @@ def web_app(settings: WebSettings, log: FilteringBoundLogger) -> Starlette:
         limiter = LoginLimiter(
             redis, key=settings.admin.key_for("login limiter"), keys=store.keys, local=AttemptLimiter()
         )
-        pages = dashboard(jobs, address=store.redis.address, tokens=tokens)
+        pages = dashboard(jobs, address=store.redis.address, tokens=tokens, queue_name=store.keys.queue_name)
         pages = AdminOnly(pages, settings.admin, log, limiter=limiter)
         board = Board(redis, desk, tokens=tokens, log=log, now=utc_now)
         guarded = AdminOnly(board.app(), settings.admin, log, limiter=limiter)

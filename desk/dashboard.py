@@ -1,36 +1,45 @@
 """The RQ dashboard: rq-dashboard's pages, made safe to keep open in production.
 
-What its release 0.9 does and a bank cannot have, and where it is mended:
+What its release 0.9 does, and what is done about it here:
 
-- it unpickles whatever lies in Redis: `desk.readable_jobs`
-- ``GET /requeue/<queue>`` changes state: a route that takes POST takes nothing else
-- it puts descriptions, results and tracebacks into its pages as HTML: its templates are made to escape them
-- it shows the Redis URL and opens a connection per request: it gets an address without credentials, and our connection
-- a foreign page can press its buttons: a change needs the token that stands in the page
-- its script stands inside the page, and its templates are compiled by ``eval``: the one script is named by a nonce, what
-  ``eval`` is given comes from our own templates
+- It unpickles whatever lies in Redis: `desk.readable_jobs` reads JSON only.
+- It writes the queue's name from the address into a script, unescaped: whatever is in an address has to be on a list before
+  the pages see it, and everything that templates write into scripts is encoded as JSON.
+- It shows, empties and requeues every queue and every job in Redis: here there is one queue, ours.
+- ``GET /requeue/<queue>`` changes state: a route that takes POST takes nothing else.
+- It puts descriptions, results and tracebacks into its pages as HTML: its templates are changed to escape them.
+- It shows the Redis URL and opens a connection per request: it gets an address without credentials, and our connection.
+- Another site's page can press its buttons: a change needs the token of a page, and other sites may not even link to it.
+- Its script is inside the page, and its templates are compiled by ``eval``: the one script is allowed by a nonce, and what
+  ``eval`` is given comes from the package's own files.
+- It redirects to whatever the Host header names: it redirects nowhere.
 
 The login stands in front of it: `desk.admin`.
 """
 
 import re
 import secrets
+from collections.abc import Mapping
 from importlib.resources import files
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from a2wsgi import WSGIMiddleware
-from flask import Flask, Response, abort, g, request
+from flask import Flask, Response, abort, current_app, g, request
 from flask.templating import DispatchingJinjaLoader
 from jinja2 import Environment
 from redis import Redis
 from redis.exceptions import RedisError, ResponseError
-from rq.exceptions import NoSuchJobError
+from rq import Queue
+from rq.exceptions import InvalidJobOperation, NoSuchJobError
+from rq.job import Job
 from rq.serializers import JSONSerializer
+from rq.worker import BaseWorker
 from rq_dashboard import web as rq_pages
 from starlette.types import ASGIApp
 
+from calls.keys import QUEUE_NAME
 from desk.forms import HEADER, FormTokens
-from desk.readable_jobs import ReadableJob, ReadableQueue, ReadableWorkers, requeue_job
+from desk.readable_jobs import ReadableJob, ReadableQueue, readable_workers
 
 _THREADS = 4
 _MAX_BODY = 64 * 1024
@@ -38,7 +47,21 @@ _MAX_BODY = 64 * 1024
 _UNESCAPED = re.compile(r"<%=(?!\s*\$\('<div/>'\))")
 """Underscore's tag for raw output, but for the two places that escape by hand."""
 
-_JOB_ID = re.compile(r"[A-Za-z0-9_-]{1,200}")
+_IN_SCRIPT = re.compile(r"""(['"]?)\{\{\s*([\w.]+)\s*\}\}\1""")
+"""What a template writes into a script as it is, with the quotes around it."""
+
+_PART_OF_ADDRESS: Final[Mapping[str, re.Pattern[str]]] = {
+    "instance_number": re.compile(r"0"),
+    "registry_name": re.compile(r"queued|scheduled|deferred|started|finished|failed|canceled"),
+    "order": re.compile(r"asc|dsc"),
+    "per_page": re.compile(r"[1-9][0-9]?|1[0-9]{2}|200"),
+    "page": re.compile(r"[1-9][0-9]{0,5}"),
+    "job_id": re.compile(r"[A-Za-z0-9_-]{1,200}"),
+    "filename": re.compile(r"[A-Za-z0-9_./-]{1,100}"),
+}
+"""What each part of an address may be, beside the name of our queue. Anything else is 404."""
+
+_OWN_QUEUE: Final = "CALLKEEPER_QUEUE"
 
 _SCRIPT = '<script type="text/javascript">'
 _NAMED_SCRIPT = """<script nonce="{{ g.nonce }}">
@@ -54,37 +77,96 @@ _POLICY = (
 )
 
 
-def dashboard(connection: "Redis", *, address: str, tokens: FormTokens) -> ASGIApp:
+def dashboard(connection: "Redis", *, address: str, tokens: FormTokens, queue_name: str = QUEUE_NAME) -> ASGIApp:
     """Build the dashboard's pages, to be mounted behind the login.
 
     Args:
         connection: Answers in bytes, as RQ needs it.
         address: What the pages show as the Redis address; without credentials.
         tokens: Of the login; a change needs one.
+        queue_name: Our RQ queue; the pages show no other.
     """
-    _teach_to_read_json()
+    wsgi: Any = pages(connection, address=address, tokens=tokens, queue_name=queue_name)  # two typings of WSGI
+    return cast("ASGIApp", WSGIMiddleware(wsgi, workers=_THREADS))
+
+
+def pages(connection: "Redis", *, address: str, tokens: FormTokens, queue_name: str) -> Flask:
+    """Build the Flask application that `dashboard` serves."""
+    _replace_readers()
     app = _Pages(connection)
     app.config.update(RQ_DASHBOARD_REDIS_URL=(address,), MAX_CONTENT_LENGTH=_MAX_BODY)
+    app.config[_OWN_QUEUE] = queue_name
     app.before_request(_name_the_script)
-    app.before_request(_only_what_exists)
+    app.before_request(_no_links_from_other_sites)
+    app.before_request(_only_known_addresses)
     app.before_request(_change_by_post_only)
     app.before_request(lambda: _change_by_token_only(tokens))
     app.after_request(_add_policy)
     app.jinja_env.globals["form_token"] = tokens.issue
     app.register_error_handler(NoSuchJobError, lambda _error: ("No such job.\n", 404))
     app.register_error_handler(RedisError, _on_redis)
+    app.register_error_handler(403, lambda _error: ("Open this page from the board, or type its address.\n", 403))
+    app.register_error_handler(404, lambda _error: ("Not found.\n", 404))
     app.register_blueprint(rq_pages.blueprint)
-    wsgi: Any = app  # a2wsgi and Flask each type WSGI their own way
-    return cast("ASGIApp", WSGIMiddleware(wsgi, workers=_THREADS))
+    return app
 
 
-def _teach_to_read_json() -> None:
+def _replace_readers() -> None:
     """Give the pages' module our readers; it has no parameter for anything but the serializer of some routes."""
     rq_pages.config.serializer = JSONSerializer
-    rq_pages.Job = ReadableJob
-    rq_pages.Queue = ReadableQueue
-    rq_pages.Worker = ReadableWorkers
-    rq_pages.requeue_job = requeue_job
+    rq_pages.Job = _OwnJob
+    rq_pages.Queue = _OwnQueue
+    rq_pages.Worker = _OwnWorkers
+    rq_pages.requeue_job = _requeue
+    rq_pages.from_url = lambda *_args, **_options: (None, None)  # it would open a connection for each request
+
+
+def _own_queue() -> str:
+    """Return the name of the queue that the pages may show and change."""
+    name: str = current_app.config[_OWN_QUEUE]
+    return name
+
+
+class _OwnJob(ReadableJob):
+    """A job of our queue; others do not exist. A job that has lost its origin can still be deleted."""
+
+    @classmethod
+    def fetch(cls, id: str, connection: "Redis | None" = None, serializer: Any = None) -> Job:  # noqa: A002  (RQ's own name)
+        """Read a job.
+
+        Raises:
+            NoSuchJobError: There is none, or it is another queue's.
+        """
+        job = super().fetch(id, connection, serializer)
+        if job.origin not in {"", _own_queue()}:
+            raise NoSuchJobError
+        return job
+
+
+class _OwnQueue(ReadableQueue):
+    """Our queue, the only one that is listed."""
+
+    @classmethod
+    def all(cls, connection: "Redis | None" = None, *_args: Any, **_options: Any) -> list[Queue]:
+        """Return our queue."""
+        return [cls(_own_queue(), connection=connection)]
+
+
+class _OwnWorkers:
+    """The workers of our queue."""
+
+    @staticmethod
+    def all(connection: "Redis") -> list[BaseWorker]:
+        """Return the workers that are registered for our queue."""
+        return readable_workers(connection, _own_queue())
+
+
+def _requeue(job_id: str, connection: "Redis") -> Job | None:
+    """Enqueue a failed job again; pass over one that is gone or unreadable, so that the others get their turn."""
+    try:
+        return _OwnJob.fetch(job_id, connection).requeue()
+    except (InvalidJobOperation, NoSuchJobError):
+        return None
 
 
 class _Pages(Flask):
@@ -92,6 +174,8 @@ class _Pages(Flask):
 
     def __init__(self, connection: "Redis") -> None:
         super().__init__(__name__, static_folder=str(files("rq_dashboard") / "static"), template_folder=None)
+        # Werkzeug makes redirects of the Host header: an address with a slash too many or too few is read as it is.
+        self.url_map.strict_slashes = self.url_map.merge_slashes = self.url_map.redirect_defaults = False
         self._connection = connection
 
     @property
@@ -101,7 +185,7 @@ class _Pages(Flask):
 
     @redis_conn.setter
     def redis_conn(self, _opened_per_request: object) -> None:
-        """Ignore the connection that the blueprint would open from the address; it never gets used."""
+        """Ignore what the blueprint sets: it would connect to the address that the pages show."""
 
     def create_global_jinja_loader(self) -> DispatchingJinjaLoader:
         """Return the loader of the pages' templates."""
@@ -109,25 +193,40 @@ class _Pages(Flask):
 
 
 class _EscapingLoader(DispatchingJinjaLoader):
-    """Loads the pages' templates so that what a job says is shown as text."""
+    """Loads the pages' templates so that what a job or an address says is shown as text, and never run."""
 
     def get_source(self, environment: Environment, template: str) -> tuple[str, str | None, Any]:
-        """Return a template's source with every raw output tag made an escaping one, and its script named."""
+        """Return a template's source: raw output tags escape, scripts get JSON, the one inline script has a nonce."""
         source, filename, is_current = super().get_source(environment, template)
+        if template.endswith((".js", "/inline_js.html")):
+            source = _IN_SCRIPT.sub(r"{{ \2|tojson }}", source)
         return _UNESCAPED.sub("<%-", source).replace(_SCRIPT, _NAMED_SCRIPT % HEADER), filename, is_current
 
 
-def _only_what_exists() -> None:
-    """Answer 404 for another Redis than ours, and for what is no job's id, where the blueprint would raise."""
+def _no_links_from_other_sites() -> None:
+    """Answer 403 to a request that another site's page has started: an address may be made to do harm."""
+    if request.headers.get("Sec-Fetch-Site", "none") not in {"same-origin", "none"}:
+        abort(403)
+
+
+def _only_known_addresses() -> None:
+    """Answer 404 unless every part of the address is one that exists."""
     parts = request.view_args or {}
-    if parts.get("instance_number") or not _JOB_ID.fullmatch(parts.get("job_id", "x")):
-        abort(404)
+    for name, value in parts.items():
+        if name == "queue_name":
+            parts[name] = value or _own_queue()  # the jobs page without a name is that of our queue
+            is_known = parts[name] == _own_queue()
+        else:
+            is_known = _PART_OF_ADDRESS[name].fullmatch(str(value)) is not None
+        if not is_known:
+            abort(404)
 
 
 def _on_redis(error: RedisError) -> tuple[str, int]:
-    """Tell an empty queue, which has no key to be compacted, from a Redis that is away."""
-    if isinstance(error, ResponseError) and "no such key" in str(error):
-        return "No such queue, or an empty one.\n", 404
+    """Tell an empty queue, which has no key to be compacted, from a Redis that is away or refuses."""
+    if isinstance(error, ResponseError):
+        is_empty = "no such key" in str(error)
+        return ("The queue is empty.\n", 404) if is_empty else ("Redis refused this.\n", 503)
     return "Redis does not answer.\n", 503
 
 

@@ -5,12 +5,13 @@ would hide all other jobs from whoever came to look for the bad one.
 """
 
 import zlib
+from base64 import b64decode
 from contextlib import suppress
 from typing import Any, Final
 
 from redis import Redis
 from rq import Queue, Worker
-from rq.exceptions import InvalidJobOperation, NoSuchJobError
+from rq.exceptions import InvalidJobOperation
 from rq.job import Job
 from rq.registry import (
     CanceledJobRegistry,
@@ -69,6 +70,9 @@ class ReadableJob(Job):
     def latest_result(self, timeout: int = 0) -> Result | None:
         """Return the latest result, or None if it cannot be read."""
         try:
+            newest: Any = self.connection.xrevrange(f"rq:results:{self.id}", count=1)
+            for _, fields in newest:
+                _hold_to_size({b"exc_info": b64decode(fields.get(b"exc_string", b""))})
             return super().latest_result(timeout)
         except Exception:  # noqa: BLE001  (foreign data)
             return None
@@ -123,18 +127,19 @@ class ReadableQueue(Queue):
     job_class = ReadableJob
 
 
-class ReadableWorkers:
-    """The workers, whose current jobs are readable ones."""
-
-    @staticmethod
-    def all(connection: "Redis") -> list[BaseWorker]:
-        """Return all workers that are registered."""
-        return Worker.all(connection, job_class=ReadableJob, serializer=JSONSerializer)
-
-
-def requeue_job(job_id: str, connection: "Redis") -> Job | None:
-    """Enqueue a failed job again; one that is gone or unreadable is passed over, so that the others get their turn."""
-    try:
-        return ReadableJob.fetch(job_id, connection).requeue()
-    except (InvalidJobOperation, NoSuchJobError):
-        return None
+def readable_workers(connection: "Redis", queue_name: str) -> list[BaseWorker]:
+    """Return the workers that are registered for a queue and can be read; their current jobs are readable ones."""
+    keys: Any = connection.smembers(f"rq:workers:{queue_name}")
+    workers = []
+    for key in sorted(keys):
+        with suppress(ValueError, UnicodeDecodeError):
+            workers.append(
+                Worker.find_by_key(
+                    key.decode(),
+                    connection,
+                    job_class=ReadableJob,
+                    queue_class=ReadableQueue,
+                    serializer=JSONSerializer,
+                )
+            )
+    return [worker for worker in workers if worker is not None]

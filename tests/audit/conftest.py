@@ -91,9 +91,9 @@ def target(redis_url: str, tmp_path: Path) -> Iterator[Target]:
         yield target
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """Run the system's own Chromium."""
+    """Run the system's own Chromium. While it runs no test of this process can be asynchronous: not in one module."""
     with sync_playwright() as playwright:
         browser = launch(playwright)
         yield browser

@@ -27,6 +27,7 @@ from desk.admin import AdminOnly, Login
 from desk.dashboard import dashboard
 from desk.forms import HEADER, FormTokens
 from desk.pages import SafeHeaders
+from desk.readable_jobs import MAX_SHOWN
 from reseller.secret import Secret
 
 LOGIN = ("ops", "pässword-of-ops")
@@ -288,6 +289,15 @@ async def test_dashboard_shows_the_others_beside_a_broken_job(
     assert (await ops.post(f"/rq/job/{bad}/delete", headers=OWN_PAGE)).json() == {"status": "OK"}
     assert not redis.exists(f"rq:job:{bad}")
     assert FailedJobRegistry(queue=queue).get_job_ids() == [good]
+
+
+async def test_dashboard_unfolds_no_result_without_end(ops: httpx.AsyncClient, queue: Queue, redis: "Redis") -> None:
+    """A traceback that unfolds into hundreds of megabytes is not shown; the job is."""
+    job_id = failed_job(queue)
+    bomb = b64encode(zlib.compress(b"a" * (2 * MAX_SHOWN)))
+    redis.xadd(f"rq:results:{job_id}", {"type": 2, "exc_string": bomb})
+    [listed] = (await ops.get("/rq/0/data/jobs/calls/failed/8/asc/1.json")).json()["jobs"]
+    assert (listed["id"], listed["exc_info"]) == (job_id, None)
 
 
 async def test_dashboard_escapes_what_jobs_say(ops: httpx.AsyncClient, queue: Queue) -> None:

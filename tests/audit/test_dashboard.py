@@ -1,0 +1,218 @@
+"""The RQ dashboard of a running web process: attacks by address, by link, and by what is in Redis."""
+
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from urllib.parse import quote
+
+import httpx
+import pytest
+from playwright.sync_api import Browser, Page
+from redis import Redis
+from rq import Queue
+from rq.registry import FailedJobRegistry
+from rq.serializers import JSONSerializer
+
+from callkeeper.embedded import EmbeddedRedis
+from desk.dashboard import pages
+from desk.forms import HEADER, FormTokens
+from reseller.secret import Secret
+from tests.audit.conftest import Target, web_process
+from tests.audit.raw_requests import ADMIN
+
+USER, _, PASSWORD = ADMIN.partition(":")
+
+# Reads a form token from the board and pauses everything, without a slash: it is one part of an address.
+_PAUSE = r"""
+fetch('\x2fboard\x2fpausing').then(r=>r.text()).then(t=>{
+ const k=t.match(new RegExp('name="form_token" value="([^"]+)"'))[1];
+ return fetch('\x2fboard\x2fpause',{method:'POST',headers:{'content-type':'application\x2fx-www-form-urlencoded'},
+ body:'form_token='+encodeURIComponent(k)+'&scope=all&operator=alice&because=pressed+by+a+foreign+page'})
+}).then(()=>{document.title='DONE'})
+""".replace("\n", " ")
+EVIL_QUEUE = "');}});" + _PAUSE + ";$('#zz').on('x',function(){if(1){$('"
+
+ODD = (
+    "/0/view/jobs/calls/nonsense/8/asc/1",
+    "/0/view/jobs/calls/failed/8/sideways/1",
+    "/0/view/jobs/calls/failed/0/asc/1",
+    "/0/view/jobs/calls/failed/8/asc/0",
+    "/0/view/jobs/calls/failed/8/asc/99999999999999999999",
+    "/0/view/jobs/other/failed/8/asc/1",
+    "/0/data/jobs/calls/nonsense/8/asc/1.json",
+    "/0/data/jobs/calls/failed/x/asc/1.json",
+    "/0/data/jobs/calls/failed/0/asc/1.json",
+    "/0/data/jobs/calls/failed/-8/asc/1.json",
+    "/0/data/jobs/calls/failed/8/asc/-1.json",
+    "/0/data/jobs/calls/failed/8/asc/x.json",
+    "/0/data/jobs/calls/failed/8/dsc/99999999999999999999.json",
+    "/0/data/jobs/calls/failed/99999999999999999999/asc/1.json",
+    "/0/data/jobs/calls/failed/8/asc/%D9%A1.json",
+    "/0/data/jobs/other/failed/8/asc/1.json",
+    "/0/data/job/a%00b.json",
+    "/0/view/job/%3Cimg%20src=x%3E",
+    "/1/view",
+    "/99999999999999999999/view",
+    "/static/%00",
+    "/static/..%2f..%2fweb.py",
+    "/static/" + "x" * 3000,
+    "/0//view",
+    "/nothing",
+)
+
+
+@pytest.fixture(scope="module")
+def target(redis_server: EmbeddedRedis, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
+    """Run one web process for all tests of this module."""
+    with web_process(redis_server.url, tmp_path_factory.mktemp("web")) as target:
+        yield target
+
+
+def ask(target: Target, method: str, path: str, **headers: str) -> httpx.Response:
+    """Ask as a watcher's own browser would, with the token of a page."""
+    token = FormTokens(USER, Secret(PASSWORD)).issue()
+    own = {"X-Forwarded-For": "203.0.113.7", "Sec-Fetch-Site": "same-origin", HEADER: token}
+    return httpx.request(
+        method, f"{target.url}/rq{path}", auth=(USER, PASSWORD), headers=own | headers, trust_env=False, timeout=20
+    )
+
+
+@contextmanager
+def foreign_page(body: str) -> Iterator[str]:
+    """Serve a page at another site than the web process."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("content-type", "text/html")
+            self.end_headers()
+            self.wfile.write(body.encode())
+
+        def log_message(self, *_args: object) -> None:
+            """Say nothing."""
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://localhost:{server.server_port}/"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+@pytest.fixture
+def page(browser: Browser, target: Target, redis_url: str) -> Iterator[Page]:
+    """Return a page of a browser in which a watcher has logged in."""
+    login = {"username": USER, "password": PASSWORD, "origin": target.url}
+    context = browser.new_context(http_credentials=login)  # type: ignore[arg-type]  # a dict is a TypedDict here
+    page = context.new_page()
+    page.goto(f"{target.url}/board")
+    yield page
+    context.close()
+
+
+def is_paused(target: Target) -> bool:
+    """Tell whether anything is paused."""
+    pausing = httpx.get(f"{target.url}/board/pausing", auth=(USER, PASSWORD), trust_env=False)
+    return "pressed by a foreign page" in pausing.text
+
+
+@pytest.mark.parametrize("how", ["linked", "typed"])
+def test_link_with_a_script_in_it_does_nothing(how: str, page: Page, target: Target) -> None:
+    """An address that holds a script, opened from another site or by hand, runs nothing and pauses nothing."""
+    address = f"{target.url}/rq/0/view/jobs/{quote(EVIL_QUEUE, safe='')}/queued/8/asc/1"
+    with foreign_page(f"<script>location = {address!r}</script>") as elsewhere:
+        with page.expect_response(lambda response: "/rq/" in response.url) as answered:
+            page.goto(elsewhere if how == "linked" else address)
+        page.wait_for_timeout(1000)
+    assert answered.value.status == (403 if how == "linked" else 404)
+    assert page.title() != "DONE"
+    assert not is_paused(target)
+
+
+def test_other_sites_cannot_open_the_dashboard(page: Page, target: Target) -> None:
+    """A page of another site cannot lead a watcher into the dashboard; the board's own link can."""
+    with foreign_page(f"<a href='{target.url}/rq/'>jobs</a>") as elsewhere:
+        page.goto(elsewhere)
+        with page.expect_response(lambda response: "/rq/" in response.url) as answered:
+            page.click("a")
+    assert answered.value.status == 403
+    page.goto(f"{target.url}/board")
+    with page.expect_response(lambda response: "/rq/" in response.url) as answered:
+        page.evaluate("location = '/rq/'")
+    assert answered.value.status == 200
+
+
+def test_pages_work_in_a_browser(page: Page, target: Target, redis_url: str) -> None:
+    """The pages show our queue and its jobs, as text, and their scripts run without an error."""
+    planted = "<img src=x onerror=\"document.title='DONE'\">"
+    with Redis.from_url(redis_url) as redis:
+        job = Queue("calls", connection=redis, serializer=JSONSerializer).enqueue("a.b", description=planted)
+    errors: list[str] = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.goto(f"{target.url}/rq/")
+    page.locator("table#queues a", has_text="1").first.click()
+    page.get_by_text(planted).first.wait_for()
+    page.goto(f"{target.url}/rq/0/view/job/{job.id}")
+    page.get_by_text(planted).first.wait_for()
+    assert page.title() != "DONE"
+    assert errors == []
+
+
+@pytest.mark.parametrize("path", ODD, ids=lambda path: path[:60])
+def test_odd_addresses_are_404(path: str, target: Target) -> None:
+    """Whatever is no address of ours is 404: no 500, and no 503 that blames Redis."""
+    assert ask(target, "GET", path).status_code == 404
+    assert target.events("error", "critical") == []
+
+
+@pytest.mark.parametrize("path", ["", "/", "/0", "/0/", "/0/view/", "/0/view/queues/", "/static"])
+def test_host_is_never_repeated(path: str, target: Target) -> None:
+    """No answer leads to the host that the request names."""
+    answer = ask(target, "GET", path, Host="evil.example")
+    assert answer.status_code in {200, 308, 404}
+    assert "evil.example" not in answer.text + str(answer.headers)
+
+
+@pytest.mark.parametrize("path", ["/queue/other/queued/empty", "/queue/other/compact", "/requeue/other"])
+def test_other_queues_cannot_be_changed(path: str, target: Target, redis_url: str) -> None:
+    """Another program's queue in the same Redis is not shown, emptied, compacted or requeued."""
+    with Redis.from_url(redis_url) as redis:
+        theirs = Queue("other", connection=redis)
+        job = theirs.enqueue("a.b")
+        assert ask(target, "POST", path).status_code == 404
+        assert theirs.job_ids == [job.id]
+    assert [queue["name"] for queue in ask(target, "GET", "/0/data/queues.json").json()["queues"]] == ["calls"]
+
+
+def test_jobs_of_other_queues_do_not_exist(target: Target, redis_url: str) -> None:
+    """Another program's job cannot be read, requeued or deleted by its id, nor by emptying our own list of failed jobs."""
+    with Redis.from_url(redis_url) as redis:
+        job = Queue("other", connection=redis).enqueue("a.b", description="theirs")
+        assert ask(target, "GET", f"/0/data/job/{job.id}.json").status_code == 404
+        assert ask(target, "GET", f"/0/view/job/{job.id}").status_code == 404
+        ask(target, "POST", f"/job/{job.id}/requeue")
+        ask(target, "POST", f"/job/{job.id}/delete")
+        redis.zadd("rq:failed:calls", {job.id: 2e9})
+        ask(target, "POST", "/queue/calls/failed/empty")
+        assert redis.hget(job.key, "description") == b"theirs"
+        assert FailedJobRegistry("calls", connection=redis).get_job_ids() == []
+
+
+def test_templates_write_json_into_scripts(redis_url: str) -> None:
+    """Everything that a template writes into a script is encoded, also what no address can hold."""
+    with Redis.from_url(redis_url) as redis:
+        app = pages(redis, address="x", tokens=FormTokens("ops", Secret("x" * 16)), queue_name=EVIL_QUEUE)
+        with app.test_client() as client:
+            page = client.get("/0/view/jobs").text
+    assert EVIL_QUEUE not in page
+    assert "fetch(\\u0027" in page
+    loader = app.jinja_env.loader
+    assert loader is not None
+    scripts = [name for name in app.jinja_env.list_templates() if name.endswith((".js", "inline_js.html"))]
+    assert len(scripts) >= 5
+    for name in scripts:
+        source = loader.get_source(app.jinja_env, name)[0]
+        assert [found for found in re.findall(r"\{\{.*?\}\}", source) if "|tojson" not in found.replace(" ", "")] == []
