@@ -1,48 +1,40 @@
-"""Everything on one machine, for ``callkeeper run``: Redis, the stand-in, web and workers, and what they are doing.
+"""Everything on one machine, for ``callkeeper run``: Redis, the stand-in for the service, web and workers.
 
 Nothing here is for production: the credentials protect the stand-in only.
 """
 
 import json
 import secrets
-from collections import Counter
+import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Self
 
-import httpx
 import msgspec
-from redis import Redis
 
 from callkeeper.embedded import embedded_redis
 from callkeeper.fleet import Fleet, Member
-from calls.keys import Keys
-from calls.record import Phase, parse_call
-
-SETTLES_WITHIN_S = 30.0
-"""A call that ended so long ago has to be settled: its end is found by a read at the latest, then a last read is made."""
 
 
-FOUND_WITHIN_S = 10.0
-"""A call that the queue showed for so long has to be found, also if its push was lost."""
+def _token() -> str:
+    return secrets.token_urlsafe(12)
 
 
 class Secrets(msgspec.Struct, frozen=True):
-    """What the parts of a demonstration know each other by; kept with its data."""
+    """The credentials of a demonstration; stored with its data."""
 
-    push_key: str
-    admin_password: str
+    push_key: str = msgspec.field(default_factory=_token)
+    admin_password: str = msgspec.field(default_factory=_token)
+    desk_token: str = msgspec.field(default_factory=_token)
 
     @classmethod
     def keep(cls, path: Path) -> "Secrets":
-        """Return the secrets of a data folder, made when it is new."""
-        if not path.exists():
-            path.touch(mode=0o600)
-            path.write_bytes(msgspec.json.encode(cls(secrets.token_urlsafe(24), secrets.token_urlsafe(12))))
-        return msgspec.json.decode(path.read_bytes(), type=cls)
+        """Return the secrets of a data folder; make and store those that it lacks."""
+        known = msgspec.json.decode(path.read_bytes() if path.exists() else b"{}", type=cls)
+        path.touch(mode=0o600)
+        path.write_bytes(msgspec.json.encode(known))
+        return known
 
     @property
     def push_headers(self) -> str:
@@ -58,10 +50,13 @@ class Demo:
     service_url: str
     web_url: str
     admin: str
+    desk_token: str
     fleet: Fleet
     members: tuple[Member, ...]
     environ: Mapping[str, str]
     """The settings of web and workers together: what commands need to look at this installation."""
+    environ_file: Path
+    """The same as lines ``NAME=value``, quoted for a shell; the file exists while the demonstration runs."""
 
     def ended(self) -> list[str]:
         """Return the names of processes that have ended by themselves."""
@@ -81,10 +76,10 @@ def demonstration(
     """Start everything; end everything when the block ends, workers first.
 
     Args:
-        data: Where everything keeps its data; what is there is gone on with.
-        workers: How many.
-        seed: Of the scenario.
-        scenario: Of the stand-in.
+        data: Folder of all data; a second run continues with what is there.
+        workers: Number of worker processes.
+        seed: Seed of the simulated calls.
+        scenario: The stand-in's scenario.
         web_environ: Further settings of the web process.
         worker_environ: Further settings of the workers.
 
@@ -93,14 +88,15 @@ def demonstration(
         callkeeper.embedded.EmbeddedRedisFailed: No Redis server could be started.
     """
     data.mkdir(parents=True, exist_ok=True)
-    known = Secrets.keep(data / "secrets.json")
-    admin = f"demo:{known.admin_password}"
     with embedded_redis(data / "redis") as redis, Fleet(data / "logs") as fleet:
+        known = Secrets.keep(data / "secrets.json")
+        admin = f"demo:{known.admin_password}"
         common = {"REDIS_URL": redis.url, "CALLKEEPER_LOG_FORMAT": "json"}
         web_settings = {
             **common,
             "CALLKEEPER_PUSH_HEADERS": known.push_headers,
             "CALLKEEPER_ADMIN": admin,
+            "CALLKEEPER_DESK_TOKENS": f"demo:{known.desk_token}",
             "CALLKEEPER_RULES": "demo",
             **(web_environ or {}),
         }
@@ -120,7 +116,21 @@ def demonstration(
         for member in crew:
             member.wait_for(_worker_started)
         everything = {**web_settings, **environ, "CALLKEEPER_PUBLIC_URL": web_url}
-        yield Demo(redis.url, service_url, web_url, admin, fleet, (web, sandbox, *crew), everything)
+        members = (web, sandbox, *crew)
+        with _environ_file(data / "demo.env", everything) as written:
+            yield Demo(redis.url, service_url, web_url, admin, known.desk_token, fleet, members, everything, written)
+
+
+@contextmanager
+def _environ_file(path: Path, environ: Mapping[str, str]) -> Iterator[Path]:
+    """Write settings to a file that only its owner can read, for the time of the block."""
+    path.unlink(missing_ok=True)
+    path.touch(mode=0o600)
+    path.write_text("".join(f"{name}={shlex.quote(value)}\n" for name, value in environ.items()), encoding="utf-8")
+    try:
+        yield path
+    finally:
+        path.unlink(missing_ok=True)
 
 
 def service_environment(service_url: str) -> dict[str, str]:
@@ -158,91 +168,3 @@ def _event(line: str, name: str) -> dict[str, str]:
     except ValueError:
         return {}
     return entry if isinstance(entry, dict) and entry.get("event") == name else {}
-
-
-@dataclass(frozen=True, slots=True)
-class Picture:
-    """What both sides know at one moment: our calls by state, the stand-in's own counts.
-
-    ``late`` are calls that the stand-in ended long ago and we have not settled.
-    """
-
-    phases: Counter[str]
-    reasons: Counter[str]
-    attention: int
-    checks_used: int
-    service: dict[str, Any]
-    late: int
-    live: int
-
-    @property
-    def requests(self) -> dict[str, int]:
-        """Return the requests past authentication that the stand-in counted, by operation."""
-        counts: dict[str, int] = self.service["requests"]["authenticated"]
-        return counts
-
-    def faults(self) -> list[str]:
-        """Say every promise that this picture shows broken; nothing is expected."""
-        broken = {
-            "calls with more than 20 checks": self.service["checks_over_budget"],
-            "calls enrolled twice": self.service["enrolled_twice"],
-            "calls rejected twice": self.service["rejected_twice"],
-            "calls that ended long ago and are not settled": self.late,
-        }
-        return [f"{count} {what}" for what, count in broken.items() if count]
-
-
-class Observer:
-    """Looks at both sides of a demonstration: our Redis, and the stand-in's control interface."""
-
-    def __init__(self, redis_url: str, service_url: str) -> None:
-        self._redis = Redis.from_url(redis_url)
-        self._http = httpx.Client(base_url=service_url, trust_env=False, timeout=5)
-        self._keys = Keys()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._http.close()
-        self._redis.close()
-
-    def look(self, *, audit: bool = False) -> Picture:
-        """Take a picture; with ``audit`` every call the queue showed for long enough is compared with our record."""
-        phases, reasons, checks = Counter[str](), Counter[str](), 0
-        settled: set[str] = set()
-        members = self._members()
-        for stored in self._records(members):
-            call = parse_call(stored)
-            checks += call.checks_used
-            phases[call.phase] += 1
-            if call.phase is Phase.SETTLED:
-                settled.add(call.voice_id)
-                reasons[call.reason or "?"] += 1
-        service = self._http.get("/control/summary").json()
-        late = self._late(settled) if audit else 0
-        attention = int(self._redis.hlen(self._keys.attention))
-        live = int(self._redis.zcard(self._keys.live))
-        return Picture(phases, reasons, attention, checks, service, late, live)
-
-    def _members(self) -> list[bytes]:
-        live: Any = self._redis.zrange(self._keys.live, 0, -1)
-        settled: Any = self._redis.zrange(self._keys.settled, 0, -1)
-        return [*live, *settled]
-
-    def _records(self, members: list[bytes]) -> Iterator[bytes]:
-        pipe = self._redis.pipeline(transaction=False)
-        for member in members:
-            pipe.hget(self._keys.item(member.decode()), "rec")
-        yield from (stored for stored in pipe.execute() if stored is not None)
-
-    def _late(self, settled: set[str]) -> int:
-        calls = self._http.get("/control/ledger").json()["calls"]
-        now = datetime.now(UTC)
-        return sum(voice_id not in settled and _has_to_be_settled(account, now) for voice_id, account in calls.items())
-
-
-def _has_to_be_settled(account: dict[str, Any], now: datetime) -> bool:
-    if account["ended_at"] is None or account["listed_s"] < FOUND_WITHIN_S:
-        return False
-    return (now - datetime.fromisoformat(account["ended_at"])).total_seconds() > SETTLES_WITHIN_S

@@ -40,6 +40,10 @@ class EmbeddedRedisFailed(Exception):
     """No server could be found or started; the message says what to do."""
 
 
+class DataInUse(EmbeddedRedisFailed):
+    """Another embedded server uses the folder."""
+
+
 class EmbeddedRedis(msgspec.Struct, frozen=True):
     """A running server."""
 
@@ -85,8 +89,8 @@ def embedded_redis(data_dir: Path) -> Iterator[EmbeddedRedis]:
     users can stop first.
 
     Raises:
-        EmbeddedRedisFailed: There is no binary, the folder is in use, or the server did not start. The message shows what
-            the server said.
+        DataInUse: Another server uses the folder.
+        EmbeddedRedisFailed: There is no binary, or the server did not start. The message shows what the server said.
     """
     # Redis changes into its folder before it opens any file: a relative path would be looked up there.
     data_dir = data_dir.absolute()
@@ -106,7 +110,7 @@ def _sole_user(data_dir: Path) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise EmbeddedRedisFailed(f"{data_dir} is in use by another process") from None
+            raise DataInUse(f"{data_dir} is in use by another process") from None
         yield
 
 

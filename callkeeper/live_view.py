@@ -1,11 +1,14 @@
 """What ``callkeeper run`` shows in the terminal: both sides of the demonstration, side by side."""
 
+import shlex
+from pathlib import Path
+
 from rich.console import Group, RenderableType
-from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from callkeeper.demo import Demo, Picture
+from callkeeper.demo import Demo
+from callkeeper.observer import SETTLES_WITHIN_S, Audit, Fate, Picture
 from callkeeper.terminal import safe, shown
 
 _REASONS = {
@@ -21,34 +24,37 @@ _REASONS = {
 
 
 def addresses(demo: Demo) -> Text:
-    """Return where to look, with the login of the dashboard."""
-    return Text.assemble(
-        ("callkeeper  ", "bold"),
-        f"{safe(demo.web_url)}/board  (jobs at /rq, figures at /metrics)\n",
-        ("login       ", "bold"),
-        f"{safe(demo.admin)}\n",
-        ("sandbox     ", "bold"),
-        f"{safe(demo.service_url)}/  (start calls, see pushes, send samples)\n",
-        ("redis       ", "bold"),
-        safe(demo.redis_url),
-    )
+    """Return where to look and how to log in; a line may be longer than the terminal, so that it can be copied whole."""
+    curl = f'curl -H "Authorization: Bearer {demo.desk_token}" "{demo.web_url}/desk/calls?limit=2"'
+    lines = {
+        "board": f"{demo.web_url}/board  (jobs at /rq, figures at /metrics)",
+        "login": demo.admin,
+        "sandbox": f"{demo.service_url}/  (start calls, see pushes, send samples)",
+        "desk token": demo.desk_token,
+        "desk API": curl,
+        "redis": demo.redis_url,
+        "commands": f"honcho -e {_shown(demo.environ_file)} run callkeeper calls list",
+    }
+    return Text("\n").join(Text.assemble((f"{name:<12}", "bold"), safe(value)) for name, value in lines.items())
 
 
-def picture_panel(demo: Demo, picture: Picture, seconds: float) -> RenderableType:
-    """Return the screen: addresses, our calls, the stand-in's counts."""
+def _shown(path: Path) -> str:
+    """Return a path as a person would type it here, quoted for the shell."""
+    here = Path.cwd()
+    return shlex.quote(str(path.relative_to(here) if path.is_relative_to(here) else path))
+
+
+def picture_panel(picture: Picture, seconds: float) -> RenderableType:
+    """Return what changes on the screen: our calls, the stand-in's counts, and whether a promise is broken."""
     tables = Table.grid(padding=(0, 4))
     tables.add_row(_ours(picture), _theirs(picture))
     faults = picture.faults()
     verdict = shown("; ".join(faults), "bold red") if faults else shown("no promise broken", "green")
-    return Group(
-        Panel(addresses(demo), title="running", subtitle=f"{seconds:.0f} s - Ctrl-C stops", title_align="left"),
-        tables,
-        verdict,
-    )
+    return Group(tables, verdict, shown(f"running for {seconds:.0f} s; Ctrl-C stops everything", "dim"))
 
 
 def _ours(picture: Picture) -> Table:
-    table = Table(title="callkeeper's calls", title_justify="left", show_header=False, box=None)
+    table = Table(title="callkeeper", title_justify="left", show_header=False, box=None)
     table.add_row("live", str(picture.live))
     for reason, colour in _REASONS.items():
         if picture.reasons[reason]:
@@ -60,7 +66,7 @@ def _ours(picture: Picture) -> Table:
 
 def _theirs(picture: Picture) -> Table:
     counts, pushes = picture.requests, picture.service["pushes"]
-    table = Table(title="what the sandbox saw", title_justify="left", show_header=False, box=None)
+    table = Table(title="what the sandbox counted", title_justify="left", show_header=False, box=None)
     rows = {
         "calls": f"{picture.service['calls']} ({picture.service['live']} live)",
         "pushes accepted": f"{pushes['accepted']} of {pushes['sent']} sent, {pushes['lost']} lost on purpose",
@@ -76,22 +82,37 @@ def _theirs(picture: Picture) -> Table:
     return table
 
 
-def summary_lines(picture: Picture) -> list[str]:
-    """Return the words on leaving: what the stand-in counted, and whether that keeps the promises."""
-    service, counts = picture.service, picture.requests
-    settled = sum(picture.reasons.values())
-    lines = [
-        f"The sandbox saw {service['calls']} calls, {service['ended']} of them ended; callkeeper settled {settled}.",
+_FATES = {
+    Fate.LIVE: "{} live",
+    Fate.SETTLED: "{} settled",
+    Fate.SETTLING: f"{{}} ended and still being settled (within {SETTLES_WITHIN_S:.0f} s)",
+    Fate.OVERDUE: "{} overdue",
+    Fate.IGNORED: "{} from ignored numbers, which the service never lists",
+    Fate.TOO_SHORT: "{} too short to be found",
+    Fate.EARLIER: "{} ended before this run without a record",
+}
+_ALWAYS_SHOWN = {Fate.LIVE, Fate.SETTLED}
+
+
+def summary_lines(audit: Audit) -> list[str]:
+    """Return the closing words: what became of every call that the stand-in made, and whether the promises were kept."""
+    service, counts = audit.service, audit.requests
+    fates = [
+        text.format(audit.fates[each]) for each, text in _FATES.items() if audit.fates[each] or each in _ALWAYS_SHOWN
+    ]
+    reasons = [f"{count} {reason}" for reason, count in audit.reasons.most_common()]
+    faults = audit.faults()
+    kept = (
+        f"no ended call waits longer than {SETTLES_WITHIN_S:.0f} s to be settled,"
+        " no call used more than 20 checks, no enroll or reject was sent twice"
+    )
+    return [
+        f"The sandbox made {audit.fates.total()} calls: {', '.join(fates)}.",
         (
             f"Requests: {counts.get('assign', 0)} assigns, {counts.get('check', 0)} checks"
             f" (at most {service['most_checks_arrived']} for one call, 20 are allowed),"
             f" {counts.get('enroll', 0)} enrolls, {counts.get('reject_voice', 0)} rejects."
         ),
-        "Settled as: "
-        + (", ".join(f"{n} {reason}" for reason, n in picture.reasons.most_common()) or "none yet")
-        + ".",
+        f"Settled as: {', '.join(reasons) or 'none yet'}.",
+        f"Audit failed: {'; '.join(faults)}." if faults else f"Audit passed: {kept}.",
     ]
-    faults = picture.faults()
-    if faults:
-        return [*lines, "BROKEN: " + "; ".join(faults) + "."]
-    return [*lines, "Every ended call is settled, no budget exceeded, no effect sent twice."]

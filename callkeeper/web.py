@@ -64,7 +64,7 @@ def web_app(settings: WebSettings, log: FilteringBoundLogger) -> Starlette:
         pages = AdminOnly(pages, settings.admin, log, limiter=limiter)
         board = Board(redis, desk, tokens=tokens, log=log, now=utc_now)
         guarded = AdminOnly(board.app(), settings.admin, log, limiter=limiter)
-        routes += [Route("/rq", _to_dashboard), Mount("/rq", pages)]
+        routes += [Route("/", _to_board), Route("/rq", _to_dashboard), Mount("/rq", pages)]
         routes += [Route("/board", guarded), Route("/board/{rest:path}", guarded)]
         metrics = AdminOnly(MetricsPage(redis, keys=store.keys), settings.admin, log, limiter=limiter)
         routes.append(Route("/metrics", metrics))
@@ -105,6 +105,11 @@ def web_app(settings: WebSettings, log: FilteringBoundLogger) -> Starlette:
 
     app.state.leave = leave
     return app
+
+
+async def _to_board(_request: Request) -> Response:
+    """Redirect to the board, by path only: an absolute address would repeat the Host header."""
+    return RedirectResponse("/board", 307)
 
 
 async def _to_dashboard(_request: Request) -> Response:

@@ -20,7 +20,8 @@ class Account(msgspec.Struct, frozen=True):
     """One call: when it lived, what was true of it, what the service has on record, what was asked.
 
     Attributes:
-        listed_s: For how many seconds the queue has shown it so far; 0 for a number on the institution's ignore list.
+        is_ignored: The number is on the institution's ignore list, so the queue never lists the call.
+        listed_s: Seconds for which the queue has listed it so far.
         checks_used: Checks that made the service query the provider, at most 20.
         feedback: SUCCESSFUL and FAILED, in the order in which they were sent to the provider.
         tally: Requests that named the call, by operation.
@@ -31,6 +32,7 @@ class Account(msgspec.Struct, frozen=True):
     alternate_id: str
     institution_key: str
     phone_number: str
+    is_ignored: bool
     started_at: dt.datetime
     listed_at: dt.datetime
     listed_s: float
@@ -95,6 +97,7 @@ def account(sandbox: Sandbox, call: Call, *, with_arrivals: bool) -> Account:
         alternate_id=call.alternate_id,
         institution_key=call.institution_key,
         phone_number=call.phone_number,
+        is_ignored=_is_ignored(sandbox, call),
         started_at=call.started_at,
         listed_at=call.listed_at,
         listed_s=_listed_s(sandbox, call),
@@ -117,9 +120,13 @@ def account(sandbox: Sandbox, call: Call, *, with_arrivals: bool) -> Account:
     )
 
 
+def _is_ignored(sandbox: Sandbox, call: Call) -> bool:
+    return call.phone_number in sandbox.world.state.institutions[call.institution_key].ignored
+
+
 def _listed_s(sandbox: Sandbox, call: Call) -> float:
     """Spec: Queue query, rules: only active calls, and no number on the ignore list."""
-    if call.phone_number in sandbox.world.state.institutions[call.institution_key].ignored:
+    if _is_ignored(sandbox, call):
         return 0.0
     until = call.ended_at or sandbox.world.clock()
     return max(0.0, (until - call.listed_at).total_seconds())

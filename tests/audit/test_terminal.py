@@ -19,10 +19,11 @@ import msgspec
 import pytest
 from redis import Redis
 
-from callkeeper.demo import Demo, Picture
+from callkeeper.demo import Demo
 from callkeeper.fleet import Fleet
 from callkeeper.live_view import addresses, picture_panel, summary_lines
 from callkeeper.logs import quiet_log, render_console
+from callkeeper.observer import Audit, Fate, Picture
 from callkeeper.terminal import printable_json, safe, terminal_console
 from calls.institution import Standing, encode_standing
 from calls.keys import CallId, Keys, institution_member
@@ -326,12 +327,13 @@ def test_screen_of_a_demonstration_is_harmless(tmp_path: Path, capsys: pytest.Ca
     pushes = {"accepted": EVIL, "sent": EVIL, "lost": EVIL}
     requests = {"authenticated": dict.fromkeys(("queue", "assign", "check", "read", "enroll", "reject_voice"), EVIL)}
     summary = {**counts, **broken, "pushes": pushes, "requests": requests}
-    picture = Picture(Counter(), Counter({EVIL: 1}), 1, 1, summary, 0, 1)
-    demo = Demo(EVIL, EVIL, EVIL, EVIL, Fleet(tmp_path), (), {})
+    picture = Picture(1, Counter({EVIL: 1}), 1, 1, summary)
+    audit = Audit(Counter({Fate.SETTLED: 1}), Counter({EVIL: 1}), summary)
+    demo = Demo(EVIL, EVIL, EVIL, EVIL, EVIL, Fleet(tmp_path), (), {}, tmp_path / EVIL.replace("\0", ""))
     console = terminal_console(width_if_piped=9000)
     console.print(addresses(demo))
-    console.print(picture_panel(demo, picture, 1.0))
-    for line in summary_lines(picture):
+    console.print(picture_panel(picture, 1.0))
+    for line in summary_lines(audit):
         console.print(line)
     assert_harmless(capsys.readouterr().out)
 

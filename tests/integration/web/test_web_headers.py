@@ -17,6 +17,7 @@ ENVIRON = {
     "CALLKEEPER_DESK_TOKENS": "desktop:canary-desktop-0123456789",
 }
 PATHS = [
+    "/",
     "/push/",
     "/healthz",
     "/rq",
@@ -61,3 +62,10 @@ async def test_no_answer_repeats_the_host(path: str, client: httpx.AsyncClient) 
     forged = {"X-Forwarded-Host": "evil.example", "X-Forwarded-Proto": "https", "Forwarded": "host=evil.example"}
     answer = await client.get(path, headers=forged)
     assert "evil.example" not in answer.text + str(answer.headers)
+
+
+async def test_root_leads_to_the_board(client: httpx.AsyncClient) -> None:
+    """Who opens the bare address is redirected to the board, which asks for the login."""
+    answer = await client.get("/")
+    assert (answer.status_code, answer.headers["location"]) == (307, "/board")
+    assert (await client.get("/", follow_redirects=True)).status_code == 401

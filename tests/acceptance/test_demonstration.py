@@ -1,0 +1,86 @@
+"""What ``callkeeper run`` tells a newcomer to type works as it is printed."""
+
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+import msgspec
+import pytest
+
+from callkeeper.demo import Secrets
+from callkeeper.embedded import embedded_redis
+from callkeeper.live_view import addresses
+from tests.acceptance.stack import Stack, end, until
+
+
+def printed(running: Stack) -> dict[str, str]:
+    """Return what is printed at the start, by the word in front of it."""
+    return dict(line.split(maxsplit=1) for line in addresses(running.demo).plain.replace("desk ", "desk-").splitlines())
+
+
+def test_curl_line_of_the_desk_works_as_printed(running: Stack) -> None:
+    """The curl line holds the desk token and lists calls."""
+    call = running.call(end(30))
+    curl, header_option, header, url = shlex.split(printed(running)["desk-API"])
+    assert (curl, header_option) == ("curl", "-H")
+    assert printed(running)["desk-token"] in header
+    name, value = header.split(": ")
+
+    def listed() -> bool:
+        answer = httpx.get(url.replace("limit=2", "limit=500"), headers={name: value}, trust_env=False)
+        return call["voice_id"] in {each["voice_id"] for each in answer.raise_for_status().json()["calls"]}
+
+    until(listed, 15, "the call on the desk")
+
+
+def test_bare_address_leads_to_the_board(running: Stack) -> None:
+    """The printed login opens the board at the bare address of the web process."""
+    user, password = printed(running)["login"].split(":")
+    answer = httpx.get(running.demo.web_url, auth=(user, password), follow_redirects=True, trust_env=False)
+    assert (answer.status_code, answer.url.path) == (200, "/board")
+
+
+def test_commands_work_with_the_settings_file(running: Stack) -> None:
+    """The printed command lists the calls of the demonstration; only its owner can read the settings file."""
+    call = running.call(end(30))
+    words = shlex.split(printed(running)["commands"])
+    assert running.demo.environ_file.stat().st_mode & 0o077 == 0
+    python = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+
+    def listed() -> bool:
+        found = subprocess.run(  # noqa: S603  (a command of ours)
+            words, env={"PATH": python, "COLUMNS": "200"}, capture_output=True, text=True, check=True
+        )
+        return call["voice_id"] in found.stdout
+
+    until(listed, 15, "the call in the list")
+
+
+def test_second_run_on_the_same_data_says_why_it_ends(tmp_path: Path) -> None:
+    """While one `make run` uses a data folder, another one ends with one line that names the folder."""
+    with embedded_redis(tmp_path / "redis"):
+        second = subprocess.run(  # noqa: S603  (a command of ours)
+            [sys.executable, "-m", "callkeeper", "run", "--data", str(tmp_path)],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert second.returncode == 1
+    assert f"{tmp_path}/redis is in use by another process. Is another `make run` running?" in second.stderr
+    assert "Traceback" not in second.stderr
+
+
+@pytest.mark.parametrize("lacking", ["desk_token", "push_key"])
+def test_secrets_of_an_older_run_are_completed(tmp_path: Path, lacking: str) -> None:
+    """A data folder of an earlier version keeps its secrets and gets those that it lacks, once."""
+    path = tmp_path / "secrets.json"
+    first = Secrets.keep(path)
+    older = {name: value for name, value in msgspec.structs.asdict(first).items() if name != lacking}
+    path.write_bytes(msgspec.json.encode(older))
+    again = Secrets.keep(path)
+    assert Secrets.keep(path) == again
+    assert {name: getattr(again, name) for name in older} == older
+    assert getattr(again, lacking) != getattr(first, lacking)
