@@ -98,9 +98,9 @@ EVENTS: Final[dict[str, LogEvent]] = {
     # institutions and the service
     "listing_failed": _event("an institution's queue could not be read", "institution"),
     "institution_foreign": _event("something is due for an institution that is not ours", "institution"),
-    "institution_not_owned": _event("an institution in the settings is not one of the account's", "institution"),
-    "rules_institution_not_owned": _event(
-        "a rule is for an institution that is not one of the account's", "institution"
+    "institution_unknown": _event(
+        "a setting names an institution that the account does not have; the nearest that it has",
+        *("setting", "institution", "nearest"),
     ),
     "pause_seen": _event("a person paused; this worker has stopped", "institution", "scope", "operator"),
     "pause_over": _event("a person resumed; this worker goes on", "institution", "scope"),

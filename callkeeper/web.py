@@ -15,13 +15,16 @@ from structlog.typing import FilteringBoundLogger
 
 from callkeeper.connections import blocking_redis, feed_redis, receiver_redis, warn_of_redis
 from callkeeper.forwarded import Forwarded
+from callkeeper.named_institutions import named_by_web, warn_of_unknown
 from callkeeper.plain_path import PlainPath
 from callkeeper.settings import WebSettings
+from calls.endings import end
 from calls.figures import Figures
 from calls.figures.reporter import Reporter
 from calls.figures.writing import Author, FigureWriter
 from calls.intake import Intake
 from calls.limiter import AttemptLimiter, LoginLimiter
+from calls.queries import Queries
 from calls.rules import load_rules
 from calls.store import Store
 from calls.wake import Waker
@@ -77,8 +80,11 @@ def web_app(settings: WebSettings, log: FilteringBoundLogger) -> Starlette:
     @asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncIterator[None]:
         reporter.start()
+        queries = Queries(redis, keys=store.keys)
+        warning = asyncio.create_task(warn_of_unknown(named_by_web(settings), queries, log))
         async with desk.running() if desk else nullcontext():
             yield
+        await end({warning})
         await asyncio.to_thread(reporter.stop)
         await redis.aclose()
         jobs.close()

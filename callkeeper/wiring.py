@@ -9,6 +9,7 @@ import uvloop
 from callkeeper.check_times import with_check_times
 from callkeeper.collecting import collect_seldom
 from callkeeper.connections import blocking_redis, warn_of_redis, worker_redis
+from callkeeper.named_institutions import named_by_worker
 from callkeeper.redis_place import RedisPlace
 from callkeeper.settings import OutcomeSettings, ServiceSettings, WorkerSettings
 from calls.figures import Figures
@@ -65,13 +66,14 @@ def run_worker(settings: WorkerSettings, log: Any) -> None:
     crash = Crashpoints.from_environ(os.environ)
     if crash.plans:
         log.warning("crash_points_on", points=sorted(crash.plans))
-    figures = Figures()
+    figures, book = Figures(), rule_book(settings)
     crew = Crew(
         worker_redis(place),
         service=service_config(settings.service),
-        book=rule_book(settings),
+        book=book,
         requested_by=settings.service.requested_by.for_institution,
         only=frozenset(settings.institutions) if settings.institutions is not None else None,
+        named=named_by_worker(settings, book.institutions),
         reconcile_s=settings.reconcile_s,
         log=log,
         crash=crash,

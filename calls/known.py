@@ -3,7 +3,7 @@
 Everything that takes an institution's key from a person uses this check: commands, the board, the desk API, settings.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Final
@@ -65,6 +65,19 @@ class KnownInstitutions:
             return part_of[0]
         word = nearest(typed, [*self.names, *by_name])
         return by_name.get(word, word) if word is not None else None
+
+    def visible(self, may_see: Callable[[str], bool]) -> "KnownInstitutions":
+        """Return those that somebody may see: the others must not be told as the nearest."""
+        names = {key: name for key, name in self.names.items() if may_see(key)}
+        return KnownInstitutions(names, is_list_stored=self.is_list_stored)
+
+    def unknown(self, named: Mapping[str, Iterable[str]]) -> list[tuple[str, str, str | None]]:
+        """Return the keys in settings that name no institution: the setting, the key, and the nearest that exists."""
+        return [
+            (setting, key, self.nearest(key))
+            for setting, keys in sorted(named.items())
+            for key in sorted(set(keys) - self.names.keys())
+        ]
 
     def called(self, key: str) -> str:
         """Return a key with its display name, where that is known and another."""

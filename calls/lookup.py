@@ -8,7 +8,9 @@ from msgspec.structs import replace
 from redis.asyncio import Redis
 
 from calls.keys import CallId, Keys, parse_member
+from calls.known import KnownInstitutions
 from calls.pause import parse_pauses
+from calls.queries import Queries
 from calls.record import Call, parse_call
 from calls.trail import Entry, parse_trail
 
@@ -77,6 +79,14 @@ class Lookup:
         pause = stored.over(call_id.institution_key)
         call = replace(parse_call(record), paused=pause.scope if pause else None, effects_held_until=None)
         return Known(call_id, call, parse_trail(trail))
+
+    async def is_listed(self, institution_key: str) -> bool:
+        """Tell whether the service's list, as stored, has an institution: quicker than ``institutions``."""
+        return bool(await self._redis.hexists(self.keys.standings, institution_key))
+
+    async def institutions(self) -> KnownInstitutions:
+        """Return the institutions that exist as far as we know."""
+        return await Queries(self._redis, keys=self.keys).institutions()
 
     async def calls(self, members: list[str]) -> dict[str, Call]:
         """Return the records of members, tombstones followed; those that are gone are left out."""

@@ -100,6 +100,7 @@ class DeskApi:
         query = request.query_params
         phase = _one_of(query.get("phase"), "phase", _SHOWN)
         matches = _filter(token, query, phase)
+        await self._check_institution(token, query.get("institution"))
         limit = _number(query.get("limit"), "limit", 1, MAX_PAGE, DEFAULT_PAGE)
         settled = phase is Phase.SETTLED
         try:
@@ -140,6 +141,9 @@ class DeskApi:
         token = await self._tickets.redeem(ticket) if ticket else self._token(request)
         if token is None:
             raise self._turned_away(request, "ticket")
+        institution = request.query_params.get("institution")
+        if institution is not None and token.may_see(institution):
+            await self._check_institution(token, institution)
         return await self._stream.respond(request, token)
 
     async def ticket(self, request: Request) -> Response:
@@ -157,6 +161,18 @@ class DeskApi:
         if token is None:
             raise self._turned_away(request, "credentials")
         return token
+
+    async def _check_institution(self, token: DeskToken, institution: str | None) -> None:
+        """Refuse a filter by an institution that does not exist, once the list of institutions is stored.
+
+        An institution that is not this token's is refused in the same words: nobody learns that it exists.
+        """
+        if institution is None or (token.may_see(institution) and await self._lookup.is_listed(institution)):
+            return
+        known = (await self._lookup.institutions()).visible(token.may_see)
+        if known.is_list_stored and institution not in known.names:
+            near = known.nearest(institution)
+            raise invalid("institution", "is none of this token's" + (f"; did you mean {near}?" if near else ""))
 
     def _turned_away(self, request: Request, reason: str) -> Problem:
         """Return the refusal of somebody unknown; who is known is never asked how many limiter share the address."""

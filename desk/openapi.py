@@ -109,7 +109,7 @@ def _schema(view: type) -> dict[str, Any]:
 
 def _list() -> dict[str, Any]:
     filters = (
-        _parameter("institution", "query", "Only calls of this institution.", _TEXT),
+        _parameter("institution", "query", "Only calls of this institution; 400 if it is none of the token's.", _TEXT),
         _parameter("phone", "query", "Only calls from this number.", _TEXT),
         _parameter("id", "query", "Only the call of this voice id or alternate id.", _TEXT),
         _parameter(
@@ -152,7 +152,7 @@ def _stream() -> dict[str, Any]:
         _parameter(
             "Last-Event-ID", "header", "Resume after this event.", {"type": "string", "pattern": "^[0-9]+-[0-9]+$"}
         ),
-        _parameter("institution", "query", "Only calls of this institution.", _TEXT),
+        _parameter("institution", "query", "Only calls of this institution; 400 if it is none of the token's.", _TEXT),
     )
     operation = _operation("stream", "Follow the calls that change", parameters, {}, "400")
     operation["responses"]["200"] = {

@@ -4,7 +4,7 @@ The loop outlives the shifts so that connections do; a shift leaves no task behi
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager, suppress
 from contextvars import Context
 from typing import Any, TypeVar
@@ -51,6 +51,7 @@ class Crew:
         book: RuleBook,
         requested_by: Callable[[str], str],
         only: frozenset[str] | None,
+        named: Mapping[str, frozenset[str]] | None = None,
         reconcile_s: float,
         log: Any,
         crash: Crashpoints,
@@ -73,6 +74,7 @@ class Crew:
         self._service_config = service
         self._requested_by = requested_by
         self._only = only
+        self._named = named
         self._reconcile_s = reconcile_s
         self._crash = crash
         self._figures = Figures() if figures is None else figures
@@ -188,7 +190,7 @@ class Crew:
             listings,
             store,
             only=self._only,
-            named=self._book.institutions,
+            named=self._named,
             monotonic=clock,
             log=self._log,
         )

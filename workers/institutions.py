@@ -4,10 +4,11 @@ The keys come with a login only, the standing from the service's list. Both are 
 that nobody knew: at most once a minute.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from calls.institution import FOREIGN, UNKNOWN, Standing
+from calls.known import KnownInstitutions
 from calls.listings import Listings
 from calls.store import Store
 from reseller import Institution, InstitutionSummary, Reseller, ResellerError
@@ -22,7 +23,7 @@ ENLIST_S = 5.0
 class Institutions:
     """Answers from memory; refreshes itself from Redis and, when those are missing or old, from the service.
 
-    ``only`` restricts the institutions that are acted for; ``named`` are those that the rules speak of.
+    ``only`` restricts the institutions that are acted for; ``named`` are those that settings name, by setting.
     """
 
     def __init__(
@@ -32,7 +33,7 @@ class Institutions:
         store: Store,
         *,
         only: frozenset[str] | None,
-        named: frozenset[str] = frozenset(),
+        named: Mapping[str, frozenset[str]] | None = None,
         monotonic: Callable[[], float],
         log: Any,
     ) -> None:
@@ -40,7 +41,8 @@ class Institutions:
         self._listings = listings
         self._store = store
         self._only = only
-        self._named = named
+        self._named = named or {}
+        self._warned_of: set[tuple[str, str]] = set()
         self._monotonic = monotonic
         self._log = log
         self._keys: frozenset[str] = frozenset()
@@ -111,10 +113,15 @@ class Institutions:
             stored = await self._listings.standings()
         self._standings = stored
         self._is_loaded = True
-        for key in (self._only or frozenset()) - owned:
-            self._log.warning("institution_not_owned", institution=key)
-        for key in self._named - owned:
-            self._log.error("rules_institution_not_owned", institution=key)
+        self._warn_of_unknown(owned)
+
+    def _warn_of_unknown(self, owned: frozenset[str]) -> None:
+        """Log which institutions of the settings are not the account's, each once."""
+        known = KnownInstitutions({key: self._standings[key].name if key in self._standings else None for key in owned})
+        for setting, key, nearest in known.unknown(self._named):
+            if (setting, key) not in self._warned_of:
+                self._warned_of.add((setting, key))
+                self._log.warning("institution_unknown", setting=setting, institution=key, nearest=nearest)
 
     async def _ask_service(self) -> None:
         standings = {summary.key: _standing(summary) for summary in await self._service.institutions()}

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from callkeeper.asking import Span, ask_redis
 from callkeeper.story_view import story_table
-from callkeeper.terminal import printable_json, say, say_json, terminal_console
+from callkeeper.terminal import Failed, Misused, printable_json, say, say_json, terminal_console
 from calls.keys import CallId, Keys, parse_member
 from calls.notes import Resolved
 from calls.queries import Queries
@@ -165,14 +165,19 @@ async def _redeliver(redis: "Redis", keys: Keys, voice_id: str, institution: str
 
 
 async def _find(queries: Queries, voice_id: str, institution: str | None) -> CallId:
-    found = await queries.find(voice_id)
-    if institution is not None:
-        found = [call_id for call_id in found if call_id.institution_key == institution]
+    everywhere = await queries.find(voice_id)
+    found = [call_id for call_id in everywhere if institution in {None, call_id.institution_key}]
+    keys = ", ".join(call_id.institution_key for call_id in everywhere)
+    if not found and institution is not None:
+        problem = (await queries.institutions()).problem(institution)
+        if problem is not None:
+            raise Misused(problem)
+        elsewhere = f"; it is a call of {keys}" if keys else ""
+        raise Failed(f"nothing is known of {voice_id} at {institution}{elsewhere}")
     if not found:
-        raise click.ClickException(f"nothing is known of {voice_id}")
+        raise Failed(f"nothing is known of {voice_id}")
     if len(found) > 1:
-        keys = ", ".join(call_id.institution_key for call_id in found)
-        raise click.ClickException(f"{voice_id} is a call of {keys}: say which with --institution")
+        raise Failed(f"{voice_id} is a call of {keys}: say which with --institution")
     return found[0]
 
 

@@ -6,6 +6,7 @@ Each command logs in by itself and forgets the token: the workers' shared one is
 import asyncio
 import os
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import update_wrapper
 from typing import Any, NamedTuple, TypeVar
@@ -16,8 +17,9 @@ from rich.console import RenderableType
 from callkeeper.logs import quiet_log
 from callkeeper.service_views import as_json, institutions_table, queue_table, record_table
 from callkeeper.settings import ServiceSettings
-from callkeeper.terminal import safe, say, say_json, terminal_console
+from callkeeper.terminal import Misused, safe, say, say_json, terminal_console
 from callkeeper.wiring import service_config
+from calls.known import KnownInstitutions
 from reseller import (
     AnswerUnreadable,
     CallNotFound,
@@ -60,6 +62,8 @@ class Terminal(NamedTuple):
     requested_by: str | None
     wants_json: bool
     show_secrets: bool
+    institution: str | None = None
+    """The institution that the command names, if it names one."""
 
     def operator(self, institution: str) -> str:
         """Return the core username to record: the one given, else the settings' for the institution."""
@@ -69,6 +73,7 @@ class Terminal(NamedTuple):
         """Ask the service.
 
         Raises:
+            Misused: The account manages no institution of the key that the command names; nothing else was asked.
             click.ClickException: Anything went wrong; says what, and what to do.
         """
         try:
@@ -99,16 +104,29 @@ class Terminal(NamedTuple):
     async def _ask(self, question: Callable[[Reseller], Awaitable[T]]) -> T:
         service = Reseller(service_config(self.settings), MemoryTokenStore(), log=quiet_log())
         try:
+            await self._check_institution(service)
             return await question(service)
         finally:
             await service.aclose()
+
+    async def _check_institution(self, service: Reseller) -> None:
+        """Refuse an institution that the account does not manage: the login tells which it does."""
+        if self.institution is None or self.institution in (keys := await service.institution_keys()):
+            return
+        names: dict[str, str | None] = dict.fromkeys(keys)
+        with suppress(ResellerError):
+            names.update({each.key: each.name for each in await service.institutions()})
+        problem = KnownInstitutions(names).problem(self.institution) if names else None
+        if problem is not None:
+            raise Misused(problem)
 
 
 def service_command(function: Callable[..., None]) -> Callable[..., None]:
     """Give a command the options that all have, and a `Terminal` in their place."""
 
     def command(requested_by: str | None, wants_json: bool, show_secrets: bool, **given: Any) -> None:
-        terminal = Terminal(ServiceSettings.load(os.environ), requested_by, wants_json, show_secrets)
+        settings, institution = ServiceSettings.load(os.environ), given.get("institution")
+        terminal = Terminal(settings, requested_by, wants_json, show_secrets, institution)
         function(terminal, **given)
 
     for option in (

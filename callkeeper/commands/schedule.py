@@ -1,7 +1,7 @@
 """``callkeeper schedule``: the check times in force, drawn, and those that fit an institution's own calls."""
 
 import os
-from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
@@ -11,7 +11,8 @@ import msgspec
 from callkeeper.asking import ask_redis
 from callkeeper.check_times import rules_in_force
 from callkeeper.schedule_view import checks_table, fit_document, fit_lines
-from callkeeper.terminal import Failed, say, say_json
+from callkeeper.terminal import Failed, Misused, say, say_json
+from calls.known import KnownInstitutions
 from calls.policies import Policies
 from calls.queries import Queries
 from calls.recording import Recorded, RecordingWrong, parse_recordings
@@ -49,6 +50,8 @@ def show(
     if own or recorded is not None:
         model, over = _fit(book, recorded, institution).model, "your own calls"
     else:
+        if institution is not None:
+            raise Misused("--institution goes with --own or --calls: the shipped assumption is the same for all")
         model, over = prior(), "the shipped assumption"
     title = f"Checks of {book.name}, over {over}"
     say(title, *draw_text(model, book.schedule.at_s).split("\n"))
@@ -99,24 +102,47 @@ def _book(rules_file: str | None) -> RuleBook:
 
 
 def _fit(book: RuleBook, recorded: BinaryIO | None, institution: str | None) -> Fit:
+    seen = _Observed(book.policies, institution)
     try:
         if recorded is not None:
-            seen = _observed(parse_recordings(recorded), book.policies, institution)
+            for call in parse_recordings(recorded):
+                seen.add(call)
+            seen.check(KnownInstitutions({}))
         else:
-            seen = ask_redis(lambda redis, keys: _observed_in(Queries(redis, keys=keys), book.policies, institution))
-        return fit(seen, book.schedule)
+            ask_redis(lambda redis, keys: seen.read(Queries(redis, keys=keys)))
+        return fit(seen.observations, book.schedule)
     except (TooFewCalls, RecordingWrong) as error:
-        raise click.ClickException(str(error)) from None
+        raise Failed(error) from None
 
 
-async def _observed_in(queries: Queries, policies: Policies, institution: str | None) -> list[Observation]:
-    """Read call after call: a hundred thousand trails need not fit into memory."""
-    seen: list[Observation] = []
-    async for call in queries.recordings():
-        seen += _observed([call], policies, institution)
-    return seen
+class _Observed:
+    """What is seen of calls, of one institution or of all."""
 
+    def __init__(self, policies: Policies, institution: str | None) -> None:
+        self._policies = policies
+        self._institution = institution
+        self._keys: set[str] = set()
+        self.observations: list[Observation] = []
 
-def _observed(calls: Iterable[Recorded], policies: Policies, institution: str | None) -> list[Observation]:
-    mine = (call for call in calls if institution in {None, call.institution_key})
-    return [seen for call in mine if (seen := observe(call, policies)) is not None]
+    async def read(self, queries: Queries) -> None:
+        """Read call after call: a hundred thousand trails need not fit into memory."""
+        async for call in queries.recordings():
+            self.add(call)
+        self.check(await queries.institutions())
+
+    def add(self, call: Recorded) -> None:
+        """See a call."""
+        self._keys.add(call.institution_key)
+        if self._institution in {None, call.institution_key}:
+            seen = observe(call, self._policies)
+            self.observations += [] if seen is None else [seen]
+
+    def check(self, known: KnownInstitutions) -> None:
+        """Refuse an institution that is neither known nor in the calls.
+
+        Raises:
+            Misused: There is none of this key.
+        """
+        found = replace(known, names={**dict.fromkeys(self._keys), **known.names})
+        if self._institution is not None and found.names and (problem := found.problem(self._institution)):
+            raise Misused(problem)

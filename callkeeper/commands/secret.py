@@ -1,12 +1,15 @@
 """``callkeeper secret``: credentials of our own."""
 
+import os
 import secrets
 from base64 import b64encode
 
 import click
 
-from callkeeper.terminal import say
-from callkeeper.variables import DESK_TOKENS, OUTCOME_SECRET, PUSH_HEADERS
+from callkeeper.asking import ask_redis
+from callkeeper.terminal import Misused, say
+from callkeeper.variables import DESK_TOKENS, OUTCOME_SECRET, PUSH_HEADERS, REDIS_URL
+from calls.queries import Queries
 
 _BYTES = 32
 
@@ -37,8 +40,14 @@ def new(header: str) -> None:
 @secret.command()
 @click.argument("name")
 @click.option("--institution", "-i", "institutions", multiple=True, help="Key it is limited to; may be given again.")
-def token(name: str, institutions: tuple[str, ...]) -> None:
-    """Print a new token for software that uses the desk: NAME is in the trail of what it asks for."""
+@click.option("--force", is_flag=True, help="Take an institution that callkeeper cannot know yet.")
+def token(name: str, institutions: tuple[str, ...], *, force: bool) -> None:
+    """Print a new token for software that uses the desk: NAME is in the trail of what it asks for.
+
+    Where REDIS_URL is set, an institution has to exist.
+    """
+    if institutions and not force:
+        _check(institutions)
     value = secrets.token_urlsafe(_BYTES)
     entry = f"{name}:{value}" + (f"@{'|'.join(institutions)}" if institutions else "")
     try:
@@ -49,6 +58,21 @@ def token(name: str, institutions: tuple[str, ...]) -> None:
     say(value)
     say("# In the environment of the web process, after a comma if there are others")
     say(f"{DESK_TOKENS.name}={entry}")
+
+
+def _check(institutions: tuple[str, ...]) -> None:
+    """Refuse institutions that do not exist, where that can be known: tokens are also made far from any Redis.
+
+    Raises:
+        Misused: There is none of this key.
+    """
+    if not os.environ.get(REDIS_URL.name):
+        say(f"Not checked whether the institution exists: {REDIS_URL.name} is not set. The doctor checks it.", err=True)
+        return
+    known = ask_redis(lambda redis, keys: Queries(redis, keys=keys).institutions())
+    problems = [problem for key in institutions if (problem := known.problem(key))]
+    if problems:
+        raise Misused(*problems, "--force takes a key that callkeeper cannot know yet.")
 
 
 @secret.command()

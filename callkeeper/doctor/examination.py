@@ -13,6 +13,7 @@ from callkeeper.doctor.service import service_findings
 from callkeeper.doctor.store import store_findings
 from callkeeper.doctor.work import waiting_findings, work_findings
 from callkeeper.environment import SettingsWrong
+from callkeeper.named_institutions import Named, named_by_web, named_by_worker
 from callkeeper.settings import WebSettings, WorkerSettings
 
 
@@ -38,7 +39,7 @@ async def examine(environ: Mapping[str, str], *, before_deploy: bool = False) ->
         if any(finding.topic is Topic.REDIS and finding.state is State.FAULT for finding in store):
             return
         institutions: set[str] = set()
-        async for finding in service_findings(redis, settings):
+        async for finding in service_findings(redis, settings, _named(settings, environ)):
             if finding.topic is Topic.QUEUE:
                 institutions.add(finding.about)
             yield finding
@@ -47,6 +48,14 @@ async def examine(environ: Mapping[str, str], *, before_deploy: bool = False) ->
                 yield finding
         for finding in await waiting_findings(redis, settings.store.keys):
             yield finding
+
+
+def _named(settings: WorkerSettings, environ: Mapping[str, str]) -> Named:
+    """Return the institutions that settings name, also those of the web process where its settings can be read."""
+    try:
+        return {**named_by_worker(settings), **named_by_web(WebSettings.load(environ))}
+    except SettingsWrong:
+        return named_by_worker(settings)
 
 
 async def _running(

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from typing import Final
@@ -16,7 +16,8 @@ from callkeeper.logs import quiet_log
 from callkeeper.settings import WorkerSettings
 from callkeeper.wiring import service_config
 from calls.institution import Standing
-from reseller import LoginRefused, MemoryTokenStore, Reseller, ResellerError, ServiceUnavailable
+from calls.known import KnownInstitutions, shown
+from reseller import InstitutionSummary, LoginRefused, MemoryTokenStore, Reseller, ResellerError, ServiceUnavailable
 
 SKEW_S, TOO_SKEWED_S = 3.0, 30.0
 """Times of calls are the service's, due times are Redis's; a Date header knows whole seconds only."""
@@ -29,8 +30,13 @@ _OBSTACLES: Final = {
 _WITHIN_S: Final = 5.0
 
 
-async def service_findings(redis: "Redis", settings: WorkerSettings) -> AsyncIterator[Finding]:
-    """Log in and look around. The login is our own: the workers' token would hide a password that is wrong."""
+async def service_findings(
+    redis: "Redis", settings: WorkerSettings, named: Mapping[str, frozenset[str]]
+) -> AsyncIterator[Finding]:
+    """Log in and look around. The login is our own: the workers' token would hide a password that is wrong.
+
+    ``named`` are the institutions that settings name, by setting; those of the rules file are looked at with their lines.
+    """
     yield await clock_finding(redis, settings.service.url)
     service = Reseller(service_config(settings.service), MemoryTokenStore(), log=quiet_log(logging.CRITICAL))
     try:
@@ -40,10 +46,13 @@ async def service_findings(redis: "Redis", settings: WorkerSettings) -> AsyncIte
         return
     else:
         yield ok(Topic.LOGIN, f"{settings.service.url}, {len(keys)} institutions")
-        for finding in [*_owned(settings, keys), *foreign_rules_findings(settings, keys)]:
+        listed = await _listed(service)
+        names = {} if isinstance(listed, ResellerError) else {key: each.name for key, each in listed.items()}
+        known = KnownInstitutions({key: names.get(key) for key in keys})
+        for finding in [*_owned(settings, keys), *_named(named, known), *foreign_rules_findings(settings, keys)]:
             yield finding
         ours = sorted(keys if settings.institutions is None else keys & set(settings.institutions))
-        for finding in await _standings(service, ours):
+        for finding in _standings(listed, ours):
             yield finding
         for key in ours:
             yield await _queue(service, settings, key)
@@ -91,23 +100,38 @@ def _no_login(settings: WorkerSettings, error: ResellerError) -> Finding:
 
 
 def _owned(settings: WorkerSettings, keys: frozenset[str]) -> list[Finding]:
-    if settings.institutions is None:
+    if not keys:
         remedy = "have the service operator give the account rights to your institutions"
-        return [] if keys else [fault(Topic.INSTITUTIONS, "the account may manage none", remedy)]
-    foreign = sorted(set(settings.institutions) - keys)
-    if not foreign:
+        return [fault(Topic.INSTITUTIONS, "the account may manage none", remedy)]
+    if settings.institutions is not None and keys.issuperset(settings.institutions):
         return [ok(Topic.INSTITUTIONS, "all of CALLKEEPER_INSTITUTIONS may be managed")]
-    remedy = "have the service operator give the account rights to them, or take them out of CALLKEEPER_INSTITUTIONS"
-    return [fault(Topic.INSTITUTIONS, f"the account may not manage {', '.join(foreign)}", remedy)]
+    return []
 
 
-async def _standings(service: Reseller, keys: list[str]) -> list[Finding]:
-    """Tell for which institutions nothing will be assigned, enrolled or rejected, and why."""
+def _named(named: Mapping[str, frozenset[str]], known: KnownInstitutions) -> list[Finding]:
+    """Name every setting that names an institution which the account may not manage, with the nearest that it may."""
+    found = []
+    for setting, key, nearest in known.unknown(named):
+        meant = f"; did you mean {known.called(nearest)}?" if nearest is not None else ""
+        remedy = f"correct {setting}, or have the service operator give the account rights to the institution"
+        found.append(
+            fault(Topic.INSTITUTIONS, f"the account may not manage {shown(key)}{meant}", remedy, about=setting)
+        )
+    return found
+
+
+async def _listed(service: Reseller) -> dict[str | None, InstitutionSummary] | ResellerError:
     try:
-        listed = {summary.key: summary for summary in await service.institutions()}
+        return {summary.key: summary for summary in await service.institutions()}
     except ResellerError as error:
+        return error
+
+
+def _standings(listed: Mapping[str | None, InstitutionSummary] | ResellerError, keys: list[str]) -> list[Finding]:
+    """Tell for which institutions nothing will be assigned, enrolled or rejected, and why."""
+    if isinstance(listed, ResellerError):
         remedy = "until the list can be read nothing is sent for an institution; workers try again by themselves"
-        return [warning(Topic.INSTITUTIONS, f"their list cannot be read: {error}", remedy)]
+        return [warning(Topic.INSTITUTIONS, f"their list cannot be read: {listed}", remedy)]
     found = []
     for key in keys:
         summary = listed.get(key)

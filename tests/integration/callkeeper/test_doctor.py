@@ -86,12 +86,24 @@ async def test_doctor_names_a_redis_that_does_not_answer(sandbox_server: ServedS
     assert "very-secret-word" not in str(found)
 
 
-async def test_doctor_names_an_institution_without_rights(redis_url: str, sandbox_server: ServedSandbox) -> None:
-    """An institution in the settings that the account may not manage is a fault of its own."""
-    environ = environment(redis_url, sandbox_server) | {"CALLKEEPER_INSTITUTIONS": "cu-1, cu-9"}
-    found = await findings(environ)
-    assert found["institutions"].state is State.FAULT
-    assert "cu-9" in found["institutions"].detail
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("CALLKEEPER_INSTITUTIONS", "cu-1, CU-2"),
+        ("CALLKEEPER_REQUESTED_BY", "bot, CU-2=svc2"),
+        ("CALLKEEPER_DESK_TOKENS", "ivr:0123456789abcdefghij@cu-1|CU-2"),
+    ],
+)
+async def test_doctor_names_an_institution_without_rights(
+    redis_url: str, sandbox_server: ServedSandbox, setting: str, value: str
+) -> None:
+    """A setting that names an institution which the account may not manage is a fault, with the nearest that it may."""
+    sandbox_server.control("PUT", "/institutions/cu-2", {"name": "Second Example"})
+    found = await findings(environment(redis_url, sandbox_server) | {setting: value})
+    finding = found[f"institutions {setting}"]
+    assert finding.state is State.FAULT
+    assert finding.detail == "the account may not manage 'CU-2'; did you mean cu-2 (Second Example)?"
+    assert finding.remedy.startswith(f"correct {setting}, or have")
 
 
 async def test_doctor_names_what_waits_and_for_whom(redis_url: str, sandbox_server: ServedSandbox) -> None:

@@ -91,7 +91,21 @@ async def test_desk_filters(desk: DeskRig) -> None:
 
     assert await found() == await found(phase="live") == await found(phone="5550109999") == [other.voice_id]
     assert await found(phase="settled", id=call.alternate_id) == [call.voice_id]
-    assert await found(institution="cu-9") == []
+    assert await found(institution=KEY) == [other.voice_id]
+
+
+async def test_desk_refuses_to_filter_by_an_institution_that_does_not_exist(desk: DeskRig) -> None:
+    """A mistyped institution is an error with the nearest that the token may see, never an empty list."""
+    assert (await desk.http.get("/calls", params={"institution": "CU-1"})).status_code == 200, "no list is stored yet"
+    await desk.run(1)
+    for path in ("/calls", "/stream"):
+        refused = await desk.http.get(path, params={"institution": "CU-1"})
+        told = refused.json()
+        assert (refused.status_code, told["code"]) == (400, "invalid")
+        assert told["detail"] == "institution: is none of this token's; did you mean cu-1?"
+    async with desk.client("ivr") as http:
+        answers = [await http.get("/calls", params={"institution": key}) for key in ("cu-1", "cu-9", "CU-1")]
+    assert {answer.json()["detail"] for answer in answers} == {"institution: is none of this token's"}
 
 
 async def test_desk_tells_the_story_in_words(desk: DeskRig) -> None:

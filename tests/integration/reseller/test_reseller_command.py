@@ -170,3 +170,22 @@ def test_every_error_has_advice() -> None:
     leaves = [ServiceUnavailable, ServiceRefused, NotSent, TokenLapsed, OutcomeUnknown, NeedsPerson, AnswerUnreadable]
     assert set(leaves) == set(ResellerError.__subclasses__())
     assert set(leaves) <= {kind for kind, _ in ADVICE}
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("queue", "CU-1"),
+        ("details", "CU-1", "v-1"),
+        ("user-token", "CU-1"),
+        ("reject-voice", "CU-1", "v-1", "--yes"),
+        ("institutions", "get", "CU-1"),
+        ("institutions", "login-as", "CU-1"),
+    ],
+    ids=" ".join,
+)
+def test_reseller_refuses_an_institution_that_the_account_does_not_manage(run: Run, command: tuple[str, ...]) -> None:
+    """A mistyped institution is an error with the nearest one and exit code 2; nothing is sent with its key."""
+    result = run(*command)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "no institution with the key 'CU-1'; did you mean cu-1 (First Example Credit Union)?" in result.stderr

@@ -1,15 +1,20 @@
 """What a person is told of besides trails: names without a meaning, pauses in logs and doctor, institutions in rules."""
 
+import asyncio
 from dataclasses import replace
 
 import pytest
+import structlog
 from redis.asyncio import Redis
 from structlog.testing import LogCapture
 from structlog.typing import FilteringBoundLogger
 
+from callkeeper.named_institutions import warn_of_unknown
 from calls.backoff import Schedule
+from calls.institution import Standing
 from calls.listings import Listings
 from calls.pause import Pause, Pauses, PauseScope
+from calls.queries import Queries
 from calls.rules import load_rules
 from sandbox.access import Operation
 from sandbox.state import Happening, Kind
@@ -78,18 +83,42 @@ def test_pauses_are_logged_when_they_come_and_when_they_go(log: FilteringBoundLo
     assert logged.entries[0]["operator"] == "jane"
 
 
-async def test_a_rule_for_an_institution_that_is_not_ours_is_logged(sandbox_asgi: Asgi, redis: Redis) -> None:
-    """Which institutions the account has is known only after the login: a worker then says which rules are for others."""
+async def test_settings_that_name_an_unknown_institution_are_logged_once(sandbox_asgi: Asgi, redis: Redis) -> None:
+    """Which institutions exist is known only after the login: then a worker names every setting that is wrong, once."""
     rig = Rig(sandbox_asgi, redis, DEMO)
     institutions = Institutions(
         rig.service,
         Listings(rig.redis),
         rig.store,
-        only=None,
-        named=frozenset({"cu-1", "cu-9"}),
+        only=frozenset({"cu-1", "zebra"}),
+        named={
+            "CALLKEEPER_RULES": frozenset({"cu-1", "CU-1"}),
+            "CALLKEEPER_INSTITUTIONS": frozenset({"cu-1", "zebra"}),
+        },
         monotonic=rig.clock.monotonic,
         log=rig.tools.log,
     )
-    await institutions.refresh()
-    logged = [entry for entry in rig.log.entries if entry["event"] == "rules_institution_not_owned"]
-    assert [entry["institution"] for entry in logged] == ["cu-9"]
+    for _ in range(3):
+        await institutions.refresh()
+        rig.clock.advance(120)
+    logged = [entry for entry in rig.log.entries if entry["event"] == "institution_unknown"]
+    assert [(entry["setting"], entry["institution"], entry["nearest"]) for entry in logged] == [
+        ("CALLKEEPER_INSTITUTIONS", "zebra", None),
+        ("CALLKEEPER_RULES", "CU-1", "cu-1"),
+    ]
+    assert {entry["log_level"] for entry in logged} == {"warning"}
+
+
+async def test_web_warns_of_a_desk_token_for_an_unknown_institution(redis: Redis) -> None:
+    """The web process looks until the list is stored, also while Redis is away, and then names what is wrong once."""
+    logged = structlog.testing.LogCapture()
+    log = structlog.wrap_logger(None, processors=[logged])
+    named = {"CALLKEEPER_DESK_TOKENS": frozenset({"cu-1", "Cu-2"})}
+    looking = asyncio.create_task(warn_of_unknown(named, Queries(redis), log, every_s=0.01))
+    await asyncio.sleep(0.1)
+    assert (looking.done(), logged.entries) == (False, [])
+    await Listings(redis).replace_standings([Standing(key="cu-1"), Standing(key="cu-2")])
+    await asyncio.wait_for(looking, 10)
+    assert [(entry["event"], entry["institution"], entry["nearest"]) for entry in logged.entries] == [
+        ("institution_unknown", "Cu-2", "cu-2")
+    ]

@@ -48,11 +48,27 @@ def test_fit_from_exported_calls_finds_better_times(watched: Watched, tmp_path: 
     assert found["law"]["median_s"] == pytest.approx(10, rel=0.25)
     assert "[checks]" in table.read_text()
     assert drawing.read_text().startswith("<svg")
+    key = watched.recordings[0].institution_key
+    mistyped = ["schedule", "fit", "--calls", str(calls), "--institution", key.upper()]
+    told = CliRunner().invoke(main, mistyped)
+    assert (told.exit_code, f"did you mean {key}?" in told.stderr) == (2, True)
+
+
+def test_fit_refuses_too_few_calls(tmp_path: Path) -> None:
+    """Nothing is fitted to no calls at all."""
+    calls = tmp_path / "calls.jsonl"
+    calls.write_bytes(b"")
     told = CliRunner().invoke(main, ["schedule", "fit", "--calls", str(calls), "--institution", "nobody"])
     assert (told.exit_code, told.output) == (
         1,
         "Error: 0 watched calls, 0 of them with a result: at least 200 and 100 are needed\n",
     )
+
+
+def test_show_refuses_an_institution_without_calls_of_ones_own() -> None:
+    """An institution says nothing where the shipped assumption is drawn: it is refused rather than ignored."""
+    told = CliRunner().invoke(main, ["schedule", "show", "--institution", "cu-1"])
+    assert (told.exit_code, "--own or --calls" in told.stderr) == (2, True)
 
 
 def test_show_draws_the_times_in_force() -> None:
