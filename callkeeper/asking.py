@@ -3,7 +3,7 @@
 import asyncio
 import os
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -11,10 +11,11 @@ import click
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from callkeeper.connections import worker_redis
+from callkeeper.connections import blocking_redis, worker_redis
 from callkeeper.settings import StoreSettings
 from callkeeper.terminal import Failed
 from calls.keys import Keys
+from calls.wake import Waker
 
 T = TypeVar("T")
 
@@ -36,6 +37,22 @@ def ask_redis(question: Callable[["Redis", Keys], Awaitable[T]]) -> T:
 
     try:
         return asyncio.run(ask())
+    except RedisError as error:
+        raise Failed(f"Redis at {settings.redis.address}: {type(error).__name__}") from None
+
+
+def enqueue_reconcile(institution_keys: Iterable[str]) -> list[str]:
+    """Enqueue one job for each institution that lists its queue; return the ids of the jobs.
+
+    Raises:
+        SettingsWrong: The settings that lead to Redis are incomplete or wrong.
+        Failed: Redis does not answer.
+    """
+    settings = StoreSettings.load(os.environ)
+    try:
+        with blocking_redis(settings.redis) as redis:
+            waker = Waker(redis, keys=settings.keys)
+            return [waker.reconcile(key) for key in institution_keys]
     except RedisError as error:
         raise Failed(f"Redis at {settings.redis.address}: {type(error).__name__}") from None
 

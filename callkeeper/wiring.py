@@ -17,11 +17,11 @@ from calls.figures.reporter import Reporter
 from calls.figures.writing import Author, FigureWriter
 from calls.keys import Keys
 from calls.rules import RuleBook, load_rules
-from calls.wake import ADVANCE, Waker
+from calls.wake import ADVANCE, RECONCILE, Waker
 from reseller import Secret, ServiceConfig
 from workers.crashpoints import Crashpoints
 from workers.crew import Crew
-from workers.jobs import RECONCILE, CallJob, job_class
+from workers.jobs import CallJob, job_class
 from workers.pacemaker import Pacemaker
 from workers.sink import Sink
 from workers.tally import Tally

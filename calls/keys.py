@@ -77,6 +77,7 @@ class Keys:
         self.pause = f"{prefix}:pause"
         self.pause_history = f"{prefix}:pause:history"
         self.service = f"{prefix}:service"
+        self.outage_reported = f"{prefix}:outage-reported"
         self.epoch = f"{prefix}:epoch"
         self.changes = f"{prefix}:changes"
         self.statements = f"{prefix}:statements"

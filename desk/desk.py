@@ -59,6 +59,7 @@ class Desk:
         self.book = book
         self._waiting = waiting_redis
         self.feed = Feed(Changes(waiting_redis, keys=keys), self.lookup, log, room=room)
+        self.waker = waker
         self.speaking = Speaking(redis, store, self.lookup, self.feed, book, waker, log, now=now)
         stream = Stream(self.feed, changes, book.policies, heartbeat_s=heartbeat_s)
         tickets = Tickets(redis, known, keys=keys)

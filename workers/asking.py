@@ -46,6 +46,7 @@ def _read_failed(claim: Claim, error: ResellerError) -> None:
     not_found_since = (call.not_found_since or now) if isinstance(error, CallNotFound) else None
     call = replace(call, not_found_since=not_found_since)
     claim.call = replace(call, reads_failed=call.reads_failed + 1, next_read_at=read_retry(call, now))
+    claim.tally.add("reads_failed")
     claim.tools.log.warning("read_failed", **claim.names, error=type(error).__name__)
 
 
@@ -66,6 +67,7 @@ async def check(claim: Claim, *, by_desk: bool) -> None:
         claim.entries.append(
             Entry(at=claim.now, what="check_failed", n=n, because=type(error).__name__, trace=call.trace)
         )
+        claim.tally.add("checks_failed")
         claim.tools.log.warning("check_failed", **claim.names, n=n, error=type(error).__name__)
         await _after_lapse(claim, error, call.check_wish if by_desk else None)
         return

@@ -15,6 +15,7 @@ from redis.exceptions import RedisError
 from calls.bell import Bell
 from calls.endings import end
 from calls.figures import Figures
+from calls.gate import service_away
 from calls.held import Lease
 from calls.keys import Keys
 from calls.listings import Listings
@@ -38,6 +39,9 @@ from workers.tidying import Tidying
 from workers.tools import Tools
 
 T = TypeVar("T")
+
+PROGRESS_EVERY_S = 1.0
+OUTAGE_REPORT_EVERY_S = 600
 
 
 class Crew:
@@ -85,17 +89,20 @@ class Crew:
         self._means: tuple[Reseller, Tools, Institutions, Listing] | None = None
         self.beat: Callable[[], None] = lambda: None
 
-    def advance(self) -> Tally:
+    def advance(self, job_key: str | None = None) -> Tally:
         """Work one shift; the ``advance`` job.
+
+        Args:
+            job_key: The Redis key of the job, whose description says every second how far the shift is.
 
         Raises:
             StepsFailed: Steps raised something unexpected.
         """
-        return self._run(self._advance())
+        return self._run(self._advance(job_key, "advance"))
 
-    def reconcile(self, institution_key: str) -> Tally:
-        """List an institution's queue now; the ``reconcile`` job."""
-        return self._run(self._reconcile(institution_key))
+    def reconcile(self, job_key: str | None, institution_key: str) -> Tally:
+        """List an institution's queue now and work a shift; the ``reconcile`` job. Arguments and errors as `advance`."""
+        return self._run(self._reconcile(job_key, institution_key))
 
     def stop(self) -> None:
         """Make the shift under way claim no more. Safe from a signal handler and from any thread."""
@@ -112,18 +119,19 @@ class Crew:
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
         return self._runner.run(work)
 
-    async def _advance(self) -> Tally:
+    async def _advance(self, job_key: str | None, name: str) -> Tally:
         tools, institutions, listing = self._tools()
         shift = Shift(tools, institutions, listing, self._log, alarm=self._alarm, beat=self.beat)
         self._shift = shift
         try:
             if self._is_stopping:
                 shift.stop()
-            async with self._beside(shift):
+            async with self._beside(shift), self._progress(shift.tally, job_key, name):
                 tally = await shift.run()
             if self._tidying is not None:
                 await self._tidying.tidy()
             tally.attention = len(await Queries(self._redis, keys=self._keys).attention())
+            await self._note_outage(tally)
             return tally
         finally:
             self._shift = None
@@ -144,10 +152,42 @@ class Crew:
             with suppress(RedisError):
                 await self._bell.leave()
 
-    async def _reconcile(self, institution_key: str) -> Tally:
+    @asynccontextmanager
+    async def _progress(self, tally: Tally, job_key: str | None, name: str) -> AsyncIterator[None]:
+        """Write into the job's description, every second, what has been done so far."""
+        if job_key is None:
+            yield
+            return
+        writing = asyncio.ensure_future(self._write_progress(tally, job_key, name))
+        try:
+            yield
+        finally:
+            await end({writing})
+
+    async def _write_progress(self, tally: Tally, job_key: str, name: str) -> None:
+        redis: Any = self._redis
+        while True:
+            await asyncio.sleep(PROGRESS_EVERY_S)
+            with suppress(RedisError):
+                # A job that somebody deleted meanwhile must not come back as a hash that never expires.
+                if await redis.exists(job_key):
+                    await redis.hset(job_key, "description", f"{name}, running: {tally.sentence()}")
+
+    async def _note_outage(self, tally: Tally) -> None:
+        """Say since when the service has not answered; one job in ten minutes reports it by failing."""
+        away = await service_away(self._redis, self._keys)
+        if away is None:
+            return
+        tally.unreachable_since = away.since
+        redis: Any = self._redis
+        tally.is_outage_report = bool(
+            await redis.set(self._keys.outage_reported, "1", nx=True, ex=OUTAGE_REPORT_EVERY_S)
+        )
+
+    async def _reconcile(self, job_key: str | None, institution_key: str) -> Tally:
         tools, _, _ = self._tools()
         await tools.store.ask_to_look(institution_key, Ask.FULL)
-        return await self._advance()
+        return await self._advance(job_key, f"reconcile {institution_key}")
 
     def _tools(self) -> tuple[Tools, Institutions, Listing]:
         if self._means is None:

@@ -10,15 +10,14 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, ClassVar, Final
 
+from rq.exceptions import AbandonedJobError
 from rq.job import Job
 
 from calls.keys import QUEUE_NAME
 from calls.places import places
-from calls.wake import FAILURE_TTL_S, NO_DEADLINE
+from calls.wake import BUG_TTL_S, FAILURE_TTL_S, NO_DEADLINE
 from workers.shift import StepsFailed
 from workers.tally import Tally
-
-RECONCILE: Final = "workers.jobs.reconcile"
 
 MAX_JOB: Final = 64 * 1024
 """Bytes of a job's hash, and of what its compressed fields unfold into; a failed job of ours has a few thousand."""
@@ -32,10 +31,15 @@ class JobFailed(Exception):
     """A job of ours failed. The message names types and places, never what it was about."""
 
 
+class ServiceUnreachable(Exception):
+    """The service did not answer while the job ran. One job in ten minutes says so by failing."""
+
+
 class CallJob(Job):
     """A job that can only be one of ours.
 
-    ``functions`` and ``queue_name`` are set on a subclass by ``job_class``: the worker process's own.
+    ``functions`` and ``queue_name`` are set on a subclass by ``job_class``: the worker process's own. A function takes the
+    Redis key of its job, where it may write how far it is (``progress``), and the job's arguments.
     """
 
     functions: ClassVar[Mapping[str, Callable[..., Tally]]] = {}
@@ -51,14 +55,33 @@ class CallJob(Job):
         self._forget_foreign_parts()
 
     def perform(self) -> Any:
-        """Run the job's function, and write what it did where an operator reads it."""
+        """Run the job's function, and write what it did where an operator reads it.
+
+        Raises:
+            ServiceUnreachable: The service did not answer; the message is the sentence that other jobs end with.
+            JobFailed: A bug.
+            JobRefused: The job is not one of ours.
+            StepsFailed: Steps of calls failed by bugs.
+        """
+        self.failure_ttl = BUG_TTL_S
         function = self._function()
         self.connection.persist(self.key)
-        tally = _run(function, *self.args)
-        self.description = f"{str(self.func_name).rpartition('.')[2]}: {tally.sentence()}"
-        self.connection.hset(self.key, "description", self.description)
+        tally = _run(function, self.key, *self.args)
+        self._describe(tally.sentence())
+        if tally.is_outage_report:
+            self.failure_ttl = FAILURE_TTL_S
+            raise ServiceUnreachable(tally.sentence())
         self._result = tally.as_dict()
         return self._result
+
+    def execute_failure_callback(self, death_penalty_class: Any, *exc_info: Any) -> None:
+        """Say what happened to a job whose worker was killed: RQ calls this before it moves the job to the failed ones."""
+        if exc_info[0] is AbandonedJobError:
+            self._describe("its worker ended before it was finished; other workers took its calls over")
+
+    def _describe(self, sentence: str) -> None:
+        self.description = f"{job_name(self)}: {sentence}"
+        self.connection.hset(self.key, "description", self.description)
 
     def _function(self) -> Callable[..., Tally]:
         try:
@@ -87,6 +110,11 @@ class CallJob(Job):
         self.repeats_left = None
         self.repeat_intervals = None
         self.enqueue_at_front = None
+
+
+def job_name(job: Job) -> str:
+    """Return how a job is called in its description: its function, and the institution if it is about one."""
+    return " ".join([str(job.func_name).rpartition(".")[2], *map(str, job.args)])
 
 
 def _run(function: Callable[..., Tally], *args: str) -> Tally:

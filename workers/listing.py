@@ -72,6 +72,7 @@ class Listing:
             watch = replace(watch, failures=0)
         except ResellerError as error:
             self.log.warning("listing_failed", institution=institution_key, error=type(error).__name__)
+            tally.add("listings_failed")
             watch = replace(watch, failures=watch.failures + 1)
         self.crash.pass_by("listing.before-save")
         await self.store.save(held, encode_watch(watch), Placement(await self._due_in_ms(watch)))

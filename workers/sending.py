@@ -110,6 +110,7 @@ async def _request(claim: Claim, kind: EffectKind, effect: Effect, booked_at_s: 
     except TokenLapsed:
         return await _lapsed(claim, kind)
     except (OutcomeUnknown, ResellerError) as error:
+        claim.tally.add("effects_in_doubt")
         log.warning("effect_in_doubt", **claim.names, kind=kind, error=type(error).__name__)
         return EffectState.UNKNOWN
     return EffectState.APPLIED

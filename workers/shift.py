@@ -196,6 +196,7 @@ class Shift:
         where = _where(error)
         self.tools.counting.figures.count(figure.STEPS_FAILED)
         self.failures.append(f"{type(error).__name__} at {where}")
+        self.tally.add("steps_failed")
         self.log.error("step_failed", error=type(error).__name__, where=where, failures=failures, parked=is_parked)
         placement = Placement(None if is_parked else 1000 * 2**failures, attention="parked" if is_parked else "")
         entries = [Entry(at=held.now, what="parked", because=f"{type(error).__name__} at {where}")] if is_parked else []

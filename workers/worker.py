@@ -64,7 +64,7 @@ class CallWorker(SimpleWorker):
         queue_name: str = QUEUE_NAME,
     ) -> None:
         super().__init__(
-            [calls_queue(connection, queue_name)],
+            [calls_queue(connection, queue_name, job_class=job_class)],
             name=f"{socket.gethostname().partition('.')[0]}-{token_hex(4)}",
             connection=connection,
             default_result_ttl=RESULT_TTL_S,

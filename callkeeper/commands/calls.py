@@ -8,7 +8,7 @@ import msgspec
 from redis.asyncio import Redis
 from rich.table import Table
 
-from callkeeper.asking import Span, ask_redis
+from callkeeper.asking import Span, ask_redis, enqueue_reconcile
 from callkeeper.story_view import story_table
 from callkeeper.terminal import Failed, Misused, printable_json, say, say_json, terminal_console
 from calls.keys import CallId, Keys, parse_member
@@ -81,6 +81,24 @@ def explain(voice_id: str, institution: str | None, *, as_json: bool) -> None:
         say_json(encode_recorded(recorded(call, trail)))
         return
     _tell(call, trail, with_rows=True)
+
+
+@calls.command()
+@click.argument("institution", required=False)
+def reconcile(institution: str | None) -> None:
+    """List the queue of one INSTITUTION now, or of all: a worker does it as a job, which the RQ dashboard shows.
+
+    Workers list every queue by themselves every few seconds. Use this after the service's operator has mended something.
+    Exits with 2 if there is no such institution.
+    """
+    known = ask_redis(lambda redis, keys: Queries(redis, keys=keys).institutions())
+    if institution is not None and (problem := known.problem(institution)):
+        raise Misused(f"Nothing was enqueued: {problem}")
+    wanted = sorted(known.names) if institution is None else [institution]
+    if not wanted:
+        raise click.ClickException("callkeeper knows no institution yet; start a worker first")
+    for key, job_id in zip(wanted, enqueue_reconcile(wanted), strict=True):
+        say(f"{known.called(key)}: {job_id}")
 
 
 def _tell(call: Call, trail: tuple[Entry, ...], *, with_rows: bool) -> None:

@@ -73,7 +73,7 @@ def _breaker(present: Present, away: Away | None) -> Finding:
 
 def _jobs(present: Present) -> Finding:
     if present.jobs_failed:
-        remedy = "read them in the RQ dashboard (/rq, failed): each is a bug or a foreign job; then delete them"
+        remedy = "read them in the RQ dashboard (/rq, failed): each failed by a bug, or is not ours; then delete them"
         return warning(Topic.JOBS, f"{present.jobs_failed} have failed, {present.jobs_waiting} wait", remedy)
     return ok(Topic.JOBS, f"none has failed, {present.jobs_waiting} wait")
 

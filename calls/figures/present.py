@@ -8,6 +8,7 @@ from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
 from calls.keys import Keys
+from calls.wake import FAILURE_TTL_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +33,7 @@ class Present:
     """Logins in a row without a proven token."""
     jobs_waiting: int
     jobs_failed: int
+    """By a bug, or because they are not ours; those of killed workers and of outages do not count."""
     workers: int
     """As RQ counts them."""
     outcomes_waiting: int
@@ -47,7 +49,7 @@ async def read_present(redis: "Redis", *, keys: Keys | None = None, now_ms: int 
     pipe.time().zcard(keys.live).zcard(keys.settled).zrange(keys.due, 0, 0, withscores=True)
     pipe.zdiff([keys.due, keys.live]).hvals(keys.attention).hvals(keys.outbox.attention)
     pipe.hmget(keys.service, ["until", "failures", "open"]).hmget(keys.login_gate, ["failures"])
-    pipe.llen(keys.queue).zcard(keys.failed_jobs).scard(keys.workers).zcard(keys.outbox.due)
+    pipe.llen(keys.queue).scard(keys.workers).zcard(keys.outbox.due)
     (
         time,
         live,
@@ -59,17 +61,25 @@ async def read_present(redis: "Redis", *, keys: Keys | None = None, now_ms: int 
         gate,
         login,
         waiting,
-        failed,
         workers,
         outcomes,
     ) = await pipe.execute()
     memory = await _memory(client)
     now = now_ms if now_ms is not None else time[0] * 1000 + time[1] // 1000
+    # A failed job is stored with the instant when it expires. A killed worker's and an outage's expire within the hour: what
+    # is kept longer failed by a bug, or is not ours.
+    bugs_from_s = now / 1000 + FAILURE_TTL_S
+    overdue, failed = (
+        await client.pipeline(transaction=False)
+        .zcount(keys.due, "-inf", now)
+        .zcount(keys.failed_jobs, bugs_from_s, "+inf")
+        .execute()
+    )
     return Present(
         hinted=sum(member.startswith(b"c:") for member in unconfirmed),
         live=live,
         settled=settled,
-        overdue=await client.zcount(keys.due, "-inf", now),
+        overdue=overdue,
         late_s=max(0.0, (now - first[0][1]) / 1000) if first else 0.0,
         attention=Counter(why.decode() for why in (*attention, *unsent)),
         gate_is_shut=gate[2] is not None,

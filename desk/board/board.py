@@ -1,5 +1,6 @@
 """The board as an application: its pages, its stream, its forms. It stands behind the watchers' login (``desk.admin``)."""
 
+import asyncio
 import mimetypes
 from collections import defaultdict
 from collections.abc import Callable, Mapping
@@ -92,6 +93,7 @@ class Board:
             Route(f"{base}/", self.to_home),
             Route(f"{base}/stream", self.stream),
             Route(f"{base}/institutions/{{institution}}", self.institution),
+            Route(f"{base}/institutions/{{institution}}/reconcile", self.reconcile, methods=["POST"]),
             Route(f"{base}/pausing", self.pausing),
             Route(f"{base}/pause", self._changer("pause"), methods=["POST"]),
             Route(f"{base}/resume", self._changer("resume"), methods=["POST"]),
@@ -122,13 +124,33 @@ class Board:
             raise HTTPException(404)
         return await self._wall_page(key)
 
+    async def reconcile(self, request: Request) -> Response:
+        """Enqueue the job that lists an institution's queue, and lead back to the institution."""
+        key = request.path_params["institution"]
+        try:
+            await self._sayings.read(request)
+        except Unsaid as problem:
+            return PlainTextResponse(str(problem), problem.status)
+        if not is_institution_key(key) or (await self._queries.institutions()).problem(key):
+            raise HTTPException(404)
+        await asyncio.to_thread(self._desk.waker.reconcile, key)
+        return RedirectResponse(f"{self._base}/institutions/{quote(key, safe='')}", 303)
+
     async def _wall_page(self, only: str | None) -> Response:
         frame = await self.wall.frame()
         view = self._painter.view(frame, only)
         group = next((group for group in frame.groups if group.key == only), None)
         if only is not None and group is None:
             raise HTTPException(404)
-        return self._page("board.html", view=view, groups=groups_in(view, frame), only=group)
+        return self._page(
+            "board.html",
+            view=view,
+            groups=groups_in(view, frame),
+            only=group,
+            reconcile=f"{self._base}/institutions/{quote(only, safe='')}/reconcile" if only else "",
+            field=FIELD,
+            token=self._tokens.issue() if only else "",
+        )
 
     async def call(self, request: Request) -> Response:
         """Show one call."""

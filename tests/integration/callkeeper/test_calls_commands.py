@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import zlib
 from collections.abc import AsyncIterator
 
 import pytest
@@ -9,11 +10,13 @@ from click.testing import CliRunner, Result
 from redis.asyncio import Redis
 
 from callkeeper.cli import main
+from calls.keys import Keys
 from calls.notes import Distrusted
 from calls.record import EffectState, Reason
+from calls.wake import RECONCILE
 from sandbox.faults import Action, Fault
 from sandbox.state import Call, Happening, Kind
-from tests.rig import Rig
+from tests.rig import KEY, Rig
 from tests.sandbox_fixtures import Asgi
 
 
@@ -56,6 +59,25 @@ async def test_calls_list_shows_a_call_and_what_needs_a_person(rig: Rig, redis_u
     row = json.loads(rows.output.splitlines()[0])
     assert row["voice_id"] == call.voice_id
     assert row["phone_last4"] == call.phone_number[-4:]
+
+
+async def test_calls_reconcile_enqueues_a_job_for_each_institution(rig: Rig, redis_url: str) -> None:
+    """One institution is one job, none named means all of them; an unknown one exits with 2 and enqueues nothing."""
+    await rig.run(1)
+    unknown = await callkeeper(redis_url, "calls", "reconcile", "CU-1")
+    assert (unknown.exit_code, await rig.redis.llen(Keys().queue)) == (2, 0)
+    assert "did you mean cu-1" in unknown.output
+    one, every = (
+        await callkeeper(redis_url, "calls", "reconcile", KEY),
+        await callkeeper(redis_url, "calls", "reconcile"),
+    )
+    assert (one.exit_code, every.exit_code) == (0, 0), one.output
+    known = await rig.queries.institutions()
+    assert await rig.redis.llen(Keys().queue) == 1 + len(known.names)
+    first = (await rig.redis.lindex(Keys().queue, 0)).decode()
+    assert f"{known.called(KEY)}: {first}" in one.output
+    data = zlib.decompress(await rig.redis.hget(f"rq:job:{first}", "data"))
+    assert json.loads(data)[:3] == [RECONCILE, None, [KEY]]
 
 
 async def test_calls_resolve_closes_a_doubt_and_sends_nothing(rig: Rig, redis_url: str) -> None:

@@ -1,10 +1,13 @@
 """What the RQ worker takes from its queue: our jobs, and nothing that anybody else put there."""
 
 import json
+import re
 import threading
+import time
 import tracemalloc
 import zlib
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
@@ -16,14 +19,15 @@ from rq.job import Job
 from rq.serializers import JSONSerializer
 from structlog.typing import FilteringBoundLogger
 
-from calls.keys import QUEUE_NAME
+from calls.figures.present import read_present
+from calls.keys import QUEUE_NAME, Keys
 from calls.rules import load_rules
-from calls.wake import ADVANCE, calls_queue
+from calls.wake import ADVANCE, BUG_TTL_S, FAILURE_TTL_S, RECONCILE, calls_queue
 from reseller import Secret, ServiceConfig
 from tests.sandbox_fixtures import KEY, ServedSandbox
 from workers.crashpoints import Crashpoints
 from workers.crew import Crew
-from workers.jobs import MAX_JOB, RECONCILE, CallJob, job_class
+from workers.jobs import MAX_JOB, CallJob, job_class
 from workers.tally import Tally
 from workers.worker import CallWorker
 
@@ -53,7 +57,7 @@ def ran() -> list[tuple[str, ...]]:
 def work(redis: Redis, ran: list[tuple[str, ...]]) -> Callable[[], None]:
     """Return a worker's burst: it takes what is in the queue and comes back."""
 
-    def run(*args: str) -> Tally:
+    def run(_job_key: str, *args: str) -> Tally:
         ran.append(args)
         return did(calls=37, checks=35, enrolled=1)
 
@@ -93,6 +97,67 @@ def test_job_with_an_institution_is_run(redis: Redis, work: Callable[[], None], 
     stock(redis).enqueue(RECONCILE, "cu-1")
     work()
     assert ran == [("cu-1",)]
+
+
+def tallying(redis: Redis, *tallies: Tally) -> None:
+    """Run what is in the queue with a function that returns one tally after the other."""
+    answers = iter(tallies)
+    employed = job_class({ADVANCE: lambda _job_key: next(answers)})
+    CallWorker(redis, job_class=employed, on_stop=lambda: None, leave=lambda _: None).work(
+        burst=True, logging_level="CRITICAL"
+    )
+
+
+async def test_job_of_an_outage_fails_once_and_says_so(redis: Redis, redis_url: str) -> None:
+    """In an outage one job fails with the sentence that the others finish with; it is kept for an hour and is no bug."""
+    since = datetime(2026, 11, 2, 3, 12, tzinfo=UTC)
+    report, other = (stock(redis).enqueue(ADVANCE).id for _ in range(2))
+    tallying(redis, Tally(unreachable_since=since, is_outage_report=True), Tally(unreachable_since=since))
+    failed, finished = fetch(redis, report), fetch(redis, other)
+    sentence = "nothing was due; service unreachable since 03:12 UTC"
+    assert failed.is_failed
+    assert failed.latest_result() is not None
+    assert f"ServiceUnreachable: {sentence}" in str(failed.latest_result().exc_string)  # type: ignore[union-attr]
+    assert finished.is_finished
+    assert failed.description == finished.description == f"advance: {sentence}"
+    assert kept_for_s(redis, report) <= FAILURE_TTL_S
+    async with AsyncRedis.from_url(redis_url) as client:
+        assert (await read_present(client)).jobs_failed == 0
+
+
+async def test_job_of_a_killed_worker_is_no_bug(redis: Redis, redis_url: str) -> None:
+    """A job whose worker was killed says so, is gone after an hour, and is not counted as failed."""
+    employed = job_class({ADVANCE: lambda _job_key: Tally()})
+    worker = CallWorker(redis, job_class=employed, on_stop=lambda: None, leave=lambda _: None)
+    job = employed.fetch(stock(redis).enqueue(ADVANCE).id, redis, JSONSerializer)
+    execution = worker.prepare_execution(job)
+    redis.lrem("rq:queue:calls", 0, job.id)
+    redis.zadd("rq:wip:calls", {execution.composite_key: 1})
+    worker.clean_registries()  # type: ignore[no-untyped-call]
+    assert fetch(redis, job.id).is_failed
+    assert fetch(redis, job.id).description == (
+        "advance: its worker ended before it was finished; other workers took its calls over"
+    )
+    assert 0 < kept_for_s(redis, job.id) <= FAILURE_TTL_S
+    async with AsyncRedis.from_url(redis_url) as client:
+        assert (await read_present(client)).jobs_failed == 0
+
+
+async def test_job_that_failed_by_a_bug_is_counted_for_a_week(redis: Redis, redis_url: str) -> None:
+    """A bug's job is kept for seven days and counted as failed; so is a foreign one."""
+    stock(redis).enqueue(ADVANCE)
+    foreign = stock(redis).enqueue("os.getcwd")
+    tallying(redis)  # the function raises StopIteration
+    assert kept_for_s(redis, foreign.id) > BUG_TTL_S - 60
+    async with AsyncRedis.from_url(redis_url) as client:
+        assert (await read_present(client)).jobs_failed == 2
+
+
+def kept_for_s(redis: Redis, job_id: str) -> float:
+    """Return for how long a failed job will be listed."""
+    until_s = redis.zscore("rq:failed:calls", job_id)
+    assert isinstance(until_s, float)
+    return until_s - time.time()
 
 
 def pickled(redis: Redis) -> str:
@@ -214,12 +279,10 @@ def test_job_never_runs_under_an_alarm(redis: Redis, work: Callable[[], None], r
     assert employed.fetch(job.id, redis, JSONSerializer).timeout == -1
 
 
-def test_requeue_of_everything_repeats_no_effect(
-    redis: Redis, redis_url: str, sandbox_server: ServedSandbox, log: FilteringBoundLogger
-) -> None:
-    """Requeue all, finished and failed jobs alike: shifts run that find nothing new to do (C9)."""
+def crew_of(redis_url: str, sandbox_server: ServedSandbox, log: FilteringBoundLogger) -> Crew:
+    """Return what a worker process works with, in front of a sandbox."""
     credentials = sandbox_server.credentials
-    crew = Crew(
+    return Crew(
         AsyncRedis.from_url(redis_url),
         service=ServiceConfig(
             base_url=sandbox_server.url,
@@ -234,6 +297,51 @@ def test_requeue_of_everything_repeats_no_effect(
         log=log,
         crash=Crashpoints(),
     )
+
+
+def test_running_job_says_how_far_it_is(
+    redis: Redis, redis_url: str, sandbox_server: ServedSandbox, log: FilteringBoundLogger
+) -> None:
+    """While a shift lasts its job's description says every second what has been done so far."""
+    crew = crew_of(redis_url, sandbox_server, log)
+    job = stock(redis).enqueue(ADVANCE)
+    seen: list[str | None] = []
+
+    def watch() -> None:
+        end_s = time.monotonic() + 8
+        while time.monotonic() < end_s and not any(text and "queue listed" in text for text in seen):
+            time.sleep(0.1)
+            seen.append(fetch(redis, job.id).description)
+        crew.stop()
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    crew.advance(job.key)
+    watcher.join()
+    crew.close()
+    assert re.fullmatch(r"advance, running: \d+ queues? listed", seen[-1] or "")
+
+
+def test_outage_is_reported_by_one_job_in_ten_minutes(
+    redis: Redis, redis_url: str, sandbox_server: ServedSandbox, log: FilteringBoundLogger
+) -> None:
+    """Of the shifts in an outage the first asks its job to fail; the others only say since when."""
+    crew, keys = crew_of(redis_url, sandbox_server, log), Keys()
+    now_ms = int(time.time() * 1000)
+    redis.hset(keys.service, mapping={"open": now_ms, "failures": 9, "until": now_ms + 60_000})
+    stock(redis).enqueue(ADVANCE)  # a job that waits ends an idle shift at once
+    tallies = [crew.advance() for _ in range(2)]
+    crew.close()
+    assert [tally.is_outage_report for tally in tallies] == [True, False]
+    assert all(tally.unreachable_since is not None for tally in tallies)
+    assert 590 <= int(str(redis.ttl(keys.outage_reported))) <= 600
+
+
+def test_requeue_of_everything_repeats_no_effect(
+    redis: Redis, redis_url: str, sandbox_server: ServedSandbox, log: FilteringBoundLogger
+) -> None:
+    """Requeue all, finished and failed jobs alike: shifts run that find nothing new to do (C9)."""
+    crew = crew_of(redis_url, sandbox_server, log)
     employed = job_class({ADVANCE: crew.advance, RECONCILE: crew.reconcile})
     call = sandbox_server.call()
     queue = stock(redis)
@@ -243,7 +351,7 @@ def test_requeue_of_everything_repeats_no_effect(
         worker = CallWorker(redis, job_class=employed, on_stop=crew.stop, leave=lambda _: None)
         worker.work(burst=True, logging_level="ERROR")
         assert fetch(redis, first.id).is_finished
-        assert "institution looked at" in (fetch(redis, first.id).description or "")
+        assert "queue listed" in (fetch(redis, first.id).description or "")
         for registry in (queue.finished_job_registry, queue.failed_job_registry):
             for job_id in registry.get_job_ids():
                 registry.remove(job_id)

@@ -195,6 +195,18 @@ async def test_pause_on_the_page_holds_and_resumes(rig: BoardRig) -> None:
     assert (await rig.fill("/resume", because="again", institution=KEY)).status_code == 409
 
 
+async def test_institution_page_enqueues_a_listing(rig: BoardRig) -> None:
+    """The button on an institution's page enqueues the job that lists its queue; only for one that exists, only by form."""
+    await rig.run(1)
+    assert "List the queue now" in await rig.page(f"/institutions/{KEY}")
+    done = await rig.fill(f"/institutions/{KEY}/reconcile")
+    assert (done.status_code, done.headers["location"]) == (303, f"/board/institutions/{KEY}")
+    assert await rig.redis.llen(Keys().queue) == 1
+    assert (await rig.fill("/institutions/nowhere/reconcile")).status_code == 404
+    assert (await rig.browser.post(f"/board/institutions/{KEY}/reconcile", data={"operator": "x"})).status_code == 403
+    assert await rig.redis.llen(Keys().queue) == 1
+
+
 @pytest.mark.parametrize(
     ("institution", "said"),
     [

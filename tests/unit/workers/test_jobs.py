@@ -11,7 +11,7 @@ from workers.jobs import JobFailed, job_class
 from workers.tally import Tally
 
 
-def stumble() -> Tally:
+def stumble(_job_key: str) -> Tally:
     """Fail over what a caller has said."""
     said = "canary-ssn-078-05-1120"
     try:
