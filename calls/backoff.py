@@ -24,6 +24,10 @@ PACE = 0.03
 RETRY = timedelta(seconds=1)
 """The least wait after a check without an answer; doubled with every further one."""
 
+MOST_AHEAD = 2
+"""How many checks that make up for lost ones may have been made beyond the slots that have passed. It bounds what a call can
+have spent by any moment, and so what counts as spent after Redis lost writes (``calls.lost_checks``)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
@@ -56,16 +60,17 @@ class Schedule:
     def next_slot(self, watch_from: datetime, after: datetime) -> datetime:
         """Return the first slot later than ``after``."""
         passed_s = (after - watch_from).total_seconds()
-        index = bisect_right(self.at_s, passed_s)
+        index = self.slots_passed(watch_from, after)
         if index < len(self.at_s):
             return watch_from + timedelta(seconds=self.at_s[index])
         last, gap = self.at_s[-1], self._last_gap_s
-        steps = int((passed_s - last) // gap) + 1
+        steps = int((passed_s - last + 1e-6) // gap) + 1
         return watch_from + timedelta(seconds=last + steps * gap)
 
     def slots_passed(self, watch_from: datetime, now: datetime) -> int:
-        """Return how many slots lie in the past: the checks that an earlier life may have spent."""
-        return bisect_right(self.at_s, (now - watch_from).total_seconds())
+        """Return how many slots lie in the past."""
+        # An instant is rounded to microseconds: a check at the very instant of a slot would be before it, and made again.
+        return bisect_right(self.at_s, (now - watch_from).total_seconds() + 1e-6)
 
     def plan(
         self, watch_from: datetime, now: datetime, *, left: int, answered_at: datetime | None = None, failures: int = 0
@@ -75,7 +80,7 @@ class Schedule:
         Otherwise the checks that are left share evenly what lies between the last *answered* one, which is all that is
         known, and the end: with k of n + 1 gaps passed by then, the next is made where k + (n + 1 - k) / (left + 1) gaps
         have passed. After a failure that is almost at once, so it waits at least 1, 2, 4 ... s, though not beyond the
-        next slot: what failed may fail again.
+        next slot: what failed may fail again. Once ``MOST_AHEAD`` lost checks were made up for, it waits for the slot.
 
         Args:
             watch_from: When the watch began.
@@ -85,14 +90,17 @@ class Schedule:
             failures: Checks without an answer since then.
         """
         slot = self.next_slot(watch_from, now)
-        slots_left = len(self.at_s) - self.slots_passed(watch_from, now)
+        passed = self.slots_passed(watch_from, now)
+        slots_left = len(self.at_s) - passed
         if left >= slots_left and not (failures and slots_left):
             return slot
         known = self._place((answered_at - watch_from).total_seconds()) if answered_at else 0.0
         share = (len(self.at_s) + 1 - known) / (left + 1)
         at = watch_from + timedelta(seconds=self._time(known + share))
         if failures:
-            at = max(at, min(slot, now + RETRY * float(2 ** min(failures - 1, 10))))
+            made = len(self.at_s) - left
+            wait = RETRY * float(2 ** min(failures - 1, 10))
+            at = max(at, slot if made - passed >= MOST_AHEAD else min(slot, now + wait))
         return max(at, now)
 
     @property

@@ -31,7 +31,7 @@ from calls.steps import (
     Withdraw,
 )
 from calls.verdict import Verdict, judge
-from calls.watch import must_look_first
+from calls.watch import automatic_left, must_look_first, reserve_left
 
 CONFIRM_LOOKS_S = (0.5, 1.5, 3.5, 7.5)
 """When after a hint the queue is looked at again: an event may outrun the queue. The first look came with the hint."""
@@ -90,7 +90,7 @@ def decide(call: Call, book: RuleBook, now: datetime, *, late: timedelta = timed
         _clear_doubt(call, now)
         or _age_out(call, book, now)
         or _act(call, book, facts, now)
-        or _decline(call, facts)
+        or _decline(call, book, facts)
         or _close(call, book, facts, now)
         or _look_closer(call, book, facts, now, late)
     )
@@ -296,7 +296,7 @@ def _look_closer(call: Call, book: RuleBook, facts: Facts, now: datetime, late: 
     at once, what ``next_read`` puts off helps later.
     """
     due = [call.effects_held_until] if call.effects_held_until is not None else []
-    if may_check(call, facts) and call.check_wish is not None:
+    if call.check_wish is not None and wish_obstacle(call, book, facts) is None:
         return Check(by_desk=True)
     if may_check(call, facts) and _may_check_unasked(call, book, facts) and call.next_check_at is not None:
         if call.next_check_at <= now:
@@ -310,9 +310,9 @@ def _look_closer(call: Call, book: RuleBook, facts: Facts, now: datetime, late: 
     return Wait(min([read_at, *due]))
 
 
-def _decline(call: Call, facts: Facts) -> Step | None:
+def _decline(call: Call, book: RuleBook, facts: Facts) -> Step | None:
     """A check that a person asked for and that must not be made is given up: it does not wait for the facts to change."""
-    obstacle = check_obstacle(call, facts) if call.check_wish is not None else None
+    obstacle = wish_obstacle(call, book, facts) if call.check_wish is not None else None
     return Decline(obstacle) if obstacle is not None else None
 
 
@@ -333,9 +333,14 @@ def check_obstacle(call: Call, facts: Facts) -> str | None:
     return next((name for holds, name in obstacles if holds), None)
 
 
+def wish_obstacle(call: Call, book: RuleBook, facts: Facts) -> str | None:
+    """Name what forbids a check that a person asks for: what forbids any, or that the reserve is spent."""
+    return check_obstacle(call, facts) or (None if reserve_left(call, book.schedule) else "reserve_spent")
+
+
 def _may_check_unasked(call: Call, book: RuleBook, facts: Facts) -> bool:
     limit = book.schedule.automatic_limit if facts.assigned else book.checks_unassigned
-    return call.checks_used < limit and not facts.paused_entirely
+    return automatic_left(call, limit) > 0 and not facts.paused_entirely
 
 
 def next_read(call: Call, book: RuleBook, now: datetime, *, late: timedelta = timedelta()) -> datetime:

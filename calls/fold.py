@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from calls.clock import set_back
 from calls.facts import ESTABLISHES, REJECTED, Status
 from calls.keys import CallId
+from calls.lost_checks import charge_if_assigned
 from calls.notes import (
     AssignWish,
     CheckWish,
@@ -39,7 +40,7 @@ from calls.record import (
 )
 from calls.rules.book import RuleBook
 from calls.trail import Entry
-from calls.watch import begin_watch, charge_earlier_life
+from calls.watch import begin_watch
 
 PUSH_READ_GAP = timedelta(seconds=1)
 """However often an end is pushed, stored details are not read more often than this because of it."""
@@ -90,7 +91,7 @@ def with_effect(call: Call, kind: EffectKind, effect: Effect) -> Call:
             return replace(call, reject=effect)
 
 
-def fold_note(call: Call, note: Note, book: RuleBook, now: datetime) -> tuple[Call, list[Entry]]:
+def fold_note(call: Call, note: Note, now: datetime) -> tuple[Call, list[Entry]]:
     """Take one note into the record. Folding a note twice changes nothing more.
 
     Of two statements about the same the one that Redis received later counts, in whatever order they are folded.
@@ -99,9 +100,9 @@ def fold_note(call: Call, note: Note, book: RuleBook, now: datetime) -> tuple[Ca
         case Pushed():
             return _pushed(call, note, now)
         case Listed():
-            return _listed(call, note, book, now)
+            return _listed(call, note, now)
         case Unlisted():
-            if call.is_settled:
+            if call.is_settled or call.is_unlisted or _is_old(note, call):
                 return call, []
             return replace(call, is_unlisted=True, next_read_at=now), [Entry(at=now, what="unlisted")]
         case Merged():
@@ -210,13 +211,12 @@ def _pushed(call: Call, note: Pushed, now: datetime) -> tuple[Call, list[Entry]]
     return call, [entry]
 
 
-def _listed(call: Call, note: Listed, book: RuleBook, now: datetime) -> tuple[Call, list[Entry]]:
-    if call.is_settled:
+def _listed(call: Call, note: Listed, now: datetime) -> tuple[Call, list[Entry]]:
+    if call.is_settled or _is_old(note, call):
         return call, []
-    is_new = call.phase is Phase.HINTED
     call = replace(
         call,
-        phase=Phase.LIVE if is_new else call.phase,
+        phase=Phase.LIVE if call.phase is Phase.HINTED else call.phase,
         listed_at=min(note.listed_at, now),
         started_at=note.started_at,
         phone_number=note.phone_number or call.phone_number,
@@ -225,8 +225,6 @@ def _listed(call: Call, note: Listed, book: RuleBook, now: datetime) -> tuple[Ca
         candidates=note.candidates,
         is_unlisted=False,
     )
-    if is_new and note.person_id is not None:
-        call = charge_earlier_life(call, book.schedule, now)
     entry = Entry(
         at=now,
         what="listed",
@@ -235,6 +233,11 @@ def _listed(call: Call, note: Listed, book: RuleBook, now: datetime) -> tuple[Ca
         operator=note.core_username,
     )
     return call, [entry]
+
+
+def _is_old(note: Listed | Unlisted, call: Call) -> bool:
+    """Tell whether a later look at the queue was folded before: the note was delivered late, or once more."""
+    return call.listed_at is not None and note.listed_at < call.listed_at
 
 
 def _merged(call: Call, note: Merged, now: datetime) -> tuple[Call, list[Entry]]:
@@ -256,6 +259,8 @@ def _merged(call: Call, note: Merged, now: datetime) -> tuple[Call, list[Entry]]
         phone_number=call.phone_number or other.phone_number,
         candidates=call.candidates or other.candidates,
         watch_from=call.watch_from or other.watch_from,
+        checks_by_desk=max(call.checks_by_desk, other.checks_by_desk),
+        checks_if_assigned=max(call.checks_if_assigned, other.checks_if_assigned),
         next_check_at=call.next_check_at or other.next_check_at,
         identity=_stronger(call.identity, other.identity),
         distrusted=_later(call.distrusted, other.distrusted),
@@ -326,6 +331,8 @@ def fold_reading(call: Call, reading: Reading, book: RuleBook, now: datetime) ->
     if reading.has_ended or status == Status.CALL_ENDED:
         call = replace(call, phase=Phase.ENDED, end_seen_at=call.end_seen_at or now)
     elif call.person_id is not None:
+        if call.watch_from is None:
+            call = charge_if_assigned(call, book.schedule)
         call = begin_watch(call, book.schedule, now, now)
     elif book.checks_unassigned and call.next_check_at is None:
         call = replace(call, next_check_at=book.schedule.next_slot(call.first_seen_at or now, now))
@@ -354,5 +361,11 @@ def _identity(call: Call, reading: Reading, previous: str | None) -> Identity | 
 def assigned(call: Call, book: RuleBook, now: datetime) -> Call:
     """Begin the watch of a call that was just assigned, and remember that this person is ours."""
     person_id = call.assign.person_id
-    call = replace(call, person_id=person_id, assigned_person_id=person_id, assigned_as=call.assign.requested_by)
+    call = replace(
+        call,
+        person_id=person_id,
+        assigned_person_id=person_id,
+        assigned_as=call.assign.requested_by,
+        checks_if_assigned=0,
+    )
     return begin_watch(call, book.schedule, now, now)

@@ -62,6 +62,18 @@ class Epoch(NamedTuple):
 
     id: str
     since: datetime
+    lost: timedelta | None = None
+    """In how much time before it writes were lost; None if nobody can tell: everything, or there was nothing before."""
+
+
+class LostWrites(NamedTuple):
+    """Between which instants the writes of a member may be lost, by the clock of the Redis that lost them.
+
+    None where nobody can tell. Nothing that was written later than ``after`` is known.
+    """
+
+    after: datetime | None
+    until: datetime | None
 
 
 class LeaseLost(Exception):
@@ -79,7 +91,8 @@ class Held:
     member: str
     nonce: str
     checks: int
-    must_verify: bool
+    lost: LostWrites | None
+    """What Redis may have lost of it, until a record is written again; None if Redis is the one that it was written to."""
     failures: int
     record: bytes
     notes: dict[bytes, bytes]
@@ -116,12 +129,12 @@ def pauses_of(stored: list[bytes]) -> Pauses:
 
 def held_of(row: list[Any], epoch: Epoch, now: datetime, pauses: Pauses) -> Held:
     """Read one claimed member as ``claim`` answers it."""
-    member, nonce, checks, verify, failures, record, late_ms, notes = row
+    member, nonce, checks, lost, failures, record, late_ms, notes = row
     return Held(
         member=member.decode(),
         nonce=nonce.decode(),
         checks=int(checks),
-        must_verify=verify == 1,
+        lost=_lost_writes(lost.decode()),
         failures=int(failures),
         record=record,
         notes=dict(zip(notes[::2], notes[1::2], strict=True)),
@@ -130,3 +143,11 @@ def held_of(row: list[Any], epoch: Epoch, now: datetime, pauses: Pauses) -> Held
         pauses=pauses,
         late=timedelta(milliseconds=int(late_ms)),
     )
+
+
+def _lost_writes(told: str) -> LostWrites | None:
+    """Read what ``claim`` says of lost writes; what an earlier release said ('1') tells nothing of when."""
+    if not told:
+        return None
+    after, _, until = told.partition(":")
+    return LostWrites(instant(int(after)) if after and until else None, instant(int(until)) if until else None)

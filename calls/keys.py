@@ -102,6 +102,10 @@ class Keys:
         """Return the key of the hash that says that a process lives."""
         return f"{self.prefix}:process:{name}"
 
+    def claimer(self, claimer: str) -> str:
+        """Return the key of the number of a process's last claim, and of what it brought."""
+        return f"{self.prefix}:claimer:{claimer}"
+
     def ticket(self, ticket: str) -> str:
         """Return the key of a ticket for one connection to the desk's stream."""
         return f"{self.prefix}:ticket:{ticket}"

@@ -204,6 +204,10 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     check_wish: Word | None = None
 
     checks_used: int = 0
+    checks_by_desk: int = 0
+    """How many of them people asked for."""
+    checks_if_assigned: int = 0
+    """Automatic checks that a record which Redis lost may have made as well, if the call had a person by then."""
     watch_from: datetime | None = None
     next_check_at: datetime | None = None
     next_read_at: datetime | None = None
@@ -233,6 +237,11 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
                 return self.enroll
             case EffectKind.REJECT:
                 return self.reject
+
+    @property
+    def automatic_checks(self) -> int:
+        """Return how many checks were made without anybody asking."""
+        return self.checks_used - self.checks_by_desk
 
     @property
     def is_settled(self) -> bool:

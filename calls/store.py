@@ -8,8 +8,9 @@ Redis's; ``now_ms`` replaces them in tests.
 import asyncio
 import random
 import secrets
+import time
 from collections.abc import Callable, Iterable, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
@@ -33,7 +34,7 @@ MAX_FAILURES = 5
 """Steps that fail in a row until a call is parked for a person."""
 
 REMEMBERED_S = 86400
-"""For how long an Idempotency-Key stands for its wish, and a repetition of a statement is recognised."""
+"""For how long an Idempotency-Key stands for its wish, and a repetition of a statement or a claim is recognised."""
 
 KEPT_S = 14 * 86400
 """For how long a settled call can be read, unless told otherwise."""
@@ -65,6 +66,7 @@ class Store:
         lease: Lease = LEASE,
         outbox: Keys | None = None,
         due_in: Callable[[float], None] = lambda _: None,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """Open the store.
 
@@ -76,6 +78,7 @@ class Store:
             lease: How long a claim holds. Whoever claims here and sends requests must keep to its deadline.
             outbox: Where the sending of outcomes is kept; every new line of a trail makes its call due there.
             due_in: Told, with every claim and every save, in how many seconds something is due that nobody holds.
+            monotonic: This process's own clock, in seconds: it goes on where a new Redis has another time.
         """
         self._redis: Any = redis  # its stubs cannot know that answers are bytes here
         self._scripts = Scripts(redis)
@@ -88,6 +91,10 @@ class Store:
         self.pauses = Pauses()
         self.jobs_waiting = 0
         self._due_in = due_in
+        self._monotonic = monotonic
+        self._claimer = secrets.token_hex(8)
+        self._claims = 0
+        self._seen: tuple[str, int, float] | None = None  # epoch, its time in ms, our time just before
 
     def _now(self) -> int | str:
         return self._now_ms() if self._now_ms else ""
@@ -107,6 +114,9 @@ class Store:
             shift_starts: Whoever makes something due from now on may ask for a job again.
             attended_ms: For so long others need not ask for one: the claimer hears the bell (`calls.bell`).
         """
+        asked_at_s = self._monotonic()
+        self._claims += 1
+        seen_epoch, seen_ms, seen_at_s = self._seen or ("", 0, asked_at_s)
         answer = await self._scripts.call(
             "claim",
             [
@@ -117,26 +127,34 @@ class Store:
                 self.keys.epoch,
                 self.keys.attended,
                 self.keys.queue,
+                self.keys.claimer(self._claimer),
             ],
             [
                 self._now(),
                 self.keys.prefix,
                 limit,
                 self.lease.ms,
-                secrets.token_hex(8),
+                self._claimer,
                 FARTHEST_MS,
                 "1" if shift_starts else "",
                 PROBE_EVERY_MS,
                 "" if attended_ms is None else attended_ms,
+                self._claims,
+                REMEMBERED_S,
+                seen_epoch,
+                seen_ms + int((asked_at_s - seen_at_s) * 1000),
             ],
         )
-        now, epoch = instant(int(answer[0])), Epoch(answer[1].decode(), instant(int(answer[2])))
+        self._seen = (answer[1].decode(), int(answer[0]), asked_at_s)
+        now = instant(int(answer[0]))
+        lost = None if answer[8] < 0 else timedelta(milliseconds=answer[8])
+        epoch = Epoch(answer[1].decode(), instant(int(answer[2])), lost)
         self.gate.see(now, shut_ms=int(answer[3]), failures=int(answer[4]))
         self.pauses = pauses_of(answer[5])
         if answer[6] >= 0:
             self._due_in(answer[6] / 1000)
         self.jobs_waiting = answer[7]
-        return [held_of(row, epoch, now, self.pauses) for row in answer[8:]]
+        return [held_of(row, epoch, now, self.pauses) for row in answer[9:]]
 
     async def report(self, *, succeeded: bool, pause_s: float | None = None) -> bool:
         """Tell all workers how a request to the service went; return whether that shut or opened the gate.

@@ -12,7 +12,7 @@ from enum import StrEnum
 from msgspec.structs import replace
 
 from calls.assigning import judge_assignment
-from calls.decide import MAX_ASSIGNS, check_obstacle
+from calls.decide import MAX_ASSIGNS, wish_obstacle
 from calls.facts import Facts, facts_of
 from calls.fold import fold_note
 from calls.law import BRIEF, LAW, forbidden
@@ -44,6 +44,7 @@ _MEANINGS = {
     "assigned_too_often": f"the call was assigned {MAX_ASSIGNS} times",
     "nothing_unresolved": "no effect of this call is unresolved",
     "no_checks_left": "the call's 20 authentication checks are spent",
+    "reserve_spent": "the checks that are kept for people are spent",
     "already_decided": "the service has stopped asking: the voice is authenticated, enrolled or red",
 }
 MEANINGS = {**{article.name: article.meaning for article in LAW}, **_MEANINGS}
@@ -77,7 +78,7 @@ def foresee(call: Call, statement: Statement, book: RuleBook, now: datetime) -> 
 
     It has no number yet, and its own clock may be hours behind Redis's: it counts as later than all that were received.
     """
-    heard, lines = fold_note(call, replace(statement, number=_LAST), book, now)
+    heard, lines = fold_note(call, replace(statement, number=_LAST), now)
     return told(heard, lines, lines[0], book)
 
 
@@ -104,7 +105,7 @@ def told(call: Call, trail: Sequence[Entry], line: Entry, book: RuleBook) -> Tol
         case "distrusted":
             answer = _effect_or_reasons(call, EffectKind.REJECT, book, facts)
         case "check":
-            answer = _checked(call, trail, line, facts)
+            answer = _checked(call, trail, line, book, facts)
         case _:
             answer = _resolved(call, trail, line)
     if answer.state is WishState.PENDING and call.is_settled:
@@ -162,14 +163,14 @@ def _was_sent(effect: Effect) -> bool:
     return effect.state in {EffectState.SENT, EffectState.UNKNOWN}
 
 
-def _checked(call: Call, trail: Sequence[Entry], line: Entry, facts: Facts) -> Told:
+def _checked(call: Call, trail: Sequence[Entry], line: Entry, book: RuleBook, facts: Facts) -> Told:
     later = trail[trail.index(line) :]
     for entry in later:
         if entry.what in {"checked", "check_failed"}:
             return Told(WishState.DONE if entry.what == "checked" else WishState.FAILED, operator=entry.operator)
         if entry.what == "withdrawn" and entry.kind == "check":
             return _held(entry.because or "already_decided")
-    obstacle = check_obstacle(call, facts)
+    obstacle = wish_obstacle(call, book, facts)
     return PENDING if obstacle is None else _held(obstacle)
 
 

@@ -103,7 +103,14 @@ class Rig:
         )
         self.writer = FigureWriter(self.figures, Author("worker-1", "worker"), now_ms=self.now_ms, memory=lambda: 1)
         alarm = Alarm()
-        self.store = Store(redis, now_ms=self.now_ms, outbox=outbox, kept_s=retention.calls_s, due_in=alarm.ring_in)
+        self.store = Store(
+            redis,
+            now_ms=self.now_ms,
+            outbox=outbox,
+            kept_s=retention.calls_s,
+            due_in=alarm.ring_in,
+            monotonic=self.clock.monotonic,
+        )
         self.listings = Listings(redis)
         self.queries = Queries(redis)
         self.intake = Intake(redis, now_ms=self.now_ms, retention=retention)

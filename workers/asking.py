@@ -54,7 +54,7 @@ async def check(claim: Claim, *, by_desk: bool) -> None:
     """Book one of the 20 checks, then make it; never refunded, never repeated without another booking."""
     call, now, n, crash = claim.call, claim.now, claim.call.checks_used + 1, claim.tools.crash
     operator = call.check_wish.operator if by_desk and call.check_wish else None
-    claim.call = check_booked(call, claim.tools.book.schedule, now)
+    claim.call = check_booked(call, claim.tools.book.schedule, now, by_desk=by_desk)
     claim.doing = "check"
     crash.pass_by("check.before-booked")
     await claim.keep(book_check=n)
@@ -69,10 +69,10 @@ async def check(claim: Claim, *, by_desk: bool) -> None:
         )
         claim.tally.add("checks_failed")
         claim.tools.log.warning("check_failed", **claim.names, n=n, error=type(error).__name__)
-        await _after_lapse(claim, error, call.check_wish if by_desk else None)
+        await _after_lapse(claim, error, call.check_wish, by_desk=by_desk)
         return
     took_ms = int((claim.now - now).total_seconds() * 1000)
-    claim.call = check_answered(claim.call)
+    claim.call = check_answered(claim.call, by_desk=by_desk)
     await take_in(claim, phone_call, check=n, operator=operator, took_ms=took_ms)
     claim.tools.counting.answered(call, claim.call, claim.tools.book, claim.now)
 
@@ -96,13 +96,13 @@ async def _details(claim: Claim, kind: Literal["read", "check"], operator: str) 
     return phone_call
 
 
-async def _after_lapse(claim: Claim, error: ResellerError, wish: Word | None) -> None:
+async def _after_lapse(claim: Claim, error: ResellerError, wish: Word | None, *, by_desk: bool) -> None:
     """After a 401 log in, once a claim, and let the check be booked and made anew, for whoever wanted it.
 
     A refusal is an answer; after any other failure the next check is planned from the last answer.
     """
     if isinstance(error, TokenLapsed) and await claim.renew_token():
-        next_check_at = claim.call.next_check_at if wish else claim.now
+        next_check_at = claim.call.next_check_at if by_desk else claim.now
         claim.call = replace(claim.call, check_wish=wish, next_check_at=next_check_at)
     elif not isinstance(error, ServiceRefused):
-        claim.call = check_failed(claim.call, claim.tools.book.schedule, claim.now)
+        claim.call = check_failed(claim.call, claim.tools.book.schedule, claim.now, by_desk=by_desk)

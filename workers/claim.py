@@ -12,12 +12,12 @@ from msgspec.structs import replace
 from calls.fold import fold_epoch, fold_note, new_call
 from calls.held import Held, Placement
 from calls.keys import CallId
+from calls.lost_checks import charge_earlier_record, charge_lost_writes
 from calls.notes import fold_order, parse_note
 from calls.pause import PauseScope
 from calls.record import Call, EffectKind, EffectState, Phase, encode_call, parse_call
 from calls.tracing import trace_of
 from calls.trail import Entry
-from calls.watch import charge_lost_bookings
 from reseller import ResellerError
 from workers.following import follow_trace
 from workers.tally import Tally
@@ -62,12 +62,14 @@ class Claim:
             paused=pause.scope if pause else None,
             effects_held_until=held_until if held_until > held.now else None,
         )
-        call, entries = fold_epoch(call, held.epoch.id, must_verify=held.must_verify, now=held.now)
-        if entries:
-            call = charge_lost_bookings(call, tools.book.schedule, held.now)
+        if held.lost is not None:
+            call = charge_lost_writes(call, tools.book, held.lost)
+        call, entries = fold_epoch(call, held.epoch.id, must_verify=held.lost is not None, now=held.now)
         for note in notes:
-            call, lines = fold_note(call, note, tools.book, held.now)
+            call, lines = fold_note(call, note, held.now)
             entries += lines
+        if held.lost is None and before.phase is Phase.HINTED and call.phase is not Phase.HINTED:
+            call = charge_earlier_record(call, tools.book, held.epoch, held.now)
         trace = follow_trace(trace_of(notes) or call.trace)
         if trace != call.trace:
             call = replace(call, trace=trace)

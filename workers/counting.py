@@ -43,7 +43,7 @@ class Counting:
     def _spent(self, before: Call, after: Call, book: RuleBook, now: datetime) -> None:
         """Count a call whose automatic checks have just been spent without a result."""
         schedule, watch_from = book.schedule, after.watch_from
-        if watch_from is None or not before.checks_used < schedule.automatic_limit <= after.checks_used:
+        if watch_from is None or not before.automatic_checks < schedule.automatic_limit <= after.automatic_checks:
             return
         if not _has_result(after, book):
             last_but_one_s = schedule.paced(after.voice_id).at_s[-2:][0]

@@ -1,23 +1,46 @@
 -- Take what is due: a lease and a nonce each.
--- KEYS: due, wake marker, service, pauses, epoch, attended, RQ queue
--- ARGV: now, prefix, how many, lease in ms, nonce, farthest legal due time in ms from now, a shift starts ('1' or ''),
---       ms between two probes of a service that is away, for how many ms others may count on this shift ('' not at all)
+-- KEYS: due, wake marker, service, pauses, epoch, attended, RQ queue, last claim of this claimer
+-- ARGV: now, prefix, how many, lease in ms, claimer, farthest legal due time in ms from now, a shift starts ('1' or ''),
+--       ms between two probes of a service that is away, for how many ms others may count on this shift ('' not at all),
+--       number of the claim, seconds its number is kept, epoch of the claimer's last claim ('' for none), what that
+--       server's clock says now, by the claimer's own clock
 -- Returns {now, epoch, since when it is known, ms the service's gate stays shut, failures in a row, pauses, ms until the next
--- member is due (-1 if none is), jobs that wait, [member, nonce, checks, epoch changed, failures, record, ms since it was due, [note id, note, ...]] ...}.
--- A claim whose answer was lost costs its members one lease.
+-- member is due (-1 if none is), jobs that wait, ms in which writes were lost before this epoch (-1 if nobody can tell),
+-- [member, nonce, checks, lost writes, failures, record, ms since it was due, [note id, note, ...]] ...}. Lost writes is ''
+-- unless Redis changed since the record was written; then 'from:until', in ms of the old server's clock, either of them
+-- empty if nobody can tell.
+-- A repetition of the claimer's last claim answers with what it still holds, one of an earlier claim with nothing. Without
+-- the number a late repetition would hand out an old nonce again, and a holder of long ago could write.
 local now = now_ms()
 local prefix = ARGV[2]
 local current = epoch()
-if ARGV[7] == '1' then redis.call('DEL', KEYS[2]) end
-if ARGV[9] ~= '' then redis.call('SET', KEYS[6], '1', 'PX', ARGV[9]) end
-
--- A Redis that was restarted, replaced or emptied is new from the first claim that sees it.
-local known = redis.call('HMGET', KEYS[5], 'id', 'since')
-local since = tonumber(known[2] or '0')
-if known[1] ~= current or since > now then
-    since = now
-    redis.call('HSET', KEYS[5], 'id', current, 'since', since)
+local last = redis.call('HMGET', KEYS[8], 'number', 'members')
+local number, last_number = tonumber(ARGV[10]), tonumber(last[1] or '0')
+local nonce = ARGV[5] .. ':' .. ARGV[10]
+if number > last_number then
+    if ARGV[7] == '1' then redis.call('DEL', KEYS[2]) end
+    if ARGV[9] ~= '' then redis.call('SET', KEYS[6], '1', 'PX', ARGV[9]) end
 end
+
+-- A Redis that was restarted, replaced or emptied is new from the first claim that sees it. What the old one wrote after
+-- its last claim that is still known may be lost.
+local known = redis.call('HMGET', KEYS[5], 'id', 'since', 'seen', 'before', 'lost_from', 'lost_until')
+local since, before, lost_from, lost_until = tonumber(known[2] or '0'), known[4], known[5], known[6]
+if known[1] ~= current then
+    since, before, lost_from, lost_until = now, known[1] or '', known[3] or '', ''
+    local ended = now
+    -- The clocks of two servers may differ by hours. The claimer's own clock tells how much time has passed, but for the
+    -- seconds in which its Redis client repeated this claim.
+    if ARGV[12] == before then ended = math.max(tonumber(ARGV[13]), math.min(now, tonumber(ARGV[13]) + 5000)) end
+    if known[1] and ended >= tonumber(known[3] or '0') then lost_until = string.format('%.0f', ended) end
+    redis.call('HSET', KEYS[5], 'id', current, 'since', since, 'before', before, 'lost_from', lost_from, 'lost_until', lost_until)
+elseif since > now then
+    since = now
+    redis.call('HSET', KEYS[5], 'since', since)
+end
+redis.call('HSET', KEYS[5], 'seen', now)
+local lost_ms = -1
+if lost_until and lost_until ~= '' and lost_from ~= '' then lost_ms = tonumber(lost_until) - tonumber(lost_from) end
 
 -- Redis's clock was set back: what looks far away is due.
 local far = redis.call('ZREVRANGEBYSCORE', KEYS[1], '+inf', '(' .. (now + tonumber(ARGV[6])), 'LIMIT', 0, 100)
@@ -29,35 +52,49 @@ local limit = tonumber(ARGV[3])
 local left = math.max(0, tonumber(gate[1] or '0') - now, tonumber(gate[4] or '0') - now)
 if left > 0 then
     limit = 0
-elseif gate[3] and limit > 0 then
+elseif gate[3] and limit > 0 and number > last_number then
     limit = 1
     redis.call('HSET', KEYS[3], 'probe', now + tonumber(ARGV[8]))
 end
 
-local answer = {now, current, since, left, tonumber(gate[2] or '0'), redis.call('HGETALL', KEYS[4]), -1, redis.call('LLEN', KEYS[7])}
-local due = {}
-if limit > 0 then due = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now, 'WITHSCORES', 'LIMIT', 0, limit) end
-for n = 1, #due, 2 do
-    local member, late = due[n], now - math.floor(tonumber(due[n + 1]))
-    local item = prefix .. ':item:' .. member
-    local kept = redis.call('HMGET', item, 'rec', 'checks', 'epoch', 'verify', 'failures')
+local answer = {now, current, since, left, tonumber(gate[2] or '0'), redis.call('HGETALL', KEYS[4]), -1, redis.call('LLEN', KEYS[7]), lost_ms}
+local taken = {}
+local function hand_out(member, its_nonce, late)
+    local kept = redis.call('HMGET', prefix .. ':item:' .. member, 'rec', 'checks', 'verify', 'failures')
     local notes = redis.call('HGETALL', prefix .. ':inbox:' .. member)
-    if not kept[1] and #notes == 0 then
-        redis.call('ZREM', KEYS[1], member)
-    else
-        local checks = tonumber(kept[2] or '0')
-        local verify = kept[4] and 1 or 0
-        if kept[3] and kept[3] ~= current then
-            -- The last writes may be lost with the old server: one check more may have been sent than was counted.
-            verify = 1
-            checks = math.min(checks + 1, 20)
-            redis.call('HSET', item, 'checks', checks, 'verify', '1')
-        end
-        local nonce = ARGV[5] .. ':' .. n
-        redis.call('HSET', item, 'nonce', nonce, 'epoch', current)
-        redis.call('ZADD', KEYS[1], now + tonumber(ARGV[4]), member)
-        answer[#answer + 1] = {member, nonce, checks, verify, tonumber(kept[5] or '0'), kept[1] or '', late, notes}
+    answer[#answer + 1] = {member, its_nonce, tonumber(kept[2] or '0'), kept[3] or '', tonumber(kept[4] or '0'), kept[1] or '', late, notes}
+end
+
+if number == last_number then
+    for n, member in ipairs(cjson.decode(last[2])) do
+        local its_nonce = nonce .. ':' .. n
+        local held = redis.call('HMGET', prefix .. ':item:' .. member, 'nonce', 'epoch')
+        if held[1] == its_nonce and held[2] == current then hand_out(member, its_nonce, 0) end
     end
+elseif number > last_number then
+    local due = {}
+    if limit > 0 then due = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now, 'WITHSCORES', 'LIMIT', 0, limit) end
+    for n = 1, #due, 2 do
+        local member, late = due[n], now - math.floor(tonumber(due[n + 1]))
+        local item = prefix .. ':item:' .. member
+        local kept = redis.call('HMGET', item, 'epoch', 'verify')
+        if redis.call('HEXISTS', item, 'rec') == 0 and redis.call('EXISTS', prefix .. ':inbox:' .. member) == 0 then
+            redis.call('ZREM', KEYS[1], member)
+        else
+            if kept[1] and kept[1] ~= current then
+                -- A record that was not written under the epoch before this one misses more than this one's lost writes.
+                local from = (kept[1] == before and not kept[2]) and lost_from or ''
+                redis.call('HSET', item, 'verify', from .. ':' .. (lost_until or string.format('%.0f', now)))
+            end
+            taken[#taken + 1] = member
+            local its_nonce = nonce .. ':' .. #taken
+            redis.call('HSET', item, 'nonce', its_nonce, 'epoch', current)
+            redis.call('ZADD', KEYS[1], now + tonumber(ARGV[4]), member)
+            hand_out(member, its_nonce, late)
+        end
+    end
+    redis.call('HSET', KEYS[8], 'number', number, 'members', cjson.encode(taken))
+    redis.call('EXPIRE', KEYS[8], ARGV[11])
 end
 local first = redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')
 if first[2] then answer[7] = math.max(0, left, math.floor(tonumber(first[2])) - now) end

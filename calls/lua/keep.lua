@@ -4,22 +4,33 @@
 --       a check is booked), refuse while notes are unread ('1' or ''), refuse under a pause ('' no, 'any', 'all' only one
 --       of that scope), institution, prefix of the outbox ('' for none), count of folded notes, their (id, note)
 --       pairs, trail entries ...
--- Returns {1}, or {0, why}. A repetition of the last write answers as it did.
+-- Returns {1}, or {0, why}. A write may arrive again at any time, also after later writes of the same holder: one with the
+-- number of the last write answers as that did, one with a lower number changes nothing and answers {0, 'late'}.
 local now = now_ms()
-local held = redis.call('HMGET', KEYS[1], 'nonce', 'kept', 'checks')
-if held[1] ~= ARGV[3] then return {0, 'lease'} end
-local mark = ARGV[3] .. '/' .. ARGV[4]
-if held[2] == mark then return {1} end
+local held = redis.call('HMGET', KEYS[1], 'nonce', 'kept', 'checks', 'epoch')
+if held[1] ~= ARGV[3] or held[4] ~= epoch() then return {0, 'lease'} end
+local prefix = ARGV[3] .. '/'
+if held[2] and string.sub(held[2], 1, #prefix) == prefix then
+    local last, why = string.match(string.sub(held[2], #prefix + 1), '^(%d+)/?(.*)$')
+    if tonumber(ARGV[4]) < tonumber(last) then return {0, 'late'} end
+    if tonumber(ARGV[4]) == tonumber(last) then return why == '' and {1} or {0, why} end
+end
+local mark = prefix .. ARGV[4]
+-- A refused write takes its number too: what refused it may be gone when it arrives again.
+local function refuse(why)
+    redis.call('HSET', KEYS[1], 'kept', mark .. '/' .. why)
+    return {0, why}
+end
 local count = tonumber(ARGV[13])
 local ids = folded(KEYS[2], 14, count)
-if ARGV[9] == '1' and redis.call('HLEN', KEYS[2]) > #ids then return {0, 'notes'} end
+if ARGV[9] == '1' and redis.call('HLEN', KEYS[2]) > #ids then return refuse('notes') end
 if ARGV[10] ~= '' then
     for _, pause in ipairs(redis.call('HMGET', KEYS[6], ARGV[11], '*')) do
-        if pause and (ARGV[10] == 'any' or string.find(pause, '"scope":"all"', 1, true)) then return {0, 'paused'} end
+        if pause and (ARGV[10] == 'any' or string.find(pause, '"scope":"all"', 1, true)) then return refuse('paused') end
     end
 end
 if ARGV[7] ~= '' then
-    if tonumber(held[3] or '0') ~= tonumber(ARGV[7]) then return {0, 'checks'} end
+    if tonumber(held[3] or '0') ~= tonumber(ARGV[7]) then return refuse('checks') end
     redis.call('HSET', KEYS[1], 'checks', ARGV[8])
 end
 redis.call('HSET', KEYS[1], 'kept', mark)

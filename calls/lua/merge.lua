@@ -6,7 +6,8 @@
 local now = now_ms()
 local moved = redis.call('HGET', KEYS[1], 'moved')
 if moved then return 1 end
-if redis.call('HGET', KEYS[1], 'nonce') ~= ARGV[4] then return 0 end
+local held = redis.call('HMGET', KEYS[1], 'nonce', 'epoch')
+if held[1] ~= ARGV[4] or held[2] ~= epoch() then return 0 end
 local prefix, other = ARGV[2], ARGV[5]
 -- The other may be a tombstone itself; the record at the end of the way goes on.
 for _ = 1, 20 do

@@ -7,10 +7,10 @@
 -- Returns 1, 2 if the member is due at once for its unread notes, or 0 if the nonce is somebody else's. A repetition of the
 -- last save answers 2: whoever looks too early finds nothing.
 local now = now_ms()
-local held = redis.call('HMGET', KEYS[1], 'nonce', 'saved', 'checks', 'settled')
+local held = redis.call('HMGET', KEYS[1], 'nonce', 'saved', 'checks', 'settled', 'epoch')
 if held[2] == ARGV[3] then return 2 end
 if ARGV[4] == '-' and redis.call('EXISTS', KEYS[1]) == 0 then return 1 end
-if held[1] ~= ARGV[3] then return 0 end
+if held[1] ~= ARGV[3] or held[5] ~= epoch() then return 0 end
 local member, record = ARGV[2], ARGV[4]
 local count = tonumber(ARGV[13])
 remove(KEYS[2], folded(KEYS[2], 14, count))

@@ -2,10 +2,11 @@
 
 from dataclasses import dataclass
 
-from calls.decide import may_check
+from calls.decide import wish_obstacle
 from calls.facts import facts_of
 from calls.record import Call, EffectKind, EffectState
 from calls.rules.book import RuleBook
+from calls.watch import reserve_left
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +48,8 @@ def offers_of(call: Call, book: RuleBook) -> Offers:
         assign=is_open and not facts.enrolled and not facts.rejected and (not facts.assigned or facts.assigned_by_us),
         verified=is_open and not facts.enrolled and not facts.rejected and not facts.green,
         distrusted=not call.is_settled and not facts.rejected,
-        check=is_open and may_check(call, facts),
-        checks_left=max(0, 20 - call.checks_used),
+        check=is_open and wish_obstacle(call, book, facts) is None,
+        checks_left=reserve_left(call, book.schedule),
     )
 
 

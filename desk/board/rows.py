@@ -123,7 +123,7 @@ def _awaited(call: Call, facts: Facts, book: RuleBook, until: datetime) -> Next:
     if facts.ended:
         return Next("a last read", until)
     limit = book.schedule.automatic_limit if facts.assigned else book.checks_unassigned
-    if may_check(call, facts) and call.next_check_at is not None and call.checks_used < limit:
+    if may_check(call, facts) and call.next_check_at is not None and call.automatic_checks < limit:
         return Next("checks paused") if facts.paused_entirely else Next("check", call.next_check_at)
     if may_check(call, facts) and facts.assigned:
         return Next("checks spent, reads on")

@@ -24,4 +24,4 @@ def hand() -> Hand:
 @pytest.fixture
 def store(redis: Redis, hand: Hand) -> Store:
     """Return a store."""
-    return Store(redis, now_ms=hand)
+    return Store(redis, now_ms=hand, monotonic=lambda: hand.ms / 1000)

@@ -50,8 +50,8 @@ NOTES: dict[str, Note] = {
 @settings(max_examples=25)
 def test_fold_of_a_note_twice_changes_nothing_more(any_call: Call, note: Note) -> None:
     """A note that is folded again, because its removal was lost with a crash, says nothing new."""
-    once, _ = fold_note(any_call, note, BOOK, NOW)
-    twice, _ = fold_note(once, note, BOOK, NOW)
+    once, _ = fold_note(any_call, note, NOW)
+    twice, _ = fold_note(once, note, NOW)
     assert twice == once
 
 
@@ -59,19 +59,19 @@ def test_fold_of_a_note_twice_changes_nothing_more(any_call: Call, note: Note) -
 def test_fold_of_a_late_hint_leaves_a_settled_call_settled(note: Note) -> None:
     """A push or a listing that comes after the end opens nothing again (B2)."""
     settled = call(phase=Phase.SETTLED, reason=Reason.UNDECIDED, next_read_at=None)
-    folded, _ = fold_note(settled, note, BOOK, NOW)
+    folded, _ = fold_note(settled, note, NOW)
     assert (folded.phase, folded.next_read_at) == (Phase.SETTLED, None)
 
 
 def test_fold_of_a_push_believes_nothing_but_the_hint() -> None:
     """A pushed end only makes us look: the call goes on until stored details say otherwise."""
-    folded, _ = fold_note(call(reading=reading(read_at=NOW - seconds(5))), ENDED, BOOK, NOW)
+    folded, _ = fold_note(call(reading=reading(read_at=NOW - seconds(5))), ENDED, NOW)
     assert (folded.phase, folded.end_seen_at, folded.next_read_at) == (Phase.LIVE, None, NOW)
 
 
 def test_fold_of_many_pushed_ends_reads_at_most_once_a_second() -> None:
     """However often an end is pushed, the next read is a second after the last."""
-    folded, _ = fold_note(call(reading=reading(read_at=NOW - seconds(0.3))), ENDED, BOOK, NOW)
+    folded, _ = fold_note(call(reading=reading(read_at=NOW - seconds(0.3))), ENDED, NOW)
     assert folded.next_read_at == NOW + seconds(0.7)
 
 
@@ -79,29 +79,35 @@ def test_fold_of_notes_never_brings_a_check_forward() -> None:
     """Whatever is pushed or listed, the next check stays where the schedule put it (B12)."""
     folded = call()
     for note in (PUSHED, ENDED, LISTED, Unlisted(listed_at=NOW)):
-        folded, _ = fold_note(folded, note, BOOK, NOW)
+        folded, _ = fold_note(folded, note, NOW)
     assert (folded.next_check_at, folded.checks_used) == (call().next_check_at, 0)
 
 
 def test_fold_of_a_listing_makes_a_hint_live() -> None:
     """The queue confirms a call; its candidates and its start are the service's."""
-    hint, _ = fold_note(new_call(ID, [PUSHED], NOW), PUSHED, BOOK, NOW)
-    live, _ = fold_note(hint, LISTED, BOOK, NOW)
+    hint, _ = fold_note(new_call(ID, [PUSHED], NOW), PUSHED, NOW)
+    live, _ = fold_note(hint, LISTED, NOW)
     assert (hint.phase, live.phase, live.candidates) == (Phase.HINTED, Phase.LIVE, LISTED.candidates)
 
 
-def test_fold_of_a_listing_of_an_assigned_call_charges_an_earlier_life() -> None:
-    """A call we know nothing of, but that has a person, may have been checked by a record that Redis lost (C4)."""
-    old = replace(LISTED, started_at=NOW - seconds(60), person_id="p-1")
-    folded, _ = fold_note(new_call(ID, [old], NOW), old, BOOK, NOW)
-    assert folded.checks_used in {10, 11, 12}
-    fresh, _ = fold_note(new_call(ID, [LISTED], NOW), LISTED, BOOK, NOW)
-    assert fresh.checks_used == 0
+def test_fold_of_an_old_listing_changes_nothing() -> None:
+    """What an earlier look at the queue saw does not replace what a later one saw, however late it is delivered."""
+    seen = call(listed_at=NOW)
+    for old in (replace(LISTED, listed_at=NOW - seconds(1), person_id="p-9"), Unlisted(listed_at=NOW - seconds(1))):
+        assert fold_note(seen, old, NOW) == (seen, [])
+
+
+def test_fold_of_a_reading_charges_what_a_lost_record_made_for_the_person() -> None:
+    """A person whom only the service remembers: what a lost record can have checked for them counts, once."""
+    new = call(watch_from=None, next_check_at=None, checks_used=3, checks_if_assigned=4)
+    begun = read_again(new)
+    assert (begun.checks_used, begun.checks_if_assigned) == (7, 0)
+    assert read_again(begun).checks_used == 7
 
 
 def test_fold_of_a_listing_from_the_future_counts_as_now() -> None:
     """A note written before Redis's clock was set back does not look fresh for an hour (C19)."""
-    folded, _ = fold_note(call(), replace(LISTED, listed_at=NOW + seconds(3600)), BOOK, NOW)
+    folded, _ = fold_note(call(), replace(LISTED, listed_at=NOW + seconds(3600)), NOW)
     assert folded.listed_at == NOW
 
 
@@ -193,7 +199,7 @@ MERGED_WISHES: dict[str, Any] = {
 def test_fold_of_a_merge_loses_nothing_that_was_known(field: str, value: Any) -> None:
     """A word or a fact that only one of two records of a call knew is known to the merged one (B11)."""
     other = call(voice_id="alt-1", **{field: value})
-    merged, _ = fold_note(call(), Merged(call=other), BOOK, NOW)
+    merged, _ = fold_note(call(), Merged(call=other), NOW)
     assert getattr(merged, field) == value
 
 
@@ -201,7 +207,7 @@ def test_fold_of_a_merge_loses_nothing_that_was_known(field: str, value: Any) ->
 def test_fold_of_a_merge_never_forgets_a_request(ours: EffectState, theirs: EffectState) -> None:
     """Of two ledgers the merged one keeps that something was sent, whichever record had sent it."""
     other = call(voice_id="alt-1", enroll=Effect(state=theirs))
-    merged, _ = fold_note(call(enroll=Effect(state=ours)), Merged(call=other), BOOK, NOW)
+    merged, _ = fold_note(call(enroll=Effect(state=ours)), Merged(call=other), NOW)
     silent = {EffectState.NONE, EffectState.INTENDED}
     assert (merged.enroll.state in silent) == (ours in silent and theirs in silent)
 
@@ -232,10 +238,10 @@ def test_fold_of_statements_ends_with_the_one_that_redis_received_last(said: lis
     here = data.draw(st.integers(0, len(said)))
     folded, other = call(), call(voice_id="alt-1")
     for statement in shuffled[:here]:
-        folded, _ = fold_note(folded, statement, BOOK, NOW)
+        folded, _ = fold_note(folded, statement, NOW)
     for statement in shuffled[here:]:
-        other, _ = fold_note(other, statement, BOOK, NOW)
-    folded, _ = fold_note(folded, Merged(call=other), BOOK, NOW)
+        other, _ = fold_note(other, statement, NOW)
+    folded, _ = fold_note(folded, Merged(call=other), NOW)
     for kind, field in ((AssignWish, "assign_wish"), (Verified, "identity"), (Distrusted, "distrusted")):
         numbers = [statement.number for statement in numbered if isinstance(statement, kind)]
         kept = getattr(folded, field)
@@ -249,7 +255,7 @@ def test_fold_of_statements_without_numbers_orders_them_by_when_they_were_said()
     for order in ((old, later), (later, old)):
         folded = call()
         for statement in order:
-            folded, _ = fold_note(folded, statement, BOOK, NOW)
+            folded, _ = fold_note(folded, statement, NOW)
         assert folded.assign_wish is not None
         assert folded.assign_wish.person_id == "p-2"
 
@@ -262,7 +268,7 @@ def test_fold_of_a_persons_answer_is_corrected_by_a_later_one(in_order: bool) ->
     folded = call(phase=Phase.SETTLED, reason=Reason.UNRESOLVED, enroll=Effect(state=EffectState.UNRESOLVED))
     trail: list[Entry] = []
     for note in (first, second) if in_order else (second, first):
-        folded, lines = fold_note(folded, note, BOOK, NOW)
+        folded, lines = fold_note(folded, note, NOW)
         trail += lines
     assert (folded.enroll.state, folded.reason) == (EffectState.ABSENT, Reason.UNDECIDED)
     states = {line.wish: told(folded, trail, line, BOOK).state for line in trail if line.what == "said"}
@@ -274,7 +280,7 @@ def test_foresight_of_a_statement_does_not_depend_on_the_clock_of_the_process_th
     """A web process whose clock is hours behind Redis's does not take a correction for an older statement."""
     now_ms = int(NOW.timestamp() * 1000)
     said = AssignWish(person_id="p-1", operator="ann", said_at=NOW, number=now_ms)
-    waiting, _ = fold_note(call(person_id=None, assign=Effect(), candidates=()), said, BOOK, NOW)
+    waiting, _ = fold_note(call(person_id=None, assign=Effect(), candidates=()), said, NOW)
     correction = AssignWish(person_id="p-2", operator="bob", said_at=NOW - seconds(7200))
     assert foresee(waiting, correction, BOOK, NOW).state is WishState.PENDING
 
@@ -302,7 +308,7 @@ def test_fold_of_an_epoch_does_nothing_while_redis_is_the_same() -> None:
 def test_fold_of_a_persons_answer_closes_a_doubt(applied: bool, state: EffectState, reason: Reason) -> None:
     """What a person says of an unresolved effect is its end, and the settled call's reason follows."""
     unresolved = call(phase=Phase.SETTLED, reason=Reason.UNRESOLVED, enroll=Effect(state=EffectState.UNRESOLVED))
-    folded, _ = fold_note(unresolved, Resolved(applied=applied, operator="ann", said_at=NOW), BOOK, NOW)
+    folded, _ = fold_note(unresolved, Resolved(applied=applied, operator="ann", said_at=NOW), NOW)
     assert (folded.enroll.state, folded.reason) == (state, reason)
 
 

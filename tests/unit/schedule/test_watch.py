@@ -10,7 +10,6 @@ from calls.record import Call, Reading
 from calls.watch import (
     LOOK_AGAIN,
     begin_watch,
-    charge_earlier_life,
     check_answered,
     check_booked,
     check_failed,
@@ -46,14 +45,6 @@ def test_watch_that_begins_at_zero_checks_at_once() -> None:
     """A schedule whose first slot is the beginning of the watch does not skip it."""
     call = begin_watch(Call(institution_key="cu-1", voice_id="v-1"), Schedule((0.0, 5.0)), START, START)
     assert call.next_check_at == START
-
-
-def test_earlier_life_is_charged_for_every_slot_that_has_passed() -> None:
-    """A record that was lost may have spent its slots: they count, and the next check is the next slot."""
-    call = Call(institution_key="cu-1", voice_id="v-1", started_at=START)
-    charged = charge_earlier_life(call, SCHEDULE, at(16))
-    assert charged.checks_used == 2
-    assert charged.next_check_at == SCHEDULE.paced("v-1").next_slot(START, at(16))
 
 
 def test_answered_check_is_followed_by_the_next_slot(call: Call) -> None:
@@ -95,3 +86,18 @@ def test_failed_check_of_an_unwatched_call_plans_nothing() -> None:
     """A check that the desk asked for on a call without a person leaves no slots behind."""
     call = check_failed(check_booked(Call(institution_key="cu-1", voice_id="v-1"), SCHEDULE, at(1)), SCHEDULE, at(2))
     assert call.next_check_at is None
+
+
+def test_check_of_a_person_changes_nothing_of_the_plan(call: Call) -> None:
+    """A person's check comes from the reserve: the automatic ones stay where they are, answered or not."""
+    for after in (check_answered, lambda booked, **by: check_failed(booked, SCHEDULE, at(5), **by)):
+        asked = after(check_booked(call, SCHEDULE, at(5), by_desk=True), by_desk=True)
+        assert (asked.checks_used, asked.checks_by_desk, asked.automatic_checks) == (1, 1, 0)
+        assert (asked.next_check_at, asked.checks_failed) == (call.next_check_at, 0)
+
+
+def test_check_of_a_person_takes_the_place_of_one_that_is_due(call: Call) -> None:
+    """Two checks at one moment find nothing more than one."""
+    asked = check_booked(call, SCHEDULE, at(10.4), by_desk=True)
+    assert asked.next_check_at == SCHEDULE.paced("v-1").next_slot(START, at(10.4))
+    assert asked.automatic_checks == 0

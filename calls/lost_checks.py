@@ -1,0 +1,170 @@
+"""The checks that a call may have spent in writes that Redis lost. Pure: a record, rules and a window in, a record out.
+
+Redis can lose its last writes when it restarts or fails over. What was sent meanwhile is not known. But the schedule says
+how many automatic checks can have been made since a record was written, and the reserve how many people can have asked for.
+That many count as spent: never fewer, or a 21st check might be sent; never more, or a failover would end all watching.
+"""
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from calls.backoff import Schedule
+from calls.held import Epoch, LostWrites
+from calls.record import DONE, Call
+from calls.rules.book import RuleBook
+from calls.watch import automatic_left, begin_watch, check_answered, check_booked, check_failed, plan_anew, reserve_left
+
+
+class Window(NamedTuple):
+    """The time in which writes may have been lost: not before ``after``, and not later than ``until``."""
+
+    after: datetime
+    until: datetime
+
+
+def charge_lost_writes(call: Call, book: RuleBook, lost: LostWrites) -> Call:
+    """Count what may have been spent since the last write that is known of a call.
+
+    The instants of the record and of the window are by the clock of the Redis that lost the writes.
+    """
+    return _charge(call, book, _window(call, lost))
+
+
+def charge_earlier_record(call: Call, book: RuleBook, epoch: Epoch, now: datetime) -> Call:
+    """Count what a record that Redis lost whole may have spent on a call that has just been listed.
+
+    Only a call that started before this Redis was known can have had one. It can have been watched for no longer than the
+    call was old by then, nor for longer than the time in which writes were lost.
+
+    Assumed: the service's clock and Redis's agree, as far as the start of a call can be compared with that instant.
+    """
+    watched = epoch.since - (call.started_at or epoch.since)
+    if watched <= timedelta():
+        return call
+    watched = watched if epoch.lost is None else min(watched, epoch.lost)
+    call = _charge(call, book, Window(now - watched, now))
+    return call if call.person_id is None else begin_watch(call, book.schedule, now - watched, now)
+
+
+def charge_if_assigned(call: Call, schedule: Schedule) -> Call:
+    """Count what a lost record can have spent only if it had a person: the service shows one that this record lacks."""
+    spent = min(call.checks_if_assigned, automatic_left(call, schedule.automatic_limit))
+    return replace(call, checks_used=call.checks_used + spent, checks_if_assigned=0)
+
+
+def most_automatic(call: Call, book: RuleBook, window: Window | None, *, has_person: bool) -> int:
+    """Return the most checks that can have been made in a window without anybody asking.
+
+    Args:
+        call: The record before the window.
+        book: The rules in force.
+        window: None where it is not known: then as many as are left.
+        has_person: Whether the call had a person, or may have got one in the window.
+    """
+    schedule = book.schedule
+    if window is None:
+        return automatic_left(call, schedule.automatic_limit if has_person else book.checks_unassigned)
+    if call.watch_from is not None:
+        return _most_watched(call, schedule, window)
+    unassigned = list(_unassigned(call, book, window))
+    if not has_person:
+        return len(unassigned)
+    # Each check that is made first, without a person, puts the beginning of the watch off.
+    return max(
+        n + _most_watched(_assigned_at(call, schedule, at, spent=n), schedule, window)
+        for n, at in enumerate([window.after, *unassigned])
+    )
+
+
+def most_by_people(call: Call, schedule: Schedule) -> int:
+    """Return the most checks that people can have asked for: they may do so at any moment, so all that are left."""
+    return reserve_left(call, schedule)
+
+
+def _window(call: Call, lost: LostWrites) -> Window | None:
+    """Return in which time writes about a call may have been lost; None where nobody can tell.
+
+    Redis keeps its writes in their order. So nothing is missing from before a write that is still there: neither from before
+    the record was saved, nor from before the last claim that is still known.
+    """
+    known = [at for at in (call.saved_at, lost.after) if at is not None]
+    if not known or lost.until is None or lost.until < max(known):
+        return None
+    return Window(max(known), lost.until)
+
+
+def _charge(call: Call, book: RuleBook, window: Window | None) -> Call:
+    if _takes_no_checks(call):
+        return call
+    schedule, has_person = book.schedule, call.person_id is not None
+    automatic = most_automatic(call, book, window, has_person=has_person)
+    if_assigned = most_automatic(call, book, window, has_person=True) - automatic
+    by_people = most_by_people(call, schedule)
+    charged = replace(
+        call,
+        checks_used=call.checks_used + automatic + by_people,
+        checks_by_desk=call.checks_by_desk + by_people,
+        checks_if_assigned=call.checks_if_assigned + if_assigned,
+    )
+    return plan_anew(charged, schedule, window.until) if automatic and window is not None else charged
+
+
+def _takes_no_checks(call: Call) -> bool:
+    """Tell whether the service makes no check of the call any more, for good. Spec: Polling stop rule."""
+    is_decided = call.authenticated_seen or call.enrolled_seen or call.rejected_seen
+    is_ours = call.enroll.state in DONE or call.reject.state in DONE
+    return call.is_settled or call.end_seen_at is not None or is_decided or is_ours
+
+
+def _unassigned(call: Call, book: RuleBook, window: Window) -> Iterator[datetime]:
+    """Yield when checks can have been made while nobody was assigned, each as early as possible."""
+    schedule, seen_at = book.schedule, min(call.first_seen_at or window.after, window.after)
+    at = max(call.next_check_at or schedule.next_slot(seen_at, window.after), window.after)
+    for _ in range(automatic_left(call, book.checks_unassigned)):
+        if at > window.until:
+            return
+        yield at
+        at = schedule.next_slot(seen_at, at)
+
+
+def _assigned_at(call: Call, schedule: Schedule, at: datetime, *, spent: int) -> Call:
+    return begin_watch(replace(call, checks_used=call.checks_used + spent), schedule, at, at)
+
+
+def _most_watched(call: Call, schedule: Schedule, window: Window) -> int:
+    """Return the most automatic checks of a watched call.
+
+    After an answer the next check waits for the next slot; without one it is made sooner, though later each time. Which mix
+    of both makes the most depends on the window. So for each number of checks the earliest way to have made them is kept,
+    with the last one answered: what follows can then follow soonest.
+    """
+    left = automatic_left(call, schedule.automatic_limit)
+    beginnings = {0: [call]}
+    if call.last_check_at is not None and call.answered_check_at != call.last_check_at:
+        # The last check that is known may have failed in the window.
+        beginnings[0].append(check_failed(call, schedule, window.after))
+    most = 0
+    for made in range(left):
+        for beginning in beginnings.get(made, ()):
+            for n, answered in enumerate(_failing(beginning, schedule, window, left - made), start=made + 1):
+                most = max(most, n)
+                known = beginnings.setdefault(n, [answered])
+                if (answered.next_check_at or window.until) < (known[0].next_check_at or window.until):
+                    known[0] = answered
+        if most == left:
+            return most
+    return most
+
+
+def _failing(call: Call, schedule: Schedule, window: Window, left: int) -> Iterator[Call]:
+    """Let every check fail, each made as early as possible; yield what the record would be if that one were answered."""
+    for _ in range(left):
+        at = max(call.next_check_at or window.after, window.after)
+        if at > window.until:
+            return
+        booked = check_booked(call, schedule, at)
+        yield check_answered(booked)
+        call = check_failed(booked, schedule, at)

@@ -1,0 +1,210 @@
+"""Laws of what counts as spent after Redis lost writes: never fewer checks than can have been made, and never more."""
+
+from collections.abc import Sequence
+from dataclasses import replace as replace_book
+from datetime import UTC, datetime, timedelta
+from itertools import accumulate, product
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from calls.backoff import Schedule
+from calls.held import Epoch, LostWrites
+from calls.lost_checks import Window, charge_earlier_record, charge_if_assigned, charge_lost_writes, most_automatic
+from calls.record import CHECK_LIMIT, Call, Phase
+from calls.rules import load_rules
+from calls.rules.book import RuleBook
+from calls.watch import automatic_left, begin_watch, check_answered, check_booked, check_failed, reserve_left
+
+START = datetime(2026, 11, 21, 12, tzinfo=UTC)
+BOOK = load_rules(None)
+SHIPPED = BOOK.schedule
+
+
+def at(seconds: float) -> datetime:
+    """Return an instant of the call."""
+    return START + timedelta(seconds=seconds)
+
+
+def book_of(schedule: Schedule, unassigned: int = 0) -> RuleBook:
+    """Return the shipped rules with another schedule."""
+    return replace_book(BOOK.with_schedule(schedule), checks_unassigned=unassigned)
+
+
+def nobody(voice_id: str = "v-1") -> Call:
+    """Return a call that was just seen and has no person."""
+    return Call(institution_key="cu-1", voice_id=voice_id, phase=Phase.LIVE, first_seen_at=START, saved_at=START)
+
+
+def watched(schedule: Schedule, voice_id: str = "v-1") -> Call:
+    """Return a call whose watch begins now."""
+    return begin_watch(replace(nobody(voice_id), person_id="p-1"), schedule, START, START)
+
+
+@st.composite
+def schedules(draw: st.DrawFn) -> Schedule:
+    """Draw a schedule, sometimes a dense one, sometimes with fewer slots than checks."""
+    first = draw(st.floats(0, 20))
+    gaps = sorted(draw(st.lists(st.floats(0.4, 12), max_size=17)))
+    return Schedule(tuple(accumulate(gaps, initial=first)))
+
+
+def automatic_check(call: Call, schedule: Schedule, now: datetime, is_answered: bool) -> Call:
+    """Make an automatic check as a mover does."""
+    booked = check_booked(call, schedule, now)
+    return check_answered(booked) if is_answered else check_failed(booked, schedule, now)
+
+
+def check_of_a_person(call: Call, schedule: Schedule, now: datetime, is_answered: bool) -> Call:
+    """Make a check that a person asked for as a mover does."""
+    booked = check_booked(call, schedule, now, by_desk=True)
+    if is_answered:
+        return check_answered(booked, by_desk=True)
+    return check_failed(booked, schedule, now, by_desk=True)
+
+
+Turn = tuple[float, bool, bool]
+"""By how many seconds a worker is late, whether the check is answered, whether a person asks for one first."""
+TURNS = st.lists(st.tuples(st.sampled_from([0.0, 0.0, 0.3, 2.0]), st.booleans(), st.booleans()), max_size=24)
+
+
+def live(call: Call, schedule: Schedule, now: datetime, until: datetime, turns: Sequence[Turn]) -> Call:
+    """Let workers move a watched call until an instant: what they make is up to the turns."""
+    for late_s, is_answered, is_asked in turns:
+        due = max(now, call.next_check_at or now)
+        if is_asked and reserve_left(call, schedule):
+            asked_at = min(now + (due - now) / 2, until)
+            call = check_of_a_person(call, schedule, asked_at, is_answered)
+            due = max(asked_at, call.next_check_at or asked_at)
+        now = due + timedelta(seconds=late_s)
+        if now > until or not automatic_left(call, schedule.automatic_limit):
+            break
+        call = automatic_check(call, schedule, now, is_answered)
+    return call
+
+
+@given(schedules(), st.text(max_size=3), TURNS, st.floats(0, 90), TURNS, st.floats(0, 40))
+def test_charge_is_never_less_than_what_was_made(
+    schedule: Schedule, voice_id: str, before: list[Turn], known_s: float, after: list[Turn], lost_s: float
+) -> None:
+    """Whatever workers, people and the service did in the time that Redis forgot, as much counts as spent."""
+    known = replace(live(watched(schedule, voice_id), schedule, START, at(known_s), before), saved_at=at(known_s))
+    really = live(known, schedule, at(known_s), at(known_s + lost_s), after)
+    charged = charge_lost_writes(known, book_of(schedule), LostWrites(None, at(known_s + lost_s)))
+    assert really.automatic_checks <= charged.automatic_checks <= schedule.automatic_limit
+    assert really.checks_by_desk <= charged.checks_by_desk == schedule.reserve
+    assert charged.checks_used <= CHECK_LIMIT
+
+
+@given(schedules(), TURNS, st.floats(0, 60), st.floats(0, 15))
+def test_charge_is_never_more_than_what_can_have_been_made(
+    schedule: Schedule, before: list[Turn], known_s: float, lost_s: float
+) -> None:
+    """Some mix of answers and failures makes every check that is counted: tried are all there are."""
+    known = live(watched(schedule), schedule, START, at(known_s), before)
+    window = Window(at(known_s), at(known_s + lost_s))
+    most = 0
+    for answers in product([True, False], repeat=7):
+        turns = [(0.0, is_answered, False) for is_answered in answers]
+        really = live(known, schedule, window.after, window.until, turns)
+        most = max(most, really.automatic_checks - known.automatic_checks)
+    counted = most_automatic(known, book_of(schedule), window, has_person=True)
+    assert counted == most or (counted > 7 and most == 7)
+
+
+@given(schedules(), st.integers(0, 18), st.floats(0, 60), st.floats(0, 60), st.floats(0, 60), TURNS)
+def test_charge_counts_checks_before_the_call_had_a_person(
+    schedule: Schedule, limit: int, known_s: float, free_s: float, assigned_s: float, turns: list[Turn]
+) -> None:
+    """Checks that were made while nobody was assigned, and those of the watch that began meanwhile, count as spent."""
+    book, known = book_of(schedule, limit), replace(nobody(), saved_at=at(known_s))
+    call, now, until = known, at(known_s), at(known_s + free_s + assigned_s)
+    slot = schedule.next_slot(START, now)
+    while slot <= at(known_s + free_s) and automatic_left(call, limit):
+        call, now = check_booked(call, schedule, slot), slot
+        slot = schedule.next_slot(START, slot)
+    begins = max(now, at(known_s + free_s))
+    really = live(begin_watch(call, schedule, begins, begins), schedule, begins, until, turns)
+    charged = charge_lost_writes(known, book, LostWrites(None, until))
+    assert call.checks_used <= charged.automatic_checks
+    assert really.automatic_checks <= charge_if_assigned(charged, schedule).automatic_checks <= schedule.automatic_limit
+
+
+def test_charge_of_a_call_without_a_person_waits_until_the_service_shows_one() -> None:
+    """A call that nobody was assigned to has not been checked by the schedule: it keeps its checks if none is found."""
+    charged = charge_lost_writes(nobody(), BOOK, LostWrites(None, at(60)))
+    assert (charged.automatic_checks, charged.checks_by_desk) == (0, 2)
+    assert charge_if_assigned(charged, SHIPPED).automatic_checks >= 11
+
+
+@pytest.mark.parametrize("second", range(240))
+def test_failover_that_loses_two_seconds_leaves_a_call_its_automatic_checks(second: int) -> None:
+    """Two seconds cost two automatic checks at the most: one of a slot, and one more if the first had no answer."""
+    known = live(watched(SHIPPED), SHIPPED, START, at(second), [(0.0, True, False)] * 18)
+    lost = LostWrites(None, at(second + 2))
+    charged = charge_lost_writes(replace(known, saved_at=at(second)), BOOK, lost)
+    assert charged.automatic_checks <= known.automatic_checks + 2
+    if second < 7:
+        assert charged.automatic_checks == 0
+    assert (
+        charged.automatic_checks == known.automatic_checks
+        or charged.next_check_at is None
+        or (charged.next_check_at > at(second + 2))
+    ), "what may have been checked just now is not checked at once again"
+
+
+def test_charge_begins_with_the_last_write_that_is_known() -> None:
+    """Writes keep their order: neither before the record was saved nor before the last known claim is anything missing."""
+    known = live(watched(SHIPPED), SHIPPED, START, at(20), [(0.0, True, False)] * 18)
+    old = replace(known, saved_at=at(10))
+    assert charge_lost_writes(old, BOOK, LostWrites(None, at(36))).automatic_checks > known.automatic_checks + 2
+    for saved_at, after in ((at(35.9), None), (at(35.9), at(10)), (at(10), at(35.9))):
+        charged = charge_lost_writes(replace(known, saved_at=saved_at), BOOK, LostWrites(after, at(36)))
+        assert charged.automatic_checks <= known.automatic_checks + 1
+
+
+UNKNOWN = {
+    "never saved": (None, LostWrites(None, at(36))),
+    "clocks contradict each other": (at(40), LostWrites(at(39), at(36))),
+    "no end": (at(35), LostWrites(at(35), None)),
+}
+
+
+@pytest.mark.parametrize(("saved_at", "lost"), UNKNOWN.values(), ids=UNKNOWN)
+def test_charge_is_everything_where_the_time_is_not_known(saved_at: datetime | None, lost: LostWrites) -> None:
+    """Where nobody can tell how much time is missing, all checks may have been made."""
+    charged = charge_lost_writes(replace(watched(SHIPPED), saved_at=saved_at), BOOK, lost)
+    assert charged.checks_used == CHECK_LIMIT
+
+
+@pytest.mark.parametrize("seen", ["authenticated_seen", "enrolled_seen", "rejected_seen"])
+def test_charge_is_nothing_for_a_call_that_takes_no_checks(seen: str) -> None:
+    """The service had stopped asking before: nothing can have been spent."""
+    call = replace(watched(SHIPPED), **{seen: True})
+    assert charge_lost_writes(call, BOOK, LostWrites(None, at(60))) == call
+
+
+LISTED = replace(nobody(), first_seen_at=at(60), saved_at=None, started_at=START, person_id="p-1")
+EARLIER = {
+    "an empty Redis": (None, 10, 14),
+    "a replica that was 20 s behind": (timedelta(seconds=20), 2, 5),
+}
+
+
+@pytest.mark.parametrize(("lost", "least", "most"), EARLIER.values(), ids=EARLIER)
+def test_charge_of_a_listed_call_is_what_a_lost_record_can_have_spent(
+    lost: timedelta | None, least: int, most: int
+) -> None:
+    """A call that is older than this Redis may have been watched since it began, or since writes were lost (C4)."""
+    charged = charge_earlier_record(LISTED, BOOK, Epoch("new", at(60), lost), at(60))
+    assert least <= charged.automatic_checks <= most
+    assert charged.checks_by_desk == SHIPPED.reserve
+    assert charged.next_check_at is not None
+    assert charged.next_check_at > at(60)
+
+
+def test_call_that_began_after_redis_was_known_is_charged_nothing() -> None:
+    """A call whose push was lost, or that somebody else assigned first, has all its checks."""
+    assert charge_earlier_record(LISTED, BOOK, Epoch("known", at(-1)), at(60)) == LISTED
