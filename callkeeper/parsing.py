@@ -17,22 +17,16 @@ import msgspec
 
 from callkeeper.redis_place import Tls
 from calls.rules import SHIPPED
-from desk.admin import Login
-from desk.tokens import DeskToken
 from reseller.keys import is_institution_key
-from reseller.push_headers import Headers, parse_header_settings
 from reseller.secret import Secret
 
-MIN_PUSH_SECRET: Final = 16
-MIN_ADMIN_PASSWORD: Final = 12
-MIN_DESK_TOKEN: Final = 16
 MIN_CREDENTIAL: Final = 8
+
 MAX_CHECKS: Final = 20
 
-_TOKEN_NAME = re.compile(r"[A-Za-z0-9_.-]{1,40}")
 _PREFIX = re.compile(r"[A-Za-z0-9_.-]{1,32}")
-_VISIBLE = re.compile(r"[!-~]+")
-_PLACEHOLDER = re.compile(
+VISIBLE = re.compile(r"[!-~]+")
+PLACEHOLDER = re.compile(
     r"change.?me|example|placeholder|replace.?(me|this)|your.?(key|secret|password)|<.*>", re.IGNORECASE
 )
 _DEFAULTS = frozenset(
@@ -120,7 +114,7 @@ def public_url(text: str) -> str:
 
 def header_secret(text: str) -> Secret:
     """Read a credential that is sent as a header: visible ASCII, no blanks."""
-    if not _VISIBLE.fullmatch(text):
+    if not VISIBLE.fullmatch(text):
         raise ValueError("must be visible ASCII characters without blanks")
     return credential(text)
 
@@ -130,7 +124,7 @@ def credential(text: str) -> Secret:
 
     Assumed: what is issued at onboarding has eight characters or more.
     """
-    if _PLACEHOLDER.fullmatch(text) or text.lower() in _DEFAULTS:
+    if PLACEHOLDER.fullmatch(text) or text.lower() in _DEFAULTS:
         raise ValueError("is a placeholder or a default instead of what was issued")
     if len(text) < MIN_CREDENTIAL:
         raise ValueError(f"has fewer than {MIN_CREDENTIAL} characters: it is not what was issued")
@@ -164,7 +158,7 @@ def _institution_and_user(text: str) -> tuple[str, str]:
 
 
 def _username(text: str) -> str:
-    if not _VISIBLE.fullmatch(text) or len(text) > 64:
+    if not VISIBLE.fullmatch(text) or len(text) > 64:
         raise ValueError("must hold usernames of 1 to 64 visible ASCII characters without blanks")
     return text
 
@@ -175,24 +169,6 @@ def institutions(text: str) -> tuple[str, ...]:
     if not all(map(is_institution_key, keys)):
         raise ValueError("must be institution keys separated by commas (visible ASCII, no slash)")
     return tuple(dict.fromkeys(keys))
-
-
-def push_headers(text: str) -> Headers:
-    """Read ``Header: value; Header2: value2`` of which at least one value must be a real secret."""
-    headers = parse_header_settings(text)
-    values = [value.reveal() for _, value in headers]
-    if any(map(_PLACEHOLDER.search, values)):
-        raise ValueError("holds a placeholder instead of a secret; run: callkeeper secret new")
-    if not any(_is_strong(value, MIN_PUSH_SECRET) for value in values):
-        raise ValueError(
-            f"holds no secret of at least {MIN_PUSH_SECRET} mixed characters: whoever guesses it can send events; "
-            "run: callkeeper secret new"
-        )
-    return headers
-
-
-def _is_strong(text: str, minimum: int) -> bool:
-    return len(text) >= minimum and len(set(text)) >= min(8, minimum)
 
 
 def until(text: str) -> datetime:
@@ -211,41 +187,6 @@ def _instant(text: str) -> datetime:
     if instant.tzinfo is None:
         raise ValueError("must name its zone, as in 2027-01-31T12:00:00Z")
     return instant.astimezone(UTC)
-
-
-def login(text: str) -> Login:
-    """Read ``user:password`` for the people who watch."""
-    user, colon, password = text.partition(":")
-    if not (user and colon):
-        raise ValueError("must be user:password")
-    if _PLACEHOLDER.search(password) or not _is_strong(password, MIN_ADMIN_PASSWORD):
-        raise ValueError(f"needs a password of at least {MIN_ADMIN_PASSWORD} mixed characters that is no placeholder")
-    return Login(user, Secret(password))
-
-
-def desk_tokens(text: str) -> tuple[DeskToken, ...]:
-    """Read ``name:token`` or ``name:token@cu-1|cu-2``, separated by commas."""
-    tokens = tuple(_desk_token(part.strip()) for part in text.split(","))
-    if len({token.name for token in tokens}) != len(tokens):
-        raise ValueError("uses a name twice")
-    if len({token.secret.reveal() for token in tokens}) != len(tokens):
-        raise ValueError("uses a token twice: who asked for what could not be told apart")
-    return tokens
-
-
-def _desk_token(text: str) -> DeskToken:
-    name, _, rest = text.partition(":")
-    value, limited, keys = rest.partition("@")
-    if not (_TOKEN_NAME.fullmatch(name) and _VISIBLE.fullmatch(value)):
-        raise ValueError("must be name:token, or name:token@key|key, separated by commas")
-    if _PLACEHOLDER.search(value) or not _is_strong(value, MIN_DESK_TOKEN):
-        raise ValueError(f"needs tokens of at least {MIN_DESK_TOKEN} mixed characters that are no placeholders")
-    if not limited:
-        return DeskToken(name, Secret(value))
-    institutions = frozenset(keys.split("|"))
-    if not all(map(is_institution_key, institutions)):
-        raise ValueError("must name institution keys after the @, separated by |")
-    return DeskToken(name, Secret(value), institutions)
 
 
 def origins(text: str) -> tuple[str, ...]:

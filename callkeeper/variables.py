@@ -4,7 +4,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from callkeeper import parsing
+from callkeeper import credentials, parsing
 from callkeeper.environment import Variable
 from callkeeper.redis_place import RedisPlace, Tls, parse_place
 from calls.keys import PREFIX
@@ -92,14 +92,14 @@ PUSH_HEADERS = Variable[Headers](
     name="CALLKEEPER_PUSH_HEADERS",
     meaning="The headers that every push must carry, exactly as typed in the dashboard.",
     example="X-Push-Key: <printed by: callkeeper secret new>",
-    parse=parsing.push_headers,
+    parse=credentials.push_headers,
     is_required=True,
 )
 PUSH_HEADERS_PREVIOUS = Variable[Headers](
     name="CALLKEEPER_PUSH_HEADERS_PREVIOUS",
     meaning="While the secret is exchanged: the headers used before, accepted too.",
     example="X-Push-Key: <the one used before>",
-    parse=parsing.push_headers,
+    parse=credentials.push_headers,
 )
 PUSH_HEADERS_PREVIOUS_UNTIL = Variable[datetime](
     name="CALLKEEPER_PUSH_HEADERS_PREVIOUS_UNTIL",
@@ -157,13 +157,13 @@ ADMIN = Variable[Login](
     name="CALLKEEPER_ADMIN",
     meaning="user:password for the board, the RQ dashboard and /metrics. Unset: none of them is served.",
     example="ops:<12 or more characters>",
-    parse=parsing.login,
+    parse=credentials.login,
 )
 DESK_TOKENS = Variable[tuple[DeskToken, ...]](
     name="CALLKEEPER_DESK_TOKENS",
     meaning="name:token of the software that may use the desk, @cu-1|cu-2 limits it. Unset: there is no desk API.",
     example="desktop:<16 or more characters>, ivr:<16 or more characters>@cu-1|cu-2",
-    parse=parsing.desk_tokens,
+    parse=credentials.desk_tokens,
 )
 DESK_ORIGINS = Variable[tuple[str, ...]](
     name="CALLKEEPER_DESK_ORIGINS",

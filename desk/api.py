@@ -175,7 +175,7 @@ class DeskApi:
             raise invalid("institution", "is none of this token's" + (f"; did you mean {near}?" if near else ""))
 
     def _turned_away(self, request: Request, reason: str) -> Problem:
-        """Return the refusal of somebody unknown; who is known is never asked how many limiter share the address."""
+        """Return the refusal of somebody unknown; who is known is never asked how often the address has failed."""
         who = network_of(request.scope.get("client"))
         failure = self._limiter.fail(who)
         if failure is Failure.OVER:

@@ -62,7 +62,7 @@ class Desk:
         self.waker = waker
         self.speaking = Speaking(redis, store, self.lookup, self.feed, book, waker, log, now=now)
         stream = Stream(self.feed, changes, book.policies, heartbeat_s=heartbeat_s)
-        tickets = Tickets(redis, known, keys=keys)
+        tickets = Tickets(redis, tokens, keys=keys)
         self.app: ASGIApp = DeskApi(known, self.lookup, self.speaking, stream, tickets, book.policies, log).app(origins)
 
     def leave(self) -> None:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from redis import Redis
 from rq import Queue, Worker
-from rq.exceptions import InvalidJobOperation
+from rq.exceptions import InvalidJobOperation, NoSuchJobError
 from rq.job import Job
 from rq.registry import (
     CanceledJobRegistry,
@@ -48,6 +48,18 @@ class ReadableJob(Job):
 
     def __init__(self, id: str | None = None, connection: "Redis | None" = None, serializer: Any = None) -> None:  # noqa: A002  (RQ's own name)
         super().__init__(id, connection, JSONSerializer)
+
+    @classmethod
+    def fetch(cls, id: str, connection: "Redis | None" = None, serializer: Any = None) -> Job:  # noqa: A002  (RQ's own name)
+        """Read a job.
+
+        Raises:
+            NoSuchJobError: There is none, or its id is not one that RQ gives.
+        """
+        try:
+            return super().fetch(id, connection, serializer)
+        except ValueError as error:
+            raise NoSuchJobError from error
 
     def restore(self, raw_data: Any) -> None:
         """Take the fields from a job's hash, or mark the job as unreadable."""

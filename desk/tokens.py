@@ -29,7 +29,6 @@ class DeskTokens:
 
     def __init__(self, tokens: Sequence[DeskToken]) -> None:
         self._tokens = [(token, token.secret.reveal().encode()) for token in tokens]
-        self._by_name = {token.name: token for token in tokens}
 
     def recognise(self, authorization: bytes) -> DeskToken | None:
         """Return the token of an Authorization header (``Bearer ...``), None if it is nobody's."""
@@ -37,7 +36,3 @@ class DeskTokens:
         offered = offered.strip()
         matches = [token for token, value in self._tokens if hmac.compare_digest(offered, value)]
         return matches[0] if matches and scheme.lower() == b"bearer" else None
-
-    def named(self, name: str) -> DeskToken | None:
-        """Return the token of a name: a ticket remembers no more than that."""
-        return self._by_name.get(name)

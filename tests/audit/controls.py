@@ -194,6 +194,13 @@ CONTROLS: Final = (
         "forwarded",
     ),
     Control(
+        "invented tickets cost Redis nothing",
+        "desk/stream.py",
+        "if signer.is_valid(ticket)), None)",
+        "if ticket and signer), None)",
+        "tests/audit/test_tickets.py",
+    ),
+    Control(
         "tokens are limited to institutions",
         "desk/tokens.py",
         "return self.institutions is None or",
@@ -278,10 +285,10 @@ CONTROLS: Final = (
     ),
     Control(
         "weak credentials stop the start",
-        "callkeeper/parsing.py",
-        "return len(text) >= minimum and",
-        "return True or",
-        "tests/unit/callkeeper/test_settings.py",
+        "callkeeper/credentials.py",
+        " and _guesses_log10(text, *known) >= withstands",
+        "",
+        "tests/unit/callkeeper/test_credentials.py",
     ),
     Control(
         "outcomes reach no reserved IPv6 address",

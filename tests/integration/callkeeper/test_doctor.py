@@ -27,7 +27,7 @@ def environment(redis_url: str, sandbox: ServedSandbox) -> dict[str, str]:
         "CALLKEEPER_EMAIL": own.email,
         "CALLKEEPER_PASSWORD": own.password,
         "CALLKEEPER_REQUESTED_BY": "bot",
-        "CALLKEEPER_PUSH_HEADERS": "X-Push-Key: 0123456789abcdef0123456789abcdef",
+        "CALLKEEPER_PUSH_HEADERS": "X-Push-Key: 7d1f0c2b9a8e4d6f5b3c1a0e2f4d6c8b",
     }
 
 

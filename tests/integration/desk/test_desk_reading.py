@@ -21,7 +21,7 @@ END = Happening(Kind.END, 60)
     ("method", "path"), [("GET", "/calls"), ("GET", "/stream"), ("POST", "/tickets"), ("GET", "/calls/cu-1/v")]
 )
 async def test_desk_lets_nobody_in_without_a_token(desk: DeskRig, name: str | None, method: str, path: str) -> None:
-    """Every address asks for the token first, whatever else is wrong, and answers all limiter alike."""
+    """Every address asks for the token first, whatever else is wrong, and answers everybody alike."""
     headers = {"Authorization": "Bearer nobody's"} if name else {}
     async with desk.client(None) as http:
         answer = await http.request(method, path, headers=headers)

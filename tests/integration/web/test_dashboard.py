@@ -291,6 +291,19 @@ async def test_dashboard_shows_the_others_beside_a_broken_job(
     assert FailedJobRegistry(queue=queue).get_job_ids() == [good]
 
 
+async def test_dashboard_shows_the_others_beside_an_odd_id(
+    ops: httpx.AsyncClient, queue: Queue, redis: "Redis"
+) -> None:
+    """C10: an id that RQ would not give hides no other job, and is gone once the list was emptied."""
+    job_id, odd = failed_job(queue), "<img src=x onerror=alert(1)>"
+    redis.hset(f"rq:job:{odd}", mapping={"created_at": "x", "data": b"x", "origin": "calls"})
+    redis.zadd("rq:failed:calls", {odd: 2e9})
+    listed = (await ops.get("/rq/0/data/jobs/calls/failed/8/asc/1.json")).json()["jobs"]
+    assert [entry["id"] for entry in listed] == [job_id]
+    assert (await ops.post("/rq/queue/calls/failed/empty", headers=OWN_PAGE)).status_code == 200
+    assert FailedJobRegistry(queue=queue).get_job_ids() == []
+
+
 async def test_dashboard_unfolds_no_result_without_end(ops: httpx.AsyncClient, queue: Queue, redis: "Redis") -> None:
     """A traceback that unfolds into hundreds of megabytes is not shown; the job is."""
     job_id = failed_job(queue)

@@ -5,12 +5,9 @@ import pytest
 from desk.tokens import DeskToken, DeskTokens
 from reseller import Secret
 
-TOKENS = DeskTokens(
-    [
-        DeskToken("desktop", Secret("token-0123456789")),
-        DeskToken("ivr", Secret("other-0123456789"), frozenset({"cu-2"})),
-    ]
-)
+DESKTOP = DeskToken("desktop", Secret("token-0123456789"))
+IVR = DeskToken("ivr", Secret("other-0123456789"), frozenset({"cu-2"}))
+TOKENS = DeskTokens([DESKTOP, IVR])
 
 
 @pytest.mark.parametrize(
@@ -36,6 +33,4 @@ def test_token_is_recognised_by_its_whole_value(authorization: bytes, name: str 
 
 def test_token_sees_its_institutions_only() -> None:
     """A limited token sees what it names; the others see everything."""
-    desktop, ivr = TOKENS.named("desktop"), TOKENS.named("ivr")
-    assert desktop is not None and ivr is not None  # noqa: PT018
-    assert (desktop.may_see("cu-1"), ivr.may_see("cu-1"), ivr.may_see("cu-2")) == (True, False, True)
+    assert (DESKTOP.may_see("cu-1"), IVR.may_see("cu-1"), IVR.may_see("cu-2")) == (True, False, True)

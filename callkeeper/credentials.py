@@ -1,0 +1,94 @@
+"""Reads credentials of our own, which we choose: push headers, the watchers' login, desk tokens.
+
+Those that are easy to guess are refused, by zxcvbn: common passwords, names, words, dates, rows of keys, repetitions. Every
+function raises ValueError with what is wrong and never with the text itself.
+"""
+
+import re
+from typing import Final
+
+from callkeeper.parsing import PLACEHOLDER, VISIBLE
+from desk.admin import Login
+from desk.tokens import DeskToken
+from reseller.keys import is_institution_key
+from reseller.push_headers import Headers, parse_header_settings
+from reseller.secret import Secret
+
+MIN_PUSH_SECRET: Final = 16
+MIN_ADMIN_PASSWORD: Final = 12
+MIN_DESK_TOKEN: Final = 16
+PASSWORD_WITHSTANDS: Final = 8.0
+"""How many guesses a password has to withstand, as a power of ten: ten are allowed a minute, so nineteen years of them."""
+
+SECRET_WITHSTANDS: Final = 12.0
+"""The same for software, whose right secret is always let in: guesses are as fast as the process, 5,000 a second at most."""
+
+LOOKED_AT: Final = 64
+"""Characters that are looked at: zxcvbn refuses more than 72, and takes long for many."""
+
+_TOKEN_NAME = re.compile(r"[A-Za-z0-9_.-]{1,40}")
+
+
+def push_headers(text: str) -> Headers:
+    """Read ``Header: value; Header2: value2`` of which at least one value must be a real secret."""
+    headers = parse_header_settings(text)
+    values = [value.reveal() for _, value in headers]
+    if any(map(PLACEHOLDER.search, values)):
+        raise ValueError("holds a placeholder instead of a secret; run: callkeeper secret new")
+    if not any(_is_strong(value, MIN_PUSH_SECRET, SECRET_WITHSTANDS) for value in values):
+        raise ValueError(
+            f"holds no secret of at least {MIN_PUSH_SECRET} characters that is hard to guess: whoever guesses it can send "
+            "events; run: callkeeper secret new"
+        )
+    return headers
+
+
+def login(text: str) -> Login:
+    """Read ``user:password`` for the people who watch."""
+    user, colon, password = text.partition(":")
+    if not (user and colon):
+        raise ValueError("must be user:password")
+    if PLACEHOLDER.search(password) or not _is_strong(password, MIN_ADMIN_PASSWORD, PASSWORD_WITHSTANDS, user):
+        raise ValueError(
+            f"needs a password of at least {MIN_ADMIN_PASSWORD} characters that is hard to guess: no placeholder, no common "
+            "password, name, date or row of keys, alone or with some digits"
+        )
+    return Login(user, Secret(password))
+
+
+def desk_tokens(text: str) -> tuple[DeskToken, ...]:
+    """Read ``name:token`` or ``name:token@cu-1|cu-2``, separated by commas."""
+    tokens = tuple(_desk_token(part.strip()) for part in text.split(","))
+    if len({token.name for token in tokens}) != len(tokens):
+        raise ValueError("uses a name twice")
+    if len({token.secret.reveal() for token in tokens}) != len(tokens):
+        raise ValueError("uses a token twice: who asked for what could not be told apart")
+    return tokens
+
+
+def _desk_token(text: str) -> DeskToken:
+    name, _, rest = text.partition(":")
+    value, limited, keys = rest.partition("@")
+    if not (_TOKEN_NAME.fullmatch(name) and VISIBLE.fullmatch(value)):
+        raise ValueError("must be name:token, or name:token@key|key, separated by commas")
+    if PLACEHOLDER.search(value) or not _is_strong(value, MIN_DESK_TOKEN, SECRET_WITHSTANDS):
+        raise ValueError(
+            f"needs tokens of at least {MIN_DESK_TOKEN} characters that are hard to guess; run: callkeeper secret token"
+        )
+    if not limited:
+        return DeskToken(name, Secret(value))
+    institutions = frozenset(keys.split("|"))
+    if not all(map(is_institution_key, institutions)):
+        raise ValueError("must name institution keys after the @, separated by |")
+    return DeskToken(name, Secret(value), institutions)
+
+
+def _is_strong(text: str, minimum: int, withstands: float, *known: str) -> bool:
+    """Tell whether a secret is long and hard to guess; ``known`` are words that somebody would try first."""
+    return len(text) >= minimum and _guesses_log10(text, *known) >= withstands
+
+
+def _guesses_log10(text: str, *known: str) -> float:
+    from zxcvbn import zxcvbn  # noqa: PLC0415  (its lists take a twentieth of a second to load; few commands need them)
+
+    return float(zxcvbn(text[:LOOKED_AT], user_inputs=["callkeeper", *known])["guesses_log10"])

@@ -1,0 +1,29 @@
+"""Tickets for the desk's stream, at a running web process."""
+
+import httpx
+from redis import Redis
+
+from tests.audit.conftest import Target
+from tests.audit.raw_requests import TOKEN
+
+ODD = ("abc", "x" * 5000, "a/../b", "\u0661790000000.a.b", "", ".", "..", "0" * 11 + ".a.b")
+
+
+def tickets_asked_for(redis_url: str) -> int:
+    """Return how often Redis was asked for a ticket."""
+    with Redis.from_url(redis_url) as redis:
+        return int(redis.info("commandstats").get("cmdstat_getdel", {}).get("calls", 0))
+
+
+def test_ticket_that_we_did_not_issue_costs_redis_nothing(target: Target, redis_url: str) -> None:
+    """Invented tickets are refused without a question to Redis; a real one opens a stream, also from the same address."""
+    with httpx.Client(base_url=target.url, headers={"X-Forwarded-For": "203.0.113.7"}, trust_env=False) as client:
+        real = client.post("/desk/tickets", headers={"Authorization": f"Bearer {TOKEN}"}).json()["ticket"]
+        before = tickets_asked_for(redis_url)
+        forged = [f"{real.rpartition('.')[0]}.{n:064x}" for n in range(20)]
+        statuses = {client.get("/desk/stream", params={"ticket": ticket}).status_code for ticket in (*ODD, *forged)}
+        assert statuses == {401, 429}
+        assert tickets_asked_for(redis_url) == before
+        with client.stream("GET", "/desk/stream", params={"ticket": real}) as answer:
+            assert answer.status_code == 200
+        assert client.get("/desk/stream", params={"ticket": real}).status_code == 429

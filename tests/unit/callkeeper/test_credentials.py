@@ -1,0 +1,47 @@
+"""Credentials of our own that are easy to guess."""
+
+from collections.abc import Callable
+
+import pytest
+
+from callkeeper.credentials import desk_tokens, login, push_headers
+
+GUESSED = (
+    "Password1234",
+    "administrator",
+    "qwertyuiop12",
+    "callkeeper12",
+    "adminadmin12345",
+    "abcdefghijkl",
+    "Welcome2026!",
+    "123456789012",
+    "callkeeper:1",
+    "aaaaaaaaaaaa",
+    "operator-1990",
+)
+
+
+@pytest.mark.parametrize("password", GUESSED)
+def test_login_is_not_a_common_password(password: str) -> None:
+    """A password that guessers try first stops the start, however it is decorated; it is not repeated."""
+    with pytest.raises(ValueError, match="hard to guess") as refused:
+        login(f"operator:{password}")
+    assert password not in str(refused.value)
+
+
+@pytest.mark.parametrize("password", ["Tr4ck-bright-Sea9", "four words nobody chose", "Jn3kQ8vB2xWd"])
+def test_login_that_is_hard_to_guess_is_taken(password: str) -> None:
+    """Random characters and several words are taken, colons and blanks included."""
+    assert login(f"ops:{password}").password.reveal() == password
+
+
+@pytest.mark.parametrize("value", ["abcdefgh12345678", "secretsecret1234", "tokentokentoken12", "passwordpassword"])
+@pytest.mark.parametrize(
+    ("parse", "prefix"),
+    [(push_headers, "X-Push-Key: "), (desk_tokens, "desktop:")],
+    ids=["push headers", "desk tokens"],
+)
+def test_secrets_of_software_are_hard_to_guess(value: str, parse: Callable[[str], object], prefix: str) -> None:
+    """What software sends is not one of the things that guessers try first."""
+    with pytest.raises(ValueError, match="hard to guess"):
+        parse(prefix + value)
