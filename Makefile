@@ -7,21 +7,32 @@ STAMP := $(VENV)/.installed
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help run test audit controls sbom redis-versions rollout faults browser screenshots chaos failover soak nightly bench check fix lock install
+.PHONY: help run readme test audit controls sbom redis-versions rollout faults browser screenshots chaos failover soak nightly bench check fix lock install
 
 help: ## List the verbs
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
 
 $(STAMP): requirements-dev.txt pyproject.toml
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@command -v $(PYTHON) >/dev/null || { echo "callkeeper needs Python 3.11 or newer, and there is no $(PYTHON)."; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "callkeeper needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version 2>&1)."; \
+	  echo "If there is a newer one, name it: make $(MAKECMDGOALS) PYTHON=python3.11"; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+	  echo "$(PYTHON) cannot make virtual environments: its modules venv and ensurepip are missing."; \
+	  echo "Install them; on Debian and Ubuntu: apt-get install python3-venv"; exit 1; }
+	@echo "Installing callkeeper into $(VENV); this takes about a minute."
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $(STAMP)
 
 install: $(STAMP) ## Create the virtual environment from the lock file
 
 run: $(STAMP) ## Run everything in one terminal: Redis, the sandbox service, web, two workers, simulated calls
 	@$(BIN)/callkeeper run $(ARGS)
+
+readme: $(STAMP) ## Do what README.md says in a fresh clone: ARGS="--every-python" with every supported Python
+	$(BIN)/python -m tests.readme $(ARGS)
 
 test: $(STAMP) ## Run the test suite: unit, integration, the stand-in, acceptance with real processes
 	$(BIN)/python -m pytest -q -n 2 tests/unit tests/integration tests/sandbox $(ARGS)
@@ -67,6 +78,7 @@ nightly: $(STAMP) ## What takes too long for every change: long chaos, a long ab
 	$(BIN)/python -m pytest tests/integration/figures
 	$(BIN)/python -m tests.faults.failover_run --seconds 60 --rate 20
 	$(BIN)/python -m tests.faults.soak --minutes 30 --rate 10
+	$(BIN)/python -m tests.readme --every-python
 	$(MAKE) audit controls
 
 browser: $(STAMP) ## Look at the pages with a real browser (Debian's chromium): what people see, axe, two thousand calls

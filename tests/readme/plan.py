@@ -1,0 +1,90 @@
+"""What is done with each command that README.md shows. A command that is not listed here fails the check."""
+
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+from tests.readme.document import Command
+
+
+class Where(StrEnum):
+    """Where a command is typed."""
+
+    DEMO = "demo"  # the terminal of `make run`
+    EACH = "each"  # before its own line, in each of the three terminals
+    THREE = "three"  # one of the three terminals
+    FOURTH = "fourth"  # beside the three terminals
+    BESIDE = "beside"  # beside `make run`, with its settings
+    CLONE = "clone"  # in the clone, without settings
+    CI = "ci"  # not here: the last step of .ci/run
+
+
+class Known(NamedTuple):
+    """How a command is tried: where, with which exit code it ends, and words that it shows."""
+
+    where: Where
+    code: int = 0
+    shows: str = ""
+
+
+_DEMO = "honcho -e data/demo.env run"
+_PLATFORM = "honcho -e deploy/sandbox.env"
+_OPERATOR = "--operator you"
+
+KNOWN: Final = {
+    "make run": Known(Where.DEMO),
+    "make test": Known(Where.CI),
+    "make help": Known(Where.CLONE, shows="make run"),
+    "make install": Known(Where.EACH),
+    ". .venv/bin/activate": Known(Where.EACH),
+    f"{_DEMO} callkeeper doctor": Known(Where.CLONE, shows="ok"),
+    f"{_DEMO} callkeeper calls list": Known(Where.CLONE, shows="voice id"),
+    "redis-server --appendonly yes": Known(Where.THREE, 0, "Ready to accept connections"),
+    (
+        "callkeeper sandbox --port 9000 --push-url http://127.0.0.1:8000/push"
+        ' --push-headers "X-Push-Key: sandbox-0123456789abcdef"'
+    ): Known(Where.THREE, 0, "sandbox listening on http://127.0.0.1:9000"),
+    f"{_PLATFORM} start -p 8000 web worker": Known(Where.THREE, 130, "worker_started"),
+    f"{_PLATFORM} run callkeeper doctor": Known(Where.FOURTH, shows="ok"),
+    f"{_PLATFORM} run callkeeper calls list": Known(Where.FOURTH, shows="voice id"),
+    "callkeeper secret new": Known(Where.CLONE, shows="CALLKEEPER_PUSH_HEADERS"),
+    "callkeeper doctor": Known(Where.BESIDE, shows="ok"),
+    "callkeeper rules report --since 7d": Known(Where.BESIDE),
+    "callkeeper calls explain VOICE_ID": Known(Where.BESIDE),
+    "cp calls/rulebooks/watch-only.toml rules.toml": Known(Where.CLONE),
+    "cp calls/rulebooks/watch-only.cases.toml cases.toml": Known(Where.CLONE),
+    "callkeeper rules check rules.toml": Known(Where.CLONE, shows="no faults"),
+    "callkeeper rules test cases.toml --rules rules.toml": Known(Where.CLONE),
+    "callkeeper calls export --output trail.jsonl": Known(Where.BESIDE),
+    "callkeeper rules replay rules.toml --calls trail.jsonl": Known(Where.CLONE),
+    f'callkeeper pause --institution cu-1 --because "odd enrolls" {_OPERATOR}': Known(Where.BESIDE, shows="cu-1"),
+    f'callkeeper resume --institution cu-1 --because "rule repaired" {_OPERATOR}': Known(Where.BESIDE),
+    "callkeeper calls list": Known(Where.BESIDE, shows="voice id"),
+    "callkeeper calls show VOICE_ID": Known(Where.BESIDE),
+    "callkeeper calls export": Known(Where.BESIDE, shows="voice_id"),
+    "callkeeper calls reconcile cu-1": Known(Where.BESIDE),
+    # None of the demo's calls has an effect that is in doubt.
+    "callkeeper calls resolve VOICE_ID --applied --operator NAME": Known(Where.BESIDE, 1, "unresolved"),
+    "callkeeper rules report": Known(Where.BESIDE),
+    "callkeeper schedule show": Known(Where.BESIDE),
+    # A demo of a minute has too few settled calls.
+    "callkeeper schedule fit": Known(Where.BESIDE, 1, "calls"),
+    "callkeeper pause --help": Known(Where.CLONE),
+    "callkeeper resume --help": Known(Where.CLONE),
+    "callkeeper pauses": Known(Where.BESIDE, shows="odd enrolls"),
+    "callkeeper reseller --help": Known(Where.CLONE),
+    "callkeeper sandbox --help": Known(Where.CLONE),
+}
+
+
+def faults(shown: Iterable[Command]) -> list[str]:
+    """Return what README.md and the list above do not have in common."""
+    texts = {command.text: command.line for command in shown}
+    unknown = [f"line {line}: nobody tries `{text}`" for text, line in texts.items() if text not in KNOWN]
+    return unknown + [f"README.md no longer shows `{text}`" for text in KNOWN if text not in texts]
+
+
+def typed(shown: Iterable[Command], *where: Where) -> list[str]:
+    """Return the commands for some places, each once, in the document's order."""
+    known = {command.text: KNOWN[command.text] for command in shown if command.text in KNOWN}
+    return [text for text, how in known.items() if how.where in where]

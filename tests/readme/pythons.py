@@ -1,0 +1,53 @@
+"""The Pythons of this machine that callkeeper supports: those on PATH, and those of pyenv."""
+
+import os
+import re
+import shutil
+import subprocess
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).parents[2]
+_NAME: Final = re.compile(r"python3\.\d+")
+_ABOUT: Final = "import ensurepip, sys; print(*sys.version_info[:2], sys.executable)"
+
+
+def oldest() -> tuple[int, int]:
+    """Return the oldest supported version, as pyproject.toml names it."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    major, minor = project["requires-python"].removeprefix(">=").split(".")
+    return int(major), int(minor)
+
+
+def supported() -> list[Path]:
+    """Return one program for each supported version, the oldest version first."""
+    found: dict[tuple[int, int], Path] = {}
+    for program in _programs():
+        about = _about(program)
+        if about is not None and about[0] >= oldest():
+            found.setdefault(*about)
+    return [found[version] for version in sorted(found)]
+
+
+def _programs() -> Iterator[Path]:
+    folders = [Path(folder) for folder in os.get_exec_path()]
+    if pyenv := shutil.which("pyenv"):
+        root = subprocess.run([pyenv, "root"], capture_output=True, text=True, check=True).stdout.strip()  # noqa: S603
+        folders += sorted(Path(root).glob("versions/*/bin"))
+    for folder in folders:
+        if folder.is_dir():
+            yield from sorted(program for program in folder.glob("python3.*") if _NAME.fullmatch(program.name))
+
+
+def _about(program: Path) -> tuple[tuple[int, int], Path] | None:
+    """Return a Python's version and where it really is; None if it does not run or cannot make virtual environments.
+
+    pyenv puts a placeholder on PATH for every version that it knows; most of them do not run.
+    """
+    asked = subprocess.run([program, "-c", _ABOUT], capture_output=True, text=True, check=False)  # noqa: S603
+    if asked.returncode != 0:
+        return None
+    major, minor, real = asked.stdout.strip().split(" ", 2)
+    return (int(major), int(minor)), Path(real)
