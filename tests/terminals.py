@@ -14,6 +14,9 @@ from pathlib import Path
 from typing import Final, Self
 
 _CTRL_C: Final = b"\x03"
+_TOLD: Final = 2000
+"""How many of the last characters an error message repeats."""
+
 _ESCAPES: Final = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\r")
 # What becomes the session's leader must not be a process that has threads: so a small program enters the terminal.
 _ENTER: Final = "import os, sys; os.login_tty(int(sys.argv[1])); os.execvp(sys.argv[2], sys.argv[2:])"
@@ -83,9 +86,9 @@ class Terminal:
         until_s = time.monotonic() + within_s
         while words not in self.text:
             if self.has_ended and not self._reader.is_alive():
-                raise AssertionError(f"the command ended without showing {words!r}; it showed:\n{self.text}")
+                raise AssertionError(f"the command ended without showing {words!r}; it showed:\n{self.text[-_TOLD:]}")
             if time.monotonic() > until_s:
-                raise AssertionError(f"nothing showed {words!r} within {within_s:.0f} s, but:\n{self.text}")
+                raise AssertionError(f"nothing showed {words!r} within {within_s:.0f} s, but:\n{self.text[-_TOLD:]}")
             time.sleep(0.05)
 
     def exit_code(self, within_s: float) -> int:
@@ -97,7 +100,9 @@ class Terminal:
         try:
             code = self._process.wait(within_s)
         except subprocess.TimeoutExpired:
-            raise AssertionError(f"the command runs on after {within_s:.0f} s; it showed:\n{self.text}") from None
+            raise AssertionError(
+                f"the command runs on after {within_s:.0f} s; it showed:\n{self.text[-_TOLD:]}"
+            ) from None
         self._reader.join(5)
         return code
 

@@ -87,12 +87,3 @@ def _is_ready(port: int) -> bool:
             return bool(answer.status == 200)
     except OSError:
         return False
-
-
-def test_readme_tells_what_is_tested() -> None:
-    """The lines that a newcomer copies are these: the settings file, the two processes, and not the release step."""
-    told = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert "honcho -e deploy/sandbox.env start -p 8000 web worker" in told
-    assert f'--push-url http://127.0.0.1:8000/push --push-headers "{SETTINGS["CALLKEEPER_PUSH_HEADERS"]}"' in told
-    assert "callkeeper sandbox --port 9000" in told
-    assert SETTINGS["CALLKEEPER_SERVICE_URL"] == "http://127.0.0.1:9000"
