@@ -1,0 +1,107 @@
+"""A pause with the whole stack: who mistypes is told so, who does not holds a reject until it is resumed."""
+
+import re
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+from click.testing import CliRunner, Result
+
+from callkeeper.cli import main
+from callkeeper.demo import demonstration
+from calls.keys import Keys
+from tests.acceptance.stack import KEY, Stack, end, until
+
+WHY = ("--because", "core migration", "--operator", "jane")
+HARBOUR = "cu-1 (Harbour Example Credit Union)"
+
+
+@pytest.fixture(scope="module")
+def paused(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """Run a stack; a setting of each of its processes names an institution that does not exist."""
+    data = tmp_path_factory.mktemp("pause")
+    web = {"CALLKEEPER_DESK_TOKENS": "ivr:canary-ivr-0123456789abc@CU-2"}
+    worker = {"CALLKEEPER_REQUESTED_BY": "bot, CU-1=svc1", "CALLKEEPER_RULES": "demo"}
+    with demonstration(data, workers=1, seed=1, scenario="none", web_environ=web, worker_environ=worker) as demo:
+        running = Stack(demo, data)
+        yield running
+        running.close()
+
+
+def type_in(running: Stack, *words: str) -> Result:
+    """Run a command with the installation's settings."""
+    return CliRunner().invoke(main, list(words), env=dict(running.demo.environ))
+
+
+def written(running: Stack) -> tuple[dict[bytes, bytes], int]:
+    """Return the pauses in Redis, and the length of their history."""
+    return running.redis.hgetall(Keys().pause), running.redis.llen(Keys().pause_history)
+
+
+def test_pause_holds_a_reject_of_the_institution_that_was_meant(paused: Stack) -> None:
+    """``CU-1`` is refused and nothing is written; ``cu-1`` holds a reject; resume lets it go on."""
+    call = paused.call(end(300))
+    until(lambda: paused.arrived(call).get("assign"), 15, "the assign")
+    before = written(paused)
+    refused = type_in(paused, "pause", "--institution", "CU-1", *WHY)
+    assert (refused.exit_code, f"did you mean {HARBOUR}?" in refused.stderr) == (2, True)
+    assert written(paused) == before
+    held = type_in(paused, "pause", "--institution", KEY, *WHY)
+    assert held.exit_code == 0, held.output
+    assert f"{HARBOUR}: 1 live call" in held.output
+    for kind in ("mismatch", "high_risk_device"):
+        paused.control("POST", f"/calls/{call['voice_id']}/now", {"kind": kind})
+    until(lambda: _is_held(paused, call), 30, "the rule's reject to be held")
+    time.sleep(2)
+    assert not paused.arrived(call).get("reject_voice")
+    resumed = type_in(paused, "resume", "--institution", KEY, *WHY)
+    assert (resumed.exit_code, resumed.output) == (0, "nothing is paused\n")
+    until(lambda: paused.arrived(call).get("reject_voice"), 15, "the reject after the resumption")
+
+
+def _is_held(running: Stack, call: dict[str, Any]) -> bool:
+    return any(entry.asked == "reject" and entry.forbidden == ("paused",) for entry in running.trail(call))
+
+
+def test_pause_on_the_board_is_refused_as_on_the_command_line(paused: Stack) -> None:
+    """The page has the same error, keeps what was typed, and writes nothing."""
+    user, _, password = paused.demo.admin.partition(":")
+    before = written(paused)
+    with httpx.Client(base_url=paused.demo.web_url, auth=(user, password), trust_env=False) as browser:
+        token = re.search(r'name="form_token" value="([^"]+)"', browser.get("/board/pausing").text)
+        assert token is not None
+        form = {
+            "form_token": token[1],
+            "scope": "all",
+            "institution": "CU-1",
+            "because": "migration",
+            "operator": "ann",
+        }
+        answer = browser.post("/board/pause", data=form)
+    assert (answer.status_code, f"did you mean {HARBOUR}?" in answer.text) == (400, True)
+    assert 'value="migration"' in answer.text
+    assert written(paused) == before
+
+
+def test_doctor_tells_a_pause_that_holds_nothing(paused: Stack) -> None:
+    """The doctor says that a pause of an unknown institution holds no call, and names the settings that name one."""
+    assert type_in(paused, "pause", "--institution", "CU-1", "--force", *WHY).exit_code == 0
+    told = type_in(paused, "doctor").stdout
+    assert type_in(paused, "resume", "--institution", "CU-1", *WHY).exit_code == 0
+    assert "it holds no call now: callkeeper knows no institution with the key 'CU-1'; did you mean cu-1" in told
+    for setting, key in (("CALLKEEPER_DESK_TOKENS", "CU-2"), ("CALLKEEPER_REQUESTED_BY", "CU-1")):
+        assert (
+            f"fault    institutions {setting}: the account may not manage '{key}'; did you mean {key.lower()}" in told
+        )
+
+
+@pytest.mark.parametrize(("member", "key"), [("web", "CU-2"), ("worker-1", "CU-1")])
+def test_start_warns_of_a_setting_that_names_an_unknown_institution(paused: Stack, member: str, key: str) -> None:
+    """Each process says once which of its settings names an institution that does not exist."""
+    log = paused.member(member).log
+    until(lambda: "institution_unknown" in log.read_text(), 20, "the warning")
+    [line] = [line for line in log.read_text().splitlines() if "institution_unknown" in line]
+    assert f'"{key}"' in line
+    assert f'"{key.lower()}"' in line
