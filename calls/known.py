@@ -25,8 +25,8 @@ def nearest(typed: str, words: Iterable[str]) -> str | None:
 
 
 def shown(typed: str) -> str:
-    """Return what was typed in quotes, as a message repeats it: cut, control characters escaped."""
-    return repr(typed if len(typed) <= _ECHOED else typed[:_ECHOED] + "…")
+    """Return what was typed in quotes, as a message repeats it: cut, and everything escaped that only looks like ASCII."""
+    return ascii(typed if len(typed) <= _ECHOED else typed[:_ECHOED] + "...")
 
 
 @dataclass(frozen=True, slots=True)

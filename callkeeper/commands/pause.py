@@ -71,7 +71,7 @@ def pause(
         because=_said(because, "--because"),
         at=datetime.now(UTC),
     )
-    places: Sequence[str | None] = institutions or (None,)
+    places: Sequence[str | None] = tuple(dict.fromkeys(institutions)) or (None,)
 
     async def change(redis: "Redis", keys: Keys) -> tuple[KnownInstitutions, Pauses]:
         pausing, known = Pausing(redis, keys=keys), await Queries(redis, keys=keys).institutions()
@@ -107,7 +107,7 @@ def resume(
     `callkeeper pauses` shows which there are. Exits with 2 if there is no such pause.
     """
     operator, because = _said(operator, "--operator"), _said(because, "--because")
-    places: Sequence[str | None] = institutions or (None,)
+    places: Sequence[str | None] = tuple(dict.fromkeys(institutions)) or (None,)
 
     async def change(redis: "Redis", keys: Keys) -> tuple[Pauses, KnownInstitutions]:
         pausing, known = Pausing(redis, keys=keys), await Queries(redis, keys=keys).institutions()

@@ -181,7 +181,11 @@ class Board:
     async def _pausing_page(
         self, request: Request, problem: Unsaid | None = None, *, what: str = "", typed: Mapping[str, str] | None = None
     ) -> Response:
-        """Show the page; ``typed`` are the fields of the form ``what``, which could not be carried out."""
+        """Show the page; ``typed`` are the fields of the form ``what``, which could not be carried out.
+
+        The address may name the pause that the form to resume begins with: as the links beside the pauses do.
+        """
+        fields = {"pause": {}, "resume": {"institution": request.query_params.get("resume", "")}, what: typed or {}}
         pauses, known = await self._pausing.pauses(), await self._queries.institutions()
         return self._page(
             *("pausing.html", problem.status if problem else 200),
@@ -193,7 +197,7 @@ class Board:
             token=self._tokens.issue(),
             operator=_operator(request),
             problem=str(problem) if problem else "",
-            typed={form: defaultdict(str, typed or {} if form == what else {}) for form in ("pause", "resume")},
+            typed={form: defaultdict(str, values) for form, values in fields.items()},
         )
 
     async def find(self, request: Request) -> Response:

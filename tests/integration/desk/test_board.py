@@ -267,6 +267,19 @@ async def test_pausing_page_has_the_history(rig: BoardRig) -> None:
     assert "in force" not in history
 
 
+async def test_pausing_page_resumes_the_pause_whose_link_was_followed(rig: BoardRig) -> None:
+    """Of several pauses none is lifted by accident: the link beside one chooses it, without a link one has to choose."""
+    await rig.run(1)
+    await rig.fill("/pause", scope="effects", because="drill", institution=KEY)
+    await rig.fill("/pause", scope="all", because="storm", institution="*")
+    links = re.findall(r'href="/board(/pausing\?resume=[^"]+)"', await rig.page())
+    assert links == ["/pausing?resume=%2A", f"/pausing?resume={KEY}"]
+    assert f'<option value="{KEY}" selected>' in await rig.page(links[1])
+    page = await rig.page("/pausing")
+    assert " selected" not in page
+    assert page.count('<option value="">choose …</option>') == 2
+
+
 async def test_board_does_not_say_that_a_pause_of_nobody_holds_anything(rig: BoardRig) -> None:
     """A pause of an institution that does not exist is shown as one that holds no call; a real one with its live calls."""
     rig.stage.call(END)
