@@ -4,7 +4,7 @@ All are read before any is used, so that one start names every fault at once. A 
 be a secret, or a secret typed into the wrong place.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 import msgspec
@@ -36,6 +36,7 @@ class Variable(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     Attributes:
         parse: Reads the stripped, non-empty text; raises ValueError with a problem that does not repeat it.
         default: What an unset or blank variable stands for; unused if ``is_required``.
+        is_secret: Whoever has the value can act as us, or read what only we may read.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Variable(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     parse: Callable[[str], T]
     default: T | None = None
     is_required: bool = False
+    is_secret: bool = False
 
 
 class Reader:
@@ -94,3 +96,37 @@ class Reader:
 
     def _text(self, variable: Variable[Any]) -> str:
         return self._environ.get(variable.name, "").strip()
+
+
+class _Asked(Reader):
+    """Notes which variables a process asks for; all of them are there, with their examples."""
+
+    def __init__(self, variables: Iterable[Variable[Any]]) -> None:
+        super().__init__({variable.name: variable.example for variable in variables})
+        self.required_names: set[str] = set()
+        self.names: set[str] = set()
+
+    def required(self, variable: Variable[T]) -> T:
+        """Note a variable that must be set."""
+        self.required_names.add(variable.name)
+        return super().required(variable)
+
+    def optional(self, variable: Variable[T]) -> T | None:
+        """Note a variable that may be set."""
+        self.names.add(variable.name)
+        return super().optional(variable)
+
+
+def asked_for(
+    variables: Iterable[Variable[Any]], read: Callable[[Reader], Any], *, unless: frozenset[str] = frozenset()
+) -> dict[str, str]:
+    """Return ``x`` (required) or ``o`` (optional) for each variable that a process reads.
+
+    Args:
+        variables: All variables that exist.
+        read: Reads the settings of the process.
+        unless: Variables that are required only together with others.
+    """
+    reader = _Asked(variables)
+    read(reader)
+    return {name: "x" if name in reader.required_names - unless else "o" for name in reader.names}

@@ -19,6 +19,7 @@ REDIS_URL = Variable[RedisPlace](
     example="redis://localhost:6379/0",
     parse=parse_place,
     is_required=True,
+    is_secret=True,
 )
 REDIS_CA = Variable[Path](
     name="CALLKEEPER_REDIS_CA",
@@ -60,6 +61,7 @@ ACCESS_TOKEN = Variable(
     example="<as issued at onboarding>",
     parse=parsing.header_secret,
     is_required=True,
+    is_secret=True,
 )
 EMAIL = Variable(
     name="CALLKEEPER_EMAIL",
@@ -67,6 +69,7 @@ EMAIL = Variable(
     example="svc@reseller.example",
     parse=parsing.email,
     is_required=True,
+    is_secret=True,
 )
 PASSWORD = Variable(
     name="CALLKEEPER_PASSWORD",
@@ -74,6 +77,7 @@ PASSWORD = Variable(
     example="<as issued at onboarding>",
     parse=parsing.credential,
     is_required=True,
+    is_secret=True,
 )
 REQUESTED_BY = Variable(
     name="CALLKEEPER_REQUESTED_BY",
@@ -94,12 +98,14 @@ PUSH_HEADERS = Variable[Headers](
     example="X-Push-Key: <printed by: callkeeper secret new>",
     parse=credentials.push_headers,
     is_required=True,
+    is_secret=True,
 )
 PUSH_HEADERS_PREVIOUS = Variable[Headers](
     name="CALLKEEPER_PUSH_HEADERS_PREVIOUS",
     meaning="While the secret is exchanged: the headers used before, accepted too.",
     example="X-Push-Key: <the one used before>",
     parse=credentials.push_headers,
+    is_secret=True,
 )
 PUSH_HEADERS_PREVIOUS_UNTIL = Variable[datetime](
     name="CALLKEEPER_PUSH_HEADERS_PREVIOUS_UNTIL",
@@ -158,12 +164,14 @@ ADMIN = Variable[Login](
     meaning="user:password for the board, the RQ dashboard and /metrics. Unset: none of them is served.",
     example="ops:<12 or more characters>",
     parse=credentials.login,
+    is_secret=True,
 )
 DESK_TOKENS = Variable[tuple[DeskToken, ...]](
     name="CALLKEEPER_DESK_TOKENS",
     meaning="name:token of the software that may use the desk, @cu-1|cu-2 limits it. Unset: there is no desk API.",
     example="desktop:<16 or more characters>, ivr:<16 or more characters>@cu-1|cu-2",
     parse=credentials.desk_tokens,
+    is_secret=True,
 )
 DESK_ORIGINS = Variable[tuple[str, ...]](
     name="CALLKEEPER_DESK_ORIGINS",
@@ -190,6 +198,7 @@ OUTCOME_SECRET = Variable[Secret](
     meaning="The key of the signatures: whsec_ and 24 to 64 bytes in base64. Required with the URL.",
     example="whsec_<printed by: callkeeper secret outcome>",
     parse=parsing.outcome_secret,
+    is_secret=True,
 )
 OUTCOME_PRIVATE = Variable[bool](
     name="CALLKEEPER_OUTCOME_PRIVATE",

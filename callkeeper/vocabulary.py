@@ -46,6 +46,9 @@ EVENTS: Final[dict[str, LogEvent]] = {
         *("where", "address"),
     ),
     # callkeeper web, callkeeper worker
+    "secrets_removed": _event(
+        "the environment held secrets of another process; this process was started anew without them", "variables"
+    ),
     "redis_unverified": _event("the certificate of Redis is not verified, because the settings ask for that"),
     "redis_unencrypted": _event(
         "the connection to Redis is not encrypted and leaves the private network; use rediss://", "address"

@@ -9,7 +9,7 @@ import click
 import msgspec
 from rich.console import Console
 
-from callkeeper.doctor import Finding, State, examine
+from callkeeper.doctor import Finding, Part, State, examine
 from callkeeper.terminal import say_json, terminal_console
 
 _COLOURS = {State.OK: "green", State.WARNING: "yellow", State.FAULT: "bold red"}
@@ -18,7 +18,12 @@ _COLOURS = {State.OK: "green", State.WARNING: "yellow", State.FAULT: "bold red"}
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 @click.option("--before-deploy", is_flag=True, help="Leave out what only runs after a deployment: a release step.")
-def doctor(*, as_json: bool, before_deploy: bool) -> None:
+@click.option(
+    "--only",
+    type=click.Choice(["web", "worker"]),
+    help="Look at what this process needs, where its settings are separate. Default: web and worker together.",
+)
+def doctor(*, as_json: bool, before_deploy: bool, only: Part | None) -> None:
     """Look at settings, rules, Redis, the service, the workers and the pushes; name each fault and its remedy.
 
     Logs in to the service once, and changes nothing. Exits with 1 if there is a fault. docs/operations.md has a section for
@@ -28,7 +33,7 @@ def doctor(*, as_json: bool, before_deploy: bool) -> None:
 
     async def look() -> bool:
         has_fault = False
-        async for finding in examine(os.environ, before_deploy=before_deploy):
+        async for finding in examine(os.environ, before_deploy=before_deploy, only=only):
             has_fault |= finding.state is State.FAULT
             _tell(console, finding, as_json=as_json)
         return has_fault

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from callkeeper.collecting import collect_seldom
 from callkeeper.logs import divert_crashes, set_up_logging
+from callkeeper.own_secrets import keep_own_secrets
 from callkeeper.serving import WebServer, listen
 from callkeeper.settings import WebSettings
 from callkeeper.terminal import Failed
@@ -21,11 +22,14 @@ from calls.rules import RulesError
 )
 def web(host: str, port: int | None) -> None:
     """Take push events, answer health checks, show the board and the RQ dashboard, until told to stop."""
+    removed = keep_own_secrets(WebSettings.read)
     settings = WebSettings.load(os.environ)
     if port is not None:
         settings = replace(settings, port=port)
     log = set_up_logging(settings.store.log_format)
     divert_crashes(log)
+    if removed:
+        log.warning("secrets_removed", variables=removed)
     try:
         listener = listen(host, settings.port)
     except OSError as error:

@@ -6,6 +6,7 @@ import sys
 import click
 
 from callkeeper.logs import divert_crashes, set_up_logging
+from callkeeper.own_secrets import keep_own_secrets
 from callkeeper.settings import WorkerSettings
 from callkeeper.terminal import say
 from calls.rules import RulesError
@@ -16,9 +17,12 @@ def worker() -> None:
     """Run one worker: claim what is due, move every call on, until told to stop."""
     from callkeeper.wiring import run_worker  # noqa: PLC0415
 
+    removed = keep_own_secrets(WorkerSettings.read)
     settings = WorkerSettings.load(os.environ)
     log = set_up_logging(settings.store.log_format)
     divert_crashes(log)
+    if removed:
+        log.warning("secrets_removed", variables=removed)
     try:
         run_worker(settings, log)
     except RulesError as error:

@@ -3,7 +3,8 @@
 docs/operations.md has a section for every `Topic`.
 """
 
+from callkeeper.doctor.configuration import Part
 from callkeeper.doctor.examination import examine
 from callkeeper.doctor.finding import Finding, State, Topic
 
-__all__ = ["Finding", "State", "Topic", "examine"]
+__all__ = ["Finding", "Part", "State", "Topic", "examine"]

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from typing import Final, Literal
 
 from callkeeper.doctor.finding import Finding, Topic, fault, ok, warning
 from callkeeper.environment import Fault, SettingsWrong
@@ -9,11 +10,18 @@ from callkeeper.settings import WebSettings, WorkerSettings
 from callkeeper.wiring import rule_book
 from calls.rules import RulesError, load_rules
 
+Part = Literal["web", "worker"]
+"""A process that has settings of its own."""
 
-def settings_findings(environ: Mapping[str, str]) -> list[Finding]:
-    """Read the settings of web and worker; every fault is a finding of its own."""
+_SECTIONS: Final[Mapping[Part, type[WebSettings | WorkerSettings]]] = {"web": WebSettings, "worker": WorkerSettings}
+
+
+def settings_findings(environ: Mapping[str, str], only: Part | None = None) -> list[Finding]:
+    """Read the settings of web and worker, or of ``only`` one of them; every fault is a finding of its own."""
     faults: dict[Fault, None] = {}
-    for section in (WebSettings, WorkerSettings):
+    for part, section in _SECTIONS.items():
+        if only not in {None, part}:
+            continue
         try:
             section.load(environ)
         except SettingsWrong as error:
@@ -23,7 +31,10 @@ def settings_findings(environ: Mapping[str, str]) -> list[Finding]:
             fault(Topic.SETTINGS, problem, f"for example {name}={example}", about=name)
             for name, problem, example in faults
         ]
-    return [ok(Topic.SETTINGS, "web and worker have what they need"), *_rotation(WebSettings.load(environ))]
+    if only == "worker":
+        return [ok(Topic.SETTINGS, "worker has what it needs")]
+    said = "web and worker have what they need" if only is None else "web has what it needs"
+    return [ok(Topic.SETTINGS, said), *_rotation(WebSettings.load(environ))]
 
 
 def _rotation(settings: WebSettings) -> list[Finding]:
@@ -40,10 +51,10 @@ def _rotation(settings: WebSettings) -> list[Finding]:
     return [warning(Topic.SETTINGS, detail, "remove both variables", about=about)]
 
 
-def rules_findings(settings: WorkerSettings) -> list[Finding]:
+def rules_findings(settings: WebSettings | WorkerSettings) -> list[Finding]:
     """Read the rules; every fault of the file is a finding of its own."""
     try:
-        book = rule_book(settings)
+        book = rule_book(settings) if isinstance(settings, WorkerSettings) else load_rules(settings.rules)
     except RulesError as error:
         remedy = "correct the file (callkeeper rules check names every fault); workers do not start on it"
         return [fault(Topic.RULES, line, remedy) for line in error.lines]

@@ -314,6 +314,49 @@ CONTROLS: Final = (
         "warned_of",
     ),
     Control(
+        "the files give web its own secrets only",
+        "deploy/kubernetes/web.yaml",
+        "            - secretRef:\n                name: callkeeper-web\n",
+        "            - secretRef:\n                name: callkeeper-web\n"
+        "            - secretRef:\n                name: callkeeper-worker\n",
+        "tests/audit/test_secrets_of_processes.py",
+        "is_given",
+    ),
+    Control(
+        "a process removes the other's secrets",
+        "callkeeper/own_secrets.py",
+        "    if environ is not None:",
+        "    if environ is None:",
+        "tests/audit/test_secrets_of_processes.py",
+        "removes",
+    ),
+    Control(
+        "web's Redis user is refused the token",
+        "deploy/redis/users.acl.example",
+        "~ck:[^t]*",
+        "~ck:*",
+        "tests/audit/test_redis_users.py",
+        "refused_the_token",
+    ),
+    Control(
+        "network policies name both sides",
+        "deploy/kubernetes/network.yaml",
+        "    - from:\n        - namespaceSelector:\n            matchLabels:\n"
+        "              kubernetes.io/metadata.name: ingress-nginx\n        - namespaceSelector:\n"
+        "            matchLabels:\n              kubernetes.io/metadata.name: monitoring\n      ports:",
+        "    - ports:",
+        "tests/unit/deploy/test_manifests.py",
+        "both_sides",
+    ),
+    Control(
+        "Redis does nothing without a password",
+        "deploy/redis/users.acl.example",
+        "user default off resetpass resetkeys resetchannels -@all",
+        "user default on nopass ~* +@all",
+        "tests/audit/test_redis_users.py",
+        "has_no_password",
+    ),
+    Control(
         "what others wrote is safe to print",
         "callkeeper/terminal.py",
         "return text if text.isprintable() else",

@@ -11,7 +11,7 @@ import pytest
 from redis import Redis
 from redis.asyncio import Redis as AsyncRedis
 
-from callkeeper.doctor import Finding, State, examine
+from callkeeper.doctor import Finding, Part, State, examine
 from callkeeper.doctor.service import clock_finding
 from calls.keys import CallId, Keys
 from tests.sandbox_fixtures import ServedSandbox
@@ -31,9 +31,9 @@ def environment(redis_url: str, sandbox: ServedSandbox) -> dict[str, str]:
     }
 
 
-async def findings(environ: dict[str, str]) -> dict[str, Finding]:
+async def findings(environ: dict[str, str], only: Part | None = None) -> dict[str, Finding]:
     """Return what the doctor found, by what was looked at."""
-    return {finding.what: finding async for finding in examine(environ)}
+    return {finding.what: finding async for finding in examine(environ, only=only)}
 
 
 async def test_doctor_finds_only_the_missing_processes_on_a_good_installation(
@@ -45,6 +45,22 @@ async def test_doctor_finds_only_the_missing_processes_on_a_good_installation(
     assert faults == {"web", "workers"}
     assert found["queue cu-1"].state is State.OK
     assert "callkeeper worker" in found["workers"].remedy
+
+
+@pytest.mark.parametrize(("only", "hidden"), [("web", "CALLKEEPER_PASSWORD"), ("worker", "CALLKEEPER_PUSH_HEADERS")])
+async def test_doctor_looks_at_the_settings_of_one_process(
+    redis_url: str, sandbox_server: ServedSandbox, only: Part, hidden: str
+) -> None:
+    """Where web and worker have separate settings, each is examined with its own; web's need no login at the service."""
+    environ = environment(redis_url, sandbox_server)
+    del environ[hidden]
+    found = await findings(environ, only)
+    faults = {what for what, finding in found.items() if finding.state is State.FAULT}
+    assert faults == {"web", "workers"}
+    assert found["settings"].state is State.OK
+    assert ("login" in found) is (only == "worker")
+    del environ["CALLKEEPER_PUSH_HEADERS" if only == "web" else "CALLKEEPER_PASSWORD"]
+    assert any(what.startswith("settings CALLKEEPER_P") for what in await findings(environ, only))
 
 
 async def test_doctor_names_a_missing_variable(redis_url: str, sandbox_server: ServedSandbox) -> None:
@@ -91,7 +107,7 @@ async def test_doctor_names_a_redis_that_does_not_answer(sandbox_server: ServedS
     [
         ("CALLKEEPER_INSTITUTIONS", "cu-1, CU-2"),
         ("CALLKEEPER_REQUESTED_BY", "bot, CU-2=svc2"),
-        ("CALLKEEPER_DESK_TOKENS", "ivr:0123456789abcdefghij@cu-1|CU-2"),
+        ("CALLKEEPER_DESK_TOKENS", "ivr:f3Kq8vZ1mX7pL0wR2tYa@cu-1|CU-2"),
     ],
 )
 async def test_doctor_names_an_institution_without_rights(

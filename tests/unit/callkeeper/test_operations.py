@@ -7,8 +7,9 @@ import pytest
 import yaml
 
 from callkeeper.cli import main
-from callkeeper.configuration_document import asked_for, document
+from callkeeper.configuration_document import document
 from callkeeper.doctor import Topic
+from callkeeper.environment import asked_for
 from callkeeper.settings import WebSettings, WorkerSettings
 from callkeeper.variables import VARIABLES
 
@@ -63,7 +64,7 @@ def test_configuration_is_the_one_that_is_generated() -> None:
 
 def test_configuration_tells_who_reads_a_secret() -> None:
     """The web process reads nothing of the service's credentials, a worker nothing of the push secret."""
-    web, worker = asked_for(WebSettings.read), asked_for(WorkerSettings.read)
+    web, worker = asked_for(VARIABLES, WebSettings.read), asked_for(VARIABLES, WorkerSettings.read)
     assert web["CALLKEEPER_PUSH_HEADERS"] == "x"
     assert worker["CALLKEEPER_PASSWORD"] == "x"
     assert not {"CALLKEEPER_PASSWORD", "CALLKEEPER_ACCESS_TOKEN"} & set(web)

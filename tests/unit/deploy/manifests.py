@@ -39,6 +39,41 @@ def pods() -> dict[str, Any]:
     return {each["metadata"]["name"]: each["spec"]["template"] for each in of_kind("Deployment") + of_kind("Job")}
 
 
+def _keys(text: str) -> set[str]:
+    return {line.partition("=")[0] for line in text.splitlines() if line and not line.startswith("#")}
+
+
+def _compose(process: str) -> set[str]:
+    service = COMPOSE["services"][process]
+    files = [(DEPLOY / f"{name}.example").read_text(encoding="utf-8") for name in service["env_file"]]
+    return set().union(*map(_keys, files), service.get("environment", {}))
+
+
+def _render(process: str) -> set[str]:
+    [service] = [each for each in RENDER["services"] if each["name"] == f"callkeeper-{process}"]
+    groups = {group["name"]: {each["key"] for each in group["envVars"]} for group in RENDER["envVarGroups"]}
+    given: set[str] = set()
+    for each in service["envVars"]:
+        given |= groups[each["fromGroup"]] if "fromGroup" in each else {each["key"]}
+    return given - {"PYTHON_VERSION"}
+
+
+def _kubernetes(process: str) -> set[str]:
+    held = {(each["kind"], each["metadata"]["name"]): each for each in of_kind("ConfigMap") + of_kind("Secret")}
+    [container] = pods()[f"callkeeper-{process}"]["spec"]["containers"]
+    given = {each["name"] for each in container.get("env", [])}
+    for source in container["envFrom"]:
+        [(kind, reference)] = source.items()
+        found = held[{"configMapRef": "ConfigMap", "secretRef": "Secret"}[kind], reference["name"]]
+        given |= found.get("data", {}).keys() | found.get("stringData", {}).keys()
+    return given
+
+
+def given_to(platform: str, process: str) -> set[str]:
+    """Return the names of the variables that a platform's files give to a process: ``web`` or ``worker``."""
+    return {"compose": _compose, "render": _render, "kubernetes": _kubernetes}[platform](process)
+
+
 @cache
 def schema(name: str, kind: str | None = None) -> Any:
     """Return one of the schemas that are kept here; of a cluster's, the one of a kind of object."""

@@ -20,6 +20,7 @@ from tests.unit.deploy.manifests import (
     RENDER,
     ROOT,
     documents,
+    given_to,
     objects,
     of_kind,
     pods,
@@ -56,7 +57,7 @@ def test_schema_notices_every_misspelt_key(_name: str, schema_name: str, documen
 
 
 _FREE = {
-    *("services", "volumes", "environment", "options", "depends_on"),
+    *("services", "volumes", "networks", "environment", "options", "depends_on"),
     *("formation", "env"),
     *("labels", "matchLabels", "selector", "data", "stringData"),
 }
@@ -88,12 +89,11 @@ def variables_of_platforms() -> dict[str, set[str]]:
     """Return which variables each platform's file sets or asks for."""
     cluster = {name for each in of_kind("ConfigMap") for name in each["data"]}
     cluster |= {name for each in of_kind("Secret") for name in each["stringData"]}
-    service = {each["key"] for each in RENDER["services"][1]["envVars"] if "key" in each}
-    group = {each["key"] for each in RENDER["envVarGroups"][0]["envVars"]}
-    return {"heroku": set(HEROKU["env"]), "render": service | group, "kubernetes": cluster}
+    rendered, composed = (given_to(name, "web") | given_to(name, "worker") for name in ("render", "compose"))
+    return {"heroku": set(HEROKU["env"]), "render": rendered, "compose": composed, "kubernetes": cluster}
 
 
-@pytest.mark.parametrize("platform", ["heroku", "render", "kubernetes"])
+@pytest.mark.parametrize("platform", ["heroku", "render", "compose", "kubernetes"])
 def test_platform_asks_for_every_required_variable_and_for_no_other(platform: str) -> None:
     """Whoever fills in what the file asks for has a start that succeeds; a variable that does not exist is a mistake."""
     asked = variables_of_platforms()[platform]
@@ -111,7 +111,7 @@ def test_every_command_exists() -> None:
     for name, *options in commands:
         command = main.get_command(None, name)  # type: ignore[arg-type]  # no context is needed to find one
         assert command is not None, name
-        assert set(options) <= {text for parameter in command.params for text in parameter.opts}
+        assert set(options) - {"web", "worker"} <= {text for parameter in command.params for text in parameter.opts}
 
 
 _STARTS = ("startCommand", "preDeployCommand")
@@ -120,7 +120,8 @@ _STARTS = ("startCommand", "preDeployCommand")
 def test_every_platform_runs_the_doctor_before_it_deploys() -> None:
     """A release that cannot work is stopped before it replaces one that does."""
     assert PROCFILE["release"] == f"python -m callkeeper {RELEASE}"
-    assert RENDER["services"][1]["preDeployCommand"].endswith(RELEASE)
+    for process, service in zip(("web", "worker"), RENDER["services"][1:], strict=True):
+        assert service["preDeployCommand"].endswith(f"{RELEASE} --only {process}")
     assert " ".join(COMPOSE["services"]["release"]["command"]) == RELEASE
     assert " ".join(pods()["callkeeper-release"]["spec"]["containers"][0]["args"]) == RELEASE
     for name in ("web", "worker"):
@@ -140,7 +141,8 @@ def test_every_redis_forgets_nothing() -> None:
     """Where a file configures its own Redis, it evicts nothing; compose's keeps every write in its append-only file."""
     command = COMPOSE["services"]["redis"]["command"]
     options = dict(zip(command[1::2], command[2::2], strict=True))
-    assert options == {"--appendonly": "yes", "--appendfsync": "everysec", "--maxmemory-policy": "noeviction"}
+    kept = {"--appendonly": "yes", "--appendfsync": "everysec", "--maxmemory-policy": "noeviction"}
+    assert options == {**kept, "--aclfile": "/etc/redis/users.acl"}
     assert RENDER["services"][0]["maxmemoryPolicy"] == "noeviction"
 
 
@@ -225,6 +227,33 @@ def test_dockerfile_copies_every_package_and_nothing_secret() -> None:
     assert "HEALTHCHECK" in text
 
 
+def test_redis_of_compose_is_reached_with_a_password_only() -> None:
+    """Redis takes its users from the file that the read-me describes, is published nowhere and reaches nothing outside."""
+    redis = COMPOSE["services"]["redis"]
+    assert "./redis/users.acl:/etc/redis/users.acl:ro" in redis["volumes"]
+    assert "ports" not in redis
+    assert redis["networks"] == ["inside"]
+    assert COMPOSE["networks"]["inside"] == {"internal": True}
+    first, *others = (DEPLOY / "redis" / "users.acl.example").read_text(encoding="utf-8").splitlines()
+    assert first.startswith("user default off resetpass ")
+    assert all(" on >PASSWORD-OF-" in line and "nopass" not in line for line in others)
+
+
+def test_network_policies_name_both_sides() -> None:
+    """Every rule says from or to whom, and at which port; web reaches nothing but DNS and Redis."""
+    policies = {each["metadata"]["name"]: each["spec"] for each in of_kind("NetworkPolicy")}
+    for spec in policies.values():
+        for rule in [*spec.get("ingress", []), *spec.get("egress", [])]:
+            assert rule.get("from") or rule.get("to")
+            assert rule["ports"]
+    common = policies["callkeeper"]
+    assert (set(common["policyTypes"]), common.get("ingress", [])) == ({"Ingress", "Egress"}, [])
+    assert {port["port"] for rule in common["egress"] for port in rule["ports"]} == {53, 6379, 26379}
+    assert "egress" not in policies["callkeeper-web"]
+    [expression] = policies["callkeeper-worker"]["podSelector"]["matchExpressions"]
+    assert expression["values"] == ["callkeeper-worker", "callkeeper-release"]
+
+
 def test_no_file_holds_a_secret() -> None:
     """Whatever looks like a credential in deploy/ is a placeholder."""
     listed = subprocess.run(["git", "ls-files", "deploy"], cwd=ROOT, capture_output=True, text=True, check=True)  # noqa: S607
@@ -234,15 +263,3 @@ def test_no_file_holds_a_secret() -> None:
         assert all("<" in value for value in held.values())
     given = {name for name, asked in HEROKU["env"].items() if "value" in asked}
     assert given == {"CALLKEEPER_RULES", "CALLKEEPER_REDIS_TLS", "CALLKEEPER_FORWARDED_HOPS"}
-
-
-def test_a_worker_on_render_takes_from_web_what_web_asks_for() -> None:
-    """What a worker takes from another service is there, under the same name; all that a worker must have is among it."""
-    _, web, worker = RENDER["services"]
-    asked = {each["key"] for each in web["envVars"] if each.get("sync") is False}
-    taken = {each["key"]: each["fromService"] for each in worker["envVars"] if "fromService" in each}
-    from_web = {
-        key for key, source in taken.items() if source.get("envVarKey") == key and source["name"] == web["name"]
-    }
-    assert from_web <= asked
-    assert from_web >= REQUIRED - {"CALLKEEPER_PUSH_HEADERS"}

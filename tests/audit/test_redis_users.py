@@ -1,0 +1,241 @@
+"""The Redis users of deploy/redis/users.acl.example: each process works fully as its own, and web never sees the token."""
+
+import re
+import socket
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from redis import Redis
+from redis.exceptions import AuthenticationError, NoPermissionError, RedisError
+from redis.exceptions import ConnectionError as RedisConnectionError
+from rq import Queue
+from rq.registry import FailedJobRegistry
+from rq.serializers import JSONSerializer
+
+from callkeeper.demo import sandbox_url, service_environment
+from callkeeper.embedded import embedded_redis, find_server
+from callkeeper.fleet import Fleet
+from calls.keys import Keys
+from desk.forms import HEADER
+from sandbox import population
+from tests.acceptance.stack import Sides, until
+from tests.audit.conftest import ENVIRON
+from tests.audit.raw_requests import ADMIN, PUSH_KEY, TOKEN
+
+ROOT = Path(__file__).parents[2]
+USERS = (ROOT / "deploy" / "redis" / "users.acl.example").read_text(encoding="utf-8")
+PASSWORD = "0123456789abcdef-of-{}"
+TOKEN_KEY = "ck:token"
+
+
+@dataclass(frozen=True)
+class Site:
+    """Web, worker and a service, on a Redis with users."""
+
+    admin: Any
+    """A client of the user that set up the server."""
+    redis_url: str
+    web_url: str
+    sides: Sides
+
+    def redis_as(self, user: str) -> Any:
+        """Connect as one of the users."""
+        return Redis.from_url(url_of(self.redis_url, user))
+
+    def refusals(self) -> list[str]:
+        """Return every command or key that Redis refused to a user since the last reset.
+
+        But for ``CLIENT SETINFO`` and ``MAINT_NOTIFICATIONS``: our Redis client tries them with every connection, older
+        servers do not know them, and it goes on without.
+        """
+        log = [(entry["username"], entry["reason"], entry["object"]) for entry in self.admin.acl_log()]
+        return [f"{user} {reason} {what}" for user, reason, what in log if not what.startswith("client")]
+
+
+def url_of(redis_url: str, user: str) -> str:
+    """Return the URL by which a user connects."""
+    return redis_url.replace("redis://", f"redis://{user}:{PASSWORD.format(user)}@")
+
+
+def set_up(admin: Any) -> None:
+    """Make the users of the file."""
+    for line in USERS.splitlines():
+        _, user, *rules = line.split()
+        if user != "default":  # by which the test looks at the server
+            password = f">PASSWORD-OF-{user.upper()}"
+            assert password in rules
+            rules[rules.index(password)] = f">{PASSWORD.format(user)}"
+            admin.execute_command("ACL", "SETUSER", user, *rules)
+    admin.acl_log_reset()
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    """Run everything, each process as its own user."""
+    with embedded_redis(tmp_path / "redis") as redis, Fleet(tmp_path / "logs") as fleet:
+        admin: Any = Redis.from_url(redis.url)
+        set_up(admin)
+        rules = {"CALLKEEPER_RULES": "demo"}
+        web_environ = {**ENVIRON, **rules, "REDIS_URL": url_of(redis.url, "web")}
+        web = fleet.start("web", "web", "--host", "127.0.0.1", "--port", "0", environ=web_environ)
+        web_url = web.wait_for(lambda line: line.partition('"url":"')[2].partition('"')[0] or None)
+        push = ("--push-url", f"{web_url}/push", "--push-headers", f"X-Push-Key: {PUSH_KEY}")
+        service = fleet.start("sandbox", "sandbox", "--scenario", "none", *push).wait_for(sandbox_url)
+        environ = {**service_environment(service), **rules, "REDIS_URL": url_of(redis.url, "worker")}
+        fleet.start("worker", "worker", environ=environ).wait_for(
+            lambda line: line if "worker_started" in line else None
+        )
+        sides = Sides(redis.url, service)
+        try:
+            yield Site(admin, redis.url, web_url, sides)
+        finally:
+            sides.close()
+            admin.close()
+
+
+def call(site: Site, *script: dict[str, object]) -> dict[str, Any]:
+    """Start a call of a member who is known."""
+    body = {"institution_key": "cu-1", "phone_number": population.phone("cu-1", population.SHARED), "script": script}
+    started: dict[str, Any] = site.sides.control("POST", "/calls", body)
+    return started
+
+
+PAGES = (
+    *("/readyz", "/metrics", "/board", "/board/calls", "/board/pauses", "/rq/0/view/workers", "/rq/0/view/jobs"),
+    *("/rq/0/data/queues.json", "/rq/0/data/workers.json", "/rq/0/view/jobs/calls/failed/8/asc/1"),
+    *(f"/rq/0/data/jobs/calls/{registry}/8/asc/1.json" for registry in ("queued", "failed", "finished")),
+)
+
+
+def test_web_and_worker_do_everything_as_their_own_users(site: Site) -> None:
+    """A call from push to end, every page, the desk, buttons of the dashboard: Redis refuses nothing that is asked."""
+    started = call(site, {"kind": "mfa_validated", "after_s": 4}, {"kind": "end", "after_s": 15})
+    at = f"/desk/calls/cu-1/{started['voice_id']}"
+    bearer = {"Authorization": f"Bearer {TOKEN}"}
+    until(lambda: site.sides.record(started), 10, "the call to be known")
+    with httpx.Client(
+        base_url=site.web_url, trust_env=False, timeout=10, auth=httpx.BasicAuth(*ADMIN.split(":"))
+    ) as http:
+        answers = {page: http.get(page, follow_redirects=True).status_code for page in PAGES}
+        assert {page: status for page, status in answers.items() if status not in {200, 404}} == {}
+        assert [answers[page] for page in ("/readyz", "/metrics", "/board", "/rq/0/data/workers.json")] == [200] * 4
+        press(http, site)
+        assert http.get("/board", auth=("nobody", "wrong-password")).status_code == 401
+    with httpx.Client(base_url=site.web_url, trust_env=False, timeout=10, headers=bearer) as desk:
+        assert desk.get("/desk/calls").status_code == 200
+        assert desk.get(at).status_code == 200
+        ticket = desk.post("/desk/tickets").json()["ticket"]
+        with desk.stream("GET", "/desk/stream", params={"ticket": ticket}) as stream:
+            assert stream.status_code == 200
+        asked = desk.post(f"{at}/check", json={"operator": "ann"}, headers={"Idempotency-Key": "k-1"})
+        assert asked.status_code < 500  # declined where the call has just ended
+    site.sides.settled(started)
+    assert site.refusals() == []
+    assert site.admin.exists(TOKEN_KEY) == 1
+
+
+def press(http: httpx.Client, site: Site) -> None:
+    """Let a job fail, then requeue it, delete it and empty the list, by the dashboard's buttons."""
+    foreign = Queue("calls", connection=site.admin, serializer=JSONSerializer).enqueue("os.getpid", job_id="foreign")
+    until(
+        lambda: foreign.id in FailedJobRegistry("calls", connection=site.admin).get_job_ids() or None, 20, "a failure"
+    )
+    page = http.get("/rq/0/view/jobs/calls/failed/8/asc/1").text
+    found = re.search(rf'setRequestHeader\("{HEADER}", "([^"]+)"\)', page)
+    assert found
+    headers = {HEADER: found[1], "Sec-Fetch-Site": "same-origin"}
+    for button in ("/rq/job/foreign/requeue", "/rq/job/foreign/delete", "/rq/queue/calls/failed/empty"):
+        assert http.post(button, headers=headers).json()["status"] == "OK", button
+
+
+def test_web_is_refused_the_token_whatever_it_tries(site: Site) -> None:
+    """Who takes over the web process cannot read the service's token from Redis, nor become another user."""
+    site.sides.settled(call(site, {"kind": "end", "after_s": 2}))
+    assert site.admin.exists(TOKEN_KEY) == 1
+    web = site.redis_as("web")
+    script = "return redis.call('HGETALL', 'ck:token')"
+    attempts = [
+        *(("HGETALL", TOKEN_KEY), ("HGET", TOKEN_KEY, "token"), ("DUMP", TOKEN_KEY), ("HSCAN", TOKEN_KEY, "0")),
+        *(("COPY", TOKEN_KEY, "ck:x"), ("RENAME", TOKEN_KEY, "ck:x"), ("EVAL", script, "0"), ("DEL", TOKEN_KEY)),
+        *(("EVAL", "return redis.call('HGETALL', KEYS[1])", "1", TOKEN_KEY), ("HSET", TOKEN_KEY, "token", "x")),
+        *(("SORT", "ck:x", "BY", "nosort", "GET", "ck:token->token"), ("MIGRATE", "h", "1", TOKEN_KEY, "0", "9")),
+        *(
+            ("ACL", "LIST"),
+            ("ACL", "SETUSER", "web", "allkeys"),
+            ("CONFIG", "GET", "*"),
+            ("MONITOR",),
+            ("DEBUG", "OBJECT", TOKEN_KEY),
+        ),
+        *(("REPLICAOF", "h", "1"), ("SYNC",), ("SLOWLOG", "GET"), ("KEYS", "*"), ("FLUSHALL",), ("MODULE", "LIST")),
+        *(
+            ("CLIENT", "LIST"),
+            ("CLIENT", "KILL", "TYPE", "normal"),
+            ("SHUTDOWN",),
+            ("SAVE",),
+            ("RESTORE", TOKEN_KEY, "0", "x"),
+        ),
+    ]
+    got_through = []
+    for attempt in attempts:
+        try:
+            web.execute_command(*attempt)
+        except NoPermissionError:
+            continue
+        except RedisError as error:  # of a script that Redis stopped, and of DEBUG on newer servers
+            if any(words in str(error) for words in ("ermission", "can't access", "can't run", "not allowed")):
+                continue
+        got_through.append(attempt)
+    assert got_through == []
+    guessed = Redis.from_url(site.redis_url, username="web", password=PASSWORD.format("worker"))
+    with guessed, pytest.raises(AuthenticationError):
+        guessed.ping()
+
+
+def test_redis_reads_the_file_and_refuses_whoever_has_no_password(tmp_path: Path) -> None:
+    """The file as it is, with the passwords filled in, is one that Redis starts with."""
+    path = tmp_path / "users.acl"
+    path.write_text(re.sub(r">PASSWORD-OF-(\w+)", lambda found: f">{PASSWORD.format(found[1].lower())}", USERS))
+    port = free_port()
+    options = ["--port", str(port), "--aclfile", str(path), "--save", "", "--dir", str(tmp_path)]
+    with subprocess.Popen([find_server(), *options], stdout=subprocess.DEVNULL) as server:  # noqa: S603  (our own)
+        try:
+            url = f"redis://127.0.0.1:{port}/0"
+            with Redis.from_url(url_of(url, "worker")) as worker:
+                until(lambda: answers(worker), 10, "Redis to start")
+            with Redis.from_url(url) as stranger, pytest.raises(AuthenticationError):
+                stranger.get(TOKEN_KEY)
+            with Redis.from_url(url_of(url, "default")) as stranger, pytest.raises(AuthenticationError):
+                stranger.ping()
+        finally:
+            server.terminate()
+            server.wait(10)
+
+
+def answers(redis: Any) -> bool | None:
+    """Return True once a server answers."""
+    try:
+        return bool(redis.ping())
+    except RedisConnectionError:
+        return None
+
+
+def free_port() -> int:
+    """Return a port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def test_no_two_keys_share_what_web_may_read_with_the_token() -> None:
+    """The pattern that keeps the token from web leaves it every other key that begins alike."""
+    keys = Keys()
+    named = {value for value in vars(keys).values() if isinstance(value, str) and value.startswith("ck:t")}
+    built = {keys.trail(""), keys.ticket("")}
+    assert named == {keys.login_gate}
+    assert built == {"ck:trail:", "ck:ticket:"}

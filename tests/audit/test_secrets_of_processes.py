@@ -1,0 +1,107 @@
+"""Each process holds its own secrets and no other's: by the files of deploy/, and by what the kernel says of a process."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from callkeeper.environment import asked_for
+from callkeeper.settings import WebSettings, WorkerSettings
+from callkeeper.variables import VARIABLES
+from tests.unit.deploy.manifests import given_to
+
+READS = {"web": asked_for(VARIABLES, WebSettings.read), "worker": asked_for(VARIABLES, WorkerSettings.read)}
+SECRETS = {variable.name for variable in VARIABLES if variable.is_secret}
+REQUIRED = {variable.name for variable in VARIABLES if variable.is_required}
+EVERYTHING = {
+    "CALLKEEPER_SERVICE_URL": "http://127.0.0.1:1",
+    "CALLKEEPER_ACCESS_TOKEN": "canary-worker-access-token",
+    "CALLKEEPER_EMAIL": "canary-worker@reseller.example",
+    "CALLKEEPER_PASSWORD": "canary-worker-password",
+    "CALLKEEPER_OUTCOME_SECRET": "whsec_Y2FuYXJ5LXdvcmtlci1vdXRjb21lLXNlY3JldC0wMTIz",
+    "CALLKEEPER_OUTCOME_URL": "https://outcomes.example/",
+    "CALLKEEPER_REQUESTED_BY": "bot",
+    "CALLKEEPER_PUSH_HEADERS": "X-Push-Key: canary-web-push-0123456789",
+    "CALLKEEPER_PUSH_HEADERS_PREVIOUS": "X-Push-Key: canary-web-push-previous-0123",
+    "CALLKEEPER_PUSH_HEADERS_PREVIOUS_UNTIL": "2099-01-01",
+    "CALLKEEPER_ADMIN": "ops:canary-web-admin-0123",
+    "CALLKEEPER_DESK_TOKENS": "desktop:canary-web-token-0123456789",
+}
+STARTED = {"web": "web_listening", "worker": "worker_started"}
+
+
+@pytest.mark.parametrize("process", ["web", "worker"])
+@pytest.mark.parametrize("platform", ["compose", "render", "kubernetes"])
+def test_process_is_given_what_it_reads_and_nothing_else(platform: str, process: str) -> None:
+    """A platform's files give a process every variable that it requires, and none that it does not read."""
+    given = given_to(platform, process)
+    assert given - READS[process].keys() == set()
+    required = {name for name, how in READS[process].items() if how == "x"} & REQUIRED
+    assert required - given == set()
+
+
+def test_web_and_worker_share_no_secret_but_the_way_to_redis() -> None:
+    """No secret is read by both, so that none has to be given to both."""
+    assert READS["web"].keys() & READS["worker"].keys() & SECRETS == {"REDIS_URL"}
+    assert set(EVERYTHING) & SECRETS == SECRETS - {"REDIS_URL"}
+
+
+@contextmanager
+def running(process: str, redis_url: str, log: Path) -> Iterator[tuple[int, list[dict[str, object]]]]:
+    """Start a process with the secrets of both in its environment; yield its id and its log."""
+    environ = {"PATH": os.environ["PATH"], "REDIS_URL": redis_url, **EVERYTHING}
+    options = ["--host", "127.0.0.1", "--port", "0"] if process == "web" else []
+    command = [sys.executable, "-m", "callkeeper", process, *options]
+    with log.open("wb") as sink, subprocess.Popen(command, env=environ, stdout=sink, stderr=sink) as child:  # noqa: S603  (our own)
+        try:
+            until_s = time.monotonic() + 20
+            while STARTED[process] not in log.read_text():
+                assert child.poll() is None, log.read_text()
+                assert time.monotonic() < until_s, log.read_text()
+                time.sleep(0.02)
+            yield child.pid, [json.loads(line) for line in log.read_text().splitlines()]
+        finally:
+            child.terminate()
+            child.wait(15)
+
+
+@pytest.mark.parametrize(("process", "other"), [("web", "worker"), ("worker", "web")])
+def test_process_removes_the_secrets_of_the_other(process: str, other: str, redis_url: str, tmp_path: Path) -> None:
+    """Where a platform gives everything to everybody, a process starts anew without what it must not hold, and says so."""
+    with running(process, redis_url, tmp_path / "log") as (pid, log):
+        environ = Path(f"/proc/{pid}/environ").read_bytes().decode()
+        names = {pair.partition("=")[0] for pair in environ.split("\0")}
+        if process == "web":
+            [url] = [entry["url"] for entry in log if entry["event"] == "web_listening"]
+            assert httpx.get(f"{url}/healthz", trust_env=False).status_code == 200
+    assert f"canary-{other}" not in environ
+    assert names & SECRETS == READS[process].keys() & SECRETS
+    [warned] = [entry for entry in log if entry["event"] == "secrets_removed"]
+    assert warned["variables"] == sorted(SECRETS - READS[process].keys())
+    assert "canary" not in (tmp_path / "log").read_text()
+
+
+def test_process_with_its_own_secrets_only_starts_once(redis_url: str, tmp_path: Path) -> None:
+    """Nothing is removed and nothing is said where each process is given its own."""
+    log = tmp_path / "log"
+    environ = {
+        "PATH": os.environ["PATH"],
+        "REDIS_URL": redis_url,
+        "CALLKEEPER_PUSH_HEADERS": "X-Push-Key: 7d1f0c2b9a8e4d6f51",
+    }
+    command = [sys.executable, "-m", "callkeeper", "web", "--host", "127.0.0.1", "--port", "0"]
+    with log.open("wb") as sink, subprocess.Popen(command, env=environ, stdout=sink, stderr=sink) as child:  # noqa: S603  (our own)
+        until_s = time.monotonic() + 20
+        while "web_listening" not in log.read_text() and time.monotonic() < until_s:
+            time.sleep(0.02)
+        child.terminate()
+        child.wait(15)
+    assert "web_listening" in log.read_text()
+    assert "secrets_removed" not in log.read_text()
