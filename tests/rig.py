@@ -115,6 +115,9 @@ class Rig:
         self.queries = Queries(redis)
         self.intake = Intake(redis, now_ms=self.now_ms, retention=retention)
         self.guarded = Service(self.service, self.store, log, self.figures)
+        self.institutions = Institutions(
+            self.service, self.listings, self.store, only=None, monotonic=self.clock.monotonic, log=log
+        )
         self.tools = Tools(
             self.store,
             self.guarded,
@@ -122,11 +125,8 @@ class Rig:
             lambda _: "bot",
             self.clock.monotonic,
             log,
-            counting=Counting(self.figures),
+            counting=Counting(self.figures, self.institutions.label),
             hold=dt.timedelta(seconds=hold_s),
-        )
-        self.institutions = Institutions(
-            self.service, self.listings, self.store, only=None, monotonic=self.clock.monotonic, log=log
         )
         listing = Listing(
             self.store,

@@ -17,15 +17,19 @@ from calls.trail import Entry
 
 @dataclass(frozen=True, slots=True)
 class Counting:
-    """What a worker counts of the calls that it moves."""
+    """What a worker counts of the calls that it moves.
+
+    ``label`` returns under which name an institution is counted.
+    """
 
     figures: Figures = field(default_factory=Figures)
+    label: Callable[[str], str] = str
 
     def folded(self, before: Call, after: Call, book: RuleBook, now: datetime) -> None:
         """Count, by a call as stored and with its notes, that the service has confirmed it; what told of it first."""
         if before.phase is Phase.HINTED and after.phase is not Phase.HINTED:
             by = "push" if after.hinted_at is not None else "queue"
-            self.figures.count(figure.CALLS_FOUND, after.institution_key, by)
+            self.figures.count(figure.CALLS_FOUND, self.label(after.institution_key), by)
         self._spent(before, after, book, now)
 
     def booked(self, call: Call, now: datetime) -> None:
@@ -48,14 +52,16 @@ class Counting:
         if not _has_result(after, book):
             last_but_one_s = schedule.paced(after.voice_id).at_s[-2:][0]
             is_early = (now - watch_from).total_seconds() < last_but_one_s
-            self.figures.count(figure.BUDGET_SPENT, after.institution_key, "early" if is_early else "planned")
+            self.figures.count(
+                figure.BUDGET_SPENT, self.label(after.institution_key), "early" if is_early else "planned"
+            )
 
     def wrote(self, call: Call, entries: Sequence[Entry]) -> None:
         """Count what lines say that have just been written to a call's trail."""
         for entry in entries:
             count = _COUNTS.get(entry.what)
             if count is not None:
-                count(self.figures, call, entry)
+                count(self, call, entry)
 
 
 def _has_result(call: Call, book: RuleBook) -> bool:
@@ -71,11 +77,12 @@ def _is_end_first_hint(call: Call) -> bool:
     return call.end_hinted_at - call.hinted_at < timedelta(seconds=1)
 
 
-def _checked(figures: Figures, _call: Call, entry: Entry) -> None:
-    figures.count(figure.CHECKS, "answered" if entry.what == "checked" else entry.because or "?")
+def _checked(counting: Counting, _call: Call, entry: Entry) -> None:
+    counting.figures.count(figure.CHECKS, "answered" if entry.what == "checked" else entry.because or "?")
 
 
-def _decided(figures: Figures, _call: Call, entry: Entry) -> None:
+def _decided(counting: Counting, _call: Call, entry: Entry) -> None:
+    figures = counting.figures
     for tried in entry.tried:
         if tried.result == "shadowed":
             figures.count(figure.DECISIONS, tried.rule, "shadow", "hold" if tried.forbidden else tried.then)
@@ -83,27 +90,28 @@ def _decided(figures: Figures, _call: Call, entry: Entry) -> None:
         figures.count(figure.DECISIONS, entry.rule or "none", "live", entry.kind or "hold")
 
 
-def _effect(figures: Figures, _call: Call, entry: Entry) -> None:
+def _effect(counting: Counting, _call: Call, entry: Entry) -> None:
     if entry.kind == "check":
         return  # a person's wish that was declined
     state = entry.state if entry.what in {"answered", "established"} else entry.what
-    figures.count(figure.EFFECTS, entry.kind or "?", state or "?")
+    counting.figures.count(figure.EFFECTS, entry.kind or "?", state or "?")
 
 
-def _settled(figures: Figures, call: Call, entry: Entry) -> None:
-    figures.count(figure.CALLS_SETTLED, call.institution_key, entry.because or "?")
+def _settled(counting: Counting, call: Call, entry: Entry) -> None:
+    figures, institution = counting.figures, counting.label(call.institution_key)
+    figures.count(figure.CALLS_SETTLED, institution, entry.because or "?")
     figures.observe(figure.CHECKS_SPENT, call.checks_used)
     if call.end_hinted_at is None:
-        figures.count(figure.PUSHES_LOST, call.institution_key, "CallEnd")
+        figures.count(figure.PUSHES_LOST, institution, "CallEnd")
     if call.hinted_at is None or _is_end_first_hint(call):
-        figures.count(figure.PUSHES_LOST, call.institution_key, "CallStart")
+        figures.count(figure.PUSHES_LOST, institution, "CallStart")
 
 
-def _dropped(figures: Figures, call: Call, _entry: Entry) -> None:
-    figures.count(figure.HINTS_DROPPED, call.institution_key)
+def _dropped(counting: Counting, call: Call, _entry: Entry) -> None:
+    counting.figures.count(figure.HINTS_DROPPED, counting.label(call.institution_key))
 
 
-_COUNTS: dict[str, Callable[[Figures, Call, Entry], None]] = {
+_COUNTS: dict[str, Callable[[Counting, Call, Entry], None]] = {
     "checked": _checked,
     "check_failed": _checked,
     "decided": _decided,

@@ -215,16 +215,6 @@ class Crew:
         tokens = RedisTokenStore(self._redis, keys.prefix)
         reseller = Reseller(self._service_config, tokens, log=self._log, watch=watch_into(figures))
         service, clock = Service(reseller, store, self._log, figures), self._loop.time
-        tools = Tools(
-            store,
-            service,
-            self._book,
-            self._requested_by,
-            clock,
-            self._log,
-            self._crash,
-            counting=Counting(figures),
-        )
         institutions = Institutions(
             reseller,
             listings,
@@ -233,6 +223,16 @@ class Crew:
             named=self._named,
             monotonic=clock,
             log=self._log,
+        )
+        tools = Tools(
+            store,
+            service,
+            self._book,
+            self._requested_by,
+            clock,
+            self._log,
+            self._crash,
+            counting=Counting(figures, institutions.label),
         )
         listing = Listing(
             store,

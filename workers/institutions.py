@@ -5,7 +5,7 @@ that nobody knew: at most once a minute.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from calls.institution import FOREIGN, UNKNOWN, Standing
 from calls.known import KnownInstitutions
@@ -15,6 +15,9 @@ from reseller import Institution, InstitutionSummary, Reseller, ResellerError
 
 REFRESH_S = 60.0
 """How old the answers in this process may get before Redis is asked again."""
+
+NOT_OURS: Final = "unknown"
+"""The label of institutions that the service account does not own."""
 
 ENLIST_S = 5.0
 """How often it is made sure that every institution is in the due set."""
@@ -61,6 +64,13 @@ class Institutions:
     def are_known(self) -> bool:
         """Tell whether the service ever answered this process."""
         return self._is_loaded
+
+    def label(self, institution_key: str) -> str:
+        """Return under which name figures count an institution: all that are not ours share one.
+
+        Whoever may push can invent keys, and every name stays in Redis's figures for weeks.
+        """
+        return institution_key if institution_key in self._keys else NOT_OURS
 
     def obstacle(self, institution_key: str) -> str | None:
         """Return why nothing may be done for an institution's calls; None if everything may."""

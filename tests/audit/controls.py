@@ -201,6 +201,13 @@ CONTROLS: Final = (
         "tests/audit/test_tickets.py",
     ),
     Control(
+        "invented institutions share one label",
+        "workers/institutions.py",
+        "return institution_key if institution_key in self._keys else NOT_OURS",
+        "return institution_key",
+        "tests/audit/test_figures.py",
+    ),
+    Control(
         "tokens are limited to institutions",
         "desk/tokens.py",
         "return self.institutions is None or",

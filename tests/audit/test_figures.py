@@ -1,0 +1,28 @@
+"""Figures under pushes that name invented institutions, in a real Redis."""
+
+import pytest
+from redis.asyncio import Redis
+
+from calls.figures import Snapshot
+from calls.figures import catalogue as figure
+from calls.keys import Keys
+from reseller.push import PushEvent
+from tests.rig import Rig
+from tests.sandbox_fixtures import Asgi
+from workers.institutions import NOT_OURS
+
+INVENTED = 40
+
+
+@pytest.mark.parametrize("kind", ["CallStart", "CallEnd"])
+async def test_invented_institutions_share_one_label(kind: str, sandbox_asgi: Asgi, redis: "Redis") -> None:
+    """Whoever may push can invent institutions: none of their names stays in Redis's figures."""
+    rig = Rig(sandbox_asgi, redis)
+    for n in range(INVENTED):
+        event = PushEvent(type=kind, institution_key=f"invented-{n}", voice_id=f"v-{n}")
+        await rig.intake.record(event, event_id=f"ev-{n}")
+    await rig.run(90)
+    await rig.counted()
+    stored = await rig.redis.hgetall(Keys().figures)
+    assert [name for name in stored if b"invented" in name] == []
+    assert Snapshot.parse(stored).count(figure.HINTS_DROPPED, institution=NOT_OURS) == INVENTED
