@@ -1,7 +1,7 @@
 """The control interface under `/control`: set the stage, make things happen, read the ledger.
 
 It is the stand-in's own and no part of the service: JSON in snake case, HTTP 400 with a message for a request that cannot
-work, 404 for something that does not exist. `GET /control` lists it.
+work, 404 for something that does not exist, 415 for a body that is not sent as JSON. `GET /control` lists it.
 """
 
 from collections.abc import Awaitable, Callable
@@ -307,6 +307,7 @@ def _served(control: Control, handler: Handler) -> Callable[[Request], Awaitable
     async def serve(request: Request) -> Response:
         control.sandbox.tick()
         try:
+            _hold_to_json(request, await request.body())
             return _json(await handler(control, request), 200)
         except ControlError as error:
             return _json({"error": str(error)}, error.status)
@@ -318,6 +319,17 @@ def _served(control: Control, handler: Handler) -> Callable[[Request], Awaitable
 
 def _json(answer: object, status: int) -> Response:
     return Response(msgspec.json.encode(answer), status, media_type="application/json")
+
+
+def _hold_to_json(request: Request, body: bytes) -> None:
+    """Refuse a body that a form of another site can send: those never say that they are JSON.
+
+    Raises:
+        ControlError: The body is not said to be JSON.
+    """
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if (body or kind) and kind != "application/json":
+        raise ControlError(415, "the body must be sent as application/json: curl --json")
 
 
 async def _body(request: Request, shape: type[_T]) -> _T:

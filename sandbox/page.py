@@ -168,5 +168,8 @@ class SameOrigin:
 
 
 def _is_foreign(request: Request) -> bool:
-    origin = request.headers.get("origin")
+    """Tell whether another site sent a request; a link to a page is nobody's harm."""
+    site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin")
+    if site not in {None, "same-origin", "none"} and request.method not in {"GET", "HEAD"}:
+        return True
     return origin is not None and origin != f"{request.url.scheme}://{request.headers.get('host', '')}"

@@ -21,13 +21,13 @@ The first line of its output says where it listens. There,
 
 \b
 A call that turns green after 12 s and ends after 40 s:
-  curl -s $URL/control/calls -d '{"institution_key": "cu-1",
+  curl -s $URL/control/calls --json '{"institution_key": "cu-1",
     "phone_number": "5551000007", "voice_id": "v-1", "script": [
       {"kind": "green", "after_s": 12}, {"kind": "end", "after_s": 40}]}'
 Something happens to it now:
-  curl -s $URL/control/calls/v-1/now -d '{"kind": "mfa_validated"}'
+  curl -s $URL/control/calls/v-1/now --json '{"kind": "mfa_validated"}'
 The next enroll is applied, then its connection is reset:
-  curl -s $URL/control/faults -d '{"target": "enroll",
+  curl -s $URL/control/faults --json '{"target": "enroll",
     "action": "reset", "applied": true, "times": 1}'
 What reached it:
   curl -s $URL/control/ledger

@@ -36,7 +36,7 @@ from desk.desk import Desk
 from desk.forms import FIELD, FormTokens
 from reseller.keys import is_institution_key, is_voice_id
 
-OPERATOR: Final = "callkeeper_operator"
+OPERATOR: Final = "__Host-callkeeper-operator"
 """The cookie that fills in the core username of whoever said something last in this browser."""
 
 HISTORY_SHOWN: Final = 50
@@ -239,7 +239,7 @@ class Board:
             except Unsaid as problem:
                 return await self._call_page(request, place, problem=problem, said=form)
             answer = RedirectResponse(f"{self._base}/{path_of(call_id)}?wish={wish}", 303)
-            return self._remember(request, answer, form["operator"])
+            return _remember(answer, form["operator"])
 
         return speak
 
@@ -252,15 +252,9 @@ class Board:
                 await (self._sayings.pause(form) if what == "pause" else self._sayings.resume(form))
             except Unsaid as problem:
                 return await self._pausing_page(request, problem, what=what, typed=form)
-            return self._remember(request, RedirectResponse(self._base, 303), form["operator"])
+            return _remember(RedirectResponse(self._base, 303), form["operator"])
 
         return change
-
-    def _remember(self, request: Request, answer: Response, operator: str) -> Response:
-        secure = request.url.scheme == "https" or request.headers.get("x-forwarded-proto") == "https"
-        value, age_s = quote(operator, safe=""), 90 * 86400
-        answer.set_cookie(OPERATOR, value, age_s, path=self._base, secure=secure, httponly=True, samesite="strict")
-        return answer
 
     # The stream
 
@@ -297,6 +291,12 @@ class Board:
             near = known.nearest(institution) if institution not in known.names else None
             return f" Did you mean {known.called(near)}?" if near is not None else ""
         return ""
+
+
+def _remember(answer: Response, operator: str) -> Response:
+    """Have the browser fill in the operator's name the next time, for thirty days."""
+    answer.set_cookie(OPERATOR, quote(operator, safe=""), 30 * 86400, secure=True, httponly=True, samesite="strict")
+    return answer
 
 
 def _place(request: Request) -> CallId:

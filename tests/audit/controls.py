@@ -208,6 +208,22 @@ CONTROLS: Final = (
         "tests/audit/test_figures.py",
     ),
     Control(
+        "the stand-in's control takes JSON only",
+        "sandbox/control.py",
+        'if (body or kind) and kind != "application/json":',
+        "if body is None:",
+        "tests/audit/test_sandbox.py",
+        "json_only",
+    ),
+    Control(
+        "other sites cannot change the stand-in",
+        "sandbox/page.py",
+        'if site not in {None, "same-origin", "none"} and',
+        "if site is None and",
+        "tests/audit/test_sandbox.py",
+        "are_refused",
+    ),
+    Control(
         "tokens are limited to institutions",
         "desk/tokens.py",
         "return self.institutions is None or",

@@ -1,10 +1,7 @@
 """The RQ dashboard of a running web process: attacks by address, by link, and by what is in Redis."""
 
 import re
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from urllib.parse import quote
 
 import httpx
@@ -20,6 +17,7 @@ from desk.dashboard import pages
 from desk.forms import HEADER, FormTokens
 from reseller.secret import Secret
 from tests.audit.conftest import Target, web_process
+from tests.audit.foreign_page import foreign_page
 from tests.audit.raw_requests import ADMIN
 
 USER, _, PASSWORD = ADMIN.partition(":")
@@ -77,29 +75,6 @@ def ask(target: Target, method: str, path: str, **headers: str) -> httpx.Respons
     return httpx.request(
         method, f"{target.url}/rq{path}", auth=(USER, PASSWORD), headers=own | headers, trust_env=False, timeout=20
     )
-
-
-@contextmanager
-def foreign_page(body: str) -> Iterator[str]:
-    """Serve a page at another site than the web process."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.send_header("content-type", "text/html")
-            self.end_headers()
-            self.wfile.write(body.encode())
-
-        def log_message(self, *_args: object) -> None:
-            """Say nothing."""
-
-    server = HTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f"http://localhost:{server.server_port}/"
-    finally:
-        server.shutdown()
-        server.server_close()
 
 
 @pytest.fixture

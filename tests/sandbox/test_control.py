@@ -73,7 +73,8 @@ async def test_request_that_cannot_work_says_why(
 ) -> None:
     """A wrong request is a 400 or 404 with a message and changes nothing."""
     sandbox_asgi.call(voice_id="taken")
-    answer = await sandbox_asgi.client.request(method, f"/control{path}", content=body)
+    headers = {"Content-Type": "application/json"}
+    answer = await sandbox_asgi.client.request(method, f"/control{path}", content=body, headers=headers)
     assert (answer.status_code, bool(answer.json()["error"])) == (status, True)
     assert len(sandbox_asgi.world.state.calls) == 1
 

@@ -39,7 +39,7 @@ class BoardRig(DeskRig):
         super().__init__(stage, redis, jobs, load_rules(None))
         self.tokens = FormTokens("ops", Secret("canary-admin-0123456"), now=self._seconds)
         self.board = Board(redis, self.desk, tokens=self.tokens, log=log, now=self.clock)
-        self.browser = httpx.AsyncClient(transport=httpx.ASGITransport(self.board.app()), base_url="http://desk")
+        self.browser = httpx.AsyncClient(transport=httpx.ASGITransport(self.board.app()), base_url="https://desk")
 
     def _seconds(self) -> float:
         return self.clock.now.timestamp()
@@ -136,7 +136,7 @@ async def test_verified_on_the_page_enrolls_once(rig: BoardRig) -> None:
     page = await rig.page(said.headers["location"].removeprefix("/board"))
     assert "Done." in page
     assert "(token board)" in page
-    assert rig.browser.cookies["callkeeper_operator"] == "ann"
+    assert rig.browser.cookies["__Host-callkeeper-operator"] == "ann"
     assert 'value="ann"' in await rig.page("/pausing")
 
 
