@@ -1,6 +1,7 @@
 """What ``callkeeper run`` shows in the terminal: both sides of the demonstration, side by side."""
 
 import shlex
+import sys
 from pathlib import Path
 
 from rich.console import Group, RenderableType
@@ -25,6 +26,7 @@ _REASONS = {
 
 def addresses(demo: Demo) -> Text:
     """Return where to look and how to log in; a line may be longer than the terminal, so that it can be copied whole."""
+    activate = _shown(Path(sys.prefix) / "bin" / "activate")
     curl = f'curl -H "Authorization: Bearer {demo.desk_token}" "{demo.web_url}/desk/calls?limit=2"'
     lines = {
         "board": f"{demo.web_url}/board  (jobs at /rq, figures at /metrics)",
@@ -33,7 +35,7 @@ def addresses(demo: Demo) -> Text:
         "desk token": demo.desk_token,
         "desk API": curl,
         "redis": demo.redis_url,
-        "commands": f"honcho -e {_shown(demo.environ_file)} run callkeeper calls list",
+        "commands": f". {activate} && honcho -e {_shown(demo.environ_file)} run callkeeper calls list",
     }
     return Text("\n").join(Text.assemble((f"{name:<12}", "bold"), safe(value)) for name, value in lines.items())
 
