@@ -80,8 +80,8 @@ EVENTS: Final[dict[str, LogEvent]] = {
     # calls
     "hint_dropped": _event("an event named a call that the queue never showed", *_CALL),
     "calls_merged": _event("two ids were one call", *_CALL, "into"),
-    "merge_refused": _event(
-        "two ids name each other: the call goes on under this one, without effects", *_CALL, "other"
+    "answer_misnamed": _event(
+        "an answer about a call named another one; nothing of it was used", *_CALL, "kind", "other"
     ),
     "check_failed": _event("an authentication check brought no answer; it is spent", *_CALL, "n"),
     "read_failed": _event("stored details could not be read", *_CALL),

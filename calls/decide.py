@@ -10,16 +10,15 @@ from zlib import crc32
 from calls.assigning import judge_assignment
 from calls.effects import evidence, next_doubt_read
 from calls.facts import Facts, facts_of
+from calls.hints import confirm
 from calls.institution import FOREIGN
 from calls.record import CHECK_LIMIT, DONE, IN_DOUBT, Call, Effect, EffectKind, EffectState, Phase, Reason, Word
 from calls.rules.book import Outcome, RuleBook
 from calls.steps import (
     Check,
     Decline,
-    Drop,
     Establish,
     Intend,
-    Look,
     Note,
     NoteFacts,
     Read,
@@ -32,12 +31,6 @@ from calls.steps import (
 )
 from calls.verdict import Verdict, judge
 from calls.watch import automatic_left, must_look_first, reserve_left
-
-CONFIRM_LOOKS_S = (0.5, 1.5, 3.5, 7.5)
-"""When after a hint the queue is looked at again: an event may outrun the queue. The first look came with the hint."""
-
-HINT_LIVES_S = 10.0
-"""After so long without being listed a hint is dropped; a listing finds a real call."""
 
 FRESH = timedelta(seconds=2)
 """How old the read may be that directly precedes an effect."""
@@ -80,7 +73,7 @@ def decide(call: Call, book: RuleBook, now: datetime, *, late: timedelta = timed
     if call.is_settled:
         return _rest(call)
     if call.phase is Phase.HINTED:
-        return _confirm(call, now)
+        return confirm(call, now, is_lost=_is_lost(call, book, now))
     if call.standing == FOREIGN:
         return _age_out(call, book, now) or Wait(now + FOREIGN_WAIT)
     if call.needs_verifying and not _is_lost(call, book, now):
@@ -102,16 +95,6 @@ def _rest(call: Call) -> Step:
         if call.effect(kind).state in IN_DOUBT:
             return Establish(kind, EffectState.UNRESOLVED)
     return Rest()
-
-
-def _confirm(call: Call, now: datetime) -> Step:
-    """A hint waits for the queue to list it; after the last look it is dropped."""
-    hinted_at = call.hinted_at or call.first_seen_at or now
-    looks = call.confirm_looks
-    due_at = hinted_at + timedelta(seconds=CONFIRM_LOOKS_S[looks] if looks < len(CONFIRM_LOOKS_S) else HINT_LIVES_S)
-    if now < due_at:
-        return Wait(due_at)
-    return Look() if looks < len(CONFIRM_LOOKS_S) else Drop("the queue does not list it")
 
 
 def _read_or_wait(call: Call, because: str, now: datetime) -> Step:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
-from typing import assert_never
 
 from msgspec.structs import replace
 
@@ -10,35 +9,22 @@ from calls.clock import set_back
 from calls.facts import ESTABLISHES, REJECTED, Status
 from calls.keys import CallId
 from calls.lost_checks import charge_if_assigned
-from calls.notes import (
-    AssignWish,
-    CheckWish,
-    Distrusted,
-    Listed,
-    Merged,
-    Note,
-    Pushed,
-    Resolved,
-    Statement,
-    Unlisted,
-    Verified,
-    statement_order,
-)
+from calls.notes import Listed, Merged, Note, Pushed, Unlisted
 from calls.policies import MANUAL_GREEN
 from calls.record import (
     DONE,
     IN_DOUBT,
     Call,
-    Effect,
     EffectKind,
     EffectState,
     Identity,
     Phase,
     Reading,
     Reason,
-    Word,
+    with_effect,
 )
 from calls.rules.book import RuleBook
+from calls.statements import fold_statement, later, stronger
 from calls.trail import Entry
 from calls.watch import begin_watch
 
@@ -52,7 +38,15 @@ def new_call(call_id: CallId, notes: Iterable[Note], now: datetime) -> Call:
     """Begin a record: from another record that was merged into it, else from nothing."""
     for note in notes:
         if isinstance(note, Merged):
-            return replace(note.call, voice_id=call_id.voice_id, alternate_id=note.call.voice_id, reading=None)
+            return replace(
+                note.call,
+                voice_id=call_id.voice_id,
+                alternate_id=note.call.voice_id,
+                reading=None,
+                listed_at=None,
+                is_confirmed=False,
+                other_voice_id=None,
+            )
     return Call(institution_key=call_id.institution_key, voice_id=call_id.voice_id, first_seen_at=now)
 
 
@@ -80,22 +74,8 @@ def fold_epoch(call: Call, epoch: str, *, must_verify: bool, now: datetime) -> t
     return replace(call, needs_verifying=True), [Entry(at=now, what="verifying", n=call.checks_used)]
 
 
-def with_effect(call: Call, kind: EffectKind, effect: Effect) -> Call:
-    """Return the record with one ledger replaced."""
-    match kind:
-        case EffectKind.ASSIGN:
-            return replace(call, assign=effect)
-        case EffectKind.ENROLL:
-            return replace(call, enroll=effect)
-        case EffectKind.REJECT:
-            return replace(call, reject=effect)
-
-
 def fold_note(call: Call, note: Note, now: datetime) -> tuple[Call, list[Entry]]:
-    """Take one note into the record. Folding a note twice changes nothing more.
-
-    Of two statements about the same the one that Redis received later counts, in whatever order they are folded.
-    """
+    """Take one note into the record. Folding a note twice changes nothing more."""
     match note:
         case Pushed():
             return _pushed(call, note, now)
@@ -107,89 +87,8 @@ def fold_note(call: Call, note: Note, now: datetime) -> tuple[Call, list[Entry]]
             return replace(call, is_unlisted=True, next_read_at=now), [Entry(at=now, what="unlisted")]
         case Merged():
             return _merged(call, note, now)
-        case Verified():
-            identity = Identity(
-                person_id=note.person_id,
-                validation_type=note.validation_type,
-                by_desk=True,
-                established_at=note.said_at,
-                operator=note.operator,
-                remark=note.remark,
-                number=note.number,
-            )
-            said = _said(note, now, "verified", person_id=note.person_id, validation_type=note.validation_type)
-            return replace(call, identity=_stronger(call.identity, identity)), [said]
-        case Distrusted():
-            word = _word(note, reason=note.reason)
-            said = _said(note, now, "distrusted", because=note.reason or None)
-            return replace(call, distrusted=_later(call.distrusted, word)), [said]
-        case AssignWish():
-            word = _word(note, person_id=note.person_id, heard_at=now)
-            said = _said(note, now, "assign", person_id=note.person_id)
-            return replace(call, assign_wish=_later(call.assign_wish, word)), [said]
-        case CheckWish():
-            return replace(call, check_wish=_later(call.check_wish, _word(note))), [_said(note, now, "check")]
-        case Resolved():
-            return _resolved(call, note, now)
         case _:
-            assert_never(note)
-
-
-def _word(
-    note: Distrusted | AssignWish | CheckWish,
-    *,
-    person_id: str | None = None,
-    reason: str = "",
-    heard_at: datetime | None = None,
-) -> Word:
-    return Word(
-        operator=note.operator,
-        said_at=note.said_at,
-        person_id=person_id,
-        reason=reason,
-        heard_at=heard_at,
-        number=note.number,
-    )
-
-
-def _later(one: Word | None, other: Word | None) -> Word | None:
-    """Return the statement that Redis received later; of two equal ones the first."""
-    if one is None or other is None:
-        return one or other
-    before = statement_order(one.number, one.said_at)
-    return one if before >= statement_order(other.number, other.said_at) else other
-
-
-def _stronger(one: Identity | None, other: Identity | None) -> Identity | None:
-    """Return what counts of two: the desk's before the service's, then the one that was stated later."""
-    if one is None or other is None:
-        return one or other
-    if one.by_desk is not other.by_desk:
-        return one if one.by_desk else other
-    before = statement_order(one.number, one.established_at)
-    return one if before >= statement_order(other.number, other.established_at) else other
-
-
-def _said(
-    note: Statement,
-    now: datetime,
-    kind: str,
-    *,
-    person_id: str | None = None,
-    validation_type: str | None = None,
-    because: str | None = None,
-) -> Entry:
-    return Entry(
-        at=now,
-        what="said",
-        kind=kind,
-        operator=note.operator,
-        token=note.token,
-        wish=note.wish,
-        person_id=person_id,
-        validation_type=validation_type,
-        because=because,
-    )
+            return fold_statement(call, note, now)
 
 
 def _pushed(call: Call, note: Pushed, now: datetime) -> tuple[Call, list[Entry]]:
@@ -212,6 +111,8 @@ def _pushed(call: Call, note: Pushed, now: datetime) -> tuple[Call, list[Entry]]
 
 
 def _listed(call: Call, note: Listed, now: datetime) -> tuple[Call, list[Entry]]:
+    if call.reason is Reason.UNCONFIRMED:
+        call = replace(call, phase=Phase.HINTED, reason=None, settled_at=None, not_found_since=None)
     if call.is_settled or _is_old(note, call):
         return call, []
     call = replace(
@@ -255,17 +156,17 @@ def _merged(call: Call, note: Merged, now: datetime) -> tuple[Call, list[Entry]]
         assigned_person_id=call.assigned_person_id or other.assigned_person_id,
         assigned_as=call.assigned_as or other.assigned_as,
         started_at=call.started_at or other.started_at,
-        listed_at=call.listed_at or other.listed_at,
         phone_number=call.phone_number or other.phone_number,
         candidates=call.candidates or other.candidates,
         watch_from=call.watch_from or other.watch_from,
         checks_by_desk=max(call.checks_by_desk, other.checks_by_desk),
         checks_if_assigned=max(call.checks_if_assigned, other.checks_if_assigned),
         next_check_at=call.next_check_at or other.next_check_at,
-        identity=_stronger(call.identity, other.identity),
-        distrusted=_later(call.distrusted, other.distrusted),
-        assign_wish=_later(call.assign_wish, other.assign_wish),
-        check_wish=_later(call.check_wish, other.check_wish),
+        identity=stronger(call.identity, other.identity),
+        distrusted=later(call.distrusted, other.distrusted),
+        assign_wish=later(call.assign_wish, other.assign_wish),
+        check_wish=later(call.check_wish, other.check_wish),
+        has_statements=call.has_statements or other.has_statements,
         core_username=call.core_username or other.core_username,
         authenticated_seen=call.authenticated_seen or other.authenticated_seen,
         opted_in_seen=call.opted_in_seen or other.opted_in_seen,
@@ -279,32 +180,11 @@ def _merged(call: Call, note: Merged, now: datetime) -> tuple[Call, list[Entry]]
     return call, [Entry(at=now, what="merged", voice_id=other.voice_id)]
 
 
-def _resolved(call: Call, note: Resolved, now: datetime) -> tuple[Call, list[Entry]]:
-    """Take a person's answer about an unresolved effect; a later answer corrects an earlier one."""
-    state = EffectState.CONFIRMED if note.applied else EffectState.ABSENT
-    order = statement_order(note.number, note.said_at)
-    entries = [_said(note, now, "resolved", because="applied" if note.applied else "absent")]
-    for kind in (EffectKind.ENROLL, EffectKind.REJECT):
-        effect = call.effect(kind)
-        is_corrected = 0 < effect.resolved < order and effect.state is not state
-        if effect.state is EffectState.UNRESOLVED or is_corrected:
-            call = with_effect(call, kind, replace(effect, state=state, resolved=order))
-            entries.append(
-                Entry(at=now, what="established", kind=kind, state=state, operator=note.operator, wish=note.wish)
-            )
-    if entries[1:] and call.is_settled:
-        call = replace(call, reason=_reason_after(call))
-    return call, entries
-
-
-def _reason_after(call: Call) -> Reason:
-    if call.reject.state in DONE:
-        return Reason.REJECTED
-    return Reason.ENROLLED if call.enroll.state in DONE else Reason.UNDECIDED
-
-
 def fold_reading(call: Call, reading: Reading, book: RuleBook, now: datetime) -> Call:
-    """Take what the service's record says into ours. Facts that were seen once are remembered for the whole call."""
+    """Take what the service's record says into ours. Facts that were seen once are remembered for the whole call.
+
+    ``reading`` is about this call: it names this very id, or none.
+    """
     status = reading.status
     previous = call.reading.status if call.reading else None
     by_us = call.assign.person_id if call.assign.state in DONE else None
@@ -312,6 +192,8 @@ def fold_reading(call: Call, reading: Reading, book: RuleBook, now: datetime) ->
         call,
         phase=Phase.LIVE if call.phase is Phase.HINTED else call.phase,
         reading=reading,
+        is_confirmed=call.is_confirmed or reading.voice_id == call.voice_id,
+        other_voice_id=None,
         person_id=reading.person_id or by_us or call.person_id,
         core_username=reading.core_username or call.core_username,
         authenticated_seen=call.authenticated_seen or _is_authenticated(call, reading),

@@ -108,8 +108,8 @@ class Held:
 class Placement:
     """Where a saved member is listed and when it is due.
 
-    ``due_in_ms`` None: never by itself. ``listed``: ``live``, ``settled``, ``given up`` (it expires, attention or not), or
-    nowhere.
+    ``due_in_ms`` None: never by itself. ``listed``: ``live``, ``settled``, ``unconfirmed`` (settled, until the queue lists
+    it), ``given up`` (it expires, attention or not), or nowhere.
     """
 
     due_in_ms: int | None

@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 import msgspec
 from redis.asyncio import Redis
 
-from calls.decide import CONFIRM_LOOKS_S
 from calls.gathering import Gathering
+from calls.hints import CONFIRM_LOOKS_S
 from calls.keys import CallId, Keys, institution_member
 from calls.notes import Pushed, encode_note
 from calls.retention import Retention

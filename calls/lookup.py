@@ -10,7 +10,7 @@ from redis.asyncio import Redis
 from calls.keys import CallId, Keys, parse_member
 from calls.known import KnownInstitutions
 from calls.pause import parse_pauses
-from calls.queries import Queries
+from calls.queries import Queries, end_of_the_way
 from calls.record import Call, parse_call
 from calls.trail import Entry, parse_trail
 
@@ -52,7 +52,7 @@ class Lookup:
         )
         tombstone, record = moved
         if tombstone is not None:
-            owner = parse_member(tombstone.decode())
+            owner = parse_member(await end_of_the_way(self._redis, keys, tombstone.decode()))
             return owner if isinstance(owner, CallId) else None
         if record is not None:
             return direct
@@ -94,7 +94,8 @@ class Lookup:
         found = {}
         for member, (moved, record) in zip(members, stored, strict=True):
             if moved is not None:
-                record = await self._redis.hget(self.keys.item(moved.decode()), "rec")  # noqa: PLW2901
+                end = await end_of_the_way(self._redis, self.keys, moved.decode())
+                record = await self._redis.hget(self.keys.item(end), "rec")  # noqa: PLW2901
             if record is not None:
                 found[member] = parse_call(record)
         return found

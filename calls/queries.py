@@ -15,6 +15,9 @@ from calls.record import Call, parse_call
 from calls.recording import Recorded, recorded
 from calls.trail import Entry, parse_trail
 
+MOST_TOMBSTONES = 20
+"""Followed one after the other at most, as the scripts do."""
+
 
 class Queries:
     """Reads calls, trails and what needs a person."""
@@ -28,13 +31,13 @@ class Queries:
         item = self.keys.item(call_id.member)
         moved, record = await self._redis.hmget(item, ["moved", "rec"])
         if moved is not None:
-            record = await self._redis.hget(self.keys.item(moved.decode()), "rec")
+            end = await end_of_the_way(self._redis, self.keys, moved.decode())
+            record = await self._redis.hget(self.keys.item(end), "rec")
         return None if record is None else parse_call(record)
 
     async def trail(self, call_id: CallId) -> tuple[Entry, ...]:
         """Read a call's trail, oldest line first; follows a tombstone."""
-        moved = await self._redis.hget(self.keys.item(call_id.member), "moved")
-        member = moved.decode() if moved else call_id.member
+        member = await end_of_the_way(self._redis, self.keys, call_id.member)
         return parse_trail(await self._redis.lrange(self.keys.trail(member), 0, -1))
 
     async def find(self, voice_id: str) -> list[CallId]:
@@ -129,3 +132,13 @@ def _name(standing: bytes) -> str | None:
         return parse_standing(standing).name
     except msgspec.DecodeError:
         return None
+
+
+async def end_of_the_way(redis: Any, keys: Keys, member: str) -> str:
+    """Return the member that tombstones lead to; what was merged may have been merged again."""
+    for _ in range(MOST_TOMBSTONES):
+        further = await redis.hget(keys.item(member), "moved")
+        if further is None:
+            break
+        member = further.decode()
+    return member

@@ -33,6 +33,7 @@ def reading_of(phone_call: PhoneCall, now: datetime) -> Reading:
         was_voice_enrolled_now=phone_call.successful_voice_enrollment,
         research_status=case.research_status if case else None,
         updated_at=phone_call.updated_at,
+        created_at=phone_call.created_at,
     )
 
 

@@ -8,6 +8,7 @@ from datetime import datetime
 from enum import StrEnum
 
 import msgspec
+from msgspec.structs import replace
 
 from calls.pause import PauseScope
 
@@ -35,6 +36,7 @@ class Reason(StrEnum):
     UNASSIGNED = "unassigned"
     UNRESOLVED = "unresolved"
     LOST = "lost"
+    UNCONFIRMED = "unconfirmed"  # a person spoke of it, and the service never showed it
 
 
 class EffectKind(StrEnum):
@@ -122,6 +124,8 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     research_status: str | None = None
     updated_at: datetime | None = None
     """When the service's record last changed, by the service's clock."""
+    created_at: datetime | None = None
+    """When the service began its record, by the service's clock."""
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -171,6 +175,10 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     started_at: datetime | None = None
     first_seen_at: datetime | None = None
     is_unlisted: bool = False
+    is_confirmed: bool = False
+    """An answer called the call by this very id; whatever later answers say, it is never merged away."""
+    other_voice_id: str | None = None
+    """By which the last answer called it that was therefore not used."""
     not_found_since: datetime | None = None
     end_hinted_at: datetime | None = None
     end_seen_at: datetime | None = None
@@ -202,6 +210,8 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     distrusted: Word | None = None
     assign_wish: Word | None = None
     check_wish: Word | None = None
+    has_statements: bool = False
+    """A person said something about it: the record is kept until it is known what came of that."""
 
     checks_used: int = 0
     checks_by_desk: int = 0
@@ -252,6 +262,22 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def has_real_voice_id(self) -> bool:
         """Tell whether the service itself named this record's id as the call's voice id."""
         return self.reading is not None and self.reading.voice_id == self.voice_id
+
+    @property
+    def is_named_by_service(self) -> bool:
+        """Tell whether the service uses this record's id as a call's voice id: in its queue or in an answer."""
+        return self.listed_at is not None or self.is_confirmed or self.has_real_voice_id
+
+
+def with_effect(call: Call, kind: EffectKind, effect: Effect) -> Call:
+    """Return the record with one ledger replaced."""
+    match kind:
+        case EffectKind.ASSIGN:
+            return replace(call, assign=effect)
+        case EffectKind.ENROLL:
+            return replace(call, enroll=effect)
+        case EffectKind.REJECT:
+            return replace(call, reject=effect)
 
 
 _ENCODER = msgspec.json.Encoder()

@@ -39,6 +39,7 @@ REMEMBERED_S = 86400
 KEPT_S = 14 * 86400
 """For how long a settled call can be read, unless told otherwise."""
 
+_MERGE_REFUSED = {0: "lease", 3: "notes"}
 _DUE_AT_ONCE = 2
 """How ``save`` answers where notes wait that nobody has read."""
 
@@ -288,6 +289,11 @@ class Store:
         """Let an alternate id lead to its call for as long as a settled call is kept, and no longer."""
         await self._redis.expire(self.keys.alias(institution_key, alternate_id), self._kept_s)
 
+    async def alias(self, call_id: CallId) -> str | None:
+        """Return the voice id that a push named together with this alternate id."""
+        voice_id = await self._redis.get(self.keys.alias(*call_id))
+        return None if voice_id is None else voice_id.decode()
+
     async def tidy(self) -> int:
         """Take off the list of what needs a person whatever has expired; return how much that was."""
         return int(await self._scripts.call("tidy", [self.keys.attention], [self._now(), self.keys.prefix]))
@@ -306,7 +312,7 @@ class Store:
             Whether that was done. Not where the other was merged into this one: two ids that name each other end in one.
 
         Raises:
-            LeaseLost: The claim is gone; nothing was written.
+            LeaseLost: The claim is gone, or the queue has just listed the record that would end; nothing was written.
         """
         keys, member = self.keys, call_id.member
         answer = await self._scripts.call(
@@ -332,8 +338,8 @@ class Store:
                 self._kept_s,
             ],
         )
-        if answer == 0:
-            raise LeaseLost(held.member, "lease")
+        if answer in _MERGE_REFUSED:
+            raise LeaseLost(held.member, _MERGE_REFUSED[answer])
         return bool(answer == 1)
 
     async def note(

@@ -17,7 +17,7 @@ from calls.facts import Facts, facts_of
 from calls.fold import fold_note
 from calls.law import BRIEF, LAW, forbidden
 from calls.notes import Statement
-from calls.record import DONE, Call, Effect, EffectKind, EffectState
+from calls.record import DONE, Call, Effect, EffectKind, EffectState, Reason
 from calls.rules.book import RuleBook
 from calls.trail import Entry
 from calls.verdict import judge
@@ -38,6 +38,7 @@ class WishState(StrEnum):
 
 _MEANINGS = {
     "call_settled": "the call is over and closed",
+    "call_unconfirmed": "the service never showed the call: neither in its queue nor when asked for it",
     "already_sent": "it was sent before, for this call; what became of that is in the story",
     "caller_distrusted": "a person at the desk said that the caller cannot be trusted",
     "rules_ask_otherwise": "the rules in force come to something else for this call",
@@ -96,6 +97,8 @@ def told(call: Call, trail: Sequence[Entry], line: Entry, book: RuleBook) -> Tol
         line: The line in which the wish was heard.
         book: The rules in force.
     """
+    if call.reason is Reason.UNCONFIRMED:
+        return Told(WishState.HELD, ("call_unconfirmed",))
     facts = facts_of(call, book.policies)
     match line.kind:
         case "assign":

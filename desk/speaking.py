@@ -124,10 +124,10 @@ class Speaking:
                 await listener.next(min(left_s, LOOK_EVERY_S))
 
     async def _look(self, place: CallId, wish: str) -> tuple[str, Told]:
-        known = await self._known(place)
-        line = line_of(known.trail, wish)
-        if line is None:
-            return await self._unheard(known.call_id, wish), PENDING
+        known = await self._lookup.known(*place)
+        line = line_of(known.trail, wish) if known else None
+        if known is None or line is None:
+            return await self._unheard(known.call_id if known else place, wish), PENDING
         return _action(line.kind), told(known.call, known.trail, line, self._book)
 
     async def _unheard(self, call_id: CallId, wish: str) -> str:

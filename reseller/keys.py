@@ -14,6 +14,16 @@ _INSTITUTION_KEY = re.compile(rf"[!-.0-~]{{1,{MAX_INSTITUTION_KEY}}}")  # visibl
 _DOT_SEGMENTS = frozenset({".", ".."})
 
 
+_GUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+
+
+def is_same_id(one: str, other: str) -> bool:
+    """Tell whether two voice ids are the same: letter for letter, or as GUIDs, whose case means nothing."""
+    return one == other or (
+        one.lower() == other.lower() and _GUID.fullmatch(one) is not None and _GUID.fullmatch(other) is not None
+    )
+
+
 def is_voice_id(text: str) -> bool:
     """Tell whether ``text`` may be a voice id or alternate id: 1 to 256 printable characters, no blanks.
 

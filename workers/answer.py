@@ -1,20 +1,22 @@
-"""An answer about a call, taken into its record: the facts, the lines that are worth one, and what nobody gave a meaning."""
+"""An answer about a call, taken into its record: the facts, the lines of its trail, and names that nobody defined."""
+
+from datetime import timedelta
 
 from msgspec.structs import replace
 
 from calls.decide import next_read
 from calls.facts import STATUSES
 from calls.fold import fold_reading
+from calls.lost_checks import charge_earlier_record
 from calls.policies import Colour
 from calls.reading import reading_of
-from calls.record import Call, Reading
+from calls.record import Call, Phase, Reading
 from calls.trail import Entry
 from reseller import PhoneCall
 from workers.claim import Claim
-from workers.merging import merge_into
 
 
-async def take_in(
+def take_in(
     claim: Claim,
     phone_call: PhoneCall,
     *,
@@ -22,7 +24,7 @@ async def take_in(
     operator: str | None = None,
     took_ms: int | None = None,
 ) -> None:
-    """Fold an answer; one about another voice id means that two records are one call.
+    """Fold an answer about this very call.
 
     Args:
         claim: The call that was asked about.
@@ -33,10 +35,10 @@ async def take_in(
     """
     now = claim.now
     reading = reading_of(phone_call, now)
-    if _names_another(claim, reading) and await merge_into(claim, reading.voice_id or ""):
-        return
+    if reading.voice_id:
+        reading = replace(reading, voice_id=claim.call_id.voice_id)  # it may be spelled otherwise: `is_same_id`
     before, book = claim.call, claim.tools.book
-    claim.call = fold_reading(before, reading, book, now)
+    claim.call = fold_reading(_charged(claim, reading), reading, book, now)
     claim.call = replace(claim.call, next_read_at=next_read(claim.call, book, now, late=claim.held.late))
     changed = _told(before) != _told(claim.call)
     if changed:
@@ -59,10 +61,15 @@ async def take_in(
         claim.entries.append(Entry(at=now, what="ended"))
 
 
-def _names_another(claim: Claim, reading: Reading) -> bool:
-    """Tell whether an answer is about an id that is news: one that we go on without is not asked for again."""
-    known = claim.call.reading.voice_id if claim.call.reading else None
-    return bool(reading.voice_id) and reading.voice_id not in {claim.call_id.voice_id, known}
+def _charged(claim: Claim, reading: Reading) -> Call:
+    """Count checks that a lost record may have spent on a call that an answer shows before the queue does."""
+    call, book = claim.call, claim.tools.book
+    if call.phase is not Phase.HINTED or claim.held.lost is not None:
+        return call
+    began_at = reading.created_at or claim.now - timedelta(seconds=book.maximum_age_s)
+    begun = replace(call, started_at=began_at, person_id=reading.person_id or call.person_id)
+    charged = charge_earlier_record(begun, book, claim.held.epoch, claim.now)
+    return replace(charged, started_at=call.started_at, person_id=call.person_id)
 
 
 def _told(call: Call) -> tuple[object, ...]:

@@ -17,6 +17,7 @@ from calls.watch import check_answered, check_booked, check_failed
 from reseller import CallNotFound, PhoneCall, ResellerError, ServiceRefused, TokenLapsed
 from workers.answer import take_in
 from workers.claim import Claim
+from workers.merging import hold_to_name
 
 
 async def look(claim: Claim) -> None:
@@ -38,7 +39,8 @@ async def read(claim: Claim) -> None:
     except ResellerError as error:
         _read_failed(claim, error)
         return
-    await take_in(claim, phone_call)
+    if not claim.is_over:
+        take_in(claim, phone_call)
 
 
 def _read_failed(claim: Claim, error: ResellerError) -> None:
@@ -71,9 +73,11 @@ async def check(claim: Claim, *, by_desk: bool) -> None:
         claim.tools.log.warning("check_failed", **claim.names, n=n, error=type(error).__name__)
         await _after_lapse(claim, error, call.check_wish, by_desk=by_desk)
         return
+    if claim.is_over:
+        return
     took_ms = int((claim.now - now).total_seconds() * 1000)
     claim.call = check_answered(claim.call, by_desk=by_desk)
-    await take_in(claim, phone_call, check=n, operator=operator, took_ms=took_ms)
+    take_in(claim, phone_call, check=n, operator=operator, took_ms=took_ms)
     claim.tools.counting.answered(call, claim.call, claim.tools.book, claim.now)
 
 
@@ -86,13 +90,14 @@ def decline(claim: Claim, step: Decline) -> None:
 
 
 async def _details(claim: Claim, kind: Literal["read", "check"], operator: str) -> PhoneCall:
-    """Read the service's record of the call."""
+    """Read the service's record of the call; the claim is over if it became part of another."""
     crash, (institution_key, voice_id) = claim.tools.crash, claim.call_id
     with crash.during(f"{kind}.mid-request"):
         phone_call = await claim.tools.service.details(
             institution_key, voice_id, check=kind == "check", requested_by=operator
         )
     crash.pass_by(f"{kind}.after-request")
+    await hold_to_name(claim, phone_call.voice_id, kind)
     return phone_call
 
 

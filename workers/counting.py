@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from calls.facts import facts_of
 from calls.figures import Figures
 from calls.figures import catalogue as figure
-from calls.record import Call, Phase
+from calls.record import Call, Phase, Reason
 from calls.rules.book import RuleBook
 from calls.trail import Entry
 
@@ -100,6 +100,9 @@ def _effect(counting: Counting, _call: Call, entry: Entry) -> None:
 def _settled(counting: Counting, call: Call, entry: Entry) -> None:
     figures, institution = counting.figures, counting.label(call.institution_key)
     figures.count(figure.CALLS_SETTLED, institution, entry.because or "?")
+    if entry.because == Reason.UNCONFIRMED:
+        figures.count(figure.HINTS_DROPPED, institution)
+        return
     figures.observe(figure.CHECKS_SPENT, call.checks_used)
     if call.end_hinted_at is None:
         figures.count(figure.PUSHES_LOST, institution, "CallEnd")

@@ -5,8 +5,8 @@ What is sent, and when the ledger says ``sent``, is in ``workers.sending``.
 
 from msgspec.structs import replace
 
-from calls.fold import assigned, with_effect
-from calls.record import Effect, EffectKind, EffectState
+from calls.fold import assigned
+from calls.record import Effect, EffectKind, EffectState, with_effect
 from calls.steps import Establish, Intend, Withdraw
 from calls.trail import Entry
 from calls.verdict import Verdict

@@ -5,10 +5,9 @@ from datetime import timedelta
 
 from msgspec.structs import replace
 
-from calls.fold import with_effect
 from calls.held import LeaseLost
 from calls.pause import PauseScope
-from calls.record import Effect, EffectKind, EffectState
+from calls.record import Effect, EffectKind, EffectState, with_effect
 from calls.trail import Entry
 from reseller import (
     NotSent,
@@ -19,9 +18,10 @@ from reseller import (
     Unsendable,
     ValidationType,
 )
+from reseller.keys import is_same_id
 from workers.claim import Claim
 from workers.ledger import answered
-from workers.merging import merge_into
+from workers.merging import note_misnamed
 
 UNSENT_RETRY = timedelta(seconds=3)
 """After a failure in which no byte was written."""
@@ -124,9 +124,9 @@ async def _emit(claim: Claim, kind: EffectKind, effect: Effect, guard: Callable[
             real = await service.assign(
                 institution_key, person_id=person_id, requested_by=requested_by, voice_id=voice_id, guard=guard
             )
-            if real != voice_id:
-                answered(claim, kind, EffectState.APPLIED)
-                await merge_into(claim, real)
+            if not is_same_id(real, voice_id):
+                note_misnamed(claim, real, kind)
+                raise OutcomeUnknown(kind, "the answer names another call")
         case EffectKind.ENROLL:
             await service.enroll(
                 institution_key,

@@ -13,12 +13,13 @@ from workers.claim import Claim, attention
 
 
 async def settle(claim: Claim, reason: Reason) -> None:
-    """Close the call: nothing is ever sent for it again."""
+    """Close the call: nothing is ever sent for it again, unless the queue lists one that was never confirmed."""
     claim.doing, now = "settle", claim.now
     claim.call = replace(claim.call, phase=Phase.SETTLED, reason=reason, settled_at=now)
     digest = claim.tools.book.digest
     claim.entries.append(Entry(at=now, what="settled", because=reason, n=claim.call.checks_used, rules=digest))
-    await claim.save(Placement(None, listed="settled", attention=attention(claim.call)))
+    listed = "unconfirmed" if reason is Reason.UNCONFIRMED else "settled"
+    await claim.save(Placement(None, listed=listed, attention=attention(claim.call)))
     if claim.call.alternate_id is not None:
         with suppress(RedisError):
             await claim.tools.store.keep_alias(claim.call_id.institution_key, claim.call.alternate_id)

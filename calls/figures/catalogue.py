@@ -100,6 +100,13 @@ OUTCOMES: Final = Figure("outcomes", "attempts to post an outcome", ("result",))
 SERVICE_REQUESTS: Final = Figure("service_requests", "requests to the service", ("endpoint", "outcome"))
 """``outcome``: answered, or the kind of error."""
 
+ANSWERS_MISNAMED: Final = Figure(
+    "answers_misnamed",
+    "answers about one call that named another; nothing of them was used",
+    ("institution", "endpoint"),
+    known={"endpoint": ("read", "check", "assign")},
+)
+
 SERVICE_SECONDS: Final = Figure(
     "service_request_seconds", "how long requests to the service took", ("endpoint",), _QUICK
 )

@@ -39,11 +39,32 @@ local function call_somebody(marker, queue, workers, bell, attended)
     return 0
 end
 
+-- The queue lists a member that was merged into another, or settled because the service never showed it: it is a call of
+-- its own. Its record, as it was, goes on; stored details are read before anything else is done to it.
+local function reopen(prefix, member, item, moved)
+    local trail = prefix .. ':trail:' .. member
+    if moved then
+        local was = redis.call('HMGET', item, 'was', 'checks', 'epoch')
+        redis.call('DEL', item)
+        redis.call('HSET', item, 'checks', was[2] or '0')
+        if was[1] then redis.call('HSET', item, 'rec', was[1], 'epoch', was[3]) end
+    else
+        redis.call('HDEL', item, 'settled')
+        redis.call('ZREM', prefix .. ':settled', member)
+        redis.call('PERSIST', item)
+    end
+    redis.call('PERSIST', trail)
+end
+
 -- Leave a note in a member's inbox (one field per kind of note: a repetition replaces) and make it due.
--- A tombstone forwards; a settled call takes only the notes that are meant for one.
+-- A tombstone forwards all but a listing; a settled call takes only the notes that are meant for one.
 local function leave_note(prefix, due, member, id, note, at, even_settled)
     local item = prefix .. ':item:' .. member
     local known = redis.call('HMGET', item, 'moved', 'settled')
+    if id == 'listed' and (known[1] or known[2] == 'unconfirmed') then
+        reopen(prefix, member, item, known[1])
+        known = {}
+    end
     for _ = 1, 20 do
         if not known[1] then break end
         member = known[1]

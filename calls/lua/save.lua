@@ -1,7 +1,8 @@
 -- Write and let go. Unread notes make the member due at once, unless the step failed and waits before it is tried again.
 -- KEYS: item, inbox, due, trail, live, settled, attention, open calls of the institution, changes
 -- ARGV: now, member, nonce, record ('' to leave it, '-' to forget the member), due ('' for never, else ms from now),
---       checks counted at least, failures, 'live' | 'settled' | 'given up' | '' (where it is listed), seconds kept once settled,
+--       checks counted at least, failures, where it is listed ('live' | 'settled' | 'unconfirmed', which is settled until the
+--       queue lists it | 'given up' | ''), seconds kept once settled,
 --       attention ('' none, else why), voice id, prefix of the outbox ('' for none), count of folded notes, their (id, note)
 --       pairs, trail entries ...
 -- Returns 1, 2 if the member is due at once for its unread notes, or 0 if the nonce is somebody else's. A repetition of the
@@ -47,15 +48,15 @@ end
 local kept_s = tonumber(ARGV[9])
 if ARGV[8] == 'live' then
     redis.call('ZADD', KEYS[5], 'NX', now, member)
-elseif ARGV[8] == 'settled' then
+elseif ARGV[8] == 'settled' or ARGV[8] == 'unconfirmed' then
     redis.call('ZREM', KEYS[5], member)
     redis.call('ZADD', KEYS[6], 'NX', now, member)
     redis.call('HDEL', KEYS[8], ARGV[11])
-    redis.call('HSET', KEYS[1], 'settled', '1')
+    redis.call('HSET', KEYS[1], 'settled', ARGV[8] == 'settled' and '1' or ARGV[8])
     redis.call('ZREMRANGEBYSCORE', KEYS[6], '-inf', now - kept_s * 1000)
 end
 -- What is settled expires; not while it needs a person, and then from when she has closed it. What is given up expires anyway.
-local is_settled = ARGV[8] == 'settled' or held[4]
+local is_settled = ARGV[8] == 'settled' or ARGV[8] == 'unconfirmed' or held[4]
 if ARGV[8] == 'given up' or (is_settled and ARGV[10] == '') then
     redis.call('EXPIRE', KEYS[1], kept_s)
     redis.call('EXPIRE', KEYS[4], kept_s)

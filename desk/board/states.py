@@ -158,6 +158,7 @@ _CLOSED: Final = {
     Reason.UNDECIDED: State.UNDECIDED,
     Reason.UNASSIGNED: State.UNASSIGNED,
     Reason.LOST: State.LOST,
+    Reason.UNCONFIRMED: State.LOST,
 }
 
 

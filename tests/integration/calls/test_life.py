@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from redis.asyncio import Redis
 
 from calls.keys import CallId
-from calls.notes import AssignWish, Listed
-from calls.record import Candidate, Phase, Reason
+from calls.notes import AssignWish, Verified
+from calls.record import Phase, Reason
 from calls.rules import load_rules
 from reseller.push import PushEvent
 from sandbox.faults import Action, Fault
@@ -250,10 +250,11 @@ async def test_call_pushed_by_its_alternate_id_first_is_one_call(rig: Rig) -> No
 
 async def test_records_of_two_ids_become_one(rig: Rig) -> None:
     """Two records that the service says are one call are merged: one assign, one budget, one trail (B11)."""
-    call = rig.stage.call(Happening(Kind.MFA_VALIDATED, 15), END, listed_after_s=2)
-    only = (Candidate(person_id="p-1"),)
-    listed = Listed(listed_at=rig.clock.now, started_at=call.started_at, candidates=only)
-    await rig.store.note(CallId(KEY, call.alternate_id), listed)
+    call = rig.stage.call(END, listed_after_s=2)
+    await rig.push(call, voice_id=None)
+    await rig.run(1)
+    verified = Verified(person_id="p-1", validation_type="Other", operator="ann", said_at=rig.clock.now, wish="a" * 32)
+    await rig.store.note(CallId(KEY, call.alternate_id), verified)
     await rig.run(62)
     assert (rig.ledger(call)["assign"], rig.ledger(call)["enroll"]) == (1, 1)
     record = await rig.record(call)

@@ -346,6 +346,18 @@ async def test_merge_leaves_a_tombstone_that_forwards(store: Store, redis: Redis
     assert (held.member, said(held)) == (B.member, [WORD])
 
 
+async def test_merge_is_refused_where_the_other_id_leads_back(store: Store, redis: Redis) -> None:
+    """Two ids that name each other end in one record: what was merged into ours is not merged into again (B11)."""
+    await live(store, A)
+    await store.merge(await claim(store), A, B, b"{}", checks=0)
+    held = await claim(store)
+    assert held.member == B.member
+    await store.keep(held, RECORD)
+    assert not await store.merge(held, B, A, b"{}", checks=0)
+    await store.save(held, NEWER, Placement(0))
+    assert (await claim(store)).record == NEWER
+
+
 async def test_merge_during_a_booking_refuses_the_booking(store: Store, hand: Hand) -> None:
     """A mover that counted before another record's checks were added does not book on the old count."""
     await live(store, B)

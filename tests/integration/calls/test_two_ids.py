@@ -1,71 +1,230 @@
-"""Two ids that the service mixes up: however it names them, one record stays, and comes to an end."""
+"""One call by two ids, and two calls that the service mixes up: what is one call becomes one record, nothing else does."""
 
+import dataclasses
+import itertools
 import json
+from dataclasses import dataclass, field
 
 import httpx
 import pytest
 from redis.asyncio import Redis
 
+from calls.figures import catalogue as figure
+from calls.held import LeaseLost
 from calls.keys import CallId
-from calls.notes import Listed
-from calls.record import Candidate, Phase
+from calls.notes import Distrusted, Listed, Merged, encode_note
+from calls.record import Call, Candidate, EffectState, Phase
+from calls.rules import load_rules
+from sandbox.state import Call as SandboxCall
 from sandbox.state import Happening, Kind
 from tests.rig import KEY, Rig
 from tests.sandbox_fixtures import Asgi
 
 END = Happening(Kind.END, 30)
+WISHES = (f"{n:032x}" for n in itertools.count(1))
 
 
-class Renamed(httpx.AsyncBaseTransport):
-    """A service that calls the calls in its details by other ids."""
+@dataclass
+class MixedUp(httpx.AsyncBaseTransport):
+    """A service that answers about one call with the record of another.
 
-    def __init__(self, inner: httpx.AsyncBaseTransport, names: dict[str, str]) -> None:
-        self._inner = inner
-        self.names = names
+    ``mix`` holds, for an id that is asked about, the id whose record is sent instead and how many times; ``only`` is the
+    kind of request that is answered so, if not all are.
+    """
+
+    inner: httpx.AsyncBaseTransport
+    mix: dict[str, tuple[str, int]] = field(default_factory=dict)
+    met: int = 0
+    only: str = ""
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Pass a request on, and rename the answer."""
-        response = await self._inner.handle_async_request(request)
+        """Pass a request on; answer with another call's record where told to."""
+        kind = _kind_of(request)
+        is_assign = kind == "assign"
+        asked = json.loads(request.content)["voiceId"] if is_assign else request.url.path.split("/")[-2]
+        other, times = self.mix.get(asked, ("", 0))
+        response = await self.inner.handle_async_request(request)
         await response.aread()
-        body = response.json()
-        record = body.get("phoneCall") if isinstance(body, dict) else None
-        asked = request.url.path.split("/")[-2]
-        if not record or asked not in self.names:
-            return httpx.Response(response.status_code, content=response.content, headers=response.headers)
-        record["voiceId"] = body["voiceId"] = self.names[asked]
-        return httpx.Response(200, content=json.dumps(body), headers={"Content-Type": "application/json"})
+        if not times or not kind or self.only not in {"", kind}:
+            return response
+        self.mix[asked] = (other, times - 1)
+        self.met += 1
+        if is_assign:
+            return httpx.Response(200, json=response.json() | {"voiceId": other})
+        path = request.url.path.replace(asked, other) + "?checkVoiceAuthentication=false"
+        about = httpx.Request("GET", request.url.join(path), headers=request.headers)
+        answer = await self.inner.handle_async_request(about)
+        await answer.aread()
+        return answer
 
 
-async def records(rig: Rig) -> list[str]:
-    """Return the ids under which there is a record."""
-    prefix = rig.store.keys.item(CallId(KEY, "").member)
-    keys = [key.decode() async for key in rig.redis.scan_iter(match=prefix + "*")]
-    return [key.removeprefix(prefix) for key in keys if await rig.redis.hexists(key, "rec")]
+def _kind_of(request: httpx.Request) -> str:
+    if request.url.path.endswith("/details"):
+        return "check" if request.url.params["checkVoiceAuthentication"] == "true" else "read"
+    return "assign" if request.url.path.endswith("/assign") else ""
+
+
+@pytest.fixture
+def mixed_up(sandbox_asgi: Asgi) -> MixedUp:
+    """Return a service that can be told to mix calls up."""
+    return MixedUp(sandbox_asgi.transport)
+
+
+@pytest.fixture
+def rig(sandbox_asgi: Asgi, redis: Redis, mixed_up: MixedUp) -> Rig:
+    """Return a rig in front of such a service, with a second member."""
+    sandbox_asgi.world.add_member(KEY, "p-2", ["5550100002"])
+    return Rig(sandbox_asgi, redis, transport=mixed_up)
+
+
+def two_calls(rig: Rig) -> tuple[SandboxCall, SandboxCall]:
+    """Return two calls of two members."""
+    one = rig.stage.call(Happening(Kind.END, 200), voice_id="v-a", alternate_id="alt-a")
+    other = rig.stage.call(
+        Happening(Kind.OPT_OUT, 5),
+        Happening(Kind.END, 200),
+        voice_id="v-b",
+        alternate_id="alt-b",
+        phone_number="5550100002",
+    )
+    return one, other
+
+
+def distrust(rig: Rig) -> Distrusted:
+    """Return what an agent says of a caller."""
+    return Distrusted(operator="ann", said_at=rig.clock.now, reason="sounds wrong", wish=next(WISHES))
+
+
+@pytest.mark.parametrize("kind", ["read", "check", "assign"])
+async def test_answer_about_another_call_changes_nothing_of_this_one(rig: Rig, mixed_up: MixedUp, kind: str) -> None:
+    """A listed call stays itself whatever an answer calls it: nothing of the other call enters its record or its trail."""
+    one, other = two_calls(rig)
+    mixed_up.only = kind
+    if kind != "assign":
+        await rig.run(20)
+    mixed_up.mix["v-a"] = ("v-b", 1)
+    await rig.run(60)
+    assert mixed_up.met == 1
+    record = await rig.record(one)
+    assert (record.voice_id, record.person_id, record.phase) == ("v-a", "p-1", Phase.LIVE)
+    assert record.reading is not None
+    assert (record.reading.voice_id, record.opted_out_seen) == ("v-a", False)
+    assert "p-2" not in {line.person_id for line in await rig.trail(one)}
+    assert [line["kind"] for line in rig.log.entries if line["event"] == "answer_misnamed"] == [kind]
+    assert rig.ledger(one)["assign"] == 1
+    assert record.assign.state is (EffectState.CONFIRMED if kind == "assign" else EffectState.APPLIED)
+    assert (await rig.record(other)).voice_id == "v-b"
+
+
+async def test_answer_about_another_call_is_logged_and_counted(rig: Rig, mixed_up: MixedUp) -> None:
+    """Whoever watches sees that the service mixes calls up, by institution and by what was asked."""
+    two_calls(rig)
+    await rig.run(20)
+    mixed_up.mix["v-a"] = ("v-b", 3)
+    await rig.run(60)
+    logged = [line for line in rig.log.entries if line["event"] == "answer_misnamed"]
+    assert {(line["institution"], line["voice_id"], line["other"]) for line in logged} == {(KEY, "v-a", "v-b")}
+    assert len(logged) == 3
+    assert (await rig.counted()).count(figure.ANSWERS_MISNAMED, institution=KEY) == 3
+
+
+async def test_distrust_rejects_the_caller_whom_it_is_about(rig: Rig, mixed_up: MixedUp) -> None:
+    """A distrust that falls together with an answer about another call rejects this call, and never the other one."""
+    one, other = two_calls(rig)
+    await rig.run(20)
+    mixed_up.mix["v-a"] = ("v-b", 2)
+    await rig.note(one, distrust(rig))
+    await rig.run(60)
+    assert mixed_up.met == 2
+    assert rig.ledger(one)["reject_voice"] == 1
+    assert "reject_voice" not in rig.ledger(other)
+    assert (await rig.record(other)).distrusted is None
+
+
+async def test_call_that_an_answer_confirmed_is_not_merged(rig: Rig, mixed_up: MixedUp) -> None:
+    """A call that is not listed yet, but that an answer called by this very id, stays itself (late listing)."""
+    one = rig.stage.call(Happening(Kind.END, 200), voice_id="v-a", listed_after_s=100)
+    other = rig.stage.call(Happening(Kind.END, 200), voice_id="v-b", phone_number="5550100002")
+    await rig.push(one, alternate_voice_id=None)
+    await rig.run(1)
+    await rig.store.note(CallId(KEY, "v-a"), distrust(rig))
+    await rig.run(5)
+    mixed_up.mix["v-a"] = ("v-b", 50)
+    await rig.run(90)
+    assert (await rig.record(one)).voice_id == "v-a"
+    assert "reject_voice" not in rig.ledger(other)
+    assert (await rig.record(other)).distrusted is None
+
+
+async def test_one_answer_is_not_enough_to_merge_what_no_push_named_together(rig: Rig, mixed_up: MixedUp) -> None:
+    """A distrust on a hint goes to another call only if a push or a second answer, after the looks, says the same."""
+    one = rig.stage.call(Happening(Kind.END, 200), voice_id="v-a", listed_after_s=8)
+    other = rig.stage.call(Happening(Kind.END, 200), voice_id="v-b", phone_number="5550100002")
+    await rig.push(one, alternate_voice_id=None)
+    await rig.run(1)
+    mixed_up.mix["v-a"] = ("v-b", 3)
+    await rig.store.note(CallId(KEY, "v-a"), distrust(rig))
+    await rig.run(60)
+    assert mixed_up.met == 3
+    assert "reject_voice" not in rig.ledger(other)
+    assert rig.ledger(one)["reject_voice"] == 1
+
+
+async def test_call_that_is_listed_after_it_was_merged_goes_on_by_itself(rig: Rig, mixed_up: MixedUp) -> None:
+    """What the queue lists is a call of its own: it has its statements again, and its listing enters no other record."""
+    one = rig.stage.call(Happening(Kind.END, 200), voice_id="v-a", listed_after_s=60)
+    other = rig.stage.call(Happening(Kind.END, 200), voice_id="v-b", phone_number="5550100002")
+    await rig.push(one, alternate_voice_id=None)
+    await rig.run(1)
+    mixed_up.mix["v-a"] = ("v-b", 5)
+    statement = distrust(rig)
+    await rig.store.note(CallId(KEY, "v-a"), statement)
+    await rig.run(30)
+    assert (await rig.record(one)).voice_id == "v-b", "the service says so again and again: merged"
+    mixed_up.mix.clear()
+    await rig.run(60)
+    record = await rig.record(one)
+    assert (record.voice_id, record.person_id) == ("v-a", "p-1")
+    assert rig.ledger(one)["reject_voice"] == 1
+    assert statement.wish in {line.wish for line in await rig.trail(one)}
+    beside = await rig.record(other)
+    assert (beside.person_id, [candidate.person_id for candidate in beside.candidates]) == ("p-2", ["p-2"])
+
+
+async def test_merge_is_refused_in_the_moment_in_which_the_queue_lists_the_call(rig: Rig) -> None:
+    """A listing that comes while a record is about to be merged keeps it, and enters no other record."""
+    place, other = CallId(KEY, "v-a"), CallId(KEY, "v-b")
+    await rig.store.note(place, distrust(rig))
+    [held] = await rig.store.claim(1)
+    listed = Listed(listed_at=rig.clock.now, started_at=rig.clock.now, candidates=(Candidate(person_id="p-1"),))
+    await rig.store.note(place, listed)
+    note = encode_note(Merged(call=Call(institution_key=KEY, voice_id="v-a")))
+    with pytest.raises(LeaseLost, match="notes"):
+        await rig.store.merge(held, place, other, note, checks=0)
+    assert not await rig.redis.exists(rig.store.keys.inbox(other.member))
 
 
 CIRCLES = {"each other": ("v-1", "v-2"), "three in a circle": ("v-1", "v-2", "v-3")}
 
 
 @pytest.mark.parametrize("ids", CIRCLES.values(), ids=CIRCLES)
-async def test_ids_that_name_each_other_end_in_one_record(
-    sandbox_asgi: Asgi, redis: Redis, ids: tuple[str, ...]
+async def test_listed_calls_that_answers_mix_up_stay_and_come_to_an_end(
+    sandbox_asgi: Asgi, redis: Redis, mixed_up: MixedUp, ids: tuple[str, ...]
 ) -> None:
-    """Whatever is asked for is called by the next id: one record stays, is never enrolled, and settles (B11)."""
-    names = dict(zip(ids, (*ids[1:], ids[0]), strict=True))
-    rig = Rig(sandbox_asgi, redis, transport=Renamed(sandbox_asgi.transport, names))
+    """If every answer names the next call, no call is merged, nothing is enrolled or rejected, and each settles (B11)."""
+    book = dataclasses.replace(load_rules(None), maximum_age_s=120.0)
+    rig = Rig(sandbox_asgi, redis, book, transport=mixed_up)
     calls = [rig.stage.call(Happening(Kind.MFA_VALIDATED, 5), END, voice_id=voice_id) for voice_id in ids]
-    await rig.run(20)
-    assert len(await records(rig)) == 1
-    listed = Listed(listed_at=rig.clock.now, started_at=calls[0].started_at, candidates=(Candidate(person_id="p-1"),))
-    for voice_id in ids:
-        await rig.store.note(CallId(KEY, voice_id), listed)
-    await rig.run(60)
-    (left,) = await records(rig)
-    record = await rig.find(left)
-    assert record is not None
-    assert record.phase is Phase.SETTLED
-    assert record.checks_used >= sum(rig.ledger(call).get("check", 0) for call in calls)
-    assert not [call for call in calls if {"enroll", "reject_voice"} & set(rig.ledger(call))]
-    trail = await rig.queries.trail(CallId(KEY, left))
-    assert [entry.what for entry in trail].count("settled") == 1
+    for voice_id, following in zip(ids, (*ids[1:], ids[0]), strict=True):
+        mixed_up.mix[voice_id] = (following, 10**6)
+    await rig.run(10)
+    for call in calls:
+        await rig.note(call, distrust(rig))
+    await rig.run(900)
+    for call in calls:
+        record = await rig.record(call)
+        assert (record.voice_id, record.phase, record.reading) == (call.voice_id, Phase.SETTLED, None)
+        assert record.reject.state is EffectState.NONE
+        assert not {"enroll", "reject_voice"} & set(rig.ledger(call))
+        assert (await rig.whats(call)).count("settled") == 1
     assert not rig.shift.failures

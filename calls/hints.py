@@ -1,0 +1,69 @@
+"""A hint: a call that somebody pushed or spoke of, and that the service has not confirmed yet. Pure.
+
+A hint waits for the queue to list it, and is dropped if that does not happen: a listing finds a real call. A hint that a
+person made a statement about is never dropped. Its stored details are asked for too, because its id may be an alternate id
+or the queue may be late, and if the service knows no such call it is settled with that reason.
+"""
+
+from datetime import datetime, timedelta
+
+from calls.institution import FOREIGN, UNKNOWN
+from calls.record import Call, Reason
+from calls.steps import Drop, Look, Read, Settle, Step, Wait
+
+CONFIRM_LOOKS_S = (0.5, 1.5, 3.5, 7.5)
+"""When after a hint the queue is looked at again: an event may outrun the queue. The first look came with the hint."""
+
+HINT_LIVES = timedelta(seconds=10)
+"""After so long without being listed a hint is dropped."""
+
+ASK_AGAIN = timedelta(seconds=1)
+"""While the service has not told whether an institution is active, nothing is asked for its hints."""
+
+
+def confirm(call: Call, now: datetime, *, is_lost: bool) -> Step:
+    """Return the next step of a hint.
+
+    Args:
+        call: The hint.
+        now: The present.
+        is_lost: The service has not known the call for long, or it is too old to be watched.
+    """
+    hinted_at, looks = _hinted_at(call, now), call.confirm_looks
+    is_looked_for = looks < len(CONFIRM_LOOKS_S)
+    due_at = hinted_at + (timedelta(seconds=CONFIRM_LOOKS_S[looks]) if is_looked_for else HINT_LIVES)
+    if is_looked_for and due_at <= now:
+        return Look()
+    if not call.has_statements:
+        return Wait(due_at) if now < due_at else Drop("the queue does not list it")
+    if call.standing == FOREIGN or is_lost:
+        return Wait(due_at) if now < due_at else Settle(Reason.UNCONFIRMED)
+    read_at = call.next_read_at if call.reads_failed and call.next_read_at else now
+    if call.standing == UNKNOWN:
+        read_at = max(read_at, now + ASK_AGAIN)
+    if read_at <= now:
+        return Read("a person spoke of it")
+    return Wait(min(read_at, due_at) if is_looked_for else read_at)
+
+
+def may_be_alternate(call: Call, other_voice_id: str, now: datetime, *, is_pushed_alias: bool) -> bool:
+    """Tell whether a record is merged into that of the voice id by which an answer calls it.
+
+    Never the record of a real call: one that the queue listed, or that an answer called by this very id. Of any other the
+    answer could still be about somebody else's call, by a mistake of the service. A push that named both ids agrees with
+    it; without one the queue is given the time to list the id, and another answer has to say the same.
+
+    Args:
+        call: The record.
+        other_voice_id: By which an answer calls it.
+        now: The present.
+        is_pushed_alias: A push named this id as the alternate id of the other.
+    """
+    if call.is_named_by_service:
+        return False
+    is_said_again = call.other_voice_id == other_voice_id and now - _hinted_at(call, now) >= HINT_LIVES
+    return is_pushed_alias or is_said_again
+
+
+def _hinted_at(call: Call, now: datetime) -> datetime:
+    return call.hinted_at or call.first_seen_at or now

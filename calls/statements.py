@@ -1,0 +1,126 @@
+"""What people said about a call, taken into its record. Pure: a record and a statement in, a record and trail lines out.
+
+Of two statements about the same the one that Redis received later counts, in whatever order they are folded.
+"""
+
+from datetime import datetime
+from typing import assert_never
+
+from msgspec.structs import replace
+
+from calls.notes import AssignWish, CheckWish, Distrusted, Resolved, Statement, Verified, statement_order
+from calls.record import DONE, Call, EffectKind, EffectState, Identity, Reason, Word, with_effect
+from calls.trail import Entry
+
+
+def fold_statement(call: Call, note: Statement, now: datetime) -> tuple[Call, list[Entry]]:
+    """Take a statement into the record. It is never forgotten that there was one: such a hint is not dropped."""
+    call = replace(call, has_statements=True)
+    match note:
+        case Verified():
+            identity = Identity(
+                person_id=note.person_id,
+                validation_type=note.validation_type,
+                by_desk=True,
+                established_at=note.said_at,
+                operator=note.operator,
+                remark=note.remark,
+                number=note.number,
+            )
+            said = _said(note, now, "verified", person_id=note.person_id, validation_type=note.validation_type)
+            return replace(call, identity=stronger(call.identity, identity)), [said]
+        case Distrusted():
+            word = _word(note, reason=note.reason)
+            said = _said(note, now, "distrusted", because=note.reason or None)
+            return replace(call, distrusted=later(call.distrusted, word)), [said]
+        case AssignWish():
+            word = _word(note, person_id=note.person_id, heard_at=now)
+            said = _said(note, now, "assign", person_id=note.person_id)
+            return replace(call, assign_wish=later(call.assign_wish, word)), [said]
+        case CheckWish():
+            return replace(call, check_wish=later(call.check_wish, _word(note))), [_said(note, now, "check")]
+        case Resolved():
+            return _resolved(call, note, now)
+        case _:
+            assert_never(note)
+
+
+def _word(
+    note: Distrusted | AssignWish | CheckWish,
+    *,
+    person_id: str | None = None,
+    reason: str = "",
+    heard_at: datetime | None = None,
+) -> Word:
+    return Word(
+        operator=note.operator,
+        said_at=note.said_at,
+        person_id=person_id,
+        reason=reason,
+        heard_at=heard_at,
+        number=note.number,
+    )
+
+
+def later(one: Word | None, other: Word | None) -> Word | None:
+    """Return the statement that Redis received later; of two equal ones the first."""
+    if one is None or other is None:
+        return one or other
+    before = statement_order(one.number, one.said_at)
+    return one if before >= statement_order(other.number, other.said_at) else other
+
+
+def stronger(one: Identity | None, other: Identity | None) -> Identity | None:
+    """Return what counts of two: the desk's before the service's, then the one that was stated later."""
+    if one is None or other is None:
+        return one or other
+    if one.by_desk is not other.by_desk:
+        return one if one.by_desk else other
+    before = statement_order(one.number, one.established_at)
+    return one if before >= statement_order(other.number, other.established_at) else other
+
+
+def _said(
+    note: Statement,
+    now: datetime,
+    kind: str,
+    *,
+    person_id: str | None = None,
+    validation_type: str | None = None,
+    because: str | None = None,
+) -> Entry:
+    return Entry(
+        at=now,
+        what="said",
+        kind=kind,
+        operator=note.operator,
+        token=note.token,
+        wish=note.wish,
+        person_id=person_id,
+        validation_type=validation_type,
+        because=because,
+    )
+
+
+def _resolved(call: Call, note: Resolved, now: datetime) -> tuple[Call, list[Entry]]:
+    """Take a person's answer about an unresolved effect; a later answer corrects an earlier one."""
+    state = EffectState.CONFIRMED if note.applied else EffectState.ABSENT
+    order = statement_order(note.number, note.said_at)
+    entries = [_said(note, now, "resolved", because="applied" if note.applied else "absent")]
+    for kind in (EffectKind.ENROLL, EffectKind.REJECT):
+        effect = call.effect(kind)
+        is_corrected = 0 < effect.resolved < order and effect.state is not state
+        if effect.state is EffectState.UNRESOLVED or is_corrected:
+            call = with_effect(call, kind, replace(effect, state=state, resolved=order))
+            entries.append(
+                Entry(at=now, what="established", kind=kind, state=state, operator=note.operator, wish=note.wish)
+            )
+    if entries[1:] and call.is_settled:
+        call = replace(call, reason=_reason_after(call))
+    return call, entries
+
+
+def _reason_after(call: Call) -> Reason:
+    if call.reject.state in DONE:
+        return Reason.REJECTED
+    return Reason.ENROLLED if call.enroll.state in DONE else Reason.UNDECIDED

@@ -1,0 +1,229 @@
+"""A statement that the desk has taken is never lost: whatever becomes of the call's record, it has an end and a reason."""
+
+import asyncio
+from typing import Any
+
+import httpx
+import pytest
+
+from calls.held import Placement
+from calls.keys import CallId
+from calls.notes import Distrusted, Merged, encode_note
+from calls.record import Call, Phase, Reason
+from calls.retention import Retention
+from reseller.push import PushEvent
+from sandbox.faults import Action, Fault
+from sandbox.state import Call as SandboxCall
+from sandbox.state import Happening, Kind
+from tests.integration.desk.conftest import OPERATOR, DeskRig
+from tests.rig import KEY
+from workers.claim import FORGET
+
+END = Happening(Kind.END, 200)
+WRONG = {"operator": OPERATOR, "reason": "wrong answers"}
+
+
+async def say_by(desk: DeskRig, any_id: str, action: str = "distrusted", **body: Any) -> httpx.Response:
+    """Say something about a call by an id of the speaker's choice."""
+    answer = await desk.http.post(f"/calls/{KEY}/{any_id}/{action}", json=body or WRONG)
+    assert answer.status_code == 202, answer.text
+    return answer
+
+
+async def state_by(desk: DeskRig, any_id: str, said: httpx.Response) -> tuple[str, list[str]]:
+    """Return the state of a statement and its reasons, asked for by an id of the speaker's choice."""
+    answer = await desk.http.get(f"/calls/{KEY}/{any_id}/wishes/{said.json()['wish']}")
+    assert answer.status_code in {200, 202}, answer.text
+    view = answer.json()
+    return view["state"], [reason["name"] for reason in view["reasons"]]
+
+
+LATE: dict[str, dict[str, Any]] = {
+    "listed 12 s after the push": {"listed_after_s": 12.0},
+    "listed a minute after the push": {"listed_after_s": 60.0},
+    "the queue fails": {"fault": Fault(target="queue", action=Action.ANSWER, status=500, times=40)},
+    "the service fails": {"fault": Fault(target="*", action=Action.ANSWER, status=500, times=8)},
+}
+
+
+@pytest.mark.parametrize("late", LATE.values(), ids=LATE)
+async def test_distrust_about_a_call_that_is_only_hinted_rejects_it(desk: DeskRig, late: dict[str, Any]) -> None:
+    """A distrust on a pushed call that the queue does not show yet rejects it once, however late the queue is."""
+    await desk.run(20)
+    if "fault" in late:
+        desk.stage.sandbox.faults.add(late["fault"])
+    call = desk.stage.call(END, listed_after_s=late.get("listed_after_s", 0.0))
+    await desk.push(call)
+    await desk.run(2)
+    said = await say_by(desk, call.voice_id)
+    await desk.run(120)
+    assert await state_by(desk, call.voice_id, said) == ("done", [])
+    assert desk.ledger(call)["reject_voice"] == 1
+
+
+async def pushed_ghost(desk: DeskRig, voice_id: str = "v-ghost", key: str = KEY) -> None:
+    """Record a push about a call that the service does not know."""
+    await desk.intake.record(PushEvent(type="CallStart", institution_key=key, voice_id=voice_id), event_id="ev-1")
+    await desk.run(1)
+
+
+async def test_statement_about_a_call_that_the_service_never_shows_ends_with_that_reason(desk: DeskRig) -> None:
+    """The hint is settled and kept as long as other settled calls, and says why nothing was done."""
+    await desk.run(5)
+    await pushed_ghost(desk)
+    said = await say_by(desk, "v-ghost")
+    await desk.run(20)
+    assert (await state_by(desk, "v-ghost", said))[0] == "pending", "a call not found may only be late"
+    await desk.run(80)
+    assert await state_by(desk, "v-ghost", said) == ("held", ["call_unconfirmed"])
+    record = await desk.find("v-ghost")
+    assert record is not None
+    assert (record.phase, record.reason) == (Phase.SETTLED, Reason.UNCONFIRMED)
+    item = desk.store.keys.item(CallId(KEY, "v-ghost").member)
+    assert Retention().calls_s - 200 < await desk.redis.ttl(item) <= Retention().calls_s
+    again = await desk.http.post(f"/calls/{KEY}/v-ghost/distrusted", json=WRONG)
+    assert (again.status_code, again.json()["reasons"][0]["name"]) == (409, "call_unconfirmed")
+    assert await desk.http.get(f"/calls/{KEY}/v-ghost") is not None
+
+
+async def test_hint_without_a_statement_is_still_dropped(desk: DeskRig) -> None:
+    """A hint that nobody spoke of leaves no record, and nothing is asked about it."""
+    await desk.run(5)
+    await pushed_ghost(desk)
+    await desk.run(20)
+    assert await desk.find("v-ghost") is None
+    assert not [name for name in desk.stage.sandbox.ledger.entries.by_call if name == "v-ghost"]
+
+
+async def test_call_that_is_listed_after_all_is_watched_and_its_statement_heard(desk: DeskRig) -> None:
+    """A call that the service shows only after its hint was settled is not missed, and the distrust rejects it."""
+    await desk.run(5)
+    await pushed_ghost(desk, "v-late")
+    said = await say_by(desk, "v-late")
+    await desk.run(100)
+    assert (await state_by(desk, "v-late", said))[0] == "held"
+    call = desk.stage.call(END, voice_id="v-late")
+    await desk.run(30)
+    assert await state_by(desk, "v-late", said) == ("done", [])
+    assert desk.ledger(call)["reject_voice"] == 1
+    assert (await desk.record(call)).reason is None
+    keys, member = desk.store.keys, CallId(KEY, "v-late").member
+    assert await desk.redis.ttl(keys.item(member)) == await desk.redis.ttl(keys.trail(member)) == -1
+    assert await desk.redis.zscore(keys.settled, member) is None
+    await desk.run(300)
+    assert (await desk.record(call)).reason is Reason.REJECTED
+
+
+async def test_nothing_is_asked_for_a_hint_of_a_foreign_institution(desk: DeskRig) -> None:
+    """A statement about a hint of an institution that is not ours is answered without a request."""
+    desk.stage.world.add_institution("cu-foreign", owned=False)
+    await desk.run(5)
+    await pushed_ghost(desk, key="cu-foreign")
+    before = len(desk.stage.sandbox.ledger.entries.by_call)
+    place = CallId("cu-foreign", "v-ghost")
+    await desk.store.note(place, Distrusted(operator="ann", said_at=desk.clock.now, wish="a" * 32))
+    await desk.run(100)
+    record = await desk.queries.load(place)
+    assert record is not None
+    assert record.reason is Reason.UNCONFIRMED
+    assert len(desk.stage.sandbox.ledger.entries.by_call) == before
+
+
+PUSHES: dict[str, tuple[tuple[dict[str, Any], ...], float]] = {
+    "a push names both ids later": (({"voice_id": None}, {}), 4.0),
+    "no push names both ids": (({"voice_id": None}, {"alternate_voice_id": None}), 20.0),
+    "only the alternate id is ever pushed": (({"voice_id": None},), 20.0),
+}
+
+
+@pytest.mark.parametrize(("pushes", "within_s"), PUSHES.values(), ids=PUSHES)
+async def test_distrust_by_the_alternate_id_reaches_the_call(
+    desk: DeskRig, pushes: tuple[dict[str, Any], ...], within_s: float
+) -> None:
+    """A distrust on a hint by the alternate id rejects the call under its real id, and is answered under both."""
+    await desk.run(20)
+    call = desk.stage.call(END, listed_after_s=1.0)
+    for changes in pushes:
+        await desk.push(call, **changes)
+        await desk.run(1)
+    said = await say_by(desk, call.alternate_id)
+    await desk.run(within_s)
+    for any_id in (call.alternate_id, call.voice_id):
+        assert await state_by(desk, any_id, said) == ("done", [])
+    assert desk.ledger(call)["reject_voice"] == 1
+    await desk.run(300)
+    for any_id in (call.alternate_id, call.voice_id):
+        assert await state_by(desk, any_id, said) == ("done", [])
+
+
+async def test_distrust_by_the_alternate_id_after_the_call_is_closed_says_so(desk: DeskRig) -> None:
+    """A statement on a hint by the alternate id of a call that is settled meanwhile ends with that reason."""
+    await desk.run(20)
+    call = desk.stage.call(Happening(Kind.END, 15))
+    await desk.run(40)
+    assert (await desk.record(call)).is_settled
+    await desk.push(call, voice_id=None)
+    await desk.run(1)
+    said = await say_by(desk, call.alternate_id)
+    await desk.run(60)
+    assert await state_by(desk, call.alternate_id, said) == ("held", ["call_settled"])
+
+
+async def test_statement_that_comes_while_the_hint_is_dropped_is_heard(desk: DeskRig) -> None:
+    """A statement between the claim that drops a hint and its write begins the hint anew."""
+    await desk.run(5)
+    await pushed_ghost(desk)
+    desk.stage.advance(60)
+    [held] = [held for held in await desk.store.claim(10) if held.member.startswith("c:")]
+    said = await say_by(desk, "v-ghost")
+    await desk.store.save(held, FORGET, Placement(None))
+    assert await state_by(desk, "v-ghost", said) == ("pending", [])
+    await desk.run(120)
+    assert await state_by(desk, "v-ghost", said) == ("held", ["call_unconfirmed"])
+
+
+async def test_statement_is_found_through_several_merges(desk: DeskRig) -> None:
+    """Under an id whose record was merged into one that was merged again, the statement is still answered."""
+    await desk.run(5)
+    call = desk.stage.call(END, voice_id="v-3")
+    await desk.run(5)
+    for voice_id, into in (("v-1", "v-2"), ("v-2", "v-3")):
+        place = CallId(KEY, voice_id)
+        said = Distrusted(operator="ann", said_at=desk.clock.now, wish=voice_id[-1] * 32)
+        await desk.store.note(place, said)
+        held = next(held for held in await desk.store.claim(10) if held.member == place.member)
+        note = encode_note(Merged(call=Call(institution_key=KEY, voice_id=voice_id)))
+        assert await desk.store.merge(held, place, CallId(KEY, into), note, checks=0)
+    await desk.run(5)
+    assert desk.ledger(call)["reject_voice"] == 1
+    for wish in ("1" * 32, "2" * 32):
+        for any_id in ("v-1", "v-2", "v-3"):
+            answer = await desk.http.get(f"/calls/{KEY}/{any_id}/wishes/{wish}")
+            assert (answer.status_code, answer.json()["state"]) == (200, "done")
+
+
+async def test_statements_of_one_operator_that_wait_together_are_all_answered(desk: DeskRig) -> None:
+    """An operator who corrects herself before anybody moved the call is told that the first statement was superseded."""
+    desk.stage.world.add_member(KEY, "p-2", ["5550100002"])
+    call: SandboxCall = desk.stage.call(END, persons=[])
+    await desk.run(10)
+    first, second = [await desk.say(call, "assign", person_id=person) for person in ("p-1", "p-2")]
+    await desk.run(5)
+    assert await state_by(desk, call.voice_id, first) == ("superseded", [])
+    assert await state_by(desk, call.voice_id, second) == ("done", [])
+    assert (await desk.record(call)).person_id == "p-2"
+
+
+async def test_statement_with_a_repeated_key_keeps_its_place(desk: DeskRig) -> None:
+    """A client that repeats its request under one Idempotency-Key does not beat a correction that came in between."""
+    desk.stage.world.add_member(KEY, "p-2", ["5550100002"])
+    call = desk.stage.call(END, persons=[])
+    await desk.run(10)
+    first = await desk.say(call, "assign", key="4711", person_id="p-1")
+    second = await desk.say(call, "assign", operator="agent-8", person_id="p-2")
+    repeated = await desk.say(call, "assign", key="4711", person_id="p-1")
+    assert repeated.json()["wish"] == first.json()["wish"]
+    await asyncio.sleep(0)
+    await desk.run(5)
+    assert (await desk.record(call)).person_id == "p-2"
+    assert [await state_by(desk, call.voice_id, said) for said in (first, second)] == [("superseded", []), ("done", [])]
