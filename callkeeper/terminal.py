@@ -6,7 +6,9 @@ through this module, so no text reaches the terminal without `safe`.
 """
 
 import json
+import logging
 import sys
+import threading
 from io import TextIOWrapper
 from types import TracebackType
 from typing import Any
@@ -105,14 +107,30 @@ def safe_error(error: click.ClickException) -> click.ClickException:
 
 
 def prepare_terminal() -> None:
-    """Make sure that printing neither fails nor quotes: for letters that the terminal lacks, and for our own bugs.
+    """Make sure that printing never fails for a letter that the terminal lacks, and that bugs and libraries print safely.
 
-    Python's traceback ends with the exception's message, which may hold what others wrote.
+    Python's traceback ends with the exception's message, which may hold what others wrote; so may a library's warning.
+    ``callkeeper web`` and ``worker`` replace this by their log.
     """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     sys.excepthook = _say_crash
+    threading.excepthook = _say_thread_crash
+    logging.lastResort = _SafeHandler(logging.WARNING)
+
+
+class _SafeHandler(logging.Handler):
+    """Prints a library's message in one line, without the message of an exception."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print a message."""
+        say(f"{record.name}: {record.getMessage()}", err=True)
+
+
+def _say_thread_crash(crash: threading.ExceptHookArgs) -> None:
+    if crash.exc_value is not None:
+        _say_crash(crash.exc_type, crash.exc_value, None)
 
 
 def _say_crash(_kind: type[BaseException], error: BaseException, _trace: TracebackType | None) -> None:

@@ -1,8 +1,11 @@
 """The Redis users of deploy/redis/users.acl.example: each process works fully as its own, and web never sees the token."""
 
+import json
+import os
 import re
 import socket
 import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -139,6 +142,23 @@ def test_web_and_worker_do_everything_as_their_own_users(site: Site) -> None:
     assert site.admin.exists(TOKEN_KEY) == 1
 
 
+def test_doctor_examines_an_installation_as_each_user(site: Site) -> None:
+    """The release step of a process runs with the Redis user of that process, and finds Redis well."""
+    environs = {"web": ENVIRON, "worker": service_environment(site.sides.service_url)}
+    for process, environ in environs.items():
+        told = subprocess.run(  # noqa: S603  (our own command)
+            [sys.executable, "-m", "callkeeper", "doctor", "--before-deploy", "--only", process, "--json"],
+            env={"PATH": os.environ["PATH"], **environ, "REDIS_URL": url_of(site.redis_url, process)},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+        found = {row["what"]: row["state"] for row in map(json.loads, told.stdout.splitlines())}
+        assert found["settings"] == found["redis"] == found["attention"] == "ok", told.stdout
+        assert "fault" not in found.values(), told.stdout
+
+
 def press(http: httpx.Client, site: Site) -> None:
     """Let a job fail, then requeue it, delete it and empty the list, by the dashboard's buttons."""
     foreign = Queue("calls", connection=site.admin, serializer=JSONSerializer).enqueue("os.getpid", job_id="foreign")
@@ -173,6 +193,7 @@ def test_web_is_refused_the_token_whatever_it_tries(site: Site) -> None:
         ),
         *(("REPLICAOF", "h", "1"), ("SYNC",), ("SLOWLOG", "GET"), ("KEYS", "*"), ("FLUSHALL",), ("MODULE", "LIST")),
         *(
+            ("PUBLISH", "rq:pubsub:worker-1", "{}"),
             ("CLIENT", "LIST"),
             ("CLIENT", "KILL", "TYPE", "normal"),
             ("SHUTDOWN",),

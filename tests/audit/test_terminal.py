@@ -348,6 +348,23 @@ def test_log_lines_on_a_terminal_are_harmless(capsys: pytest.CaptureFixture[str]
     assert got.count("\n") == 1
 
 
+def test_libraries_and_threads_print_harmlessly() -> None:
+    """What a library logs during a command, and what ends a thread, reaches the terminal as one safe line."""
+    code = (
+        "import logging, threading; from callkeeper.terminal import prepare_terminal; prepare_terminal()\n"
+        f"evil = {EVIL!r}\n"
+        "def fall(): raise ValueError(evil)\n"
+        "try: fall()\n"
+        "except ValueError: logging.getLogger('asyncio').exception('lost: %s', evil)\n"
+        "thread = threading.Thread(target=fall); thread.start(); thread.join()\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, cwd=ROOT, check=False, timeout=30)  # noqa: S603
+    got = ended.stderr.decode()
+    assert_harmless(got)
+    assert got.startswith("asyncio: lost: ")
+    assert "ValueError < " in got.splitlines()[-1]
+
+
 def test_json_means_the_same_after_it_was_made_printable() -> None:
     """Escapes in JSON are read back as what they stand for."""
     for indent in (0, 2):
