@@ -79,6 +79,8 @@ class AdminOnly:
 
     async def _refusal(self, scope: Scope, headers: Headers, who: str) -> Response | None:
         """Return the answer to a request that is not passed on."""
+        if is_embedded(headers):
+            return PlainTextResponse("Only from our own pages.\n", 403)
         if "authorization" not in headers:
             self._say_refused(self._without_login.fail(who))
             return _login_required()
@@ -119,6 +121,17 @@ def is_same_site(headers: Headers) -> bool:
         return site == "same-origin"
     origin = headers.get("origin")
     return origin is None or origin.partition("://")[2] == headers.get("host")
+
+
+def is_embedded(headers: Headers) -> bool:
+    """Tell whether another site's page asked for something other than to be replaced by a page of ours.
+
+    A link to the board is harmless. An image, a frame or a script's request could hold our streams open or measure answers.
+    """
+    if headers.get("sec-fetch-site", "none") in {"same-origin", "none"}:
+        return False
+    asked = headers.get("sec-fetch-mode"), headers.get("sec-fetch-dest")
+    return asked not in {("navigate", "document"), (None, None)}
 
 
 def _login_required() -> Response:

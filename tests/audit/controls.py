@@ -100,6 +100,14 @@ CONTROLS: Final = (
         "locked_out",
     ),
     Control(
+        "other sites embed nothing",
+        "desk/admin.py",
+        "        if is_embedded(headers):\n",
+        "        if headers is None:\n",
+        "tests/unit/desk/test_admin.py",
+        "may_link",
+    ),
+    Control(
         "keys of cookies are derived slowly",
         "desk/signing.py",
         "_SCRYPT_N: Final = 2**15",

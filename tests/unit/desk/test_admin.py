@@ -95,6 +95,26 @@ async def test_login_of_a_known_browser_is_renewed(gate: AdminOnly, login_limite
     assert "set-cookie" in answer.headers
 
 
+@pytest.mark.parametrize("site", ["cross-site", "same-site"])
+@pytest.mark.parametrize(
+    ("mode", "dest", "status"),
+    [
+        ("navigate", "document", 200),
+        ("navigate", "iframe", 403),
+        ("no-cors", "image", 403),
+        ("no-cors", "empty", 403),
+        ("cors", "empty", 403),
+        ("websocket", "empty", 403),
+    ],
+)
+async def test_pages_of_other_sites_may_link_and_nothing_else(
+    site: str, mode: str, dest: str, status: int, gate: AdminOnly
+) -> None:
+    """Another site may lead a watcher to a page; it can embed nothing and ask for nothing in the background."""
+    asked = {"Sec-Fetch-Site": site, "Sec-Fetch-Mode": mode, "Sec-Fetch-Dest": dest}
+    assert (await browser(gate).get("/", headers=RIGHT | asked)).status_code == status
+
+
 async def test_login_counts_guesses_only(gate: AdminOnly, logged: LogCapture) -> None:
     """A browser that has not asked yet guesses nothing: it is never limited, and does not fill the log either."""
     client = browser(gate)
