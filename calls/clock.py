@@ -24,7 +24,7 @@ _INSTANTS = (
     "last_check_at",
     "answered_check_at",
 )
-_EFFECT_INSTANTS = ("intended_at", "sent_at", "next_read_at")
+_EFFECT_INSTANTS = ("intended_at", "sent_at", "retry_at")
 
 
 def set_back(call: Call, saved_at: datetime, now: datetime) -> Call:

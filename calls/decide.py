@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from zlib import crc32
 
 from calls.assigning import judge_assignment
-from calls.effects import evidence, next_doubt_read
+from calls.effects import evidence, may_begin, next_doubt_read
 from calls.facts import Facts, facts_of
 from calls.hints import confirm
 from calls.institution import FOREIGN
@@ -36,7 +36,7 @@ FRESH = timedelta(seconds=2)
 """How old the read may be that directly precedes an effect."""
 
 MAX_ASSIGNS = 3
-"""Assigns sent for one call, corrections by the desk included."""
+"""Assigns sent for one call, corrections by the desk included; those answered 401 are not counted."""
 
 SETTLE_AFTER = timedelta(seconds=3)
 """Between the first sight of the end and the last read: the service settles the record at the end too."""
@@ -147,12 +147,17 @@ def _assign(call: Call, book: RuleBook, facts: Facts, now: datetime) -> Step | N
             return Withdraw(EffectKind.ASSIGN, ", ".join(assignment.forbidden) or "another person")
         return Send(EffectKind.ASSIGN) if _is_confirmed_free(call, now) else _read_or_wait(call, "before assign", now)
     is_open_to_us = effect.state in {EffectState.NONE, EffectState.ABSENT} or _asks_anew(call, person)
-    if not is_open_to_us or effect.attempts >= MAX_ASSIGNS:
+    if not is_open_to_us or assigned_too_often(effect) or (effect.retry_at is not None and now < effect.retry_at):
         return None
     if person is not None:
         return Intend(EffectKind.ASSIGN, person, None, assignment.operator, assignment)
     is_open = call.listed_at is not None and not facts.assigned and not facts.ended
     return Note(assignment) if is_open and assignment.fingerprint != call.last_assignment else None
+
+
+def assigned_too_often(effect: Effect) -> bool:
+    """Tell whether no further assign is sent for a call."""
+    return effect.arrived - effect.unauthorized >= MAX_ASSIGNS
 
 
 def _asks_anew(call: Call, person_id: str | None) -> bool:
@@ -197,7 +202,7 @@ def _apply_rules(call: Call, book: RuleBook, facts: Facts, now: datetime) -> Ste
             if effect.was_read_since and now - call.reading.read_at <= FRESH:
                 return Send(kind)
             return _read_or_wait(call, f"before {kind}", now)
-        if wanted and effect.state is EffectState.NONE:
+        if wanted and may_begin(effect):
             return Intend(kind, call.person_id, verdict.validation_type, _operator(call, kind), verdict)
     if verdict.fingerprint != call.last_verdict and (verdict.shadows or not is_done(call)):
         return Note(verdict)
@@ -242,7 +247,7 @@ def _close(call: Call, book: RuleBook, facts: Facts, now: datetime) -> Step | No
 
 def _awaits_release(call: Call, book: RuleBook, facts: Facts) -> bool:
     """Tell whether only what passes stands before a reject, the one effect that an ended call still allows."""
-    if not (facts.paused or facts.redis_changed) or call.reject.state is not EffectState.NONE:
+    if not (facts.paused or facts.redis_changed) or not may_begin(call.reject):
         return False
     verdict = judge(facts, book, call.institution_key)
     return verdict.asked is Outcome.REJECT and set(verdict.forbidden) <= _PASSING
@@ -278,7 +283,7 @@ def _look_closer(call: Call, book: RuleBook, facts: Facts, now: datetime, late: 
     While workers are late a read that is due waits as long as that of a decided call: putting it off when it is due helps
     at once, what ``next_read`` puts off helps later.
     """
-    due = [call.effects_held_until] if call.effects_held_until is not None else []
+    due = [at for at in (call.effects_held_until, _assign_retry_at(call, now)) if at is not None]
     if call.check_wish is not None and wish_obstacle(call, book, facts) is None:
         return Check(by_desk=True)
     if may_check(call, facts) and _may_check_unasked(call, book, facts) and call.next_check_at is not None:
@@ -291,6 +296,12 @@ def _look_closer(call: Call, book: RuleBook, facts: Facts, now: datetime, late: 
     if read_at <= now:
         return Read("watch")
     return Wait(min([read_at, *due]))
+
+
+def _assign_retry_at(call: Call, now: datetime) -> datetime | None:
+    """Return when an assign that was answered 401 may be sent again, if that is to come."""
+    retry_at = call.assign.retry_at
+    return retry_at if call.assign.state is EffectState.ABSENT and retry_at is not None and retry_at > now else None
 
 
 def _decline(call: Call, book: RuleBook, facts: Facts) -> Step | None:

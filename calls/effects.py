@@ -1,4 +1,4 @@
-"""What stored details prove about an effect whose answer was lost.
+"""What stored details prove about an effect whose answer was lost, and whether it may be sent again.
 
 An enroll leaves three traces (status, policy, flags), which only a reject takes away again. A reject leaves one, the status,
 which later activities overwrite: it can be proved absent only while nothing at all was written since the read directly
@@ -7,12 +7,20 @@ before it was sent.
 
 from datetime import datetime, timedelta
 
+from msgspec.structs import replace
+
 from calls.facts import REJECTED, Status
 from calls.policies import MANUAL_GREEN
 from calls.record import Call, Effect, EffectKind, EffectState, Reading
 
 DOUBT_READS_S = (1.0, 3.0, 8.0, 20.0)
 """When stored details are read after an effect was sent without a usable answer."""
+
+MAX_REQUESTS = 2
+"""Requests of one enroll, or of one reject, that may reach the service. The second one only after a 401."""
+
+ASSIGN_RETRY_S = (3.0, 6.0, 12.0, 24.0, 48.0, 60.0)
+"""How long an assign waits after the first, second ... 401 in a row; the last one repeats."""
 
 DOUBT_RETRY = timedelta(seconds=5)
 DOUBT_GIVE_UP = timedelta(minutes=10)
@@ -28,13 +36,30 @@ def evidence(kind: EffectKind, call: Call, now: datetime) -> EffectState | None:
     if reading is not None and reading.read_at > sent_at:
         if _shows(kind, effect, reading):
             return EffectState.CONFIRMED
-        if kind is EffectKind.ASSIGN and reading.person_id is not None:
+        if kind is EffectKind.ASSIGN and (reading.person_id is not None or effect.retry_at is not None):
             return EffectState.ABSENT
         if reading.read_at >= sent_at + timedelta(seconds=DOUBT_READS_S[-1]):
             return _absent_or_unresolved(kind, effect, reading, was_rejected=call.rejected_seen)
     if now - sent_at > DOUBT_GIVE_UP:
         return EffectState.UNRESOLVED
     return None
+
+
+def after_401(kind: EffectKind, effect: Effect, now: datetime) -> Effect:
+    """Return the ledger of an effect that was answered 401: it may be sent again once it is proved absent.
+
+    Assumed: a 401 is given before anything is done. It is looked up all the same.
+    """
+    unauthorized = effect.unauthorized + 1
+    wait_s = ASSIGN_RETRY_S[min(unauthorized, len(ASSIGN_RETRY_S)) - 1] if kind is EffectKind.ASSIGN else 0.0
+    retry_at = now + timedelta(seconds=wait_s)
+    return replace(effect, unauthorized=unauthorized, retry_at=retry_at)
+
+
+def may_begin(effect: Effect) -> bool:
+    """Tell whether an enroll or a reject may be intended: never sent, or answered 401 and proved absent."""
+    is_open = effect.state is EffectState.NONE or (effect.state is EffectState.ABSENT and effect.retry_at is not None)
+    return is_open and effect.arrived < MAX_REQUESTS
 
 
 def next_doubt_read(effect: Effect, call: Call, now: datetime) -> datetime:
@@ -61,10 +86,14 @@ def _shows(kind: EffectKind, effect: Effect, reading: Reading) -> bool:
 
 
 def _absent_or_unresolved(kind: EffectKind, effect: Effect, reading: Reading, *, was_rejected: bool) -> EffectState:
-    """Say whether the missing trace proves anything.
+    """Say whether the missing trace proves anything, and whether anything can follow from that.
+
+    A repeated enroll or reject that still does not show is a person's to resolve.
 
     Assumed: every activity moves ``updatedDateUtc``. The same status twice may have had a reject in between.
     """
+    if kind is not EffectKind.ASSIGN and effect.arrived >= MAX_REQUESTS:
+        return EffectState.UNRESOLVED
     match kind:
         case EffectKind.ASSIGN:
             may_be_hidden = False

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from msgspec.structs import replace
 
 from calls.clock import set_back
+from calls.effects import may_begin
 from calls.facts import ESTABLISHES, REJECTED, Status
 from calls.keys import CallId
 from calls.lost_checks import charge_if_assigned
@@ -15,6 +16,7 @@ from calls.record import (
     DONE,
     IN_DOUBT,
     Call,
+    Effect,
     EffectKind,
     EffectState,
     Identity,
@@ -65,13 +67,24 @@ def fold_epoch(call: Call, epoch: str, *, must_verify: bool, now: datetime) -> t
     if call.is_settled or (first and not must_verify):
         return call, []
     for kind in EffectKind:
-        effect = call.effect(kind)
-        if effect.state is EffectState.INTENDED:
-            # Whoever sent it may still be waiting for the answer: it counts as sent just now, not as long ago as intended.
-            before = call.reading.status if call.reading else None
-            effect = replace(effect, state=EffectState.UNKNOWN, sent_at=now, status_before=before)
-            call = with_effect(call, kind, effect)
+        call = with_effect(call, kind, _as_if_sent(kind, call, now))
     return replace(call, needs_verifying=True), [Entry(at=now, what="verifying", n=call.checks_used)]
+
+
+def _as_if_sent(kind: EffectKind, call: Call, now: datetime) -> Effect:
+    """Return a ledger with everything counted that Redis may have forgotten.
+
+    Whoever sent what is intended may still be waiting for the answer: it counts as sent now, not as long ago as it was
+    intended. The same holds for an enroll or a reject in doubt or open after a 401: it may have been sent a second time.
+    """
+    effect = call.effect(kind)
+    if effect.state is EffectState.INTENDED:
+        before = call.reading.status if call.reading else None
+        return replace(effect, state=EffectState.UNKNOWN, sent_at=now, status_before=before, retry_at=None)
+    may_be_repeated = effect.state in IN_DOUBT or (effect.state is EffectState.ABSENT and may_begin(effect))
+    if kind is not EffectKind.ASSIGN and may_be_repeated:
+        return replace(effect, state=EffectState.UNKNOWN, sent_at=now, retry_at=None)
+    return effect
 
 
 def fold_note(call: Call, note: Note, now: datetime) -> tuple[Call, list[Entry]]:

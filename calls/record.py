@@ -84,15 +84,30 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     was_read_since: bool = False
     sent_at: datetime | None = None
     attempts: int = 0
+    """Requests that were booked."""
+    unsent: int = 0
+    """Those of them of which provably no byte was written."""
+    unauthorized: int = 0
+    """Those of them that were answered 401."""
+    retry_at: datetime | None = None
+    """From when on it may be sent again after a 401, once it is absent. None: it may not."""
     status_before: str | None = None
     updated_before: datetime | None = None
     """When the service's record had last changed, by the same read as ``status_before``."""
-    next_read_at: datetime | None = None
     requested_by: str | None = None
     """The core username it was sent as."""
     remark: str | None = None
     resolved: int = 0
     """Order of the statement by which a person resolved it (``calls.notes.statement_order``); 0 if nobody did."""
+
+    @property
+    def arrived(self) -> int:
+        """Return how many requests may have reached the service."""
+        return self.attempts - self.unsent
+
+    def emptied(self) -> "Effect":
+        """Return a ledger without an intention that remembers how many requests were sent."""
+        return Effect(attempts=self.attempts, unsent=self.unsent, unauthorized=self.unauthorized)
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

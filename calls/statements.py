@@ -111,7 +111,7 @@ def _resolved(call: Call, note: Resolved, now: datetime) -> tuple[Call, list[Ent
         effect = call.effect(kind)
         is_corrected = 0 < effect.resolved < order and effect.state is not state
         if effect.state is EffectState.UNRESOLVED or is_corrected:
-            call = with_effect(call, kind, replace(effect, state=state, resolved=order))
+            call = with_effect(call, kind, replace(effect, state=state, retry_at=None, resolved=order))
             entries.append(
                 Entry(at=now, what="established", kind=kind, state=state, operator=note.operator, wish=note.wish)
             )

@@ -12,7 +12,8 @@ from enum import StrEnum
 from msgspec.structs import replace
 
 from calls.assigning import judge_assignment
-from calls.decide import MAX_ASSIGNS, wish_obstacle
+from calls.decide import MAX_ASSIGNS, assigned_too_often, wish_obstacle
+from calls.effects import may_begin
 from calls.facts import Facts, facts_of
 from calls.fold import fold_note
 from calls.law import BRIEF, LAW, forbidden
@@ -126,7 +127,7 @@ def _assigned(call: Call, line: Entry, book: RuleBook, facts: Facts) -> Told:
         return Told(WishState.SUPERSEDED, operator=assignment.operator)
     if effect.state in {EffectState.SENT, EffectState.UNKNOWN}:
         return PENDING
-    if effect.attempts >= MAX_ASSIGNS and effect.state is not EffectState.INTENDED:
+    if assigned_too_often(effect) and effect.state is not EffectState.INTENDED:
         return _held("assigned_too_often")
     return _held(*assignment.forbidden)
 
@@ -151,7 +152,7 @@ def _verified(call: Call, line: Entry, book: RuleBook, facts: Facts) -> Told:
 def _effect_or_reasons(call: Call, kind: EffectKind, book: RuleBook, facts: Facts) -> Told:
     """Follow an effect that was begun; before that, say what stands in its way."""
     effect = call.effect(kind)
-    if effect.state in _STATES:
+    if effect.state in _STATES and not may_begin(effect):
         return Told(_STATES[effect.state], operator=effect.operator)
     if _was_sent(effect):
         return PENDING

@@ -209,7 +209,7 @@ class Reseller(InstitutionEndpoints):
         Raises:
             ServiceRefused: Declined, for one because neither id was given.
             NotSent: Provably no byte was written.
-            TokenLapsed: 401; renew, then send anew.
+            TokenLapsed: 401; read before it is sent anew.
             OutcomeUnknown: May or may not have been applied.
 
         Spec: Endpoints 4; Rules per operation 1.
@@ -277,7 +277,7 @@ class Reseller(InstitutionEndpoints):
         Raises:
             ServiceRefused: Declined.
             NotSent: Provably no byte was written.
-            TokenLapsed: 401; renew, read, then send anew.
+            TokenLapsed: 401; read before it is sent anew.
             OutcomeUnknown: May or may not have been applied.
 
         Spec: Endpoints 6; Rules per operation 3.
@@ -299,7 +299,7 @@ class Reseller(InstitutionEndpoints):
         Raises:
             ServiceRefused: Declined.
             NotSent: Provably no byte was written.
-            TokenLapsed: 401; renew, read, then send anew.
+            TokenLapsed: 401; read before it is sent anew.
             OutcomeUnknown: May or may not have been applied.
 
         Spec: Endpoints 7; States and transitions.

@@ -10,7 +10,7 @@
     │   └── InstitutionNotFound   ... or no such institution
     ├── NotSent                   provably no byte was written: it may be sent anew
     │   └── Unsendable            ... but not with this value, which no request can carry
-    ├── TokenLapsed               HTTP 401: renew the token, then book and send anew
+    ├── TokenLapsed               HTTP 401: of a check, renew the token and book anew; of an effect, read first
     ├── OutcomeUnknown            an effect may or may not have been applied: read, never repeat
     ├── NeedsPerson               wake a person
     │   ├── LoginRefused          the service account was refused
@@ -93,9 +93,9 @@ class Unsendable(NotSent):
 
 
 class TokenLapsed(ResellerError):
-    """HTTP 401: the token lapsed; the request did not get past authentication.
+    """HTTP 401: the token lapsed, or the account lacks a right.
 
-    Spec: Authentication 4. Assumed: a 401 is given before anything is done.
+    Spec: Authentication 4. Assumed: a 401 is given before anything is done. For an effect that is looked up all the same.
     """
 
 

@@ -171,7 +171,7 @@ class Exchange:
         fault, arrival, world = self._fault, self._arrival, self._sandbox.world
         if fault.happening is not None and self._call is not None:
             world.happen_now(self._call, fault.happening)
-        if fault.action is Action.UNAUTHORIZED:
+        if fault.action is Action.UNAUTHORIZED and not fault.is_applied:
             raise UnauthorizedError
         session = authenticate(world, self._sandbox.credentials, self._inbound)
         arrival.authenticated = True
@@ -179,6 +179,8 @@ class Exchange:
             return UNSERVED
         answer = self._apply(session)
         arrival.success = arrival.applied = True
+        if fault.action is Action.UNAUTHORIZED:
+            raise UnauthorizedError
         return answer
 
     def _apply(self, session: Session) -> object:

@@ -195,6 +195,10 @@ class Rig:
         assert record is not None, "there is no record of the call"
         return record
 
+    def call_id(self, call: SandboxCall) -> CallId:
+        """Return the id of our record of a call of the stand-in."""
+        return CallId(call.institution_key, call.voice_id)
+
     async def find(self, voice_id: str) -> Call | None:
         """Return our record under an id, or None."""
         return await self.queries.load(CallId(KEY, voice_id))

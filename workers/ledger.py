@@ -6,7 +6,7 @@ What is sent, and when the ledger says ``sent``, is in ``workers.sending``.
 from msgspec.structs import replace
 
 from calls.fold import assigned
-from calls.record import Effect, EffectKind, EffectState, with_effect
+from calls.record import EffectKind, EffectState, with_effect
 from calls.steps import Establish, Intend, Withdraw
 from calls.trail import Entry
 from calls.verdict import Verdict
@@ -23,7 +23,8 @@ async def intend(claim: Claim, step: Intend) -> None:
     now, verdict, kind = claim.now, step.verdict, step.kind
     if isinstance(verdict, Verdict):
         note(claim, verdict)
-    effect = Effect(
+    effect = replace(
+        claim.call.effect(kind).emptied(),
         state=EffectState.INTENDED,
         person_id=step.person_id,
         validation_type=step.validation_type,
@@ -31,7 +32,6 @@ async def intend(claim: Claim, step: Intend) -> None:
         rule=verdict.rule if isinstance(verdict, Verdict) else None,
         because=verdict.because,
         intended_at=now,
-        attempts=claim.call.effect(kind).attempts,
         remark=claim.call.identity.remark if kind is EffectKind.ENROLL and claim.call.identity else None,
     )
     claim.call = with_effect(claim.call, kind, effect)
@@ -55,8 +55,7 @@ async def intend(claim: Claim, step: Intend) -> None:
 
 def withdraw(claim: Claim, step: Withdraw) -> None:
     """Give an intention up: nothing was sent."""
-    effect = Effect(attempts=claim.call.effect(step.kind).attempts)
-    claim.call = with_effect(claim.call, step.kind, effect)
+    claim.call = with_effect(claim.call, step.kind, claim.call.effect(step.kind).emptied())
     claim.entries.append(Entry(at=claim.now, what="withdrawn", kind=step.kind, because=step.because))
 
 

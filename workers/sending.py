@@ -5,6 +5,7 @@ from datetime import timedelta
 
 from msgspec.structs import replace
 
+from calls.effects import after_401
 from calls.held import LeaseLost
 from calls.pause import PauseScope
 from calls.record import Effect, EffectKind, EffectState, with_effect
@@ -83,6 +84,7 @@ def _booked(claim: Claim, kind: EffectKind) -> Effect:
         state=EffectState.SENT,
         sent_at=claim.now,
         attempts=effect.attempts + 1,
+        retry_at=None,
         status_before=reading.status if reading else None,
         updated_before=reading.updated_at if reading else None,
         requested_by=effect.operator or claim.bot,
@@ -106,12 +108,14 @@ async def _request(claim: Claim, kind: EffectKind, effect: Effect, booked_at_s: 
         return EffectState.REFUSED
     except NotSent as error:
         log.warning("effect_not_sent", **claim.names, kind=kind, error=type(error).__name__)
+        effect = claim.call.effect(kind)
+        claim.call = with_effect(claim.call, kind, replace(effect, unsent=effect.unsent + 1))
         return EffectState.INTENDED
-    except TokenLapsed:
-        return await _lapsed(claim, kind)
-    except (OutcomeUnknown, ResellerError) as error:
+    except ResellerError as error:
         claim.tally.add("effects_in_doubt")
         log.warning("effect_in_doubt", **claim.names, kind=kind, error=type(error).__name__)
+        if isinstance(error, TokenLapsed):
+            claim.call = with_effect(claim.call, kind, after_401(kind, claim.call.effect(kind), claim.now))
         return EffectState.UNKNOWN
     return EffectState.APPLIED
 
@@ -139,11 +143,3 @@ async def _emit(claim: Claim, kind: EffectKind, effect: Effect, guard: Callable[
             )
         case EffectKind.REJECT:
             await service.reject_voice(institution_key, voice_id, requested_by=requested_by, guard=guard)
-
-
-async def _lapsed(claim: Claim, kind: EffectKind) -> EffectState:
-    """A 401 did not get past authentication: renew, then read and book anew, from a new intention."""
-    await claim.renew_token()
-    effect = claim.call.effect(kind)
-    claim.call = with_effect(claim.call, kind, replace(effect, was_read_since=False))
-    return EffectState.INTENDED

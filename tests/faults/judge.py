@@ -33,6 +33,8 @@ EFFECTS = {
     EffectKind.ENROLL: Operation.ENROLL,
     EffectKind.REJECT: Operation.REJECT_VOICE,
 }
+MAX_REQUESTS = 2
+"""Requests of one enroll, or of one reject, that may arrive: the second one after a 401 only."""
 ONCE = (EffectKind.ENROLL, EffectKind.REJECT)
 NOTHING_SENT = frozenset({EffectState.NONE, EffectState.INTENDED})
 
@@ -235,6 +237,8 @@ class Judge(Witness):
         for kind in ONCE:
             seen = tally.authenticated.get(EFFECTS[kind], 0)
             assert seen <= 1 + lost.effects[kind], f"{seen} times {kind}"
+            arrived = tally.arrived.get(EFFECTS[kind], 0)
+            assert arrived <= MAX_REQUESTS + lost.effects[kind], f"{arrived} requests of {kind} arrived"
 
     def forgets(self, voice_id: str, before: "Kept", after: "Kept") -> None:
         """Note what our records of a call lost with a rollback.

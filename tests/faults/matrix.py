@@ -85,8 +85,8 @@ class Trial(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         """Name it as a test's id."""
-        lost = ", lost by the service" if self.row.service == "loses it" else ""
-        return f"{self.row.at}{lost}, {self.company}"
+        service = {"loses it": ", lost by the service", "answers 401": ", answered 401"}.get(self.row.service, "")
+        return f"{self.row.at}{service}, {self.company}"
 
     def __hash__(self) -> int:
         """Hash by name: a row holds a dict."""
@@ -266,6 +266,8 @@ class Play:
             target = _OPERATIONS.get(row.step, row.step)
             is_lost = row.service == "loses it"
             stage.trouble(target, "reset" if is_lost else "pass", applied=not is_lost, latency_s=SLOW_S, times=1)
+        if row.service == "answers 401":
+            stage.trouble(_OPERATIONS[row.step], "unauthorized", times=1)
         if row.step == "look":
             stage.trouble("listing", latency_s=3.0, times=1)
 

@@ -26,6 +26,12 @@ _TITLES = {
 }
 
 
+_SERVICE = {
+    "loses it": ", the service receives the request and does nothing",
+    "answers 401": ", the service answers 401 and does nothing",
+}
+
+
 def document(text: str) -> str:
     """Return the document with its tables as they have to be.
 
@@ -53,9 +59,9 @@ def _table(step: str, of_step: Iterator[Row]) -> Iterator[str]:
     yield "| killed at | what follows | allowed afterwards |"
     yield "|---|---|---|"
     for row in of_step:
-        lost = ", the service receives the request and does nothing" if row.service == "loses it" else ""
+        service = _SERVICE.get(row.service, "")
         also = "; the same when frozen" if row.may_freeze and not row.frozen else ""
-        yield f"| `{row.at}`{lost} | {row.words} | {_allowed(row)}{also} |"
+        yield f"| `{row.at}`{service} | {row.words} | {_allowed(row)}{also} |"
         if row.may_freeze and row.frozen:
             yield f"| `{row.at}`, frozen for longer than the lease | the same | {_allowed(row.when_frozen())} |"
     yield ""

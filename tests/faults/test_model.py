@@ -165,6 +165,11 @@ class Model(RuleBasedStateMachine):
 
     # Pushes
 
+    @rule(target_=st.sampled_from([Operation.ASSIGN, Operation.ENROLL, Operation.REJECT_VOICE]))
+    def right_is_missing(self, target_: Operation) -> None:
+        """The service answers every request of one kind with 401, until calm returns."""
+        self.world.stage.sandbox.faults.add(Fault(target=target_, action=Action.UNAUTHORIZED))
+
     @rule(
         call=calls,
         kind=st.sampled_from(["CallStart", "CallEnd"]),

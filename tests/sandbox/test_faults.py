@@ -95,6 +95,14 @@ async def test_scripted_401_is_not_past_authentication(sandbox_asgi: Asgi) -> No
     assert (tally.arrived["enroll"], tally.authenticated["enroll"]) == (2, 1)
 
 
+async def test_scripted_401_may_come_after_the_deed(sandbox_asgi: Asgi) -> None:
+    """A fault that says ``applied`` lets the service act before it answers 401."""
+    call = sandbox_asgi.call()
+    sandbox_asgi.sandbox.faults.add(Fault(target="enroll", action=Action.UNAUTHORIZED, applied=True))
+    assert (await enroll(sandbox_asgi, call.voice_id)).status_code == 401
+    assert sandbox_asgi.sandbox.ledger.tally(call.voice_id).applied == {"enroll": 1}
+
+
 async def test_cut_body_is_half_of_the_json(sandbox_asgi: Asgi) -> None:
     """A cut answer is complete for HTTP and broken for JSON; the service has acted."""
     call = sandbox_asgi.call()

@@ -295,21 +295,6 @@ async def test_refused_effect_is_not_repeated(rig: Rig) -> None:
     assert (await rig.record(call)).enroll.state is EffectState.REFUSED
 
 
-@pytest.mark.parametrize("operation", [ENROLLED, REJECTED])
-async def test_effect_after_a_401_is_sent_once_more_after_a_read(rig: Rig, operation: str) -> None:
-    """A 401 did not get past authentication: log in, read again, book anew, send once more."""
-    rig.stage.sandbox.faults.add(Fault(target=operation, action=Action.UNAUTHORIZED, times=1))
-    call = rig.stage.call(END)
-    await rig.run(5)
-    await (say(rig, call) if operation == ENROLLED else distrust(rig, call))
-    await rig.run(30)
-    tally = rig.stage.sandbox.ledger.tally(call.voice_id)
-    assert (tally.arrived[operation], tally.authenticated[operation]) == (2, 1)
-    order = [str(a.operation) for a in rig.stage.sandbox.ledger.arrivals(call.voice_id)]
-    first = order.index(operation)
-    assert "read" in order[first : order.index(operation, first + 1)]
-
-
 async def test_enroll_that_could_not_be_sent_is_tried_again(rig: Rig) -> None:
     """Where provably no byte was written the intention stands: later, read anew, it is sent exactly once."""
     use(rig, service=Unsent(rig, times=4))

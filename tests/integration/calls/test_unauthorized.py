@@ -1,0 +1,179 @@
+"""A 401 on an effect: the service most likely did nothing, which is looked up before anything is sent again."""
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from calls.effects import may_begin
+from calls.fold import fold_epoch
+from calls.notes import Distrusted, Note, Resolved, Verified
+from calls.record import Effect, EffectKind, EffectState
+from reseller.config import LoginPolicy
+from sandbox.faults import Action, Fault
+from sandbox.state import Call, Happening, Kind
+from tests.rig import Rig
+from tests.unit.calls.specimens import NOW, seconds
+from tests.unit.calls.specimens import call as live_call
+
+END = Happening(Kind.END, 310)
+OFTEN = LoginPolicy(min_interval_s=0.0)
+ONCE = [EffectKind.ENROLL, EffectKind.REJECT]
+OPERATIONS = {EffectKind.ASSIGN: "assign", EffectKind.ENROLL: "enroll", EffectKind.REJECT: "reject_voice"}
+
+
+@pytest.fixture
+def rig(rig: Rig) -> Rig:
+    """Return a rig whose account may log in as often as it likes: nothing but the ledger bounds the requests."""
+    return Rig(rig.stage, rig.redis, login=OFTEN)
+
+
+async def ask_for(rig: Rig, call: Call, kind: EffectKind) -> None:
+    """Let a person say what leads to an enroll or a reject."""
+    at = rig.clock.now
+    note: Note = (
+        Verified(person_id="p-1", validation_type="Other", operator="ann", said_at=at)
+        if kind is EffectKind.ENROLL
+        else Distrusted(operator="ann", said_at=at)
+    )
+    assert await rig.note(call, note)
+
+
+def refuse(rig: Rig, kind: EffectKind, **more: Any) -> None:
+    """Answer requests of a kind with 401."""
+    rig.stage.sandbox.faults.add(Fault(target=OPERATIONS[kind], action=Action.UNAUTHORIZED, **more))
+
+
+def requests(rig: Rig, call: Call, kind: EffectKind) -> list[float]:
+    """Return when requests of a kind arrived, in seconds after the call's start."""
+    arrivals = rig.stage.sandbox.ledger.arrivals(call.voice_id)
+    return [(a.at - call.started_at).total_seconds() for a in arrivals if a.operation == OPERATIONS[kind]]
+
+
+def logins(rig: Rig) -> int:
+    """Return how often the account logged in."""
+    return sum(entry["event"] == "login_made" for entry in rig.log.entries)
+
+
+@pytest.mark.parametrize("kind", ONCE)
+async def test_effect_that_is_always_unauthorized_is_sent_twice_at_most(rig: Rig, kind: EffectKind) -> None:
+    """After two requests answered 401 the effect is a person's to resolve, and nobody logs in again and again."""
+    refuse(rig, kind)
+    call = rig.stage.call(END)
+    await rig.run(5)
+    await ask_for(rig, call, kind)
+    await rig.run(320)
+    record = await rig.record(call)
+    assert len(requests(rig, call, kind)) == 2
+    assert record.effect(kind).state is EffectState.UNRESOLVED
+    assert list((await rig.queries.attention()).values()) == [f"{kind} unresolved"]
+    assert logins(rig) <= 3
+
+
+@pytest.mark.parametrize("kind", ONCE)
+async def test_unauthorized_effect_is_sent_again_after_proven_absence(rig: Rig, kind: EffectKind) -> None:
+    """Stored details have to show nothing of it for 20 s; then it is sent once more."""
+    refuse(rig, kind, times=1)
+    call = rig.stage.call(END)
+    await rig.run(5)
+    await ask_for(rig, call, kind)
+    await rig.run(60)
+    first, second = requests(rig, call, kind)
+    assert 20 <= second - first <= 25
+    reads = [a for a in rig.stage.sandbox.ledger.arrivals(call.voice_id) if a.operation == "read"]
+    assert any(second - 2 <= (a.at - call.started_at).total_seconds() <= second for a in reads)
+    assert (await rig.record(call)).effect(kind).state is EffectState.APPLIED
+
+
+@pytest.mark.parametrize("kind", list(EffectKind))
+async def test_effect_applied_in_spite_of_a_401_is_found_by_reading(rig: Rig, kind: EffectKind) -> None:
+    """A service that acts and answers 401 all the same gets no second request."""
+    refuse(rig, kind, times=1, applied=True)
+    call = rig.stage.call(END)
+    await rig.run(5)
+    if kind is not EffectKind.ASSIGN:
+        await ask_for(rig, call, kind)
+    await rig.run(60)
+    assert len(requests(rig, call, kind)) == 1
+    assert (await rig.record(call)).effect(kind).state is EffectState.CONFIRMED
+
+
+@pytest.mark.parametrize("kind", ONCE)
+async def test_withdrawn_intention_does_not_reset_the_count(rig: Rig, kind: EffectKind) -> None:
+    """However often an effect is given up and intended anew, and by whichever worker: two requests at most."""
+    refuse(rig, kind)
+    call = rig.stage.call(END)
+    await rig.run(5)
+    for _ in range(8):
+        await ask_for(rig, call, kind)
+        await rig.run(12)
+        if kind is EffectKind.ENROLL:
+            now = rig.clock.now
+            await rig.note(call, Verified(person_id="p-2", validation_type="Other", operator="ann", said_at=now))
+        await rig.run(12)
+        rig = Rig(rig.stage, rig.redis, login=OFTEN)
+    assert len(requests(rig, call, kind)) <= 2
+
+
+@pytest.mark.parametrize("state", [EffectState.NONE, EffectState.ABSENT])
+def test_effect_that_was_sent_twice_does_not_begin_again(state: EffectState) -> None:
+    """Whatever the ledger says otherwise, two requests that may have arrived are the most."""
+    assert may_begin(Effect(state=state, attempts=3, unsent=2, unauthorized=1, retry_at=NOW))
+    assert not may_begin(Effect(state=state, attempts=3, unsent=1, unauthorized=2, retry_at=NOW))
+    assert may_begin(Effect(state=state, attempts=1)) is (state is EffectState.NONE)
+
+
+async def test_absence_that_a_person_states_is_final(rig: Rig) -> None:
+    """A person resolves an effect as not applied: nothing is sent because of it."""
+    refuse(rig, EffectKind.ENROLL)
+    call = rig.stage.call(END)
+    await rig.run(5)
+    await ask_for(rig, call, EffectKind.ENROLL)
+    await rig.run(100)
+    now = rig.clock.now
+    await rig.store.note(rig.call_id(call), Resolved(applied=False, operator="ann", said_at=now), even_settled=True)
+    await rig.run(100)
+    assert len(requests(rig, call, EffectKind.ENROLL)) == 2
+    assert (await rig.record(call)).enroll.state is EffectState.ABSENT
+
+
+async def test_assign_is_repeated_with_growing_waits(rig: Rig) -> None:
+    """An assign that is answered 401 is tried again after 3, 6, 12 ... s, a minute at most, also while pushes come in."""
+    refuse(rig, EffectKind.ASSIGN)
+    call = rig.stage.call(END)
+    for _ in range(100):
+        await rig.push(call)
+        await rig.run(3)
+    at = requests(rig, call, EffectKind.ASSIGN)
+    waits = [later - earlier for earlier, later in pairwise(at)]
+    assert 5 <= len(at) <= 10
+    assert waits[0] >= 3
+    assert all(later >= 1.5 * earlier for earlier, later in pairwise(waits[:5]))
+    assert max(waits) <= 66
+
+
+async def test_assign_goes_on_when_the_service_accepts_it(rig: Rig) -> None:
+    """A few 401 do not use up the assigns of a call."""
+    refuse(rig, EffectKind.ASSIGN, times=4)
+    call = rig.stage.call(END)
+    await rig.run(90)
+    assert (await rig.record(call)).assign.state is EffectState.APPLIED
+    assert call.person_id == "p-1"
+
+
+@pytest.mark.parametrize("state", [EffectState.SENT, EffectState.UNKNOWN, EffectState.ABSENT, EffectState.INTENDED])
+@pytest.mark.parametrize("kind", ONCE)
+def test_redis_that_may_have_lost_a_repetition_allows_no_other(kind: EffectKind, state: EffectState) -> None:
+    """After a rollback a 401 in the ledger is no licence: the second request may have been sent and forgotten."""
+    effect = Effect(
+        state=state,
+        attempts=1,
+        unauthorized=1,
+        retry_at=NOW,
+        person_id="p-1",
+        intended_at=NOW - seconds(60),
+        sent_at=NOW - seconds(60),
+    )
+    call, _ = fold_epoch(live_call(**{kind.value: effect}, epoch="one"), "two", must_verify=True, now=NOW)
+    after = call.effect(kind)
+    assert (after.state, after.sent_at, after.retry_at) == (EffectState.UNKNOWN, NOW, None)
