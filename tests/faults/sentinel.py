@@ -18,9 +18,10 @@ from callkeeper.embedded import find_server
 MASTER = "calls-master"
 USER, PASSWORD = "app", "redis-word-4711"
 TENANT = "tenant"
-"""A user with the rights that docs/configuration.md gives to an installation that shares a Redis, for the prefix bank-a."""
+"""A user with the rights that deploy/redis/users.acl.example gives to a worker, for the prefix bank-a."""
 
-TENANT_RIGHTS = "~bank-a:* ~rq:* &rq:* +@all -@dangerous +info +role +client|list"
+_USERS = (Path(__file__).parents[2] / "deploy" / "redis" / "users.acl.example").read_text(encoding="utf-8")
+TENANT_RIGHTS = _USERS.partition(">PASSWORD-OF-WORKER ")[2].strip().replace("~ck:", "~bank-a:")
 SENTINEL_PASSWORD = "sentinel-word-4711"
 _START_DEADLINE_S = 30.0
 

@@ -79,7 +79,7 @@ def test_image_is_not_root_and_says_how_it_is_looked_after(image: Stage) -> None
 def test_image_serves_and_its_health_check_agrees(image: Stage, redis_server: EmbeddedRedis) -> None:
     """The web process of the image starts on the port it is given; the image's own health check finds it well."""
     start, plain = program(image)
-    environ = {**plain, "REDIS_URL": redis_server.url, "CALLKEEPER_PUSH_HEADERS": "X-Push-Key: 0123456789abcdef0123"}
+    environ = {**plain, "REDIS_URL": redis_server.url, "CALLKEEPER_PUSH_HEADERS": "X-Push-Key: 7d1f0c2b9a8e4d6f51"}
     process = subprocess.Popen(  # noqa: S603  (our own arguments, no shell)
         [*start, "web", "--host", "127.0.0.1", "--port", "0"],
         env=environ,
