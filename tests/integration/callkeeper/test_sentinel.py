@@ -48,7 +48,7 @@ class Connections:
         """Write by command, by script and by RQ, as often as it takes."""
         for each in self.all:
             await again(lambda each=each: each.incr("seen"))  # type: ignore[misc]  # bound per round
-        await again(lambda: self._scripts.call("note", _KEYS, ["", "ck", "c:cu-1:v-1", "hint", b"x", "", ""]))
+        await again(lambda: self._scripts.call("note", _KEYS, ["", "ck", "c:cu-1:v-1", "hint", b"x", "", "", ""]))
         await again(lambda: asyncio.to_thread(self._waker.enqueue))
 
     async def read(self) -> tuple[int, bytes | None, int]:
