@@ -33,15 +33,13 @@ def charge_lost_writes(call: Call, book: RuleBook, lost: LostWrites) -> Call:
     return _charge(call, book, _window(call, lost))
 
 
-def charge_earlier_record(call: Call, book: RuleBook, epoch: Epoch, now: datetime) -> Call:
+def charge_earlier_record(call: Call, book: RuleBook, epoch: Epoch, now: datetime, *, age: timedelta) -> Call:
     """Count what a record that Redis lost whole may have spent on a call that has just been listed.
 
-    Only a call that started before this Redis was known can have had one. It can have been watched for no longer than the
-    call was old by then, nor for longer than the time in which writes were lost.
-
-    Assumed: the service's clock and Redis's agree, as far as the start of a call can be compared with that instant.
+    Only a call that is older than this Redis, ``age`` being how old it is now, can have had one. It can have been watched
+    for no longer than the call was old by then, nor for longer than the time in which writes were lost.
     """
-    watched = epoch.since - (call.started_at or epoch.since)
+    watched = age - (now - epoch.since)
     if watched <= timedelta():
         return call
     watched = watched if epoch.lost is None else min(watched, epoch.lost)

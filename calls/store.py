@@ -92,7 +92,7 @@ class Store:
         self.pauses = Pauses()
         self.jobs_waiting = 0
         self._due_in = due_in
-        self._monotonic = monotonic
+        self.monotonic = monotonic
         self._claimer = secrets.token_hex(8)
         self._claims = 0
         self._seen: tuple[str, int, float] | None = None  # epoch, its time in ms, our time just before
@@ -115,7 +115,7 @@ class Store:
             shift_starts: Whoever makes something due from now on may ask for a job again.
             attended_ms: For so long others need not ask for one: the claimer hears the bell (`calls.bell`).
         """
-        asked_at_s = self._monotonic()
+        asked_at_s = self.monotonic()
         self._claims += 1
         seen_epoch, seen_ms, seen_at_s = self._seen or ("", 0, asked_at_s)
         answer = await self._scripts.call(

@@ -69,7 +69,8 @@ class Claim:
             call, lines = fold_note(call, note, held.now)
             entries += lines
         if held.lost is None and before.phase is Phase.HINTED and call.phase is not Phase.HINTED:
-            call = charge_earlier_record(call, tools.book, held.epoch, held.now)
+            age = tools.service.clock.age(call.started_at or held.now, held.now)
+            call = charge_earlier_record(call, tools.book, held.epoch, held.now, age=age)
         trace = follow_trace(trace_of(notes) or call.trace)
         if trace != call.trace:
             call = replace(call, trace=trace)

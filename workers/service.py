@@ -30,6 +30,7 @@ from reseller import (
     ValidationType,
 )
 from reseller.endpoints import TOKEN
+from workers.service_clock import ServiceClock
 
 T = TypeVar("T")
 
@@ -48,6 +49,7 @@ class Service:
         self._store = store
         self._log = log
         self._figures = Figures() if figures is None else figures
+        self.clock = ServiceClock(store.monotonic)
 
     @property
     def gate(self) -> Gate:
@@ -68,7 +70,7 @@ class Service:
         requested_by: str,
     ) -> tuple[QueueEntry, ...]:
         """Read a page of an institution's queue."""
-        return await self._counted(
+        entries = await self._counted(
             self._reseller.queue(
                 institution_key,
                 continue_from=continue_from,
@@ -77,6 +79,8 @@ class Service:
                 requested_by=requested_by,
             )
         )
+        self.clock.see(entry.started_at for entry in entries)
+        return entries
 
     async def details(self, institution_key: str, voice_id: str, *, check: bool, requested_by: str) -> PhoneCall:
         """Read a call's record; with ``check``, one of its 20 authentication checks."""

@@ -76,9 +76,8 @@ class Lost:
     """What a rolled back Redis forgot about a call: requests that may therefore be sent once more, by kind."""
 
     effects: dict[EffectKind, int] = field(default_factory=lambda: defaultdict(int))
-    checks: int = 0
     bookings: int = 0
-    """All that were forgotten; ``checks`` leaves out those for which one was added."""
+    """Of checks: they were made, and the record does not know of them until it is claimed again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,13 +225,16 @@ class Judge(Witness):
     # After every step
 
     def counts_hold(self, call: SandboxCall, checks_booked: int) -> None:
-        """No 21st check, no second enroll or reject; nothing arrived that was not booked.
+        """No 21st check, however much Redis lost; no second enroll or reject; nothing arrived that was not booked.
 
-        What a rolled back Redis forgot may be sent once more for each time it was forgotten.
+        An effect that a rolled back Redis forgot may be sent once more for each time it was forgotten. A check that was
+        answered with 401 was made by nobody; it is one of the 20 all the same while its booking is known.
         """
         tally, lost = self._stage.sandbox.ledger.tally(call.voice_id), self.lost[call.voice_id]
         checks = tally.arrived.get(Operation.CHECK, 0)
-        assert checks <= CHECKS + lost.checks, f"{checks} checks"
+        made = tally.authenticated.get(Operation.CHECK, 0)
+        assert made <= CHECKS, f"{made} checks"
+        assert checks <= CHECKS + lost.bookings, f"{checks} requests for a check"
         assert checks <= checks_booked + lost.bookings, f"{checks} checks arrived, {checks_booked} booked"
         for kind in ONCE:
             seen = tally.authenticated.get(EFFECTS[kind], 0)
@@ -243,15 +245,13 @@ class Judge(Witness):
     def forgets(self, voice_id: str, before: "Kept", after: "Kept") -> None:
         """Note what our records of a call lost with a rollback.
 
-        An intention that is left counts as sent, and one check is added to every record: those are not lost.
+        An intention that is left counts as sent: it is not lost.
         """
         lost = self.lost[voice_id]
         for kind in ONCE:
             was_sent = any(record.effect(kind).state not in NOTHING_SENT for record in before.records)
             is_known = any(record.effect(kind).state is not EffectState.NONE for record in after.records)
             lost.effects[kind] += was_sent and not is_known
-        known = min(after.checks + 1, CHECKS) if after.records else 0
-        lost.checks += max(0, before.checks - known)
         lost.bookings += max(0, before.checks - after.checks)
 
     # At the end

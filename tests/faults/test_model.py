@@ -1,9 +1,9 @@
 """The model: any interleaving of what may happen, over the real decide, fold, store, scripts and moves, in virtual time.
 
 Hypothesis draws the interleaving and shrinks what it finds. The promises are those of docs/guarantees.md, held by the judge
-at every request and after every step, and at the end, when calm has returned and every call has hung up. What a Redis that
-was rolled back forgot may be sent once more for each time it was forgotten, but only after the stored details were read
-and show nothing of it: more is not promised for it, and the judge forgives no more.
+at every request and after every step, and at the end, when calm has returned and every call has hung up. An effect that a
+rolled back Redis forgot may be sent once more for each time it was forgotten, but only after the stored details were read
+and show nothing of it. Never more than 20 checks are made, however much Redis lost.
 
 ``CALLKEEPER_MODEL=nightly`` draws more and longer interleavings.
 """

@@ -18,6 +18,7 @@ from calls.institution import FOREIGN
 from calls.keys import CallId, Keys, parse_member
 from calls.notes import Note
 from calls.record import Call, Phase, parse_call
+from calls.rules.book import RuleBook
 from calls.store import FARTHEST_MS
 from calls.trail import Entry
 from reseller.config import LoginPolicy
@@ -109,8 +110,9 @@ class Snapshot:
 class World:
     """Everything, and the passing of time over it."""
 
-    def __init__(self, servers: Servers) -> None:
+    def __init__(self, servers: Servers, book: RuleBook | None = None) -> None:
         self.servers = servers
+        self.book = book
         self.stage = Asgi()
         self.clock = self.stage.clock
         self.behind_s = 0.0
@@ -137,7 +139,8 @@ class World:
         witness = self.judge if hasattr(self, "judge") else Judge(self.stage, self.load)
         wire = Wire(self.stage.transport, life, witness)
         login = LoginPolicy(min_interval_s=0.0)
-        return Worker(Rig(self.stage, line, transport=wire, now_ms=self.now_ms, login=login, hold_s=HOLD_S), life)
+        rig = Rig(self.stage, line, self.book, transport=wire, now_ms=self.now_ms, login=login, hold_s=HOLD_S)
+        return Worker(rig, life)
 
     def now_ms(self) -> int:
         """Return what Redis's clock says."""
@@ -285,11 +288,18 @@ class World:
         """Lose what Redis wrote since the snapshot: a lagging replica takes over, or the last writes of a crash are gone."""
         if self.snapshot is None:
             return
+        await self._fail_over(self.snapshot.copied)
+        self.judge.memories = copy.deepcopy(self.snapshot.memories)
+
+    async def empty(self) -> None:
+        """Lose everything that Redis ever wrote."""
+        await self._fail_over({})
+
+    async def _fail_over(self, copied: Dump) -> None:
         before = {call.voice_id: await self._kept(call) for call in self.calls}
         await self.servers.fail_over()
-        await restore(self.servers.current(), self.snapshot.copied)
+        await restore(self.servers.current(), copied)
         self.judge.rolled_back_at = self.clock.now
-        self.judge.memories = copy.deepcopy(self.snapshot.memories)
         for call in self.calls:
             self.judge.forgets(call.voice_id, before[call.voice_id], await self._kept(call))
 

@@ -198,7 +198,7 @@ def test_charge_of_a_listed_call_is_what_a_lost_record_can_have_spent(
     lost: timedelta | None, least: int, most: int
 ) -> None:
     """A call that is older than this Redis may have been watched since it began, or since writes were lost (C4)."""
-    charged = charge_earlier_record(LISTED, BOOK, Epoch("new", at(60), lost), at(60))
+    charged = charge_earlier_record(LISTED, BOOK, Epoch("new", at(60), lost), at(60), age=timedelta(seconds=60))
     assert least <= charged.automatic_checks <= most
     assert charged.checks_by_desk == SHIPPED.reserve
     assert charged.next_check_at is not None
@@ -207,4 +207,4 @@ def test_charge_of_a_listed_call_is_what_a_lost_record_can_have_spent(
 
 def test_call_that_began_after_redis_was_known_is_charged_nothing() -> None:
     """A call whose push was lost, or that somebody else assigned first, has all its checks."""
-    assert charge_earlier_record(LISTED, BOOK, Epoch("known", at(-1)), at(60)) == LISTED
+    assert charge_earlier_record(LISTED, BOOK, Epoch("known", at(-1)), at(60), age=timedelta(seconds=60)) == LISTED

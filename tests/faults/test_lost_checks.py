@@ -1,0 +1,136 @@
+"""The 20 checks of a call on a Redis that loses its last writes, or all of them, again and again (C15, E4).
+
+A whole callkeeper in virtual time. What is lost is drawn, and so is what people ask, what the service answers, and by how
+much the clock of the next server differs.
+"""
+
+import asyncio
+from collections.abc import Coroutine
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from calls.notes import CheckWish
+from calls.record import Call
+from calls.rules import load_rules
+from calls.rules.book import RuleBook
+from sandbox.access import Operation
+from sandbox.faults import Action, Fault
+from sandbox.state import Call as SandboxCall
+from tests.faults.failover import InProcess
+from tests.faults.test_model import IS_NIGHTLY
+from tests.faults.world import NOBODY, ONE, World
+
+pytestmark = pytest.mark.timeout(3600 if IS_NIGHTLY else 600)
+
+SHIPPED = load_rules(None)
+UNASSIGNED = replace(SHIPPED, checks_unassigned=18)
+"""Rules by which a call without a person is checked as well."""
+
+STEPS = st.one_of(
+    st.tuples(st.just("time"), st.sampled_from([0.3, 2.0, 9.0, 30.0, 80.0])),
+    st.tuples(st.just("time"), st.sampled_from([2.0, 9.0, 30.0])),
+    st.tuples(st.just("person asks"), st.sampled_from([0.0, 0.4])),
+    st.tuples(st.just("no answer"), st.sampled_from([1.0, 3.0])),
+    st.tuples(st.just("copy"), st.just(0.0)),
+    st.tuples(st.just("roll back"), st.sampled_from([0.0, 0.0, 1.0])),
+    st.tuples(st.just("empty"), st.just(0.0)),
+)
+
+
+async def begin(book: RuleBook, number: str) -> tuple[World, SandboxCall]:
+    """Begin a call that nothing decides; return it and its world."""
+    servers = InProcess()
+    await servers.fail_over()
+    world = World(servers, book)
+    await world.settle_in()
+    call = world.stage.call(phone_number=number, voice_id="v-1", alternate_id="alt-1")
+    world.calls.append(call)
+    await world.push(call, "CallStart", voice=True, alternate=True)
+    await world.run(2)
+    return world, call
+
+
+async def take(world: World, call: SandboxCall, step: str, amount: float) -> None:
+    """Let one thing happen."""
+    match step:
+        case "time":
+            await world.run(amount)
+        case "person asks":
+            await world.hear(call, CheckWish(operator="ann", said_at=world.clock.now))
+            await world.run(amount)
+        case "no answer":
+            fault = Fault(target=Operation.CHECK, action=Action.DROP, applied=True, times=int(amount))
+            world.stage.sandbox.faults.add(fault)
+        case "copy":
+            await world.copy()
+        case "roll back":
+            world.behind_s += 3600 * amount
+            await world.roll_back()
+        case _:
+            await world.empty()
+
+
+async def lose(book: RuleBook, number: str, steps: list[tuple[str, float]]) -> None:
+    """Live a call through what was drawn, then let people ask for all that is left."""
+    world, call = await begin(book, number)
+    for step, amount in steps:
+        await take(world, call, step, amount)
+        await world.check()
+    await world.run(260)
+    for _ in range(3):
+        await take(world, call, "person asks", 3.0)
+    await world.check()
+    await world.close()
+
+
+def run(work: Coroutine[Any, Any, None]) -> None:
+    """Run something on a loop of its own."""
+    with asyncio.Runner() as runner:
+        runner.run(work)
+
+
+@pytest.mark.parametrize(
+    ("book", "number"), [(SHIPPED, ONE), (UNASSIGNED, NOBODY)], ids=["assigned", "nobody assigned"]
+)
+@given(steps=st.lists(STEPS, min_size=8, max_size=24))
+@settings(
+    max_examples=600 if IS_NIGHTLY else 12,
+    derandomize=not IS_NIGHTLY,
+    deadline=None,
+    phases=[Phase.explicit, Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+def test_call_is_checked_twenty_times_at_most(book: RuleBook, number: str, steps: list[tuple[str, float]]) -> None:
+    """However much Redis loses, however often, and whatever its next clock says: never a 21st check."""
+    run(lose(book, number, steps))
+
+
+@pytest.mark.parametrize("lost_s", [0.3, 2.0])
+@pytest.mark.parametrize("second", [3.0, 11.0, 21.2, 33.0, 60.0])
+async def test_failover_leaves_a_call_its_checks(second: float, lost_s: float) -> None:
+    """A failover that loses 2 s costs an undecided call two automatic checks at the most, besides those it made."""
+    world, call = await begin(SHIPPED, ONE)
+    await world.run(second)
+    before = await record(world, call)
+    await world.copy()
+    await world.run(lost_s)
+    await world.roll_back()
+    await world.run(0.1)
+    after = await record(world, call)
+    assert after.automatic_checks <= before.automatic_checks + 2
+    await world.run(300 - second)
+    made = world.stage.sandbox.ledger.tally("v-1").authenticated[Operation.CHECK]
+    assert made >= 16
+    await world.check()
+    await world.close()
+
+
+async def record(world: World, call: SandboxCall) -> Call:
+    """Return our record of a call."""
+    found, _ = await world.load(call.voice_id)
+    assert found is not None
+    return found
