@@ -103,7 +103,7 @@ class Keys:
         return f"{self.prefix}:process:{name}"
 
     def claimer(self, claimer: str) -> str:
-        """Return the key of the number of a process's last claim, and of what it brought."""
+        """Return the key of what a process did last, by number, so that repetitions are known: claim, report, batch."""
         return f"{self.prefix}:claimer:{claimer}"
 
     def ticket(self, ticket: str) -> str:

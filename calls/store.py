@@ -94,7 +94,7 @@ class Store:
         self._due_in = due_in
         self.monotonic = monotonic
         self._claimer = secrets.token_hex(8)
-        self._claims = 0
+        self._claims = self._reports = 0
         self._seen: tuple[str, int, float] | None = None  # epoch, its time in ms, our time just before
 
     def _now(self) -> int | str:
@@ -164,16 +164,18 @@ class Store:
             succeeded: The service answered.
             pause_s: For how long it asked to be left alone.
         """
+        self._reports += 1
         changed, shut_ms, failures, now_ms = await self._scripts.call(
             "service",
-            [self.keys.service],
+            [self.keys.service, self.keys.claimer(self._claimer)],
             [
                 self._now(),
-                secrets.token_hex(8),
+                self._reports,
                 "ok" if succeeded else "failed",
                 "" if pause_s is None else int(pause_s * 1000),
                 random.random(),  # noqa: S311  (spreads the retries of many workers)
                 FAILURES_THAT_SHUT,
+                REMEMBERED_S,
             ],
         )
         self.gate.see(instant(int(now_ms)), shut_ms=int(shut_ms), failures=int(failures))

@@ -4,6 +4,7 @@ Two keys: the token (it goes with its time) and the gate, which says who may log
 (``calls/lua/token_*.lua``): atomic, timed by Redis, and the same when the Redis client repeats it.
 """
 
+import secrets
 from collections.abc import Callable
 from importlib.resources import files
 from typing import Any, Literal, get_args
@@ -12,6 +13,7 @@ import msgspec
 from redis.asyncio import Redis
 from redis.commands.core import AsyncScript
 
+from calls.keys import Keys
 from reseller.secret import Secret
 from reseller.tokens import (
     TOKEN_TTL_S,
@@ -41,7 +43,8 @@ class RedisTokenStore:
 
     def __init__(self, redis: "Redis", prefix: str = "ck", *, clock: Callable[[], float] | None = None) -> None:
         self._scripts = {name: AsyncScript(redis, _source(name)) for name in get_args(_Name)}
-        self._keys = [f"{prefix}:token", f"{prefix}:token:gate"]
+        self._keys = [f"{prefix}:token", f"{prefix}:token:gate", Keys(prefix).claimer(secrets.token_hex(8))]
+        self._calls = 0
         self._clock = clock
 
     async def load(self) -> SsoToken | None:
@@ -72,7 +75,8 @@ class RedisTokenStore:
 
     async def _run(self, name: _Name, *args: str | bytes | int) -> Any:
         now = "" if self._clock is None else _ms(self._clock())
-        return await self._scripts[name](keys=self._keys, args=[now, *args])
+        self._calls += 1
+        return await self._scripts[name](keys=self._keys, args=[now, *args, self._calls])
 
 
 def _source(name: _Name) -> str:

@@ -5,6 +5,7 @@
 
 import asyncio
 import datetime as dt
+import itertools
 from collections.abc import Callable, Sequence
 from math import ceil
 from typing import Any
@@ -79,6 +80,7 @@ class Rig:
         self.redis = redis
         self.clock = stage.clock
         self.step_s = STEP_S
+        self._events = itertools.count(1)
         self._now_ms = now_ms
         self.book = book or load_rules(None)
         self.log = structlog.testing.LogCapture()
@@ -146,7 +148,7 @@ class Rig:
 
     async def push(self, call: SandboxCall, kind: str = "CallStart", **changes: Any) -> None:
         """Record a push about a call of the stand-in, as the receiver would."""
-        await self.intake.record(replace(self.event(call, kind), **changes), event_id="ev-1")
+        await self.intake.record(replace(self.event(call, kind), **changes), event_id=f"ev-{next(self._events)}")
 
     def event(self, call: SandboxCall, kind: str) -> PushEvent:
         """Return a push about a call of the stand-in."""

@@ -1,6 +1,5 @@
 """Counting in one process: what was counted since the last writing, in memory."""
 
-import secrets
 import threading
 from bisect import bisect_left
 from collections.abc import Sequence
@@ -15,9 +14,9 @@ MOST_FIELDS = 4096
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What was counted between two writings: a name to know it again by, fields and what to add to each."""
+    """What was counted between two writings: a number to know it again by, fields and what to add to each."""
 
-    batch_id: str
+    number: int
     increments: dict[str, int]
 
 
@@ -29,6 +28,7 @@ class Figures:
         self._counts: dict[tuple[str, Sequence[str]], int] = {}
         self._spreads: dict[tuple[str, Sequence[str]], list[float]] = {}
         self._pending: Batch | None = None
+        self._batches = 0
 
     def count(self, figure: Figure, *labels: str, n: int = 1) -> None:
         """Count something, under the figure's labels in their order."""
@@ -52,7 +52,8 @@ class Figures:
     def batch(self) -> Batch:
         """Return what has to be written: the batch whose writing was not confirmed, as it was, else a new one."""
         if self._pending is None:
-            self._pending = Batch(secrets.token_hex(8), self._take())
+            self._batches += 1
+            self._pending = Batch(self._batches, self._take())
         return self._pending
 
     def written(self, batch: Batch) -> None:

@@ -24,6 +24,9 @@ TOTALS_KEPT_S: Final = 30 * 86400
 ALIVE_S: Final = 15
 """After so long in silence a process counts as gone."""
 
+NUMBER_KEPT_S: Final = 86400
+"""For how long a repetition of a batch is recognised, after the last batch of the same process."""
+
 Kind = Literal["web", "worker"]
 
 
@@ -82,19 +85,21 @@ class FigureWriter:
         self.figures.written(batch)
 
     def _where(self) -> list[str]:
-        return [self._keys.figures, self._keys.processes, self._keys.process(self.author.name)]
+        keys, name = self._keys, self.author.name
+        return [keys.figures, keys.processes, keys.process(name), keys.claimer(name)]
 
     def _what(self, batch: Batch) -> list[Any]:
         return [
             self._now_ms() if self._now_ms else "",
             self._keys.minute(""),
-            batch.batch_id,
+            batch.number,
             self.author.name,
             self.author.kind,
             self._memory(),
             self._minutes_kept_s,
             TOTALS_KEPT_S,
             ALIVE_S,
+            NUMBER_KEPT_S,
             *(part for pair in batch.increments.items() for part in pair),
         ]
 

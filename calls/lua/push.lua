@@ -5,15 +5,19 @@
 --       leave no note), key of its alternate id's alias, voice id for the alias ('' for none), whether the alias may lead to
 --       the call ('1' or ''), institution member, note id, note, key of the institution's last sample, is sample ('1' or '')
 -- Returns {1 if the caller has to enqueue a job else 0}.
+-- An event that stands in the event log was recorded before: a repetition leaves no second note.
 local now = now_ms()
 local prefix = ARGV[2]
 local looks, touched = {}, false
 for n = 6, #ARGV, 10 do
     local event, member, alias, alias_of, led, inst, id, note, sample, is_sample = unpack(ARGV, n, n + 9)
-    redis.call('ZADD', KEYS[2], now, event)
-    if is_sample == '1' then redis.call('SET', sample, now, 'EX', 604800) end
-    if member ~= '' then
-        touched = true
+    local is_new = not redis.call('ZSCORE', KEYS[2], event)
+    if is_new then
+        redis.call('ZADD', KEYS[2], now, event)
+        if is_sample == '1' then redis.call('SET', sample, now, 'EX', 604800) end
+    end
+    touched = touched or member ~= ''
+    if is_new and member ~= '' then
         if alias_of ~= '' then redis.call('SET', alias, alias_of, 'EX', 86400) end
         local known = led == '1' and redis.call('GET', alias)
         if known then member = inst:gsub('^i:', 'c:', 1) .. ':' .. known end

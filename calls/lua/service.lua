@@ -1,11 +1,17 @@
 -- Note how a request to the service went, for all workers: failures in a row shut the gate, the first success opens it.
--- KEYS: service
--- ARGV: now, report id, 'ok' | 'failed', pause the service asked for in ms ('' for none), jitter 0..1, failures that shut the gate
--- Returns {1 if this report changed whether the gate is shut, ms it stays shut, failures in a row, now}.
+-- KEYS: service, last claim of the reporter (its reports are numbered there too)
+-- ARGV: now, number of the report, 'ok' | 'failed', pause the service asked for in ms ('' for none), jitter 0..1, failures that shut the gate,
+--       seconds the number is kept
+-- Returns {1 if this report changed whether the gate is shut, ms it stays shut, failures in a row, now}. A report with a
+-- number that is not above the reporter's last changes nothing.
 local now = now_ms()
-local gate = redis.call('HMGET', KEYS[1], 'until', 'failures', 'open', 'report')
+local gate = redis.call('HMGET', KEYS[1], 'until', 'failures', 'open')
 local left = math.max(0, tonumber(gate[1] or '0') - now)
-if gate[4] == ARGV[2] then return {0, left, tonumber(gate[2] or '0'), now} end
+if tonumber(ARGV[2]) <= tonumber(redis.call('HGET', KEYS[2], 'report') or '0') then
+    return {0, left, tonumber(gate[2] or '0'), now}
+end
+redis.call('HSET', KEYS[2], 'report', ARGV[2])
+redis.call('EXPIRE', KEYS[2], ARGV[7])
 if ARGV[3] == 'ok' then
     redis.call('DEL', KEYS[1])
     return {gate[3] and 1 or 0, 0, 0, now}
@@ -28,6 +34,6 @@ if pause > 0 then
     redis.call('HSETNX', KEYS[1], 'open', now) -- since when
     redis.call('HDEL', KEYS[1], 'probe')
 end
-redis.call('HSET', KEYS[1], 'failures', failures, 'report', ARGV[2], 'until', now + pause)
+redis.call('HSET', KEYS[1], 'failures', failures, 'until', now + pause)
 redis.call('EXPIRE', KEYS[1], 600)
 return {(pause > 0 and not gate[3]) and 1 or 0, pause, failures, now}

@@ -1,12 +1,14 @@
 -- Return a usable token other than generation ARGV[3], or the turn to log in for nonce ARGV[2] with a lease of ARGV[4] ms,
 -- or why there is neither.
 local now = now_ms()
+local is_old = is_repetition('token_claim')
 local token = load_token(now)
 if token ~= nil and not is_lapsed(token) and token[2] ~= ARGV[3] then return token end
 
 local gate = redis.call('HMGET', GATE, 'nonce', 'lease', 'failures', 'shut', 'reason')
 local failures = tonumber(gate[3] or 0)
 if gate[1] == ARGV[2] then return {'granted', failures} end
+if is_old then return {'pending'} end
 if gate[1] and now < tonumber(gate[2]) then return {'pending'} end
 if gate[4] and now < tonumber(gate[4]) then return {'shut', gate[5], tonumber(gate[4]) - now} end
 

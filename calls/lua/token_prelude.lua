@@ -1,7 +1,17 @@
--- What the token's scripts share. KEYS: the token's hash, the gate's hash. ARGV[1]: as in prelude.lua.
+-- What the token's scripts share. KEYS: the token's hash, the gate's hash, what the caller did last. ARGV[1]: as in
+-- prelude.lua. The last of ARGV numbers the calls of one process, so that a repetition is known as one, however late.
 -- Token: generation, value, institutions (JSON), issued, expires, proven, lapsed. Gate: nonce, lease, failures, shut, reason.
 local TOKEN, GATE = KEYS[1], KEYS[2]
 local GATE_TTL_MS = 86400000
+
+-- Tell whether this call of a script was carried out before, or a later one of the same process was.
+local function is_repetition(script)
+    local number = tonumber(ARGV[#ARGV])
+    if number <= tonumber(redis.call('HGET', KEYS[3], script) or '0') then return true end
+    redis.call('HSET', KEYS[3], script, ARGV[#ARGV])
+    redis.call('PEXPIRE', KEYS[3], GATE_TTL_MS)
+    return false
+end
 
 local function now_ms()
     if ARGV[1] ~= '' then return tonumber(ARGV[1]) end

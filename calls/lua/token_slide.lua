@@ -2,7 +2,7 @@
 -- gate ARGV[4] ms after the login.
 local now = now_ms()
 local token = load_token(now)
-if not is_current(token, ARGV[2]) then return 0 end
+if not is_current(token, ARGV[2]) or is_repetition('token_slide') then return 0 end
 expire_at(now + tonumber(ARGV[3]), now)
 if is_lapsed(token) then redis.call('HSET', TOKEN, 'lapsed', '0') end
 if is_proven(token) then return 1 end

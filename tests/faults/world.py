@@ -7,6 +7,7 @@ Redis that can be rolled back; two clocks, the stand-in's and Redis's.
 import asyncio
 import copy
 import datetime as dt
+import itertools
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -117,6 +118,7 @@ class World:
         self.clock = self.stage.clock
         self.behind_s = 0.0
         self._rounds = 0
+        self._events = itertools.count(1)
         self.keys = Keys()
         self.calls: list[SandboxCall] = []
         self.snapshot: Snapshot | None = None
@@ -173,7 +175,7 @@ class World:
 
     async def deliver(self, event: PushEvent) -> None:
         """Record a push as the receiver does."""
-        await self.office.intake.record(event, event_id="ev")
+        await self.office.intake.record(event, event_id=f"ev-{next(self._events)}")
 
     async def hear(self, call: SandboxCall, note: Note) -> None:
         """Hear what a person says at the desk."""

@@ -127,7 +127,7 @@ async def test_gate_stays_open_for_failures_between_successes(rig: Rig) -> None:
 
 async def test_gate_report_repeated_by_the_client_counts_once(rig: Rig) -> None:
     """A report whose answer was lost and that Redis runs twice leaves the same state as once (C14)."""
-    scripts, keys = rig.store._scripts, [rig.store.keys.service]
+    scripts, keys = rig.store._scripts, [rig.store.keys.service, rig.store.keys.claimer("c-1")]
     for _ in range(4):
-        await scripts.call("service", keys, [rig.now_ms(), "same", "failed", "", 0.5, 5])
+        await scripts.call("service", keys, [rig.now_ms(), 7, "failed", "", 0.5, 5, 60])
     assert int(await rig.redis.hget(keys[0], "failures")) == 1

@@ -231,7 +231,10 @@ async def test_redis_keeps_the_token_in_one_key_with_a_ttl(redis_url: str) -> No
     async with Redis.from_url(redis_url, decode_responses=True) as redis:
         store = RedisTokenStore(redis, "px")
         await issue(store)
-        assert sorted(await redis.keys("*")) == ["px:token", "px:token:gate"]
+        numbered, *stored = sorted(await redis.keys("*"))
+        assert numbered.startswith("px:claimer:")
+        assert stored == ["px:token", "px:token:gate"]
+        assert 0 < await redis.ttl(numbered) <= 86_400
         assert 1_799_000 < await redis.pttl("px:token") <= 1_800_000
         assert 86_300_000 < await redis.pttl("px:token:gate") <= 86_400_000
         assert "canary-token" not in str(await redis.hgetall("px:token:gate"))

@@ -1,0 +1,222 @@
+"""Every script may arrive again at any later time: a closed connection can deliver what the client has long repeated.
+
+A call is lived through, with all that is written for it. After every write, all earlier writes are delivered once more.
+"""
+
+import itertools
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, get_args
+
+import pytest
+from redis.asyncio import Redis
+
+from calls.figures import Figures
+from calls.figures import catalogue as figure
+from calls.figures.writing import Author, FigureWriter
+from calls.held import Held, LeaseLost, Placement
+from calls.intake import Intake
+from calls.keys import CallId
+from calls.notes import CheckWish, Merged, Verified, encode_note
+from calls.pause import PauseScope
+from calls.record import Call, encode_call
+from calls.scripts import Arg, ScriptName, Scripts, source
+from calls.store import Ask, Store
+from calls.tokens import RedisTokenStore
+from reseller import Secret
+from reseller.push import PushEvent
+from reseller.tokens import Login, Shut
+from tests.integration.calls.hand import Hand
+from tests.integration.calls.test_store import LINE, NEWER, RECORD, dump
+from tests.sandbox_fixtures import KEY, START
+
+A, B = CallId(KEY, "v-1"), CallId(KEY, "v-2")
+WORD = Verified(person_id="p-1", validation_type="Other", operator="ann", said_at=START, wish="w-1")
+ASKED = CheckWish(operator="ann", said_at=START, wish="w-2")
+
+Sent = tuple[str, Sequence[Any], Sequence[Any]]
+"""A script's name, its keys and its arguments."""
+
+FLEETING = {b"ck:wake", b"ck:bell", b"ck:attended"}
+"""What wakes workers: it lives for a second, and one wake-up more or less is late by no more than that."""
+
+
+class Recorder(Scripts):
+    """Scripts that remember what they were called with."""
+
+    def __init__(self, redis: "Redis", sent: list[Sent]) -> None:
+        super().__init__(redis)
+        self.sent = sent
+
+    async def call(
+        self, name: ScriptName, keys: Sequence[str], args: Sequence[Arg], *, within_s: float | None = None
+    ) -> Any:
+        """Run a script and remember it."""
+        self.sent.append((name, keys, args))
+        return await super().call(name, keys, args, within_s=within_s)
+
+    async def call_alone(self, name: ScriptName, keys: Sequence[str], args: Sequence[Arg]) -> Any:
+        """Run a script and remember it."""
+        self.sent.append((name, keys, args))
+        return await super().call_alone(name, keys, args)
+
+
+class Life:
+    """One call and all that is written for it, step by step."""
+
+    def __init__(self, redis: "Redis", hand: Hand) -> None:
+        self.redis: Any = redis
+        self.hand = hand
+        self.sent: list[Sent] = []
+        self.store, self.other = self._store(), self._store()
+        self.intake = Intake(redis, now_ms=hand)
+        self.intake._scripts = Recorder(redis, self.sent)
+        self.figures = Figures()
+        self.writer = FigureWriter(self.figures, Author("worker-1", "worker"), now_ms=hand, memory=lambda: 1)
+
+    def _store(self) -> Store:
+        store = Store(self.redis, now_ms=self.hand, monotonic=lambda: self.hand.ms / 1000)
+        store._scripts = Recorder(self.redis, self.sent)
+        return store
+
+    async def claim(self, store: Store, call_id: CallId) -> Held:
+        """Claim whatever is due; let go of the rest, and return what was claimed of one call."""
+        self.hand.ms += 2000
+        held = {claimed.member: claimed for claimed in await store.claim(10)}
+        for member, other in held.items():
+            if member != call_id.member:
+                await store.save(other, None, Placement(60_000))
+        return held[call_id.member]
+
+    async def steps(self) -> Any:
+        """Take the steps of a life; yield after each."""
+        event = PushEvent(type="CallStart", institution_key=KEY, voice_id="v-1", alternate_voice_id="alt-1")
+        await self.intake.record(event, event_id="ev-1")
+        yield
+        held = await self.claim(self.store, A)
+        yield
+        await self.store.save(held, RECORD, Placement(0, listed="live"), entries=[LINE])
+        yield
+        held = await self.claim(self.store, A)
+        await self.store.keep(held, RECORD, entries=[LINE])
+        yield
+        await self.store.keep(held, NEWER, entries=[LINE], book_check=1)
+        yield
+        await self.store.note(A, WORD, wake=True)
+        yield
+        with pytest.raises(LeaseLost, match="notes"):
+            await self.store.keep(held, RECORD, only_if_no_notes=True)
+        yield
+        await self.store.save(held, NEWER, Placement(0, listed="live"), entries=[LINE], checks=1)
+        yield
+        held = await self.claim(self.other, A)
+        await self.redis.hset(
+            "ck:pause", "*", '{"scope":"all","operator":"ann","because":"x","at":"2026-11-21T12:00:00Z"}'
+        )
+        with pytest.raises(LeaseLost, match="paused"):
+            await self.other.keep(held, RECORD, unless_paused=PauseScope.EFFECTS, entries=[LINE])
+        await self.redis.delete("ck:pause")
+        yield
+        await self.other.keep(held, NEWER, entries=[LINE], book_check=2)
+        yield
+        self.hand.ms += 60_000
+        held = await self.claim(self.store, A)
+        await self.store.keep(held, NEWER, entries=[LINE])
+        yield
+        for _ in range(6):
+            await self.store.report(succeeded=False)
+        yield
+        self.hand.ms += 120_000
+        await self.other.report(succeeded=True)
+        yield
+        for _ in range(2):
+            self.figures.count(figure.REDIS_FAILED)
+            self.sent.append(("count", self.writer._where(), self.writer._what(self.figures.batch())))
+            await self.writer.write_async(self.redis)
+            yield
+        held = await self.claim(self.store, A)
+        note = encode_note(Merged(call=Call(institution_key=KEY, voice_id="v-1")))
+        await self.store.merge(held, A, B, note, checks=2)
+        yield
+        held = await self.claim(self.store, B)
+        await self.store.note(B, ASKED)
+        yield
+        await self.store.save(held, encode_call(Call(institution_key=KEY, voice_id="v-2")), Placement(0, listed="live"))
+        yield
+        held = await self.claim(self.other, B)
+        await self.other.save(held, RECORD, Placement(None, listed="settled", attention="look"), entries=[LINE])
+        yield
+        await self.store.tidy()
+        yield
+
+    async def repeat(self, sent: Sent) -> None:
+        """Deliver a script once more."""
+        name, keys, args = sent
+        await self.redis.eval(source(name), len(keys), *keys, *args)  # type: ignore[arg-type]
+
+
+def lasting(stored: dict[bytes, Any]) -> dict[bytes, Any]:
+    """Leave out what lives for a second, and when Redis was last seen to be there."""
+    return {
+        key: {k: v for k, v in value.items() if k != b"seen"} if key == b"ck:epoch" else value
+        for key, value in stored.items()
+        if key not in FLEETING
+    }
+
+
+async def test_every_script_may_be_repeated_at_any_later_time(redis: Redis, hand: Hand) -> None:
+    """Whatever is delivered once more, and whenever: Redis holds what it held before (C14)."""
+    life = Life(redis, hand)
+    async for _ in life.steps():
+        before = lasting(await dump(redis))
+        for sent in list(life.sent):
+            # The present is not part of a repetition: Redis asks its own clock.
+            await life.repeat((sent[0], sent[1], [hand(), *sent[2][1:]]))
+            assert lasting(await dump(redis)) == before, f"{sent[0]} was carried out twice"
+    untried = set(get_args(ScriptName)) - {name for name, _, _ in life.sent}
+    assert untried == {"pulse", "limit"}, (
+        "pulse writes nothing that lasts, and a failed login that counts twice is safe"
+    )
+
+
+async def test_look_that_is_asked_for_again_is_a_look_more(redis: Redis, hand: Hand) -> None:
+    """What is left for an institution or by a listing is no statement: a repetition costs a look, or a fold of nothing."""
+    life = Life(redis, hand)
+    await life.store.ask_to_look(KEY, Ask.WIDE)
+    await life.repeat(life.sent[-1])
+    assert await redis.hlen("ck:inbox:i:cu-1") == 1
+
+
+TOKEN_STEPS: list[Callable[[RedisTokenStore], Awaitable[object]]] = [
+    lambda store: store.claim_login("n-1", instead_of=None, lease_s=8),
+    lambda store: store.save_login("n-1", Login(Secret("t-1"), frozenset({KEY})), pause_s=1),
+    lambda store: store.slide("n-1", min_interval_s=1),
+    lambda store: store.lapse("n-1"),
+    lambda store: store.slide("n-1", min_interval_s=1),
+    lambda store: store.lapse("n-1"),
+    lambda store: store.claim_login("n-2", instead_of="n-1", lease_s=8),
+    lambda store: store.fail_login("n-2", Shut.OUTAGE, pause_s=1),
+    lambda store: store.claim_login("n-3", instead_of="n-1", lease_s=8),
+    lambda store: store.save_login("n-3", Login(Secret("t-3"), frozenset({KEY})), pause_s=1),
+    lambda store: store.load(),
+]
+
+
+async def test_every_token_script_may_be_repeated_at_any_later_time(redis: Redis) -> None:
+    """No repetition takes the turn to log in, prolongs a token or calls one lapsed."""
+    seconds = itertools.count(1000, 20)
+    store = RedisTokenStore(redis, clock=lambda: float(next(seconds)))
+    sent: list[tuple[Any, list[Any]]] = []
+    run = store._run
+
+    async def remember(name: Any, *args: Any) -> Any:
+        answer = await run(name, *args)
+        sent.append((name, [*args, store._calls]))
+        return answer
+
+    store._run = remember  # type: ignore[method-assign]
+    for step in TOKEN_STEPS:
+        await step(store)
+        before = await dump(redis)
+        for name, args in sent:
+            await store._scripts[name](keys=store._keys, args=[next(seconds) * 1000, *args])
+            assert await dump(redis) == before, f"{name} was carried out twice"
