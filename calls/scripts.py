@@ -1,7 +1,7 @@
 """Runs our Lua scripts, many in one round trip.
 
 Coroutines that call a script in the same moment share one pipeline. Each caller gets its own answer; a lost connection
-fails all of them. Scripts may be repeated by the Redis client when an answer was lost, so every one of them is idempotent
+fails all of them. The Redis client repeats a script whose answer was lost, so each may be repeated, at any later time
 (see the files in ``calls/lua``).
 """
 
