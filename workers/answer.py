@@ -66,10 +66,12 @@ def _charged(claim: Claim, reading: Reading) -> Call:
     call, book = claim.call, claim.tools.book
     if call.phase is not Phase.HINTED or claim.held.lost is not None:
         return call
-    began_at = reading.created_at or claim.now - timedelta(seconds=book.maximum_age_s)
-    begun = replace(call, started_at=began_at, person_id=reading.person_id or call.person_id)
-    charged = charge_earlier_record(begun, book, claim.held.epoch, claim.now)
-    return replace(charged, started_at=call.started_at, person_id=call.person_id)
+    age = timedelta(seconds=book.maximum_age_s)
+    if reading.created_at is not None:
+        age = claim.tools.service.clock.age(reading.created_at, claim.now)
+    begun = replace(call, person_id=reading.person_id or call.person_id)
+    charged = charge_earlier_record(begun, book, claim.held.epoch, claim.now, age=age)
+    return replace(charged, person_id=call.person_id)
 
 
 def _told(call: Call) -> tuple[object, ...]:

@@ -231,7 +231,7 @@ async def test_redis_keeps_the_token_in_one_key_with_a_ttl(redis_url: str) -> No
     async with Redis.from_url(redis_url, decode_responses=True) as redis:
         store = RedisTokenStore(redis, "px")
         await issue(store)
-        numbered, *stored = sorted(await redis.keys("*"))
+        numbered, *stored = sorted(map(str, await redis.keys("*")))
         assert numbered.startswith("px:claimer:")
         assert stored == ["px:token", "px:token:gate"]
         assert 0 < await redis.ttl(numbered) <= 86_400
