@@ -10,7 +10,7 @@ from rich.text import Text
 
 from callkeeper.demo import Demo
 from callkeeper.observer import SETTLES_WITHIN_S, Audit, Fate, Picture
-from callkeeper.terminal import safe, shown
+from callkeeper.terminal import shown
 
 _REASONS = {
     "authenticated": "green",
@@ -37,7 +37,8 @@ def addresses(demo: Demo) -> Text:
         "redis": demo.redis_url,
         "commands": f". {activate} && honcho -e {_shown(demo.environ_file)} run callkeeper calls list",
     }
-    return Text("\n").join(Text.assemble((f"{name:<12}", "bold"), safe(value)) for name, value in lines.items())
+    told = (Text.assemble(shown(f"{name:<12}", "bold"), shown(value)) for name, value in lines.items())
+    return Text.assemble("\n").join(told)
 
 
 def _shown(path: Path) -> str:

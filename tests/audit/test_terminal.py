@@ -1,6 +1,5 @@
 """The command line on a real terminal: what others wrote is shown, never obeyed, and never looks like a line of ours."""
 
-import ast
 import asyncio
 import datetime as dt
 import json
@@ -11,7 +10,7 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args
 
@@ -379,24 +378,3 @@ def test_safe_leaves_nothing_to_obey(character: str) -> None:
     """Every control character, line separator, bidi control and lone surrogate becomes an escape that can be printed."""
     assert safe(f"a{character}b").isprintable()
     safe(f"a{character}b").encode()
-
-
-PRINTS: dict[str, Callable[[ast.AST], bool]] = {
-    "click.echo": lambda node: isinstance(node, ast.Attribute) and node.attr in {"echo", "secho", "echo_via_pager"},
-    "print": lambda node: isinstance(node, ast.Name) and node.id == "print",
-    "rich.Console": lambda node: isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Console",
-    "rich.Text": lambda node: isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Text",
-}
-
-
-def test_everything_is_printed_by_one_module() -> None:
-    """No other module prints by itself, so no command can forget to make a text safe."""
-    found = [
-        f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 0)} {name}"
-        for path in sorted((ROOT / "callkeeper").rglob("*.py"))
-        if path.name != "terminal.py"
-        for node in ast.walk(ast.parse(path.read_text()))
-        for name, is_one in PRINTS.items()
-        if is_one(node)
-    ]
-    assert found == []
