@@ -9,14 +9,15 @@ import datetime as dt
 from collections import defaultdict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import httpx
 import msgspec
 
 from calls.held import LEASE
-from calls.notes import AssignWish, Distrusted, Note, Resolved, Verified
-from calls.record import Call, EffectKind, EffectState
+from calls.keys import CallId
+from calls.notes import AssignWish, Distrusted, Note, Resolved, Statement, Verified
+from calls.record import Call, EffectKind, EffectState, Identity, Word
 from calls.trail import Entry
 from sandbox.access import Operation
 from sandbox.state import Call as SandboxCall
@@ -39,6 +40,13 @@ ONCE = (EffectKind.ENROLL, EffectKind.REJECT)
 NOTHING_SENT = frozenset({EffectState.NONE, EffectState.INTENDED})
 
 
+class Said(NamedTuple):
+    """A statement that was taken: under which id it was made, and what it was."""
+
+    place: CallId
+    statement: Statement
+
+
 @dataclass(slots=True)
 class Memory:
     """What the judge remembers of one call; goes back with Redis when that is rolled back."""
@@ -47,6 +55,7 @@ class Memory:
     distrusted: bool = False
     wished: set[str] = field(default_factory=set)
     is_resolved: bool = False
+    said: list[Said] = field(default_factory=list)
 
     def heard(self, note: Note) -> None:
         """Remember what a person said."""
@@ -142,7 +151,7 @@ class Judge(Witness):
             record = response.json().get("phoneCall")
         except ValueError:
             return
-        if call is not None and record:
+        if call is not None and record and record["voiceId"] == call.voice_id:
             self.answered[call.voice_id] = Answered(self._stage.clock.now, record)
 
     def _named(self, request: httpx.Request) -> tuple[Operation, str] | None:
@@ -255,6 +264,22 @@ class Judge(Witness):
         lost.bookings += max(0, before.checks - after.checks)
 
     # At the end
+
+    def last_statements_count(self, call: SandboxCall, record: Call) -> None:
+        """Of the statements about the same, the record has the one that Redis received last."""
+        kept: dict[type[Statement], Word | Identity | None] = {
+            AssignWish: record.assign_wish,
+            Verified: record.identity,
+            Distrusted: record.distrusted,
+        }
+        for kind, ours in kept.items():
+            said = [said.statement for said in self.of(call).said if isinstance(said.statement, kind)]
+            if not said:
+                continue
+            assert ours is not None, f"{kind.__name__} was taken and is not in the record"
+            assert ours.operator == said[-1].operator, f"not the last {kind.__name__} counts"
+            person_id = getattr(said[-1], "person_id", None)
+            assert getattr(ours, "person_id", None) == person_id, f"not the last {kind.__name__} counts"
 
     def is_told_once(self, trail: tuple[Entry, ...]) -> None:
         """The trail has one line for each sending, and one for the settling."""

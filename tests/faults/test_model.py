@@ -27,7 +27,7 @@ from hypothesis.stateful import (
 )
 
 from callkeeper.embedded import embedded_redis
-from calls.notes import AssignWish, CheckWish, Distrusted, Note, Resolved, Verified
+from calls.notes import AssignWish, CheckWish, Distrusted, Resolved, Statement, Verified
 from reseller.push import PushEvent
 from sandbox.access import Operation
 from sandbox.faults import Action, Fault
@@ -55,6 +55,8 @@ MODEL = settings(
 pytestmark = pytest.mark.timeout(7200 if IS_NIGHTLY else 900)
 
 PERSONS = st.sampled_from(["p-1", "p-2"])
+OPERATORS = st.sampled_from(["ann", "bob"])
+BY_ALTERNATE = st.sampled_from([False, False, True])
 VALIDATIONS = st.sampled_from(["KnowledgeBasedAuth", "OneTimePasswordAuth", "Other"])
 HAPPENINGS = st.sampled_from(
     [
@@ -194,36 +196,45 @@ class Model(RuleBasedStateMachine):
 
     # People
 
-    @rule(call=calls, person=PERSONS, validation=VALIDATIONS)
-    def verified(self, call: SandboxCall, person: str, validation: str) -> None:
+    @rule(call=calls, operator=OPERATORS, person=PERSONS, validation=VALIDATIONS, by_alternate_id=BY_ALTERNATE)
+    def verified(self, call: SandboxCall, operator: str, person: str, validation: str, by_alternate_id: bool) -> None:
         """An agent verified the caller."""
-        note = Verified(person_id=person, validation_type=validation, operator="ann", said_at=self._now())
-        self._say(call, note)
+        note = Verified(person_id=person, validation_type=validation, operator=operator, said_at=self._now())
+        self._say(call, note, by_alternate_id)
 
-    @rule(call=calls)
-    def distrusted(self, call: SandboxCall) -> None:
+    @rule(call=calls, operator=OPERATORS, by_alternate_id=BY_ALTERNATE)
+    def distrusted(self, call: SandboxCall, operator: str, by_alternate_id: bool) -> None:
         """An agent does not trust the caller."""
-        self._say(call, Distrusted(operator="ann", said_at=self._now()))
+        self._say(call, Distrusted(operator=operator, said_at=self._now()), by_alternate_id)
 
-    @rule(call=calls, person=PERSONS)
-    def told_who(self, call: SandboxCall, person: str) -> None:
+    @rule(call=calls, operator=OPERATORS, person=PERSONS, by_alternate_id=BY_ALTERNATE)
+    def told_who(self, call: SandboxCall, operator: str, person: str, by_alternate_id: bool) -> None:
         """An agent says who the caller is."""
-        self._say(call, AssignWish(person_id=person, operator="ann", said_at=self._now()))
+        self._say(call, AssignWish(person_id=person, operator=operator, said_at=self._now()), by_alternate_id)
 
-    @rule(call=calls)
-    def look_now(self, call: SandboxCall) -> None:
+    @rule(call=calls, operator=OPERATORS)
+    def look_now(self, call: SandboxCall, operator: str) -> None:
         """An agent asks for a check."""
-        self._say(call, CheckWish(operator="ann", said_at=self._now()))
+        self._say(call, CheckWish(operator=operator, said_at=self._now()))
 
-    @rule(call=calls, applied=st.booleans())
-    def resolved(self, call: SandboxCall, applied: bool) -> None:
+    @rule(call=calls, operator=OPERATORS, applied=st.booleans())
+    def resolved(self, call: SandboxCall, operator: str, applied: bool) -> None:
         """A person says what became of an unclear effect, rightly or not: nothing may be sent because of it."""
-        note = Resolved(applied=applied, operator="ann", said_at=self._now())
-        self.world.judge.of(call).heard(note)
-        self.do(self.world.office.store.note(self.world.id_of(call), note, even_settled=True))
+        self._say(call, Resolved(applied=applied, operator=operator, said_at=self._now()))
 
-    def _say(self, call: SandboxCall, note: Note) -> None:
-        self.do(self.world.hear(call, note))
+    @rule(call=calls, nth=st.integers(0, 3))
+    def repeated(self, call: SandboxCall, nth: int) -> None:
+        """A statement arrives once more."""
+        self.do(self.world.hear_again(call, nth))
+
+    @rule(call=calls, other=calls)
+    def mixed_up(self, call: SandboxCall, other: SandboxCall) -> None:
+        """The service answers once about one call with the record of another."""
+        if call is not other:
+            self.do(self.world.mix_up(call, other))
+
+    def _say(self, call: SandboxCall, statement: Statement, by_alternate_id: bool = False) -> None:
+        self.do(self.world.hear(call, statement, by_alternate_id=by_alternate_id))
 
     def _now(self) -> Any:
         return self.world.clock.now

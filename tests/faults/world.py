@@ -12,22 +12,26 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from msgspec.structs import replace
 from redis.exceptions import RedisError
 
 from calls.held import LEASE
 from calls.institution import FOREIGN
 from calls.keys import CallId, Keys, parse_member
-from calls.notes import Note
+from calls.lookup import Lookup
+from calls.notes import Resolved, Statement
 from calls.record import Call, Phase, parse_call
 from calls.rules.book import RuleBook
 from calls.store import FARTHEST_MS
 from calls.trail import Entry
+from calls.wishes import WishState, line_of, told
 from reseller.config import LoginPolicy
 from reseller.push import PushEvent
 from sandbox.state import Call as SandboxCall
 from sandbox.state import Kind
-from tests.faults.judge import Judge, Kept, Memory
+from tests.faults.judge import Judge, Kept, Memory, Said
 from tests.faults.seams import Fate, Life, Line, Wire
+from tests.mixed_up import MixedUp
 from tests.rig import Rig
 from tests.sandbox_fixtures import KEY, Asgi
 
@@ -122,6 +126,8 @@ class World:
         self.keys = Keys()
         self.calls: list[SandboxCall] = []
         self.snapshot: Snapshot | None = None
+        self.mixed_up = MixedUp(self.stage.transport)
+        self._statements = 0
         self._people()
         self.office = self._hire(Life()).rig
         self.judge = Judge(self.stage, self.load)
@@ -139,7 +145,7 @@ class World:
     def _hire(self, life: Life) -> Worker:
         line = Line(self.servers.current, life, is_fake=self.servers.is_fake)
         witness = self.judge if hasattr(self, "judge") else Judge(self.stage, self.load)
-        wire = Wire(self.stage.transport, life, witness)
+        wire = Wire(self.mixed_up, life, witness)
         login = LoginPolicy(min_interval_s=0.0)
         rig = Rig(self.stage, line, self.book, transport=wire, now_ms=self.now_ms, login=login, hold_s=HOLD_S)
         return Worker(rig, life)
@@ -147,6 +153,11 @@ class World:
     def now_ms(self) -> int:
         """Return what Redis's clock says."""
         return int((self.clock.now.timestamp() - self.behind_s) * 1000)
+
+    @property
+    def lookup(self) -> Lookup:
+        """Return what finds calls for the desk."""
+        return Lookup(self.servers.current(), keys=self.keys)
 
     async def load(self, voice_id: str) -> tuple[Call | None, tuple[Entry, ...]]:
         """Return our record and trail of a call, under whichever id they are."""
@@ -177,10 +188,40 @@ class World:
         """Record a push as the receiver does."""
         await self.office.intake.record(event, event_id=f"ev-{next(self._events)}")
 
-    async def hear(self, call: SandboxCall, note: Note) -> None:
-        """Hear what a person says at the desk."""
-        self.judge.of(call).heard(note)
-        await self.office.note(call, note)
+    async def hear(self, call: SandboxCall, statement: Statement, *, by_alternate_id: bool = False) -> None:
+        """Hear what a person says at the desk; by the alternate id only if the desk finds a call by it."""
+        place = self.id_of(call)
+        if by_alternate_id:
+            found = await self.lookup.resolve(call.institution_key, call.alternate_id)
+            if found is None:
+                return
+            place = CallId(call.institution_key, call.alternate_id)
+        else:
+            found = place
+        self._statements += 1
+        statement = replace(statement, wish=f"{self._statements:032x}")
+        is_for_settled = isinstance(statement, Resolved)
+        self.judge.of(call).heard(statement)
+        taken, _ = await self.office.store.note(found, statement, even_settled=is_for_settled)
+        if taken:
+            self.judge.of(call).said.append(Said(place, statement))
+
+    async def hear_again(self, call: SandboxCall, nth: int) -> None:
+        """Hear a statement once more, as it was: the desk's Redis client repeats a script whose answer was lost."""
+        said = self.judge.of(call).said
+        if said:
+            place, statement = said[nth % len(said)]
+            await self.office.store.note(place, statement, even_settled=isinstance(statement, Resolved))
+
+    async def mix_up(self, call: SandboxCall, other: SandboxCall) -> None:
+        """Have the service answer once about a call with the record of another.
+
+        Only about a call that the service has shown under its id: of one that it has not it may go on to say so, and then
+        nobody could tell the two apart.
+        """
+        record, _ = await self.load(call.voice_id)
+        if record is not None and record.voice_id == call.voice_id and record.is_named_by_service:
+            self.mixed_up.mix[call.voice_id] = (other.voice_id, 1)
 
     # Workers and time
 
@@ -381,10 +422,22 @@ class World:
         for call in self.calls:
             record, trail = await self.load(call.voice_id)
             if record is None:
+                assert not self.judge.of(call).said, "a statement was taken, and there is no record"
                 continue
             assert record.is_settled
+            await self._statements_are_answered(call)
+            self.judge.last_statements_count(call, record)
             self.judge.is_told_once(trail)
             self.judge.is_true(call, record)
+
+    async def _statements_are_answered(self, call: SandboxCall) -> None:
+        """Every statement that was taken has an end, and is found under the id by which it was made."""
+        for place, statement in self.judge.of(call).said:
+            known = await self.lookup.known(*place)
+            line = line_of(known.trail, statement.wish or "") if known else None
+            assert known is not None, f"no call under {place}"
+            assert line is not None, f"a statement was lost: {statement}"
+            assert told(known.call, known.trail, line, self.office.book).state is not WishState.PENDING
 
 
 async def _members(redis: Any, keys: Keys) -> AsyncIterator[bytes]:
