@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 from typing import Any, BinaryIO
+from uuid import uuid4
 
 import click
 import msgspec
@@ -163,7 +164,7 @@ async def _resolve(
     kinds = [kind for kind in EffectKind if call and call.effect(kind).state is EffectState.UNRESOLVED]
     if not kinds:
         raise click.ClickException(f"no effect of {voice_id} is unresolved")
-    note = Resolved(applied=applied, operator=operator, said_at=datetime.now(UTC))
+    note = Resolved(applied=applied, operator=operator, said_at=datetime.now(UTC), wish=uuid4().hex)
     await Store(redis, keys=keys).note(call_id, note, even_settled=True)
     return kinds
 

@@ -91,6 +91,8 @@ async def test_calls_resolve_closes_a_doubt_and_sends_nothing(rig: Rig, redis_ur
     assert record.reject.state is EffectState.ABSENT
     assert await rig.queries.attention() == {}
     assert any(entry.operator == "ann" and entry.what == "established" for entry in await rig.trail(call))
+    [said] = [entry for entry in await rig.trail(call) if entry.what == "said" and entry.kind == "resolved"]
+    assert said.wish, "without an id the Redis client's repetition of it would be heard again"
     await rig.run(130)
     assert rig.ledger(call)["reject_voice"] == before
     assert (await rig.record(call)).reason is not Reason.UNRESOLVED
