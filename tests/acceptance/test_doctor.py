@@ -164,7 +164,7 @@ def test_doctor_names_an_institution_without_rights(installation: Stack) -> None
     """The token's account may not act for an institution that the settings name."""
     result = examine(installation, json_lines=False, CALLKEEPER_INSTITUTIONS=f"{KEY}, cu-99")
     assert result.exit_code == 1
-    assert "fault    institutions CALLKEEPER_INSTITUTIONS: the account may not manage cu-99" in result.stdout
+    assert "fault    institutions CALLKEEPER_INSTITUTIONS: the account may not manage 'cu-99'" in result.stdout
     assert "-> have the service operator give the account rights to them, or take them out" in result.stdout
 
 
