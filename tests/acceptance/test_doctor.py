@@ -165,7 +165,7 @@ def test_doctor_names_an_institution_without_rights(installation: Stack) -> None
     result = examine(installation, json_lines=False, CALLKEEPER_INSTITUTIONS=f"{KEY}, cu-99")
     assert result.exit_code == 1
     assert "fault    institutions CALLKEEPER_INSTITUTIONS: the account may not manage 'cu-99'" in result.stdout
-    assert "-> have the service operator give the account rights to them, or take them out" in result.stdout
+    assert "-> correct CALLKEEPER_INSTITUTIONS, or have the service operator give the account rights" in result.stdout
 
 
 def test_doctor_shows_no_secret(installation: Stack) -> None:
