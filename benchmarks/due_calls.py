@@ -71,7 +71,7 @@ def lay_due_calls(redis: Any, voice_ids: list[str], book: RuleBook) -> None:
     """Write calls into Redis, all due at once, and enqueue the job that moves them on."""
     now = datetime.now(UTC)
     lay_calls(redis, {voice_id: due_call(voice_id, now, book) for voice_id in voice_ids}, dict.fromkeys(voice_ids, now))
-    Waker(redis).enqueue()
+    Waker(redis).enqueue("a benchmark")
 
 
 def lay_calls(redis: Any, calls: Mapping[str, Call], due_at: Mapping[str, datetime]) -> None:

@@ -101,7 +101,7 @@ class Intake:
         args.append(int(CONFIRM_LOOKS_S[0] * 1000))
         for event, event_id in events:
             args += self._told(event, event_id, at)
-        named = [keys.due, keys.events, keys.wake, keys.queue, keys.workers, keys.bell, keys.attended]
+        named = [keys.due, keys.events, keys.wakeup, keys.wake, keys.queue]
         answer = await self._scripts.call_alone("push", named, args)
         return [Receipt(wake=answer[0] == 1), *[Receipt(wake=False)] * (len(events) - 1)]
 

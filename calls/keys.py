@@ -67,8 +67,7 @@ class Keys:
         self.queue_name = queue_name or (QUEUE_NAME if prefix == PREFIX else f"{QUEUE_NAME}-{prefix}")
         self.due = f"{prefix}:due"
         self.wake = f"{prefix}:wake"
-        self.bell = f"{prefix}:bell"
-        self.attended = f"{prefix}:attended"
+        self.wakeup = f"{prefix}:wakeup"
         self.events = f"{prefix}:events"
         self.live = f"{prefix}:live"
         self.settled = f"{prefix}:settled"

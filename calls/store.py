@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from math import inf
 from typing import Any
 
 from redis.asyncio import Redis
@@ -91,6 +92,8 @@ class Store:
         self.lease = lease
         self.pauses = Pauses()
         self.jobs_waiting = 0
+        self.next_due_s = 0.0
+        """In how many seconds, by the last claim, the next member is due; infinite if none is."""
         self._due_in = due_in
         self.monotonic = monotonic
         self._claimer = secrets.token_hex(8)
@@ -107,13 +110,12 @@ class Store:
         seconds, micros = await self._redis.time()
         return datetime.fromtimestamp(seconds + micros / 1e6, UTC)
 
-    async def claim(self, limit: int, *, shift_starts: bool = False, attended_ms: int | None = None) -> list[Held]:
+    async def claim(self, limit: int, *, shift_starts: bool = False) -> list[Held]:
         """Take up to ``limit`` due members, each with a lease and a nonce of its own; see what is paused, and what waits.
 
         Args:
             limit: How many.
             shift_starts: Whoever makes something due from now on may ask for a job again.
-            attended_ms: For so long others need not ask for one: the claimer hears the bell (`calls.bell`).
         """
         asked_at_s = self.monotonic()
         self._claims += 1
@@ -126,7 +128,6 @@ class Store:
                 self.keys.service,
                 self.keys.pause,
                 self.keys.epoch,
-                self.keys.attended,
                 self.keys.queue,
                 self.keys.claimer(self._claimer),
             ],
@@ -139,7 +140,6 @@ class Store:
                 FARTHEST_MS,
                 "1" if shift_starts else "",
                 PROBE_EVERY_MS,
-                "" if attended_ms is None else attended_ms,
                 self._claims,
                 REMEMBERED_S,
                 seen_epoch,
@@ -152,8 +152,9 @@ class Store:
         epoch = Epoch(answer[1].decode(), instant(int(answer[2])), lost)
         self.gate.see(now, shut_ms=int(answer[3]), failures=int(answer[4]))
         self.pauses = pauses_of(answer[5])
+        self.next_due_s = answer[6] / 1000 if answer[6] >= 0 else inf
         if answer[6] >= 0:
-            self._due_in(answer[6] / 1000)
+            self._due_in(self.next_due_s)
         self.jobs_waiting = answer[7]
         return [held_of(row, epoch, now, self.pauses) for row in answer[9:]]
 
@@ -390,7 +391,7 @@ class Store:
         answer = await self._scripts.call(
             "note",
             [
-                *(keys.due, keys.wake, keys.queue, keys.workers, keys.bell, keys.attended),
+                *(keys.due, keys.wakeup, keys.wake, keys.queue),
                 *(keys.statements, keys.statement(wish or "")),
             ],
             [

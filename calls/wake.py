@@ -16,9 +16,6 @@ from calls.keys import QUEUE_NAME, Keys
 ADVANCE: Final = "workers.jobs.advance"
 """The job function that moves on every call that is due, by name: senders need not import what it needs."""
 
-ADVANCE_DESCRIPTION: Final = "advance: move on every call that is due"
-"""What the job list shows until the shift replaces it with what it did."""
-
 RECONCILE: Final = "workers.jobs.reconcile"
 """The job function that lists one institution's queue."""
 
@@ -54,13 +51,16 @@ class Waker:
     def __init__(self, connection: "Redis", *, keys: Keys | None = None) -> None:
         self._queue = calls_queue(connection, (Keys() if keys is None else keys).queue_name)
 
-    def enqueue(self) -> None:
-        """Enqueue one ``advance`` job, for whoever has won the wake marker.
+    def enqueue(self, trigger: str) -> None:
+        """Enqueue one ``advance`` job, after a script has asked for it.
+
+        Args:
+            trigger: Why, for the job's description, which the shift replaces with what it did.
 
         Raises:
             redis.exceptions.RedisError: Redis is away or refuses to write; give the wake marker back.
         """
-        self._enqueue(ADVANCE, ADVANCE_DESCRIPTION)
+        self._enqueue(ADVANCE, f"advance: triggered by {trigger}")
 
     def reconcile(self, institution_key: str) -> str:
         """Enqueue a job that lists the queue of one institution; return the job's id.

@@ -175,7 +175,7 @@ class Speaking:
     async def _wake(self) -> None:
         """Enqueue a job; if that fails, the pacemaker will."""
         try:
-            await asyncio.to_thread(self._waker.enqueue)
+            await asyncio.to_thread(self._waker.enqueue, "a person's statement")
         except (RedisError, OSError) as error:
             self._log.error("wake_failed", error=type(error).__name__)
             with suppress(RedisError, OSError):

@@ -177,7 +177,7 @@ class PushEndpoint:
     async def _wake(self) -> None:
         """Enqueue a job; if that fails, let the next event or the pacemaker do it."""
         try:
-            await asyncio.to_thread(self._waker.enqueue)
+            await asyncio.to_thread(self._waker.enqueue, "a push")
         except _REDIS_AWAY as error:
             self._log.error("wake_failed", error=type(error).__name__)
             with suppress(*_REDIS_AWAY):

@@ -32,13 +32,13 @@ from reseller.config import LoginPolicy
 from reseller.push import PushEvent
 from sandbox.state import Call as SandboxCall
 from tests.sandbox_fixtures import CREDENTIALS, KEY, PHONE, Asgi
-from workers.alarm import Alarm
 from workers.counting import Counting
 from workers.institutions import Institutions
 from workers.listing import Listing
 from workers.service import Service, watch_into
 from workers.shift import Shift
 from workers.tools import Tools
+from workers.wakeups import Wakeups
 
 STEP_S = 0.25
 """The clock moves by whole steps, to what is due next."""
@@ -104,13 +104,13 @@ class Rig:
             watch=watch_into(self.figures),
         )
         self.writer = FigureWriter(self.figures, Author("worker-1", "worker"), now_ms=self.now_ms, memory=lambda: 1)
-        alarm = Alarm()
+        wakeups = Wakeups()
         self.store = Store(
             redis,
             now_ms=self.now_ms,
             outbox=outbox,
             kept_s=retention.calls_s,
-            due_in=alarm.ring_in,
+            due_in=wakeups.due_in,
             monotonic=self.clock.monotonic,
         )
         self.listings = Listings(redis)
@@ -138,9 +138,9 @@ class Rig:
             5.0,
             log,
             choose=lambda _, high: high,
-            told=alarm.ring,
+            told=wakeups.wake,
         )
-        self.shift = Shift(self.tools, self.institutions, listing, log, alarm=alarm)
+        self.shift = Shift(self.tools, self.institutions, listing, log, wakeups=wakeups)
 
     def now_ms(self) -> int:
         """Return Redis's clock in milliseconds: the hand-moved one, unless the rig has another."""

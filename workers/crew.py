@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from calls.bell import Bell
 from calls.endings import end
 from calls.figures import Figures
 from calls.gate import service_away
@@ -25,7 +24,6 @@ from calls.rules.book import RuleBook
 from calls.store import KEPT_S, Ask, Store
 from calls.tokens import RedisTokenStore
 from reseller import Reseller, ServiceConfig
-from workers.alarm import Alarm
 from workers.counting import Counting
 from workers.crashpoints import Crashpoints
 from workers.deliveries import Deliveries
@@ -37,6 +35,7 @@ from workers.sink import Sink
 from workers.tally import Tally
 from workers.tidying import Tidying
 from workers.tools import Tools
+from workers.wakeups import Wakeups
 
 T = TypeVar("T")
 
@@ -84,8 +83,7 @@ class Crew:
         self._figures = Figures() if figures is None else figures
         self._open_sink = open_sink
         self._deliveries: Deliveries | None = None
-        self._alarm = Alarm()
-        self._bell = Bell(redis, keys=self._keys)
+        self._wakeups = Wakeups()
         self._means: tuple[Reseller, Tools, Institutions, Listing] | None = None
         self.beat: Callable[[], None] = lambda: None
 
@@ -121,7 +119,7 @@ class Crew:
 
     async def _advance(self, job_key: str | None, name: str) -> Tally:
         tools, institutions, listing = self._tools()
-        shift = Shift(tools, institutions, listing, self._log, alarm=self._alarm, beat=self.beat)
+        shift = Shift(tools, institutions, listing, self._log, wakeups=self._wakeups, beat=self.beat)
         self._shift = shift
         try:
             if self._is_stopping:
@@ -138,8 +136,8 @@ class Crew:
 
     @asynccontextmanager
     async def _beside(self, shift: Shift) -> AsyncIterator[None]:
-        """Listen to the bell while a shift lasts; send outcomes, where there is somebody to send them to."""
-        listening = asyncio.ensure_future(self._bell.listen(self._alarm.ring))
+        """Listen for wake-ups while a shift lasts; send outcomes, where there is somebody to send them to."""
+        listening = asyncio.ensure_future(self._wakeups.listen(self._redis, self._keys.wakeup))
         try:
             if self._deliveries is None:
                 yield
@@ -149,8 +147,6 @@ class Crew:
                 yield
         finally:
             await end({listening})
-            with suppress(RedisError):
-                await self._bell.leave()
 
     @asynccontextmanager
     async def _progress(self, tally: Tally, job_key: str | None, name: str) -> AsyncIterator[None]:
@@ -204,7 +200,7 @@ class Crew:
             kept_s=self._kept_s,
             lease=Lease(self._service_config.deadline_s),
             outbox=outbox if self._open_sink else None,
-            due_in=self._alarm.ring_in,
+            due_in=self._wakeups.due_in,
         )
         listings = Listings(self._redis, keys=keys)
         if self._open_sink is not None:
@@ -242,7 +238,7 @@ class Crew:
             self._reconcile_s,
             self._log,
             crash=self._crash,
-            told=self._alarm.ring,
+            told=self._wakeups.wake,
         )
         return reseller, tools, institutions, listing
 

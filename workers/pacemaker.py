@@ -1,4 +1,4 @@
-"""The pacemaker: wakes a worker for what comes due, hands over from shift to shift, ends the process when one is stuck.
+"""The pacemaker: enqueues a job for work that no shift has taken, and ends the process when a shift is stuck.
 
 A thread with its own connection in every worker process. It holds no lock and no state in Redis: any number may run, and
 what one misses the next one sees 200 ms later.
@@ -19,13 +19,13 @@ from calls.wake import Waker
 
 LOOK_EVERY_S = 0.2
 LATE_MS = 60
-"""What is less late than this is left to a shift that may be under way: it claims within 20 ms of a due time."""
+"""Work that is less late is left to a shift under way, which claims within 20 ms of a due time."""
 
 SOON_MS = 10_000
-"""After a shift the next one is begun for what is due this soon: as long as one waits for more before it ends."""
+"""At the end of a shift its successor is enqueued if anything is due this soon."""
 
-WAKE_ANYWAY_S = 10.0
-"""However quiet it is, a shift starts so long after the last one: institutions that a lost Redis forgot are listed anew."""
+QUIET_S = 10.0
+"""So long after the last shift of any worker one is started anyway: it enlists institutions that a lost Redis forgot."""
 
 STUCK_S = 30.0
 """After so long without a sign of life from a shift its process is ended; the platform starts another."""
@@ -34,7 +34,7 @@ STUCK_EXIT = 70
 
 
 class Pacemaker:
-    """Looks every 200 ms whether anything is due that nobody was woken for."""
+    """Looks every 200 ms, from a thread of its own."""
 
     def __init__(
         self,
@@ -43,6 +43,7 @@ class Pacemaker:
         log: Any,
         *,
         keys: Keys | None = None,
+        now_ms: Callable[[], int] | None = None,
         stuck_s: float = STUCK_S,
         end_process: Callable[[int], None] = os._exit,
     ) -> None:
@@ -51,13 +52,13 @@ class Pacemaker:
         self._script = redis.register_script(source("pulse"))
         self._waker = waker
         self._log = log
+        self._now_ms = now_ms
         self._stuck_s = stuck_s
         self._end_process = end_process
         self._is_over = False
         self._look_now = threading.Event()
         self._thread = threading.Thread(target=self._run, name="pacemaker", daemon=True)
         self._beat_at_s: float | None = None
-        self._woken_at_s: float | None = None
 
     def start(self) -> None:
         """Begin to look."""
@@ -79,25 +80,20 @@ class Pacemaker:
         self._look_now.set()
 
     def look(self, *, late_ms: int = LATE_MS) -> None:
-        """Look once.
+        """Look once; enqueue a job if work waits that no shift has taken, or if no shift has run anywhere for a while.
 
         Args:
-            late_ms: How late something has to be to wake a worker; below 0 how soon it is due.
+            late_ms: How late work has to be; below 0 how soon it is due.
 
         Raises:
             redis.exceptions.RedisError: Redis is away; the next look tries again.
         """
         keys = self._keys
-        wake, _ = self._script(keys=[keys.due, keys.wake, keys.queue, keys.workers, keys.service], args=["", late_ms])
-        now_s = time.monotonic()
-        if self._beat_at_s is not None:
-            self._woken_at_s = now_s
-        is_quiet = self._woken_at_s is None or now_s - self._woken_at_s > WAKE_ANYWAY_S
-        if wake != 1 and not is_quiet:
+        named = [keys.due, keys.wake, keys.queue, keys.service, keys.epoch]
+        if self._script(keys=named, args=[self._now_ms() if self._now_ms else "", late_ms, int(QUIET_S * 1000)]) != 1:
             return
-        self._woken_at_s = now_s
         try:
-            self._waker.enqueue()
+            self._waker.enqueue("the shift before it" if late_ms < 0 else "overdue work")
         except RedisError:
             self._redis.delete(keys.wake)
             raise

@@ -1,6 +1,6 @@
 """A shift: one worker claims whatever is due and moves it on concurrently, until there is nothing to do or its time is over.
 
-It claims when something falls due or the bell rings, whatever is in flight, so one hung call never holds up the others.
+It claims when something falls due or somebody wakes it, whatever is in flight, so one hung call never holds up the others.
 Nothing outlives a shift: every task is finished or, at the deadline, cancelled and gathered.
 """
 
@@ -18,7 +18,6 @@ from calls.held import Held, LeaseLost, Placement
 from calls.keys import CallId, parse_member
 from calls.store import MAX_FAILURES
 from calls.trail import Entry
-from workers.alarm import CLAIM_EVERY_S, Alarm
 from workers.claim import FORGET, Claim
 from workers.following import follow_member, follow_trace
 from workers.institutions import Institutions
@@ -26,20 +25,29 @@ from workers.listing import Listing
 from workers.move import move
 from workers.tally import Tally
 from workers.tools import Tools
+from workers.wakeups import APART_S, Wakeups
 
-CLAIMING_S = 30.0
-"""After so long a shift claims no more: the job ends and can be read."""
+SHIFT_S = 30.0
+"""After so long a shift ends as soon as it can without standing still, so that its job can be read."""
 
-LINGER_S = 10.0
-"""How long a shift waits for more after its last call: longer than an institution between two looks at its queue, so where
-there is anything to do a shift is told of it and no job has to be handed over. A job that waits ends an idle shift."""
+LONGEST_SHIFT_S = 300.0
+"""After so long a shift claims no more, whatever is in flight."""
 
-ATTENDED_MS = 1500
-"""For how long a claim says that the bell is heard; a shift claims more often than that."""
+OLD_S = 1.0
+"""What has been in flight for longer may hang: a shift does not end while it would have to wait for that."""
+
+PAUSE_S = 0.3
+"""For how long a shift that is about to end claims nothing, to see whether everything in flight finishes."""
+
+SOON_S = 10.0
+"""An idle shift waits for what is due this soon, which is longer than an institution between two looks at its queue."""
+
+YIELD_AFTER_S = 1.0
+"""An idle shift that is this old ends for a job that waits."""
 
 NOT_KNOWN_YET_MS = 1000
 LEAVE_S = 8.0
-"""The same for a worker that was told to stop: it has to be gone within 10 s."""
+"""How long what is in flight may go on in a worker that was told to stop: it has to be gone within 10 s."""
 
 IN_FLIGHT = 256
 CLAIM_AT_ONCE = 128
@@ -60,26 +68,27 @@ class Shift:
     institutions: Institutions
     listing: Listing
     log: Any
-    claiming_s: float = CLAIMING_S
-    linger_s: float = LINGER_S
+    shift_s: float = SHIFT_S
+    longest_s: float = LONGEST_SHIFT_S
     in_flight_limit: int = IN_FLIGHT
     finish_s: float | None = None
     """How long calls in flight may go on once the shift claims no more. None: as long as the lease says."""
     leave_s: float = LEAVE_S
     tally: Tally = field(default_factory=Tally)
     failures: list[str] = field(default_factory=list)
-    alarm: Alarm = field(default_factory=Alarm)
+    wakeups: Wakeups = field(default_factory=Wakeups)
     beat: Callable[[], None] = lambda: None
     is_wanted: Callable[[], bool] = lambda: False
     """Tells whether something beside the calls needs the shift to go on."""
     _stopping: asyncio.Event = field(default_factory=asyncio.Event)
-    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    _tasks: dict[asyncio.Task[None], float] = field(default_factory=dict)
+    """What is in flight, and since when by the loop's clock."""
 
     def stop(self) -> None:
         """Claim no more; finish what is in flight. Call it in the loop's thread."""
         self.log.info("shift_stopping", in_flight=len(self._tasks))
         self._stopping.set()
-        self.alarm.ring()
+        self.wakeups.wake()
 
     async def run(self) -> Tally:
         """Move on whatever is due.
@@ -90,10 +99,13 @@ class Shift:
         """
         loop, figures = asyncio.get_running_loop(), self.tools.counting.figures
         began_s = loop.time()
-        await self.institutions.refresh()
+        refreshing = asyncio.ensure_future(self.institutions.refresh())
         try:
-            await self._claim_until_idle()
+            if not self.institutions.are_known:
+                await refreshing
+            await self._claim_until_over(refreshing)
         finally:
+            await end({refreshing})
             await self._gather()
             figures.observe(figure.SHIFT_SECONDS, loop.time() - began_s)
             figures.count(figure.SHIFTS, "failed" if self.failures else "finished")
@@ -101,35 +113,61 @@ class Shift:
             raise StepsFailed(self.failures)
         return self.tally
 
-    async def _claim_until_idle(self) -> None:
+    async def _claim_until_over(self, refreshing: asyncio.Future[None]) -> None:
         loop = asyncio.get_running_loop()
-        started_s = idle_since_s = loop.time()
+        started_s = loop.time()
         first = True
-        while not self._stopping.is_set() and loop.time() - started_s < self.claiming_s:
+        while not self._stopping.is_set():
             self.beat()
+            if refreshing.done():
+                refreshing.result()  # a Redis that is away ends the shift
             await self.institutions.enlist()
             room = min(CLAIM_AT_ONCE, self.in_flight_limit - len(self._tasks))
             claimed = await self._claim(room, shift_starts=first) if room > 0 else []
             first = False
-            self.tools.pauses.see(self.tools.store.pauses, self.log)
             for held in claimed:
                 self._start(held)
-            if self._tasks or self.is_wanted():
-                idle_since_s = loop.time()
-            elif self.tools.store.jobs_waiting or loop.time() - idle_since_s >= self.linger_s:
+            if await self._is_over(loop.time() - started_s):
                 return
             if room == 0:
-                self.alarm.ring_in(CLAIM_EVERY_S)
+                self.wakeups.due_in(APART_S)
             if len(claimed) < room or room == 0:
-                await self.alarm.wait()
+                await self.wakeups.wait()
 
     async def _claim(self, room: int, *, shift_starts: bool) -> list[Held]:
-        return await self.tools.store.claim(room, shift_starts=shift_starts, attended_ms=ATTENDED_MS)
+        self.wakeups.claims()
+        claimed = await self.tools.store.claim(room, shift_starts=shift_starts)
+        self.wakeups.claimed(found=bool(claimed))
+        self.tools.pauses.see(self.tools.store.pauses, self.log)
+        return claimed
+
+    async def _is_over(self, age_s: float) -> bool:
+        """Tell, after a claim, whether the shift ends.
+
+        It does not end while something in flight may hang: a single worker would claim nothing until that has finished.
+        """
+        if age_s >= self.longest_s:
+            return True
+        if age_s >= self.shift_s and not self._has_old():
+            if self._tasks:
+                await asyncio.wait(self._tasks, timeout=PAUSE_S)
+            return not self._tasks
+        if self._tasks or self.is_wanted():
+            return False
+        store = self.tools.store
+        return bool(store.jobs_waiting and age_s >= YIELD_AFTER_S) or store.next_due_s > SOON_S
+
+    def _has_old(self) -> bool:
+        now_s = asyncio.get_running_loop().time()
+        return any(now_s - began_s > OLD_S for began_s in self._tasks.values())
 
     def _start(self, held: Held) -> None:
         task = asyncio.ensure_future(self.move(held))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = asyncio.get_running_loop().time()
+        task.add_done_callback(self._forget)
+
+    def _forget(self, task: asyncio.Task[None]) -> None:
+        self._tasks.pop(task, None)
 
     async def _gather(self) -> None:
         """Let what is in flight finish; at the deadline cancel it. What it had booked, the next claim finds booked."""

@@ -1,8 +1,7 @@
 -- Take what is due: a lease and a nonce each.
--- KEYS: due, wake marker, service, pauses, epoch, attended, RQ queue, last claim of this claimer
+-- KEYS: due, wake marker, service, pauses, epoch, RQ queue, last claim of this claimer
 -- ARGV: now, prefix, how many, lease in ms, claimer, farthest legal due time in ms from now, a shift starts ('1' or ''),
---       ms between two probes of a service that is away, for how many ms others may count on this shift ('' not at all),
---       number of the claim, seconds its number is kept, epoch of the claimer's last claim ('' for none), what that
+--       ms between two probes of a service that is away, number of the claim, seconds its number is kept, epoch of the claimer's last claim ('' for none), what that
 --       server's clock says now, by the claimer's own clock
 -- Returns {now, epoch, since when it is known, ms the service's gate stays shut, failures in a row, pauses, ms until the next
 -- member is due (-1 if none is), jobs that wait, ms in which writes were lost before this epoch (-1 if nobody can tell),
@@ -14,12 +13,11 @@
 local now = now_ms()
 local prefix = ARGV[2]
 local current = epoch()
-local last = redis.call('HMGET', KEYS[8], 'number', 'members')
-local number, last_number = tonumber(ARGV[10]), tonumber(last[1] or '0')
-local nonce = ARGV[5] .. ':' .. ARGV[10]
+local last = redis.call('HMGET', KEYS[7], 'number', 'members')
+local number, last_number = tonumber(ARGV[9]), tonumber(last[1] or '0')
+local nonce = ARGV[5] .. ':' .. ARGV[9]
 if number > last_number then
     if ARGV[7] == '1' then redis.call('DEL', KEYS[2]) end
-    if ARGV[9] ~= '' then redis.call('SET', KEYS[6], '1', 'PX', ARGV[9]) end
 end
 
 -- A Redis that was restarted, replaced or emptied is new from the first claim that sees it. What the old one wrote after
@@ -31,7 +29,7 @@ if known[1] ~= current then
     local ended = now
     -- The clocks of two servers may differ by hours. The claimer's own clock tells how much time has passed, but for the
     -- seconds in which its Redis client repeated this claim.
-    if ARGV[12] == before then ended = math.max(tonumber(ARGV[13]), math.min(now, tonumber(ARGV[13]) + 5000)) end
+    if ARGV[11] == before then ended = math.max(tonumber(ARGV[12]), math.min(now, tonumber(ARGV[12]) + 5000)) end
     if known[1] and ended >= tonumber(known[3] or '0') then lost_until = string.format('%.0f', ended) end
     redis.call('HSET', KEYS[5], 'id', current, 'since', since, 'before', before, 'lost_from', lost_from, 'lost_until', lost_until)
 elseif since > now then
@@ -57,7 +55,7 @@ elseif gate[3] and limit > 0 and number > last_number then
     redis.call('HSET', KEYS[3], 'probe', now + tonumber(ARGV[8]))
 end
 
-local answer = {now, current, since, left, tonumber(gate[2] or '0'), redis.call('HGETALL', KEYS[4]), -1, redis.call('LLEN', KEYS[7]), lost_ms}
+local answer = {now, current, since, left, tonumber(gate[2] or '0'), redis.call('HGETALL', KEYS[4]), -1, redis.call('LLEN', KEYS[6]), lost_ms}
 local taken = {}
 local function hand_out(member, its_nonce, late)
     local kept = redis.call('HMGET', prefix .. ':item:' .. member, 'rec', 'checks', 'verify', 'failures')
@@ -93,8 +91,8 @@ elseif number > last_number then
             hand_out(member, its_nonce, late)
         end
     end
-    redis.call('HSET', KEYS[8], 'number', number, 'members', cjson.encode(taken))
-    redis.call('EXPIRE', KEYS[8], ARGV[11])
+    redis.call('HSET', KEYS[7], 'number', number, 'members', cjson.encode(taken))
+    redis.call('EXPIRE', KEYS[7], ARGV[10])
 end
 local first = redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')
 if first[2] then answer[7] = math.max(0, left, math.floor(tonumber(first[2])) - now) end

@@ -23,20 +23,22 @@ local function make_due(due, item, member, at)
     if redis.call('HEXISTS', item, LEASE_FIELD) == 0 then redis.call('ZADD', due, 'LT', at, member) end
 end
 
--- Win the right to enqueue one job: not while one was enqueued in the last second and has not started, nor while enough wait.
-local function win_wake(marker, queue, workers)
-    local crowd = redis.call('SCARD', workers)
-    if crowd < 1 then crowd = 1 end
-    if redis.call('LLEN', queue) >= 2 * crowd then return 0 end
-    if redis.call('SET', marker, '1', 'NX', 'PX', 1000) then return 1 end
-    return 0
+-- Tell whether the caller has to enqueue a job: not while one waits, nor within a second after somebody else was asked. A
+-- shift that starts deletes the marker. It holds the instant when it was won: one from the future (the clock was set back)
+-- counts as expired.
+local function ask_for_job(marker, queue)
+    if redis.call('LLEN', queue) > 0 then return 0 end
+    local now = now_ms()
+    local age = now - tonumber(redis.call('GET', marker) or '0')
+    if age >= 0 and age < 1000 then return 0 end
+    redis.call('SET', marker, now, 'PX', 1000)
+    return 1
 end
 
--- Have somebody look at what was made due: a shift under way is told by the bell, else a job may have to be enqueued.
-local function call_somebody(marker, queue, workers, bell, attended)
-    if redis.call('EXISTS', attended) == 0 then return win_wake(marker, queue, workers) end
-    if redis.call('LLEN', bell) == 0 then redis.call('RPUSH', bell, '1') end
-    return 0
+-- Have a worker look at what was made due: wake a shift that waits, and perhaps ask for a job.
+local function wake_worker(wakeup, marker, queue)
+    if redis.call('LLEN', wakeup) == 0 then redis.call('RPUSH', wakeup, '1') end
+    return ask_for_job(marker, queue)
 end
 
 -- The queue lists a member that was merged into another, or settled because the service never showed it: it is a call of

@@ -1,12 +1,14 @@
--- The pacemaker's look: is anything due that nobody was woken for?
--- KEYS: due, wake marker, RQ queue, RQ workers, service
--- ARGV: now, how late in ms something has to be (a shift under way claims what is due within 20 ms); below 0 how soon
---       it is due, which is no reason for a job if one waits already
--- Returns {1 if the caller has to enqueue a job, how late the longest-waiting member is in ms}.
+-- The pacemaker's look: is there work that no shift has taken?
+-- KEYS: due, wake marker, RQ queue, service, epoch (which says when a shift claimed last)
+-- ARGV: now, how late in ms work has to be (below 0: how soon it is due), after how many ms without any shift one is started
+-- Returns 1 if the caller has to enqueue a job, else 0.
 local now = now_ms()
-local gate = redis.call('HMGET', KEYS[5], 'until', 'probe')
-if now < math.max(tonumber(gate[1] or '0'), tonumber(gate[2] or '0')) then return {0, 0} end
-if tonumber(ARGV[2]) < 0 and redis.call('LLEN', KEYS[3]) > 0 then return {0, 0} end
-local first = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now - tonumber(ARGV[2]), 'WITHSCORES', 'LIMIT', 0, 1)
-if not first[1] then return {0, 0} end
-return {win_wake(KEYS[2], KEYS[3], KEYS[4]), now - math.floor(tonumber(first[2]))}
+local since_shift = now - tonumber(redis.call('HGET', KEYS[5], 'seen') or '0')
+local is_quiet = since_shift < 0 or since_shift >= tonumber(ARGV[3])
+if not is_quiet then
+    -- While the service is left alone, what is due is not claimed.
+    local gate = redis.call('HMGET', KEYS[4], 'until', 'probe')
+    if now < math.max(tonumber(gate[1] or '0'), tonumber(gate[2] or '0')) then return 0 end
+    if #redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now - tonumber(ARGV[2]), 'LIMIT', 0, 1) == 0 then return 0 end
+end
+return ask_for_job(KEYS[2], KEYS[3])

@@ -1,5 +1,5 @@
 -- Record push events: the event log, a note on each one's call, a look at its institution's queue, a wake-up for all.
--- KEYS: due, events, wake marker, RQ queue, RQ workers, bell, attended
+-- KEYS: due, events, wakeup, wake marker, RQ queue
 -- ARGV: now, prefix, events kept (count), and for how many seconds, ms that a call nobody knows waits for the look at its
 --       queue; then of each event ten: event (json), call member ('' to
 --       leave no note), key of its alternate id's alias, voice id for the alias ('' for none), whether the alias may lead to
@@ -29,4 +29,4 @@ end
 redis.call('ZREMRANGEBYRANK', KEYS[2], 0, -(tonumber(ARGV[3]) + 1))
 redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', now - 1000 * tonumber(ARGV[4]))
 for inst in pairs(looks) do leave_note(prefix, KEYS[1], inst, 'look', string.format('"%d"', now), now, true) end
-return {touched and call_somebody(KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]) or 0}
+return {touched and wake_worker(KEYS[3], KEYS[4], KEYS[5]) or 0}

@@ -66,7 +66,8 @@ async def test_shift_bounds_how_many_calls_it_moves_at_once(crowded: tuple[Rig, 
     for start in range(0, CALLS, 1000):
         ids = [CallId(KEY, f"crowd-{n}") for n in range(start, start + 1000)]
         await asyncio.gather(*(rig.store.note(call_id, listed) for call_id in ids))
-    rig.shift.claiming_s = PATIENCE_S
+    rig.shift.shift_s = rig.shift.longest_s = PATIENCE_S
+    await rig.redis.rpush(rig.store.keys.queue, "a job that waits ends an idle shift")
     await rig.shift.run()
     assert crowd.reads >= CALLS
     assert crowd.most_at_once <= IN_FLIGHT

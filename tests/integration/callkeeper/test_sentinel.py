@@ -18,7 +18,7 @@ from calls.scripts import Scripts
 from calls.wake import Waker, calls_queue
 from tests.faults.sentinel import Watched, watched_redis
 
-_KEYS = ["ck:due", "ck:wake", "rq:queue:calls", "rq:workers:calls"]
+_KEYS = ["ck:due", "ck:wakeup", "ck:wake", "rq:queue:calls"]
 
 
 @pytest.fixture
@@ -48,8 +48,8 @@ class Connections:
         """Write by command, by script and by RQ, as often as it takes."""
         for each in self.all:
             await again(lambda each=each: each.incr("seen"))  # type: ignore[misc]  # bound per round
-        await again(lambda: self._scripts.call("note", _KEYS, ["", "ck", "c:cu-1:v-1", "hint", b"x", "", "", ""]))
-        await again(lambda: asyncio.to_thread(self._waker.enqueue))
+        await again(lambda: self._scripts.call("note", _KEYS, ["", "ck", "c:cu-1:v-1", "hint", b"x", "", "", "", 0]))
+        await again(lambda: asyncio.to_thread(self._waker.enqueue, "a test"))
 
     async def read(self) -> tuple[int, bytes | None, int]:
         """Return how often was written by command, what by script, how often by RQ."""

@@ -36,7 +36,7 @@ ASKED = CheckWish(operator="ann", said_at=START, wish="w-2")
 Sent = tuple[str, Sequence[Any], Sequence[Any]]
 """A script's name, its keys and its arguments."""
 
-FLEETING = {b"ck:wake", b"ck:bell", b"ck:attended"}
+FLEETING = {b"ck:wake", b"ck:wakeup"}
 """What wakes workers: it lives for a second, and one wake-up more or less is late by no more than that."""
 
 

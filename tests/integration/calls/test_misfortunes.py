@@ -301,9 +301,9 @@ async def test_redis_that_fails_a_move_is_no_failure_of_the_call(rig: Rig) -> No
 
 
 async def test_shift_works_until_nothing_is_due(rig: Rig) -> None:
-    """A shift claims, moves on and ends by itself; what it did is counted."""
+    """A shift claims, moves calls on and ends by itself; what it did is counted."""
     call = rig.stage.call(END)
-    shift = replace(rig.shift, linger_s=0.05)
+    shift = replace(rig.shift, shift_s=0.05)
     tally = await shift.run()
     assert tally.counts["assigned"] == 1
     assert rig.ledger(call)["assign"] == 1
@@ -322,7 +322,7 @@ async def test_shift_that_was_told_to_stop_claims_nothing(rig: Rig) -> None:
 async def test_shift_reports_bugs_at_its_end_without_values(rig: Rig) -> None:
     """What nobody expected is raised once, for all calls, with places and kinds only."""
     call = rig.stage.call(END)
-    shift = replace(rig.shift, tools=replace(rig.tools, service=Broken(rig, call.voice_id)), linger_s=0.05)
+    shift = replace(rig.shift, tools=replace(rig.tools, service=Broken(rig, call.voice_id)), shift_s=0.05)
     with pytest.raises(StepsFailed, match=r"ZeroDivisionError at Broken\.details") as raised:
         await shift.run()
     assert "nobody's business" not in str(raised.value)
@@ -347,7 +347,7 @@ async def test_shift_ends_in_time_whatever_hangs(rig: Rig) -> None:
     """A task that never ends is cancelled and gathered: nothing outlives a shift."""
     rig.stage.call(END)
     hanging = replace(rig.tools, service=Hanging(rig.service, rig.store, rig.tools.log))
-    assert await outlived(replace(rig.shift, tools=hanging, claiming_s=0.2, finish_s=0.1)) == set()
+    assert await outlived(replace(rig.shift, tools=hanging, longest_s=0.2, finish_s=0.1)) == set()
     assert "shift_cut_short" in {entry["event"] for entry in rig.log.entries}
 
 

@@ -1,12 +1,10 @@
-"""The wake marker: few jobs wait, and no wake-up is lost. On a Redis in this process and on a real one."""
+"""The wake marker and the wake-up list: at most one job waits, and no wake-up is lost. On two kinds of Redis."""
 
 import asyncio
-from functools import partial
 from typing import Any
 
 from redis.asyncio import Redis
 
-from calls.bell import Bell
 from calls.endings import end
 from calls.held import Placement
 from calls.keys import CallId
@@ -15,6 +13,8 @@ from calls.scripts import Scripts
 from calls.store import Store
 from tests.integration.calls.hand import Hand
 from tests.sandbox_fixtures import START
+from workers.pacemaker import LATE_MS, QUIET_S, SOON_MS
+from workers.wakeups import Wakeups
 
 HINT = Pushed(has_ended=False, event_id="ev-1", received_at=START)
 
@@ -39,46 +39,83 @@ async def test_wake_marker_is_cleared_by_a_shift_that_starts(store: Store) -> No
     assert await woken(store) == 0
 
 
-async def test_wake_marker_is_not_won_while_enough_jobs_wait(store: Store, redis: Redis) -> None:
-    """No job is added while twice as many wait as there are workers."""
+async def test_wake_marker_is_not_won_while_a_job_waits(store: Store, redis: Redis) -> None:
+    """No job is added to one that waits: a shift takes whatever is due."""
     client: Any = redis
-    await client.sadd(store.keys.workers, "rq:worker:a", "rq:worker:b")
-    await client.rpush(store.keys.queue, *"abcd")
+    await client.rpush(store.keys.queue, "a job")
     assert await woken(store) == 0
     await client.lpop(store.keys.queue)
     assert await woken(store) == 1
 
 
-async def test_shift_that_attends_is_told_and_no_job_is_asked_for(store: Store, redis: Redis) -> None:
-    """While a shift hears the bell a burst of events is one ring; when it has left, an event asks for a job again."""
-    bell, rings = Bell(redis), list[int]()
-    await store.claim(10, shift_starts=True, attended_ms=1500)
-    assert sum([await woken(store, n) for n in range(50)]) == 0
-    listening = asyncio.ensure_future(bell.listen(lambda: rings.append(1)))
-    await asyncio.sleep(0.1)
-    assert rings == [1]
-    await woken(store)
-    await asyncio.sleep(0.1)
-    assert rings == [1, 1]
-    await end({listening})
-    await bell.leave()
+async def test_wake_marker_from_the_future_counts_as_expired(store: Store, redis: Redis, hand: Hand) -> None:
+    """C19: Redis's clock is set back by an hour: wake-ups go on."""
+    client: Any = redis
+    await client.set(store.keys.wake, hand() + 3_600_000)
     assert await woken(store) == 1
+
+
+async def test_burst_of_events_is_one_wake_up(store: Store, redis: Redis) -> None:
+    """Fifty events push one element on the list; one of the shifts that wait takes it, and the next event pushes again."""
+    wakeups, client = Wakeups(), redis
+    for n in range(50):
+        await woken(store, n)
+    assert await client.llen(store.keys.wakeup) == 1
+    listening = asyncio.ensure_future(wakeups.listen(client, store.keys.wakeup))
+    await asyncio.wait_for(wakeups.wait(), 0.5)
+    assert await client.llen(store.keys.wakeup) == 0
+    wakeups.claims()
+    await woken(store)
+    await asyncio.wait_for(wakeups.wait(), 0.5)
+    await end({listening})
+
+
+async def test_wake_up_that_is_repeated_later_changes_nothing_more(store: Store, redis: Redis) -> None:
+    """C14: the script that records is repeated when its answer was lost: one element, and no second job is asked for."""
+    assert [await woken(store), await woken(store)] == [1, 0]
+    assert await redis.llen(store.keys.wakeup) == 1
+
+
+async def look(store: Store, redis: Redis, now_ms: int, late_ms: int = LATE_MS) -> int:
+    """Look as the pacemaker does; return whether a job is asked for."""
+    keys = store.keys
+    named = [keys.due, keys.wake, keys.queue, keys.service, keys.epoch]
+    return int(await Scripts(redis).call("pulse", named, [now_ms, late_ms, int(QUIET_S * 1000)]))
 
 
 async def test_next_shift_is_asked_for_where_something_is_due_soon_and_no_job_waits(
     store: Store, redis: Redis, hand: Hand
 ) -> None:
-    """A shift hands over to the next one for what is to come; a job that waits already is that."""
-    keys, client = store.keys, redis
-    pulse = partial(
-        Scripts(client).call, "pulse", [keys.due, keys.wake, keys.queue, keys.workers, keys.service], [hand(), -10_000]
-    )
-    assert (await pulse())[0] == 0
-    await client.zadd(keys.due, {"c:cu-1:v-1": hand() + 9000})
-    await client.rpush(keys.queue, "a job")
-    assert (await pulse())[0] == 0
-    await client.delete(keys.queue)
-    assert (await pulse())[0] == 1
+    """At its end a shift asks for a successor if something is due soon; a job that waits already is that."""
+    keys = store.keys
+    await store.claim(1)
+    assert await look(store, redis, hand(), -SOON_MS) == 0
+    await redis.zadd(keys.due, {"c:cu-1:v-1": hand() + 9000})
+    await redis.rpush(keys.queue, "a job")
+    assert await look(store, redis, hand(), -SOON_MS) == 0
+    await redis.delete(keys.queue)
+    assert await look(store, redis, hand(), -SOON_MS) == 1
+
+
+async def test_overdue_work_asks_for_a_job_unless_the_service_is_left_alone(
+    store: Store, redis: Redis, hand: Hand
+) -> None:
+    """Work that is 60 ms late asks for a job; not while the service is left alone, when it would not be claimed."""
+    await store.claim(1)
+    await redis.zadd(store.keys.due, {"c:cu-1:v-1": hand() - LATE_MS})
+    await redis.hset(store.keys.service, "until", hand() + 1000)
+    assert await look(store, redis, hand()) == 0
+    await redis.hset(store.keys.service, "until", hand() - 1)
+    assert await look(store, redis, hand()) == 1
+    assert await look(store, redis, hand()) == 0
+
+
+async def test_shift_is_asked_for_after_ten_seconds_without_one(store: Store, redis: Redis, hand: Hand) -> None:
+    """However quiet it is, and in an outage too, a shift runs somewhere every ten seconds; fifty pacemakers ask once."""
+    await store.claim(1)
+    await redis.hset(store.keys.service, "until", hand() + 60_000)
+    assert await look(store, redis, hand() + 9_900) == 0
+    assert sum([await look(store, redis, hand() + 10_000) for _ in range(50)]) == 1
 
 
 async def test_claim_and_save_say_when_something_is_due(redis: Redis) -> None:

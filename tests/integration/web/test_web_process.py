@@ -17,7 +17,7 @@ from redis import Redis
 from callkeeper.cli import main
 from callkeeper.settings import WebSettings
 from calls.keys import Keys
-from calls.wake import ADVANCE_DESCRIPTION, calls_queue
+from calls.wake import calls_queue
 
 PUSH_KEY = "canary-push-1f8b32d9"
 LOGIN = ("ops", "canary-admin-0123456")
@@ -78,10 +78,10 @@ def test_web_takes_an_event_to_the_queue(start: Callable[..., Web], redis_url: s
     with Redis.from_url(redis_url) as redis:
         assert redis.zcard(Keys().events) == 1
         [job] = calls_queue(redis).jobs
-    assert (job.func_name, job.description) == ("workers.jobs.advance", ADVANCE_DESCRIPTION)
+    assert (job.func_name, job.description) == ("workers.jobs.advance", "advance: triggered by a push")
     assert [line["event"] for line in lines] == ["web_listening", "push_accepted", "web_stopped"]
     shown = start(CALLKEEPER_ADMIN=":".join(LOGIN)).client.get(f"/rq/0/data/job/{job.id}.json", auth=LOGIN).json()
-    assert (shown["description"], shown["status"]) == (ADVANCE_DESCRIPTION, "queued")
+    assert (shown["description"], shown["status"]) == ("advance: triggered by a push", "queued")
 
 
 def test_web_survives_kill_with_what_it_answered(start: Callable[..., Web], redis_url: str) -> None:

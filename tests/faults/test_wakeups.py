@@ -1,0 +1,343 @@
+"""Wake-ups in virtual time: real shifts, pacemakers, scripts and jobs, whatever happens to jobs and workers."""
+
+import asyncio
+import selectors
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import structlog
+from fakeredis import FakeAsyncRedis, FakeRedis, FakeServer
+
+from calls.endings import end
+from calls.figures import Figures
+from calls.held import Held, Placement
+from calls.keys import CallId, Keys
+from calls.notes import Pushed
+from calls.store import Store
+from calls.wake import Waker
+from workers.pacemaker import LOOK_EVERY_S, SOON_MS, Pacemaker
+from workers.shift import Shift
+from workers.wakeups import Wakeups
+
+RESUMED_S = 1.5
+"""Work is taken up again within this, whatever was lost."""
+
+TAKE_S = 0.005
+"""How long a worker needs from a job in the queue to the start of its shift."""
+
+Run = Callable[[Coroutine[Any, Any, None]], None]
+
+_BEGAN_MS = int(datetime(2026, 11, 2, 9, tzinfo=UTC).timestamp() * 1000)
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """An event loop whose clock jumps to the next timer instead of waiting for it."""
+
+    def __init__(self) -> None:
+        self.elapsed_s = 0.0
+        super().__init__(_Jumping(self))
+
+    def time(self) -> float:
+        """Return the virtual time."""
+        return self.elapsed_s
+
+
+class _Jumping(selectors.SelectSelector):
+    def __init__(self, loop: VirtualLoop) -> None:
+        super().__init__()
+        self._loop = loop
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        self._loop.elapsed_s += timeout or 0.0
+        return super().select(0)
+
+
+class Institutions:
+    """Knows everything; a refresh may be slow."""
+
+    are_known = True
+
+    def __init__(self, refresh_s: float) -> None:
+        self.refresh_s = refresh_s
+
+    async def refresh(self) -> None:
+        """Take a while."""
+        await asyncio.sleep(self.refresh_s)
+
+    async def enlist(self) -> None:
+        """Find all of them enlisted."""
+
+
+class WorkShift(Shift):
+    """A shift whose calls are made of waiting: ``work`` says for how long, and when the call is due again."""
+
+    world: "World"
+
+    async def move(self, held: Held) -> None:
+        """Wait, and let go."""
+        self.world.late_s.append((self.world.now_s, held.late.total_seconds()))
+        work_s, again_ms = self.world.work(held)
+        await asyncio.sleep(work_s)
+        await self.tools.store.save(held, b"{}", Placement(again_ms))
+
+
+@dataclass
+class World:
+    """Workers, each with a pacemaker, on one Redis."""
+
+    work: Callable[[Held], tuple[float, int | None]] = lambda _: (0.03, None)
+    refresh_s: float = 0.0
+    late_s: list[tuple[float, float]] = field(default_factory=list)
+    shifts: int = 0
+    jobs: int = 0
+    claims: int = 0
+    keys: Keys = field(default_factory=Keys)
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    _news: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def __post_init__(self) -> None:
+        server = FakeServer()
+        self.redis: Any = FakeAsyncRedis(server=server)
+        self._blocking = FakeRedis(server=server)
+        self._waker = Waker(self._blocking)
+        self._web = Store(self.redis, now_ms=self.now_ms)
+
+    @property
+    def now_s(self) -> float:
+        """Return the virtual time."""
+        return asyncio.get_running_loop().time()
+
+    def now_ms(self) -> int:
+        """Return the virtual time as Redis's clock."""
+        return _BEGAN_MS + int(self.now_s * 1000)
+
+    def enqueue(self, trigger: str) -> None:
+        """Enqueue a job as production does."""
+        self.jobs += 1
+        self._waker.enqueue(trigger)
+        self._tell()
+
+    async def push(self, number: int) -> None:
+        """Record a push about a call, as a web process does."""
+        hint = Pushed(has_ended=False, event_id="ev-1", received_at=datetime.now(UTC))
+        _, asks = await self._web.note(CallId("cu-1", f"v-{number}"), hint, wake=True)
+        self._tell()
+        if asks:
+            self.enqueue("a push")
+
+    def begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Start something that lasts until the end."""
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        return task
+
+    def worker(self) -> "asyncio.Task[None]":
+        """Start a worker process: its main thread and its pacemaker."""
+        pacemaker = Pacemaker(self._blocking, self, structlog.get_logger(), now_ms=self.now_ms)  # type: ignore[arg-type]
+        store, wakeups = Store(self.redis, now_ms=self.now_ms, monotonic=lambda: self.now_s), Wakeups()
+        store._due_in = wakeups.due_in
+        beats = self.begin(self._beat(pacemaker))
+        main = self.begin(self._work(store, wakeups, pacemaker))
+        main.add_done_callback(lambda _: beats.cancel())
+        return main
+
+    async def _beat(self, pacemaker: Pacemaker) -> None:
+        while True:
+            await asyncio.sleep(LOOK_EVERY_S)
+            pacemaker.look()
+
+    async def _work(self, store: Store, wakeups: Wakeups, pacemaker: Pacemaker) -> None:
+        while True:
+            if await self.redis.lpop(self.keys.queue) is None:
+                await self._something_new(10.0)
+                continue
+            await asyncio.sleep(TAKE_S)
+            self.shifts += 1
+            await self._shift(store, wakeups)
+            pacemaker.look(late_ms=-SOON_MS)
+
+    async def _shift(self, store: Store, wakeups: Wakeups) -> None:
+        tools = SimpleNamespace(
+            store=store,
+            counting=SimpleNamespace(figures=Figures()),
+            pauses=SimpleNamespace(see=lambda *_: self._count_claim()),
+        )
+        shift = WorkShift(tools, Institutions(self.refresh_s), None, structlog.get_logger(), wakeups=wakeups)  # type: ignore[arg-type]
+        shift.world = self
+        listening = asyncio.ensure_future(wakeups.listen(self, self.keys.wakeup))
+        try:
+            await shift.run()
+        finally:
+            await end({listening})
+
+    def _count_claim(self) -> None:
+        self.claims += 1
+
+    async def blpop(self, keys: list[str], timeout: float) -> bytes | None:  # noqa: ASYNC109  (the library's own name)
+        """Wait for a wake-up in virtual time."""
+        until_s = self.now_s + timeout
+        while (found := await self.redis.lpop(keys[0])) is None and self.now_s < until_s:
+            await self._something_new(until_s - self.now_s)
+        return None if found is None else bytes(found)
+
+    def _tell(self) -> None:
+        """Let everybody look into their list: something was pushed."""
+        self._news.set()
+        self._news = asyncio.Event()
+
+    async def _something_new(self, within_s: float) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                await self._news.wait()
+
+    def latest_s(self, since_s: float = 0.0) -> float:
+        """Return the longest that anything waited for its claim."""
+        return max(late_s for at_s, late_s in self.late_s if at_s >= since_s)
+
+    async def close(self) -> None:
+        """Kill everything."""
+        await end(self._tasks)
+        await self.redis.aclose()
+        self._blocking.close()
+
+
+@pytest.fixture
+def virtual() -> Iterator[Run]:
+    """Return what runs a test in virtual time."""
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        yield runner.run
+
+
+def test_idle_worker_takes_a_push_at_once(virtual: Run) -> None:
+    """After minutes without anything due, one worker takes up a push at once, and an idle system costs few jobs."""
+
+    async def law() -> None:
+        world = World()
+        world.worker()
+        await asyncio.sleep(120)
+        assert world.jobs <= 14  # one in ten seconds
+        await world.push(1)
+        await asyncio.sleep(0.1)
+        assert world.latest_s() <= 0.05
+        await world.close()
+
+    virtual(law())
+
+
+def test_single_worker_never_stands_still(virtual: Run) -> None:
+    """One worker, steady calls, a request that hangs now and then, slow refreshes: nothing waits, in or between shifts."""
+
+    async def law() -> None:
+        hung = {n * 40 for n in range(1, 40)}
+        count = iter(range(1, 1_000_000))
+        world = World(work=lambda _: (6.0 if next(count) in hung else 0.05, 1000), refresh_s=6.0)
+        world.worker()
+        for number in range(20):
+            await world.push(number)
+        await asyncio.sleep(150)
+        assert world.shifts >= 3
+        assert world.latest_s() <= RESUMED_S
+        await world.close()
+
+    virtual(law())
+
+
+def test_fifty_idle_workers_enqueue_few_jobs_and_miss_nothing(virtual: Run) -> None:
+    """Fifty workers without work enqueue a job in ten seconds, not five in one; a push is taken up at once."""
+
+    async def law() -> None:
+        world = World()
+        for _ in range(50):
+            world.worker()
+        await asyncio.sleep(60)
+        assert world.jobs <= 8
+        await world.push(1)
+        await asyncio.sleep(0.1)
+        assert world.latest_s() <= 0.05
+        await world.close()
+
+    virtual(law())
+
+
+def test_overlapping_shifts_share_the_work_without_a_storm_of_claims(virtual: Run) -> None:
+    """Fifty shifts that wait for the same due times claim a few times a second each, and are never late for it."""
+
+    async def law() -> None:
+        world = World(work=lambda _: (0.05, 1000))
+        for _ in range(50):
+            world.worker()
+        for _ in range(50):
+            world.enqueue("a test")
+        for number in range(5):
+            await world.push(number)
+        await asyncio.sleep(2)
+        before = world.claims
+        await asyncio.sleep(10)
+        assert (world.claims - before) / 10 / 50 <= 8
+        assert world.latest_s() <= 0.4
+        await world.close()
+
+    virtual(law())
+
+
+def test_job_of_a_worker_that_dies_before_its_shift_is_replaced(virtual: Run) -> None:
+    """A worker takes the job and is killed: another one starts a shift within a second and a half."""
+
+    async def law() -> None:
+        world = World()
+        victim = world.worker()
+        await asyncio.sleep(15)
+        victim.cancel()
+        with suppress(asyncio.CancelledError):
+            await victim
+        world.worker()
+        await world.push(1)
+        assert await world.redis.lpop(world.keys.queue) is not None  # the job goes with the dead worker
+        await asyncio.sleep(3)
+        assert world.latest_s() <= RESUMED_S
+        await world.close()
+
+    virtual(law())
+
+
+@pytest.mark.parametrize("number", [1, 50])
+def test_job_that_a_failover_loses_is_replaced(virtual: Run, number: int) -> None:
+    """A failover loses job, marker and wake-up: the due call is taken up within a second and a half."""
+
+    async def law() -> None:
+        world = World()
+        for _ in range(number):
+            world.worker()
+        await asyncio.sleep(15)
+        await world.push(1)
+        await world.redis.delete(world.keys.queue, world.keys.wakeup)
+        await asyncio.sleep(3)
+        assert world.latest_s() <= RESUMED_S
+        await world.close()
+
+    virtual(law())
+
+
+def test_push_during_a_shift_enqueues_a_job_unless_one_waits(virtual: Run) -> None:
+    """A hundred pushes while a shift is under way are taken up by it, and leave one job that waits, not a hundred."""
+
+    async def law() -> None:
+        world = World(work=lambda _: (0.5, None))
+        world.worker()
+        await world.push(0)
+        await asyncio.sleep(0.1)
+        before = world.jobs
+        for number in range(1, 101):
+            await world.push(number)
+        assert world.jobs == before + 1
+        assert await world.redis.llen(world.keys.queue) == 1
+        await asyncio.sleep(0.2)
+        assert world.latest_s() <= 0.1
+        await world.close()
+
+    virtual(law())
