@@ -115,6 +115,12 @@ EVENTS: Final[dict[str, LogEvent]] = {
         "the service failed five requests in a row, or asked for a pause: all workers leave it alone"
     ),
     "service_back": _event("the service answers again"),
+    "access_refused": _event(
+        "401 with a token just issued: the operation of the institution is left alone, others go on",
+        "institution",
+        "operation",
+    ),
+    "access_restored": _event("an operation that was refused is accepted again", "institution", "operation"),
     "login_failed": _event("the service account could not log in; so often in a row", "reason", "failures"),
     "token_not_slid": _event("the token's expiry could not be moved forward in Redis"),
     "token_fault": _event("a token just issued was refused: a person has to look"),

@@ -203,6 +203,7 @@ def fold_reading(call: Call, reading: Reading, book: RuleBook, now: datetime) ->
     by_us = call.assign.person_id if call.assign.state in DONE else None
     call = replace(
         call,
+        held_back=None,
         phase=Phase.LIVE if call.phase is Phase.HINTED else call.phase,
         reading=reading,
         is_confirmed=call.is_confirmed or reading.voice_id == call.voice_id,

@@ -76,6 +76,7 @@ class Keys:
         self.pause = f"{prefix}:pause"
         self.pause_history = f"{prefix}:pause:history"
         self.service = f"{prefix}:service"
+        self.refused = f"{prefix}:refused"
         self.outage_reported = f"{prefix}:outage-reported"
         self.epoch = f"{prefix}:epoch"
         self.changes = f"{prefix}:changes"

@@ -195,6 +195,8 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     other_voice_id: str | None = None
     """By which the last answer called it that was therefore not used."""
     not_found_since: datetime | None = None
+    held_back: str | None = None
+    """Why nothing can be asked, as last written to the trail; None once the service has answered."""
     end_hinted_at: datetime | None = None
     end_seen_at: datetime | None = None
     settled_at: datetime | None = None

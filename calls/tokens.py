@@ -1,11 +1,14 @@
 """The SSO token in Redis, shared by all processes of the group.
 
-Two keys: the token (it goes with its time) and the gate, which says who may log in and when. Every operation is one script
+Three keys: the token (it goes with its time), the gate, which says who may log in and when, and the refusals: which
+operations of which institutions are answered 401 although the token is good. Every operation is one script
 (``calls/lua/token_*.lua``): atomic, timed by Redis, and the same when the Redis client repeats it.
 """
 
 import secrets
 from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from importlib.resources import files
 from typing import Any, Literal, get_args
 
@@ -16,17 +19,23 @@ from redis.commands.core import AsyncScript
 from calls.keys import Keys
 from reseller.secret import Secret
 from reseller.tokens import (
+    ALIVE_S,
+    FIRST_WAIT_S,
+    PROBE_EVERY_S,
+    SUSPICION_S,
     TOKEN_TTL_S,
     Login,
     LoginGranted,
     LoginPending,
     LoginShut,
     LoginTurn,
+    Refusal,
     Shut,
     SsoToken,
+    institution_of,
 )
 
-_Name = Literal["load", "slide", "lapse", "claim", "save", "fail"]
+_Name = Literal["load", "slide", "refuse", "clear", "probe", "claim", "save", "fail"]
 
 
 class RedisTokenStore:
@@ -34,7 +43,7 @@ class RedisTokenStore:
 
     Args:
         redis: Decoding answers or not.
-        prefix: Of the keys ``{prefix}:token`` and ``{prefix}:token:gate``.
+        prefix: Of the keys ``{prefix}:token``, ``{prefix}:token:gate`` and ``{prefix}:refused``.
         clock: Seconds, instead of Redis's own clock; for tests.
 
     Raises:
@@ -43,7 +52,8 @@ class RedisTokenStore:
 
     def __init__(self, redis: "Redis", prefix: str = "ck", *, clock: Callable[[], float] | None = None) -> None:
         self._scripts = {name: AsyncScript(redis, _source(name)) for name in get_args(_Name)}
-        self._keys = [f"{prefix}:token", f"{prefix}:token:gate", Keys(prefix).claimer(secrets.token_hex(8))]
+        token_keys = [f"{prefix}:token", f"{prefix}:token:gate"]
+        self._keys = [*token_keys, Keys(prefix).claimer(secrets.token_hex(8)), Keys(prefix).refused]
         self._calls = 0
         self._clock = clock
 
@@ -55,9 +65,23 @@ class RedisTokenStore:
         """Move the expiry; on the first time, prove the token and open the gate."""
         await self._run("slide", generation, _ms(TOKEN_TTL_S), _ms(min_interval_s))
 
-    async def lapse(self, generation: str) -> bool:
-        """Mark a proven token as lapsed; report an unproven one."""
-        return bool(await self._run("lapse", generation))
+    async def refuse(self, generation: str, scope: str) -> Refusal:
+        """Suspect the token; bar a scope for which the token before was refused as well."""
+        waits = (SUSPICION_S, FIRST_WAIT_S, PROBE_EVERY_S, ALIVE_S, TOKEN_TTL_S)
+        is_current, is_proven, barred_ms, is_news = await self._run(
+            "refuse", generation, scope, *map(_ms, waits), institution_of(scope)
+        )
+        barred_s = None if barred_ms < 0 else barred_ms / 1000
+        return Refusal(bool(is_current), bool(is_proven), barred_s, bool(is_news))
+
+    async def clear(self, scope: str) -> bool:
+        """Forget a refusal; let the institution's other barred scopes be tried."""
+        return bool(await self._run("clear", scope, institution_of(scope)))
+
+    async def probe(self, scope: str) -> float | None:
+        """Let one request at a time try a barred scope."""
+        wait_ms = await self._run("probe", scope, _ms(PROBE_EVERY_S))
+        return None if wait_ms is None else wait_ms / 1000
 
     async def claim_login(self, nonce: str, *, instead_of: str | None, lease_s: float) -> LoginTurn:
         """Return a usable token, the turn, or why there is neither."""
@@ -77,6 +101,31 @@ class RedisTokenStore:
         now = "" if self._clock is None else _ms(self._clock())
         self._calls += 1
         return await self._scripts[name](keys=self._keys, args=[now, *args, self._calls])
+
+
+@dataclass(frozen=True, slots=True)
+class Barred:
+    """An operation of an institution that is answered 401 although the token is good, and since when."""
+
+    institution_key: str
+    operation: str
+    since: datetime
+
+
+async def barred_scopes(redis: "Redis", keys: Keys | None = None) -> list[Barred]:
+    """Return what is barred, the longest first.
+
+    Raises:
+        redis.exceptions.RedisError: Redis is away.
+    """
+    client: Any = redis
+    found = []
+    for scope, told in (await client.hgetall((keys or Keys()).refused)).items():
+        since_ms = int(_text(told).split(" ")[3])
+        if since_ms:
+            operation, _, institution_key = _text(scope).partition(" ")
+            found.append(Barred(institution_key, operation, datetime.fromtimestamp(since_ms / 1000, UTC)))
+    return sorted(found, key=lambda barred: barred.since)
 
 
 def _source(name: _Name) -> str:
@@ -107,14 +156,14 @@ def _maybe_token(reply: list[Any] | None) -> SsoToken | None:
 
 
 def _token(reply: list[Any]) -> SsoToken:
-    _, generation, value, institutions, age_ms, is_proven, is_lapsed = reply
+    _, generation, value, institutions, age_ms, is_proven, barred = reply
     return SsoToken(
         generation=_text(generation),
         value=Secret(_text(value)),
         institution_keys=msgspec.json.decode(institutions, type=frozenset[str]),
         age_s=int(age_ms) / 1000,
         is_proven=_text(is_proven) == "1",
-        is_lapsed=_text(is_lapsed) == "1",
+        barred={_text(scope): int(ms) / 1000 for scope, ms in zip(barred[::2], barred[1::2], strict=True)},
     )
 
 

@@ -18,6 +18,7 @@ from reseller.enumerations import (
     VpnType,
 )
 from reseller.errors import (
+    AccessRefused,
     AnswerUnreadable,
     CallNotFound,
     CertificateRefused,
@@ -53,6 +54,7 @@ from reseller.tokens import (
     LoginPending,
     LoginShut,
     LoginTurn,
+    Refusal,
     Shut,
     SsoToken,
     TokenStore,
@@ -60,6 +62,7 @@ from reseller.tokens import (
 from reseller.vendor import VendorCall, VendorEvent
 
 __all__ = [
+    "AccessRefused",
     "AgentState",
     "AnswerUnreadable",
     "CallNotFound",
@@ -90,6 +93,7 @@ __all__ = [
     "PersonType",
     "PhoneCall",
     "QueueEntry",
+    "Refusal",
     "ResearchCase",
     "ResearchStatus",
     "Reseller",

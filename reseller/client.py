@@ -62,6 +62,7 @@ class Reseller(InstitutionEndpoints):
 
     - `ServiceUnavailable` (`ServiceBusy`), `AnswerUnreadable`: reads and checks only;
     - `ServiceRefused`: the service declined;
+    - `AccessRefused`: reads and checks only; 401 although the token is good, or held back because of such a 401;
     - `LoginRefused`, `TokenFault`, `CertificateRefused`: reads and checks; effects have them as cause of `NotSent`;
     - what the token store raises: reads and checks only, as it is;
     - `Unsendable`: an identifier or a header value cannot travel in a request.
@@ -99,6 +100,13 @@ class Reseller(InstitutionEndpoints):
     def deadline_s(self) -> float:
         """Return how many seconds a request may take, a login it needs included."""
         return self._talk.deadline_s
+
+    def reads_barred_s(self, institution_key: str) -> float | None:
+        """Return for how many seconds the records of an institution's calls are left alone; None if they are not barred.
+
+        As far as this process knows: it learns of what others found when it next loads the token.
+        """
+        return self._talk.barred_s(endpoints.DETAILS, institution_key)
 
     async def aclose(self) -> None:
         """Close all connections."""
@@ -240,13 +248,14 @@ class Reseller(InstitutionEndpoints):
         Raises:
             CallNotFound: The service knows no such call.
             TokenLapsed: 401 on a check; renew, then book another check.
+            AccessRefused: 401 on a check although the token is good; renewing does not help.
 
         Spec: Endpoints 5; Rules per operation 2; Limits.
         """
         endpoint = endpoints.DETAILS
         headers = self._talk.on_behalf(endpoint, institution_key, requested_by)
         query = "checkVoiceAuthentication=true" if check else "checkVoiceAuthentication=false"
-        request = Request(endpoint, endpoint.at(voice_id), headers, query)
+        request = Request(endpoint, endpoint.at(voice_id), headers, query, is_check=check)
         answer, record = await self._talk.read(request, _DETAILS, may_repeat=not check)
         return record.phone_call or _top_level_call(answer)
 

@@ -13,6 +13,7 @@ from reseller.answers import BaseAnswer, TokenAnswer
 from reseller.config import ServiceConfig
 from reseller.endpoints import TOKEN, Endpoint
 from reseller.errors import (
+    AccessRefused,
     AnswerUnreadable,
     LoginRefused,
     ServiceRefused,
@@ -23,7 +24,7 @@ from reseller.exchange import Exchange, Guard, Request
 from reseller.identifiers import header_value
 from reseller.reading import Reader
 from reseller.session import Session
-from reseller.tokens import Login, SsoToken, TokenStore
+from reseller.tokens import Login, SsoToken, TokenStore, scope_of
 from reseller.verdict import effect_verdict, verdict
 
 A = TypeVar("A", bound=BaseAnswer)
@@ -71,14 +72,24 @@ class Conversation:
             request: Without the token.
             may_repeat: Whether a 401 is followed by a login and the same request once more.
         """
+        if may_repeat:
+            await self._session.enter(request.endpoint.name, request.scope)
         return await self._exchange.ask(request, self._session, may_repeat=may_repeat)
 
     async def read(
         self, request: Request, reader: Reader[A], *, may_repeat: bool = True, needs_success: bool = True
     ) -> tuple[httpx.Response, A]:
-        """Send a read or a check; return its answer and the record in it."""
+        """Send a read or a check; return its answer and the record in it.
+
+        Raises:
+            AccessRefused: The request was, or would be, answered 401 although the token is good.
+        """
+        if may_repeat:
+            await self._session.enter(request.endpoint.name, request.scope)
         with self._watched(request.endpoint):
-            answer = await self.ask(request, may_repeat=may_repeat)
+            answer = await self._exchange.ask(request, self._session, may_repeat=may_repeat)
+            if answer.status_code == 401 and (wait_s := self._session.barred_s(request.scope)) is not None:
+                raise AccessRefused(request.endpoint.name, wait_s)
             return answer, verdict(request.endpoint, answer, reader, needs_success=needs_success)
 
     async def effect(self, request: Request, reader: Reader[A], guard: Guard | None) -> A:
@@ -100,6 +111,10 @@ class Conversation:
             "InstitutionKey": header_value(endpoint.name, "InstitutionKey", institution_key),
             "RequestedBy": header_value(endpoint.name, "RequestedBy", operator),
         }
+
+    def barred_s(self, endpoint: Endpoint, institution_key: str) -> float | None:
+        """Return for how many seconds an institution's endpoint is left alone; None if it is not barred."""
+        return self._session.barred_s(scope_of(endpoint.name, institution_key))
 
     async def current_token(self) -> SsoToken:
         """Return the token in use, logging in if there is none, within the deadline."""

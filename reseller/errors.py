@@ -10,6 +10,7 @@
     │   └── InstitutionNotFound   ... or no such institution
     ├── NotSent                   provably no byte was written: it may be sent anew
     │   └── Unsendable            ... but not with this value, which no request can carry
+    ├── AccessRefused             HTTP 401 though the token is good: leave this institution's operation alone for a while
     ├── TokenLapsed               HTTP 401: of a check, renew the token and book anew; of an effect, read first
     ├── OutcomeUnknown            an effect may or may not have been applied: read, never repeat
     ├── NeedsPerson               wake a person
@@ -97,6 +98,23 @@ class TokenLapsed(ResellerError):
 
     Spec: Authentication 4. Assumed: a 401 is given before anything is done. For an effect that is looked up all the same.
     """
+
+
+class AccessRefused(ResellerError):
+    """HTTP 401 with a token that was just issued or that others use: the service refuses this institution or operation.
+
+    ``retry_after_s`` is for how many seconds nobody asks again; ``arrived`` is False for a
+    request that was held back for that.
+
+    Assumed: the Spec knows 401 only as a lapsed token.
+    """
+
+    def __init__(self, endpoint: str, retry_after_s: float, arrived: bool = True) -> None:
+        reason = "status 401, and a new login does not help" if arrived else "left alone after a 401"
+        super().__init__(endpoint, f"{reason}; asked again in {retry_after_s:.1f} s")
+        self.args = (endpoint, retry_after_s, arrived)
+        self.retry_after_s = retry_after_s
+        self.arrived = arrived
 
 
 class OutcomeUnknown(ResellerError):

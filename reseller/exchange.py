@@ -25,7 +25,7 @@ from reseller.errors import (
     ServiceUnavailable,
 )
 from reseller.session import Session
-from reseller.tokens import SsoToken
+from reseller.tokens import SsoToken, scope_of
 from reseller.tracing import trace_headers
 from reseller.transports import FIRST_BYTE, effects_transport, reads_transport
 
@@ -49,6 +49,12 @@ class Request:
     headers: Mapping[str, str] = field(default_factory=dict)
     query: str = ""
     content: bytes | None = None
+    is_check: bool = False
+
+    @property
+    def scope(self) -> str:
+        """Return what a 401 may be about: the operation and the institution. A check is another operation than a read."""
+        return scope_of("check" if self.is_check else self.endpoint.name, self.headers.get("InstitutionKey", ""))
 
     def build(self, base_url: str, token: SsoToken | None, first_byte: "FirstByte | None") -> httpx.Request:
         """Return the request as it is sent.
@@ -155,7 +161,7 @@ class Exchange:
                 await response.aclose()
             return response
 
-        return await send(None) if session is None else await session.spend(send, may_repeat=may_repeat)
+        return await send(None) if session is None else await session.spend(send, request.scope, may_repeat=may_repeat)
 
     async def aclose(self) -> None:
         """Close all connections."""

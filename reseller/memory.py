@@ -5,14 +5,21 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from reseller.tokens import (
+    ALIVE_S,
+    FIRST_WAIT_S,
+    PROBE_EVERY_S,
+    SUSPICION_S,
     TOKEN_TTL_S,
     Login,
     LoginGranted,
     LoginPending,
     LoginShut,
     LoginTurn,
+    Refusal,
     Shut,
     SsoToken,
+    institution_of,
+    operation_of,
 )
 
 
@@ -23,6 +30,13 @@ class _Gate:
     failures: int = 0
     shut_until: float = 0.0
     reason: Shut = Shut.INTERVAL
+
+
+@dataclass(slots=True)
+class _Refused:
+    generation: str
+    at: float
+    until: float | None = None
 
 
 class MemoryTokenStore:
@@ -38,13 +52,15 @@ class MemoryTokenStore:
         self._issued_at = 0.0
         self._expires_at = 0.0
         self._gate = _Gate()
+        self._refused: dict[str, _Refused] = {}
 
     async def load(self) -> SsoToken | None:
         """Return the token unless its time is over."""
         now = self._clock()
         if self._token is None or now >= self._expires_at:
             return None
-        return replace(self._token, age_s=now - self._issued_at)
+        barred = {scope: max(0.0, told.until - now) for scope, told in self._refused.items() if told.until is not None}
+        return replace(self._token, age_s=now - self._issued_at, barred=barred)
 
     async def slide(self, generation: str, *, min_interval_s: float) -> None:
         """Move the expiry; on the first time, prove the token and open the gate."""
@@ -52,26 +68,64 @@ class MemoryTokenStore:
         if token is None or token.generation != generation:
             return
         self._expires_at = self._clock() + TOKEN_TTL_S
-        self._token = replace(token, is_proven=True, is_lapsed=False)
+        self._token = replace(token, is_proven=True)
         if token.is_proven:
             return
         self._gate.failures = 0
         self._gate.shut_until = self._issued_at + min_interval_s
         self._gate.reason = Shut.INTERVAL
 
-    async def lapse(self, generation: str) -> bool:
-        """Mark a proven token as lapsed; report an unproven one."""
-        token = await self.load()
+    async def refuse(self, generation: str, scope: str) -> Refusal:
+        """Suspect the token; bar a scope for which the token before was refused as well."""
+        token, now = await self.load(), self._clock()
         if token is None or token.generation != generation:
+            return Refusal(is_current=False)
+        told = self._refused.get(scope)
+        if told is not None and told.until is not None:
+            if now - (self._expires_at - TOKEN_TTL_S) >= ALIVE_S:
+                return Refusal(is_current=True, is_proven=token.is_proven)
+            told.until = told.until if now < told.until else now + PROBE_EVERY_S
+            return Refusal(is_current=True, is_proven=token.is_proven, barred_s=told.until - now)
+        refused_before = told is not None and told.generation != generation and now - told.at < SUSPICION_S
+        if refused_before or self._is_refused(institution_of(scope)):
+            self._refused[scope] = _Refused(generation, now, now + FIRST_WAIT_S)
+            return Refusal(is_current=True, is_proven=token.is_proven, barred_s=FIRST_WAIT_S, is_news=True)
+        if told is None or told.generation != generation:
+            self._refused[scope] = _Refused(generation, now)
+        return Refusal(is_current=True, is_proven=token.is_proven)
+
+    def _is_refused(self, institution_key: str) -> bool:
+        """Tell whether an institution may not read, or another of its operations was barred a moment ago."""
+        return bool(institution_key) and any(
+            operation_of(scope) in ("queue", "details") or self._clock() - told.at < SUSPICION_S
+            for scope, told in self._refused.items()
+            if institution_of(scope) == institution_key and told.until is not None
+        )
+
+    async def clear(self, scope: str) -> bool:
+        """Forget a refusal; let the institution's other barred scopes be tried."""
+        told = self._refused.pop(scope, None)
+        if told is None or told.until is None:
             return False
-        if token.is_proven:
-            self._token = replace(token, is_lapsed=True)
-        return not token.is_proven
+        for other, refused in self._refused.items():
+            if institution_of(other) == institution_of(scope) and refused.until is not None:
+                refused.until = self._clock()
+        return True
+
+    async def probe(self, scope: str) -> float | None:
+        """Let one request at a time try a barred scope."""
+        told, now = self._refused.get(scope), self._clock()
+        if told is None or told.until is None:
+            return None
+        if now < told.until:
+            return told.until - now
+        told.until = now + PROBE_EVERY_S
+        return 0.0
 
     async def claim_login(self, nonce: str, *, instead_of: str | None, lease_s: float) -> LoginTurn:
         """Return a usable token, the turn, or why there is neither."""
         token = await self.load()
-        if token is not None and not token.is_lapsed and token.generation != instead_of:
+        if token is not None and token.generation != instead_of:
             return token
         now, gate = self._clock(), self._gate
         if gate.nonce == nonce:
@@ -93,7 +147,7 @@ class MemoryTokenStore:
         self._token = SsoToken(nonce, login.value, login.institution_keys, age_s=0.0)
         self._issued_at, self._expires_at = now, now + TOKEN_TTL_S
         self._end_turn(Shut.FAULT, pause_s)
-        return self._token
+        return await self.load()
 
     async def fail_login(self, nonce: str, reason: Shut, *, pause_s: float) -> None:
         """Shut the gate on behalf of the turn's holder."""

@@ -2,6 +2,10 @@
 
 One login per lapse, whatever the number of requests and processes: inside a process by a lock, between processes by
 the token store's turns. A repeat after a 401 is part of one exchange and of its one deadline.
+
+A 401 may also mean that the service refuses one institution, or one operation of it: a *scope*. The first 401 of a scope
+leads to a login, and the others use the token that they have meanwhile. A scope that is refused with the new token as well
+is barred: its requests are left alone for some seconds, then one at a time is tried, and no login is made for it.
 """
 
 import asyncio
@@ -14,16 +18,22 @@ from structlog.typing import FilteringBoundLogger
 
 from reseller.config import LoginPolicy
 from reseller.endpoints import TOKEN
-from reseller.errors import LoginRefused, ResellerError, ServiceBusy, ServiceUnavailable, TokenFault
+from reseller.errors import AccessRefused, LoginRefused, ResellerError, ServiceBusy, ServiceUnavailable, TokenFault
 from reseller.tokens import (
     Login,
     LoginGranted,
     LoginPending,
     LoginShut,
+    Refusal,
     Shut,
     SsoToken,
     TokenStore,
+    institution_of,
+    operation_of,
 )
+
+SLIDE_WHILE_BARRED_S = 1.0
+"""How often a success is noted while a scope is barred."""
 
 LEASE_MARGIN_S = 2.0
 """How much longer than a login's deadline its turn lasts."""
@@ -41,7 +51,8 @@ class Session:
         policy: How often to log in.
         deadline_s: Of one login.
         clock: Seconds, never going back.
-        log: Receives ``login_made``, ``login_failed``, ``token_fault``, ``token_not_slid``.
+        log: Receives ``login_made``, ``login_failed``, ``token_fault``, ``token_not_slid``, ``access_refused``,
+            ``access_restored``.
     """
 
     def __init__(
@@ -66,7 +77,8 @@ class Session:
         self._cached_at = 0.0
         self._slid: str | None = None
         self._slid_at = 0.0
-        self._refused: str | None = None
+        self._suspects: dict[str, str] = {}  # scope -> generation of the token that it was refused with
+        self._barred: dict[str, float] = {}  # scope -> until when it is left alone
 
     async def current(self) -> SsoToken:
         """Return the token to use, logging in if there is none.
@@ -79,7 +91,7 @@ class Session:
         if (cached := self._fresh()) is not None:
             return cached
         token = await self._load()
-        if token is None or token.is_lapsed:
+        if token is None:
             return await self._obtain(instead_of=None)
         return self._keep(token)
 
@@ -108,61 +120,105 @@ class Session:
             ServiceUnavailable: As `current`.
         """
         token = await self._store.load()
-        if token is None or token.is_lapsed:
+        if token is None:
             await self._obtain(instead_of=None)
-        elif token.generation == self._refused or token.age_s >= max_age_s:
+        elif token.generation in self._suspects.values() or token.age_s >= max_age_s:
             await self._obtain(instead_of=token.generation)
         else:
             self._keep(token)
 
-    async def accepted(self, token: SsoToken) -> None:
+    async def accepted(self, token: SsoToken, scope: str) -> None:
         """Note a successful request: the token is proven and its expiry moves (seldom written, see policy)."""
-        now = self._clock()
-        if self._slid == token.generation and now - self._slid_at < self._policy.slide_every_s:
-            return
-        self._slid, self._slid_at = token.generation, now
         try:
-            await self._store.slide(token.generation, min_interval_s=self._policy.min_interval_s)
+            if scope in self._suspects or scope in self._barred:
+                await self._cleared(scope)
+            await self._slide(token)
         except Exception as error:  # noqa: BLE001  (bookkeeping must not spoil an answer that is there)
             self._slid = None
             self._log.warning("token_not_slid", error=type(error).__name__)
 
-    async def refused(self, token: SsoToken) -> bool:
-        """Note a 401; return whether it is a fault: the newest token, and never once accepted."""
-        self._refused = token.generation
-        if self._cached is not None and self._cached.generation == token.generation:
-            self._cached = None
-        is_fault = await self._store.lapse(token.generation)
-        if is_fault:
-            self._log.error("token_fault")
-        return is_fault
+    async def _slide(self, token: SsoToken) -> None:
+        # While scopes are barred it has to be known that the token is alive: only then is a login of no use to them.
+        every_s = SLIDE_WHILE_BARRED_S if self._barred else self._policy.slide_every_s
+        now = self._clock()
+        if self._slid == token.generation and now - self._slid_at < every_s:
+            return
+        self._slid, self._slid_at = token.generation, now
+        await self._store.slide(token.generation, min_interval_s=self._policy.min_interval_s)
 
-    async def spend(self, send: Callable[[SsoToken], Awaitable[httpx.Response]], *, may_repeat: bool) -> httpx.Response:
+    async def _cleared(self, scope: str) -> None:
+        if await self._store.clear(scope):
+            self._log.info("access_restored", institution=institution_of(scope), operation=operation_of(scope))
+        self._suspects.pop(scope, None)
+        self._barred.pop(scope, None)
+        for other in self._barred:
+            if institution_of(other) == institution_of(scope):
+                self._barred[other] = self._clock()
+
+    async def refused(self, token: SsoToken, scope: str) -> Refusal:
+        """Note a 401 and return what it means."""
+        refusal = await self._store.refuse(token.generation, scope)
+        if refusal.barred_s is None:
+            if refusal.is_current and not refusal.is_proven:
+                self._log.error("token_fault")
+            self._suspects[scope] = token.generation
+            return refusal
+        self._suspects.pop(scope, None)
+        self._barred[scope] = self._clock() + refusal.barred_s
+        if refusal.is_news:
+            self._log.error("access_refused", institution=institution_of(scope), operation=operation_of(scope))
+        return refusal
+
+    def barred_s(self, scope: str) -> float | None:
+        """Return for how many seconds a scope is left alone, as far as this process knows; None if it is not barred."""
+        until = self._barred.get(scope)
+        return None if until is None else max(0.0, until - self._clock())
+
+    async def enter(self, endpoint: str, scope: str) -> None:
+        """Let a request of a scope pass, unless the scope is barred and left alone.
+
+        Raises:
+            AccessRefused: It is left alone, or another request is trying it.
+        """
+        wait_s = self.barred_s(scope)
+        if wait_s == 0.0:
+            wait_s = await self._store.probe(scope)
+            if wait_s is None:
+                self._barred.pop(scope, None)
+        if wait_s:
+            self._barred[scope] = self._clock() + wait_s
+            raise AccessRefused(endpoint, wait_s, arrived=False)
+
+    async def spend(
+        self, send: Callable[[SsoToken], Awaitable[httpx.Response]], scope: str, *, may_repeat: bool
+    ) -> httpx.Response:
         """Send a request with the token, and note what becomes of that; on a 401 perhaps send once more.
 
         A 401 that is the last word is the answer, and the verdict names it.
 
         Args:
             send: Sends the request with a token.
+            scope: The operation and the institution of the request.
             may_repeat: Whether a 401 is answered by a renewed token and the same request once more.
 
         Raises:
-            TokenFault: The repeat was refused too, with a token just issued; else as `current`.
+            TokenFault: The repeat was refused too, with a token that nobody ever had accepted; else as `current`.
 
         Spec: Authentication.
         """
         token = await self.current()
+        if self._suspects.get(scope) == token.generation:
+            token = await self.renewed(token.generation)
         answer = await send(token)
-        if answer.status_code == 401:
-            await self.refused(token)
-            if not may_repeat:
-                return answer
+        refusal = await self.refused(token, scope) if answer.status_code == 401 else None
+        if refusal is not None and refusal.barred_s is None and may_repeat:
             token = await self.renewed(token.generation)
             answer = await send(token)
-            if answer.status_code == 401 and await self.refused(token):
-                raise TokenFault(TOKEN.name, "a token just issued was refused")
+            refusal = await self.refused(token, scope) if answer.status_code == 401 else None
+        if refusal is not None and refusal.is_current and not refusal.is_proven and may_repeat:
+            raise TokenFault(TOKEN.name, "a token just issued was refused")
         if 200 <= answer.status_code < 300:
-            await self.accepted(token)
+            await self.accepted(token, scope)
         return answer
 
     async def _obtain(self, *, instead_of: str | None) -> SsoToken:
@@ -208,7 +264,9 @@ class Session:
         return self._cached if is_fresh else None
 
     def _keep(self, token: SsoToken) -> SsoToken:
-        self._cached, self._cached_at = token, self._clock()
+        now = self._clock()
+        self._cached, self._cached_at = token, now
+        self._barred = {scope: now + wait_s for scope, wait_s in token.barred.items()}
         return token
 
 

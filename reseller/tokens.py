@@ -6,13 +6,16 @@ would repeat itself when a store loses its last writes. The gate says who may lo
 - a login is a *turn*, taken with a nonce and a lease; the nonce becomes the generation of the token it brings;
 - a token is *proven* by its first accepted request. Until then the gate stays shut for a pause that grows with every
   login in a row that brought no proven token, so that a fault never becomes a storm of logins;
+- a 401 is told to the store with its *scope*: the operation and the institution. A scope that is refused with two tokens in
+  a row is *barred*: the token is good, this scope is not, and a 401 of it leads to no further login;
 - every operation may be repeated with the same arguments (a client may repeat one whose answer was lost) and
   leaves the same state as once.
 
 Spec: Authentication; Limits (30 minutes, sliding on each successful request).
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
@@ -20,6 +23,19 @@ from reseller.secret import Secret
 
 TOKEN_TTL_S = 1800.0
 """Life of a token after its last successful use. Spec: Limits. Assumed: ``expiresOn`` says the same; it is not used."""
+
+
+SUSPICION_S = 60.0
+"""How soon after each other two tokens have to be refused for a scope to be barred."""
+
+FIRST_WAIT_S = 2.0
+"""How long a scope that has just been barred is left alone."""
+
+PROBE_EVERY_S = 8.0
+"""How often one request tries a barred scope after that: as often as the queue of an idle institution is looked at."""
+
+ALIVE_S = 15.0
+"""A token that nobody had accepted for so long may have lapsed, also if only barred scopes say so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +48,7 @@ class SsoToken:
         institution_keys: What the login said the account can manage.
         age_s: Seconds since the login, when it was loaded.
         is_proven: Whether a request with it was ever accepted.
-        is_lapsed: Whether a request with it was refused after it was proven.
+        barred: Scopes that are barred, and for how many seconds each is left alone from now on.
     """
 
     generation: str
@@ -40,7 +56,39 @@ class SsoToken:
     institution_keys: frozenset[str]
     age_s: float
     is_proven: bool = False
-    is_lapsed: bool = False
+    barred: Mapping[str, float] = field(default_factory=dict)
+
+
+def scope_of(operation: str, institution_key: str) -> str:
+    """Return the scope of a request; the institution is empty for requests that name none."""
+    return f"{operation} {institution_key}"
+
+
+def operation_of(scope: str) -> str:
+    """Return the operation of a scope."""
+    return scope.partition(" ")[0]
+
+
+def institution_of(scope: str) -> str:
+    """Return the institution of a scope."""
+    return scope.partition(" ")[2]
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """What a 401 means.
+
+    Attributes:
+        is_proven: Whether the token that was refused is the current one and was ever accepted.
+        is_current: Whether it is the current one; if not, another one is there already.
+        barred_s: The scope is barred, and left alone for so many seconds; None: it is not barred, a login may help.
+        is_news: Whether this refusal barred it.
+    """
+
+    is_current: bool
+    is_proven: bool = False
+    barred_s: float | None = None
+    is_news: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,23 +142,32 @@ class TokenStore(Protocol):
         """Return the token, or None if there is none or its time is over."""
 
     async def slide(self, generation: str, *, min_interval_s: float) -> None:
-        """Note an accepted request: prove the token, move its expiry, forget failures.
+        """Note an accepted request: prove the token, move its expiry, forget failed logins.
 
         Does nothing for any generation but the current. The next login may come ``min_interval_s`` after this
         token's login.
         """
 
-    async def lapse(self, generation: str) -> bool:
-        """Note a refused request; return whether that is a fault: the current token, and never proven.
+    async def refuse(self, generation: str, scope: str) -> Refusal:
+        """Note a request of a scope that was answered 401, and return what that means.
 
-        A proven token is marked as lapsed. An older generation changes nothing.
+        An older generation changes nothing.
+        """
+
+    async def clear(self, scope: str) -> bool:
+        """Note an accepted request of a scope that was refused before; return whether it was barred.
+
+        The other barred scopes of its institution may be tried at once.
+        """
+
+    async def probe(self, scope: str) -> float | None:
+        """Ask whether a barred scope may be tried now: 0 if so, else after how many seconds; None if it is not barred.
+
+        One request at a time may.
         """
 
     async def claim_login(self, nonce: str, *, instead_of: str | None, lease_s: float) -> LoginTurn:
-        """Ask for a usable token other than ``instead_of``, or for the turn to get one.
-
-        A token that has lapsed, or that is ``instead_of``, does not count as usable.
-        """
+        """Ask for a usable token other than ``instead_of``, or for the turn to get one."""
 
     async def save_login(self, nonce: str, login: Login, *, pause_s: float) -> SsoToken | None:
         """End the turn with a token, whose generation is the nonce; None if the turn was lost meanwhile.

@@ -4,6 +4,7 @@ A check costs one of the call's 20 and is booked before it is sent; reads are fr
 read to repeat later.
 """
 
+from datetime import timedelta
 from typing import Literal
 
 from msgspec.structs import replace
@@ -14,9 +15,9 @@ from calls.steps import Decline
 from calls.store import Ask
 from calls.trail import Entry
 from calls.watch import check_answered, check_booked, check_failed
-from reseller import CallNotFound, PhoneCall, ResellerError, ServiceRefused, TokenLapsed
+from reseller import AccessRefused, CallNotFound, PhoneCall, ResellerError, ServiceRefused, TokenLapsed
 from workers.answer import take_in
-from workers.claim import Claim
+from workers.claim import REFUSED, Claim
 from workers.merging import hold_to_name
 
 
@@ -47,6 +48,11 @@ def _read_failed(claim: Claim, error: ResellerError) -> None:
     call, now = claim.call, claim.now
     not_found_since = (call.not_found_since or now) if isinstance(error, CallNotFound) else None
     call = replace(call, not_found_since=not_found_since)
+    if isinstance(error, AccessRefused):
+        retry_at = now + timedelta(seconds=error.retry_after_s)
+        claim.call = replace(call, reads_failed=max(1, call.reads_failed), next_read_at=retry_at)
+        claim.hold_back(REFUSED)
+        return
     claim.call = replace(call, reads_failed=call.reads_failed + 1, next_read_at=read_retry(call, now))
     claim.tally.add("reads_failed")
     claim.tools.log.warning("read_failed", **claim.names, error=type(error).__name__)

@@ -23,6 +23,9 @@ from workers.following import follow_trace
 from workers.tally import Tally
 from workers.tools import Tools
 
+AWAY, REFUSED = "the service is away", "the service refuses the institution"
+"""Why a call is held back."""
+
 FORGET = b"-"
 """Written instead of a record: the member is forgotten."""
 
@@ -98,6 +101,12 @@ class Claim:
         """Say what pause the call is under, by whom and why."""
         pause = self.held.pauses.over(self.call_id.institution_key)
         return pause.words if pause else None
+
+    def hold_back(self, because: str) -> None:
+        """Write into the trail, once, that nothing can be asked now."""
+        if self.call.held_back != because:
+            self.entries.append(Entry(at=self.now, what="held_back", because=because))
+            self.call = replace(self.call, held_back=because)
 
     async def keep(
         self,

@@ -20,7 +20,7 @@ from calls.listings import Listings
 from calls.notes import Listed, Unlisted
 from calls.reading import fingerprint, listed_of
 from calls.store import Ask, Store
-from reseller import QueueEntry, ResellerError
+from reseller import AccessRefused, QueueEntry, ResellerError
 from reseller.keys import is_voice_id
 from workers.crashpoints import Crashpoints
 from workers.service import Service
@@ -67,15 +67,19 @@ class Listing:
         watch = parse_watch(held.record) if held.record else Watch(institution_key=institution_key)
         asked = {note.decode() for note in held.notes}
         tally.add("institutions")
+        retry_s: float | None = None
         try:
             watch = await self._look(held, watch, asked, held.now)
             watch = replace(watch, failures=0)
+        except AccessRefused as error:
+            retry_s = error.retry_after_s
         except ResellerError as error:
             self.log.warning("listing_failed", institution=institution_key, error=type(error).__name__)
             tally.add("listings_failed")
             watch = replace(watch, failures=watch.failures + 1)
         self.crash.pass_by("listing.before-save")
-        await self.store.save(held, encode_watch(watch), Placement(await self._due_in_ms(watch)))
+        due_in_ms = await self._due_in_ms(watch) if retry_s is None else int(retry_s * 1000) + 1
+        await self.store.save(held, encode_watch(watch), Placement(due_in_ms))
         self.crash.pass_by("listing.after-save")
 
     async def _look(self, held: Held, watch: Watch, asked: set[str], now: datetime) -> Watch:

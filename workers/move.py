@@ -3,7 +3,7 @@
 What the steps do: ``asking`` (look, read, check), ``ledger`` and ``sending`` (effects), ``explaining``, ``settling``.
 """
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import assert_never
 
 from calls.decide import decide
@@ -25,9 +25,8 @@ from calls.steps import (
     Wait,
     Withdraw,
 )
-from calls.trail import Entry
 from workers.asking import check, decline, look, read
-from workers.claim import Claim
+from workers.claim import AWAY, REFUSED, Claim
 from workers.explaining import note, note_facts
 from workers.ledger import establish, intend, withdraw
 from workers.sending import send
@@ -49,9 +48,13 @@ async def move(claim: Claim) -> None:
     """
     for _ in range(MAX_STEPS):
         step = decide(claim.call, claim.tools.book, claim.now, late=claim.held.late)
-        allowed = through_the_gate(step, claim.tools.service.gate, claim.now)
+        service = claim.tools.service
+        allowed, because = through_the_gate(step, service.gate, claim.now), AWAY
+        if allowed is step:
+            barred_s = service.reads_barred_s(claim.call_id.institution_key)
+            allowed, because = past_the_bar(step, barred_s, claim.now), REFUSED
         if allowed is not step and isinstance(allowed, Wait):
-            claim.entries.append(Entry(at=claim.now, what="held_back", because="the service is away"))
+            claim.hold_back(because)
         await _take(claim, allowed)
         if claim.is_over:
             return
@@ -64,6 +67,18 @@ def through_the_gate(step: Step, gate: Gate, now: datetime) -> Step:
     if shut_until is not None and isinstance(step, (Read, *_BOOKS)):
         return Wait(shut_until)
     return Read("probe") if gate.is_probing and isinstance(step, _BOOKS) else step
+
+
+def past_the_bar(step: Step, barred_s: float | None, now: datetime) -> Step:
+    """Return the step, or what takes its place while the service answers 401 for the institution's calls.
+
+    A wait, or a free read to try it.
+    """
+    if barred_s is None:
+        return step
+    if barred_s > 0 and isinstance(step, (Read, *_BOOKS)):
+        return Wait(now + timedelta(seconds=barred_s))
+    return Read("probe") if isinstance(step, _BOOKS) else step
 
 
 async def _take(claim: Claim, step: Step) -> None:

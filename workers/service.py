@@ -16,6 +16,7 @@ from calls.figures import catalogue as figure
 from calls.gate import Gate
 from calls.store import Store
 from reseller import (
+    AccessRefused,
     CertificateRefused,
     Guard,
     NotSent,
@@ -56,6 +57,10 @@ class Service:
         """Return this process's view of the gate."""
         return self._store.gate
 
+    def reads_barred_s(self, institution_key: str) -> float | None:
+        """Return for how many seconds an institution's calls are left alone after a 401; None if they are not barred."""
+        return self._reseller.reads_barred_s(institution_key)
+
     async def renew(self) -> None:
         """Log in anew if the token was refused."""
         await self._reseller.renew()
@@ -71,13 +76,14 @@ class Service:
     ) -> tuple[QueueEntry, ...]:
         """Read a page of an institution's queue."""
         entries = await self._counted(
+            institution_key,
             self._reseller.queue(
                 institution_key,
                 continue_from=continue_from,
                 page_size=page_size,
                 start_at=start_at,
                 requested_by=requested_by,
-            )
+            ),
         )
         self.clock.see(entry.started_at for entry in entries)
         return entries
@@ -85,7 +91,7 @@ class Service:
     async def details(self, institution_key: str, voice_id: str, *, check: bool, requested_by: str) -> PhoneCall:
         """Read a call's record; with ``check``, one of its 20 authentication checks."""
         return await self._counted(
-            self._reseller.details(institution_key, voice_id, check=check, requested_by=requested_by)
+            institution_key, self._reseller.details(institution_key, voice_id, check=check, requested_by=requested_by)
         )
 
     async def assign(
@@ -93,9 +99,10 @@ class Service:
     ) -> str:
         """Assign a person by voice id; return the voice id to use from then on."""
         return await self._counted(
+            institution_key,
             self._reseller.assign(
                 institution_key, person_id=person_id, requested_by=requested_by, voice_id=voice_id, guard=guard
-            )
+            ),
         )
 
     async def enroll(
@@ -111,6 +118,7 @@ class Service:
     ) -> None:
         """Enroll the voice of a verified person."""
         await self._counted(
+            institution_key,
             self._reseller.enroll(
                 institution_key,
                 voice_id,
@@ -119,16 +127,17 @@ class Service:
                 notes=notes,
                 requested_by=requested_by,
                 guard=guard,
-            )
+            ),
         )
 
     async def reject_voice(self, institution_key: str, voice_id: str, *, requested_by: str, guard: Guard) -> None:
         """Reject the voice of a call."""
         await self._counted(
-            self._reseller.reject_voice(institution_key, voice_id, requested_by=requested_by, guard=guard)
+            institution_key,
+            self._reseller.reject_voice(institution_key, voice_id, requested_by=requested_by, guard=guard),
         )
 
-    async def _counted(self, work: Awaitable[T]) -> T:
+    async def _counted(self, institution_key: str, work: Awaitable[T]) -> T:
         try:
             answer = await work
         except ServiceBusy as error:
@@ -137,6 +146,10 @@ class Service:
         except NotSent as error:
             if error.__cause__ is None and not isinstance(error, Unsendable):
                 await self._failed(error, None)
+            raise
+        except AccessRefused as error:
+            if error.arrived:
+                self._figures.count(figure.ACCESS_REFUSED, institution_key, error.endpoint)
             raise
         except (ServiceUnavailable, OutcomeUnknown, CertificateRefused) as error:
             await self._failed(error, None)

@@ -21,6 +21,7 @@ from callkeeper.terminal import Misused, safe, say, say_json, terminal_console
 from callkeeper.wiring import service_config
 from calls.known import KnownInstitutions
 from reseller import (
+    AccessRefused,
     AnswerUnreadable,
     CallNotFound,
     CoreType,
@@ -50,6 +51,7 @@ ADVICE: tuple[tuple[type[ResellerError], str], ...] = (
     (ServiceUnavailable, "try again in a while"),
     (ServiceRefused, "the service understood and declined"),
     (TokenLapsed, "the service did not accept the token: nothing was done"),
+    (AccessRefused, "the token is good: ask the service operator what the account may do for this institution"),
     (NeedsPerson, "check CALLKEEPER_SERVICE_URL, CALLKEEPER_ACCESS_TOKEN, CALLKEEPER_EMAIL, CALLKEEPER_PASSWORD"),
     (AnswerUnreadable, "the service does not answer as its document says: is CALLKEEPER_SERVICE_URL right?"),
 )

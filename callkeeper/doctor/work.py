@@ -12,6 +12,7 @@ from calls.gate import Away, service_away
 from calls.keys import Keys
 from calls.pausing import Pausing
 from calls.queries import Queries
+from calls.tokens import Barred, barred_scopes
 
 LATE_S, TOO_LATE_S = 1.0, 5.0
 """A due call that waits longer than this has too few workers."""
@@ -29,6 +30,7 @@ async def work_findings(redis: "Redis", keys: Keys) -> list[Finding]:
         _workers(processes),
         _lateness(present),
         _breaker(present, await service_away(redis, keys)),
+        *(_barred(barred) for barred in await barred_scopes(redis, keys)),
         _jobs(present),
         *_outcomes(present),
     ]
@@ -69,6 +71,15 @@ def _breaker(present: Present, away: Away | None) -> Finding:
         detail = f"{present.login_failures} logins in a row were in vain; the next one waits"
         return warning(Topic.BREAKER, detail, "see the line login; correct the account's password everywhere")
     return ok(Topic.BREAKER, "the service is asked as usual")
+
+
+def _barred(barred: Barred) -> Finding:
+    detail = (
+        f"the service answers {barred.operation} with 401 since {barred.since:%Y-%m-%d %H:%M:%S} UTC although the token is "
+        "good; it is tried every few seconds, other institutions go on"
+    )
+    remedy = "ask the service operator what the account may do there"
+    return warning(Topic.BREAKER, detail, remedy, about=barred.institution_key)
 
 
 def _jobs(present: Present) -> Finding:

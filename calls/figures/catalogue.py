@@ -116,6 +116,11 @@ LOGINS: Final = Figure(
     ("outcome",),
     known={"outcome": ("answered", "LoginRefused", "ServiceUnavailable")},
 )
+ACCESS_REFUSED: Final = Figure(
+    "access_refused",
+    "401 although the token is good: an institution, or an operation of it, is refused",
+    ("institution", "endpoint"),
+)
 SERVICE_OUTAGES: Final = Figure("service_outages", "times that the service was left alone after failures")
 
 # Workers

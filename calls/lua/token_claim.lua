@@ -3,7 +3,7 @@
 local now = now_ms()
 local is_old = is_repetition('token_claim')
 local token = load_token(now)
-if token ~= nil and not is_lapsed(token) and token[2] ~= ARGV[3] then return token end
+if token ~= nil and token[2] ~= ARGV[3] then return token end
 
 local gate = redis.call('HMGET', GATE, 'nonce', 'lease', 'failures', 'shut', 'reason')
 local failures = tonumber(gate[3] or 0)

@@ -1,7 +1,8 @@
--- What the token's scripts share. KEYS: the token's hash, the gate's hash, what the caller did last. ARGV[1]: as in
--- prelude.lua. The last of ARGV numbers the calls of one process, so that a repetition is known as one, however late.
--- Token: generation, value, institutions (JSON), issued, expires, proven, lapsed. Gate: nonce, lease, failures, shut, reason.
-local TOKEN, GATE = KEYS[1], KEYS[2]
+-- What the token's scripts share. KEYS: the token's hash, the gate's hash, what the caller did last, the refusals' hash. ARGV[1]:
+-- as in prelude.lua. The last of ARGV numbers the calls of one process, so that a repetition is known as one, however late.
+-- Token: generation, value, institutions (JSON), issued, expires, proven. Gate: nonce, lease, failures, shut, reason.
+-- Refusals: scope -> 'generation at until since'; until and since are 0 as long as the scope is not barred.
+local TOKEN, GATE, REFUSED = KEYS[1], KEYS[2], KEYS[4]
 local GATE_TTL_MS = 86400000
 
 -- Tell whether this call of a script was carried out before, or a later one of the same process was.
@@ -19,11 +20,50 @@ local function now_ms()
     return t[1] * 1000 + math.floor(t[2] / 1000)
 end
 
+-- What is known of a scope, or nil.
+local function refusal(text)
+    if not text then return nil end
+    local generation, at, till, since = string.match(text, '^(%S+) (%d+) (%d+) (%d+)$')
+    return {generation = generation, at = tonumber(at), till = tonumber(till), since = tonumber(since)}
+end
+
+local function set_refusal(scope, r)
+    redis.call('HSET', REFUSED, scope, string.format('%s %.0f %.0f %.0f', r.generation, r.at, r.till, r.since))
+    redis.call('PEXPIRE', REFUSED, GATE_TTL_MS)
+end
+
+-- Barred scopes and for how many ms each is left alone, in turn.
+local function barred(now)
+    local found, all = {}, redis.call('HGETALL', REFUSED)
+    for n = 1, #all, 2 do
+        local r = refusal(all[n + 1])
+        if r.till > 0 then
+            found[#found + 1] = all[n]
+            found[#found + 1] = math.max(0, r.till - now)
+        end
+    end
+    return found
+end
+
+-- Whether an institution is known to be refused: it may not read, or another of its operations was barred a moment ago.
+local function is_refused(institution, now, moment)
+    if institution == '' then return false end
+    local all = redis.call('HGETALL', REFUSED)
+    for n = 1, #all, 2 do
+        local operation, owner = string.match(all[n], '^(%S+) (.*)$')
+        local r = refusal(all[n + 1])
+        if owner == institution and r.till > 0 then
+            if operation == 'queue' or operation == 'details' or now - r.since < moment then return true end
+        end
+    end
+    return false
+end
+
 -- The token as a reply, or nil: gone, or its time is over.
 local function load_token(now)
-    local t = redis.call('HMGET', TOKEN, 'generation', 'value', 'institutions', 'issued', 'proven', 'lapsed', 'expires')
-    if not t[1] or now >= tonumber(t[7]) then return nil end
-    return {'token', t[1], t[2], t[3], now - tonumber(t[4]), t[5], t[6]}
+    local t = redis.call('HMGET', TOKEN, 'generation', 'value', 'institutions', 'issued', 'proven', 'expires')
+    if not t[1] or now >= tonumber(t[6]) then return nil end
+    return {'token', t[1], t[2], t[3], now - tonumber(t[4]), t[5], barred(now)}
 end
 
 local function is_current(token, generation)
@@ -31,7 +71,6 @@ local function is_current(token, generation)
 end
 
 local function is_proven(token) return token[6] == '1' end
-local function is_lapsed(token) return token[7] == '1' end
 
 local function expire_at(instant, now)
     redis.call('HSET', TOKEN, 'expires', instant)

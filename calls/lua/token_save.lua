@@ -5,7 +5,7 @@ local token = load_token(now)
 if is_current(token, ARGV[2]) then return token end
 if redis.call('HGET', GATE, 'nonce') ~= ARGV[2] then return nil end
 redis.call('HSET', TOKEN, 'generation', ARGV[2], 'value', ARGV[3], 'institutions', ARGV[4], 'issued', now,
-    'proven', '0', 'lapsed', '0')
+    'proven', '0')
 expire_at(now + tonumber(ARGV[5]), now)
 end_turn(now, 'fault', tonumber(ARGV[6]))
 return load_token(now)

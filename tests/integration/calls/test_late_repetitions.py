@@ -190,19 +190,24 @@ TOKEN_STEPS: list[Callable[[RedisTokenStore], Awaitable[object]]] = [
     lambda store: store.claim_login("n-1", instead_of=None, lease_s=8),
     lambda store: store.save_login("n-1", Login(Secret("t-1"), frozenset({KEY})), pause_s=1),
     lambda store: store.slide("n-1", min_interval_s=1),
-    lambda store: store.lapse("n-1"),
+    lambda store: store.refuse("n-1", "queue cu-1"),
     lambda store: store.slide("n-1", min_interval_s=1),
-    lambda store: store.lapse("n-1"),
+    lambda store: store.refuse("n-1", "details cu-1"),
+    lambda store: store.clear("details cu-1"),
     lambda store: store.claim_login("n-2", instead_of="n-1", lease_s=8),
     lambda store: store.fail_login("n-2", Shut.OUTAGE, pause_s=1),
     lambda store: store.claim_login("n-3", instead_of="n-1", lease_s=8),
     lambda store: store.save_login("n-3", Login(Secret("t-3"), frozenset({KEY})), pause_s=1),
+    lambda store: store.refuse("n-3", "queue cu-1"),
+    lambda store: store.probe("queue cu-1"),
+    lambda store: store.refuse("n-3", "details cu-1"),
+    lambda store: store.clear("queue cu-1"),
     lambda store: store.load(),
 ]
 
 
 async def test_every_token_script_may_be_repeated_at_any_later_time(redis: Redis) -> None:
-    """No repetition takes the turn to log in, prolongs a token or calls one lapsed."""
+    """No repetition takes the turn to log in, prolongs a token or bars an institution."""
     seconds = itertools.count(1000, 20)
     store = RedisTokenStore(redis, clock=lambda: float(next(seconds)))
     sent: list[tuple[Any, list[Any]]] = []

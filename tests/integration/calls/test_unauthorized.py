@@ -150,6 +150,7 @@ async def test_assign_is_repeated_with_growing_waits(rig: Rig) -> None:
     assert waits[0] >= 3
     assert all(later >= 1.5 * earlier for earlier, later in pairwise(waits[:5]))
     assert max(waits) <= 66
+    assert logins(rig) <= 3
 
 
 async def test_assign_goes_on_when_the_service_accepts_it(rig: Rig) -> None:

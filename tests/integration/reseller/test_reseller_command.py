@@ -11,6 +11,7 @@ from click.testing import CliRunner, Result
 from callkeeper.cli import main
 from callkeeper.commands.reseller import ADVICE
 from reseller import (
+    AccessRefused,
     AnswerUnreadable,
     NeedsPerson,
     NotSent,
@@ -167,7 +168,10 @@ def test_output_cannot_repaint_the_terminal(run: Run, sandbox_server: ServedSand
 
 def test_every_error_has_advice() -> None:
     """Whatever the client raises, the command says what to do about it."""
-    leaves = [ServiceUnavailable, ServiceRefused, NotSent, TokenLapsed, OutcomeUnknown, NeedsPerson, AnswerUnreadable]
+    leaves = [
+        *(ServiceUnavailable, ServiceRefused, AccessRefused, NotSent, TokenLapsed, OutcomeUnknown),
+        *(NeedsPerson, AnswerUnreadable),
+    ]
     assert set(leaves) == set(ResellerError.__subclasses__())
     assert set(leaves) <= {kind for kind, _ in ADVICE}
 

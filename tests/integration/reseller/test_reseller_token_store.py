@@ -13,13 +13,18 @@ from reseller import (
     LoginPending,
     LoginShut,
     MemoryTokenStore,
+    Refusal,
     Secret,
     Shut,
     SsoToken,
     TokenStore,
 )
+from reseller.tokens import ALIVE_S, FIRST_WAIT_S, PROBE_EVERY_S, SUSPICION_S, scope_of
 
 LOGIN = Login(Secret("canary-token"), frozenset({"cu-1", "cu-2"}))
+
+
+QUEUE, DETAILS = scope_of("queue", "cu-1"), scope_of("details", "cu-1")
 
 
 class Clock:
@@ -77,7 +82,7 @@ async def test_saved_token_is_everybody_s(store: TokenStore, clock: Clock) -> No
 async def test_unproven_token_keeps_the_gate_shut(store: TokenStore, clock: Clock) -> None:
     """Nobody may log in instead of a token that was never accepted before the pause is over."""
     await issue(store, prove=False)
-    assert await store.lapse("n-1") is True
+    assert await store.refuse("n-1", QUEUE) == Refusal(is_current=True, is_proven=False)
     assert await store.claim_login("n-2", instead_of="n-1", lease_s=8) == LoginShut(Shut.FAULT, 10.0)
     clock.now += 10
     assert await store.claim_login("n-2", instead_of="n-1", lease_s=8) == LoginGranted(2)
@@ -96,24 +101,112 @@ async def test_proven_token_opens_the_gate_after_the_interval(store: TokenStore,
     assert await store.claim_login("n-2", instead_of="n-1", lease_s=8) == LoginGranted(1)
 
 
-async def test_lapsed_token_is_usable_for_nobody(store: TokenStore, clock: Clock) -> None:
-    """A proven token that was refused leads to a login, whoever asks and whatever for; it is no fault."""
+async def test_refused_token_stays_in_use_for_others(store: TokenStore, clock: Clock) -> None:
+    """One 401 leads whoever got it to a login, and takes the token from nobody else."""
     await issue(store)
     clock.now += 60
-    assert await store.lapse("n-1") is False
+    assert await store.refuse("n-1", QUEUE) == Refusal(is_current=True, is_proven=True)
+    assert isinstance(await store.claim_login("n-2", instead_of=None, lease_s=8), SsoToken)
+    assert await store.claim_login("n-2", instead_of="n-1", lease_s=8) == LoginGranted(1)
+
+
+async def bar(store: TokenStore, clock: Clock, scope: str = QUEUE, n: int = 2) -> Refusal:
+    """Refuse a scope with the token, log in, and refuse it again."""
+    await store.refuse(f"n-{n - 1}", scope)
+    clock.now += 6
+    await issue(store, f"n-{n}", instead_of=f"n-{n - 1}")
+    return await store.refuse(f"n-{n}", scope)
+
+
+async def test_scope_refused_with_two_tokens_is_barred(store: TokenStore, clock: Clock) -> None:
+    """The token is good, this scope is not: everybody who loads the token learns of it."""
+    await issue(store)
+    expected = Refusal(is_current=True, is_proven=True, barred_s=FIRST_WAIT_S, is_news=True)
+    assert await bar(store, clock) == expected
+    clock.now += 0.5
     loaded = await store.load()
     assert loaded is not None
-    assert loaded.is_lapsed
-    assert await store.claim_login("n-2", instead_of=None, lease_s=8) == LoginGranted(1)
+    assert loaded.barred == {QUEUE: FIRST_WAIT_S - 0.5}
+    assert await store.refuse("n-2", QUEUE) == Refusal(is_current=True, is_proven=True, barred_s=FIRST_WAIT_S - 0.5)
+    assert (await store.refuse("n-2", scope_of("queue", "cu-2"))).barred_s is None
 
 
-async def test_lapsed_token_that_is_accepted_after_all_goes_on(store: TokenStore, clock: Clock) -> None:
-    """A 401 that was meant for one request only is made good by the next success."""
+async def test_institution_whose_queue_is_barred_costs_no_further_login(store: TokenStore, clock: Clock) -> None:
+    """Its other operations are barred by their first 401; another institution's, and those of the account, are not."""
     await issue(store)
-    clock.now += 60
-    await store.lapse("n-1")
-    await store.slide("n-1", min_interval_s=5)
-    assert isinstance(await store.claim_login("n-2", instead_of=None, lease_s=8), SsoToken)
+    await bar(store, clock)
+    assert (await store.refuse("n-2", DETAILS)).is_news
+    assert (await store.refuse("n-2", scope_of("details", "cu-2"))).barred_s is None
+    assert (await store.refuse("n-2", scope_of("institutions", ""))).barred_s is None
+
+
+async def test_operation_that_is_barred_bars_no_other(store: TokenStore, clock: Clock) -> None:
+    """A right that is missing for enrolls says nothing of the queue: a minute later its 401 may be a lapse."""
+    await issue(store)
+    await bar(store, clock, scope_of("enroll", "cu-1"))
+    clock.now += SUSPICION_S
+    assert (await store.refuse("n-2", QUEUE)).barred_s is None
+
+
+async def test_two_lapses_far_apart_bar_nothing(store: TokenStore, clock: Clock) -> None:
+    """A scope that was refused long before the present token is not barred by its first 401."""
+    await issue(store)
+    await store.refuse("n-1", QUEUE)
+    clock.now += SUSPICION_S
+    await issue(store, "n-2", instead_of="n-1")
+    assert (await store.refuse("n-2", QUEUE)).barred_s is None
+
+
+async def test_scope_that_was_accepted_in_between_is_not_barred(store: TokenStore, clock: Clock) -> None:
+    """Two lapses in a row with a success between them are two lapses."""
+    await issue(store)
+    await store.refuse("n-1", QUEUE)
+    assert await store.clear(QUEUE) is False
+    clock.now += 6
+    await issue(store, "n-2", instead_of="n-1")
+    assert (await store.refuse("n-2", QUEUE)).barred_s is None
+
+
+async def test_one_request_at_a_time_tries_a_barred_scope(store: TokenStore, clock: Clock) -> None:
+    """After the wait one may ask; the others wait on, however many there are."""
+    await issue(store)
+    assert await store.probe(QUEUE) is None
+    await bar(store, clock)
+    assert await store.probe(QUEUE) == FIRST_WAIT_S
+    clock.now += FIRST_WAIT_S
+    assert await store.probe(QUEUE) == 0.0
+    assert await store.probe(QUEUE) == PROBE_EVERY_S
+    assert (await store.refuse("n-2", QUEUE)).barred_s == PROBE_EVERY_S
+
+
+async def test_success_clears_the_bar_and_lets_the_others_of_the_institution_try(
+    store: TokenStore, clock: Clock
+) -> None:
+    """When the service accepts one operation of an institution again, the others are tried at once."""
+    await issue(store)
+    await bar(store, clock)
+    await bar(store, clock, DETAILS, n=3)
+    await bar(store, clock, "queue cu-2", n=4)
+    clock.now += FIRST_WAIT_S
+    for scope in (QUEUE, DETAILS, "queue cu-2"):
+        assert await store.probe(scope) == 0.0
+    assert await store.clear(QUEUE) is True
+    assert await store.probe(QUEUE) is None
+    assert await store.probe(DETAILS) == 0.0
+    assert await store.probe("queue cu-2") == PROBE_EVERY_S
+
+
+async def test_barred_scope_is_heard_when_nobody_else_has_the_token_accepted(store: TokenStore, clock: Clock) -> None:
+    """A token that was not accepted for a while may have lapsed: then a barred scope's 401 leads to a login as well."""
+    await issue(store)
+    await bar(store, clock)
+    clock.now += ALIVE_S - 1
+    assert (await store.refuse("n-2", QUEUE)).barred_s is not None
+    await store.slide("n-2", min_interval_s=5)
+    clock.now += ALIVE_S - 1
+    assert (await store.refuse("n-2", QUEUE)).barred_s is not None
+    clock.now += 1
+    assert (await store.refuse("n-2", QUEUE)).barred_s is None
 
 
 async def test_older_generation_changes_nothing(store: TokenStore, clock: Clock) -> None:
@@ -122,7 +215,7 @@ async def test_older_generation_changes_nothing(store: TokenStore, clock: Clock)
     clock.now += 60
     await issue(store, "n-2", instead_of="n-1")
     before = await store.load()
-    assert await store.lapse("n-1") is False
+    assert await store.refuse("n-1", QUEUE) == Refusal(is_current=False)
     await store.slide("n-1", min_interval_s=5)
     assert await store.load() == before
 
@@ -177,7 +270,7 @@ async def test_success_of_the_old_token_lifts_no_pause(store: TokenStore, clock:
     await store.claim_login("n-2", instead_of="n-1", lease_s=8)
     await store.fail_login("n-2", Shut.REFUSED, pause_s=30)
     if lapse:
-        await store.lapse("n-1")
+        await store.refuse("n-1", QUEUE)
     await store.slide("n-1", min_interval_s=5)
     assert await store.claim_login("n-3", instead_of="n-1", lease_s=8) == LoginShut(Shut.REFUSED, 30.0)
 
@@ -189,7 +282,7 @@ Operation = Callable[[TokenStore], Awaitable[object]]
     "operation",
     [
         pytest.param(lambda s: s.claim_login("n-2", instead_of="n-1", lease_s=8), id="claim"),
-        pytest.param(lambda s: s.lapse("n-1"), id="lapse"),
+        pytest.param(lambda s: s.refuse("n-1", QUEUE), id="refuse"),
         pytest.param(lambda s: s.slide("n-1", min_interval_s=5), id="slide"),
     ],
 )

@@ -1,12 +1,14 @@
 """One login per lapse, no storm of logins, and who hears of what."""
 
 import asyncio
+from contextlib import suppress
 
 import httpx
 import pytest
 import structlog
 
 from reseller import (
+    AccessRefused,
     LoginRefused,
     LoginTurn,
     MemoryTokenStore,
@@ -156,8 +158,10 @@ async def test_token_never_accepted_is_a_fault_and_no_storm(reseller: Reseller, 
             await read(reseller)
     assert service.logins == 1
     clock.now += 11
+    with pytest.raises(TokenFault):
+        await read(reseller)
     for _ in range(20):
-        with pytest.raises(TokenFault):
+        with pytest.raises(AccessRefused):
             await read(reseller)
     assert service.logins == 2
     clock.now += 11
@@ -187,10 +191,10 @@ async def test_one_institution_s_401_does_not_stop_the_others(
     for _ in range(10):
         assert (await read(reseller)).voice_id == "v-1"
         clock.now += 6
-        with pytest.raises((TokenFault, TokenLapsed)):
+        with pytest.raises((TokenFault, AccessRefused)):
             await reseller.details("cu-bad", "v-1", check=False, requested_by="bot")
         assert (await read(reseller)).voice_id == "v-1"
-    assert service.logins <= 11
+    assert service.logins == 2
 
 
 @pytest.mark.parametrize("status", [200, 400, 401, 403])
@@ -346,3 +350,135 @@ async def test_logins_are_logged_without_secrets(service: Service, tokens: Memor
             await read(reseller)
     assert {entry["event"] for entry in captured} == {"login_made", "token_fault", "login_failed"}
     assert not any(secret in str(captured) for secret in ("access-1", "pass-1", "sso-", "bot@"))
+
+
+GOOD = success(phoneCall={"voiceId": "v-1"})
+
+
+def refuse_one(service: Service, key: str = "cu-bad") -> None:
+    """Let the service answer 401 to one institution, whatever the token."""
+    service.reply = lambda request: httpx.Response(401) if request.headers["InstitutionKey"] == key else GOOD
+
+
+async def read_of(reseller: Reseller, key: str) -> PhoneCall:
+    """Read details of an institution's call."""
+    return await reseller.details(key, "v-1", check=False, requested_by="bot")
+
+
+async def test_one_institution_s_401_costs_one_login_for_all_workers(
+    service: Service, tokens: MemoryTokenStore, clock: Clock
+) -> None:
+    """Five workers meet the 401 of one institution for ten minutes: one login, and few requests for it."""
+    clients = [reseller_on(service, tokens, clock) for _ in range(5)]
+    await asyncio.gather(*(read_of(client, "cu-1") for client in clients))
+    refuse_one(service)
+    clock.now += 60
+    for _ in range(600):
+        clock.now += 1
+        for client in clients:
+            with pytest.raises((AccessRefused, TokenFault)):
+                await read_of(client, "cu-bad")
+            assert (await read_of(client, "cu-1")).voice_id == "v-1"
+    assert service.logins == 2
+    bad = sum(request.headers["InstitutionKey"] == "cu-bad" for request in service.requests)
+    assert bad <= 600 / 8 + 5 * 3
+
+
+async def test_others_use_the_token_while_one_institution_logs_in(
+    service: Service, tokens: MemoryTokenStore, clock: Clock
+) -> None:
+    """A login that one institution's 401 leads to, and that hangs, holds up nobody else."""
+    login = asyncio.Event()
+
+    async def slow(request: httpx.Request) -> httpx.Response:
+        if request.url.path == "/external/token/request" and service.logins:
+            await login.wait()
+        return await service(request)
+
+    transport = httpx.MockTransport(slow)
+    config = reseller_on(service, tokens, clock)._talk._config
+    reseller = Reseller(config, tokens, reads_transport=transport, effects_transport=transport, clock=clock)
+    await read_of(reseller, "cu-1")
+    refuse_one(service)
+    clock.now += 60
+    task = asyncio.create_task(read_of(reseller, "cu-bad"))
+    for _ in range(20):
+        await asyncio.sleep(0)
+    async with asyncio.timeout(1):
+        assert (await read_of(reseller, "cu-1")).voice_id == "v-1"
+        assert (await check(reseller)).voice_id == "v-1"
+    login.set()
+    with pytest.raises(TokenFault):
+        await task
+
+
+async def test_institution_is_asked_again_and_recovers_by_itself(
+    reseller: Reseller, service: Service, clock: Clock
+) -> None:
+    """Within ten seconds of the service accepting the institution again it is read, without a login."""
+    await read_of(reseller, "cu-1")
+    refuse_one(service)
+    clock.now += 60
+    with structlog.testing.capture_logs():
+        for _ in range(30):
+            with pytest.raises((AccessRefused, TokenFault)):
+                await read_of(reseller, "cu-bad")
+            await read_of(reseller, "cu-1")
+            clock.now += 1
+    service.reply = lambda _: GOOD
+    recovered_after_s = None
+    for second in range(11):
+        clock.now += 1
+        with suppress(AccessRefused):
+            await read_of(reseller, "cu-bad")
+            recovered_after_s = recovered_after_s or second
+        await read_of(reseller, "cu-1")
+    assert recovered_after_s is not None
+    assert service.logins == 2
+
+
+async def test_lapse_is_found_while_an_institution_is_barred(
+    reseller: Reseller, service: Service, clock: Clock
+) -> None:
+    """The token lapses while one institution is refused: the others log in once, at their first 401."""
+    await read_of(reseller, "cu-1")
+    refuse_one(service)
+    clock.now += 60
+    for _ in range(2):
+        with pytest.raises((AccessRefused, TokenFault)):
+            await read_of(reseller, "cu-bad")
+        await read_of(reseller, "cu-1")
+    service.valid = "lapsed"
+    clock.now += 60
+    reads = [read_of(reseller, key) for key in ("cu-1", "cu-2", "cu-3", "cu-bad") for _ in range(10)]
+    answers = await asyncio.gather(*reads, return_exceptions=True)
+    assert all(isinstance(answer, PhoneCall) for answer in answers[:30])
+    assert service.logins == 3
+
+
+async def test_lapse_is_found_by_an_account_with_one_institution(
+    reseller: Reseller, service: Service, clock: Clock
+) -> None:
+    """Token after token lapses, a minute and more apart or a few seconds: a single institution logs in each time."""
+    for n, pause_s in enumerate((61, 3600, 20, 20, 20, 7, 7, 7), start=1):
+        assert (await read(reseller)).voice_id == "v-1"
+        assert service.logins == n
+        service.valid = "lapsed"
+        clock.now += pause_s
+
+
+async def test_check_that_is_refused_alone_makes_one_login(reseller: Reseller, service: Service, clock: Clock) -> None:
+    """Checks are answered 401 and reads are not: after one login that did not help nobody logs in for them."""
+    await read(reseller)
+    service.reply = lambda request: httpx.Response(401) if "=true" in str(request.url) else GOOD
+    clock.now += 60
+    with pytest.raises(TokenLapsed):
+        await check(reseller)
+    await reseller.renew()
+    for _ in range(20):
+        with pytest.raises(AccessRefused):
+            await check(reseller)
+        await reseller.renew()
+        await read(reseller)
+        clock.now += 10
+    assert service.logins == 2

@@ -1,0 +1,9 @@
+-- May scope ARGV[2] be tried? 0: yes, by nobody else for ARGV[3] ms; else in how many ms; nil if it is not barred.
+local now = now_ms()
+local known = refusal(redis.call('HGET', REFUSED, ARGV[2]))
+if not known or known.till == 0 then return nil end
+if now < known.till then return known.till - now end
+if is_repetition('token_probe ' .. ARGV[2]) then return tonumber(ARGV[3]) end
+known.till = now + tonumber(ARGV[3])
+set_refusal(ARGV[2], known)
+return 0
