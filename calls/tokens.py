@@ -120,7 +120,7 @@ async def barred_scopes(redis: "Redis", keys: Keys | None = None) -> list[Barred
     """
     client: Any = redis
     found = []
-    for scope, told in (await client.hgetall((keys or Keys()).refused)).items():
+    for scope, told in (await client.hgetall((Keys() if keys is None else keys).refused)).items():
         since_ms = int(_text(told).split(" ")[3])
         if since_ms:
             operation, _, institution_key = _text(scope).partition(" ")
