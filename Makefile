@@ -49,14 +49,13 @@ sbom: $(STAMP) ## Write the bill of materials (CycloneDX) to sbom.json
 	$(BIN)/python -W ignore -m cyclonedx_py requirements requirements.txt --pyproject pyproject.toml --of JSON -o sbom.json
 
 faults: $(STAMP) ## Kill, freeze and cut real processes: the crash matrix and its kin
-	$(BIN)/python -m pytest -n 0 tests/faults/test_crash_matrix.py
-	$(BIN)/python -m pytest -n 2 --dist loadfile tests/faults --ignore tests/faults/test_crash_matrix.py $(ARGS)
+	$(BIN)/python -m pytest -q -n 3 --dist loadfile tests/faults $(ARGS)
 
-redis-versions: $(STAMP) ## All tests that use a Redis, on every one there is: Debian's, 8, Valkey 9
+redis-versions: $(STAMP) ## Run the tests that use Redis on Debian's server, Redis 8 and Valkey 9; ARGS="--quick" for Debian's scripts only
 	$(BIN)/python -m tests.redis_versions $(ARGS)
 
 rollout: $(STAMP) ## What deploy/ promises: the image's steps, the Procfile, rotations, a rolling deploy and its rollback
-	$(BIN)/python -m pytest -n 2 --dist loadfile tests/rollout $(ARGS)
+	$(BIN)/python -m pytest -q -n 3 --dist loadfile tests/rollout $(ARGS)
 
 chaos: $(STAMP) ## Calls under fire, then the audit: ARGS="--minutes 1 --seed 1"
 	$(BIN)/python -m tests.faults.chaos $(ARGS)
