@@ -4,6 +4,7 @@ import asyncio
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext
+from typing import Final
 
 from redis.asyncio import Redis
 from starlette.applications import Starlette
@@ -13,6 +14,7 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 from structlog.typing import FilteringBoundLogger
 
+from callkeeper.connection_limit import ReservedConnections, room_for_others
 from callkeeper.connections import blocking_redis, feed_redis, receiver_redis, warn_of_redis
 from callkeeper.forwarded import Forwarded
 from callkeeper.named_institutions import named_by_web, warn_of_unknown
@@ -35,10 +37,13 @@ from desk.desk import Desk
 from desk.forms import FormTokens
 from desk.metrics import MetricsPage
 from desk.pages import EVERYWHERE, SafeHeaders
+from desk.stream import STREAMS_PER_TOKEN
 from receiver.authentication import HeaderSet, PushAuthentication
 from receiver.counting import PushCounting
 from receiver.health import health_routes
 from receiver.push import PushEndpoint, utc_now
+
+_ALWAYS_SERVED: Final = frozenset({b"/push", b"/healthz", b"/readyz"})
 
 
 def web_app(settings: WebSettings, log: FilteringBoundLogger) -> Starlette:
@@ -95,6 +100,7 @@ def web_app(settings: WebSettings, log: FilteringBoundLogger) -> Starlette:
         middleware=[
             Middleware(SafeHeaders, machine_paths=[b"/push"]),
             Middleware(PlainPath),
+            Middleware(ReservedConnections, most=room_for_others(), paths=_ALWAYS_SERVED),
             *([Middleware(Forwarded, hops=settings.forwarded_hops)] if settings.forwarded_hops else []),
         ],
         exception_handlers={Exception: _on_bug},
@@ -144,6 +150,7 @@ def _desk(settings: WebSettings, redis: "Redis", waker: Waker, log: FilteringBou
         log=log,
         now=utc_now,
         store=Store(redis, keys=settings.store.keys),
+        streams_per_token=min(STREAMS_PER_TOKEN, room_for_others() // 2),
     )
 
 

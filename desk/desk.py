@@ -16,7 +16,7 @@ from calls.wake import Waker
 from desk.api import DeskApi
 from desk.feed import BUFFER, Feed
 from desk.speaking import Speaking
-from desk.stream import HEARTBEAT_S, Stream, Tickets
+from desk.stream import HEARTBEAT_S, STREAMS_PER_TOKEN, Stream, Tickets
 from desk.tokens import DeskToken, DeskTokens
 
 
@@ -37,6 +37,7 @@ class Desk:
         store: Store,
         room: int = BUFFER,
         heartbeat_s: float = HEARTBEAT_S,
+        streams_per_token: int = STREAMS_PER_TOKEN,
     ) -> None:
         """Put the parts together.
 
@@ -52,6 +53,7 @@ class Desk:
             store: Takes the notes, over the first connection.
             room: Changes that a listener may be behind.
             heartbeat_s: After how long a silent stream shows that it lives.
+            streams_per_token: Streams that one token may have open.
         """
         keys = store.keys
         known, changes = DeskTokens(tokens), Changes(redis, keys=keys)
@@ -61,7 +63,7 @@ class Desk:
         self.feed = Feed(Changes(waiting_redis, keys=keys), self.lookup, log, room=room)
         self.waker = waker
         self.speaking = Speaking(redis, store, self.lookup, self.feed, book, waker, log, now=now)
-        stream = Stream(self.feed, changes, book.policies, heartbeat_s=heartbeat_s)
+        stream = Stream(self.feed, changes, book.policies, heartbeat_s=heartbeat_s, per_token=streams_per_token)
         tickets = Tickets(redis, tokens, keys=keys)
         self.app: ASGIApp = DeskApi(known, self.lookup, self.speaking, stream, tickets, book.policies, log).app(origins)
 

@@ -59,6 +59,7 @@ class Problem(Exception):
 TITLES: Final = {
     "unauthorized": "A valid bearer token or ticket is required.",
     "too_often": "Too many requests without a valid token or ticket came from this address.",
+    "too_many_streams": "This token has as many streams open as it may have.",
     "not_found": "There is nothing by this name, or it is not this token's to see.",
     "method_not_allowed": "This address does not take that method.",
     "unsupported_media_type": "The body must be uncompressed application/json.",
@@ -84,6 +85,11 @@ def unauthorized() -> Problem:
 def too_often(wait_s: int) -> Problem:
     """Refuse somebody unknown who goes on asking."""
     return Problem(429, "too_often", headers={"Retry-After": str(wait_s)})
+
+
+def too_many_streams() -> Problem:
+    """Refuse another stream of a token."""
+    return Problem(429, "too_many_streams", headers={"Retry-After": "5"})
 
 
 def not_found() -> Problem:

@@ -5,6 +5,7 @@ the stream: whoever comes back with it as ``Last-Event-ID`` is told everything t
 reaches. If too much happened meanwhile the event ``reset`` says to list the calls anew.
 """
 
+from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
 from typing import Any, Final
@@ -13,18 +14,22 @@ import msgspec
 from redis.asyncio import Redis
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from calls.changes import START, Changes, is_position, order
 from calls.keys import Keys
 from calls.policies import Policies
 from desk.feed import Change, Feed, Listener
-from desk.problems import invalid, unauthorized
+from desk.problems import invalid, too_many_streams, unauthorized
 from desk.signing import FROM_THE_FUTURE_S, Signer, key_for
 from desk.tokens import DeskToken
 from desk.views import GoneView, TicketView, call_view
 
 HEARTBEAT_S: Final = 15.0
 """After so long without an event a comment shows both sides that the connection lives."""
+
+STREAMS_PER_TOKEN: Final = 1024
+"""How many streams one token may have open in a process, unless it has fewer connections."""
 
 TICKET_S: Final = 30
 """How long a ticket waits to be used, once."""
@@ -64,20 +69,47 @@ def _signer(token: DeskToken) -> Signer:
     return Signer(key, valid_s=TICKET_S + FROM_THE_FUTURE_S)
 
 
+class _CountedStream(StreamingResponse):
+    """A stream that counts as one of its token's while it is sent."""
+
+    def __init__(self, events: AsyncIterator[bytes], token: str, streams: Counter[str]) -> None:
+        super().__init__(events, headers=_HEADERS, media_type="text/event-stream")
+        self._token = token
+        self._streams = streams
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Stream until the client leaves."""
+        self._streams[self._token] += 1
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._streams[self._token] -= 1
+
+
 class Stream:
     """Streams changes to one client after the other's own pace."""
 
-    def __init__(self, feed: Feed, changes: Changes, policies: Policies, *, heartbeat_s: float = HEARTBEAT_S) -> None:
+    def __init__(
+        self,
+        feed: Feed,
+        changes: Changes,
+        policies: Policies,
+        *,
+        heartbeat_s: float = HEARTBEAT_S,
+        per_token: int = STREAMS_PER_TOKEN,
+    ) -> None:
         self._feed = feed
         self._changes = changes
         self._policies = policies
         self._heartbeat_s = heartbeat_s
+        self._per_token = per_token
+        self._open: Counter[str] = Counter()
 
     async def respond(self, request: Request, token: DeskToken) -> Response:
         """Begin the stream of what a token may see.
 
         Raises:
-            Problem: The place to resume from, or the institution, cannot be.
+            Problem: The place to resume from, or the institution, cannot be, or the token has too many streams.
         """
         after = request.headers.get("last-event-id") or request.query_params.get("last_event_id")
         if after is not None and not is_position(after):
@@ -85,8 +117,10 @@ class Stream:
         institution = request.query_params.get("institution")
         if institution is not None and not token.may_see(institution):
             raise unauthorized()
-        events = self._events(token, institution, after)
-        return StreamingResponse(events, headers=_HEADERS, media_type="text/event-stream")
+        # Nothing may be awaited between this question and the count in _CountedStream, or a burst gets past the cap.
+        if self._open[token.name] >= self._per_token:
+            raise too_many_streams()
+        return _CountedStream(self._events(token, institution, after), token.name, self._open)
 
     async def _events(self, token: DeskToken, institution: str | None, after: str | None) -> AsyncIterator[bytes]:
         def is_wanted(change: Change) -> bool:

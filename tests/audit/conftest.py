@@ -56,9 +56,10 @@ def effort() -> Effort:
 class Target:
     """A running web process and its log."""
 
-    def __init__(self, url: str, log: Path) -> None:
+    def __init__(self, url: str, log: Path, pid: int) -> None:
         self.url = url
         self.log = log
+        self.pid = pid
         self.port = int(url.rpartition(":")[2])
 
     def events(self, *levels: str) -> list[dict[str, Any]]:
@@ -68,17 +69,25 @@ class Target:
 
 
 @contextmanager
-def web_process(redis_url: str, folder: Path) -> Iterator[Target]:
-    """Run ``callkeeper web`` with everything switched on."""
-    environ = {"PATH": os.environ["PATH"], "REDIS_URL": redis_url, **ENVIRON}
-    command = [sys.executable, "-m", "callkeeper", "web", "--host", "127.0.0.1", "--port", "0"]
+def web_process(redis_url: str, folder: Path, *, files: int = 1024, **more: str) -> Iterator[Target]:
+    """Run ``callkeeper web`` with everything switched on.
+
+    Args:
+        redis_url: Its Redis.
+        folder: Where its log is written.
+        files: How many files and sockets it may open, which limits its connections.
+        more: Further variables of its environment.
+    """
+    environ = {"PATH": os.environ["PATH"], "REDIS_URL": redis_url, **ENVIRON, **more}
+    command = ["/bin/sh", "-c", f'ulimit -n {files} && exec "$@"', "sh"]
+    command += [sys.executable, "-m", "callkeeper", "web", "--host", "127.0.0.1", "--port", "0"]
     log = folder / f"web-{token_hex(3)}.log"
     with log.open("wb") as sink, subprocess.Popen(command, env=environ, stdout=sink, stderr=sink) as process:  # noqa: S603
         try:
             while not (lines := log.read_text().splitlines()):
                 assert process.poll() is None, log.read_text()
                 os.sched_yield()
-            yield Target(json.loads(lines[0])["url"], log)
+            yield Target(json.loads(lines[0])["url"], log, process.pid)
         finally:
             process.terminate()
             process.wait(15)

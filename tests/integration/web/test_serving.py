@@ -5,6 +5,7 @@ import functools
 import gc
 import logging
 import socket
+import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 
@@ -12,14 +13,17 @@ import pytest
 from redis import Redis as BlockingRedis
 from redis.asyncio import Redis
 from starlette.applications import Starlette
-from starlette.responses import StreamingResponse
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 from structlog.testing import LogCapture
 from structlog.typing import FilteringBoundLogger
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
-from callkeeper.serving import MAX_OVERHEAD, BoundedProtocol, WebServer, listen, url_of
+from callkeeper.connection_limit import Deadlines
+from callkeeper.http_protocol import MAX_OVERHEAD, BoundedProtocol
+from callkeeper.serving import WebServer, listen, url_of
 from calls.intake import Intake
 from calls.keys import Keys
 from calls.wake import Waker
@@ -36,17 +40,11 @@ WHOLE = HEAD + b"Content-Length: %d\r\n\r\n" % len(BODY) + BODY
 Dial = Callable[[], Awaitable["Line"]]
 
 
-class Impatient(BoundedProtocol):
-    """The protocol with a deadline that a test can wait for."""
+IMPATIENT = Deadlines(request_s=0.3)
+"""A deadline that a test can wait for."""
 
-    request_within_s = 0.3
-
-
-class Patient(BoundedProtocol):
-    """The protocol with deadlines that no test reaches, but for a client that does not read."""
-
-    request_within_s = 3600.0
-    read_within_s = 0.3
+PATIENT = Deadlines(request_s=3600.0, read_s=0.3)
+"""Deadlines that no test reaches, except for a client that does not read."""
 
 
 class Line:
@@ -87,12 +85,12 @@ def app(redis: Redis, blocking_redis: BlockingRedis, log: FilteringBoundLogger) 
 async def serving(
     app: Starlette,
     log: FilteringBoundLogger,
-    protocol: type[BoundedProtocol] = Impatient,
+    deadlines: Deadlines = IMPATIENT,
     room: int | None = None,
 ) -> AsyncIterator[int]:
     """Serve an application on a free port until the block ends."""
     with listen("127.0.0.1", 0) as listener:
-        server = WebServer(app, listener, log, protocol=protocol, room=room)
+        server = WebServer(app, listener, log, deadlines=deadlines, room=room)
         port = listener.getsockname()[1]
         task = asyncio.create_task(server.serve([listener]))
         await until(lambda: server.started)
@@ -167,7 +165,7 @@ async def test_serving_keeps_idle_connections(dial: Dial) -> None:
 )
 async def test_serving_cuts_endless_headers(beginning: bytes, app: Starlette, log: FilteringBoundLogger) -> None:
     """A6: a header or trailer without an end is cut at the limit; no deadline has to help."""
-    async with serving(app, log, Patient) as port:
+    async with serving(app, log, PATIENT) as port:
         line = Line(*await asyncio.open_connection("127.0.0.1", port))
         await line.say(beginning)
         with suppress(ConnectionError):
@@ -182,7 +180,7 @@ async def test_serving_makes_room_at_the_cost_of_the_slowest(
     app: Starlette, log: FilteringBoundLogger, logged: LogCapture
 ) -> None:
     """A7: beyond the cap the connection awaited longest is cut; who sends in time is answered; idle ones are last."""
-    async with serving(app, log, Patient, room=20) as port:
+    async with serving(app, log, PATIENT, room=20) as port:
         connect = functools.partial(asyncio.open_connection, "127.0.0.1", port)
         idle = Line(*await connect())
         await idle.say(WHOLE)
@@ -205,7 +203,7 @@ async def test_serving_makes_room_at_the_cost_of_the_slowest(
 
 async def test_serving_cuts_an_idle_connection_when_all_are(app: Starlette, log: FilteringBoundLogger) -> None:
     """A7: connections that were answered once and kept cannot take all the room either."""
-    async with serving(app, log, Patient, room=5) as port:
+    async with serving(app, log, PATIENT, room=5) as port:
         lines = [Line(*await asyncio.open_connection("127.0.0.1", port)) for _ in range(5)]
         for line in lines:
             await line.say(WHOLE)
@@ -232,10 +230,72 @@ async def test_serving_cuts_who_does_not_read(log: FilteringBoundLogger) -> None
             await StreamingResponse(words())(scope, receive, send)
             ended.append(True)
 
-    async with serving(Starlette(routes=[Route("/", Endless())]), log, Patient) as port:
+    async with serving(Starlette(routes=[Route("/stream", Endless())]), log, PATIENT) as port:
         with socket.create_connection(("127.0.0.1", port)) as line:
-            line.send(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+            line.send(b"GET /stream HTTP/1.1\r\nHost: a\r\n\r\n")
             await until(lambda: ended)
+
+
+async def test_serving_cuts_an_answer_that_takes_too_long(log: FilteringBoundLogger) -> None:
+    """Every answer has a deadline as a whole, except streams: they go on."""
+
+    async def wait(_request: Request) -> Response:
+        await asyncio.sleep(3600)
+        return Response()
+
+    async def stream(_request: Request) -> Response:
+        async def ticks() -> AsyncIterator[bytes]:
+            while True:
+                yield b"tick"
+                await asyncio.sleep(0.1)
+
+        return StreamingResponse(ticks())
+
+    app = Starlette(routes=[Route("/wait", wait), Route("/stream", stream)])
+    async with serving(app, log, Deadlines(answer_s=0.3)) as port:
+        waiting, streaming = [Line(*await asyncio.open_connection("127.0.0.1", port)) for _ in range(2)]
+        await streaming.say(b"GET /stream HTTP/1.1\r\nHost: a\r\n\r\n")
+        await waiting.say(b"GET /wait HTTP/1.1\r\nHost: a\r\n\r\n")
+        assert await waiting.rest() == b""
+        for _ in range(20):
+            await asyncio.wait_for(streaming.reader.readuntil(b"tick"), 1)
+        for line in (waiting, streaming):
+            line.writer.close()
+
+
+async def test_serving_cuts_a_client_that_reads_too_slowly(log: FilteringBoundLogger) -> None:
+    """A client that sends requests without taking the answers is cut, also if it reads a little now and then."""
+
+    async def page(_request: Request) -> Response:
+        return Response(b"x" * 8192)
+
+    async with serving(Starlette(routes=[Route("/", page)]), log, Deadlines(answer_s=1.0)) as port:
+        line = Line(*await asyncio.open_connection("127.0.0.1", port, limit=1024))
+        line.writer.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n" * 100_000)
+        is_open = True
+        deadline = asyncio.get_running_loop().time() + 8
+        with suppress(ConnectionError):
+            while is_open and asyncio.get_running_loop().time() < deadline:
+                is_open = bool(await line.reader.read(4096))
+                await asyncio.sleep(0.01)
+            assert not is_open
+        line.writer.transport.abort()
+
+
+async def test_serving_forgets_connections_that_were_reset(dial: Dial) -> None:
+    """A client that resets its connection leaves nothing behind: a thousand a second would fill the memory."""
+    for _ in range(20):
+        line = await dial()
+        await line.say(WHOLE)
+        assert await line.status() == 202
+        line.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        line.writer.transport.abort()
+
+    def kept() -> int:
+        gc.collect()
+        return sum(isinstance(each, BoundedProtocol) for each in gc.get_objects())
+
+    await until(lambda: kept() == 0)
 
 
 @pytest.mark.parametrize(

@@ -63,6 +63,10 @@ async def show(scope: Scope, receive: Receive, send: Send) -> None:
         (2, ["198.51.100.1"], "203.0.113.7"),
         (1, [], "203.0.113.7"),
         (1, ["198.51.100.1,"], "203.0.113.7"),
+        (1, ["198.51.100.1:49152"], "198.51.100.1"),
+        (1, ["[2001:db8::1]:49152"], "2001:db8::1"),
+        (1, ["2001:db8::1"], "2001:db8::1"),
+        (1, ["unknown"], "203.0.113.7"),
     ],
 )
 async def test_forwarded_believes_our_own_routers_only(hops: int, lines: list[str], address: str) -> None:

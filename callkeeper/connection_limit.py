@@ -1,0 +1,166 @@
+"""Limits on a web process's connections: how many there are, and how long each may take for what it does.
+
+A connection is in up to two of four states. Each state keeps its connections in the order in which they entered it, so the
+oldest is the first.
+
+=============  ========================================================  ==================================
+state          the connection                                            is cut
+=============  ========================================================  ==================================
+not reading    does not take what was written to it                      after ``read_s``, and first to make room
+receiving      is new, or has sent a part of a request                   after ``request_s``, and second
+idle           has been answered and sends nothing                       by uvicorn's keep-alive, and third
+answering      waits for answers that are no streams                     after ``answer_s``, never to make room
+=============  ========================================================  ==================================
+"""
+
+import resource
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+MAX_CONNECTIONS: Final = 4096
+"""In all; one costs 10 KB when it is idle and 150 KB at most."""
+
+RESERVED_FILES: Final = 128
+"""Files and sockets that the process needs for other things than its clients."""
+
+KEEP_ALIVE_S: Final = 75
+"""Longer than routers and clients keep idle connections. If we closed first, an event that is sent at that moment would be
+lost: it is sent only once."""
+
+STUCK_S: Final = 1.0
+"""How long a client must not have read to be cut to make room: what was written just now may not have left yet."""
+
+RETRY_AFTER_S: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Deadlines:
+    """How long a connection may take, in seconds; checked once a second."""
+
+    request_s: float = 10.0
+    """For a request to arrive, and for a new connection to send one."""
+    answer_s: float = 30.0
+    """For everything that has arrived to be answered, and the answers to be taken; streams have no such deadline."""
+    read_s: float = 30.0
+    """For a client that does not read to begin again, also if it has asked for a stream."""
+
+
+class Connection(Protocol):
+    """A connection that can be cut."""
+
+    def cut(self) -> None:
+        """End it at once, and call `ConnectionLimit.forget`."""
+
+
+class ConnectionLimit:
+    """Knows the states of all connections, ends those that take too long, and makes room for new ones."""
+
+    def __init__(
+        self, most: int, deadlines: Deadlines | None = None, on_full: Callable[[], None] = lambda: None
+    ) -> None:
+        """Start with no connections.
+
+        Args:
+            most: Connections at most.
+            deadlines: After which connections are cut.
+            on_full: Called when a connection is cut to make room.
+        """
+        self._most = most
+        self._on_full = on_full
+        self.not_reading: dict[Connection, float] = {}
+        self.receiving: dict[Connection, float] = {}
+        self.idle: dict[Connection, float] = {}
+        self.answering: dict[Connection, float] = {}
+        limits = Deadlines() if deadlines is None else deadlines
+        self._deadlines = (
+            (self.not_reading, limits.read_s),
+            (self.receiving, limits.request_s),
+            (self.answering, limits.answer_s),
+            # uvicorn closes idle connections, but a connection that is closed stays until the client has read all.
+            (self.idle, KEEP_ALIVE_S + limits.read_s),
+        )
+
+    def enter(self, state: dict[Connection, float], connection: Connection, since: float | None = None) -> None:
+        """Note since when a connection is in a state (by `time.monotonic`), unless it is in it already."""
+        if connection not in state:
+            state[connection] = time.monotonic() if since is None else since
+
+    def forget(self, connection: Connection) -> None:
+        """Forget a connection that has ended."""
+        for state, _ in self._deadlines:
+            state.pop(connection, None)
+
+    def admit(self, total: int) -> None:
+        """Cut one connection if a new one, which is receiving already, is one too many.
+
+        Args:
+            total: Connections, the new one included.
+        """
+        if total <= self._most:
+            return
+        self._on_full()
+        connection, since = next(iter(self.not_reading.items()), (None, 0.0))
+        if connection is None or time.monotonic() - since < STUCK_S:
+            # The new one is the last in receiving. If it is the only one there, an idle one has to go.
+            others = (self.receiving if len(self.receiving) > 1 else {}, self.idle, self.receiving)
+            connection = next((next(iter(state)) for state in others if state), None)
+        if connection is not None:
+            connection.cut()
+
+    def cut_overdue(self) -> None:
+        """Cut the connections that have been in a state for too long."""
+        now = time.monotonic()
+        for state, within_s in self._deadlines:
+            for connection in [one for one, since in state.items() if now - since > within_s]:
+                connection.cut()
+
+
+class ReservedConnections:
+    """Keeps a quarter of the connections for events and health checks.
+
+    A stream lasts for hours, and a connection that is being answered is never cut to make room. So requests of other kinds
+    are answered with 503 when three quarters of all connections are busy with them.
+    """
+
+    def __init__(self, app: ASGIApp, most: int, paths: frozenset[bytes]) -> None:
+        """Wrap an application.
+
+        Args:
+            app: The application.
+            most: Requests for other paths that may be under way at the same time.
+            paths: Raw paths that are always passed on.
+        """
+        self._app = app
+        self._most = most
+        self._paths = paths
+        self._busy = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on if there is room for it."""
+        if scope["type"] != "http" or scope.get("raw_path") in self._paths:
+            await self._app(scope, receive, send)
+        elif self._busy >= self._most:
+            headers = {"Retry-After": str(RETRY_AFTER_S), "Connection": "close"}
+            await PlainTextResponse("Too many requests at once.\n", 503, headers)(scope, receive, send)
+        else:
+            self._busy += 1
+            try:
+                await self._app(scope, receive, send)
+            finally:
+                self._busy -= 1
+
+
+def room_for_connections() -> int:
+    """Return how many connections this process may hold: the limit, or as many as it may open files."""
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return min(MAX_CONNECTIONS, max(16, files - RESERVED_FILES))
+
+
+def room_for_others() -> int:
+    """Return how many of them may be busy with anything but events and health checks."""
+    return room_for_connections() * 3 // 4

@@ -1,0 +1,271 @@
+"""HTTP on one connection: uvicorn's protocol, with limits on what a client may send and how.
+
+uvicorn parses whatever arrives, and keeps a parsed request for each that waits for its turn. It has no public setting for
+that, nor for the size of a head, trailers, or the time that a request may take. Every override says what would happen
+without it.
+"""
+
+import asyncio
+import logging
+import time
+from typing import Any, Final, cast
+
+import httptools
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+
+from callkeeper.connection_limit import ConnectionLimit
+from desk.pages import EVERYWHERE
+
+MAX_OVERHEAD: Final = 32 * 1024
+"""Bytes of a request that are not its body: line, headers, chunk sizes, trailers."""
+
+MAX_HEADERS: Final = 100
+
+WRITE_BUFFER: Final = 16 * 1024
+"""Bytes that may wait in the process for a client to read; with more, its next answer waits."""
+
+STREAMS: Final = "/stream"
+"""The end of the path of every answer that is a stream, which therefore has no deadline."""
+
+_HEAD_END: Final = b"\r\n\r\n"
+_BODY: Final = b"This is not an HTTP request that is served here.\n"
+_REFUSAL: Final = {**EVERYWHERE, "Content-Type": "text/plain; charset=utf-8", "Connection": "close"}
+
+_LOGGER: Final = logging.getLogger("uvicorn.error.connection")
+"""For our own bugs only: uvicorn would write a line for every client that does not speak HTTP."""
+_LOGGER.addFilter(lambda record: record.levelno >= logging.ERROR)  # a level would not outlast the set-up of logging
+
+
+class Refused(Exception):
+    """A request is not served; the parser turns it into a 400."""
+
+
+class BoundedProtocol(HttpToolsProtocol):
+    """Parses one request at a time; what else has arrived waits as bytes, and nothing more is read until it is parsed."""
+
+    def __init__(self, *args: Any, limit: ConnectionLimit, **settings: Any) -> None:
+        """Prepare for one connection; ``limit`` knows all connections of the process."""
+        super().__init__(*args, **settings)
+        self.logger = _LOGGER
+        self._limit = limit
+        self._backlog = b""
+        self._overhead = 0
+        self._asked_at = time.monotonic()
+        self._is_arriving = False  # a request has begun and is not complete
+        self._is_in_head = False
+        self._is_refused = False
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
+        """Wait for the first request; uvicorn would wait for ever."""
+        transport.set_write_buffer_limits(high=WRITE_BUFFER)
+        super().connection_made(cast("asyncio.Transport", _Transport(transport, self)))
+        self._limit.enter(self._limit.receiving, self)
+        self._limit.admit(len(self.connections))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the connection; after a reset uvicorn's timer would keep all of it for another 75 s."""
+        self._limit.forget(self)
+        self._backlog = b""
+        super().connection_lost(exc)
+        self._stop_keep_alive()
+
+    def data_received(self, data: bytes) -> None:
+        """Parse what arrived, or let it wait; uvicorn would parse thousands of requests at once and keep them all."""
+        if not self._is_refused:
+            self._backlog += data
+            self._parse()
+
+    def _parse(self) -> None:
+        """Feed the parser up to the end of one head at a time, until a request is complete that is not answered yet."""
+        self._stop_keep_alive()
+        data, at = self._backlog, 0
+        while at < len(data) and self._is_ready():
+            end = data.find(_HEAD_END, at)
+            at += self._feed(data[at : end + len(_HEAD_END) if end >= 0 else len(data)])
+        self._backlog = data[at:] if not self._is_refused else b""
+        if self._is_arriving:
+            self._limit.enter(self._limit.receiving, self)
+        if self._backlog:
+            self.transport.pause_reading()
+
+    def _is_ready(self) -> bool:
+        if self._is_refused or self.transport.is_closing():
+            return False
+        return self._is_arriving or not self._is_answering()
+
+    def _is_answering(self) -> bool:
+        cycle: RequestResponseCycle | None = self.cycle  # uvicorn's type leaves out the None before the first request
+        return cycle is not None and not cycle.response_complete
+
+    def _feed(self, piece: bytes) -> int:
+        """Parse some bytes; return how many were used."""
+        used = len(piece)
+        self._overhead = used + (self._overhead if self._is_arriving else 0)
+        try:
+            try:
+                self.parser.feed_data(piece)
+            except httptools.HttpParserUpgrade as paused:
+                used = paused.args[0]
+                self._ignore_upgrade()
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade):
+            self.send_400_response("")
+        if self._is_arriving and self._overhead > MAX_OVERHEAD:
+            self.send_400_response("")
+        return used
+
+    def _ignore_upgrade(self) -> None:
+        """Parse the head again without its Upgrade header, which a server may ignore (RFC 9110, Upgrade).
+
+        The parser takes what follows for the other protocol, and the body for none: an event would be lost.
+        """
+        kept = [b"%b: %b\r\n" % pair for pair in self.headers if pair[0] != b"upgrade"]
+        version = self.parser.get_http_version().encode("ascii")
+        line = b"%b %b HTTP/%b\r\n" % (self.parser.get_method(), self.url, version)
+        self.parser = httptools.HttpRequestParser(self)
+        self.parser.feed_data(b"".join([line, *kept, b"\r\n"]))
+
+    def on_message_begin(self) -> None:
+        """Note that a request has begun."""
+        super().on_message_begin()
+        self._is_arriving = self._is_in_head = True
+        self._limit.idle.pop(self, None)
+        if not self.transport.get_write_buffer_size():  # or the answers before this one are not taken yet
+            self._asked_at = time.monotonic()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a header, unless it is a trailer: uvicorn would give a trailer to the application as a header."""
+        if not self._is_in_head:
+            return
+        if len(self.headers) >= MAX_HEADERS:
+            raise Refused
+        super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """Refuse what routers and servers read differently; otherwise begin to answer."""
+        self._is_in_head = False
+        names = [name for name, _ in self.headers]
+        version, hosts = self.parser.get_http_version(), names.count(b"host")
+        is_1_0 = version == "1.0" and hosts <= 1 and b"transfer-encoding" not in names
+        is_plain = self.url.startswith(b"/") and b"#" not in self.url
+        if not (is_1_0 or (version == "1.1" and hosts == 1)) or not is_plain or self._overhead > MAX_OVERHEAD:
+            raise Refused
+        if not self.parser.should_upgrade():
+            super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """Count a piece of the body as such."""
+        self._overhead -= len(body)
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """Expect nothing more until the request is answered; if it asks for an upgrade, it is parsed again first."""
+        if self.parser.should_upgrade():
+            return
+        if self._overhead > MAX_OVERHEAD:
+            raise Refused
+        self._is_arriving = False
+        self._limit.receiving.pop(self, None)
+        if not self.scope["path"].endswith(STREAMS):
+            self._limit.enter(self._limit.answering, self, self._asked_at)
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        """Parse what has waited; if nothing has, the connection is idle."""
+        super().on_response_complete()
+        if self.transport.is_closing():
+            self._is_closed()
+            return
+        if self._backlog:
+            self._parse()
+            if not self.flow.read_paused:
+                self.transport.resume_reading()
+        if self.cycle.response_complete:
+            self._limit.answering.pop(self, None)
+            if not self._is_arriving:
+                self._limit.enter(self._limit.idle, self)
+
+    def pause_writing(self) -> None:
+        """Note that the client does not read."""
+        super().pause_writing()
+        self._limit.enter(self._limit.not_reading, self)
+
+    def resume_writing(self) -> None:
+        """Note that the client reads again; if the connection is to end, it has to read all."""
+        super().resume_writing()
+        if not self.transport.is_closing():
+            self._limit.not_reading.pop(self, None)
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse a request: first answer the one before it, and send the headers that every answer carries.
+
+        Args:
+            msg: What uvicorn would say; the answer is the same for all reasons.
+        """
+        self._is_refused = True
+        is_of_next = self._is_in_head or not self._is_arriving
+        if self._is_answering():
+            if is_of_next and not self.pipeline:
+                self._is_arriving = False
+                self._limit.receiving.pop(self, None)
+                self.shutdown()  # which lets the request under way be answered
+                return
+            if self.pipeline or self.cycle.response_started:
+                self.cut()
+                return
+        length = (b"content-length", b"%d" % len(_BODY))
+        ours = [(name.lower().encode(), value.encode()) for name, value in _REFUSAL.items()]
+        head = [b"%b: %b\r\n" % pair for pair in (*self.server_state.default_headers, *ours, length)]
+        self.transport.write(b"".join([b"HTTP/1.1 400 Bad Request\r\n", *head, b"\r\n", _BODY]))
+        self.transport.close()
+        self._is_closed()
+
+    def cut(self) -> None:
+        """End the connection at once, whatever is under way."""
+        self._limit.forget(self)
+        self.transport.abort()
+
+    def _is_closed(self) -> None:
+        """Note that the connection ends when the client has read all."""
+        self._limit.forget(self)
+        self._limit.enter(self._limit.not_reading, self)
+
+    def _stop_keep_alive(self) -> None:
+        if self.timeout_keep_alive_task is not None:
+            self.timeout_keep_alive_task.cancel()
+            self.timeout_keep_alive_task = None
+
+    @property
+    def has_backlog(self) -> bool:
+        """Tell whether bytes wait to be parsed, so that no more are to be read."""
+        return bool(self._backlog)
+
+
+class _Transport:
+    """A transport that reads nothing while bytes wait to be parsed, and ignores what is written after its end.
+
+    uvicorn reads on whenever an application asks for the body; uvloop raises when somebody writes to a connection that the
+    client has just left.
+    """
+
+    def __init__(self, transport: asyncio.Transport, protocol: BoundedProtocol) -> None:
+        self._transport = transport
+        self._protocol = protocol
+        self.is_closing = transport.is_closing
+
+    def write(self, data: bytes) -> None:
+        """Write, unless the connection is closed."""
+        if not self.is_closing():
+            self._transport.write(data)
+
+    def pause_reading(self) -> None:
+        """Stop reading, if that has not been done."""
+        if not self.is_closing() and self._transport.is_reading():
+            self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Read on, unless bytes wait to be parsed."""
+        if not self.is_closing() and not self._protocol.has_backlog and not self._transport.is_reading():
+            self._transport.resume_reading()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)

@@ -1,0 +1,251 @@
+"""What a client may do to a running web process over its sockets, beside which events are still taken."""
+
+import json
+import re
+import socket
+import time
+from base64 import b64encode
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+from callkeeper.http_protocol import MAX_HEADERS, MAX_OVERHEAD
+from calls.limiter import ALLOWED
+from desk.pages import EVERYWHERE
+from tests.audit.conftest import Target, web_process
+from tests.audit.raw_requests import PUSH_KEY, TOKEN
+
+FILES = 160
+"""Leaves a web process 32 connections: 24 may be busy with other things than events, 12 with the streams of one token."""
+
+ROOM = 32
+BODY = b'{"Type":"CallStart","VoiceId":"voice-1","InstitutionKey":"cu-1"}'
+AUTHENTIC = b"POST /push HTTP/1.1\r\nHost: a\r\nX-Push-Key: %b\r\n" % PUSH_KEY.encode()
+LENGTH = b"Content-Length: %d\r\n" % len(BODY)
+PUSH = AUTHENTIC + LENGTH + b"\r\n" + BODY
+CHUNKED = b"Transfer-Encoding: chunked\r\n\r\n%x\r\n%b\r\n0\r\n" % (len(BODY), BODY)
+NOTHING = b"GET /nothing HTTP/1.1\r\nHost: a\r\n\r\n"
+UPGRADE = b"GET /healthz HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: h2c\r\n\r\n"
+FLOOD = NOTHING * 140_000
+"""Five megabytes of requests."""
+
+
+@contextmanager
+def line(target: Target, buffer: int | None = None) -> Iterator[socket.socket]:
+    """Connect to a web process, with a receive buffer of so many bytes."""
+    with socket.socket() as connection:
+        if buffer is not None:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
+        connection.settimeout(10)
+        connection.connect(("127.0.0.1", target.port))
+        yield connection
+
+
+def statuses(target: Target, request: bytes, answers: int = 1) -> list[int]:
+    """Send bytes over a connection of their own; return the statuses of the answers, as many as are expected or come."""
+    return [int(head[9:12]) for head in _heads(target, request, answers)]
+
+
+def _heads(target: Target, request: bytes, answers: int) -> list[bytes]:
+    received = b""
+    with line(target) as connection, suppress(ConnectionError):
+        sender = Thread(target=_send, args=(connection, request))
+        sender.start()
+        while len(found := re.findall(rb"HTTP/1\.1 \d\d\d .*?\r\n\r\n", received, re.DOTALL)) < answers:
+            more = connection.recv(1 << 20)
+            if not more:
+                break
+            received += more
+        sender.join()
+    return found
+
+
+def _send(connection: socket.socket, data: bytes) -> None:
+    with suppress(OSError):
+        connection.sendall(data)
+
+
+def flood(connection: socket.socket) -> None:
+    """Send what a connection takes of very many requests, and read nothing."""
+    connection.setblocking(False)
+    with suppress(BlockingIOError, ConnectionError):
+        connection.send(FLOOD)
+
+
+def pushed_within_s(target: Target, times: int = 20) -> list[float]:
+    """Send events, each over a connection of its own; return how long each took until it was accepted, in order of size."""
+    took = []
+    for _ in range(times):
+        began = time.monotonic()
+        assert statuses(target, PUSH) == [202]
+        took.append(time.monotonic() - began)
+    return sorted(took)
+
+
+def resident_mb(target: Target) -> float:
+    """Return how much memory a web process has."""
+    return int(Path(f"/proc/{target.pid}/statm").read_text().split()[1]) * 4096 / 1e6
+
+
+@pytest.mark.parametrize("reads", [False, True], ids=["not reading", "reading"])
+def test_pipelining_costs_no_memory_and_delays_no_event(reads: bool, target: Target) -> None:
+    """Twelve connections with thousands of requests each cost under 20 MB; events beside them take under 100 ms."""
+    pushed_within_s(target)  # whatever is loaded at the first time
+    before_mb = resident_mb(target)
+    with ExitStack() as stack:
+        for _ in range(12):
+            connection = stack.enter_context(line(target, None if reads else 4096))
+            if reads:
+                Thread(target=_send, args=(connection, FLOOD), daemon=True).start()
+                Thread(target=_read, args=(connection,), daemon=True).start()
+            else:
+                flood(connection)
+        took_s = pushed_within_s(target)
+        grown_mb = resident_mb(target) - before_mb
+    print(f"grew by {grown_mb:.1f} MB, events took {took_s[10] * 1e3:.0f} ms, at most {took_s[-1] * 1e3:.0f} ms")  # noqa: T201
+    assert grown_mb < 20
+    assert took_s[10] < 0.1
+
+
+def _read(connection: socket.socket) -> None:
+    with suppress(OSError):
+        while connection.recv(1 << 16):
+            pass
+
+
+def test_pipelined_requests_are_all_answered(target: Target) -> None:
+    """Requests beyond those that a process parses at once wait; none of them is lost, and their order is kept."""
+    assert statuses(target, (PUSH + NOTHING) * 200, 400) == [202, 404] * 200
+
+
+def test_pipelined_upgrades_are_ignored(target: Target) -> None:
+    """A thousand requests for another protocol are a thousand answers, and no line of the log."""
+    assert statuses(target, UPGRADE * 1000, 1000) == [200] * 1000
+    assert [entry["event"] for entry in target.events("info", "warning", "error")] == ["web_listening"]
+
+
+def test_connections_that_do_not_read_make_room_first(redis_url: str, tmp_path: Path) -> None:
+    """When all connections are held by clients that read no answers, events are taken at their cost."""
+    with web_process(redis_url, tmp_path, files=FILES) as target, ExitStack() as stack:
+        for _ in range(ROOM):
+            flood(stack.enter_context(line(target, 4096)))
+        time.sleep(2)
+        assert pushed_within_s(target)[-1] < 1.0
+
+
+def test_streams_of_a_token_have_a_cap(redis_url: str, tmp_path: Path) -> None:
+    """One token opens as many streams as it may have; then it is answered with 429, until one of them ends."""
+    with web_process(redis_url, tmp_path, files=FILES) as target, ExitStack() as stack:
+        assert Counter(_open_streams(target, stack, 14, TOKEN)) == {200: 12, 429: 2}
+        assert pushed_within_s(target)[-1] < 1.0
+        stack.close()
+        time.sleep(0.5)
+        assert _open_streams(target, stack, 1, TOKEN) == [200]
+
+
+def test_room_is_kept_for_events(redis_url: str, tmp_path: Path) -> None:
+    """Three tokens with all the streams they may have leave room for events and health checks; the others get 503."""
+    tokens = ("aQ7zk29mLp0XwEr4", "bQ7zk29mLp0XwEr4", "cQ7zk29mLp0XwEr4")
+    setting = ", ".join(f"t{n}:{token}" for n, token in enumerate(tokens))
+    with web_process(redis_url, tmp_path, files=FILES, CALLKEEPER_DESK_TOKENS=setting) as target, ExitStack() as stack:
+        found = Counter(status for token in tokens for status in _open_streams(target, stack, 12, token))
+        assert found == {200: 24, 503: 12}
+        assert statuses(target, b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n") == [200]
+        assert pushed_within_s(target)[-1] < 1.0
+
+
+def _open_streams(target: Target, stack: ExitStack, times: int, token: str) -> list[int]:
+    request = b"GET /desk/stream HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer %b\r\n\r\n" % token.encode()
+    found = []
+    for _ in range(times):
+        connection = stack.enter_context(line(target))
+        connection.sendall(request)
+        found.append(int(connection.recv(1 << 16)[9:12]))
+    return found
+
+
+def test_push_headers_in_a_trailer_do_not_count(target: Target) -> None:
+    """A trailer is no header: who sends the push header behind the body is a stranger."""
+    head = b"POST /push HTTP/1.1\r\nHost: a\r\n"
+    trailer = b"X-Push-Key: %b\r\n\r\n" % PUSH_KEY.encode()
+    assert statuses(target, head + CHUNKED + trailer) == [401]
+    assert statuses(target, AUTHENTIC + CHUNKED + b"X-Trailer: ignored\r\n\r\n") == [202]
+
+
+def test_forwarded_address_in_a_trailer_does_not_count(target: Target) -> None:
+    """A client cannot replace the address that the router has reported by a trailer: its guesses are counted together."""
+    found = []
+    for n in range(ALLOWED + 5):
+        trailer = b"Transfer-Encoding: chunked\r\n\r\n0\r\nX-Forwarded-For: 198.51.100.%d\r\n\r\n" % n
+        found += statuses(target, _guess(n, b"203.0.113.7") + trailer)
+    assert found == [401] * ALLOWED + [429] * 5
+
+
+def test_forwarded_addresses_with_ports_are_told_apart(target: Target) -> None:
+    """Some routers write the port too: guesses are counted for each address, whatever port they come from."""
+    found = [statuses(target, _guess(n, b"198.51.100.%d:4711" % n) + b"\r\n") for n in range(ALLOWED + 5)]
+    assert found == [[401]] * (ALLOWED + 5)
+    found = [statuses(target, _guess(n, b"203.0.113.7:%d" % (5000 + n)) + b"\r\n") for n in range(ALLOWED + 5)]
+    assert found == [[401]] * ALLOWED + [[429]] * 5
+
+
+def _guess(n: int, address: bytes) -> bytes:
+    login = b64encode(b"ops:guess-%d" % n)
+    return b"GET /board HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: %b\r\nAuthorization: Basic %b\r\n" % (address, login)
+
+
+REFUSED = {
+    "no host": PUSH.replace(b"Host: a\r\n", b""),
+    "two hosts": PUSH.replace(b"Host: a\r\n", b"Host: a\r\nHost: b\r\n"),
+    "absolute address": PUSH.replace(b"POST /push", b"POST http://a/push"),
+    "fragment": PUSH.replace(b"POST /push", b"POST /push#x"),
+    "HTTP/2.0": PUSH.replace(b"HTTP/1.1", b"HTTP/2.0"),
+    "chunked HTTP/1.0": (AUTHENTIC + CHUNKED + b"\r\n").replace(b"HTTP/1.1", b"HTTP/1.0"),
+    "HTTP/0.9": b"GET /push\r\n\r\n",
+    "too many headers": AUTHENTIC + LENGTH + b"X: y\r\n" * MAX_HEADERS + b"\r\n" + BODY,
+    "too long a header": AUTHENTIC + LENGTH + b"X: " + b"y" * MAX_OVERHEAD + b"\r\n\r\n" + BODY,
+    "too long a chunk extension": AUTHENTIC
+    + CHUNKED.replace(b"\r\n{", b";" + b"x" * MAX_OVERHEAD + b"\r\n{")
+    + b"\r\n",
+    "length and chunks": AUTHENTIC + LENGTH + CHUNKED + b"\r\n",
+}
+"""Requests that a router may read in another way than we do, or that are mostly not body."""
+
+
+def test_what_two_servers_read_differently_is_refused(target: Target) -> None:
+    """Each such request is answered with 400, and its connection ends."""
+    found = {name: _heads(target, request, 2) for name, request in REFUSED.items()}
+    assert {name: [head[9:12] for head in heads] for name, heads in found.items()} == {
+        name: [b"400"] for name in REFUSED
+    }
+    assert [name for name, [head] in found.items() if b"connection: close" not in head] == []
+
+
+def test_refusals_of_the_parser_carry_the_headers_of_every_answer(target: Target) -> None:
+    """What is not HTTP is refused with the headers that browsers heed, each once."""
+    [head] = _heads(target, b"GET / HTTP/9\r\n\r\n", 1)
+    names = [each.partition(b":")[0].decode() for each in head.split(b"\r\n")[1:-2]]
+    assert {name.lower() for name in EVERYWHERE} < set(names)
+    assert len(names) == len(set(names))
+
+
+def test_garbage_behind_an_event_does_not_take_its_answer(target: Target) -> None:
+    """An event that is followed by what is no request is answered first; then its connection ends."""
+    assert statuses(target, PUSH + b"\x00 no HTTP\r\n\r\n", 2) == [202]
+
+
+def test_no_refusal_is_logged_as_an_error(target: Target) -> None:
+    """Whatever is refused above leaves no line of a library in the log."""
+    for request in (
+        b"GET / HTTP/9\r\n\r\n",
+        PUSH + b"\x00\r\n\r\n",
+        UPGRADE,
+        b"CONNECT a:443 HTTP/1.1\r\nHost: a\r\n\r\n",
+    ):
+        statuses(target, request)
+    lines = [json.loads(each) for each in target.log.read_text().splitlines()]
+    assert {each["event"] for each in lines} <= {"web_listening", "push_accepted"}
