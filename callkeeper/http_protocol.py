@@ -7,6 +7,7 @@ without it.
 
 import asyncio
 import logging
+import re
 import time
 from typing import Any, Final, cast
 
@@ -24,9 +25,13 @@ MAX_HEADERS: Final = 100
 WRITE_BUFFER: Final = 16 * 1024
 """Bytes that may wait in the process for a client to read; with more, its next answer waits."""
 
+PIECES_PER_TURN: Final = 32
+"""How often a connection may feed the parser before other connections have their turn."""
+
 STREAMS: Final = "/stream"
 """The end of the path of every answer that is a stream, which therefore has no deadline."""
 
+_HOST: Final = re.compile(rb"[A-Za-z0-9._:\[\]-]*")
 _HEAD_END: Final = b"\r\n\r\n"
 _BODY: Final = b"This is not an HTTP request that is served here.\n"
 _REFUSAL: Final = {**EVERYWHERE, "Content-Type": "text/plain; charset=utf-8", "Connection": "close"}
@@ -76,22 +81,35 @@ class BoundedProtocol(HttpToolsProtocol):
             self._parse()
 
     def _parse(self) -> None:
-        """Feed the parser up to the end of one head at a time, until a request is complete that is not answered yet."""
+        """Feed the parser up to the end of one head at a time, until a request is complete that is not answered yet.
+
+        Bodies may be full of what looks like ends of heads, so a connection has a turn and then waits for the others.
+        """
+        if self.transport.is_closing():
+            return
         self._stop_keep_alive()
         data, at = self._backlog, 0
-        while at < len(data) and self._is_ready():
+        for _ in range(PIECES_PER_TURN):
+            if at >= len(data) or not self._is_ready():
+                break
             end = data.find(_HEAD_END, at)
             at += self._feed(data[at : end + len(_HEAD_END) if end >= 0 else len(data)])
         self._backlog = data[at:] if not self._is_refused else b""
         if self._is_arriving:
             self._limit.enter(self._limit.receiving, self)
-        if self._backlog:
-            self.transport.pause_reading()
+        if not self._backlog:
+            self._read_on()
+            return
+        self.transport.pause_reading()
+        if self._is_ready():
+            self.loop.call_soon(self._parse)
+
+    def _read_on(self) -> None:
+        if not (self.flow.read_paused or self.transport.is_reading()):
+            self.transport.resume_reading()
 
     def _is_ready(self) -> bool:
-        if self._is_refused or self.transport.is_closing():
-            return False
-        return self._is_arriving or not self._is_answering()
+        return not self._is_refused and (self._is_arriving or not self._is_answering())
 
     def _is_answering(self) -> bool:
         cycle: RequestResponseCycle | None = self.cycle  # uvicorn's type leaves out the None before the first request
@@ -141,16 +159,23 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """Refuse what routers and servers read differently; otherwise begin to answer."""
+        """Refuse what a router in front may have read in another way; otherwise begin to answer."""
         self._is_in_head = False
-        names = [name for name, _ in self.headers]
-        version, hosts = self.parser.get_http_version(), names.count(b"host")
-        is_1_0 = version == "1.0" and hosts <= 1 and b"transfer-encoding" not in names
-        is_plain = self.url.startswith(b"/") and b"#" not in self.url
-        if not (is_1_0 or (version == "1.1" and hosts == 1)) or not is_plain or self._overhead > MAX_OVERHEAD:
+        if self._overhead > MAX_OVERHEAD or not self._is_unambiguous():
             raise Refused
         if not self.parser.should_upgrade():
             super().on_headers_complete()
+
+    def _is_unambiguous(self) -> bool:
+        """Tell whether a head has one address, one host and one length (the parser refuses two lengths)."""
+        hosts = [value for name, value in self.headers if name == b"host"]
+        codings = [value for name, value in self.headers if name == b"transfer-encoding"]
+        if not self.url.startswith(b"/") or b"#" in self.url or not all(map(_HOST.fullmatch, hosts)):
+            return False
+        if self.parser.get_http_version() == "1.0":
+            return len(hosts) <= 1 and not codings
+        is_chunked = [coding.lower() for coding in codings] == [b"chunked"]
+        return self.parser.get_http_version() == "1.1" and len(hosts) == 1 and (is_chunked or not codings)
 
     def on_body(self, body: bytes) -> None:
         """Count a piece of the body as such."""
@@ -168,17 +193,18 @@ class BoundedProtocol(HttpToolsProtocol):
         if not self.scope["path"].endswith(STREAMS):
             self._limit.enter(self._limit.answering, self, self._asked_at)
         super().on_message_complete()
+        if not self.parser.should_keep_alive():  # a trailer may say so; the parser then ignores what follows
+            self.shutdown()
 
     def on_response_complete(self) -> None:
         """Parse what has waited; if nothing has, the connection is idle."""
         super().on_response_complete()
         if self.transport.is_closing():
-            self._is_closed()
+            if self in self.connections:
+                self._is_closed()
             return
         if self._backlog:
             self._parse()
-            if not self.flow.read_paused:
-                self.transport.resume_reading()
         if self.cycle.response_complete:
             self._limit.answering.pop(self, None)
             if not self._is_arriving:
@@ -251,6 +277,7 @@ class _Transport:
         self._transport = transport
         self._protocol = protocol
         self.is_closing = transport.is_closing
+        self.is_reading = transport.is_reading
 
     def write(self, data: bytes) -> None:
         """Write, unless the connection is closed."""
@@ -259,12 +286,12 @@ class _Transport:
 
     def pause_reading(self) -> None:
         """Stop reading, if that has not been done."""
-        if not self.is_closing() and self._transport.is_reading():
+        if not self.is_closing() and self.is_reading():
             self._transport.pause_reading()
 
     def resume_reading(self) -> None:
         """Read on, unless bytes wait to be parsed."""
-        if not self.is_closing() and not self._protocol.has_backlog and not self._transport.is_reading():
+        if not self.is_closing() and not self._protocol.has_backlog and not self.is_reading():
             self._transport.resume_reading()
 
     def __getattr__(self, name: str) -> Any:

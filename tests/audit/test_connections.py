@@ -111,6 +111,19 @@ def test_pipelining_costs_no_memory_and_delays_no_event(reads: bool, target: Tar
     assert took_s[10] < 0.1
 
 
+def test_bodies_of_what_looks_like_heads_delay_no_event(target: Target) -> None:
+    """Fifty connections whose bodies are nothing but ends of heads leave events their turn."""
+    body = b"POST /healthz HTTP/1.1\r\nHost: a\r\nContent-Length: 99999999\r\n\r\n" + b"\r\n\r\n" * 1_000_000
+    pushed_within_s(target)
+    with ExitStack() as stack:
+        for _ in range(50):
+            connection = stack.enter_context(line(target))
+            Thread(target=_send, args=(connection, body), daemon=True).start()
+        took_s = pushed_within_s(target, 5)
+    print(f"events took {took_s[2] * 1e3:.0f} ms, at most {took_s[-1] * 1e3:.0f} ms")  # noqa: T201
+    assert took_s[2] < 0.5
+
+
 def _read(connection: socket.socket) -> None:
     with suppress(OSError):
         while connection.recv(1 << 16):
@@ -201,10 +214,12 @@ def _guess(n: int, address: bytes) -> bytes:
 REFUSED = {
     "no host": PUSH.replace(b"Host: a\r\n", b""),
     "two hosts": PUSH.replace(b"Host: a\r\n", b"Host: a\r\nHost: b\r\n"),
+    "odd host": PUSH.replace(b"Host: a", b"Host: a/b@c"),
     "absolute address": PUSH.replace(b"POST /push", b"POST http://a/push"),
     "fragment": PUSH.replace(b"POST /push", b"POST /push#x"),
     "HTTP/2.0": PUSH.replace(b"HTTP/1.1", b"HTTP/2.0"),
     "chunked HTTP/1.0": (AUTHENTIC + CHUNKED + b"\r\n").replace(b"HTTP/1.1", b"HTTP/1.0"),
+    "another coding": (AUTHENTIC + CHUNKED + b"\r\n").replace(b"chunked", b"gzip, chunked"),
     "HTTP/0.9": b"GET /push\r\n\r\n",
     "too many headers": AUTHENTIC + LENGTH + b"X: y\r\n" * MAX_HEADERS + b"\r\n" + BODY,
     "too long a header": AUTHENTIC + LENGTH + b"X: " + b"y" * MAX_OVERHEAD + b"\r\n\r\n" + BODY,
