@@ -62,7 +62,8 @@ EVENTS: Final[dict[str, LogEvent]] = {
     # callkeeper web
     "web_listening": _event("the web process takes requests", "url"),
     "web_crowded": _event(
-        "too many connections: room is made at the cost of those that keep us waiting longest", "connections"
+        "the connection limit is reached: clients that do not read, that send slowly or that are idle are cut",
+        "connections",
     ),
     "web_stopped": _event("the web process has answered its last request"),
     # workers
