@@ -1,16 +1,17 @@
 """Limits on a web process's connections: how many there are, and how long each may take for what it does.
 
-A connection is in up to two of four states. Each state keeps its connections in the order in which they entered it, so the
-oldest is the first.
+A connection can be in several of these states. Each state keeps its connections in the order in which they entered it, so
+the oldest is the first.
 
-=============  ========================================================  ==================================
-state          the connection                                            is cut
-=============  ========================================================  ==================================
-not reading    does not take what was written to it                      after ``read_s``, and first to make room
-receiving      is new, or has sent a part of a request                   after ``request_s``, and second
-idle           has been answered and sends nothing                       by uvicorn's keep-alive, and third
-answering      waits for answers that are no streams                     after ``answer_s``, never to make room
-=============  ========================================================  ==================================
+=============  ================================================  =======================  ===========================
+state          the connection                                    is cut after             is cut to make room
+=============  ================================================  =======================  ===========================
+not reading    does not take what was written to it              ``read_s``               first, after a second
+receiving      is new, or has sent a part of a request           ``request_s``            second, after a second
+waiting        has sent more than is parsed                      ``answer_s``             third; then the receiving
+idle           has been answered and sends nothing               uvicorn's keep-alive     last
+answering      waits for answers that are no streams             ``answer_s``             never
+=============  ================================================  =======================  ===========================
 """
 
 import resource
@@ -33,7 +34,8 @@ KEEP_ALIVE_S: Final = 75
 lost: it is sent only once."""
 
 STUCK_S: Final = 1.0
-"""How long a client must not have read to be cut to make room: what was written just now may not have left yet."""
+"""How long a client must not have read, or sent the rest of a request, before it is cut to make room: what was written just
+now may not have left yet, and who has just connected has not had the time to send."""
 
 RETRY_AFTER_S: Final = 5
 
@@ -74,6 +76,7 @@ class ConnectionLimit:
         self._on_full = on_full
         self.not_reading: dict[Connection, float] = {}
         self.receiving: dict[Connection, float] = {}
+        self.waiting: dict[Connection, float] = {}
         self.idle: dict[Connection, float] = {}
         self.answering: dict[Connection, float] = {}
         limits = Deadlines() if deadlines is None else deadlines
@@ -81,6 +84,7 @@ class ConnectionLimit:
             (self.not_reading, limits.read_s),
             (self.receiving, limits.request_s),
             (self.answering, limits.answer_s),
+            (self.waiting, limits.answer_s),
             # uvicorn closes idle connections, but a connection that is closed stays until the client has read all.
             (self.idle, KEEP_ALIVE_S + limits.read_s),
         )
@@ -104,13 +108,18 @@ class ConnectionLimit:
         if total <= self._most:
             return
         self._on_full()
-        connection, since = next(iter(self.not_reading.items()), (None, 0.0))
-        if connection is None or time.monotonic() - since < STUCK_S:
-            # The new one is the last in receiving. If it is the only one there, an idle one has to go.
-            others = (self.receiving if len(self.receiving) > 1 else {}, self.idle, self.receiving)
-            connection = next((next(iter(state)) for state in others if state), None)
-        if connection is not None:
-            connection.cut()
+        oldest = self._oldest(self.not_reading, STUCK_S) or self._oldest(self.receiving, STUCK_S)
+        oldest = oldest or self._oldest(self.waiting)
+        if oldest is None and len(self.receiving) > 1:  # the last of them is the new one
+            oldest = self._oldest(self.receiving)
+        oldest = oldest or self._oldest(self.idle) or self._oldest(self.receiving)
+        if oldest is not None:
+            oldest.cut()
+
+    def _oldest(self, state: dict[Connection, float], at_least_s: float = 0.0) -> Connection | None:
+        """Return the connection that entered a state first, if it has been there for long enough."""
+        connection, since = next(iter(state.items()), (None, 0.0))
+        return connection if time.monotonic() - since >= at_least_s else None
 
     def cut_overdue(self) -> None:
         """Cut the connections that have been in a state for too long."""

@@ -98,8 +98,10 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._is_arriving:
             self._limit.enter(self._limit.receiving, self)
         if not self._backlog:
+            self._limit.waiting.pop(self, None)
             self._read_on()
             return
+        self._limit.enter(self._limit.waiting, self)
         self.transport.pause_reading()
         if self._is_ready():
             self.loop.call_soon(self._parse)

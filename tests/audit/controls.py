@@ -73,7 +73,7 @@ CONTROLS: Final = (
         "(self.not_reading, limits.read_s)",
         "(self.not_reading, 3600)",
         "tests/integration/web/test_serving.py",
-        "does_not_read",
+        "cuts_who_does_not_read",
     ),
     Control(
         "answers have a deadline as a whole",
@@ -126,10 +126,18 @@ CONTROLS: Final = (
     Control(
         "clients that do not read make room first",
         "callkeeper/connection_limit.py",
-        "if connection is None or time.monotonic() - since < STUCK_S:",
-        "if True:",
+        "oldest = self._oldest(self.not_reading, STUCK_S) or self",
+        "oldest = self",
+        "tests/integration/web/test_serving.py",
+        "that_do_not_read",
+    ),
+    Control(
+        "clients that pipeline make room",
+        "callkeeper/connection_limit.py",
+        "oldest = oldest or self._oldest(self.waiting)\n",
+        "pass\n",
         "tests/audit/test_connections.py",
-        "make_room_first",
+        "pipeline_make_room",
     ),
     Control(
         "streams of a token have a cap",

@@ -21,7 +21,7 @@ from structlog.testing import LogCapture
 from structlog.typing import FilteringBoundLogger
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
-from callkeeper.connection_limit import Deadlines
+from callkeeper.connection_limit import STUCK_S, Deadlines
 from callkeeper.http_protocol import MAX_OVERHEAD, BoundedProtocol
 from callkeeper.serving import WebServer, listen, url_of
 from calls.intake import Intake
@@ -214,6 +214,34 @@ async def test_serving_cuts_an_idle_connection_when_all_are(app: Starlette, log:
         assert await lines[0].rest() == b""
         for line in (*lines, late):
             line.writer.close()
+
+
+async def test_serving_makes_room_at_the_cost_of_clients_that_do_not_read(
+    app: Starlette, log: FilteringBoundLogger
+) -> None:
+    """Clients that ask for more than their buffers hold and do not read it are cut for those who send events."""
+
+    async def page(_request: Request) -> Response:
+        return Response(b"x" * 2_000_000)
+
+    app.router.routes.append(Route("/page", page))
+    async with serving(app, log, Deadlines(), room=3) as port:
+        idle = Line(*await asyncio.open_connection("127.0.0.1", port))
+        await idle.say(WHOLE)
+        assert await idle.status() == 202
+        unread = [Line(*await asyncio.open_connection("127.0.0.1", port, limit=1024)) for _ in range(2)]
+        for line in unread:
+            await line.say(b"GET /page HTTP/1.1\r\nHost: a\r\n\r\n")
+            await line.reader.readexactly(12)
+        await asyncio.sleep(1.5 * STUCK_S)
+        late = Line(*await asyncio.open_connection("127.0.0.1", port))
+        for line in (late, idle):
+            await line.say(WHOLE)
+            assert await line.status() == 202
+        for line in (*unread, late, idle):
+            line.writer.transport.abort()
+            with suppress(ConnectionError):
+                await line.writer.wait_closed()
 
 
 async def test_serving_cuts_who_does_not_read(log: FilteringBoundLogger) -> None:
