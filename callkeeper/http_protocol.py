@@ -63,7 +63,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         """Wait for the first request; uvicorn would wait for ever."""
         transport.set_write_buffer_limits(high=WRITE_BUFFER)
-        super().connection_made(cast("asyncio.Transport", _Transport(transport, self)))
+        super().connection_made(cast("asyncio.Transport", _Transport(transport)))
         self._limit.enter(self._limit.receiving, self)
         self._limit.admit(len(self.connections))
 
@@ -99,16 +99,13 @@ class BoundedProtocol(HttpToolsProtocol):
             self._limit.enter(self._limit.receiving, self)
         if not self._backlog:
             self._limit.waiting.pop(self, None)
-            self._read_on()
+            if not self.flow.read_paused:
+                self.transport.resume_reading()
             return
         self._limit.enter(self._limit.waiting, self)
         self.transport.pause_reading()
         if self._is_ready():
             self.loop.call_soon(self._parse)
-
-    def _read_on(self) -> None:
-        if not (self.flow.read_paused or self.transport.is_reading()):
-            self.transport.resume_reading()
 
     def _is_ready(self) -> bool:
         return not self._is_refused and (self._is_arriving or not self._is_answering())
@@ -188,8 +185,6 @@ class BoundedProtocol(HttpToolsProtocol):
         """Expect nothing more until the request is answered; if it asks for an upgrade, it is parsed again first."""
         if self.parser.should_upgrade():
             return
-        if self._overhead > MAX_OVERHEAD:
-            raise Refused
         self._is_arriving = False
         self._limit.receiving.pop(self, None)
         if not self.scope["path"].endswith(STREAMS):
@@ -262,22 +257,15 @@ class BoundedProtocol(HttpToolsProtocol):
             self.timeout_keep_alive_task.cancel()
             self.timeout_keep_alive_task = None
 
-    @property
-    def has_backlog(self) -> bool:
-        """Tell whether bytes wait to be parsed, so that no more are to be read."""
-        return bool(self._backlog)
-
 
 class _Transport:
-    """A transport that reads nothing while bytes wait to be parsed, and ignores what is written after its end.
+    """A transport that ignores what is written after its end, and that two may pause: uvicorn and the protocol above.
 
-    uvicorn reads on whenever an application asks for the body; uvloop raises when somebody writes to a connection that the
-    client has just left.
+    uvloop raises when somebody writes to a connection that the client has just left.
     """
 
-    def __init__(self, transport: asyncio.Transport, protocol: BoundedProtocol) -> None:
+    def __init__(self, transport: asyncio.Transport) -> None:
         self._transport = transport
-        self._protocol = protocol
         self.is_closing = transport.is_closing
         self.is_reading = transport.is_reading
 
@@ -288,12 +276,12 @@ class _Transport:
 
     def pause_reading(self) -> None:
         """Stop reading, if that has not been done."""
-        if not self.is_closing() and self.is_reading():
+        if self.is_reading() and not self.is_closing():
             self._transport.pause_reading()
 
     def resume_reading(self) -> None:
-        """Read on, unless bytes wait to be parsed."""
-        if not self.is_closing() and not self._protocol.has_backlog and not self.is_reading():
+        """Read on, if that is not done already."""
+        if not (self.is_reading() or self.is_closing()):
             self._transport.resume_reading()
 
     def __getattr__(self, name: str) -> Any:

@@ -118,8 +118,8 @@ CONTROLS: Final = (
     Control(
         "nothing is read while bytes wait",
         "callkeeper/http_protocol.py",
-        "return bool(self._backlog)",
-        "return False",
+        "        self.transport.pause_reading()\n",
+        "",
         "tests/audit/test_connections.py",
         "costs_no_memory",
     ),

@@ -295,19 +295,23 @@ async def test_serving_cuts_a_client_that_reads_too_slowly(log: FilteringBoundLo
     """A client that sends requests without taking the answers is cut, also if it reads a little now and then."""
 
     async def page(_request: Request) -> Response:
-        return Response(b"x" * 8192)
+        return Response(b"x" * 65536)
 
-    async with serving(Starlette(routes=[Route("/", page)]), log, Deadlines(answer_s=1.0)) as port:
+    async with serving(Starlette(routes=[Route("/", page)]), log, Deadlines(answer_s=2.0)) as port:
         line = Line(*await asyncio.open_connection("127.0.0.1", port, limit=1024))
-        line.writer.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n" * 100_000)
+        long_one = b"GET / HTTP/1.1\r\nHost: a\r\nX-Long: " + b"x" * 8000 + b"\r\n\r\n"
+        line.writer.write(long_one * 2000)  # few of them wait at the same time
         is_open = True
         deadline = asyncio.get_running_loop().time() + 8
         with suppress(ConnectionError):
             while is_open and asyncio.get_running_loop().time() < deadline:
+                is_open = False  # unless something can be read
                 is_open = bool(await line.reader.read(4096))
                 await asyncio.sleep(0.01)
-            assert not is_open
+        assert not is_open
         line.writer.transport.abort()
+        with suppress(ConnectionError):
+            await line.writer.wait_closed()
 
 
 async def test_serving_forgets_connections_that_were_reset(dial: Dial) -> None:
