@@ -228,9 +228,6 @@ REFUSED = {
     "HTTP/0.9": b"GET /push\r\n\r\n",
     "too many headers": AUTHENTIC + LENGTH + b"X: y\r\n" * MAX_HEADERS + b"\r\n" + BODY,
     "too long a header": NOTHING.replace(b"Host", b"X: " + b"y" * MAX_OVERHEAD + b"\r\nHost"),
-    "too long a chunk extension": AUTHENTIC
-    + CHUNKED.replace(b"\r\n{", b";" + b"x" * MAX_OVERHEAD + b"\r\n{")
-    + b"\r\n",
     "length and chunks": AUTHENTIC + LENGTH + CHUNKED + b"\r\n",
 }
 """Requests that a router may read in another way than we do, or that are mostly not body."""

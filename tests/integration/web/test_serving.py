@@ -160,11 +160,15 @@ async def test_serving_keeps_idle_connections(dial: Dial) -> None:
 
 @pytest.mark.parametrize(
     "beginning",
-    [b"POST /push HTTP/1.1\r\nX-Long: ", HEAD + b"Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n0\r\nX-Trailer: "],
-    ids=["header", "trailer"],
+    [
+        b"POST /push HTTP/1.1\r\nX-Long: ",
+        HEAD + b"Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n0\r\nX-Trailer: ",
+        HEAD + b"Transfer-Encoding: chunked\r\n\r\n1;x=",
+    ],
+    ids=["header", "trailer", "chunk extension"],
 )
 async def test_serving_cuts_endless_headers(beginning: bytes, app: Starlette, log: FilteringBoundLogger) -> None:
-    """A6: a header or trailer without an end is cut at the limit; no deadline has to help."""
+    """A6: a header, trailer or chunk extension without an end is cut at the limit; no deadline has to help."""
     async with serving(app, log, PATIENT) as port:
         line = Line(*await asyncio.open_connection("127.0.0.1", port))
         await line.say(beginning)
