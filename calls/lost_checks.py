@@ -136,25 +136,21 @@ def _most_watched(call: Call, schedule: Schedule, window: Window) -> int:
     """Return the most automatic checks of a watched call.
 
     After an answer the next check waits for the next slot; without one it is made sooner, though later each time. Which mix
-    of both makes the most depends on the window. So for each number of checks the earliest way to have made them is kept,
-    with the last one answered: what follows can then follow soonest.
+    of both makes the most depends on the window. So all are tried: what follows an answered check depends only on how many
+    were made and when this one was, so equal beginnings are tried once.
     """
     left = automatic_left(call, schedule.automatic_limit)
-    beginnings = {0: [call]}
+    beginnings: dict[int, dict[datetime | None, Call]] = {0: {None: call}}
     if call.last_check_at is not None and call.answered_check_at != call.last_check_at:
         # The last check that is known may have failed in the window.
-        beginnings[0].append(check_failed(call, schedule, window.after))
-    most = 0
+        beginnings[0][window.after] = check_failed(call, schedule, window.after)
     for made in range(left):
-        for beginning in beginnings.get(made, ()):
+        for beginning in beginnings.get(made, {}).values():
             for n, answered in enumerate(_failing(beginning, schedule, window, left - made), start=made + 1):
-                most = max(most, n)
-                known = beginnings.setdefault(n, [answered])
-                if (answered.next_check_at or window.until) < (known[0].next_check_at or window.until):
-                    known[0] = answered
-        if most == left:
-            return most
-    return most
+                beginnings.setdefault(n, {}).setdefault(answered.last_check_at, answered)
+        if left in beginnings:
+            return left
+    return max(beginnings)
 
 
 def _failing(call: Call, schedule: Schedule, window: Window, left: int) -> Iterator[Call]:
