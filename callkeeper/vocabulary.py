@@ -108,6 +108,15 @@ EVENTS: Final[dict[str, LogEvent]] = {
     ),
     "pause_seen": _event("a person paused; this worker has stopped", "institution", "scope", "operator"),
     "pause_over": _event("a person resumed; this worker goes on", "institution", "scope"),
+    "institution_missing": _event(
+        "a login did not list an institution that was listed before: it is kept until the service confirms it",
+        "institution",
+    ),
+    "institution_dropped": _event(
+        "two logins did not list the institution and its queue is refused: nothing is sent for it any more",
+        "institution",
+    ),
+    "institution_unreadable": _event("the standing of one institution could not be read", "institution"),
     "institutions_unknown": _event("the list of institutions could not be read"),
     "institutions_left_out": _event("entries of the institution list were unreadable", "institutions"),
     "queue_entries_left_out": _event("entries of a queue listing were unreadable", "institution", "entries"),

@@ -73,6 +73,7 @@ class Keys:
         self.settled = f"{prefix}:settled"
         self.attention = f"{prefix}:attention"
         self.standings = f"{prefix}:institutions"
+        self.owned = f"{prefix}:owned"
         self.pause = f"{prefix}:pause"
         self.pause_history = f"{prefix}:pause:history"
         self.service = f"{prefix}:service"

@@ -1,6 +1,7 @@
 """What the service lists, as we last saw it: institutions and their standing, open calls and their fingerprints."""
 
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 from typing import Any
 
 from redis.asyncio import Redis
@@ -29,6 +30,42 @@ class Listings:
                 pipe.hset(self.keys.standings, standing.key, encode_standing(standing))
             pipe.expire(self.keys.standings, 3600)
             await pipe.execute()
+
+    async def take_owned(self, listed: Iterable[str], now: datetime) -> tuple[dict[str, datetime | None], set[str]]:
+        """Take over the institution keys of a login.
+
+        A key that a login listed before is kept: one answer without it proves nothing.
+
+        Args:
+            listed: The keys that the login brought.
+            now: Redis's time.
+
+        Returns:
+            Every key that was ever listed and not disowned, with the instant since when it is missing, None if it is not;
+            and the keys that are missing for the first time.
+        """
+        owned, listed = await self._owned(), set(listed)
+        gone = {key for key, since in owned.items() if since is None and key not in listed}
+        news: dict[str, datetime | None] = dict.fromkeys(key for key in listed if owned.get(key, now) is not None)
+        news |= dict.fromkeys(gone, now)
+        if news:
+            stored = {key: "" if since is None else since.isoformat() for key, since in news.items()}
+            await self._redis.hset(self.keys.owned, mapping=stored)
+        return owned | news, gone
+
+    async def missing(self) -> dict[str, datetime]:
+        """Return the institutions that the latest logins did not list, and since when."""
+        return {key: since for key, since in (await self._owned()).items() if since is not None}
+
+    async def disown(self, institution_key: str) -> None:
+        """Forget an institution; a login that lists it brings it back."""
+        await self._redis.hdel(self.keys.owned, institution_key)
+
+    async def _owned(self) -> dict[str, datetime | None]:
+        stored = await self._redis.hgetall(self.keys.owned)
+        return {
+            key.decode(): datetime.fromisoformat(since.decode()) if since else None for key, since in stored.items()
+        }
 
     async def fingerprints(self, institution_key: str, voice_ids: Sequence[str]) -> list[str | None]:
         """Return how each call was last listed, None for one that was not."""

@@ -118,7 +118,13 @@ class Rig:
         self.intake = Intake(redis, now_ms=self.now_ms, retention=retention)
         self.guarded = Service(self.service, self.store, log, self.figures)
         self.institutions = Institutions(
-            self.service, self.listings, self.store, only=None, monotonic=self.clock.monotonic, log=log
+            self.service,
+            self.listings,
+            self.store,
+            only=None,
+            monotonic=self.clock.monotonic,
+            log=log,
+            figures=self.figures,
         )
         self.tools = Tools(
             self.store,

@@ -219,6 +219,7 @@ class Crew:
             named=self._named,
             monotonic=clock,
             log=self._log,
+            figures=figures,
         )
         tools = Tools(
             store,

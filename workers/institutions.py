@@ -2,11 +2,17 @@
 
 The keys come with a login only, the standing from the service's list. Both are refreshed hourly, and when a key turns up
 that nobody knew: at most once a minute.
+
+A login may forget an institution. One that was listed before is kept, unless two logins a minute apart do not list it and
+the service refuses its queue as well.
 """
 
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from typing import Any, Final
 
+from calls.figures import Figures
+from calls.figures import catalogue as figure
 from calls.institution import FOREIGN, UNKNOWN, Standing
 from calls.known import KnownInstitutions
 from calls.listings import Listings
@@ -39,6 +45,7 @@ class Institutions:
         named: Mapping[str, frozenset[str]] | None = None,
         monotonic: Callable[[], float],
         log: Any,
+        figures: Figures | None = None,
     ) -> None:
         self._service = service
         self._listings = listings
@@ -54,6 +61,8 @@ class Institutions:
         self._refreshed_at_s: float | None = None
         self._enlisted_at_s: float | None = None
         self._asked_at_s: dict[str, float] = {}
+        self._figures = Figures() if figures is None else figures
+        self._missing: dict[str, datetime] = {}
 
     @property
     def keys(self) -> frozenset[str]:
@@ -115,15 +124,41 @@ class Institutions:
 
     async def _load(self) -> None:
         await self._service.renew()
-        owned = await self._service.institution_keys()
+        owned = await self._owned()
         self._keys = owned if self._only is None else owned & self._only
         stored = await self._listings.standings()
         if not self._keys <= stored.keys():
-            await self._ask_service()
-            stored = await self._listings.standings()
+            stored |= await self._ask_service()
+            await self._listings.replace_standings(stored[key] for key in self._keys & stored.keys())
         self._standings = stored
         self._is_loaded = True
         self._warn_of_unknown(owned)
+
+    async def _owned(self) -> frozenset[str]:
+        """Return the keys of the login, and those that only earlier logins listed."""
+        listed = await self._service.institution_keys()
+        owned, gone = await self._listings.take_owned(listed, await self._store.now())
+        self._missing = {key: since for key, since in owned.items() if since is not None}
+        for key in sorted(gone):
+            self._figures.count(figure.INSTITUTIONS_MISSING, key)
+            self._log.warning("institution_missing", institution=key)
+        return frozenset(owned)
+
+    async def refused(self, institution_key: str) -> None:
+        """Drop an institution whose queue the service refuses, if two logins a minute apart did not list it either."""
+        since = self._missing.get(institution_key)
+        if since is None or (await self._store.now() - since).total_seconds() < REFRESH_S:
+            return
+        try:
+            await self._service.renew(max_age_s=REFRESH_S)
+            await self._load()
+        except ResellerError as error:
+            self._log.warning("institutions_unknown", error=type(error).__name__)
+            return
+        if institution_key in self._missing:
+            await self._listings.disown(institution_key)
+            self._keys -= {institution_key}
+            self._log.warning("institution_dropped", institution=institution_key)
 
     def _warn_of_unknown(self, owned: frozenset[str]) -> None:
         """Log which institutions of the settings are not the account's, each once."""
@@ -133,12 +168,15 @@ class Institutions:
                 self._warned_of.add((setting, key))
                 self._log.warning("institution_unknown", setting=setting, institution=key, nearest=nearest)
 
-    async def _ask_service(self) -> None:
-        standings = {summary.key: _standing(summary) for summary in await self._service.institutions()}
+    async def _ask_service(self) -> dict[str, Standing]:
+        """Return what the service says of the institutions; what cannot be read of one is left out."""
+        standings = {summary.key: _standing(summary) for summary in await self._service.institutions() if summary.key}
         for key in self._keys - standings.keys():
-            institution = await self._service.institution(key)
-            standings[key] = _standing(institution)
-        await self._listings.replace_standings(standing for key, standing in standings.items() if key in self._keys)
+            try:
+                standings[key] = _standing(await self._service.institution(key))
+            except ResellerError as error:
+                self._log.warning("institution_unreadable", institution=key, error=type(error).__name__)
+        return standings
 
 
 def _standing(summary: InstitutionSummary | Institution) -> Standing:

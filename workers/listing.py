@@ -20,7 +20,7 @@ from calls.listings import Listings
 from calls.notes import Listed, Unlisted
 from calls.reading import fingerprint, listed_of
 from calls.store import Ask, Store
-from reseller import AccessRefused, QueueEntry, ResellerError
+from reseller import AccessRefused, QueueEntry, ResellerError, ServiceRefused
 from reseller.keys import is_voice_id
 from workers.crashpoints import Crashpoints
 from workers.service import Service
@@ -57,8 +57,8 @@ class Listing:
     told: Callable[[], None] = lambda: None
     """Called when calls were told something: they are due."""
 
-    async def run(self, held: Held, institution_key: str, tally: Tally) -> None:
-        """Look as much as was asked for, and plan the next look.
+    async def run(self, held: Held, institution_key: str, tally: Tally) -> bool:
+        """Look as much as was asked for, plan the next look, and return whether the service refused the institution.
 
         Raises:
             LeaseLost: Somebody else looks at this queue now.
@@ -68,19 +68,22 @@ class Listing:
         asked = {note.decode() for note in held.notes}
         tally.add("institutions")
         retry_s: float | None = None
+        is_refused = False
         try:
             watch = await self._look(held, watch, asked, held.now)
             watch = replace(watch, failures=0)
         except AccessRefused as error:
-            retry_s = error.retry_after_s
+            retry_s, is_refused = error.retry_after_s, True
         except ResellerError as error:
             self.log.warning("listing_failed", institution=institution_key, error=type(error).__name__)
             tally.add("listings_failed")
+            is_refused = isinstance(error, ServiceRefused)
             watch = replace(watch, failures=watch.failures + 1)
         self.crash.pass_by("listing.before-save")
         due_in_ms = await self._due_in_ms(watch) if retry_s is None else int(retry_s * 1000) + 1
         await self.store.save(held, encode_watch(watch), Placement(due_in_ms))
         self.crash.pass_by("listing.after-save")
+        return is_refused
 
     async def _look(self, held: Held, watch: Watch, asked: set[str], now: datetime) -> Watch:
         full_is_due = watch.full_at is None or not 0 <= (now - watch.full_at).total_seconds() < FULL_EVERY_S

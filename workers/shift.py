@@ -210,7 +210,8 @@ class Shift:
         if not self.institutions.are_known:
             await self.tools.store.save(held, None, Placement(NOT_KNOWN_YET_MS))
         elif await self.institutions.knows(owner):
-            await self.listing.run(held, owner, self.tally)
+            if await self.listing.run(held, owner, self.tally):
+                await self.institutions.refused(owner)
         else:
             self.log.warning("institution_foreign", institution=owner)
             await self.tools.store.save(held, FORGET, Placement(None))

@@ -1,6 +1,7 @@
 """What can be found of the work: who does it, how late it is, what it waits for."""
 
 from collections import Counter
+from datetime import datetime
 from typing import Final
 
 from redis.asyncio import Redis
@@ -10,6 +11,7 @@ from callkeeper.pause_view import pause_lines
 from calls.figures import FigureReader, Present, Process, read_present
 from calls.gate import Away, service_away
 from calls.keys import Keys
+from calls.listings import Listings
 from calls.pausing import Pausing
 from calls.queries import Queries
 from calls.tokens import Barred, barred_scopes
@@ -31,6 +33,7 @@ async def work_findings(redis: "Redis", keys: Keys) -> list[Finding]:
         _lateness(present),
         _breaker(present, await service_away(redis, keys)),
         *(_barred(barred) for barred in await barred_scopes(redis, keys)),
+        *(_missing(key, since) for key, since in sorted((await Listings(redis, keys=keys).missing()).items())),
         _jobs(present),
         *_outcomes(present),
     ]
@@ -80,6 +83,14 @@ def _barred(barred: Barred) -> Finding:
     )
     remedy = "ask the service operator what the account may do there"
     return warning(Topic.BREAKER, detail, remedy, about=barred.institution_key)
+
+
+def _missing(institution_key: str, since: datetime) -> Finding:
+    detail = (
+        f"logins since {since:%Y-%m-%d %H:%M:%S} UTC do not list it any more; it is kept while its queue can be read"
+    )
+    remedy = "ask the service operator whether the account may still act for it"
+    return warning(Topic.INSTITUTIONS, detail, remedy, about=institution_key)
 
 
 def _jobs(present: Present) -> Finding:

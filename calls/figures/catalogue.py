@@ -116,6 +116,9 @@ LOGINS: Final = Figure(
     ("outcome",),
     known={"outcome": ("answered", "LoginRefused", "ServiceUnavailable")},
 )
+INSTITUTIONS_MISSING: Final = Figure(
+    "institutions_missing", "logins that did not list an institution that was listed before", ("institution",)
+)
 ACCESS_REFUSED: Final = Figure(
     "access_refused",
     "401 although the token is good: an institution, or an operation of it, is refused",

@@ -1,0 +1,149 @@
+"""A login may answer with fewer institution keys: one answer drops nobody."""
+
+import pytest
+from redis.asyncio import Redis
+
+from calls.figures import catalogue as figure
+from calls.listings import Listings
+from reseller.config import LoginPolicy
+from sandbox.faults import Action, Fault
+from sandbox.state import Call, Happening, Kind
+from tests.rig import KEY, Rig
+from tests.sandbox_fixtures import Asgi
+from workers.institutions import Institutions
+
+END = Happening(Kind.END, 9000)
+OTHER = "cu-2"
+OFTEN = LoginPolicy(min_interval_s=0.0)
+
+
+@pytest.fixture
+def rig(sandbox_asgi: Asgi, redis: Redis) -> Rig:
+    """Return a rig with a second institution, whose account may log in as often as it likes."""
+    sandbox_asgi.world.add_institution(OTHER, "Second")
+    sandbox_asgi.world.add_member(OTHER, "p-1", ["5550100001"])
+    return Rig(sandbox_asgi, redis, login=OFTEN)
+
+
+def own(rig: Rig, owned: bool, key: str = KEY) -> None:
+    """Let the service say that the account may manage an institution, or not."""
+    rig.stage.world.state.institutions[key].owned = owned
+
+
+async def log_in_anew(rig: Rig) -> None:
+    """Log in and take over what the login says, as workers do every hour."""
+    rig.stage.advance(3700)
+    await rig.institutions.refresh()
+
+
+async def assigned_after_s(rig: Rig, call: Call) -> float:
+    """Return after how many seconds a call was assigned; 100 if it was not."""
+    for waited in range(100):
+        if rig.ledger(call).get("assign"):
+            return waited
+        await rig.run(1)
+    return 100
+
+
+def events(rig: Rig, name: str) -> list[str]:
+    """Return about which institutions an event was logged."""
+    return [entry["institution"] for entry in rig.log.entries if entry["event"] == name]
+
+
+async def test_institution_missing_from_one_login_is_kept(rig: Rig) -> None:
+    """Its calls are found within ten seconds as ever; log and counter name it once."""
+    await rig.run(10)
+    own(rig, False)
+    await log_in_anew(rig)
+    own(rig, True)
+    call = rig.stage.call(END)
+    assert await assigned_after_s(rig, call) <= 10
+    await rig.run(300)
+    assert events(rig, "institution_missing") == [KEY]
+    assert (await rig.counted()).count(figure.INSTITUTIONS_MISSING) == 1
+    assert list(await Listings(rig.redis).missing()) == [KEY]
+
+
+async def test_institution_missing_from_the_login_of_a_new_worker_is_kept(rig: Rig) -> None:
+    """A worker that starts in a bad moment knows what others knew before."""
+    await rig.run(10)
+    own(rig, False)
+    rig.stage.advance(3700)
+    await rig.redis.delete("ck:institutions")
+    other = Rig(rig.stage, rig.redis, login=OFTEN)
+    await other.institutions.refresh()
+    own(rig, True)
+    call = rig.stage.call(END)
+    assert await assigned_after_s(other, call) <= 80, (
+        "its standing, which could not be read, is asked for once a minute"
+    )
+
+
+async def test_missing_institution_affects_no_other(rig: Rig) -> None:
+    """Also when nothing of it can be read any more the others go on."""
+    await rig.run(10)
+    own(rig, False)
+    await rig.redis.delete("ck:institutions")
+    await log_in_anew(rig)
+    call = rig.stage.call(END, key=OTHER)
+    assert await assigned_after_s(rig, call) <= 10
+
+
+async def test_institution_that_comes_back_is_no_longer_missing(rig: Rig) -> None:
+    """The next login that lists it forgets that it was missing."""
+    await rig.run(10)
+    own(rig, False)
+    await log_in_anew(rig)
+    own(rig, True)
+    await log_in_anew(rig)
+    assert await Listings(rig.redis).missing() == {}
+
+
+async def test_institution_is_dropped_when_the_service_confirms_it(rig: Rig) -> None:
+    """Two logins a minute apart do not list it and its queue is refused: then nothing is sent for it any more."""
+    await rig.run(10)
+    own(rig, False)
+    await log_in_anew(rig)
+    await rig.run(180)
+    assert events(rig, "institution_dropped") == [KEY]
+    assert rig.institutions.keys == {OTHER}
+    before = [a for a in rig.stage.sandbox.ledger.other_arrivals() if a.institution_key == KEY]
+    await rig.run(300)
+    assert [a for a in rig.stage.sandbox.ledger.other_arrivals() if a.institution_key == KEY] == before
+    own(rig, True)
+    rig.stage.advance(70)
+    call = rig.stage.call(END)
+    await rig.push(call)
+    assert await assigned_after_s(rig, call) <= 10, "a push for it asks for the keys anew"
+
+
+async def test_refused_queue_alone_drops_nobody(rig: Rig) -> None:
+    """An institution that the login lists is kept, whatever its queue answers."""
+    rig.stage.sandbox.faults.add(Fault(target="queue", action=Action.REFUSED, institution_key=KEY))
+    await rig.run(600)
+    assert rig.institutions.keys == {KEY, OTHER}
+    assert events(rig, "institution_dropped") == []
+
+
+async def test_excluded_institution_is_never_asked_for(rig: Rig) -> None:
+    """What the operator has excluded stays so, listed or missing."""
+    await rig.run(10)
+    rig.stage.call(END, key=OTHER)
+    worker = Rig(rig.stage, rig.redis, login=OFTEN)
+    worker.institutions = worker.shift.institutions = Institutions(
+        worker.service,
+        worker.listings,
+        worker.store,
+        only=frozenset({KEY}),
+        monotonic=rig.clock.monotonic,
+        log=worker.tools.log,
+    )
+    own(rig, False, OTHER)
+    rig.stage.advance(3700)
+    number = rig.stage.sandbox.ledger.entries.number
+    await worker.run(120)
+    own(rig, True, OTHER)
+    await worker.run(120)
+    later = [a for a in rig.stage.sandbox.ledger.other_arrivals() if a.number > number]
+    assert OTHER not in {arrival.institution_key for arrival in later}
+    assert later
