@@ -37,7 +37,7 @@ EVENTS: Final[dict[str, LogEvent]] = {
         "an event is recorded and was answered with 202",
         *("event_id", "type", "institution", "voice_id", "alternate_id", "is_test"),
     ),
-    "push_refused": _event("an event was not taken, and why; a credentials reason is a stranger", "reason", "field"),
+    "push_refused": _event("an event was not taken, and why; credentials: wrong or missing headers", "reason", "field"),
     "push_not_recorded": _event("Redis did not confirm an event: 503, the queue will show the call", "institution"),
     "push_previous_headers_used": _event("an event came with the previous headers: the rotation is not finished"),
     "wake_failed": _event("no job could be enqueued; the next event or the pacemaker will"),

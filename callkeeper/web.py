@@ -125,7 +125,7 @@ async def _to_board(_request: Request) -> Response:
 
 
 async def _to_dashboard(_request: Request) -> Response:
-    """Lead to the dashboard by a path alone: a whole address would be the Host header's word."""
+    """Redirect to the dashboard, by path only: an absolute address would repeat the Host header."""
     return RedirectResponse("/rq/", 308)
 
 

@@ -49,7 +49,10 @@ class Failure(Enum):
 
 
 class AttemptLimiter:
-    """Counts failures by name in this process: leaky buckets, of which the emptiest is forgotten when there are too many."""
+    """Counts failures by name in this process, in leaky buckets.
+
+    When there are too many names, the one that failed longest ago is forgotten.
+    """
 
     def __init__(
         self,

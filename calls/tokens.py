@@ -33,6 +33,7 @@ from reseller.tokens import (
     Shut,
     SsoToken,
     institution_of,
+    operation_of,
 )
 
 _Name = Literal["load", "slide", "refuse", "clear", "probe", "claim", "save", "fail"]
@@ -123,8 +124,8 @@ async def barred_scopes(redis: "Redis", keys: Keys | None = None) -> list[Barred
     for scope, told in (await client.hgetall((Keys() if keys is None else keys).refused)).items():
         since_ms = int(_text(told).split(" ")[3])
         if since_ms:
-            operation, _, institution_key = _text(scope).partition(" ")
-            found.append(Barred(institution_key, operation, datetime.fromtimestamp(since_ms / 1000, UTC)))
+            name, since = _text(scope), datetime.fromtimestamp(since_ms / 1000, UTC)
+            found.append(Barred(institution_of(name), operation_of(name), since))
     return sorted(found, key=lambda barred: barred.since)
 
 

@@ -1,1 +1,1 @@
-"""The front door: the push endpoint, its authentication, health; nothing else."""
+"""The push endpoint, its authentication, and health; nothing else."""

@@ -118,7 +118,7 @@ class PushEndpoint:
         return answer
 
     def _turn_away(self, who: str) -> Response:
-        """Return the answer to a stranger. The real sender is recognised first, so nobody can use up its turn."""
+        """Return the answer to wrong or missing headers. The right ones are recognised first and are never limited."""
         failure = self._limiter.fail(who)
         if failure is Failure.OVER:
             self._counting.refused("credentials")

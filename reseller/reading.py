@@ -61,15 +61,6 @@ def parse(body: bytes) -> object:
     raise Unreadable("not JSON")
 
 
-def patiently(kind: type[R], raw: object) -> R:
-    """Return the record in a parsed JSON value, read field by field.
-
-    Raises:
-        Unreadable: Not an object, or a vital field is missing or of the wrong type.
-    """
-    return _record(kind, raw)
-
-
 def _record(kind: type[R], raw: object) -> R:
     if not isinstance(raw, dict):
         raise Unreadable(f"{kind.__name__} is not an object")

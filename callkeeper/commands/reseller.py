@@ -40,7 +40,6 @@ from reseller import (
 
 T = TypeVar("T")
 
-_HOW = click.Choice([str(each) for each in ValidationType])
 _CORE = click.Choice([str(each) for each in CoreType])
 
 ADVICE: tuple[tuple[type[ResellerError], str], ...] = (

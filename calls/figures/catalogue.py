@@ -26,7 +26,7 @@ class Figure(NamedTuple):
     known: Mapping[str, tuple[str, ...]] = MappingProxyType({})
 
 
-# The front door
+# Push events
 
 PUSHES: Final = Figure(
     "pushes",
