@@ -63,13 +63,13 @@ class Epoch(NamedTuple):
     id: str
     since: datetime
     lost: timedelta | None = None
-    """In how much time before it writes were lost; None if nobody can tell: everything, or there was nothing before."""
+    """How long before it writes may have been lost; None if that is not known, or if there was no Redis before."""
 
 
 class LostWrites(NamedTuple):
     """Between which instants the writes of a member may be lost, by the clock of the Redis that lost them.
 
-    None where nobody can tell. Nothing that was written later than ``after`` is known.
+    None where that is not known. Nothing that was written later than ``after`` is known.
     """
 
     after: datetime | None

@@ -1,4 +1,4 @@
-"""A hint: a call that somebody pushed or spoke of, and that the service has not confirmed yet. Pure.
+"""A hint: a call that was pushed or that a person named, and that the service has not confirmed yet. Pure.
 
 A hint waits for the queue to list it, and is dropped if that does not happen: a listing finds a real call. A hint that a
 person made a statement about is never dropped. Its stored details are asked for too, because its id may be an alternate id
@@ -50,8 +50,8 @@ def may_be_alternate(call: Call, other_voice_id: str, now: datetime, *, is_pushe
     """Tell whether a record is merged into that of the voice id by which an answer calls it.
 
     Never the record of a real call: one that the queue listed, or that an answer called by this very id. Of any other the
-    answer could still be about somebody else's call, by a mistake of the service. A push that named both ids agrees with
-    it; without one the queue is given the time to list the id, and another answer has to say the same.
+    answer could still be about somebody else's call, by a mistake of the service. A push that named both ids confirms
+    it. Without one the queue gets the time to list the id, and a second answer has to say the same.
 
     Args:
         call: The record.

@@ -1,4 +1,4 @@
-"""The institutions that callkeeper knows, and which of them somebody meant who typed another one.
+"""The institutions that callkeeper knows, and the nearest one to a key that was mistyped.
 
 Everything that takes an institution's key from a person uses this check: commands, the board, the desk API, settings.
 """
@@ -67,7 +67,7 @@ class KnownInstitutions:
         return by_name.get(word, word) if word is not None else None
 
     def visible(self, may_see: Callable[[str], bool]) -> "KnownInstitutions":
-        """Return those that somebody may see: the others must not be told as the nearest."""
+        """Return the institutions that a caller may see, so that a message never names another one as the nearest."""
         names = {key: name for key, name in self.names.items() if may_see(key)}
         return KnownInstitutions(names, is_list_stored=self.is_list_stored)
 

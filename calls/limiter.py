@@ -1,6 +1,6 @@
 """Limits how often an address may fail to identify itself: ten failures, then one every six seconds.
 
-`AttemptLimiter` counts in this process. The push endpoint and the desk use it: they must not need Redis to refuse somebody,
+`AttemptLimiter` counts in this process. The push endpoint and the desk use it: they must not need Redis to refuse a request,
 and they always look at the credential, so their limit bounds answers and log lines only.
 
 `LoginLimiter` also counts in Redis, because people choose passwords: ten guesses are ten guesses, whatever the number of
@@ -171,9 +171,9 @@ def _wait_s(left_ms: int) -> int:
 
 
 def network_of(client: object) -> str:
-    """Return under which name an ASGI scope's ``client`` is counted: its address, of IPv6 its network."""
+    """Return the name under which an ASGI scope's ``client`` is counted: its address, or its network if that is IPv6."""
     try:
-        address = ip_address(str(client[0]).partition("%")[0])  # type: ignore[index]  # None raises, and is nobody
+        address = ip_address(str(client[0]).partition("%")[0])  # type: ignore[index]  # None raises too
     except (ValueError, TypeError, IndexError):
         return "unknown"
     return _network(address)

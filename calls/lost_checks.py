@@ -83,7 +83,7 @@ def most_by_people(call: Call, schedule: Schedule) -> int:
 
 
 def _window(call: Call, lost: LostWrites) -> Window | None:
-    """Return in which time writes about a call may have been lost; None where nobody can tell.
+    """Return in which time writes about a call may have been lost; None where that is not known.
 
     Redis keeps its writes in their order. So nothing is missing from before a write that is still there: neither from before
     the record was saved, nor from before the last claim that is still known.

@@ -160,7 +160,7 @@ def statement_order(number: int, said_at: datetime) -> int:
 def fold_order(note: Note) -> tuple[int, int]:
     """Return where among waiting notes one is folded: pushes, what the service showed, then statements by their number.
 
-    An inbox has no order. What a push and the queue tell at once was pushed first: the trail says so.
+    An inbox has no order. A push is folded before a listing, so that the trail shows the push first.
     """
     match note:
         case Pushed():

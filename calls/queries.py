@@ -54,7 +54,7 @@ class Queries:
     async def institutions(self) -> KnownInstitutions:
         """Return the institutions that exist as far as we know: the stored list, and those seen in calls.
 
-        A push alone makes no institution known: whoever sends one can write any key into it.
+        A push alone does not make an institution known, because its key may be invented.
         """
         pipe = self._redis.pipeline(transaction=False)
         listed, live = await pipe.hgetall(self.keys.standings).zrange(self.keys.live, 0, -1).execute()

@@ -165,7 +165,7 @@ class DeskApi:
     async def _check_institution(self, token: DeskToken, institution: str | None) -> None:
         """Refuse a filter by an institution that does not exist, once the list of institutions is stored.
 
-        An institution that is not this token's is refused in the same words: nobody learns that it exists.
+        An institution that is not this token's is refused in the same words, so that the answer does not reveal it.
         """
         if institution is None or (token.may_see(institution) and await self._lookup.is_listed(institution)):
             return
@@ -175,7 +175,7 @@ class DeskApi:
             raise invalid("institution", "is none of this token's" + (f"; did you mean {near}?" if near else ""))
 
     def _turned_away(self, request: Request, reason: str) -> Problem:
-        """Return the refusal of somebody unknown; who is known is never asked how often the address has failed."""
+        """Return the answer to a wrong or missing token. The right one is recognised first and is never limited."""
         who = network_of(request.scope.get("client"))
         failure = self._limiter.fail(who)
         if failure is Failure.OVER:

@@ -12,7 +12,7 @@ What its release 0.9 does, and what is done about it here:
 - Another site's page can press its buttons: a change needs the token of a page, and other sites may not even link to it.
 - Its script is inside the page, and its templates are compiled by ``eval``: the one script is allowed by a nonce, and what
   ``eval`` is given comes from the package's own files.
-- It redirects to whatever the Host header names: it redirects nowhere.
+- It redirects to whatever the Host header names: here it never redirects.
 
 The login stands in front of it: `desk.admin`.
 """
@@ -204,7 +204,7 @@ class _EscapingLoader(DispatchingJinjaLoader):
 
 
 def _no_links_from_other_sites() -> None:
-    """Answer 403 to a request that another site's page has started: an address may be made to do harm."""
+    """Answer 403 to a request that another site's page has started: an address could be crafted to do harm."""
     if request.headers.get("Sec-Fetch-Site", "none") not in {"same-origin", "none"}:
         abort(403)
 

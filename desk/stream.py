@@ -87,7 +87,7 @@ class _CountedStream(StreamingResponse):
 
 
 class Stream:
-    """Streams changes to one client after the other's own pace."""
+    """Streams changes to each client at its own pace."""
 
     def __init__(
         self,

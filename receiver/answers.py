@@ -44,7 +44,7 @@ def too_large() -> Response:
 
 
 def client_left() -> Response:
-    """Answer a client that closed the connection before its request was complete; nobody receives this."""
+    """Answer a client that closed the connection before its request was complete; the answer is never received."""
     return _refusal(400, "incomplete")
 
 

@@ -103,7 +103,7 @@ class TokenLapsed(ResellerError):
 class AccessRefused(ResellerError):
     """HTTP 401 with a token that was just issued or that others use: the service refuses this institution or operation.
 
-    ``retry_after_s`` is for how many seconds nobody asks again; ``arrived`` is False for a
+    ``retry_after_s`` is for how many seconds no such request is sent; ``arrived`` is False for a
     request that was held back for that.
 
     Assumed: the Spec knows 401 only as a lapsed token.

@@ -202,7 +202,7 @@ class Session:
             may_repeat: Whether a 401 is answered by a renewed token and the same request once more.
 
         Raises:
-            TokenFault: The repeat was refused too, with a token that nobody ever had accepted; else as `current`.
+            TokenFault: The repeat was refused too, with a token that was never accepted; else as `current`.
 
         Spec: Authentication.
         """

@@ -35,7 +35,7 @@ PROBE_EVERY_S = 8.0
 """How often one request tries a barred scope after that: as often as the queue of an idle institution is looked at."""
 
 ALIVE_S = 15.0
-"""A token that nobody had accepted for so long may have lapsed, also if only barred scopes say so."""
+"""After so long without an accepted request a token may have lapsed: a barred scope's 401 leads to a login then."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -168,7 +168,7 @@ class SameOrigin:
 
 
 def _is_foreign(request: Request) -> bool:
-    """Tell whether another site sent a request; a link to a page is nobody's harm."""
+    """Tell whether another site sent a request; a link to a page is harmless."""
     site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin")
     if site not in {None, "same-origin", "none"} and request.method not in {"GET", "HEAD"}:
         return True

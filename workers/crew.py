@@ -136,7 +136,7 @@ class Crew:
 
     @asynccontextmanager
     async def _beside(self, shift: Shift) -> AsyncIterator[None]:
-        """Listen for wake-ups while a shift lasts; send outcomes, where there is somebody to send them to."""
+        """Listen for wake-ups while a shift lasts; send outcomes, if they are to be sent anywhere."""
         listening = asyncio.ensure_future(self._wakeups.listen(self._redis, self._keys.wakeup))
         try:
             if self._deliveries is None:

@@ -32,7 +32,7 @@ class JobFailed(Exception):
 
 
 class ServiceUnreachable(Exception):
-    """The service did not answer while the job ran. One job in ten minutes says so by failing."""
+    """The service did not answer while the job ran. One job in ten minutes fails with this error."""
 
 
 class CallJob(Job):

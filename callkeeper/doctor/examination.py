@@ -29,7 +29,7 @@ async def examine(
     Args:
         environ: The settings of web and worker together, or of ``only`` one of them.
         before_deploy: Leave out what runs only after a deployment: processes, due calls, pushes, the public address.
-        only: Look at what this process needs: where web and worker have different settings, nobody has both.
+        only: Look at what this process needs: where web and worker have settings of their own, no environment has both.
     """
     for finding in settings_findings(environ, only):
         yield finding

@@ -120,7 +120,7 @@ def _attention(reasons: Counter[str]) -> Finding:
 
 
 async def _pauses(redis: "Redis", keys: Keys) -> list[Finding]:
-    """Name every pause; one of an institution that does not exist holds nothing, whatever its author believes."""
+    """Name every pause; one of an institution that does not exist stops nothing."""
     known = await Queries(redis, keys=keys).institutions()
     lines = pause_lines(await Pausing(redis, keys=keys).pauses(), known)
     if not lines:

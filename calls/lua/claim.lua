@@ -1,13 +1,13 @@
 -- Take what is due: a lease and a nonce each.
 -- KEYS: due, wake marker, service, pauses, epoch, RQ queue, last claim of this claimer
 -- ARGV: now, prefix, how many, lease in ms, claimer, farthest legal due time in ms from now, a shift starts ('1' or ''),
---       ms between two probes of a service that is away, number of the claim, seconds its number is kept, epoch of the claimer's last claim ('' for none), what that
---       server's clock says now, by the claimer's own clock
+--       ms between two probes of a service that is away, number of the claim, seconds its number is kept, epoch of the
+--       claimer's last claim ('' for none), what that server's clock says now, by the claimer's own clock
 -- Returns {now, epoch, since when it is known, ms the service's gate stays shut, failures in a row, pauses, ms until the next
--- member is due (-1 if none is), jobs that wait, ms in which writes were lost before this epoch (-1 if nobody can tell),
+-- member is due (-1 if none is), jobs that wait, ms in which writes were lost before this epoch (-1 if that is not known),
 -- [member, nonce, checks, lost writes, failures, record, ms since it was due, [note id, note, ...]] ...}. Lost writes is ''
 -- unless Redis changed since the record was written; then 'from:until', in ms of the old server's clock, either of them
--- empty if nobody can tell.
+-- empty if it is not known.
 -- A repetition of the claimer's last claim answers with what it still holds, one of an earlier claim with nothing. Without
 -- the number a late repetition would hand out an old nonce again, and a holder of long ago could write.
 local now = now_ms()
@@ -16,9 +16,7 @@ local current = epoch()
 local last = redis.call('HMGET', KEYS[7], 'number', 'members')
 local number, last_number = tonumber(ARGV[9]), tonumber(last[1] or '0')
 local nonce = ARGV[5] .. ':' .. ARGV[9]
-if number > last_number then
-    if ARGV[7] == '1' then redis.call('DEL', KEYS[2]) end
-end
+if number > last_number and ARGV[7] == '1' then redis.call('DEL', KEYS[2]) end
 
 -- A Redis that was restarted, replaced or emptied is new from the first claim that sees it. What the old one wrote after
 -- its last claim that is still known may be lost.

@@ -1,7 +1,8 @@
 -- Add what a process has counted to the figures of all, and note that it lives. A repetition adds nothing, however late.
 -- KEYS: totals, processes, this process, what it did last
--- ARGV: now, prefix of the minutes, number of the batch, process, its kind, its memory in bytes, seconds a minute is kept, seconds the
---       totals are kept unwritten, seconds a silent process counts as alive, seconds a number is kept, (field, increment) ...
+-- ARGV: now, prefix of the minutes, number of the batch, process, its kind, its memory in bytes, seconds a minute is kept,
+--       seconds the totals are kept unwritten, seconds a silent process counts as alive, seconds a number is kept,
+--       (field, increment) ...
 -- Returns 1, or 0 for a repetition.
 local now = now_ms()
 if tonumber(ARGV[3]) <= tonumber(redis.call('HGET', KEYS[4], 'batch') or '0') then return 0 end

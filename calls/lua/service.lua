@@ -1,7 +1,7 @@
 -- Note how a request to the service went, for all workers: failures in a row shut the gate, the first success opens it.
 -- KEYS: service, last claim of the reporter (its reports are numbered there too)
--- ARGV: now, number of the report, 'ok' | 'failed', pause the service asked for in ms ('' for none), jitter 0..1, failures that shut the gate,
---       seconds the number is kept
+-- ARGV: now, number of the report, 'ok' | 'failed', pause the service asked for in ms ('' for none), jitter 0..1,
+--       failures that shut the gate, seconds the number is kept
 -- Returns {1 if this report changed whether the gate is shut, ms it stays shut, failures in a row, now}. A report with a
 -- number that is not above the reporter's last changes nothing.
 local now = now_ms()

@@ -1,4 +1,5 @@
--- May scope ARGV[2] be tried? 0: yes, by nobody else for ARGV[3] ms; else in how many ms; nil if it is not barred.
+-- Ask whether barred scope ARGV[2] may be tried. Returns 0 if so, and no other caller may for ARGV[3] ms; else in how many
+-- ms it may be tried; nil if it is not barred.
 local now = now_ms()
 local known = refusal(redis.call('HGET', REFUSED, ARGV[2]))
 if not known or known.till == 0 then return nil end

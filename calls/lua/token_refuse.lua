@@ -13,7 +13,7 @@ if is_repetition('token_refuse ' .. ARGV[3]) then
     return {1, proven, is_barred and math.max(0, known.till - now) or -1, 0}
 end
 if is_barred then
-    -- A token that is in use is accepted all the time. One that is not may have lapsed: perhaps only this scope can say so.
+    -- A token that is in use is accepted all the time. One that is not in use may have lapsed, and perhaps only this scope shows it.
     local accepted = tonumber(redis.call('HGET', TOKEN, 'expires')) - tonumber(ARGV[8])
     if now - accepted >= tonumber(ARGV[7]) then return {1, proven, -1, 0} end
     if now >= known.till then

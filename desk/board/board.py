@@ -125,7 +125,7 @@ class Board:
         return await self._wall_page(key)
 
     async def reconcile(self, request: Request) -> Response:
-        """Enqueue the job that lists an institution's queue, and lead back to the institution."""
+        """Enqueue the job that lists an institution's queue, and redirect to the institution's page."""
         key = request.path_params["institution"]
         try:
             await self._sayings.read(request)
