@@ -26,8 +26,13 @@ _PIPELINE_LIMIT = 256
 
 def source(name: ScriptName) -> str:
     """Return a script's text: what all share, then its own file."""
+    return joined("prelude", name)
+
+
+def joined(*names: str) -> str:
+    """Return the text of files of ``calls/lua``, one after the other."""
     folder = files("calls") / "lua"
-    return f"{(folder / 'prelude.lua').read_text()}\n{(folder / f'{name}.lua').read_text()}"
+    return "\n".join((folder / f"{name}.lua").read_text() for name in names)
 
 
 class Scripts:

@@ -9,7 +9,6 @@ import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from importlib.resources import files
 from typing import Any, Literal, get_args
 
 import msgspec
@@ -17,6 +16,7 @@ from redis.asyncio import Redis
 from redis.commands.core import AsyncScript
 
 from calls.keys import Keys
+from calls.scripts import joined
 from reseller.secret import Secret
 from reseller.tokens import (
     ALIVE_S,
@@ -130,8 +130,7 @@ async def barred_scopes(redis: "Redis", keys: Keys | None = None) -> list[Barred
 
 
 def _source(name: _Name) -> str:
-    folder = files("calls") / "lua"
-    return f"{(folder / 'token_prelude.lua').read_text()}\n{(folder / f'token_{name}.lua').read_text()}"
+    return joined("prelude", "token_prelude", f"token_{name}")
 
 
 def _ms(seconds: float) -> int:

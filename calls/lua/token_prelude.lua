@@ -1,5 +1,7 @@
--- What the token's scripts share. KEYS: the token's hash, the gate's hash, what the caller did last, the refusals' hash. ARGV[1]:
--- as in prelude.lua. The last of ARGV numbers the calls of one process, so that a repetition is known as one, however late.
+-- What the token's scripts share; prelude.lua stands before it.
+-- KEYS: the token's hash, the gate's hash, what the caller did last, the refusals' hash.
+-- ARGV[1]: as in prelude.lua. The last of ARGV numbers the calls of one process, so that a repetition is known as one,
+-- however late.
 -- Token: generation, value, institutions (JSON), issued, expires, proven. Gate: nonce, lease, failures, shut, reason.
 -- Refusals: scope -> 'generation at until since'; until and since are 0 as long as the scope is not barred.
 local TOKEN, GATE, REFUSED = KEYS[1], KEYS[2], KEYS[4]
@@ -12,12 +14,6 @@ local function is_repetition(script)
     redis.call('HSET', KEYS[3], script, ARGV[#ARGV])
     redis.call('PEXPIRE', KEYS[3], GATE_TTL_MS)
     return false
-end
-
-local function now_ms()
-    if ARGV[1] ~= '' then return tonumber(ARGV[1]) end
-    local t = redis.call('TIME')
-    return t[1] * 1000 + math.floor(t[2] / 1000)
 end
 
 -- What is known of a scope, or nil.
