@@ -94,6 +94,8 @@ def _is_near(host: str) -> bool:
 
 
 def _split(text: str) -> SplitResult:
+    if not text.isprintable() or " " in text:  # urlsplit would judge the text without its tabs and line breaks
+        raise ValueError("must hold no spaces, line breaks or invisible characters")
     try:
         parts = urlsplit(text)
         usable = parts.scheme in {"http", "https"} and parts.hostname and (parts.port is None or parts.port)
