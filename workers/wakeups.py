@@ -75,9 +75,15 @@ class Wakeups:
                 await asyncio.sleep(RETRY_S)
 
     def _claim_at(self, at_s: float) -> None:
-        loop = asyncio.get_running_loop()
+        if self._is_time.is_set():
+            return
         if self._timer is not None:
             if self._timer.when() <= at_s:
                 return
             self._timer.cancel()
-        self._timer = loop.call_at(max(at_s, loop.time()), self._is_time.set)
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_at(max(at_s, loop.time()), self._ring)
+
+    def _ring(self) -> None:
+        self._timer = None  # uvloop's handle of a timer that has rung cannot say when it was due
+        self._is_time.set()

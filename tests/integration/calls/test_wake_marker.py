@@ -3,6 +3,7 @@
 import asyncio
 from typing import Any
 
+import uvloop
 from redis.asyncio import Redis
 
 from calls.endings import end
@@ -68,6 +69,25 @@ async def test_burst_of_events_is_one_wake_up(store: Store, redis: Redis) -> Non
     await woken(store)
     await asyncio.wait_for(wakeups.wait(), 0.5)
     await end({listening})
+
+
+def test_due_times_and_wake_ups_after_it_is_time_change_nothing() -> None:
+    """On the event loop of production: whatever becomes due between the timer and the claim is found by that claim."""
+
+    async def law() -> None:
+        wakeups = Wakeups()
+        wakeups.due_in(0.01)
+        await asyncio.sleep(0.05)
+        wakeups.due_in(0.0)
+        wakeups.wake()
+        await asyncio.wait_for(wakeups.wait(), 0.1)
+        wakeups.claims()
+        wakeups.claimed(found=True)
+        wakeups.due_in(0.01)
+        await asyncio.wait_for(wakeups.wait(), 0.2)
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(law())
 
 
 async def test_wake_up_that_is_repeated_later_changes_nothing_more(store: Store, redis: Redis) -> None:
