@@ -5,6 +5,7 @@ nobody takes costs a quarter of a second: the pacemaker sees what is overdue.
 """
 
 import asyncio
+from math import inf
 from typing import Any, Final
 
 from redis.exceptions import RedisError
@@ -31,7 +32,8 @@ class Wakeups:
     def __init__(self) -> None:
         self._is_time = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
-        self._claimed_at_s = float("-inf")
+        self._rings_at_s = inf
+        self._claimed_at_s = -inf
         self._apart_s = APART_S
         self._was_woken = False
 
@@ -54,6 +56,7 @@ class Wakeups:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        self._rings_at_s = inf
         self._is_time.clear()
         self._claimed_at_s = asyncio.get_running_loop().time()
 
@@ -75,15 +78,10 @@ class Wakeups:
                 await asyncio.sleep(RETRY_S)
 
     def _claim_at(self, at_s: float) -> None:
-        if self._is_time.is_set():
+        if self._is_time.is_set() or self._rings_at_s <= at_s:
             return
         if self._timer is not None:
-            if self._timer.when() <= at_s:
-                return
             self._timer.cancel()
-        loop = asyncio.get_running_loop()
-        self._timer = loop.call_at(max(at_s, loop.time()), self._ring)
-
-    def _ring(self) -> None:
-        self._timer = None  # uvloop's handle of a timer that has rung cannot say when it was due
-        self._is_time.set()
+        # Kept here, because uvloop returns a handle that cannot say when it is due if it is due at once.
+        self._rings_at_s = at_s
+        self._timer = asyncio.get_running_loop().call_at(at_s, self._is_time.set)

@@ -83,7 +83,10 @@ def test_due_times_and_wake_ups_after_it_is_time_change_nothing() -> None:
         await asyncio.wait_for(wakeups.wait(), 0.1)
         wakeups.claims()
         wakeups.claimed(found=True)
+        await asyncio.sleep(0.05)
+        wakeups.due_in(0.0)
         wakeups.due_in(0.01)
+        wakeups.wake()
         await asyncio.wait_for(wakeups.wait(), 0.2)
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
