@@ -44,6 +44,12 @@ def held_lines(paused: Sequence[str | None], scope: PauseScope, known: KnownInst
     return [*lines, *(f"  {_held(key, known)}" for key in keys)]
 
 
+def resumed_lines(resumed: Sequence[str | None], left: Pauses, known: KnownInstitutions) -> list[str]:
+    """Say which pauses were lifted, and where the pause of all institutions (``left``) still holds the calls."""
+    still = "; its calls are still held by the pause of all institutions" if EVERYWHERE in left.by_institution else ""
+    return [f"resumed: {place(EVERYWHERE) if key is None else known.called(key) + still}" for key in resumed]
+
+
 def history_lines(pauses: Sequence[PastPause]) -> list[str]:
     """Say every pause of the history, newest first: when, where, how much, by whom and why, and what ended it."""
     return [line for past in pauses for line in (_begun(past), f"    {_ended(past)}")]
@@ -51,6 +57,8 @@ def history_lines(pauses: Sequence[PastPause]) -> list[str]:
 
 def _held(key: str, known: KnownInstitutions) -> str:
     if key not in known.names:
+        if known.is_list_stored:
+            return f"{key}: holds no call now: {known.problem(key)}"
         return f"{key}: not known yet; its calls are held once there are any"
     return f"{known.called(key)}: {_counted(known.live.get(key, 0), 'live call')}"
 

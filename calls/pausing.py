@@ -58,7 +58,8 @@ def why_not_resumed(institution_key: str | None, pauses: Pauses, known: KnownIns
     if where in pauses.by_institution:
         return None
     paused = sorted(pauses.by_institution.keys() - {EVERYWHERE})
-    near = None if institution_key is None else KnownInstitutions({key: known.names.get(key) for key in paused})
+    is_mistyped = institution_key is not None and institution_key not in known.names
+    near = KnownInstitutions({key: known.names.get(key) for key in paused}) if is_mistyped else None
     meant = near.nearest(where) if near is not None else None
     missing = f"there is no pause of {'all institutions' if institution_key is None else shown(where)}"
     if meant is not None:

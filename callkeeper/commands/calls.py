@@ -37,8 +37,10 @@ def list_calls(settled: int | None, *, as_json: bool) -> None:
         for call in found:
             say_json(msgspec.json.encode(_row(call)))
         return
-    console = terminal_console()
-    table = Table("institution", "voice id", "phase", "age", "person", "status", "checks", "next", box=None)
+    console = terminal_console(width_if_piped=120)
+    table = Table(box=None, padding=(0, 1, 0, 0))
+    for name in ("institution", "voice id", "phase", "age", "person", "status", "checks", "effects"):
+        table.add_column(name, overflow="fold", no_wrap=name == "voice id")  # the other commands need the whole id
     now = datetime.now(UTC)
     for call in found:
         table.add_row(*_cells(call, now))

@@ -9,7 +9,7 @@ import msgspec
 from redis.asyncio import Redis
 
 from callkeeper.asking import ask_redis
-from callkeeper.pause_view import held_lines, history_lines, pause_lines, place
+from callkeeper.pause_view import held_lines, history_lines, pause_lines, place, resumed_lines
 from callkeeper.terminal import Misused, say, say_json
 from calls.keys import Keys
 from calls.known import KnownInstitutions, shown
@@ -22,7 +22,7 @@ Command = Callable[..., None]
 
 _ADVICE: Final = (
     "Nothing was paused. --force takes a key that callkeeper cannot know yet; "
-    "without --institution all institutions are paused."
+    "to pause all institutions, leave --institution out."
 )
 
 
@@ -123,7 +123,9 @@ def resume(
             await pausing.resume(each, operator=operator, because=because, at=datetime.now(UTC))
         return await pausing.pauses(), known
 
-    _show(*ask_redis(change))
+    left, known = ask_redis(change)
+    say(*resumed_lines(places, left, known))
+    _show(left, known)
 
 
 @click.command()

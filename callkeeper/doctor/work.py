@@ -21,6 +21,10 @@ LATE_S, TOO_LATE_S = 1.0, 5.0
 
 _LOGINS_IN_VAIN: Final = 2
 _UNDELIVERED: Final = "outcome "
+_LIFT: Final = (
+    "when the reason is gone: callkeeper resume, with --institution KEY unless the pause is for all institutions; "
+    "callkeeper pauses shows all"
+)
 
 
 async def work_findings(redis: "Redis", keys: Keys) -> list[Finding]:
@@ -132,4 +136,4 @@ def _pause(line: str, problem: str) -> Finding:
     if problem:
         remedy = "pause the institution that was meant, then callkeeper resume this one"
         return warning(Topic.PAUSE, f"{line}; it holds no call now: {problem}", remedy)
-    return warning(Topic.PAUSE, line, "callkeeper resume, when the reason is gone; callkeeper pauses shows all")
+    return warning(Topic.PAUSE, line, _LIFT)

@@ -129,7 +129,7 @@ def _awaited(call: Call, facts: Facts, book: RuleBook, until: datetime) -> Next:
         return Next("checks spent, reads on")
     if not facts.allowed:
         return Next("left alone")
-    return Next("reads on to its end" if facts.assigned else "to be assigned")
+    return Next("reads until the call ends" if facts.assigned else "to be assigned")
 
 
 def _tags(call: Call, facts: Facts, state: State) -> tuple[str, ...]:

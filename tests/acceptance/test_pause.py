@@ -57,7 +57,7 @@ def test_pause_holds_a_reject_of_the_institution_that_was_meant(paused: Stack) -
     time.sleep(2)
     assert not paused.arrived(call).get("reject_voice")
     resumed = type_in(paused, "resume", "--institution", KEY, *WHY)
-    assert (resumed.exit_code, resumed.output) == (0, "nothing is paused\n")
+    assert (resumed.exit_code, resumed.output) == (0, f"resumed: {HARBOUR}\nnothing is paused\n")
     until(lambda: paused.arrived(call).get("reject_voice"), 15, "the reject after the resumption")
 
 

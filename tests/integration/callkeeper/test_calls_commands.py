@@ -61,6 +61,15 @@ async def test_calls_list_shows_a_call_and_what_needs_a_person(rig: Rig, redis_u
     assert row["phone_last4"] == call.phone_number[-4:]
 
 
+async def test_calls_list_shows_whole_ids(rig: Rig, redis_url: str) -> None:
+    """The voice id can be copied into the other commands, also where the output is piped."""
+    call = rig.stage.call(Happening(Kind.END, 120))
+    await rig.run(3)
+    assert len(call.voice_id) == 36
+    told = await callkeeper(redis_url, "calls", "list")
+    assert call.voice_id in told.output
+
+
 async def test_calls_reconcile_enqueues_a_job_for_each_institution(rig: Rig, redis_url: str) -> None:
     """One institution is one job, none named means all of them; an unknown one exits with 2 and enqueues nothing."""
     await rig.run(1)

@@ -168,7 +168,8 @@ def test_resume_lifts_whatever_is_paused(redis_url: str) -> None:
     assert (wrong.exit_code, "there is no pause of 'CU-9'; did you mean cu-9?" in wrong.stderr) == (2, True)
     everybody = type_in("resume", *WHY, redis_url=redis_url)
     assert (everybody.exit_code, "no pause of all institutions; paused now: cu-9" in everybody.stderr) == (2, True)
-    assert type_in("resume", "--institution", "cu-9", *WHY, redis_url=redis_url).output == "nothing is paused\n"
+    lifted = type_in("resume", "--institution", "cu-9", *WHY, redis_url=redis_url)
+    assert lifted.output == "resumed: cu-9\nnothing is paused\n"
     again = type_in("resume", *WHY, redis_url=redis_url)
     assert (again.exit_code, "nothing is paused" in again.stderr) == (2, True)
 
@@ -179,6 +180,34 @@ def test_resume_leads_from_a_display_name_to_the_paused_key(redis_url: str) -> N
     type_in("pause", "--institution", "cu-2", *WHY, redis_url=redis_url)
     wrong = type_in("resume", "--institution", "Meadow Example", *WHY, redis_url=redis_url)
     assert "did you mean cu-2 (Meadow Example Credit Union)?" in wrong.stderr
+
+
+def test_resume_of_an_institution_that_is_not_paused_suggests_no_other(redis_url: str) -> None:
+    """A key that exists is not mistyped: the error lists what is paused, and suggests no other institution."""
+    listed(redis_url)
+    type_in("pause", "--institution", "cu-1", *WHY, redis_url=redis_url)
+    wrong = type_in("resume", "--institution", "cu-2", *WHY, redis_url=redis_url)
+    assert (wrong.exit_code, "there is no pause of 'cu-2'; paused now: cu-1\n" in wrong.stderr) == (2, True)
+
+
+def test_resume_says_what_it_lifted_and_what_still_holds(redis_url: str) -> None:
+    """The lifted pause is named; an institution whose calls the pause of all still holds is not reported as free."""
+    listed(redis_url)
+    type_in("pause", "--institution", "cu-1", *WHY, redis_url=redis_url)
+    type_in("pause", *WHY, redis_url=redis_url)
+    one = type_in("resume", "--institution", "cu-1", *WHY, redis_url=redis_url).output.splitlines()
+    assert one[0] == (
+        "resumed: cu-1 (Harbour Example Credit Union); its calls are still held by the pause of all institutions"
+    )
+    assert type_in("resume", *WHY, redis_url=redis_url).output == "resumed: all institutions\nnothing is paused\n"
+
+
+def test_forced_pause_of_a_key_that_is_not_listed_says_that_it_holds_nothing(redis_url: str) -> None:
+    """Where the service's list is known, --force names the nearest institution instead of promising to hold calls."""
+    listed(redis_url)
+    forced = type_in("pause", "--institution", "CU-1", "--force", *WHY, redis_url=redis_url).output.splitlines()
+    assert forced[1].startswith("  CU-1: holds no call now: ")
+    assert forced[1].endswith("did you mean cu-1 (Harbour Example Credit Union)?")
 
 
 def test_resume_of_effects_leaves_a_pause_of_everything(redis_url: str) -> None:
