@@ -26,6 +26,7 @@ def paused(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     worker = {"CALLKEEPER_REQUESTED_BY": "bot, CU-1=svc1", "CALLKEEPER_RULES": "demo"}
     with demonstration(data, workers=1, seed=1, scenario="none", web_environ=web, worker_environ=worker) as demo:
         running = Stack(demo, data)
+        until(lambda: running.redis.hlen(Keys().standings), 10, "the service's list of institutions")
         yield running
         running.close()
 
