@@ -98,6 +98,7 @@ class Store:
         self.monotonic = monotonic
         self._claimer = secrets.token_hex(8)
         self._claims = self._reports = 0
+        self._changed_at_s: float | None = None
         self._seen: tuple[str, int, float] | None = None  # epoch, its time in ms, our time just before
 
     def _now(self) -> int | str:
@@ -146,10 +147,16 @@ class Store:
                 seen_ms + int((asked_at_s - seen_at_s) * 1000),
             ],
         )
-        self._seen = (answer[1].decode(), int(answer[0]), asked_at_s)
-        now = instant(int(answer[0]))
+        now, epoch_id = instant(int(answer[0])), answer[1].decode()
+        if seen_epoch not in ("", epoch_id):
+            self._changed_at_s = asked_at_s
+        self._seen = (epoch_id, int(answer[0]), asked_at_s)
+        since = instant(int(answer[2]))
+        if self._changed_at_s is not None:
+            # Redis's clock may jump ahead: effects wait for as long as they should by our clock too.
+            since = max(since, now - timedelta(seconds=asked_at_s - self._changed_at_s))
         lost = None if answer[8] < 0 else timedelta(milliseconds=answer[8])
-        epoch = Epoch(answer[1].decode(), instant(int(answer[2])), lost)
+        epoch = Epoch(epoch_id, since, lost)
         self.gate.see(now, shut_ms=int(answer[3]), failures=int(answer[4]))
         self.pauses = pauses_of(answer[5])
         self.next_due_s = answer[6] / 1000 if answer[6] >= 0 else inf

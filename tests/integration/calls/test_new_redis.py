@@ -37,6 +37,19 @@ async def test_redis_is_new_from_the_first_claim_that_saw_it(store: Store, redis
     assert await seen_since(store, hand) == timedelta(0), "a clock set back does not hold effects for an hour (C19)"
 
 
+async def test_redis_stays_new_when_its_clock_jumps_ahead(redis: Redis, hand: Hand) -> None:
+    """A process that saw Redis change waits by its own clock too: what is under way takes its time (C15, C19)."""
+    seconds = [0.0]
+    store = Store(redis, now_ms=hand, monotonic=lambda: seconds[0])
+    await seen_since(store, hand)
+    await redis.hset(store.keys.epoch, "id", "another server")
+    store._seen = ("another server", hand.ms, 0.0)
+    assert await seen_since(store, hand) == timedelta(0)
+    seconds[0] += 3
+    hand.ms += 60_000
+    assert await seen_since(store, hand) == timedelta(seconds=3)
+
+
 async def test_enroll_waits_until_redis_is_no_longer_new(sandbox_asgi: Asgi, redis: "Redis") -> None:
     """Verified in the first seconds: the trail says why nothing is sent yet, then it is sent, once (C4)."""
     rig = Rig(sandbox_asgi, redis, hold_s=HOLD_S)
