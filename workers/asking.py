@@ -10,7 +10,7 @@ from typing import Literal
 from msgspec.structs import replace
 
 from calls.decide import read_retry
-from calls.record import Word
+from calls.record import Call
 from calls.steps import Decline
 from calls.store import Ask
 from calls.trail import Entry
@@ -77,7 +77,7 @@ async def check(claim: Claim, *, by_desk: bool) -> None:
         )
         claim.tally.add("checks_failed")
         claim.tools.log.warning("check_failed", **claim.names, n=n, error=type(error).__name__)
-        await _after_lapse(claim, error, call.check_wish, by_desk=by_desk)
+        await _after_lapse(claim, error, call, by_desk=by_desk)
         return
     if claim.is_over:
         return
@@ -107,13 +107,19 @@ async def _details(claim: Claim, kind: Literal["read", "check"], operator: str) 
     return phone_call
 
 
-async def _after_lapse(claim: Claim, error: ResellerError, wish: Word | None, *, by_desk: bool) -> None:
+async def _after_lapse(claim: Claim, error: ResellerError, before: Call, *, by_desk: bool) -> None:
     """After a 401 log in, once a claim, and let the check be booked and made anew, for whoever wanted it.
 
-    A refusal is an answer; after any other failure the next check is planned from the last answer.
+    A check that was answered with 401 was not made: what was known of the last one stays. A refusal is an answer; after
+    any other failure the next check is planned from the last answer.
     """
     if isinstance(error, TokenLapsed) and await claim.renew_token():
         next_check_at = claim.call.next_check_at if by_desk else claim.now
-        claim.call = replace(claim.call, check_wish=wish, next_check_at=next_check_at)
+        claim.call = replace(
+            claim.call,
+            check_wish=before.check_wish,
+            last_check_at=before.last_check_at,
+            next_check_at=next_check_at,
+        )
     elif not isinstance(error, ServiceRefused):
         claim.call = check_failed(claim.call, claim.tools.book.schedule, claim.now, by_desk=by_desk)

@@ -68,7 +68,7 @@ async def take(world: World, call: SandboxCall, step: str, amount: float) -> Non
         case "copy":
             await world.copy()
         case "roll back":
-            world.behind_s += 3600 * amount
+            world.set_clock_back(3600 * amount)
             await world.roll_back()
         case _:
             await world.empty()

@@ -271,7 +271,12 @@ class Model(RuleBasedStateMachine):
     @rule(seconds=st.sampled_from([10.0, 600.0, 3600.0]))
     def clock_set_back(self, seconds: float) -> None:
         """Redis's clock goes back."""
-        self.world.behind_s += seconds
+        self.world.set_clock_back(seconds)
+
+    @rule(seconds=st.sampled_from([4.0, 12.0, 40.0]))
+    def clock_jumps_ahead(self, seconds: float) -> None:
+        """Redis's clock jumps ahead: leases end early."""
+        self.world.set_clock_back(-seconds)
 
     # What holds
 

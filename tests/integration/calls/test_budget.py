@@ -78,6 +78,28 @@ async def test_check_after_a_401_is_booked_again_and_made_once_more(rig: Rig) ->
     assert (await rig.record(call)).checks_used == 2
 
 
+async def test_check_after_a_failure_and_a_401_is_made(rig: Rig) -> None:
+    """A check answered with 401 was not made: the read since the last failure is enough to make it anew."""
+    rig.stage.sandbox.faults.add(Fault(target="check", action=Action.ANSWER, status=500, times=1))
+    rig.stage.sandbox.faults.add(Fault(target="check", action=Action.UNAUTHORIZED, skip=1, times=1))
+    call = rig.stage.call(LONG)
+    await rig.run(16)
+    assert not rig.shift.failures
+    assert rig.stage.sandbox.ledger.tally(call.voice_id).arrived["check"] >= 3
+
+
+async def test_people_spend_the_reserve_and_nothing_else(rig: Rig) -> None:
+    """However early and often people ask: they get the two checks of the reserve, and the schedule keeps its 18."""
+    use_schedule(rig, QUICK)
+    call = rig.stage.call(LONG)
+    await rig.run(2)
+    for _ in range(4):
+        await ask(rig, call)
+    await rig.run(40)
+    by = [a.requested_by for a in rig.stage.sandbox.ledger.arrivals(call.voice_id) if a.operation == "check"]
+    assert (by.count("bot"), by.count("ann")) == (18, 2)
+
+
 async def test_check_of_the_desk_after_a_401_is_the_desks(rig: Rig) -> None:
     """The last check asked for at the desk is made for the desk, also when the token had lapsed."""
     use_schedule(rig, QUICK)
