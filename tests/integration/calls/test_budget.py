@@ -81,7 +81,7 @@ async def test_check_after_a_401_is_booked_again_and_made_once_more(rig: Rig) ->
 async def test_check_after_a_failure_and_a_401_is_made(rig: Rig) -> None:
     """A check answered with 401 was not made: the read since the last failure is enough to make it anew."""
     rig.stage.sandbox.faults.add(Fault(target="check", action=Action.ANSWER, status=500, times=1))
-    rig.stage.sandbox.faults.add(Fault(target="check", action=Action.UNAUTHORIZED, skip=1, times=1))
+    rig.stage.sandbox.faults.add(Fault(target="check", action=Action.UNAUTHORIZED, times=1))
     call = rig.stage.call(LONG)
     await rig.run(16)
     assert not rig.shift.failures
