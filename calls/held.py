@@ -64,6 +64,8 @@ class Epoch(NamedTuple):
     since: datetime
     lost: timedelta | None = None
     """How long before it writes may have been lost; None if that is not known, or if there was no Redis before."""
+    was_seen_to_begin: bool = False
+    """Whether this process was there before it."""
 
 
 class LostWrites(NamedTuple):

@@ -156,7 +156,7 @@ class Store:
             # Redis's clock may jump ahead: effects wait for as long as they should by our clock too.
             since = max(since, now - timedelta(seconds=asked_at_s - self._changed_at_s))
         lost = None if answer[8] < 0 else timedelta(milliseconds=answer[8])
-        epoch = Epoch(epoch_id, since, lost)
+        epoch = Epoch(epoch_id, since, lost, was_seen_to_begin=self._changed_at_s is not None)
         self.gate.see(now, shut_ms=int(answer[3]), failures=int(answer[4]))
         self.pauses = pauses_of(answer[5])
         self.next_due_s = answer[6] / 1000 if answer[6] >= 0 else inf

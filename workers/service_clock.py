@@ -3,41 +3,56 @@
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 
-FAMILIAR_S = 10.0
-"""A process that has read queues for so long has met every call that was there when it began."""
+from calls.held import Epoch
+
+FOUND_WITHIN_S = 10.0
+"""A call is found so soon after it began. A process that has read queues for so long has met every call of before."""
+
+MOST_LEARNED = 100
+UNKNOWN = timedelta(days=1)
 
 
 class ServiceClock:
     """What the service's clock says, learned from the starts of the calls that it lists.
 
     No call starts in the future: the service's clock says at least what the newest start says that was ever listed, and what
-    has passed here since.
+    has passed here since. A call that is newer than all others was found within 10 s, so the clock says no more than that
+    and 10 s.
     """
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         """Learn nothing yet. ``monotonic`` is this process's own clock, in seconds."""
         self._monotonic = monotonic
         self._began_s: float | None = None
-        self._ahead_s: float | None = None
+        self._learned: list[tuple[float, float]] = []  # when, and by how much the service's clock is ahead of ours
 
     def see(self, starts: Iterable[datetime]) -> None:
         """Learn from a page of a queue, empty or not."""
         now_s = self._monotonic()
         self._began_s = now_s if self._began_s is None else self._began_s
-        known = [] if self._ahead_s is None else [self._ahead_s]
-        self._ahead_s = max([*known, *(started_at.timestamp() - now_s for started_at in starts)], default=None)
+        ahead_s = max((started_at.timestamp() - now_s for started_at in starts), default=None)
+        if ahead_s is not None and (not self._learned or ahead_s > self._learned[-1][1]):
+            self._learned = [*self._learned[1 - MOST_LEARNED :], (now_s, ahead_s)]
 
-    def age(self, started_at: datetime, now: datetime) -> timedelta:
-        """Return how old a call is.
+    def age(self, started_at: datetime, now: datetime, epoch: Epoch) -> timedelta:
+        """Return how old a call is at the most, as far as that can be told.
 
         Args:
             started_at: When it started, by the service's clock.
-            now: Redis's time. A process that does not know the service's clock yet believes that both agree, unless the
-                call would be younger by that.
+            now: Redis's time.
+            epoch: The Redis that the call was found with. One that this process saw begin may have forgotten older calls:
+                they tell nothing of the service's clock.
         """
-        age_s = 0.0
-        if self._ahead_s is not None:
-            age_s = max(0.0, self._monotonic() + self._ahead_s - started_at.timestamp())
-        if self._began_s is None or self._monotonic() - self._began_s < FAMILIAR_S:
-            age_s = max(age_s, (now - started_at).total_seconds())
-        return timedelta(seconds=age_s)
+        now_s = self._monotonic()
+        by_redis = now - started_at
+        if epoch.was_seen_to_begin:
+            began_s = now_s - (now - epoch.since).total_seconds()
+            known = [ahead_s for at_s, ahead_s in self._learned if at_s < began_s and self._was_familiar(at_s)]
+            if known:
+                return timedelta(seconds=now_s + known[-1] + FOUND_WITHIN_S - started_at.timestamp())
+            return by_redis if by_redis >= timedelta() else UNKNOWN
+        ahead = [timedelta(seconds=now_s + self._learned[-1][1] - started_at.timestamp())] if self._learned else []
+        return max([*ahead, timedelta()] if self._was_familiar(now_s) else [*ahead, by_redis])
+
+    def _was_familiar(self, at_s: float) -> bool:
+        return self._began_s is not None and at_s - self._began_s >= FOUND_WITHIN_S

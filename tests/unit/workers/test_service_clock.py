@@ -4,38 +4,80 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from workers.service_clock import FAMILIAR_S, ServiceClock
+from calls.held import Epoch
+from workers.service_clock import FOUND_WITHIN_S, UNKNOWN, ServiceClock
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+KNOWN = Epoch("known", NOW)
+
+
+def at(seconds: float) -> datetime:
+    """Return an instant of Redis's clock."""
+    return NOW + timedelta(seconds=seconds)
+
+
+def met(seconds: float) -> timedelta:
+    """Return how old a call is at the most that a familiar process measures so."""
+    return timedelta(seconds=seconds + FOUND_WITHIN_S)
+
+
+class Process:
+    """A process whose own clock is moved by hand; the service's is ahead of Redis's by so much."""
+
+    def __init__(self, ahead_s: float = 0.0) -> None:
+        self.passed_s = 0.0
+        self.ahead = timedelta(seconds=ahead_s)
+        self.clock = ServiceClock(lambda: self.passed_s)
+
+    def lists(self, passed_s: float, *began_s: float) -> None:
+        """Read a page with calls that began then."""
+        self.passed_s = passed_s
+        self.clock.see([at(seconds) + self.ahead for seconds in began_s])
+
+    def age(self, began_s: float, epoch: Epoch = KNOWN) -> timedelta:
+        """Return how old a call is that began then."""
+        return self.clock.age(at(began_s) + self.ahead, at(self.passed_s), epoch)
 
 
 @pytest.mark.parametrize("ahead_s", [-7200, -30, 0, 30, 7200])
-def test_age_of_a_call_does_not_depend_on_how_clocks_differ(ahead_s: int) -> None:
-    """A process that has read queues for a while knows how old a call is, hours apart or not."""
-    passed_s = 0.0
-    clock = ServiceClock(lambda: passed_s)
-    begun = NOW + timedelta(seconds=ahead_s)
-    clock.see([begun])
-    passed_s = 100.0
-    clock.see([begun, begun + timedelta(seconds=98)])
-    assert clock.age(begun, NOW + timedelta(seconds=100)) == timedelta(seconds=100)
-    assert clock.age(begun + timedelta(seconds=98), NOW + timedelta(seconds=100)) == timedelta(seconds=2)
+def test_age_in_an_emptied_redis_does_not_depend_on_how_clocks_differ(ahead_s: int) -> None:
+    """A process that found a call fresh knows how old the calls are that Redis forgot, hours apart or not."""
+    process = Process(ahead_s)
+    process.lists(0)
+    process.lists(50, 50)
+    process.lists(200, 20, 50, 190)
+    emptied = Epoch("new", at(195), was_seen_to_begin=True)
+    assert process.age(20, emptied) == met(180)
+    process.lists(260, 20, 50, 190)
+    assert process.age(20, emptied) == met(240)
 
 
-def test_age_of_the_first_call_that_a_familiar_process_meets_is_nothing() -> None:
+def test_age_of_forgotten_calls_is_not_learned_from_them() -> None:
+    """A process that met no call before Redis was emptied believes that its clock and the service's agree."""
+    process = Process()
+    process.lists(0)
+    emptied = Epoch("new", at(100), was_seen_to_begin=True)
+    process.lists(101, 20)
+    assert process.age(20, emptied) == timedelta(seconds=81)
+    ahead = Process(3600)
+    ahead.lists(101, 20)
+    assert ahead.age(20, emptied) == UNKNOWN, "a start in the future tells nothing"
+
+
+@pytest.mark.parametrize("ahead_s", [-7200, 0, 7200])
+def test_age_of_a_call_that_a_familiar_process_meets_is_nothing(ahead_s: int) -> None:
     """It was not listed before: it has just begun, whatever its start says."""
-    passed_s = 0.0
-    clock = ServiceClock(lambda: passed_s)
-    clock.see([])
-    passed_s = FAMILIAR_S + 1
-    old = NOW - timedelta(hours=1)
-    clock.see([old])
-    assert clock.age(old, NOW) == timedelta()
+    process = Process(ahead_s)
+    process.lists(0)
+    process.lists(FOUND_WITHIN_S + 1, FOUND_WITHIN_S + 1)
+    assert process.age(FOUND_WITHIN_S + 1) == timedelta()
 
 
 def test_age_by_a_new_process_is_the_older_of_both() -> None:
     """A process that has just begun cannot tell a call that was there before from one whose clock differs."""
-    clock = ServiceClock(lambda: 0.0)
-    assert clock.age(NOW - timedelta(seconds=60), NOW) == timedelta(seconds=60)
-    clock.see([NOW, NOW - timedelta(seconds=60)])
-    assert clock.age(NOW - timedelta(seconds=60), NOW - timedelta(hours=1)) == timedelta(seconds=60)
+    process = Process(-60)
+    process.lists(0, 0, -30)
+    assert process.age(-30) == timedelta(seconds=90)
+    process = Process(3600)
+    process.lists(0, 0, -30)
+    assert process.age(-30) == timedelta(seconds=30)
