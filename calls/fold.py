@@ -227,9 +227,10 @@ def fold_reading(call: Call, reading: Reading, book: RuleBook, now: datetime) ->
     if reading.has_ended or status == Status.CALL_ENDED:
         call = replace(call, phase=Phase.ENDED, end_seen_at=call.end_seen_at or now)
     elif call.person_id is not None:
-        if call.watch_from is None:
-            call = charge_if_assigned(call, book.schedule)
-        call = begin_watch(call, book.schedule, now, now)
+        watch_from = now
+        if call.watch_from is None and call.checks_if_assigned:
+            call, watch_from = charge_if_assigned(call, book.schedule), min(now, call.first_seen_at or now)
+        call = begin_watch(call, book.schedule, watch_from, now)
     elif book.checks_unassigned and call.next_check_at is None:
         call = replace(call, next_check_at=book.schedule.next_slot(call.first_seen_at or now, now))
     return call

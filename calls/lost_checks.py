@@ -43,7 +43,8 @@ def charge_earlier_record(call: Call, book: RuleBook, epoch: Epoch, now: datetim
     if watched <= timedelta():
         return call
     watched = watched if epoch.lost is None else min(watched, epoch.lost)
-    call = _charge(call, book, Window(now - watched, now))
+    # The schedule goes on where the lost record was: begun anew it would spend more than this counts when it is lost again.
+    call = _charge(replace(call, first_seen_at=now - watched), book, Window(now - watched, now))
     return call if call.person_id is None else begin_watch(call, book.schedule, now - watched, now)
 
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
 from calls.notes import CheckWish
@@ -95,6 +95,19 @@ def run(work: Coroutine[Any, Any, None]) -> None:
 
 @pytest.mark.parametrize(
     ("book", "number"), [(SHIPPED, ONE), (UNASSIGNED, NOBODY)], ids=["assigned", "nobody assigned"]
+)
+@example(steps=[("time", 0.3), ("time", 2.0), ("person asks", 0.0), ("empty", 0.0)])
+@example(
+    steps=[
+        ("time", 80.0),
+        ("no answer", 1.0),
+        ("empty", 0.0),
+        ("time", 80.0),
+        ("time", 9.0),
+        ("empty", 0.0),
+        ("copy", 0.0),
+    ]
+    + [("person asks", 0.4), ("roll back", 0.0), ("person asks", 0.4), ("empty", 0.0)]
 )
 @given(steps=st.lists(STEPS, min_size=8, max_size=24))
 @settings(

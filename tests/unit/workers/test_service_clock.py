@@ -34,6 +34,10 @@ class Process:
         self.passed_s = passed_s
         self.clock.see([at(seconds) + self.ahead for seconds in began_s])
 
+    def finds(self, began_s: float) -> None:
+        """Be the one to find a call that nobody knew of."""
+        self.clock.found(at(began_s) + self.ahead, at(self.passed_s), KNOWN)
+
     def age(self, began_s: float, epoch: Epoch = KNOWN) -> timedelta:
         """Return how old a call is that began then."""
         return self.clock.age(at(began_s) + self.ahead, at(self.passed_s), epoch)
@@ -43,19 +47,21 @@ class Process:
 def test_age_in_an_emptied_redis_does_not_depend_on_how_clocks_differ(ahead_s: int) -> None:
     """A process that found a call fresh knows how old the calls are that Redis forgot, hours apart or not."""
     process = Process(ahead_s)
-    process.lists(0)
-    process.lists(50, 50)
-    process.lists(200, 20, 50, 190)
+    process.lists(50, 20)
+    process.lists(140, 20, 140)
+    process.finds(140)
+    process.lists(200, 20, 140, 190)
     emptied = Epoch("new", at(195), was_seen_to_begin=True)
     assert process.age(20, emptied) == met(180)
-    process.lists(260, 20, 50, 190)
+    process.lists(260, 20, 140, 190)
     assert process.age(20, emptied) == met(240)
 
 
 def test_age_of_forgotten_calls_is_not_learned_from_them() -> None:
-    """A process that met no call before Redis was emptied believes that its clock and the service's agree."""
+    """A process that found no call itself before Redis was emptied believes that its clock and the service's agree."""
     process = Process()
     process.lists(0)
+    process.lists(60, 20)
     emptied = Epoch("new", at(100), was_seen_to_begin=True)
     process.lists(101, 20)
     assert process.age(20, emptied) == timedelta(seconds=81)
