@@ -41,6 +41,12 @@ STEPS = st.one_of(
 )
 
 
+FORGOTTEN_AGAIN = [
+    *[("time", 80.0), ("no answer", 1.0), ("empty", 0.0), ("time", 80.0), ("time", 9.0), ("empty", 0.0)],
+    *[("copy", 0.0), ("person asks", 0.4), ("roll back", 0.0), ("person asks", 0.4), ("empty", 0.0)],
+]
+
+
 async def begin(book: RuleBook, number: str) -> tuple[World, SandboxCall]:
     """Begin a call that nothing decides; return it and its world."""
     servers = InProcess()
@@ -97,18 +103,7 @@ def run(work: Coroutine[Any, Any, None]) -> None:
     ("book", "number"), [(SHIPPED, ONE), (UNASSIGNED, NOBODY)], ids=["assigned", "nobody assigned"]
 )
 @example(steps=[("time", 0.3), ("time", 2.0), ("person asks", 0.0), ("empty", 0.0)])
-@example(
-    steps=[
-        ("time", 80.0),
-        ("no answer", 1.0),
-        ("empty", 0.0),
-        ("time", 80.0),
-        ("time", 9.0),
-        ("empty", 0.0),
-        ("copy", 0.0),
-    ]
-    + [("person asks", 0.4), ("roll back", 0.0), ("person asks", 0.4), ("empty", 0.0)]
-)
+@example(steps=FORGOTTEN_AGAIN)
 @given(steps=st.lists(STEPS, min_size=8, max_size=24))
 @settings(
     max_examples=600 if IS_NIGHTLY else 12,
