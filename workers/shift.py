@@ -130,8 +130,8 @@ class Shift:
             if await self._is_over(loop.time() - started_s):
                 return
             if room == 0:
-                self.wakeups.due_in(APART_S)
-            if len(claimed) < room or room == 0:
+                await asyncio.sleep(APART_S)
+            elif len(claimed) < room:
                 await self.wakeups.wait()
 
     async def _claim(self, room: int, *, shift_starts: bool) -> list[Held]:

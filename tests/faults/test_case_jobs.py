@@ -37,7 +37,7 @@ class Shifts:
     def __init__(self) -> None:
         self.worked = 0
 
-    def advance(self) -> Tally:
+    def advance(self, _job_key: str) -> Tally:
         """Count a shift."""
         self.worked += 1
         return Tally()
