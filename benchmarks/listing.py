@@ -10,12 +10,14 @@ from benchmarks.answers import KEY
 from benchmarks.stage import Stage, stage
 from callkeeper.packing import packed
 from calls.listings import Listings
+from calls.rules import load_rules
 from calls.store import Ask, Store
 from reseller import Reseller, Secret, ServiceConfig
 from reseller.memory import MemoryTokenStore
 from workers.listing import Listing
-from workers.service import Service
+from workers.service_clock import ServiceClock
 from workers.tally import Tally
+from workers.tools import Tools
 
 Took = tuple[float, float]
 """Seconds, and CPU seconds of this process."""
@@ -34,7 +36,9 @@ async def _list_twice(on: Stage) -> tuple[Took, Took]:
     log = structlog.wrap_logger(structlog.testing.ReturnLogger(), processors=[structlog.processors.KeyValueRenderer()])
     async with packed(Redis.from_url(on.redis_url)) as redis:
         store, reseller = Store(redis), Reseller(config, MemoryTokenStore(), log=log)
-        listing = Listing(store, Listings(redis), Service(reseller, store, log), lambda _: "bench", 5.0, log)
+        monotonic, book = time.monotonic, load_rules(None)
+        tools = Tools(store, reseller, ServiceClock(monotonic), book, lambda _: "bench", monotonic, log)
+        listing = Listing(tools, Listings(redis), 5.0)
         await reseller.institution_keys()
         first = await _list(store, listing)
         again = await _list(store, listing)

@@ -22,7 +22,7 @@ from reseller.answers import (
     UserTokenAnswer,
 )
 from reseller.config import ServiceConfig
-from reseller.conversation import Conversation, Watch, unwatched
+from reseller.conversation import Conversation, Observe, unobserved
 from reseller.enumerations import ValidationType
 from reseller.errors import (
     AnswerUnreadable,
@@ -78,7 +78,7 @@ class Reseller(InstitutionEndpoints):
             counts as unsent.
         clock: Seconds, never going back.
         log: Where the session reports logins; see `Session`.
-        watch: Told how every request went, and how long it took.
+        observe: Awaited after every request, with how it went and how long it took.
     """
 
     def __init__(
@@ -90,11 +90,11 @@ class Reseller(InstitutionEndpoints):
         effects_transport: httpx.AsyncBaseTransport | None = None,
         clock: Callable[[], float] = time.monotonic,
         log: FilteringBoundLogger | None = None,
-        watch: Watch = unwatched,
+        observe: Observe = unobserved,
     ) -> None:
         log = log if log is not None else structlog.get_logger("reseller")
         exchange = Exchange(config, reads_transport, effects_transport)
-        super().__init__(Conversation(config, tokens, exchange, clock=clock, log=log, watch=watch), log)
+        super().__init__(Conversation(config, tokens, exchange, clock=clock, log=log, observe=observe), log)
 
     @property
     def deadline_s(self) -> float:

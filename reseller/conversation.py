@@ -1,8 +1,8 @@
 """What all endpoints have in common: the headers of their auth mode, the exchange, the verdict on its answer."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import TypeVar
 
 import httpx
@@ -32,12 +32,13 @@ T = TypeVar("T")
 
 _TOKEN = Reader(TokenAnswer)
 
-Watch = Callable[[str, str, float], None]
-"""Told of every request: the endpoint's name, ``answered`` or the name of the error, and how many seconds it took."""
+Observe = Callable[[Endpoint, str, BaseException | None, float], Awaitable[None]]
+"""Awaited after every request, with everything that belongs to it (a login, a repeat after a 401): the endpoint, the
+institution's key, the error if there was one, and how many seconds it took."""
 
 
-def unwatched(_endpoint: str, _outcome: str, _seconds: float) -> None:
-    """Watch nothing."""
+async def unobserved(_endpoint: Endpoint, _institution_key: str, _error: BaseException | None, _seconds: float) -> None:
+    """Observe nothing."""
 
 
 class Conversation:
@@ -51,12 +52,12 @@ class Conversation:
         *,
         clock: Callable[[], float],
         log: FilteringBoundLogger,
-        watch: Watch = unwatched,
+        observe: Observe = unobserved,
     ) -> None:
         self._config = config
         self._exchange = exchange
         self._clock = clock
-        self._watch = watch
+        self._observe = observe
         deadline_s = config.deadline_s
         self._session = Session(tokens, self._login, config.login, deadline_s=deadline_s, clock=clock, log=log)
 
@@ -86,7 +87,7 @@ class Conversation:
         """
         if may_repeat:
             await self._session.enter(request.endpoint.name, request.scope)
-        with self._watched(request.endpoint):
+        async with self._observed(request.endpoint, request.institution_key):
             answer = await self._exchange.ask(request, self._session, may_repeat=may_repeat)
             if answer.status_code == 401 and (wait_s := self._session.barred_s(request.scope)) is not None:
                 raise AccessRefused(request.endpoint.name, wait_s)
@@ -94,7 +95,7 @@ class Conversation:
 
     async def effect(self, request: Request, reader: Reader[A], guard: Guard | None) -> A:
         """Send an effect once; return the record that says that it was applied."""
-        with self._watched(request.endpoint):
+        async with self._observed(request.endpoint, request.institution_key):
             answer = await self._exchange.effect(request, self._session, guard)
             return effect_verdict(request.endpoint, answer, reader)
 
@@ -134,7 +135,7 @@ class Conversation:
 
         Spec: Endpoints 1; Authentication.
         """
-        with self._watched(TOKEN):
+        async with self._observed(TOKEN):
             return await self._request_token()
 
     async def _request_token(self) -> TokenAnswer:
@@ -153,17 +154,15 @@ class Conversation:
         """Close all connections."""
         await self._exchange.aclose()
 
-    @contextmanager
-    def _watched(self, endpoint: Endpoint) -> Iterator[None]:
-        """Tell the watch how a request went, with everything that belongs to it: a login, a repeat after a 401."""
-        began_s, outcome = self._clock(), "answered"
+    @asynccontextmanager
+    async def _observed(self, endpoint: Endpoint, institution_key: str = "") -> AsyncIterator[None]:
+        began_s = self._clock()
         try:
             yield
         except BaseException as error:
-            outcome = type(error).__name__
+            await self._observe(endpoint, institution_key, error, self._clock() - began_s)
             raise
-        finally:
-            self._watch(endpoint.name, outcome, self._clock() - began_s)
+        await self._observe(endpoint, institution_key, None, self._clock() - began_s)
 
     def _token_request(self) -> Request:
         config = self._config

@@ -54,7 +54,12 @@ class Request:
     @property
     def scope(self) -> str:
         """Return what a 401 may be about: the operation and the institution. A check is another operation than a read."""
-        return scope_of("check" if self.is_check else self.endpoint.name, self.headers.get("InstitutionKey", ""))
+        return scope_of("check" if self.is_check else self.endpoint.name, self.institution_key)
+
+    @property
+    def institution_key(self) -> str:
+        """Return the institution that the request is made for; empty if it names none."""
+        return self.headers.get("InstitutionKey", "")
 
     def build(self, base_url: str, token: SsoToken | None, first_byte: "FirstByte | None") -> httpx.Request:
         """Return the request as it is sent.

@@ -35,7 +35,8 @@ from tests.sandbox_fixtures import CREDENTIALS, KEY, PHONE, Asgi
 from workers.counting import Counting
 from workers.institutions import Institutions
 from workers.listing import Listing
-from workers.service import Service, watch_into
+from workers.service import ServiceObserver
+from workers.service_clock import ServiceClock
 from workers.shift import Shift
 from workers.tools import Tools
 from workers.wakeups import Wakeups
@@ -45,6 +46,13 @@ STEP_S = 0.25
 
 LONGEST_S = 2.0
 """The longest the clock moves at once: things happen in the stand-in in between."""
+
+
+class Altered(Reseller):
+    """The client of a rig, with its connections and its observer; a test overrides methods."""
+
+    def __init__(self, rig: "Rig") -> None:
+        self._talk, self._log = rig.service._talk, rig.service._log
 
 
 class Rig:
@@ -94,15 +102,6 @@ class Rig:
             login=LoginPolicy() if login is None else login,
         )
         tokens = RedisTokenStore(redis, clock=lambda: self.clock.now.timestamp())  # noqa: PLW0108  (the hand moves)
-        self.service = Reseller(
-            config,
-            tokens,
-            reads_transport=transport or stage.transport,
-            effects_transport=transport or stage.transport,
-            clock=self.clock.monotonic,
-            log=log,
-            watch=watch_into(self.figures),
-        )
         self.writer = FigureWriter(self.figures, Author("worker-1", "worker"), now_ms=self.now_ms, memory=lambda: 1)
         wakeups = Wakeups()
         self.store = Store(
@@ -113,10 +112,18 @@ class Rig:
             due_in=wakeups.due_in,
             monotonic=self.clock.monotonic,
         )
+        self.service = Reseller(
+            config,
+            tokens,
+            reads_transport=transport or stage.transport,
+            effects_transport=transport or stage.transport,
+            clock=self.clock.monotonic,
+            log=log,
+            observe=ServiceObserver(self.store, log, self.figures),
+        )
         self.listings = Listings(redis)
         self.queries = Queries(redis)
         self.intake = Intake(redis, now_ms=self.now_ms, retention=retention)
-        self.guarded = Service(self.service, self.store, log, self.figures)
         self.institutions = Institutions(
             self.service,
             self.listings,
@@ -128,7 +135,8 @@ class Rig:
         )
         self.tools = Tools(
             self.store,
-            self.guarded,
+            self.service,
+            ServiceClock(self.clock.monotonic),
             self.book,
             lambda _: "bot",
             self.clock.monotonic,
@@ -136,16 +144,7 @@ class Rig:
             counting=Counting(self.figures, self.institutions.label),
             hold=dt.timedelta(seconds=hold_s),
         )
-        listing = Listing(
-            self.store,
-            self.listings,
-            self.guarded,
-            lambda _: "bot",
-            5.0,
-            log,
-            choose=lambda _, high: high,
-            told=wakeups.wake,
-        )
+        listing = Listing(self.tools, self.listings, 5.0, choose=lambda _, high: high, told=wakeups.wake)
         self.shift = Shift(self.tools, self.institutions, listing, log, wakeups=wakeups)
 
     def now_ms(self) -> int:

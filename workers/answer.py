@@ -68,7 +68,7 @@ def _charged(claim: Claim, reading: Reading) -> Call:
         return call
     age = timedelta(seconds=book.maximum_age_s)
     if reading.created_at is not None:
-        age = claim.tools.service.clock.age(reading.created_at, claim.now, claim.held.epoch)
+        age = claim.tools.clock.age(reading.created_at, claim.now, claim.held.epoch)
     begun = replace(call, person_id=reading.person_id or call.person_id)
     charged = charge_earlier_record(begun, book, claim.held.epoch, claim.now, age=age)
     return replace(charged, person_id=call.person_id)

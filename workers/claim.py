@@ -72,7 +72,7 @@ class Claim:
             call, lines = fold_note(call, note, held.now)
             entries += lines
         if held.lost is None and before.phase is Phase.HINTED and call.phase is not Phase.HINTED:
-            age = tools.service.clock.found(call.started_at or held.now, held.now, held.epoch)
+            age = tools.clock.found(call.started_at or held.now, held.now, held.epoch)
             call = charge_earlier_record(call, tools.book, held.epoch, held.now, age=age)
         trace = follow_trace(trace_of(notes) or call.trace)
         if trace != call.trace:

@@ -29,7 +29,8 @@ from workers.crashpoints import Crashpoints
 from workers.deliveries import Deliveries
 from workers.institutions import Institutions
 from workers.listing import Listing
-from workers.service import Service, watch_into
+from workers.service import ServiceObserver
+from workers.service_clock import ServiceClock
 from workers.shift import Shift
 from workers.sink import Sink
 from workers.tally import Tally
@@ -209,38 +210,30 @@ class Crew:
         stores = [store, *([self._deliveries.store] if self._deliveries else [])]
         self._tidying = Tidying(stores, self._loop.time)
         tokens = RedisTokenStore(self._redis, keys.prefix)
-        reseller = Reseller(self._service_config, tokens, log=self._log, watch=watch_into(figures))
-        service, clock = Service(reseller, store, self._log, figures), self._loop.time
+        observe, monotonic = ServiceObserver(store, self._log, figures), self._loop.time
+        reseller = Reseller(self._service_config, tokens, log=self._log, observe=observe)
         institutions = Institutions(
             reseller,
             listings,
             store,
             only=self._only,
             named=self._named,
-            monotonic=clock,
+            monotonic=monotonic,
             log=self._log,
             figures=figures,
         )
         tools = Tools(
             store,
-            service,
+            reseller,
+            ServiceClock(store.monotonic),
             self._book,
             self._requested_by,
-            clock,
+            monotonic,
             self._log,
             self._crash,
             counting=Counting(figures, institutions.label),
         )
-        listing = Listing(
-            store,
-            listings,
-            service,
-            self._requested_by,
-            self._reconcile_s,
-            self._log,
-            crash=self._crash,
-            told=self._wakeups.wake,
-        )
+        listing = Listing(tools, listings, self._reconcile_s, told=self._wakeups.wake)
         return reseller, tools, institutions, listing
 
     async def _close(self) -> None:

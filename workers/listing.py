@@ -7,9 +7,8 @@ every minute the full listing, page by page with a saved cursor, which also find
 import asyncio
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
 
 from msgspec.structs import replace
 
@@ -19,12 +18,11 @@ from calls.keys import CallId
 from calls.listings import Listings
 from calls.notes import Listed, Unlisted
 from calls.reading import fingerprint, listed_of
-from calls.store import Ask, Store
+from calls.store import Ask
 from reseller import AccessRefused, QueueEntry, ResellerError, ServiceRefused
 from reseller.keys import is_voice_id
-from workers.crashpoints import Crashpoints
-from workers.service import Service
 from workers.tally import Tally
+from workers.tools import Tools
 
 PAGE = 500
 """Entries asked for at once. Assumed: the Spec shows no bounds of pageSize."""
@@ -46,14 +44,10 @@ Choose = Callable[[float, float], float]
 class Listing:
     """Carries out the looks at one institution's queue."""
 
-    store: Store
+    tools: Tools
     listings: Listings
-    service: Service
-    requested_by: Callable[[str], str]
     reconcile_s: float
-    log: Any
     choose: Choose = random.uniform
-    crash: Crashpoints = field(default_factory=Crashpoints)
     told: Callable[[], None] = lambda: None
     """Called when calls were told something: they are due."""
 
@@ -63,7 +57,7 @@ class Listing:
         Raises:
             LeaseLost: Somebody else looks at this queue now.
         """
-        self.crash.pass_by("listing.claimed")
+        self.tools.crash.pass_by("listing.claimed")
         watch = parse_watch(held.record) if held.record else Watch(institution_key=institution_key)
         asked = {note.decode() for note in held.notes}
         tally.add("institutions")
@@ -75,14 +69,14 @@ class Listing:
         except AccessRefused as error:
             retry_s, is_refused = error.retry_after_s, True
         except ResellerError as error:
-            self.log.warning("listing_failed", institution=institution_key, error=type(error).__name__)
+            self.tools.log.warning("listing_failed", institution=institution_key, error=type(error).__name__)
             tally.add("listings_failed")
             is_refused = isinstance(error, ServiceRefused)
             watch = replace(watch, failures=watch.failures + 1)
-        self.crash.pass_by("listing.before-save")
+        self.tools.crash.pass_by("listing.before-save")
         due_in_ms = await self._due_in_ms(watch) if retry_s is None else int(retry_s * 1000) + 1
-        await self.store.save(held, encode_watch(watch), Placement(due_in_ms))
-        self.crash.pass_by("listing.after-save")
+        await self.tools.store.save(held, encode_watch(watch), Placement(due_in_ms))
+        self.tools.crash.pass_by("listing.after-save")
         return is_refused
 
     async def _look(self, held: Held, watch: Watch, asked: set[str], now: datetime) -> Watch:
@@ -102,7 +96,7 @@ class Listing:
             watch = replace(watch, cursor=0)
         watch = await self._pages(held, watch, since=None, now=now)
         for voice_id in await self.listings.absent(key):
-            taken, _ = await self.store.note(CallId(key, voice_id), Unlisted(listed_at=now))
+            taken, _ = await self.tools.store.note(CallId(key, voice_id), Unlisted(listed_at=now))
             if not taken:
                 await self.listings.forget_listed(key, voice_id)
         return replace(watch, cursor=None, full_at=now, looked_at=now)
@@ -123,7 +117,7 @@ class Listing:
             entries = await self._page(watch.institution_key, cursor, since)
             news = {entry.voice_id for entry in entries} - seen
             await self._tell(watch.institution_key, entries, now, is_full=is_full)
-            self.crash.pass_by("listing.told")
+            self.tools.crash.pass_by("listing.told")
             watch = replace(watch, newest_at=_newest(watch, entries))
             if not news or (not is_full and len(entries) < PAGE):
                 return watch
@@ -131,14 +125,15 @@ class Listing:
             cursor += len(entries)
             if is_full:
                 watch = replace(watch, cursor=cursor)
-            await self.store.keep(held, encode_watch(watch) if is_full else None)
+            await self.tools.store.keep(held, encode_watch(watch) if is_full else None)
 
     async def _page(self, key: str, cursor: int, since: datetime | None) -> Sequence[QueueEntry]:
-        with self.crash.during("listing.mid-request"):
-            entries = await self.service.queue(
-                key, continue_from=cursor, page_size=PAGE, start_at=since, requested_by=self.requested_by(key)
+        with self.tools.crash.during("listing.mid-request"):
+            entries = await self.tools.service.queue(
+                key, continue_from=cursor, page_size=PAGE, start_at=since, requested_by=self.tools.requested_by(key)
             )
-        self.crash.pass_by("listing.after-request")
+        self.tools.clock.see(entry.started_at for entry in entries)
+        self.tools.crash.pass_by("listing.after-request")
         return entries
 
     async def _tell(self, key: str, entries: Sequence[QueueEntry], now: datetime, *, is_full: bool) -> None:
@@ -154,7 +149,7 @@ class Listing:
         changed = {
             voice_id: told for (voice_id, told), before in zip(prints.items(), known, strict=True) if told != before
         }
-        await asyncio.gather(*(self.store.note(CallId(key, voice_id), found[voice_id]) for voice_id in changed))
+        await asyncio.gather(*(self.tools.store.note(CallId(key, voice_id), found[voice_id]) for voice_id in changed))
         if changed:
             self.told()
         await self.listings.listed(key, changed, list(found) if is_full else None)

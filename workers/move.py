@@ -48,10 +48,9 @@ async def move(claim: Claim) -> None:
     """
     for _ in range(MAX_STEPS):
         step = decide(claim.call, claim.tools.book, claim.now, late=claim.held.late)
-        service = claim.tools.service
-        allowed, because = through_the_gate(step, service.gate, claim.now), AWAY
+        allowed, because = through_the_gate(step, claim.tools.store.gate, claim.now), AWAY
         if allowed is step:
-            barred_s = service.reads_barred_s(claim.call_id.institution_key)
+            barred_s = claim.tools.service.reads_barred_s(claim.call_id.institution_key)
             allowed, because = past_the_bar(step, barred_s, claim.now), REFUSED
         if allowed is not step and isinstance(allowed, Wait):
             claim.hold_back(because)

@@ -7,18 +7,24 @@ from typing import Any
 
 from calls.rules.book import RuleBook
 from calls.store import Store
+from reseller import Reseller
 from workers.counting import Counting
 from workers.crashpoints import Crashpoints
 from workers.noticing import PauseNotice
-from workers.service import Service
+from workers.service_clock import ServiceClock
 
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """The store, the service, the rules, the time and the log: the same for every call of a shift."""
+    """The store, the service, the rules, the time and the log: the same for every call of a shift.
+
+    Raises:
+        ValueError: A request may take longer than the store's lease allows for, or shorter: the two must be one number.
+    """
 
     store: Store
-    service: Service
+    service: Reseller
+    clock: ServiceClock
     book: RuleBook
     requested_by: Callable[[str], str]
     monotonic: Callable[[], float]
@@ -28,6 +34,11 @@ class Tools:
     counting: Counting = field(default_factory=Counting)
     hold: timedelta | None = None
     """For how long effects wait when Redis is new. None: for one lease. Tests whose Redis always is new shorten it."""
+
+    def __post_init__(self) -> None:
+        deadline_s, request_s = self.service.deadline_s, self.store.lease.request_s
+        if deadline_s != request_s:
+            raise ValueError(f"requests take {deadline_s:g} s, leases allow for {request_s:g} s")
 
     @property
     def effects_wait(self) -> timedelta:

@@ -1,5 +1,6 @@
 """One number says how long a request may take; the lease and everything else that depends on it follow from it."""
 
+import time
 from datetime import timedelta
 
 import pytest
@@ -13,7 +14,7 @@ from reseller import MemoryTokenStore, Reseller, Secret, ServiceConfig
 from reseller.config import REQUEST_DEADLINE_S
 from workers.crashpoints import Crashpoints
 from workers.crew import Crew
-from workers.service import Service
+from workers.service_clock import ServiceClock
 from workers.tools import Tools
 
 
@@ -82,4 +83,4 @@ async def test_client_with_another_deadline_than_the_lease_is_refused(
     store = Store(redis, lease=Lease(6.0))
     reseller = Reseller(config(deadline_s), MemoryTokenStore())
     with pytest.raises(ValueError, match="leases allow for 6 s"):
-        Service(reseller, store, log)
+        Tools(store, reseller, ServiceClock(time.monotonic), load_rules(None), lambda _: "bot", time.monotonic, log)

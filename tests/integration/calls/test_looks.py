@@ -6,18 +6,17 @@ from typing import Any
 
 from reseller import QueueEntry
 from sandbox.state import Happening, Kind
-from tests.rig import Rig
+from tests.rig import Altered, Rig
 from workers.listing import OVERLAP, WIDE
-from workers.service import Service
 
 END = Happening(Kind.END, 300)
 
 
-class Asked(Service):
+class Asked(Altered):
     """A service that remembers from when on the queue was asked for; None for all of it."""
 
     def __init__(self, rig: Rig) -> None:
-        super().__init__(rig.service, rig.store, rig.tools.log)
+        super().__init__(rig)
         self.since: list[datetime | None] = []
 
     async def queue(self, *args: Any, **more: Any) -> tuple[QueueEntry, ...]:
@@ -31,7 +30,7 @@ async def test_look_after_a_push_goes_back_to_the_newest_call_that_is_known(rig:
     first = rig.stage.call(END)
     await rig.run(10)
     service = Asked(rig)
-    rig.shift.listing = replace(rig.shift.listing, service=service)
+    rig.shift.listing = replace(rig.shift.listing, tools=replace(rig.tools, service=service))
     second = rig.stage.call(END)
     await rig.push(second)
     await rig.run(0.2)

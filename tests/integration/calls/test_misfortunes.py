@@ -19,21 +19,20 @@ from calls.store import MAX_FAILURES, Store
 from reseller import PhoneCall
 from sandbox.faults import Action, Fault
 from sandbox.state import Call, Happening, Kind
-from tests.rig import KEY, Rig
+from tests.rig import KEY, Altered, Rig
 from tests.sandbox_fixtures import Asgi
 from workers.listing import FULL_EVERY_S
-from workers.service import Service
 from workers.shift import Shift, StepsFailed
 
 END = Happening(Kind.END, 60)
 PERSON = [{"personId": "p-1", "name": "A"}]
 
 
-class Broken(Service):
+class Broken(Altered):
     """A service whose answers about one call raise what nobody expects."""
 
     def __init__(self, rig: Rig, voice_id: str) -> None:
-        super().__init__(rig.service, rig.store, rig.tools.log)
+        super().__init__(rig)
         self._voice_id = voice_id
 
     async def details(self, institution_key: str, voice_id: str, *, check: bool, requested_by: str) -> PhoneCall:
@@ -328,7 +327,7 @@ async def test_shift_reports_bugs_at_its_end_without_values(rig: Rig) -> None:
     assert "nobody's business" not in str(raised.value)
 
 
-class Hanging(Service):
+class Hanging(Altered):
     """A service that never answers."""
 
     async def details(self, *args: Any, **more: Any) -> PhoneCall:
@@ -346,7 +345,7 @@ async def outlived(shift: Shift) -> set[str]:
 async def test_shift_ends_in_time_whatever_hangs(rig: Rig) -> None:
     """A task that never ends is cancelled and gathered: nothing outlives a shift."""
     rig.stage.call(END)
-    hanging = replace(rig.tools, service=Hanging(rig.service, rig.store, rig.tools.log))
+    hanging = replace(rig.tools, service=Hanging(rig))
     assert await outlived(replace(rig.shift, tools=hanging, longest_s=0.2, finish_s=0.1)) == set()
     assert "shift_cut_short" in {entry["event"] for entry in rig.log.entries}
 
@@ -354,7 +353,7 @@ async def test_shift_ends_in_time_whatever_hangs(rig: Rig) -> None:
 async def test_shift_that_was_told_to_stop_waits_less_for_what_hangs(rig: Rig) -> None:
     """A stop is obeyed within its own bound, whatever is in flight."""
     rig.stage.call(END)
-    hanging = replace(rig.tools, service=Hanging(rig.service, rig.store, rig.tools.log))
+    hanging = replace(rig.tools, service=Hanging(rig))
     shift = replace(rig.shift, tools=hanging, finish_s=1000.0, leave_s=0.1)
     asyncio.get_running_loop().call_later(0.2, shift.stop)
     assert await outlived(shift) == set()

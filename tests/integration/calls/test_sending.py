@@ -17,9 +17,8 @@ from calls.trail import Entry
 from reseller import NotSent
 from sandbox.faults import Action, Fault
 from sandbox.state import Call, Happening, Kind
-from tests.rig import Rig
+from tests.rig import Altered, Rig
 from tests.sandbox_fixtures import Asgi
-from workers.service import Service
 
 END = Happening(Kind.END, 45)
 MFA, QUESTIONS = Happening(Kind.MFA_VALIDATED, 10), Happening(Kind.ANSWERED_QUESTIONS, 10)
@@ -40,11 +39,11 @@ class Seam(Store):
             self._after_keep(parse_call(record))
 
 
-class Unsent(Service):
+class Unsent(Altered):
     """A service to which nothing can be sent for a while: every effect fails before its first byte."""
 
     def __init__(self, rig: Rig, times: int) -> None:
-        super().__init__(rig.service, rig.store, rig.tools.log)
+        super().__init__(rig)
         self.left = times
 
     async def enroll(self, *args: Any, **more: Any) -> None:
@@ -377,7 +376,7 @@ async def test_restarted_redis_is_verified_before_anything_is_sent(rig: Rig) -> 
     assert (await rig.record(call)).enroll.state is EffectState.INTENDED
     rig.stage.world.happen_now(call, Happening(Kind.ENROLLED, person_id="p-1"))
     await rig.redis.hset(rig.store.keys.item(member), "epoch", "before the restart")
-    use(rig, service=Service(rig.service, rig.store, rig.tools.log))
+    use(rig, service=rig.service)
     await rig.run(30)
     assert ENROLLED not in rig.ledger(call)
     assert (await rig.record(call)).enroll.state is EffectState.CONFIRMED

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import httpx
 
 from reseller import LoginPolicy, Reseller, Secret, ServiceConfig, TokenStore
+from reseller.conversation import Observe, unobserved
 
 Reply = Callable[[httpx.Request], httpx.Response]
 
@@ -68,7 +69,13 @@ class Clock:
 
 
 def reseller_on(
-    service: Service, tokens: TokenStore, clock: Clock, *, deadline_s: float = 6.0, login: LoginPolicy | None = None
+    service: Service,
+    tokens: TokenStore,
+    clock: Clock,
+    *,
+    deadline_s: float = 6.0,
+    login: LoginPolicy | None = None,
+    observe: Observe = unobserved,
 ) -> Reseller:
     """Make a client of a service in this process."""
     config = ServiceConfig(
@@ -80,4 +87,6 @@ def reseller_on(
         login=LoginPolicy(poll_s=0.001) if login is None else login,
     )
     transport = httpx.MockTransport(service)
-    return Reseller(config, tokens, reads_transport=transport, effects_transport=transport, clock=clock)
+    return Reseller(
+        config, tokens, reads_transport=transport, effects_transport=transport, clock=clock, observe=observe
+    )
