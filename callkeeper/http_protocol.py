@@ -92,8 +92,7 @@ class BoundedProtocol(HttpToolsProtocol):
         for _ in range(PIECES_PER_TURN):
             if at >= len(data) or not self._is_ready():
                 break
-            end = data.find(_HEAD_END, at)
-            at += self._feed(data[at : end + len(_HEAD_END) if end >= 0 else len(data)])
+            at += self._feed(data[at : self._end_of_piece(data, at)])
         self._backlog = data[at:] if not self._is_refused else b""
         if self._is_arriving:
             self._limit.enter(self._limit.receiving, self)
@@ -106,6 +105,12 @@ class BoundedProtocol(HttpToolsProtocol):
         self.transport.pause_reading()
         if self._is_ready():
             self.loop.call_soon(self._parse)
+
+    def _end_of_piece(self, data: bytes, at: int) -> int:
+        """Return the end of the next head; or, as splitting costs time, of a request that comes alone and whole."""
+        end = data.find(_HEAD_END, at) + len(_HEAD_END)
+        is_alone = not self._is_arriving and len(data) <= MAX_OVERHEAD and data.find(_HEAD_END, end) < 0
+        return len(data) if is_alone or end < len(_HEAD_END) else end
 
     def _is_ready(self) -> bool:
         return not self._is_refused and (self._is_arriving or not self._is_answering())
@@ -123,6 +128,7 @@ class BoundedProtocol(HttpToolsProtocol):
                 self.parser.feed_data(piece)
             except httptools.HttpParserUpgrade as paused:
                 used = paused.args[0]
+                self._overhead -= len(piece) - used
                 self._ignore_upgrade()
         except (httptools.HttpParserError, httptools.HttpParserUpgrade):
             self.send_400_response("")
@@ -167,14 +173,15 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _is_unambiguous(self) -> bool:
         """Tell whether a head has one address, one host and one length (the parser refuses two lengths)."""
-        hosts = [value for name, value in self.headers if name == b"host"]
-        codings = [value for name, value in self.headers if name == b"transfer-encoding"]
-        if not self.url.startswith(b"/") or b"#" in self.url or not all(map(_HOST.fullmatch, hosts)):
+        names, values = [name for name, _ in self.headers], dict(self.headers)
+        hosts, codings = names.count(b"host"), names.count(b"transfer-encoding")
+        if not self.url.startswith(b"/") or b"#" in self.url or not _HOST.fullmatch(values.get(b"host", b"")):
             return False
-        if self.parser.get_http_version() == "1.0":
-            return len(hosts) <= 1 and not codings
-        is_chunked = [coding.lower() for coding in codings] == [b"chunked"]
-        return self.parser.get_http_version() == "1.1" and len(hosts) == 1 and (is_chunked or not codings)
+        version = self.parser.get_http_version()
+        if version == "1.0":
+            return hosts <= 1 and not codings
+        is_chunked = codings == 1 and values[b"transfer-encoding"].lower() == b"chunked"
+        return version == "1.1" and hosts == 1 and (is_chunked or not codings)
 
     def on_body(self, body: bytes) -> None:
         """Count a piece of the body as such."""
