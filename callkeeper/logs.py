@@ -18,6 +18,7 @@ import msgspec
 import structlog
 from structlog.typing import EventDict, FilteringBoundLogger, Processor, WrappedLogger
 
+from callkeeper.terminal import is_visible
 from callkeeper.vocabulary import ALWAYS, EVENTS, LIBRARY_MESSAGE
 from calls.places import places
 
@@ -63,7 +64,7 @@ def quiet_log(level: int = logging.WARNING) -> FilteringBoundLogger:
 
 def _quote_unprintable(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
     """Write what a terminal would obey as escapes."""
-    return {key: value if str(value).isprintable() else ascii(str(value)) for key, value in event.items()}
+    return {key: value if is_visible(str(value)) else ascii(str(value)) for key, value in event.items()}
 
 
 def _processors(log_format: str) -> Sequence[Processor]:
@@ -140,7 +141,9 @@ def render_console(_logger: WrappedLogger, _method: str, event: EventDict) -> st
 
 def _plain(value: object) -> str:
     text = value if isinstance(value, str) else str(value)
-    return text if text.isprintable() and " " not in text else repr(text)
+    if not is_visible(text):
+        return ascii(text)
+    return repr(text) if " " in text else text
 
 
 def masked(text: str) -> str:

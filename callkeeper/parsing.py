@@ -16,6 +16,7 @@ from urllib.parse import SplitResult, urlsplit
 import msgspec
 
 from callkeeper.redis_place import Tls
+from callkeeper.terminal import is_visible
 from calls.rules import SHIPPED
 from reseller.keys import is_institution_key
 from reseller.secret import Secret
@@ -94,7 +95,7 @@ def _is_near(host: str) -> bool:
 
 
 def _split(text: str) -> SplitResult:
-    if not text.isprintable() or " " in text:  # urlsplit would judge the text without its tabs and line breaks
+    if not is_visible(text) or " " in text:  # urlsplit would judge the text without its tabs and line breaks
         raise ValueError("must hold no spaces, line breaks or invisible characters")
     try:
         parts = urlsplit(text)
@@ -136,7 +137,7 @@ def credential(text: str) -> Secret:
 def email(text: str) -> str:
     """Read the service account's address."""
     name, _, host = text.rpartition("@")
-    if not (name and host and text.isprintable() and " " not in text):
+    if not (name and host and is_visible(text) and " " not in text):
         raise ValueError("must be an e-mail address")
     return text
 

@@ -7,11 +7,12 @@ through this module, so no text reaches the terminal without `safe`.
 
 import json
 import logging
+import re
 import sys
 import threading
 from io import TextIOWrapper
 from types import TracebackType
-from typing import Any
+from typing import Any, Final
 
 import click
 from rich.console import Console
@@ -20,18 +21,29 @@ from rich.text import Text
 from calls.places import places
 
 
+_BLANK: Final = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180d\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U0001d159\U000e0100-\U000e01ef]"
+)
+"""What Python takes for printable and nobody can see: Unicode's Default_Ignorable_Code_Point, and two blank symbols."""
+
+
+def is_visible(text: str) -> bool:
+    """Tell whether a text is one line in which every character can be seen."""
+    return text.isprintable() and not _BLANK.search(text)
+
+
 def safe(value: object) -> str:
     r"""Return a value as one line in which every character can be seen.
 
     Control characters, escape sequences, line and paragraph separators, characters that change the direction of writing,
-    invisible characters and lone surrogates become escapes such as ``\x1b``.
+    invisible and blank characters and lone surrogates become escapes such as ``\x1b``.
     """
     text = str(value)
-    return text if text.isprintable() else "".join(map(_visible, text))
+    return text if is_visible(text) else "".join(map(_visible, text))
 
 
 def _visible(character: str) -> str:
-    return character if character.isprintable() else character.encode("unicode_escape").decode()
+    return character if is_visible(character) else character.encode("unicode_escape").decode()
 
 
 def shown(value: object, style: str = "") -> Text:
@@ -51,11 +63,11 @@ def printable_json(document: bytes) -> bytes:
     It means the same to a program. JSON itself only requires this below U+0020; terminals obey U+009B too.
     """
     text = document.decode()
-    return document if text.isprintable() else "".join(map(_visible_in_json, text)).encode()
+    return document if is_visible(text) else "".join(map(_visible_in_json, text)).encode()
 
 
 def _visible_in_json(character: str) -> str:
-    return character if character.isprintable() or character == "\n" else json.dumps(character)[1:-1]
+    return character if is_visible(character) or character == "\n" else json.dumps(character)[1:-1]
 
 
 def say_json(document: bytes) -> None:

@@ -104,6 +104,7 @@ def pages(connection: "Redis", *, address: str, tokens: FormTokens, queue_name: 
     app.after_request(_add_policy)
     app.jinja_env.globals["form_token"] = tokens.issue
     app.register_error_handler(NoSuchJobError, lambda _error: ("No such job.\n", 404))
+    app.register_error_handler(InvalidJobOperation, lambda _error: ("The job has not failed.\n", 409))
     app.register_error_handler(RedisError, _on_redis)
     app.register_error_handler(403, lambda _error: ("Open this page from the board, or type its address.\n", 403))
     app.register_error_handler(404, lambda _error: ("Not found.\n", 404))
@@ -162,10 +163,17 @@ class _OwnWorkers:
 
 
 def _requeue(job_id: str, connection: "Redis") -> Job | None:
-    """Enqueue a failed job again; pass over one that is gone or unreadable, so that the others get their turn."""
+    """Enqueue a failed job again; of many, pass over one that is gone or unreadable, so that the others get their turn.
+
+    Raises:
+        InvalidJobOperation: The one job that was asked for has not failed.
+        NoSuchJobError: There is no such job, or it is another queue's.
+    """
     try:
         return _OwnJob.fetch(job_id, connection).requeue()
     except (InvalidJobOperation, NoSuchJobError):
+        if "job_id" in (request.view_args or {}):
+            raise
         return None
 
 

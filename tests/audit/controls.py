@@ -531,7 +531,7 @@ CONTROLS: Final = (
     Control(
         "addresses are judged as they are used",
         "callkeeper/parsing.py",
-        'if not text.isprintable() or " " in text:',
+        'if not is_visible(text) or " " in text:',
         "if False:",
         "tests/audit/test_addresses.py",
     ),
@@ -589,7 +589,7 @@ CONTROLS: Final = (
     Control(
         "what others wrote is safe to print",
         "callkeeper/terminal.py",
-        "return text if text.isprintable() else",
+        "return text if is_visible(text) else",
         "return text if text else",
         "tests/audit/test_terminal.py",
         "in_redis_harmlessly and list",
@@ -605,7 +605,7 @@ CONTROLS: Final = (
     Control(
         "JSON is safe to print",
         "callkeeper/terminal.py",
-        "return document if text.isprintable() else",
+        "return document if is_visible(text) else",
         "return document if text else",
         "tests/audit/test_terminal.py",
         "means_the_same",

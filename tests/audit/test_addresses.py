@@ -18,6 +18,7 @@ from callkeeper.parsing import outcome_url, public_url, service_url
         "https://core.example/\x1b[2J",
         "https://core.example\u200b/",
         "https://core.example/\u202e",
+        "https://core.example/\u3164",
     ],
 )
 def test_an_address_has_no_hidden_parts(read: Callable[[str], str], address: str) -> None:

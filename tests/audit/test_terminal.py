@@ -38,7 +38,7 @@ from tests.sandbox_fixtures import KEY, ServedSandbox
 ROOT = Path(__file__).parents[2]
 MARKUP = "[bold]markup[/nothing]"
 EVIL = (
-    f"{MARKUP}\x1b]0;owned\x07\x1b[2J\x9b2J\x00\r\n\x0b\u2028\x85FORGED enroll sent\u202e\u2066\u200b\ufeff\U000e0001"
+    f"{MARKUP}\x1b]0;owned\x07\x1b[2J\x9b2J\x00\r\n\x0b\u2028\x85FORGED enroll sent\u202e\u2066\u200b\ufeff\u3164\U000e0001"
 )
 """Everything at once: markup that breaks rich, escape sequences, line breaks of every kind, bidi, invisible characters."""
 
@@ -179,7 +179,7 @@ def assert_harmless(got: str, *, quotes: bool = True) -> None:
     text = OUR_COLOURS.sub("", got).replace("\r\n", "\n")
     assert text.strip()
     assert "Traceback" not in text
-    strange = {character for character in text if not character.isprintable()} - {"\n"}
+    strange = {character for character in text if not character.isprintable() or character == "\u3164"} - {"\n"}
     assert strange == set(), text
     assert [line for line in text.splitlines() if line.strip().startswith("FORGED")] == []
     if quotes:
@@ -373,8 +373,16 @@ def test_json_means_the_same_after_it_was_made_printable() -> None:
         assert_harmless(printed.decode())
 
 
-@pytest.mark.parametrize("character", [chr(n) for n in (*range(32), *range(127, 160), 0x061C, 0xD800, 0x2028, 0x2029)])
-def test_safe_leaves_nothing_to_obey(character: str) -> None:
-    """Every control character, line separator, bidi control and lone surrogate becomes an escape that can be printed."""
-    assert safe(f"a{character}b").isprintable()
+BLANK = (0x34F, 0x115F, 0x1160, 0x17B4, 0x180B, 0x180F, 0x2800, 0x3164, 0xFE0F, 0xFFA0, 0x1D159, 0xE0100, 0xE01EF)
+"""Fillers, selectors and blanks of every kind that Python takes for printable."""
+
+
+@pytest.mark.parametrize(
+    "character", [chr(n) for n in (*range(32), *range(127, 160), 0x061C, 0xD800, 0x2028, 0x2029, *BLANK)], ids=ascii
+)
+def test_safe_leaves_nothing_to_obey_or_unseen(character: str) -> None:
+    """What a terminal would obey or not show becomes an escape that can be printed, also in JSON."""
+    assert safe(f"a{character}b") == f"a{character.encode('unicode_escape').decode()}b"
+    if character != "\n" and character != "\ud800":
+        assert character not in printable_json(json.dumps(character, ensure_ascii=False).encode()).decode()
     safe(f"a{character}b").encode()

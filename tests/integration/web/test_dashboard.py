@@ -233,6 +233,16 @@ async def test_dashboard_requeues_and_deletes_one_job(ops: httpx.AsyncClient, qu
     assert queue.job_ids == []
 
 
+async def test_dashboard_says_what_it_cannot_requeue(ops: httpx.AsyncClient, queue: Queue) -> None:
+    """One job that cannot be requeued is refused: another queue's and one that is gone do not exist, another has not failed."""
+    theirs = Queue("other", connection=queue.connection).enqueue("a.b")
+    waiting = queue.enqueue(report, "x")
+    found = {}
+    for job_id in (theirs.id, "gone", waiting.id):
+        found[job_id] = (await ops.post(f"/rq/job/{job_id}/requeue", headers=OWN_PAGE)).status_code
+    assert found == {theirs.id: 404, "gone": 404, waiting.id: 409}
+
+
 @pytest.mark.parametrize("registry", ["failed", "queued"])
 async def test_dashboard_empties_a_list(registry: str, ops: httpx.AsyncClient, queue: Queue) -> None:
     """The button "Empty queue" empties the list that is shown."""
