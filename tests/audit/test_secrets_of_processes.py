@@ -105,3 +105,29 @@ def test_process_with_its_own_secrets_only_starts_once(redis_url: str, tmp_path:
         child.wait(15)
     assert "web_listening" in log.read_text()
     assert "secrets_removed" not in log.read_text()
+
+
+WEAK = {
+    "a common password with digits": ("CALLKEEPER_ADMIN", "ops:", "Password1234", ""),
+    "the user's name": ("CALLKEEPER_ADMIN", "operations:", "operations12", ""),
+    "a row of keys": ("CALLKEEPER_ADMIN", "ops:", "qwertyuiop12", ""),
+    "a repeated word": ("CALLKEEPER_DESK_TOKENS", "desk:", "tokentokentoken12", "@cu-1"),
+    "too short": ("CALLKEEPER_DESK_TOKENS", "desk:", "zQ7pLx2VbT8", ""),
+    "an alphabet": ("CALLKEEPER_PUSH_HEADERS", "X-Push-Key: ", "abcdefgh12345678", ""),
+    "a word twice": ("CALLKEEPER_PUSH_HEADERS_PREVIOUS", "X-Push-Key: ", "passwordpassword", ""),
+}
+
+
+@pytest.mark.parametrize(("name", "before", "secret", "after"), WEAK.values(), ids=WEAK)
+def test_weak_secret_stops_the_start(name: str, before: str, secret: str, after: str, redis_url: str) -> None:
+    """The web process ends at once with 1 and says which setting is weak and what it needs, never what it was."""
+    strong = {"CALLKEEPER_PUSH_HEADERS": "X-Push-Key: 7d1f0c2b9a8e4d6f51", "PATH": os.environ["PATH"]}
+    environ = {**strong, "REDIS_URL": redis_url, name: before + secret + after}
+    command = [sys.executable, "-m", "callkeeper", "web", "--host", "127.0.0.1", "--port", "0"]
+    ended = subprocess.run(command, env=environ, capture_output=True, check=False, timeout=60, text=True)  # noqa: S603  (our own)
+    output = ended.stdout + ended.stderr
+    assert ended.returncode == 1
+    assert f"  {name}: " in output
+    assert "hard to guess" in output
+    assert secret not in output
+    assert "Traceback" not in output

@@ -38,7 +38,7 @@ from tests.sandbox_fixtures import KEY, ServedSandbox
 ROOT = Path(__file__).parents[2]
 MARKUP = "[bold]markup[/nothing]"
 EVIL = (
-    f"{MARKUP}\x1b]0;owned\x07\x1b[2J\x9b2J\x00\r\n\x0b\u2028\x85FORGED enroll sent\u202e\u2066\u200b\ufeff\u3164\U000e0001"
+    f"{MARKUP}\x1b]0;owned\x07\x1b[2J\x9b2J\x00\r\n\x0b\u2028\x85FORGED enroll\u202e\u2066\u200b\ufeff\u3164\U000e0001"
 )
 """Everything at once: markup that breaks rich, escape sequences, line breaks of every kind, bidi, invisible characters."""
 

@@ -234,7 +234,7 @@ async def test_dashboard_requeues_and_deletes_one_job(ops: httpx.AsyncClient, qu
 
 
 async def test_dashboard_says_what_it_cannot_requeue(ops: httpx.AsyncClient, queue: Queue) -> None:
-    """One job that cannot be requeued is refused: another queue's and one that is gone do not exist, another has not failed."""
+    """A job that cannot be requeued is refused: another queue's and one that is gone do not exist, or it has not failed."""
     theirs = Queue("other", connection=queue.connection).enqueue("a.b")
     waiting = queue.enqueue(report, "x")
     found = {}
