@@ -19,9 +19,9 @@ from benchmarks.answer import Answer, Table
 from callkeeper.fleet import Member
 from calls.held import LEASE
 from tests.acceptance.stack import until
+from tests.faults.crashpoints import MID_REQUEST_S
 from tests.faults.ports import HeldPort
 from tests.faults.site import Door, Site, Stage, site
-from workers.crashpoints import MID_REQUEST_S
 
 REPETITIONS = 20
 STAGES = 4

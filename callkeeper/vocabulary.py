@@ -68,7 +68,6 @@ EVENTS: Final[dict[str, LogEvent]] = {
     "web_stopped": _event("the web process has answered its last request"),
     # workers
     "worker_started": _event("a worker takes jobs", "worker"),
-    "crash_points_on": _event("this worker was told to crash at these points: only ever in a test", "points"),
     "worker_stopped": _event("a worker was told to stop and has", "worker"),
     "worker_restarts": _event("RQ's loop ended by itself; a new worker begins", "worker"),
     "redis_away": _event("the pacemaker cannot reach Redis"),

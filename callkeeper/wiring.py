@@ -19,7 +19,6 @@ from calls.keys import Keys
 from calls.rules import RuleBook, load_rules
 from calls.wake import ADVANCE, RECONCILE, Waker
 from reseller import Secret, ServiceConfig
-from workers.crashpoints import Crashpoints
 from workers.crew import Crew
 from workers.jobs import CallJob, job_class
 from workers.pacemaker import Pacemaker
@@ -54,20 +53,16 @@ def _sink(settings: OutcomeSettings) -> Callable[[], Sink]:
     return lambda: Sink.open(settings.url, settings.secret, may_be_private=settings.may_be_private)
 
 
-def run_worker(settings: WorkerSettings, log: Any) -> None:
+def run_worker(settings: WorkerSettings, log: Any, *, crew_class: type[Crew] = Crew) -> None:
     """Run one worker process until it is told to stop.
 
     Raises:
         calls.rules.RulesError: The rules have faults: nothing is started.
-        ValueError: A crash point that is to be switched on does not exist.
     """
     place, keys = settings.store.redis, settings.store.keys
     warn_of_redis(place, log)
-    crash = Crashpoints.from_environ(os.environ)
-    if crash.plans:
-        log.warning("crash_points_on", points=sorted(crash.plans))
     figures, book = Figures(), rule_book(settings)
-    crew = Crew(
+    crew = crew_class(
         worker_redis(place),
         service=service_config(settings.service),
         book=book,
@@ -76,7 +71,6 @@ def run_worker(settings: WorkerSettings, log: Any) -> None:
         named=named_by_worker(settings, book.institutions),
         reconcile_s=settings.reconcile_s,
         log=log,
-        crash=crash,
         figures=figures,
         keys=keys,
         kept_s=settings.store.retention.calls_s,

@@ -73,9 +73,9 @@ class Reseller(InstitutionEndpoints):
     Args:
         config: Where the service is, and who we are.
         tokens: Where the login is kept; share it between all clients of the account.
-        reads_transport: Instead of the pooled one, for tests.
-        effects_transport: Instead of fresh connections, for tests. Whatever it does, nothing after the hand-over to it
-            counts as unsent.
+        reads_transport: Instead of the pooled one.
+        effects_transport: Instead of fresh connections. It must call what the extension `FIRST_BYTE` of a request holds
+            before it writes a byte.
         clock: Seconds, never going back.
         log: Where the session reports logins; see `Session`.
         observe: Awaited after every request, with how it went and how long it took.

@@ -13,7 +13,7 @@ from functools import lru_cache
 import aiohttp
 import httpx
 
-from reseller.bounded import BodyRefused
+from reseller.bounded import BodyRefused, BoundedTransport
 from reseller.config import ServiceConfig
 from reseller.endpoints import Endpoint
 from reseller.errors import (
@@ -99,8 +99,10 @@ class Exchange:
     ) -> None:
         self._deadline_s = config.deadline_s
         self._base_url = config.base_url
-        self._reads = reads_transport(config, reads)
-        self._effects = effects_transport(config, effects)
+        reads = reads_transport(config) if reads is None else reads
+        effects = effects_transport(config) if effects is None else effects
+        self._reads = BoundedTransport(reads, config.max_body_bytes)
+        self._effects = BoundedTransport(effects, config.max_body_bytes)
 
     async def ask(
         self, request: Request, session: Session | None = None, *, may_repeat: bool = False

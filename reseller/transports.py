@@ -17,7 +17,6 @@ import httpx
 from aiohttp.abc import AbstractStreamWriter
 from yarl import URL
 
-from reseller.bounded import BoundedTransport
 from reseller.config import ServiceConfig
 
 FIRST_BYTE: Final = "callkeeper.first_byte"
@@ -28,47 +27,16 @@ KEEPALIVE_S = 15.0
 """How long an idle connection is kept: shorter than servers usually do, so that they rarely drop it first."""
 
 
-def reads_transport(config: ServiceConfig, instead: httpx.AsyncBaseTransport | None = None) -> BoundedTransport:
-    """Return the transport of reads: many requests over few connections; ``instead`` replaces the network."""
+def reads_transport(config: ServiceConfig) -> httpx.AsyncBaseTransport:
+    """Return the transport of reads: many requests over few connections."""
     tls, limit = _tls(config.ca_file), config.max_connections
-    network = AiohttpTransport(lambda: aiohttp.TCPConnector(ssl=tls, limit=limit, keepalive_timeout=KEEPALIVE_S))
-    return _bounded(config, network, instead)
+    return AiohttpTransport(lambda: aiohttp.TCPConnector(ssl=tls, limit=limit, keepalive_timeout=KEEPALIVE_S))
 
 
-def effects_transport(config: ServiceConfig, instead: httpx.AsyncBaseTransport | None = None) -> BoundedTransport:
-    """Return the transport of effects: one connection for each request; ``instead`` replaces the network."""
+def effects_transport(config: ServiceConfig) -> httpx.AsyncBaseTransport:
+    """Return the transport of effects: one connection for each request."""
     tls, limit = _tls(config.ca_file), config.max_connections
-    network = AiohttpTransport(lambda: aiohttp.TCPConnector(ssl=tls, limit=limit, force_close=True))
-    return _bounded(config, network, instead)
-
-
-def _bounded(
-    config: ServiceConfig, network: httpx.AsyncBaseTransport, instead: httpx.AsyncBaseTransport | None
-) -> BoundedTransport:
-    inner = network if instead is None else AnnouncingTransport(instead)
-    return BoundedTransport(inner, config.max_body_bytes)
-
-
-class AnnouncingTransport(httpx.AsyncBaseTransport):
-    """Calls a request's first-byte callback, then hands the request to a transport that does not know it.
-
-    Tests put `httpx.MockTransport` and `httpx.ASGITransport` below it. Without it a guard would never run, and every
-    failure of an effect would count as "not sent".
-    """
-
-    def __init__(self, inner: httpx.AsyncBaseTransport) -> None:
-        self._inner = inner
-
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Announce the request, then send it."""
-        announce = request.extensions.get(FIRST_BYTE)
-        if announce is not None:
-            announce()
-        return await self._inner.handle_async_request(request)
-
-    async def aclose(self) -> None:
-        """Close the transport below."""
-        await self._inner.aclose()
+    return AiohttpTransport(lambda: aiohttp.TCPConnector(ssl=tls, limit=limit, force_close=True))
 
 
 class AiohttpTransport(httpx.AsyncBaseTransport):

@@ -32,6 +32,7 @@ from reseller.config import LoginPolicy
 from reseller.push import PushEvent
 from sandbox.state import Call as SandboxCall
 from tests.sandbox_fixtures import CREDENTIALS, KEY, PHONE, Asgi
+from tests.transports import AnnouncingTransport
 from workers.counting import Counting
 from workers.institutions import Institutions
 from workers.listing import Listing
@@ -112,11 +113,12 @@ class Rig:
             due_in=wakeups.due_in,
             monotonic=self.clock.monotonic,
         )
+        wire = AnnouncingTransport(stage.transport if transport is None else transport)
         self.service = Reseller(
             config,
             tokens,
-            reads_transport=transport or stage.transport,
-            effects_transport=transport or stage.transport,
+            reads_transport=wire,
+            effects_transport=wire,
             clock=self.clock.monotonic,
             log=log,
             observe=ServiceObserver(self.store, log, self.figures),

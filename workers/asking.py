@@ -23,18 +23,13 @@ from workers.merging import hold_to_name
 
 async def look(claim: Claim) -> None:
     """Have the institution's queue looked at: it has not listed the call yet."""
-    claim.doing, crash = "look", claim.tools.crash
-    crash.pass_by("look.before-asked")
     await claim.tools.store.ask_to_look(claim.call_id.institution_key, Ask.WIDE)
-    crash.pass_by("look.after-asked")
     claim.call = replace(claim.call, confirm_looks=claim.call.confirm_looks + 1)
 
 
 async def read(claim: Claim) -> None:
     """Read stored details."""
     claim.tally.add("reads")
-    if claim.doing == "wait":
-        claim.doing = "read"
     try:
         phone_call = await _details(claim, "read", claim.bot)
     except ResellerError as error:
@@ -60,13 +55,10 @@ def _read_failed(claim: Claim, error: ResellerError) -> None:
 
 async def check(claim: Claim, *, by_desk: bool) -> None:
     """Book one of the 20 checks, then make it; never refunded, never repeated without another booking."""
-    call, now, n, crash = claim.call, claim.now, claim.call.checks_used + 1, claim.tools.crash
+    call, now, n = claim.call, claim.now, claim.call.checks_used + 1
     operator = call.check_wish.operator if by_desk and call.check_wish else None
     claim.call = check_booked(call, claim.tools.book.schedule, now, by_desk=by_desk)
-    claim.doing = "check"
-    crash.pass_by("check.before-booked")
     await claim.keep(book_check=n)
-    crash.pass_by("check.after-booked")
     claim.tally.add("checks")
     claim.tools.counting.booked(call, now)
     try:
@@ -97,12 +89,10 @@ def decline(claim: Claim, step: Decline) -> None:
 
 async def _details(claim: Claim, kind: Literal["read", "check"], operator: str) -> PhoneCall:
     """Read the service's record of the call; the claim is over if it became part of another."""
-    crash, (institution_key, voice_id) = claim.tools.crash, claim.call_id
-    with crash.during(f"{kind}.mid-request"):
-        phone_call = await claim.tools.service.details(
-            institution_key, voice_id, check=kind == "check", requested_by=operator
-        )
-    crash.pass_by(f"{kind}.after-request")
+    institution_key, voice_id = claim.call_id
+    phone_call = await claim.tools.service.details(
+        institution_key, voice_id, check=kind == "check", requested_by=operator
+    )
     await hold_to_name(claim, phone_call.voice_id, kind)
     return phone_call
 

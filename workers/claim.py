@@ -43,8 +43,6 @@ class Claim:
     claimed_at_s: float = 0.0
     lapses: int = 0
     is_over: bool = False
-    doing: str = "wait"
-    """What this claim is about: the step that crash points of its save are named after."""
 
     @classmethod
     def begin(cls, tools: Tools, held: Held, call_id: CallId, standing: str | None, tally: Tally) -> "Claim":
@@ -53,7 +51,6 @@ class Claim:
         Raises:
             msgspec.MsgspecError: The stored record or a note is not one of ours.
         """
-        tools.crash.pass_by("call.claimed")
         notes = sorted(map(parse_note, held.notes.values()), key=fold_order)
         before = call = parse_call(held.record) if held.record else new_call(call_id, notes, held.now)
         pause = held.pauses.over(call_id.institution_key)
@@ -78,7 +75,6 @@ class Claim:
         if trace != call.trace:
             call = replace(call, trace=trace)
         tools.counting.folded(before, call, tools.book, held.now)
-        tools.crash.pass_by("call.folded")
         return cls(tools, held, call_id, call, tally, entries, tools.monotonic())
 
     @property
@@ -147,10 +143,7 @@ class Claim:
         await self._write(FORGET, Placement(None))
 
     async def _write(self, record: bytes, placement: Placement) -> None:
-        crash = self.tools.crash
-        crash.pass_by(f"{self.doing}.before-save")
         await self.tools.store.save(self.held, record, placement, entries=self.entries, checks=self.call.checks_used)
-        crash.pass_by(f"{self.doing}.after-save")
         self._count()
         self.is_over = True
 

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager, suppress
 from contextvars import Context
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
@@ -25,7 +25,6 @@ from calls.store import KEPT_S, Ask, Store
 from calls.tokens import RedisTokenStore
 from reseller import Reseller, ServiceConfig
 from workers.counting import Counting
-from workers.crashpoints import Crashpoints
 from workers.deliveries import Deliveries
 from workers.institutions import Institutions
 from workers.listing import Listing
@@ -45,7 +44,14 @@ OUTAGE_REPORT_EVERY_S = 600
 
 
 class Crew:
-    """Runs shifts. Built in the worker process, used by its jobs, stopped by its signals."""
+    """Runs shifts. Built in the worker process, used by its jobs, stopped by its signals.
+
+    A subclass may replace the classes that speak to Redis and to the service.
+    """
+
+    store_class: ClassVar[type[Store]] = Store
+    listings_class: ClassVar[type[Listings]] = Listings
+    client_class: ClassVar[type[Reseller]] = Reseller
 
     def __init__(
         self,
@@ -58,7 +64,6 @@ class Crew:
         named: Mapping[str, frozenset[str]] | None = None,
         reconcile_s: float,
         log: Any,
-        crash: Crashpoints,
         figures: Figures | None = None,
         keys: Keys | None = None,
         kept_s: int = KEPT_S,
@@ -80,7 +85,6 @@ class Crew:
         self._only = only
         self._named = named
         self._reconcile_s = reconcile_s
-        self._crash = crash
         self._figures = Figures() if figures is None else figures
         self._open_sink = open_sink
         self._deliveries: Deliveries | None = None
@@ -195,7 +199,7 @@ class Crew:
         """Build the means inside the running loop, to which their connections belong."""
         keys, outbox = self._keys, self._keys.outbox
         figures = self._figures
-        store = Store(
+        store = self.store_class(
             self._redis,
             keys=keys,
             kept_s=self._kept_s,
@@ -203,7 +207,7 @@ class Crew:
             outbox=outbox if self._open_sink else None,
             due_in=self._wakeups.due_in,
         )
-        listings = Listings(self._redis, keys=keys)
+        listings = self.listings_class(self._redis, keys=keys)
         if self._open_sink is not None:
             sent, lookup = Store(self._redis, keys=outbox, kept_s=self._kept_s), Lookup(self._redis, keys=keys)
             self._deliveries = Deliveries(sent, lookup, self._open_sink(), self._log, figures=figures)
@@ -211,7 +215,7 @@ class Crew:
         self._tidying = Tidying(stores, self._loop.time)
         tokens = RedisTokenStore(self._redis, keys.prefix)
         observe, monotonic = ServiceObserver(store, self._log, figures), self._loop.time
-        reseller = Reseller(self._service_config, tokens, log=self._log, observe=observe)
+        reseller = self.client_class(self._service_config, tokens, log=self._log, observe=observe)
         institutions = Institutions(
             reseller,
             listings,
@@ -230,7 +234,6 @@ class Crew:
             self._requested_by,
             monotonic,
             self._log,
-            self._crash,
             counting=Counting(figures, institutions.label),
         )
         listing = Listing(tools, listings, self._reconcile_s, told=self._wakeups.wake)

@@ -46,11 +46,8 @@ async def intend(claim: Claim, step: Intend) -> None:
             operator=step.operator,
         )
     )
-    claim.doing = kind
-    claim.tools.crash.pass_by(f"{kind}.before-intended")
     if kind is not EffectKind.ASSIGN:
         await claim.keep()
-    claim.tools.crash.pass_by(f"{kind}.after-intended")
 
 
 def withdraw(claim: Claim, step: Withdraw) -> None:

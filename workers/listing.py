@@ -57,7 +57,6 @@ class Listing:
         Raises:
             LeaseLost: Somebody else looks at this queue now.
         """
-        self.tools.crash.pass_by("listing.claimed")
         watch = parse_watch(held.record) if held.record else Watch(institution_key=institution_key)
         asked = {note.decode() for note in held.notes}
         tally.add("institutions")
@@ -73,10 +72,8 @@ class Listing:
             tally.add("listings_failed")
             is_refused = isinstance(error, ServiceRefused)
             watch = replace(watch, failures=watch.failures + 1)
-        self.tools.crash.pass_by("listing.before-save")
         due_in_ms = await self._due_in_ms(watch) if retry_s is None else int(retry_s * 1000) + 1
         await self.tools.store.save(held, encode_watch(watch), Placement(due_in_ms))
-        self.tools.crash.pass_by("listing.after-save")
         return is_refused
 
     async def _look(self, held: Held, watch: Watch, asked: set[str], now: datetime) -> Watch:
@@ -117,7 +114,6 @@ class Listing:
             entries = await self._page(watch.institution_key, cursor, since)
             news = {entry.voice_id for entry in entries} - seen
             await self._tell(watch.institution_key, entries, now, is_full=is_full)
-            self.tools.crash.pass_by("listing.told")
             watch = replace(watch, newest_at=_newest(watch, entries))
             if not news or (not is_full and len(entries) < PAGE):
                 return watch
@@ -128,12 +124,10 @@ class Listing:
             await self.tools.store.keep(held, encode_watch(watch) if is_full else None)
 
     async def _page(self, key: str, cursor: int, since: datetime | None) -> Sequence[QueueEntry]:
-        with self.tools.crash.during("listing.mid-request"):
-            entries = await self.tools.service.queue(
-                key, continue_from=cursor, page_size=PAGE, start_at=since, requested_by=self.tools.requested_by(key)
-            )
+        entries = await self.tools.service.queue(
+            key, continue_from=cursor, page_size=PAGE, start_at=since, requested_by=self.tools.requested_by(key)
+        )
         self.tools.clock.see(entry.started_at for entry in entries)
-        self.tools.crash.pass_by("listing.after-request")
         return entries
 
     async def _tell(self, key: str, entries: Sequence[QueueEntry], now: datetime, *, is_full: bool) -> None:

@@ -46,7 +46,7 @@ async def send(claim: Claim, kind: EffectKind) -> None:
         LeaseLost: Somebody else moves the call now; nothing was sent.
         FrozenTooLong: The process stood still; nothing was sent, and the ledger says ``sent``.
     """
-    intended, crash = claim.call, claim.tools.crash
+    intended = claim.call
     effect = _booked(claim, kind)
     claim.call = with_effect(intended, kind, effect)
     claim.entries.append(
@@ -54,8 +54,6 @@ async def send(claim: Claim, kind: EffectKind) -> None:
             at=claim.now, what="sent", kind=kind, operator=effect.requested_by, n=effect.attempts, trace=intended.trace
         )
     )
-    claim.doing = kind
-    crash.pass_by(f"{kind}.before-sent")
     booked_at_s = claim.tools.monotonic()
     try:
         await claim.keep(only_if_no_notes=True, unless_paused=_STOPPED_BY[kind])
@@ -66,9 +64,7 @@ async def send(claim: Claim, kind: EffectKind) -> None:
         claim.call = intended
         await claim.let_go(claim.now)
         return
-    crash.pass_by(f"{kind}.after-sent")
     state = await _request(claim, kind, effect, booked_at_s)
-    crash.pass_by(f"{kind}.after-request")
     if not claim.is_over:
         if claim.call.effect(kind).state is not state:
             answered(claim, kind, state)
@@ -93,17 +89,15 @@ def _booked(claim: Claim, kind: EffectKind) -> Effect:
 
 async def _request(claim: Claim, kind: EffectKind, effect: Effect, booked_at_s: float) -> EffectState:
     """Send the request of an effect and return what its ledger has to say of it."""
-    crash, log = claim.tools.crash, claim.tools.log
+    log = claim.tools.log
 
     def guard() -> None:
         # Redis may have written `sent`, and begun the lease, at any time since it was asked to: that is what counts.
         if claim.tools.monotonic() - booked_at_s > claim.tools.store.lease.first_byte_s:
             raise FrozenTooLong
-        crash.pass_by(f"{kind}.first-byte")
 
     try:
-        with crash.during(f"{kind}.mid-request"):
-            await _emit(claim, kind, effect, guard)
+        await _emit(claim, kind, effect, guard)
     except (ServiceRefused, Unsendable):
         return EffectState.REFUSED
     except NotSent as error:

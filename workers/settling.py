@@ -14,7 +14,7 @@ from workers.claim import Claim, attention
 
 async def settle(claim: Claim, reason: Reason) -> None:
     """Close the call: nothing is ever sent for it again, unless the queue lists one that was never confirmed."""
-    claim.doing, now = "settle", claim.now
+    now = claim.now
     claim.call = replace(claim.call, phase=Phase.SETTLED, reason=reason, settled_at=now)
     digest = claim.tools.book.digest
     claim.entries.append(Entry(at=now, what="settled", because=reason, n=claim.call.checks_used, rules=digest))
@@ -29,7 +29,6 @@ async def settle(claim: Claim, reason: Reason) -> None:
 
 async def drop(claim: Claim, step: Drop) -> None:
     """Forget a hint that the queue never listed."""
-    claim.doing = "drop"
     claim.entries.append(Entry(at=claim.now, what="dropped", because=step.because, rules=claim.tools.book.digest))
     await claim.forget()
     claim.tally.add("dropped")

@@ -9,7 +9,6 @@ from calls.rules.book import RuleBook
 from calls.store import Store
 from reseller import Reseller
 from workers.counting import Counting
-from workers.crashpoints import Crashpoints
 from workers.noticing import PauseNotice
 from workers.service_clock import ServiceClock
 
@@ -29,7 +28,6 @@ class Tools:
     requested_by: Callable[[str], str]
     monotonic: Callable[[], float]
     log: Any
-    crash: Crashpoints = field(default_factory=Crashpoints)
     pauses: PauseNotice = field(default_factory=PauseNotice)
     counting: Counting = field(default_factory=Counting)
     hold: timedelta | None = None

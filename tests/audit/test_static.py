@@ -20,7 +20,6 @@ HERE: Final[Mapping[tuple[str, str], str]] = {
     ("B105", "callkeeper/cli.py"): "the name of a command, and where it is",
     ("B404", "callkeeper/embedded.py"): "starts the embedded Redis; how is judged on the line that does",
     ("B404", "callkeeper/fleet.py"): "starts our own processes; how is judged on the line that does",
-    ("B404", "workers/crashpoints.py"): "freezes a worker in tests; how is judged on the line that does",
 }
 """What bandit finds and ruff does not ask for."""
 

@@ -12,6 +12,7 @@ import gc
 import importlib
 import json
 import os
+import runpy
 import signal
 import subprocess
 import sys
@@ -98,11 +99,13 @@ class Hatchery:
         assert self._mother is not None
         self._mother.communicate(timeout=STOP_S)
 
-    def start(self, name: str, *arguments: str, environ: Mapping[str, str]) -> Member:
-        """Hatch ``callkeeper ARGUMENTS`` with an environment of its own and its log in a file."""
+    def start(
+        self, name: str, *arguments: str, environ: Mapping[str, str], module: tuple[str, ...] = ("callkeeper",)
+    ) -> Member:
+        """Hatch ``callkeeper ARGUMENTS`` as a `Fleet` starts it, with an environment and a log of its own."""
         log = self.log_dir / f"{name}.log"
         log.touch()
-        order = {"arguments": arguments, "environ": {**plain_environment(), **environ}, "log": str(log)}
+        order = {"command": [*module, *arguments], "environ": {**plain_environment(), **environ}, "log": str(log)}
         with self._lock:
             assert self._mother is not None
             assert self._mother.stdin is not None
@@ -140,10 +143,10 @@ def _live(order: dict[str, object]) -> None:
         os.dup2(source, target)
     os.environ.clear()
     os.environ.update(order["environ"])  # type: ignore[call-overload]  # written by ``start``
-    main = importlib.import_module("callkeeper.cli").main
+    sys.argv = list(order["command"])  # type: ignore[call-overload]
     status = 1
     try:
-        main(args=order["arguments"])
+        runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
     except SystemExit as left:
         status = left.code if isinstance(left.code, int) else 1
     finally:

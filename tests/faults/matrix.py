@@ -22,8 +22,8 @@ from calls.keys import CallId, Keys, institution_member
 from calls.record import DONE, IN_DOUBT, EffectKind, EffectState, Phase
 from reseller.push import PushEvent
 from tests.acceptance.stack import until
+from tests.faults.crashpoints import MID_REQUEST_S
 from tests.faults.site import PATIENCE_S, Site, Stage, freeze, is_frozen, thaw
-from workers.crashpoints import MID_REQUEST_S
 
 FROZEN_FOR_S = LEASE.seconds + 2
 SLOW_S = 3 * MID_REQUEST_S

@@ -24,7 +24,6 @@ from sandbox.access import Credentials
 from tests.acceptance.stack import Sides, until
 from tests.faults.hatchery import Hatchery
 from tests.faults.redis_server import DATABASES, RedisServer, redis_server
-from workers.crashpoints import VARIABLE
 
 CHECK_AT = ",".join(map(str, (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 17, 20, 24, 28, 33, 39, 46)))
 """The automatic checks of a stage's calls, in seconds after the assign: soon, so that tests need not wait."""
@@ -51,9 +50,9 @@ class Site:
         with self._lock:
             return next(self._numbers)
 
-    def start(self, name: str, *arguments: str, environ: dict[str, str]) -> Member:
+    def start(self, name: str, *arguments: str, environ: dict[str, str], module: str = "callkeeper") -> Member:
         """Start one of our processes, with a log of its own."""
-        return self.fleet.start(f"{name}-{self.number()}", *arguments, environ=environ)
+        return self.fleet.start(f"{name}-{self.number()}", *arguments, environ=environ, module=(module,))
 
     @contextmanager
     def stage(self) -> Iterator["Stage"]:
@@ -112,7 +111,7 @@ class Stage(Sides):
         self.fault(target, action, institution_key=self.key, **more)
 
     def worker(self, *, crash: str = "", redis_url: str | None = None, service_url: str | None = None) -> Member:
-        """Start a worker; ``crash`` switches on crash points."""
+        """Start a worker; ``crash`` names a point and what happens to the worker there."""
         known = Credentials()
         environ = {
             "REDIS_URL": redis_url or self.redis_url,
@@ -125,9 +124,11 @@ class Stage(Sides):
             "CALLKEEPER_RULES": "demo",
             "CALLKEEPER_CHECK_AT": CHECK_AT,
             "CALLKEEPER_INSTITUTIONS": self.key,
-            VARIABLE: crash,
         }
-        member = self.site.start("worker", "worker", environ=environ)
+        if crash:
+            member = self.site.start("worker", crash, environ=environ, module="tests.faults.crashpoints")
+        else:
+            member = self.site.start("worker", "worker", environ=environ)
         self.members.append(member)
         return member
 

@@ -2,9 +2,9 @@
 
 import pytest
 
+from tests.faults.crashpoints import POINTS
 from tests.faults.matrix import Outcome, Trial, play_all, rows, trials
 from tests.faults.site import Site
-from workers.crashpoints import POINTS
 
 TRIALS = trials()
 

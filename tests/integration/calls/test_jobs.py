@@ -25,7 +25,6 @@ from calls.rules import load_rules
 from calls.wake import ADVANCE, BUG_TTL_S, FAILURE_TTL_S, RECONCILE, calls_queue
 from reseller import Secret, ServiceConfig
 from tests.sandbox_fixtures import KEY, ServedSandbox
-from workers.crashpoints import Crashpoints
 from workers.crew import Crew
 from workers.jobs import MAX_JOB, CallJob, job_class
 from workers.tally import Tally
@@ -295,7 +294,6 @@ def crew_of(redis_url: str, sandbox_server: ServedSandbox, log: FilteringBoundLo
         only=None,
         reconcile_s=5,
         log=log,
-        crash=Crashpoints(),
     )
 
 

@@ -12,7 +12,6 @@ from calls.rules import load_rules
 from calls.store import Store
 from reseller import MemoryTokenStore, Reseller, Secret, ServiceConfig
 from reseller.config import REQUEST_DEADLINE_S
-from workers.crashpoints import Crashpoints
 from workers.crew import Crew
 from workers.service_clock import ServiceClock
 from workers.tools import Tools
@@ -36,7 +35,6 @@ def tools_of_a_worker(redis_url: str, deadline_s: float, log: FilteringBoundLogg
         only=None,
         reconcile_s=5,
         log=log,
-        crash=Crashpoints(),
     )
 
     async def build() -> Tools:

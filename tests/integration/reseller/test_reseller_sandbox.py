@@ -25,6 +25,7 @@ from reseller import (
     ValidationType,
 )
 from tests.sandbox_fixtures import CREDENTIALS, KEY, PHONE, Asgi, ServedSandbox
+from tests.transports import AnnouncingTransport
 
 
 @asynccontextmanager
@@ -255,5 +256,5 @@ def _in_process(stage: Asgi) -> Reseller:
         password=Secret(CREDENTIALS.password),
         login=LoginPolicy(min_interval_s=0.0),
     )
-    store = MemoryTokenStore()
-    return Reseller(config, store, reads_transport=stage.transport, effects_transport=stage.transport)
+    wire = AnnouncingTransport(stage.transport)
+    return Reseller(config, MemoryTokenStore(), reads_transport=wire, effects_transport=wire)

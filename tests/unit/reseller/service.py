@@ -9,6 +9,7 @@ import httpx
 
 from reseller import LoginPolicy, Reseller, Secret, ServiceConfig, TokenStore
 from reseller.conversation import Observe, unobserved
+from tests.transports import AnnouncingTransport
 
 Reply = Callable[[httpx.Request], httpx.Response]
 
@@ -86,7 +87,7 @@ def reseller_on(
         deadline_s=deadline_s,
         login=LoginPolicy(poll_s=0.001) if login is None else login,
     )
-    transport = httpx.MockTransport(service)
+    transport = AnnouncingTransport(httpx.MockTransport(service))
     return Reseller(
         config, tokens, reads_transport=transport, effects_transport=transport, clock=clock, observe=observe
     )

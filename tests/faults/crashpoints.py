@@ -1,0 +1,253 @@
+"""Named points at which a worker dies or stands still, and the worker that does: how the promises about crashes are tested.
+
+``python -m tests.faults.crashpoints POINT:ACTION`` runs a worker whose store and transports pass by the points. When it
+first passes the one that is named, ``kill`` sends it SIGKILL, and ``stop=SECONDS`` freezes it for so long.
+docs/guarantees.md says what follows from a crash at each point. Where each is:
+
+====================================  ==================================================================================
+point                                 seam
+====================================  ==================================================================================
+``call.claimed``, ``call.folded``     after a ``Store.claim`` that hands out a call; folding is done without I/O
+``listing.claimed``                   after a ``Store.claim`` that hands out an institution
+``look.before-asked``, ``-after-``    before and after ``Store.ask_to_look``, asked by a call
+``check.before-booked``, ``-after-``  before and after a ``Store.keep`` with ``book_check``
+``before-intended``, ``-after-``      before and after a ``Store.keep`` whose lines say ``intended``
+``before-sent``, ``after-sent``       before and after a ``Store.keep`` whose lines say ``sent``. An assign's intention is
+                                      saved with it: ``assign.before-intended`` and ``-after-`` are ``assign.before-sent``
+``first-byte``                        in the callback of the transport, after the guard: nothing is left but the write
+``mid-request``                       `MID_REQUEST_S` after the transport got the request, if there is no answer by then
+``after-request``                     the transport has the whole answer
+``listing.told``                      after ``Listings.listed``: every call in the page was told
+``before-save``, ``after-save``       before and after ``Store.save``; the step is ``settle`` or ``drop`` if the lines say
+                                      so, else the last one of look, check and effect, else ``read``
+====================================  ==================================================================================
+"""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Any
+
+import httpx
+from structlog.typing import FilteringBoundLogger
+
+from callkeeper.logs import set_up_logging
+from callkeeper.settings import WorkerSettings
+from callkeeper.wiring import run_worker
+from calls.held import Held, Placement
+from calls.keys import CallId, parse_member
+from calls.listings import Listings
+from calls.store import Ask, Store
+from calls.trail import Entry
+from reseller import Reseller, ServiceConfig, TokenStore
+from reseller.conversation import Observe
+from reseller.transports import FIRST_BYTE, effects_transport, reads_transport
+from workers.crew import Crew
+
+_REQUEST = ("mid-request", "after-request")
+_SAVE = ("before-save", "after-save")
+_BEFORE_EFFECT = ("before-intended", "after-intended", "before-sent", "after-sent", "first-byte")
+_STEPS = {
+    "call": ("claimed", "folded"),
+    "look": ("before-asked", "after-asked", *_SAVE),
+    "read": (*_REQUEST, *_SAVE),
+    "check": ("before-booked", "after-booked", *_REQUEST, *_SAVE),
+    "assign": (*_BEFORE_EFFECT, *_REQUEST, *_SAVE),
+    "enroll": (*_BEFORE_EFFECT, *_REQUEST, *_SAVE),
+    "reject": (*_BEFORE_EFFECT, *_REQUEST, *_SAVE),
+    "settle": _SAVE,
+    "drop": _SAVE,
+    "listing": ("claimed", *_REQUEST, "told", *_SAVE),
+}
+POINTS = tuple(f"{step}.{moment}" for step, moments in _STEPS.items() for moment in moments)
+
+MID_REQUEST_S = 1.0
+"""How long after its start a request counts as under way; a test makes the service slower than that."""
+
+_REQUESTS = {"queue": "listing", "assign": "assign", "enroll": "enroll", "reject-voice": "reject"}
+"""The steps whose requests end in these names."""
+
+_step: ContextVar[str] = ContextVar("step", default="wait")
+"""What the call in hand is about; every claim has a task, and so a context, of its own."""
+
+
+class Crashpoint:
+    """The point that strikes, once.
+
+    Raises:
+        ValueError: The plan is not ``POINT:ACTION``, or there is no such point.
+    """
+
+    def __init__(self, plan: str) -> None:
+        self.point, _, self._action = plan.partition(":")
+        if self.point not in POINTS:
+            raise ValueError(f"there is no point {self.point!r}")
+        if self._action != "kill" and not self._action.startswith("stop="):
+            raise ValueError(f"{self._action!r} is neither kill nor stop=SECONDS")
+        self._has_struck = False
+
+    def pass_by(self, *points: str) -> None:
+        """Pass points that share a seam; die or stand still if one of them is it."""
+        if self.point not in points or self._has_struck:
+            return
+        self._has_struck = True
+        sys.stdout.flush()
+        if self._action == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        _freeze(float(self._action.partition("=")[2]))
+
+
+def _freeze(seconds: float) -> None:
+    """Stop this process; a child that outlives the stop continues it."""
+    wake = f"sleep {seconds}; kill -CONT {os.getpid()}"
+    subprocess.Popen(["/bin/sh", "-c", wake], start_new_session=True)  # noqa: S603  (our own numbers)
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+class CrashingStore(Store):
+    """Passes by the points around everything that is written."""
+
+    crash: Crashpoint
+
+    async def claim(self, limit: int, **options: Any) -> list[Held]:
+        """Claim; what is handed out is in hand then."""
+        claimed = await super().claim(limit, **options)
+        for held in claimed:
+            is_call = isinstance(parse_member(held.member), CallId)
+            self.crash.pass_by(*(("call.claimed", "call.folded") if is_call else ("listing.claimed",)))
+        return claimed
+
+    async def ask_to_look(self, institution_key: str, ask: Ask, **options: Any) -> bool:
+        """Ask; only calls ask for a wide look."""
+        if ask is not Ask.WIDE:
+            return await super().ask_to_look(institution_key, ask, **options)
+        _step.set("look")
+        self.crash.pass_by("look.before-asked")
+        asked = await super().ask_to_look(institution_key, ask, **options)
+        self.crash.pass_by("look.after-asked")
+        return asked
+
+    async def keep(self, held: Held, record: bytes | None = None, **options: Any) -> None:
+        """Write an intention, a booking, a ``sent``, or how far a listing is."""
+        before, after = _written(options.get("entries", ()), options.get("book_check"))
+        self.crash.pass_by(*before)
+        await super().keep(held, record, **options)
+        self.crash.pass_by(*after)
+
+    async def save(self, held: Held, record: bytes | None, placement: Placement, **options: Any) -> None:
+        """Write the record and let go."""
+        said = {entry.what for entry in options.get("entries", ())}
+        step = "settle" if "settled" in said else "drop" if "dropped" in said else _step.get()
+        if not isinstance(parse_member(held.member), CallId):
+            step = "listing"
+        self.crash.pass_by(f"{step}.before-save")
+        await super().save(held, record, placement, **options)
+        self.crash.pass_by(f"{step}.after-save")
+
+
+def _written(entries: list[Entry], book_check: int | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the points before and after a record is kept."""
+    if book_check is not None:
+        _step.set("check")
+        return ("check.before-booked",), ("check.after-booked",)
+    lines = {entry.what: entry.kind for entry in entries if entry.what in {"intended", "sent"}}
+    if not lines:
+        return (), ()
+    what, step = ("sent", str(lines["sent"])) if "sent" in lines else ("intended", str(lines["intended"]))
+    _step.set(step)
+    shared = ("assign.before-intended", "assign.after-intended") if step == "assign" else ()
+    return (*shared, f"{step}.before-{what}"), (f"{step}.after-{what}",)
+
+
+class CrashingListings(Listings):
+    """Passes by the point at which all calls of a page were told."""
+
+    crash: Crashpoint
+
+    async def listed(self, *args: Any) -> None:
+        """Write down how calls were listed."""
+        await super().listed(*args)
+        self.crash.pass_by("listing.told")
+
+
+class CrashingTransport(httpx.AsyncBaseTransport):
+    """Passes by the points of a request."""
+
+    def __init__(self, inner: httpx.AsyncBaseTransport, crash: Crashpoint) -> None:
+        self._inner = inner
+        self._crash = crash
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Send the request and wait for all of its answer."""
+        step, crash = _step_of(request), self._crash
+        if FIRST_BYTE in request.extensions:
+            request.extensions[FIRST_BYTE] = self._announced(request.extensions[FIRST_BYTE], f"{step}.first-byte")
+        middle = asyncio.get_running_loop().call_later(MID_REQUEST_S, crash.pass_by, f"{step}.mid-request")
+        try:
+            answer = await self._inner.handle_async_request(request)
+            assert isinstance(answer.stream, httpx.AsyncByteStream)
+            body = b"".join([chunk async for chunk in answer.stream])
+            await answer.stream.aclose()
+        finally:
+            middle.cancel()
+        crash.pass_by(f"{step}.after-request")
+        return httpx.Response(answer.status_code, headers=answer.headers.raw, stream=httpx.ByteStream(body))
+
+    def _announced(self, announce: Callable[[], None], point: str) -> Callable[[], None]:
+        def first_byte() -> None:
+            announce()
+            self._crash.pass_by(point)
+
+        return first_byte
+
+    async def aclose(self) -> None:
+        """Close the transport below."""
+        await self._inner.aclose()
+
+
+def _step_of(request: httpx.Request) -> str:
+    """Return the step that sends a request; a read is what its claim is about only if nothing else is."""
+    name = request.url.path.rpartition("/")[2]
+    if name != "details":
+        return _REQUESTS.get(name, name)
+    if request.url.params["checkVoiceAuthentication"] == "true":
+        return "check"
+    if _step.get() == "wait":
+        _step.set("read")
+    return "read"
+
+
+class CrashingReseller(Reseller):
+    """A client with the transports that production uses, and the points of requests around them."""
+
+    crash: Crashpoint
+
+    def __init__(
+        self, config: ServiceConfig, tokens: TokenStore, *, log: FilteringBoundLogger, observe: Observe
+    ) -> None:
+        reads = CrashingTransport(reads_transport(config), self.crash)
+        effects = CrashingTransport(effects_transport(config), self.crash)
+        super().__init__(config, tokens, reads_transport=reads, effects_transport=effects, log=log, observe=observe)
+
+
+class CrashingCrew(Crew):
+    """A crew whose store and client pass by the points."""
+
+    store_class = CrashingStore
+    listings_class = CrashingListings
+    client_class = CrashingReseller
+
+
+def main(plan: str) -> None:
+    """Run a worker that is configured by its environment, until it is struck or told to stop."""
+    CrashingStore.crash = CrashingListings.crash = CrashingReseller.crash = Crashpoint(plan)
+    settings = WorkerSettings.load(os.environ)
+    run_worker(settings, set_up_logging(settings.store.log_format), crew_class=CrashingCrew)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,27 @@
+"""Transports that stand in for the network."""
+
+import httpx
+
+from reseller.transports import FIRST_BYTE
+
+
+class AnnouncingTransport(httpx.AsyncBaseTransport):
+    """Calls a request's first-byte callback, then hands the request to a transport that does not know it.
+
+    For `httpx.MockTransport` and `httpx.ASGITransport`: without it a guard would never run, and every failure of an effect
+    would count as "not sent".
+    """
+
+    def __init__(self, inner: httpx.AsyncBaseTransport) -> None:
+        self._inner = inner
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Announce the request, then send it."""
+        announce = request.extensions.get(FIRST_BYTE)
+        if announce is not None:
+            announce()
+        return await self._inner.handle_async_request(request)
+
+    async def aclose(self) -> None:
+        """Close the transport below."""
+        await self._inner.aclose()
