@@ -101,7 +101,7 @@ class Crew:
         Raises:
             StepsFailed: Steps raised something unexpected.
         """
-        return self._run(self._advance(job_key, "advance"))
+        return self._run(self._advance(job_key))
 
     def reconcile(self, job_key: str | None, institution_key: str) -> Tally:
         """List an institution's queue now and work a shift; the ``reconcile`` job. Arguments and errors as `advance`."""
@@ -122,14 +122,15 @@ class Crew:
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
         return self._runner.run(work)
 
-    async def _advance(self, job_key: str | None, name: str) -> Tally:
+    async def _advance(self, job_key: str | None, about: str = "") -> Tally:
         tools, institutions, listing = self._tools()
         shift = Shift(tools, institutions, listing, self._log, wakeups=self._wakeups, beat=self.beat)
         self._shift = shift
+        shift.tally.about = about
         try:
             if self._is_stopping:
                 shift.stop()
-            async with self._beside(shift), self._progress(shift.tally, job_key, name):
+            async with self._beside(shift), self._progress(shift.tally, job_key):
                 tally = await shift.run()
             if self._tidying is not None:
                 await self._tidying.tidy()
@@ -154,19 +155,20 @@ class Crew:
             await end({listening})
 
     @asynccontextmanager
-    async def _progress(self, tally: Tally, job_key: str | None, name: str) -> AsyncIterator[None]:
+    async def _progress(self, tally: Tally, job_key: str | None) -> AsyncIterator[None]:
         """Write into the job's description, every second, what has been done so far."""
         if job_key is None:
             yield
             return
-        writing = asyncio.ensure_future(self._write_progress(tally, job_key, name))
+        writing = asyncio.ensure_future(self._write_progress(tally, job_key))
         try:
             yield
         finally:
             await end({writing})
 
-    async def _write_progress(self, tally: Tally, job_key: str, name: str) -> None:
+    async def _write_progress(self, tally: Tally, job_key: str) -> None:
         redis: Any = self._redis
+        name = f"reconcile {tally.about}" if tally.about else "advance"
         while True:
             await asyncio.sleep(PROGRESS_EVERY_S)
             with suppress(RedisError):
@@ -188,7 +190,7 @@ class Crew:
     async def _reconcile(self, job_key: str | None, institution_key: str) -> Tally:
         tools, _, _ = self._tools()
         await tools.store.ask_to_look(institution_key, Ask.FULL)
-        return await self._advance(job_key, f"reconcile {institution_key}")
+        return await self._advance(job_key, institution_key)
 
     def _tools(self) -> tuple[Tools, Institutions, Listing]:
         if self._means is None:

@@ -63,7 +63,7 @@ class Listing:
         retry_s: float | None = None
         is_refused = False
         try:
-            watch = await self._look(held, watch, asked, held.now)
+            watch = await self._look(held, watch, asked, tally)
             watch = replace(watch, failures=0)
         except AccessRefused as error:
             retry_s, is_refused = error.retry_after_s, True
@@ -76,29 +76,32 @@ class Listing:
         await self.tools.store.save(held, encode_watch(watch), Placement(due_in_ms))
         return is_refused
 
-    async def _look(self, held: Held, watch: Watch, asked: set[str], now: datetime) -> Watch:
+    async def _look(self, held: Held, watch: Watch, asked: set[str], tally: Tally) -> Watch:
+        now = held.now
         full_is_due = watch.full_at is None or not 0 <= (now - watch.full_at).total_seconds() < FULL_EVERY_S
         if full_is_due or watch.cursor is not None or Ask.FULL in asked:
-            return await self._full(held, watch, now)
+            return await self._full(held, watch, tally)
         since = min(watch.looked_at or now, now) - WIDE
         if asked == {Ask.LOOK} and watch.newest_at is not None:
             since = max(since, min(watch.newest_at, now) - OVERLAP)
-        watch = await self._pages(held, watch, since=since, now=now)
+        watch = await self._pages(held, watch, tally, since=since)
         return replace(watch, looked_at=now)
 
-    async def _full(self, held: Held, watch: Watch, now: datetime) -> Watch:
-        key = watch.institution_key
+    async def _full(self, held: Held, watch: Watch, tally: Tally) -> Watch:
+        key, now = watch.institution_key, held.now
         if watch.cursor is None:
             await self.listings.begin_listing(key)
             watch = replace(watch, cursor=0)
-        watch = await self._pages(held, watch, since=None, now=now)
-        for voice_id in await self.listings.absent(key):
+        watch = await self._pages(held, watch, tally, since=None)
+        absent = await self.listings.absent(key)
+        tally.found(key, gone=len(absent))
+        for voice_id in absent:
             taken, _ = await self.tools.store.note(CallId(key, voice_id), Unlisted(listed_at=now))
             if not taken:
                 await self.listings.forget_listed(key, voice_id)
         return replace(watch, cursor=None, full_at=now, looked_at=now)
 
-    async def _pages(self, held: Held, watch: Watch, *, since: datetime | None, now: datetime) -> Watch:
+    async def _pages(self, held: Held, watch: Watch, tally: Tally, *, since: datetime | None) -> Watch:
         """Read page after page.
 
         A full listing saves how far it is and ends when a page brings nothing new; a look ends with the first page that is
@@ -113,7 +116,9 @@ class Listing:
         while True:
             entries = await self._page(watch.institution_key, cursor, since)
             news = {entry.voice_id for entry in entries} - seen
-            await self._tell(watch.institution_key, entries, now, is_full=is_full)
+            told = await self._tell(watch.institution_key, entries, held.now, is_full=is_full)
+            if is_full:
+                tally.found(watch.institution_key, listed=len(news), told=told)
             watch = replace(watch, newest_at=_newest(watch, entries))
             if not news or (not is_full and len(entries) < PAGE):
                 return watch
@@ -130,14 +135,14 @@ class Listing:
         self.tools.clock.see(entry.started_at for entry in entries)
         return entries
 
-    async def _tell(self, key: str, entries: Sequence[QueueEntry], now: datetime, *, is_full: bool) -> None:
-        """Leave a note on every call whose entry is new or has changed."""
+    async def _tell(self, key: str, entries: Sequence[QueueEntry], now: datetime, *, is_full: bool) -> int:
+        """Leave a note on every call whose entry is new or has changed; return how many those are."""
         found: dict[str, Listed] = {}
         for entry in entries:
             if entry.is_usable and is_voice_id(entry.voice_id):
                 found[entry.voice_id] = listed_of(entry, now)
         if not found:
-            return
+            return 0
         prints = {voice_id: fingerprint(listed) for voice_id, listed in found.items()}
         known = await self.listings.fingerprints(key, list(prints))
         changed = {
@@ -147,6 +152,7 @@ class Listing:
         if changed:
             self.told()
         await self.listings.listed(key, changed, list(found) if is_full else None)
+        return len(changed)
 
     async def _due_in_ms(self, watch: Watch) -> int:
         """Return the wait until the next regular look: shorter while calls are live, longer after failures."""

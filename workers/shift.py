@@ -138,7 +138,8 @@ class Shift:
         self.wakeups.claims()
         claimed = await self.tools.store.claim(room, shift_starts=shift_starts)
         self.wakeups.claimed(found=bool(claimed))
-        self.tools.pauses.see(self.tools.store.pauses, self.log)
+        self.tally.pauses = self.tools.store.pauses
+        self.tools.pauses.see(self.tally.pauses, self.log)
         return claimed
 
     async def _is_over(self, age_s: float) -> bool:

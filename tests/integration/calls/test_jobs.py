@@ -21,6 +21,7 @@ from structlog.typing import FilteringBoundLogger
 
 from calls.figures.present import read_present
 from calls.keys import QUEUE_NAME, Keys
+from calls.pause import Pause, PauseScope, encode_pause
 from calls.rules import load_rules
 from calls.wake import ADVANCE, BUG_TTL_S, FAILURE_TTL_S, RECONCILE, calls_queue
 from reseller import Secret, ServiceConfig
@@ -335,6 +336,19 @@ def test_outage_is_reported_by_one_job_in_ten_minutes(
     assert 590 <= int(str(redis.ttl(keys.outage_reported))) <= 600
 
 
+def test_job_during_a_pause_says_so(
+    redis: Redis, redis_url: str, sandbox_server: ServedSandbox, log: FilteringBoundLogger
+) -> None:
+    """A shift knows the pauses in force from its claims."""
+    crew = crew_of(redis_url, sandbox_server, log)
+    pause = Pause(scope=PauseScope.ALL, operator="ann", because="a migration", at=datetime.now(UTC))
+    redis.hset(Keys().pause, KEY, encode_pause(pause))
+    stock(redis).enqueue(ADVANCE)  # a job that waits ends an idle shift at once
+    tally = crew.advance()
+    crew.close()
+    assert f"paused: {KEY} (all)" in tally.sentence()
+
+
 def test_requeue_of_everything_repeats_no_effect(
     redis: Redis, redis_url: str, sandbox_server: ServedSandbox, log: FilteringBoundLogger
 ) -> None:
@@ -349,7 +363,7 @@ def test_requeue_of_everything_repeats_no_effect(
         worker = CallWorker(redis, job_class=employed, on_stop=crew.stop, leave=lambda _: None)
         worker.work(burst=True, logging_level="ERROR")
         assert fetch(redis, first.id).is_finished
-        assert "queue listed" in (fetch(redis, first.id).description or "")
+        assert f"reconcile {KEY}: 1 call in the queue" in (fetch(redis, first.id).description or "")
         for registry in (queue.finished_job_registry, queue.failed_job_registry):
             for job_id in registry.get_job_ids():
                 registry.remove(job_id)

@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from calls.pause import Pause, Pauses, PauseScope
 from workers.tally import Tally
 
 SENTENCES: dict[str, tuple[dict[str, int], int, str]] = {
@@ -51,3 +52,45 @@ def test_tally_is_a_jobs_result() -> None:
     tally.add("checks", 2)
     tally.add("reads", 0)
     assert tally.as_dict() == {"checks": 2, "attention": 0}
+
+
+def pause(scope: PauseScope) -> Pause:
+    """Return a pause of some extent."""
+    return Pause(scope=scope, operator="ann", because="canary-reason", at=datetime(2026, 11, 2, tzinfo=UTC))
+
+
+def test_tally_says_what_is_paused() -> None:
+    """A job during a pause says where and how much, in its sentence and its result; not what somebody wrote as a reason."""
+    tally = Tally(pauses=Pauses({"cu-1": pause(PauseScope.ALL), "*": pause(PauseScope.EFFECTS)}))
+    tally.add("calls", 2)
+    assert tally.sentence() == "2 calls; paused: every institution (effects), cu-1 (all)"
+    assert tally.as_dict() == {"calls": 2, "paused": "every institution (effects), cu-1 (all)", "attention": 0}
+
+
+def test_tally_names_a_few_of_many_pauses() -> None:
+    """The sentence stays one that can be read."""
+    tally = Tally(pauses=Pauses({f"cu-{n}": pause(PauseScope.ALL) for n in range(1, 9)}))
+    assert tally.sentence().endswith("cu-5 (all) and 3 more")
+
+
+RECONCILED: dict[str, tuple[list[dict[str, int]], str]] = {
+    "not yet": ([], "not listed yet; meanwhile 3 calls"),
+    "empty": ([{"listed": 0, "told": 0}, {"gone": 0}], "the queue is empty; meanwhile 3 calls"),
+    "two pages": (
+        [{"listed": 2, "told": 1}, {"listed": 1, "told": 1}, {"gone": 1}],
+        "3 calls in the queue, 2 new or changed, 1 no longer in it; meanwhile 3 calls",
+    ),
+    "listed again": ([{"listed": 1}, {"gone": 0}, {"listed": 9}], "1 call in the queue; meanwhile 3 calls"),
+}
+
+
+@pytest.mark.parametrize(("found", "sentence"), RECONCILED.values(), ids=RECONCILED)
+def test_tally_of_a_reconcile_is_about_one_queue(found: list[dict[str, int]], sentence: str) -> None:
+    """What the listing of that queue found comes first, once; what else was due meanwhile is told as such."""
+    tally = Tally(about="cu-1")
+    tally.add("calls", 3)
+    for counts in found:
+        tally.found("cu-1", **counts)
+        tally.found("cu-2", **counts)
+    assert tally.sentence() == sentence
+    assert tally.as_dict()["reconciled"] == "cu-1"
