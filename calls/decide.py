@@ -8,12 +8,13 @@ from datetime import datetime, timedelta
 from zlib import crc32
 
 from calls.assigning import judge_assignment
-from calls.effects import evidence, may_begin, next_doubt_read
+from calls.closing import age_out, close, is_lost
+from calls.effects import evidence, is_later, may_begin, next_doubt_read
 from calls.facts import Facts, facts_of
 from calls.hints import confirm
 from calls.institution import FOREIGN
-from calls.record import CHECK_LIMIT, DONE, IN_DOUBT, Call, Effect, EffectKind, EffectState, Phase, Reason, Word
-from calls.rules.book import Outcome, RuleBook
+from calls.record import CHECK_LIMIT, DONE, IN_DOUBT, Call, Effect, EffectKind, EffectState, Phase
+from calls.rules.book import RuleBook
 from calls.steps import (
     Check,
     Decline,
@@ -24,7 +25,6 @@ from calls.steps import (
     Read,
     Rest,
     Send,
-    Settle,
     Step,
     Wait,
     Withdraw,
@@ -38,9 +38,6 @@ FRESH = timedelta(seconds=2)
 MAX_ASSIGNS = 3
 """Assigns sent for one call, corrections by the desk included; those answered 401 are not counted."""
 
-SETTLE_AFTER = timedelta(seconds=3)
-"""Between the first sight of the end and the last read: the service settles the record at the end too."""
-
 _ASSIGN_OPEN = frozenset({EffectState.NONE, EffectState.INTENDED, EffectState.ABSENT})
 """Ledgers of an assign after which somebody may be assigned without anybody asking anew."""
 
@@ -49,14 +46,8 @@ FOREIGN_WAIT = timedelta(seconds=60)
 END_HINT_FOR = timedelta(seconds=10)
 """For how long a pushed end makes us read every second."""
 
-RESUME_LOOK = timedelta(seconds=5)
-"""How often an ended call that waits for the end of a pause is looked at."""
-
 _IN_VAIN = frozenset({EffectState.REFUSED, EffectState.UNRESOLVED})
 """How an assign ends that came to nothing, as far as anybody knows. An absent one is open again without a word."""
-
-_PASSING = frozenset({"paused", "redis_changed"})
-"""Articles of the law that forbid only for a while."""
 
 TOLERATED = timedelta(seconds=0.3)
 """How late workers may be before reads make room for checks."""
@@ -64,27 +55,24 @@ TOLERATED = timedelta(seconds=0.3)
 YIELD = 20.0
 """By how many seconds a read is put off for every second that workers are later than that."""
 
-NOT_FOUND_FOR = timedelta(seconds=60)
-"""For how long "not found" is only a delay."""
-
 
 def decide(call: Call, book: RuleBook, now: datetime, *, late: timedelta = timedelta()) -> Step:
     """Return the next step of a call; ``late`` is how long the call had been due when it was claimed."""
     if call.is_settled:
         return _rest(call)
     if call.phase is Phase.HINTED:
-        return confirm(call, now, is_lost=_is_lost(call, book, now))
+        return confirm(call, now, is_lost=is_lost(call, book, now))
     if call.standing == FOREIGN:
-        return _age_out(call, book, now) or Wait(now + FOREIGN_WAIT)
-    if call.needs_verifying and not _is_lost(call, book, now):
+        return age_out(call, book, facts_of(call, book.policies), now) or Wait(now + FOREIGN_WAIT)
+    if call.needs_verifying and not is_lost(call, book, now):
         return _read_or_wait(call, "verify", now)
     facts = facts_of(call, book.policies)
     return (
         _clear_doubt(call, now)
-        or _age_out(call, book, now)
+        or age_out(call, book, facts, now)
         or _act(call, book, facts, now)
         or _decline(call, book, facts)
-        or _close(call, book, facts, now)
+        or _patiently(close(call, book, facts, now), call, now)
         or _look_closer(call, book, facts, now, late)
     )
 
@@ -104,6 +92,11 @@ def _read_or_wait(call: Call, because: str, now: datetime) -> Step:
     return Read(because)
 
 
+def _patiently(step: Step | None, call: Call, now: datetime) -> Step | None:
+    """Let a read wait that follows a read that failed."""
+    return _read_or_wait(call, step.because, now) if isinstance(step, Read) else step
+
+
 def _clear_doubt(call: Call, now: datetime) -> Step | None:
     """An effect whose outcome is unknown is settled by stored details, before anything else is tried."""
     for kind in (EffectKind.REJECT, EffectKind.ENROLL, EffectKind.ASSIGN):
@@ -116,19 +109,6 @@ def _clear_doubt(call: Call, now: datetime) -> Step | None:
         due = next_doubt_read(effect, call, now)
         return Wait(due) if due > now else Read(f"{kind} in doubt")
     return None
-
-
-def _age_out(call: Call, book: RuleBook, now: datetime) -> Step | None:
-    """A call that never ends, or that the service does not know any more, is not watched for ever."""
-    if not _is_lost(call, book, now):
-        return None
-    return _withdraw_all(call, "call lost") or Settle(_unresolved(call) or Reason.LOST)
-
-
-def _is_lost(call: Call, book: RuleBook, now: datetime) -> bool:
-    born = call.started_at or call.first_seen_at or call.listed_at
-    too_old = born is not None and now - born > timedelta(seconds=book.maximum_age_s)
-    return too_old or (call.not_found_since is not None and now - call.not_found_since > NOT_FOUND_FOR)
 
 
 def _act(call: Call, book: RuleBook, facts: Facts, now: datetime) -> Step | None:
@@ -169,13 +149,8 @@ def _asks_anew(call: Call, person_id: str | None) -> bool:
     if wish is None or person_id is None or wish.person_id != person_id:
         return False
     if effect.state in _IN_VAIN:
-        return person_id != effect.person_id or _is_later(wish, effect)
+        return person_id != effect.person_id or is_later(wish, effect)
     return effect.state in DONE and person_id != effect.person_id
-
-
-def _is_later(wish: Word, effect: Effect) -> bool:
-    """Tell whether a word was heard after an effect was sent."""
-    return wish.heard_at is not None and effect.sent_at is not None and wish.heard_at > effect.sent_at
 
 
 def _is_confirmed_free(call: Call, now: datetime) -> bool:
@@ -202,7 +177,7 @@ def _apply_rules(call: Call, book: RuleBook, facts: Facts, now: datetime) -> Ste
             if effect.was_read_since and now - call.reading.read_at <= FRESH:
                 return Send(kind)
             return _read_or_wait(call, f"before {kind}", now)
-        if wanted and may_begin(effect):
+        if wanted and may_begin(kind, call):
             return Intend(kind, call.person_id, verdict.validation_type, _operator(call, kind), verdict)
     if verdict.fingerprint != call.last_verdict and (verdict.shadows or not is_done(call)):
         return Note(verdict)
@@ -226,55 +201,6 @@ def _operator(call: Call, kind: EffectKind) -> str | None:
     if kind is EffectKind.REJECT:
         return call.distrusted.operator if call.distrusted else None
     return call.identity.operator if call.identity else None
-
-
-def _close(call: Call, book: RuleBook, facts: Facts, now: datetime) -> Step | None:
-    """Ended: give intentions up, read once more when the service has settled its record, then close."""
-    if call.end_seen_at is None:
-        return None
-    withdrawn = _withdraw_all(call, "call ended")
-    if withdrawn is not None:
-        return withdrawn
-    last_read_at = call.end_seen_at + SETTLE_AFTER
-    if now < last_read_at:
-        return Wait(last_read_at)
-    if call.reading is None or call.reading.read_at < last_read_at:
-        return _read_or_wait(call, "last read", now)
-    if _awaits_release(call, book, facts):
-        return Wait(now + RESUME_LOOK)
-    return Settle(_unresolved(call) or _reason(facts))
-
-
-def _awaits_release(call: Call, book: RuleBook, facts: Facts) -> bool:
-    """Tell whether only what passes stands before a reject, the one effect that an ended call still allows."""
-    if not (facts.paused or facts.redis_changed) or not may_begin(call.reject):
-        return False
-    verdict = judge(facts, book, call.institution_key)
-    return verdict.asked is Outcome.REJECT and set(verdict.forbidden) <= _PASSING
-
-
-def _withdraw_all(call: Call, because: str) -> Step | None:
-    for kind in EffectKind:
-        if call.effect(kind).state is EffectState.INTENDED:
-            return Withdraw(kind, because)
-    return None
-
-
-def _unresolved(call: Call) -> Reason | None:
-    doubts = (call.effect(kind).state for kind in (EffectKind.ENROLL, EffectKind.REJECT))
-    return Reason.UNRESOLVED if EffectState.UNRESOLVED in doubts else None
-
-
-def _reason(facts: Facts) -> Reason:
-    """Name the strongest thing that is true of an ended call."""
-    reasons = (
-        (facts.rejected, Reason.REJECTED),
-        (facts.enrolled, Reason.ENROLLED),
-        (facts.green, Reason.AUTHENTICATED),
-        (facts.red, Reason.RED),
-        (not facts.assigned, Reason.UNASSIGNED),
-    )
-    return next((reason for holds, reason in reasons if holds), Reason.UNDECIDED)
 
 
 def _look_closer(call: Call, book: RuleBook, facts: Facts, now: datetime, late: timedelta) -> Step:

@@ -9,9 +9,9 @@ from datetime import datetime, timedelta
 
 from msgspec.structs import replace
 
-from calls.facts import REJECTED, Status
+from calls.facts import Status
 from calls.policies import MANUAL_GREEN
-from calls.record import Call, Effect, EffectKind, EffectState, Reading
+from calls.record import Call, Effect, EffectKind, EffectState, Reading, Word
 
 DOUBT_READS_S = (1.0, 3.0, 8.0, 20.0)
 """When stored details are read after an effect was sent without a usable answer."""
@@ -21,6 +21,9 @@ MAX_REQUESTS = 2
 
 ASSIGN_RETRY_S = (3.0, 6.0, 12.0, 24.0, 48.0, 60.0)
 """How long an assign waits after the first, second ... 401 in a row; the last one repeats."""
+
+_IN_VAIN = frozenset({EffectState.REFUSED, EffectState.ABSENT})
+"""How a reject ends that came to nothing for certain."""
 
 DOUBT_RETRY = timedelta(seconds=5)
 DOUBT_GIVE_UP = timedelta(minutes=10)
@@ -56,10 +59,23 @@ def after_401(kind: EffectKind, effect: Effect, now: datetime) -> Effect:
     return replace(effect, unauthorized=unauthorized, retry_at=retry_at)
 
 
-def may_begin(effect: Effect) -> bool:
-    """Tell whether an enroll or a reject may be intended: never sent, or answered 401 and proved absent."""
+def may_begin(kind: EffectKind, call: Call) -> bool:
+    """Tell whether an enroll or a reject may be intended: never sent, or answered 401 and proved absent.
+
+    A reject that provably came to nothing also where a person has asked for another one since it was sent.
+    """
+    effect = call.effect(kind)
+    if effect.state in _IN_VAIN and kind is EffectKind.REJECT and is_later(call.distrusted, effect):
+        return True
     is_open = effect.state is EffectState.NONE or (effect.state is EffectState.ABSENT and effect.retry_at is not None)
     return is_open and effect.arrived < MAX_REQUESTS
+
+
+def is_later(word: Word | None, effect: Effect) -> bool:
+    """Tell whether a person's word was heard after an effect was sent."""
+    return (
+        word is not None and word.heard_at is not None and effect.sent_at is not None and word.heard_at > effect.sent_at
+    )
 
 
 def next_doubt_read(effect: Effect, call: Call, now: datetime) -> datetime:
@@ -82,7 +98,7 @@ def _shows(kind: EffectKind, effect: Effect, reading: Reading) -> bool:
             by_status = reading.status == Status.ACCEPT_CALLER_VOICE or by_hand
             return by_status or MANUAL_GREEN in reading.policies or reading.was_voice_enrolled_now
         case EffectKind.REJECT:
-            return reading.status in REJECTED
+            return reading.status == Status.REJECT_CALLER_VOICE
 
 
 def _absent_or_unresolved(kind: EffectKind, effect: Effect, reading: Reading, *, was_rejected: bool) -> EffectState:

@@ -98,6 +98,7 @@ class Facts(msgspec.Struct, frozen=True, gc=False):
     paused_entirely: bool = False
     assigned_by_us: bool = False
     redis_changed: bool = False
+    rejected_by_rule: bool = False
 
     def as_dict(self) -> dict[str, Value]:
         """Return the facts by name, as written into a trail: what is false, none or 0 is left out."""
@@ -170,6 +171,9 @@ FACTS: Mapping[str, FactMeaning] = {
     "redis_changed": FactMeaning(
         bool, f"Redis was restarted or replaced in the last {LEASE.seconds:g} s: what it forgot may still be under way"
     ),
+    "rejected_by_rule": FactMeaning(
+        bool, "rejected, but only by a validation rule of the service: nobody has rejected the voice since"
+    ),
 }
 
 _FLAGS = attrgetter(*(name for name, fact in FACTS.items() if fact.kind is bool))
@@ -216,6 +220,7 @@ def facts_of(call: Call, policies: Policies) -> Facts:
         paused_entirely=call.paused is PauseScope.ALL,
         assigned_by_us=_is_ours(call),
         redis_changed=call.effects_held_until is not None,
+        rejected_by_rule=call.rejected_by_rule_only and call.reject.state not in DONE,
     )
 
 

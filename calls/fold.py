@@ -81,7 +81,7 @@ def _as_if_sent(kind: EffectKind, call: Call, now: datetime) -> Effect:
     if effect.state is EffectState.INTENDED:
         before = call.reading.status if call.reading else None
         return replace(effect, state=EffectState.UNKNOWN, sent_at=now, status_before=before, retry_at=None)
-    may_be_repeated = effect.state in IN_DOUBT or (effect.state is EffectState.ABSENT and may_begin(effect))
+    may_be_repeated = effect.state in IN_DOUBT or (effect.state is EffectState.ABSENT and may_begin(kind, call))
     if kind is not EffectKind.ASSIGN and may_be_repeated:
         return replace(effect, state=EffectState.UNKNOWN, sent_at=now, retry_at=None)
     return effect
@@ -185,6 +185,8 @@ def _merged(call: Call, note: Merged, now: datetime) -> tuple[Call, list[Entry]]
         opted_in_seen=call.opted_in_seen or other.opted_in_seen,
         mismatch_seen=call.mismatch_seen or other.mismatch_seen,
         rejected_seen=call.rejected_seen or other.rejected_seen,
+        rejected_by_rule_only=all(one.rejected_by_rule_only for one in (call, other) if one.rejected_seen)
+        and (call.rejected_seen or other.rejected_seen),
         enrolled_seen=call.enrolled_seen or other.enrolled_seen,
         opted_out_seen=call.opted_out_seen or other.opted_out_seen,
         end_hinted_at=call.end_hinted_at or other.end_hinted_at,
@@ -212,6 +214,8 @@ def fold_reading(call: Call, reading: Reading, book: RuleBook, now: datetime) ->
         core_username=reading.core_username or call.core_username,
         authenticated_seen=call.authenticated_seen or _is_authenticated(call, reading),
         rejected_seen=call.rejected_seen or status in REJECTED,
+        rejected_by_rule_only=status != Status.REJECT_CALLER_VOICE
+        and (call.rejected_by_rule_only or (status == Status.REJECT_BY_RULE and not call.rejected_seen)),
         enrolled_seen=call.enrolled_seen or status == Status.ACCEPT_CALLER_VOICE or MANUAL_GREEN in reading.policies,
         opted_out_seen=call.opted_out_seen or status == Status.OPT_OUT,
         opted_in_seen=call.opted_in_seen or status == Status.OPT_IN,

@@ -1,6 +1,7 @@
 """The law: what no rule and no person can make us do. One table, one pure function over it.
 
 Each article names the facts under which it forbids; its name is the reason that trails, rules tests and people refer to.
+Articles of the same name forbid different kinds of effect, under different facts.
 """
 
 from dataclasses import dataclass
@@ -93,7 +94,19 @@ LAW: tuple[Article, ...] = (
         "a policy without a colour might be a red one: never guessed",
         unclassified=True,
     ),
-    _article("voice_rejected", {_ENROLL, _REJECT}, "after a reject nothing more is sent for the voice", rejected=True),
+    _article("voice_rejected", {_ENROLL}, "after a reject the voice is not enrolled", rejected=True),
+    _article(
+        *("voice_rejected", {_REJECT}, "no second reject once one is recorded"), rejected=True, rejected_by_rule=False
+    ),
+    _article(
+        *(
+            "rejected_by_rule",
+            {_REJECT},
+            "where a validation rule rejected the voice, only a person's distrust is sent",
+        ),
+        rejected_by_rule=True,
+        distrusted=False,
+    ),
     _article("already_enrolled", {_ENROLL}, "one enroll for a call, whoever made it", enrolled=True),
     _article("opted_out", {_ENROLL}, "a caller who opted out in this call is never enrolled", opted_out=True),
     Article(
@@ -103,7 +116,12 @@ LAW: tuple[Article, ...] = (
         "the rules demand an opt-in, and none was seen in this call",
         if_opt_in_required=True,
     ),
-    _article("determined_fraud", {_ENROLL, _REJECT}, "a research case found fraud: it is a person's now", fraud=True),
+    _article("determined_fraud", {_ENROLL}, "a research case found fraud: the voice is not enrolled", fraud=True),
+    _article(
+        *("determined_fraud", {_REJECT}, "where a research case found fraud, only a person's distrust is sent"),
+        fraud=True,
+        distrusted=False,
+    ),
     _article("paused", {_ENROLL, _REJECT}, "a person has paused effects; they are decided again later", paused=True),
     _article(
         *("redis_changed", {_ENROLL, _REJECT}),

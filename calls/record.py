@@ -22,7 +22,7 @@ class Phase(StrEnum):
     HINTED = "hinted"  # somebody pushed it; the service has not confirmed it
     LIVE = "live"  # the queue listed it, or its details were read
     ENDED = "ended"  # stored details say so; a last look is due
-    SETTLED = "settled"  # final: nothing is ever sent for it again
+    SETTLED = "settled"  # over: nothing is sent for it any more, unless a person distrusts the caller within a day
 
 
 class Reason(StrEnum):
@@ -201,6 +201,8 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     end_seen_at: datetime | None = None
     settled_at: datetime | None = None
     reason: Reason | None = None
+    is_reopened: bool = False
+    """It was settled before: a person distrusted the caller after the end."""
 
     person_id: str | None = None
     core_username: str | None = None
@@ -219,6 +221,8 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     reading: Reading | None = None
     authenticated_seen: bool = False
     rejected_seen: bool = False
+    rejected_by_rule_only: bool = False
+    """Of what ``rejected_seen`` says: a validation rule did it, and nobody has rejected the voice since."""
     enrolled_seen: bool = False
     opted_out_seen: bool = False
     opted_in_seen: bool = False
@@ -272,7 +276,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def is_settled(self) -> bool:
-        """Tell whether nothing is ever sent for this call again."""
+        """Tell whether nothing is sent for this call any more, unless a person's distrust opens it again."""
         return self.phase is Phase.SETTLED
 
     @property

@@ -3,14 +3,18 @@
 Of two statements about the same the one that Redis received later counts, in whatever order they are folded.
 """
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import assert_never
 
 from msgspec.structs import replace
 
+from calls.effects import may_begin
 from calls.notes import AssignWish, CheckWish, Distrusted, Resolved, Statement, Verified, statement_order
-from calls.record import DONE, Call, EffectKind, EffectState, Identity, Reason, Word, with_effect
+from calls.record import DONE, Call, EffectKind, EffectState, Identity, Phase, Reason, Word, with_effect
 from calls.trail import Entry
+
+HEARD_AFTER_END = timedelta(days=1)
+"""For how long after the end of a call a person's distrust leads to a reject."""
 
 
 def fold_statement(call: Call, note: Statement, now: datetime) -> tuple[Call, list[Entry]]:
@@ -30,9 +34,10 @@ def fold_statement(call: Call, note: Statement, now: datetime) -> tuple[Call, li
             said = _said(note, now, "verified", person_id=note.person_id, validation_type=note.validation_type)
             return replace(call, identity=stronger(call.identity, identity)), [said]
         case Distrusted():
-            word = _word(note, reason=note.reason)
+            word = _word(note, reason=note.reason, heard_at=now)
             said = _said(note, now, "distrusted", because=note.reason or None)
-            return replace(call, distrusted=later(call.distrusted, word)), [said]
+            call = replace(call, distrusted=later(call.distrusted, word))
+            return reopened(call) if may_reopen(call, now) else call, [said]
         case AssignWish():
             word = _word(note, person_id=note.person_id, heard_at=now)
             said = _said(note, now, "assign", person_id=note.person_id)
@@ -43,6 +48,24 @@ def fold_statement(call: Call, note: Statement, now: datetime) -> tuple[Call, li
             return _resolved(call, note, now)
         case _:
             assert_never(note)
+
+
+def may_reopen(call: Call, now: datetime) -> bool:
+    """Tell whether a person's distrust still leads to a reject of a call that is settled.
+
+    Not without the voice id by which the service itself calls it: reject-voice resolves no other.
+    """
+    if not call.is_settled or call.end_seen_at is None or not call.has_real_voice_id:
+        return False
+    is_rejected = call.rejected_seen and not call.rejected_by_rule_only
+    return now - call.end_seen_at <= HEARD_AFTER_END and not is_rejected and may_begin(EffectKind.REJECT, call)
+
+
+def reopened(call: Call) -> Call:
+    """Return a settled call as one that has ended and is still to be settled."""
+    return replace(
+        call, phase=Phase.ENDED, reason=None, settled_at=None, is_reopened=True, reads_failed=0, not_found_since=None
+    )
 
 
 def _word(

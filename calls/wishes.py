@@ -38,7 +38,7 @@ class WishState(StrEnum):
 
 
 _MEANINGS = {
-    "call_settled": "the call is over and closed",
+    "call_settled": "the call is over and closed; only a distrust is heard, for a day after its end",
     "call_unconfirmed": "the service never showed the call: neither in its queue nor when asked for it",
     "already_sent": "it was sent before, for this call; what became of that is in the story",
     "caller_distrusted": "a person at the desk said that the caller cannot be trusted",
@@ -152,7 +152,7 @@ def _verified(call: Call, line: Entry, book: RuleBook, facts: Facts) -> Told:
 def _effect_or_reasons(call: Call, kind: EffectKind, book: RuleBook, facts: Facts) -> Told:
     """Follow an effect that was begun; before that, say what stands in its way."""
     effect = call.effect(kind)
-    if effect.state in _STATES and not may_begin(effect):
+    if effect.state in _STATES and not may_begin(kind, call):
         return Told(_STATES[effect.state], operator=effect.operator)
     if _was_sent(effect):
         return PENDING

@@ -19,7 +19,7 @@ from structlog.typing import FilteringBoundLogger
 
 from calls.keys import CallId
 from calls.lookup import Known, Lookup
-from calls.notes import Resolved, Statement, parse_note
+from calls.notes import Distrusted, Resolved, Statement, parse_note
 from calls.rules.book import RuleBook
 from calls.store import REMEMBERED_S, Store
 from calls.wake import Waker
@@ -165,7 +165,7 @@ class Speaking:
 
     async def _leave(self, call_id: CallId, statement: Statement) -> None:
         taken, wake = await self._store.note(
-            call_id, statement, even_settled=isinstance(statement, Resolved), wake=True
+            call_id, statement, even_settled=isinstance(statement, Resolved | Distrusted), wake=True
         )
         if not taken:
             raise Problem(409, "refused", told=Told(WishState.HELD, ("call_settled",)))

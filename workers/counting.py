@@ -98,6 +98,8 @@ def _effect(counting: Counting, _call: Call, entry: Entry) -> None:
 
 
 def _settled(counting: Counting, call: Call, entry: Entry) -> None:
+    if call.is_reopened:
+        return  # it was counted when it was settled first
     figures, institution = counting.figures, counting.label(call.institution_key)
     figures.count(figure.CALLS_SETTLED, institution, entry.because or "?")
     if entry.because == Reason.UNCONFIRMED:

@@ -48,6 +48,13 @@ end
 local kept_s = tonumber(ARGV[9])
 if ARGV[8] == 'live' then
     redis.call('ZADD', KEYS[5], 'NX', now, member)
+    if held[4] then -- a person's word has opened a settled call again
+        redis.call('ZREM', KEYS[6], member)
+        redis.call('HDEL', KEYS[1], 'settled')
+        redis.call('PERSIST', KEYS[1])
+        redis.call('PERSIST', KEYS[4])
+        held[4] = false
+    end
 elseif ARGV[8] == 'settled' or ARGV[8] == 'unconfirmed' then
     redis.call('ZREM', KEYS[5], member)
     redis.call('ZADD', KEYS[6], 'NX', now, member)

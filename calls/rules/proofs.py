@@ -80,11 +80,11 @@ def always_forbidden(rule: Rule) -> list[str]:
 
 def evidence(rule: Rule) -> list[Condition]:
     """Return the conditions that say something of their own: implied neither by the law nor by the others."""
-    granted = [(name, not value) for article in articles(EffectKind.REJECT) for name, value in article.when]
+    lawless = [article.when for article in articles(EffectKind.REJECT)]
     kept = list(rule.when)
     for condition in rule.when:
         others = [other for other in kept if other is not condition]
-        if not possible([*granted, *others], [[condition]]):
+        if not possible(others, [*lawless, [condition]]):
             kept = others
     return kept
 

@@ -167,7 +167,7 @@ class Board:
         said: Mapping[str, str] | None = None,
     ) -> Response:
         known = await self._known(place)
-        page = call_page(known, self._book, wish or None)
+        page = call_page(known, self._book, wish or None, self._now())
         view = self._writer.view(page, self._now(), _operator(request), said)
         status = problem.status if problem else 200
         return self._page(

@@ -64,8 +64,8 @@ class CallPage:
     answer: Answer | None
 
 
-def call_page(known: Known, book: RuleBook, wish: str | None) -> CallPage:
-    """Return the page of a call; with ``wish`` also what became of that."""
+def call_page(known: Known, book: RuleBook, wish: str | None, now: datetime) -> CallPage:
+    """Return the page of a call at an instant; with ``wish`` also what became of that."""
     call, story = known.call, tell(recorded(known.call, known.trail))
     return CallPage(
         call_id=known.call_id,
@@ -74,7 +74,7 @@ def call_page(known: Known, book: RuleBook, wish: str | None) -> CallPage:
         facts=tuple(_facts(call, book)),
         story=story.lines,
         ending=story.ending,
-        offers=offers_of(call, book),
+        offers=offers_of(call, book, now),
         answer=_answer(known, book, wish) if wish else None,
     )
 

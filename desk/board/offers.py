@@ -1,11 +1,13 @@
 """What an administrator can say about a call, offered where it can come to something. Pure."""
 
 from dataclasses import dataclass
+from datetime import datetime
 
 from calls.decide import wish_obstacle
 from calls.facts import facts_of
 from calls.record import Call, EffectKind, EffectState
 from calls.rules.book import RuleBook
+from calls.statements import may_reopen
 from calls.watch import reserve_left
 
 
@@ -35,7 +37,7 @@ class Offers:
         return bool(self.unresolved) or self.assign or self.verified or self.distrusted or self.check
 
 
-def offers_of(call: Call, book: RuleBook) -> Offers:
+def offers_of(call: Call, book: RuleBook, now: datetime) -> Offers:
     """Return what can be said about a call."""
     facts = facts_of(call, book.policies)
     is_open = not call.is_settled and not facts.ended
@@ -47,7 +49,7 @@ def offers_of(call: Call, book: RuleBook) -> Offers:
         unresolved=unresolved[0] if unresolved else None,
         assign=is_open and not facts.enrolled and not facts.rejected and (not facts.assigned or facts.assigned_by_us),
         verified=is_open and not facts.enrolled and not facts.rejected and not facts.green,
-        distrusted=not call.is_settled and not facts.rejected,
+        distrusted=may_reopen(call, now) if call.is_settled else not facts.rejected or facts.rejected_by_rule,
         check=is_open and wish_obstacle(call, book, facts) is None,
         checks_left=reserve_left(call, book.schedule),
     )

@@ -64,7 +64,7 @@ class Streams:
                     continue
                 if known is None:
                     return
-                page = call_page(known, self._desk.book, wish)
+                page = call_page(known, self._desk.book, wish, self._now())
                 yield news.of(self._writer.view(page, self._now(), operator)) or ALIVE
                 change = await listener.next(CALL_LOOK_S)
                 while change is not None and change.call_id != known.call_id and not listener.is_over:

@@ -52,7 +52,8 @@ class Memory:
     """What the judge remembers of one call; goes back with Redis when that is rolled back."""
 
     verified: set[str] = field(default_factory=set)
-    distrusted: bool = False
+    distrusts: int = 0
+    """How often somebody said that the caller cannot be trusted: a reject each, at most."""
     wished: set[str] = field(default_factory=set)
     is_resolved: bool = False
     said: list[Said] = field(default_factory=list)
@@ -65,7 +66,7 @@ class Memory:
             case AssignWish(person_id=person):
                 self.wished.add(person)
             case Distrusted():
-                self.distrusted = True
+                self.distrusts += 1
             case Resolved():
                 self.is_resolved = True
             case _:
@@ -181,7 +182,7 @@ class Judge(Witness):
         if kind is EffectKind.ENROLL:
             self._enroll_is_lawful(call, trail, msgspec.json.decode(request.content))
         else:
-            assert self.of(call).distrusted, "a reject that nobody asked for"
+            assert self.of(call).distrusts, "a reject that nobody asked for"
 
     def _is_booked(self, kind: EffectKind, record: Call, trail: tuple[Entry, ...]) -> None:
         """`sent` stands in Redis, in the ledger and in the trail, before the first byte."""
@@ -208,11 +209,12 @@ class Judge(Witness):
         assert answered is not None, f"{kind} without a read"
         age_s = (self._stage.clock.now - answered.at).total_seconds()
         assert age_s <= FRESH_S, f"{kind} on a read {age_s:g} s old"
-        assert answered.record["status"] not in REJECTED, f"{kind} after a reject"
+        assert answered.record["status"] != "RejectCallerVoice", f"{kind} after a reject"
         if kind is EffectKind.ENROLL:
             assert not any(_is_green(name) for name in _policies(answered.record)), "an enroll of a green voice"
             assert not any(name.startswith("Red") for name in _policies(answered.record)), "an enroll on a red policy"
-            assert answered.record["status"] not in {"VoiceOptOut", "AcceptCallerVoice"}, "an enroll forbidden"
+            forbidden = {"VoiceOptOut", "AcceptCallerVoice"} | REJECTED
+            assert answered.record["status"] not in forbidden, "an enroll forbidden"
 
     def _enroll_is_lawful(self, call: SandboxCall, trail: tuple[Entry, ...], body: dict[str, Any]) -> None:
         """For the assigned person, verified by somebody, never after a reject or an opt-out that we know of."""
@@ -234,7 +236,7 @@ class Judge(Witness):
     # After every step
 
     def counts_hold(self, call: SandboxCall, checks_booked: int) -> None:
-        """No 21st check, however much Redis lost; no second enroll or reject; nothing arrived that was not booked.
+        """No 21st check, however much Redis lost; no second enroll, one reject for each statement; all was booked.
 
         An effect that a rolled back Redis forgot may be sent once more for each time it was forgotten. A check that was
         answered with 401 was made by nobody; it is one of the 20 all the same while its booking is known.
@@ -246,10 +248,12 @@ class Judge(Witness):
         assert checks <= CHECKS + lost.bookings, f"{checks} requests for a check"
         assert checks <= checks_booked + lost.bookings, f"{checks} checks arrived, {checks_booked} booked"
         for kind in ONCE:
+            asked_again = max(0, self.of(call).distrusts - 1) if kind is EffectKind.REJECT else 0
+            allowed = lost.effects[kind] + asked_again
             seen = tally.authenticated.get(EFFECTS[kind], 0)
-            assert seen <= 1 + lost.effects[kind], f"{seen} times {kind}"
+            assert seen <= 1 + allowed, f"{seen} times {kind}"
             arrived = tally.arrived.get(EFFECTS[kind], 0)
-            assert arrived <= MAX_REQUESTS + lost.effects[kind], f"{arrived} requests of {kind} arrived"
+            assert arrived <= MAX_REQUESTS + allowed, f"{arrived} requests of {kind} arrived"
 
     def forgets(self, voice_id: str, before: "Kept", after: "Kept") -> None:
         """Note what our records of a call lost with a rollback.
@@ -282,10 +286,12 @@ class Judge(Witness):
             assert getattr(ours, "person_id", None) == person_id, f"not the last {kind.__name__} counts"
 
     def is_told_once(self, trail: tuple[Entry, ...]) -> None:
-        """The trail has one line for each sending, and one for the settling."""
+        """The trail has one line for each sending, and one for the settling; one more after a distrust that reopened it."""
         sent = [(entry.kind, entry.n) for entry in trail if entry.what == "sent" and entry.kind in ONCE]
         assert len(sent) == len(set(sent)), f"one sending, several lines: {sent}"
-        assert [entry.what for entry in trail].count("settled") == 1, "settled, and not one line of it"
+        settled = [n for n, entry in enumerate(trail) if entry.what == "settled"]
+        late = [entry for entry in trail[settled[0] :] if entry.what == "said" and entry.kind == "distrusted"]
+        assert 1 <= len(settled) <= 1 + len(late), f"{len(settled)} lines of the settling"
 
     def is_true(self, call: SandboxCall, record: Call) -> None:
         """What our ledgers say of an enroll and a reject is what the service did.

@@ -19,7 +19,7 @@ from calls.held import LEASE
 from calls.institution import FOREIGN
 from calls.keys import CallId, Keys, parse_member
 from calls.lookup import Lookup
-from calls.notes import Resolved, Statement
+from calls.notes import Distrusted, Resolved, Statement
 from calls.record import Call, Phase, parse_call
 from calls.rules.book import RuleBook
 from calls.store import FARTHEST_MS
@@ -50,6 +50,9 @@ QUIET_LOOPS = 40
 """Turns of the event loop without a crossing after which a frozen worker's tasks all stand still."""
 
 Dump = dict[bytes, bytes]
+
+FOR_SETTLED = (Resolved, Distrusted)
+"""What a person may say of a settled call."""
 
 
 class Servers(Protocol):
@@ -206,9 +209,8 @@ class World:
             found = place
         self._statements += 1
         statement = replace(statement, wish=f"{self._statements:032x}")
-        is_for_settled = isinstance(statement, Resolved)
         self.judge.of(call).heard(statement)
-        taken, _ = await self.office.store.note(found, statement, even_settled=is_for_settled)
+        taken, _ = await self.office.store.note(found, statement, even_settled=isinstance(statement, FOR_SETTLED))
         if taken:
             self.judge.of(call).said.append(Said(place, statement))
 
@@ -217,7 +219,7 @@ class World:
         said = self.judge.of(call).said
         if said:
             place, statement = said[nth % len(said)]
-            await self.office.store.note(place, statement, even_settled=isinstance(statement, Resolved))
+            await self.office.store.note(place, statement, even_settled=isinstance(statement, FOR_SETTLED))
 
     async def mix_up(self, call: SandboxCall, other: SandboxCall) -> None:
         """Have the service answer once about a call with the record of another.

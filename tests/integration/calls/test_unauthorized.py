@@ -8,7 +8,7 @@ import pytest
 from calls.effects import may_begin
 from calls.fold import fold_epoch
 from calls.notes import Distrusted, Note, Resolved, Verified
-from calls.record import Effect, EffectKind, EffectState
+from calls.record import Effect, EffectKind, EffectState, with_effect
 from reseller.config import LoginPolicy
 from sandbox.faults import Action, Fault
 from sandbox.state import Call, Happening, Kind
@@ -118,9 +118,14 @@ async def test_withdrawn_intention_does_not_reset_the_count(rig: Rig, kind: Effe
 @pytest.mark.parametrize("state", [EffectState.NONE, EffectState.ABSENT])
 def test_effect_that_was_sent_twice_does_not_begin_again(state: EffectState) -> None:
     """Whatever the ledger says otherwise, two requests that may have arrived are the most."""
-    assert may_begin(Effect(state=state, attempts=3, unsent=2, unauthorized=1, retry_at=NOW))
-    assert not may_begin(Effect(state=state, attempts=3, unsent=1, unauthorized=2, retry_at=NOW))
-    assert may_begin(Effect(state=state, attempts=1)) is (state is EffectState.NONE)
+    for kind in (EffectKind.ENROLL, EffectKind.REJECT):
+
+        def begins(kind: EffectKind = kind, **ledger: Any) -> bool:
+            return may_begin(kind, with_effect(live_call(), kind, Effect(state=state, **ledger)))
+
+        assert begins(attempts=3, unsent=2, unauthorized=1, retry_at=NOW)
+        assert not begins(attempts=3, unsent=1, unauthorized=2, retry_at=NOW)
+        assert begins(attempts=1) is (state is EffectState.NONE)
 
 
 async def test_absence_that_a_person_states_is_final(rig: Rig) -> None:

@@ -102,7 +102,7 @@ def test_every_call_has_a_line_and_offers(drawn: Any) -> None:
     """Whatever a record says, it can be shown, and its forms be offered."""
     drawn = replace(drawn, saved_at=NOW)
     assert Painter("/board", BOOK).piece("row", row_of(drawn, BOOK)).startswith("<li id=")
-    assert offers_of(drawn, BOOK) is not None
+    assert offers_of(drawn, BOOK, NOW) is not None
 
 
 def test_row_holds_nothing_of_a_person() -> None:
@@ -147,7 +147,7 @@ def test_shares_fill_the_bar() -> None:
 def test_offers_follow_the_call() -> None:
     """An unresolved effect can be closed also when the call is over; all else only while it lives."""
     over = call(phase=Phase.SETTLED, reason=Reason.UNRESOLVED, end_seen_at=NOW, reject=UNRESOLVED)
-    offers = offers_of(over, BOOK)
+    offers = offers_of(over, BOOK, NOW)
     assert (offers.unresolved, offers.verified, offers.assign, offers.check) == ("reject", False, False, False)
-    offers = offers_of(call(), BOOK)
+    offers = offers_of(call(), BOOK, NOW)
     assert (offers.unresolved, offers.verified, offers.check, offers.distrusted) == (None, True, True, True)

@@ -291,8 +291,8 @@ FILES = [
     ),
     one(
         "law forbids reject",
-        "high_risk_device",
-        "rejected",
+        "high_risk_device = true",
+        'status = "RejectCallerVoice"',
         "",
         "forbids it (voice_rejected)",
         "The law",

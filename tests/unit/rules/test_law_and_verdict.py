@@ -44,8 +44,9 @@ EXPECTED = {
     EffectKind.REJECT: {
         "institution_not_allowed": {"allowed": False},
         "voice_id_not_confirmed": {"real_voice_id": False},
-        "voice_rejected": {"rejected": True},
-        "determined_fraud": {"fraud": True},
+        "voice_rejected": {"rejected": True, "rejected_by_rule": False},
+        "rejected_by_rule": {"rejected_by_rule": True, "distrusted": False},
+        "determined_fraud": {"fraud": True, "distrusted": False},
         "paused": {"paused": True},
         "redis_changed": {"redis_changed": True},
     },
@@ -75,8 +76,10 @@ def test_law_looks_at_no_other_facts(facts: Facts, other: Facts, kind: EffectKin
 
 
 def test_law_has_a_meaning_and_a_name_of_its_own_for_every_article() -> None:
-    """Trails refer to articles by name, people read what they mean."""
-    assert len({article.name for article in LAW}) == len(LAW)
+    """Trails refer to articles by name, people read what they mean: no kind of effect has two of one name."""
+    for kind in EffectKind:
+        names = [article.name for article in LAW if kind in article.forbids]
+        assert len(set(names)) == len(names)
     assert all(article.meaning and article.forbids and set(dict(article.when)) <= set(FACTS) for article in LAW)
 
 

@@ -118,7 +118,9 @@ def test_rule_is_unreachable_when_earlier_live_rules_take_all_its_calls(
         (rule("r", Outcome.ENROLL, verified=False), ["identity_not_established"]),
         (rule("r", Outcome.ENROLL, verified=True), []),
         (rule("r", Outcome.ENROLL), []),
-        (rule("r", Outcome.REJECT, fraud=True, voice_mismatch=True), ["determined_fraud"]),
+        (rule("r", Outcome.REJECT, fraud=True, distrusted=False), ["determined_fraud"]),
+        (rule("r", Outcome.REJECT, status="RejectCallerVoice", distrusted=True), ["voice_rejected"]),
+        (rule("r", Outcome.REJECT, fraud=True, distrusted=True), []),
         (rule("r", Outcome.HOLD, fraud=True), []),
     ],
 )

@@ -1,0 +1,89 @@
+"""The end of a call: when it is over, what is still to be done by then, and as what it is settled. Pure."""
+
+from datetime import datetime, timedelta
+
+from calls.effects import may_begin
+from calls.facts import Facts
+from calls.record import Call, EffectKind, EffectState, Reason
+from calls.rules.book import Outcome, RuleBook
+from calls.statements import HEARD_AFTER_END
+from calls.steps import Read, Settle, Step, Wait, Withdraw
+from calls.verdict import judge
+
+SETTLE_AFTER = timedelta(seconds=3)
+"""Between the first sight of the end and the last read: the service settles the record at the end too."""
+
+RESUME_LOOK = timedelta(seconds=5)
+"""How often an ended call that waits for the end of a pause is looked at."""
+
+_PASSING = frozenset({"paused", "redis_changed"})
+"""Articles of the law that forbid only for a while."""
+
+NOT_FOUND_FOR = timedelta(seconds=60)
+"""For how long "not found" is only a delay."""
+
+
+def age_out(call: Call, book: RuleBook, facts: Facts, now: datetime) -> Step | None:
+    """A call that never ends, or that the service does not know any more, is not watched for ever."""
+    if not is_lost(call, book, now):
+        return None
+    reason = _reason(facts) if call.is_reopened else Reason.LOST
+    return _withdraw_all(call, "call lost") or Settle(_unresolved(call) or reason)
+
+
+def is_lost(call: Call, book: RuleBook, now: datetime) -> bool:
+    """Tell whether a call is not waited for any longer; one that was opened again after its end for a day."""
+    born, most = call.started_at or call.first_seen_at or call.listed_at, timedelta(seconds=book.maximum_age_s)
+    if call.is_reopened:
+        born, most = call.end_seen_at, HEARD_AFTER_END
+    too_old = born is not None and now - born > most
+    return too_old or (call.not_found_since is not None and now - call.not_found_since > NOT_FOUND_FOR)
+
+
+def close(call: Call, book: RuleBook, facts: Facts, now: datetime) -> Step | None:
+    """Ended: give intentions up, read once more when the service has settled its record, then close."""
+    if call.end_seen_at is None:
+        return None
+    withdrawn = _withdraw_all(call, "call ended")
+    if withdrawn is not None:
+        return withdrawn
+    last_read_at = call.end_seen_at + SETTLE_AFTER
+    if now < last_read_at:
+        return Wait(last_read_at)
+    if call.reading is None or call.reading.read_at < last_read_at:
+        return Read("last read")
+    if _awaits_release(call, book, facts):
+        return Wait(now + RESUME_LOOK)
+    return Settle(_unresolved(call) or _reason(facts))
+
+
+def _awaits_release(call: Call, book: RuleBook, facts: Facts) -> bool:
+    """Tell whether only what passes stands before a reject, the one effect that an ended call still allows."""
+    if not (facts.paused or facts.redis_changed) or not may_begin(EffectKind.REJECT, call):
+        return False
+    verdict = judge(facts, book, call.institution_key)
+    return verdict.asked is Outcome.REJECT and set(verdict.forbidden) <= _PASSING
+
+
+def _withdraw_all(call: Call, because: str) -> Step | None:
+    for kind in EffectKind:
+        if call.effect(kind).state is EffectState.INTENDED:
+            return Withdraw(kind, because)
+    return None
+
+
+def _unresolved(call: Call) -> Reason | None:
+    doubts = (call.effect(kind).state for kind in (EffectKind.ENROLL, EffectKind.REJECT))
+    return Reason.UNRESOLVED if EffectState.UNRESOLVED in doubts else None
+
+
+def _reason(facts: Facts) -> Reason:
+    """Name the strongest thing that is true of an ended call."""
+    reasons = (
+        (facts.rejected, Reason.REJECTED),
+        (facts.enrolled, Reason.ENROLLED),
+        (facts.green, Reason.AUTHENTICATED),
+        (facts.red, Reason.RED),
+        (not facts.assigned, Reason.UNASSIGNED),
+    )
+    return next((reason for holds, reason in reasons if holds), Reason.UNDECIDED)
