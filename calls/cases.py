@@ -150,10 +150,11 @@ def _coloured(case: Case, book: RuleBook) -> Facts:
     """Add what the case's policies say in the colours of the rules."""
     colours = book.policies.colours(case.policies)
     facts = case.facts
+    red = facts.red or Colour.RED in colours
     return with_fields(
         facts,
-        green=facts.green or facts.authenticated or Colour.GREEN in colours,
-        red=facts.red or Colour.RED in colours,
+        green=(facts.green or facts.authenticated or Colour.GREEN in colours) and not red,
+        red=red,
         unclassified=facts.unclassified or Colour.UNCLASSIFIED in colours,
     )
 

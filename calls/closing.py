@@ -81,9 +81,9 @@ def _reason(facts: Facts) -> Reason:
     """Name the strongest thing that is true of an ended call."""
     reasons = (
         (facts.rejected, Reason.REJECTED),
+        (facts.red, Reason.RED),
         (facts.enrolled, Reason.ENROLLED),
         (facts.green, Reason.AUTHENTICATED),
-        (facts.red, Reason.RED),
         (not facts.assigned, Reason.UNASSIGNED),
     )
     return next((reason for holds, reason in reasons if holds), Reason.UNDECIDED)

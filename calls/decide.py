@@ -248,7 +248,7 @@ def check_obstacle(call: Call, facts: Facts) -> str | None:
         (facts.ended, "call_ended"),
         (facts.rejected, "voice_rejected"),
         (call.checks_used >= CHECK_LIMIT, "no_checks_left"),
-        (facts.green or facts.manual or facts.red, "already_decided"),
+        (facts.green or facts.manual or facts.red or facts.fully_authenticated, "already_decided"),
     )
     return next((name for holds, name in obstacles if holds), None)
 

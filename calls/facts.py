@@ -99,6 +99,7 @@ class Facts(msgspec.Struct, frozen=True, gc=False):
     assigned_by_us: bool = False
     redis_changed: bool = False
     rejected_by_rule: bool = False
+    fully_authenticated: bool = False
 
     def as_dict(self) -> dict[str, Value]:
         """Return the facts by name, as written into a trail: what is false, none or 0 is left out."""
@@ -134,7 +135,9 @@ class FactMeaning:
 
 FACTS: Mapping[str, FactMeaning] = {
     "green": FactMeaning(
-        bool, "the voice is authenticated: a green policy, or FullAuthentication without our own enroll"
+        bool,
+        "the voice is authenticated: a green policy, or FullAuthentication with isVoiceVerified and without anybody's "
+        "enroll; never beside a red policy",
     ),
     "manual": FactMeaning(
         bool, "authenticated by a person's word only: Green Manual Authentication, or our own enroll"
@@ -171,6 +174,9 @@ FACTS: Mapping[str, FactMeaning] = {
     "redis_changed": FactMeaning(
         bool, f"Redis was restarted or replaced in the last {LEASE.seconds:g} s: what it forgot may still be under way"
     ),
+    "fully_authenticated": FactMeaning(
+        bool, "the service called the caller fully authenticated, by the voice or by anybody's enroll"
+    ),
     "rejected_by_rule": FactMeaning(
         bool, "rejected, but only by a validation rule of the service: nobody has rejected the voice since"
     ),
@@ -189,10 +195,12 @@ def facts_of(call: Call, policies: Policies) -> Facts:
     ours = call.enroll.state in DONE or call.enroll.state in IN_DOUBT
     by_hand = MANUAL_GREEN in names or ours or call.enrolled_seen
     verified = call.identity is not None
+    red = Colour.RED in colours
+    authenticated = call.authenticated_seen and not by_hand and not red
     return Facts(
-        green=Colour.GREEN in colours or call.authenticated_seen,
+        green=authenticated or (Colour.GREEN in colours and not red),
         manual=by_hand,
-        red=Colour.RED in colours,
+        red=red,
         unclassified=Colour.UNCLASSIFIED in colours,
         rejected=call.rejected_seen or call.reject.state in DONE,
         enrolled=by_hand,
@@ -215,11 +223,12 @@ def facts_of(call: Call, policies: Policies) -> Facts:
         status=status,
         checks_used=call.checks_used,
         candidates=len(call.candidates),
-        authenticated=call.authenticated_seen,
+        authenticated=authenticated,
         paused=call.paused is not None,
         paused_entirely=call.paused is PauseScope.ALL,
         assigned_by_us=_is_ours(call),
         redis_changed=call.effects_held_until is not None,
+        fully_authenticated=call.full_authentication_seen or call.authenticated_seen,
         rejected_by_rule=call.rejected_by_rule_only and call.reject.state not in DONE,
     )
 

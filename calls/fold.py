@@ -182,6 +182,7 @@ def _merged(call: Call, note: Merged, now: datetime) -> tuple[Call, list[Entry]]
         has_statements=call.has_statements or other.has_statements,
         core_username=call.core_username or other.core_username,
         authenticated_seen=call.authenticated_seen or other.authenticated_seen,
+        full_authentication_seen=call.full_authentication_seen or other.full_authentication_seen,
         opted_in_seen=call.opted_in_seen or other.opted_in_seen,
         mismatch_seen=call.mismatch_seen or other.mismatch_seen,
         rejected_seen=call.rejected_seen or other.rejected_seen,
@@ -213,6 +214,7 @@ def fold_reading(call: Call, reading: Reading, book: RuleBook, now: datetime) ->
         person_id=reading.person_id or by_us or call.person_id,
         core_username=reading.core_username or call.core_username,
         authenticated_seen=call.authenticated_seen or _is_authenticated(call, reading),
+        full_authentication_seen=call.full_authentication_seen or status == Status.FULL_AUTHENTICATION,
         rejected_seen=call.rejected_seen or status in REJECTED,
         rejected_by_rule_only=status != Status.REJECT_CALLER_VOICE
         and (call.rejected_by_rule_only or (status == Status.REJECT_BY_RULE and not call.rejected_seen)),
@@ -243,7 +245,8 @@ def fold_reading(call: Call, reading: Reading, book: RuleBook, now: datetime) ->
 def _is_authenticated(call: Call, reading: Reading) -> bool:
     """Tell whether FullAuthentication was reached by the voice: not by our enroll, nor by anybody else's."""
     by_hand = call.enroll.state in DONE or call.enroll.state in IN_DOUBT or call.enrolled_seen
-    return reading.status == Status.FULL_AUTHENTICATION and not by_hand and MANUAL_GREEN not in reading.policies
+    by_voice = reading.status == Status.FULL_AUTHENTICATION and reading.is_voice_verified
+    return by_voice and not by_hand and MANUAL_GREEN not in reading.policies
 
 
 def _identity(call: Call, reading: Reading, previous: str | None) -> Identity | None:

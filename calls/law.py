@@ -88,6 +88,11 @@ LAW: tuple[Article, ...] = (
         "a voice that is authenticated needs no enroll: it would count as a second verification",
         green=True,
     ),
+    _article(
+        *("fully_authenticated", {_ENROLL}),
+        "what the service calls fully authenticated, by whomever, needs no enroll: it would count as a second verification",
+        fully_authenticated=True,
+    ),
     _article("red_policy", {_ENROLL}, "a red policy speaks against the caller", red=True),
     _article(
         *("unclassified_policy", {_ENROLL}),

@@ -113,7 +113,7 @@ def _charge(call: Call, book: RuleBook, window: Window | None) -> Call:
 
 def _takes_no_checks(call: Call) -> bool:
     """Tell whether the service makes no check of the call any more, for good. Spec: Polling stop rule."""
-    is_decided = call.authenticated_seen or call.enrolled_seen or call.rejected_seen
+    is_decided = call.authenticated_seen or call.full_authentication_seen or call.enrolled_seen or call.rejected_seen
     is_ours = call.enroll.state in DONE or call.reject.state in DONE
     return call.is_settled or call.end_seen_at is not None or is_decided or is_ours
 

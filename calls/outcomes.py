@@ -66,7 +66,7 @@ class _Reader:
         facts = line.facts or {}
         is_done = state in DONE
         shown: tuple[tuple[OutcomeType, bool], ...] = (
-            ("authenticated", bool(facts.get("green"))),
+            ("authenticated", bool(facts.get("green")) and not facts.get("red")),
             ("rejected", bool(facts.get("rejected")) or (is_done and line.kind == EffectKind.REJECT)),
             (
                 "enrolled",

@@ -220,6 +220,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     reading: Reading | None = None
     authenticated_seen: bool = False
+    full_authentication_seen: bool = False
     rejected_seen: bool = False
     rejected_by_rule_only: bool = False
     """Of what ``rejected_seen`` says: a validation rule did it, and nobody has rejected the voice since."""

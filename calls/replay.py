@@ -92,10 +92,11 @@ class _Court:
         if colours is None:
             named = (name for name in names if name != MANUAL_GREEN)
             colours = self._colours[names] = self.book.policies.colours(named)
+        red = Colour.RED in colours
         return {
             **known,
-            "green": bool(known.get("authenticated")) or Colour.GREEN in colours,
-            "red": Colour.RED in colours,
+            "green": (bool(known.get("authenticated")) or Colour.GREEN in colours) and not red,
+            "red": red,
             "unclassified": Colour.UNCLASSIFIED in colours,
         }
 

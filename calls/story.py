@@ -187,7 +187,7 @@ class _Teller:
         return rows
 
 
-_STOPS = frozenset({"green", "manual", "rejected", "red"})
+_STOPS = frozenset({"green", "manual", "rejected", "red", "fully_authenticated"})
 """Facts after which no more checks are made. Spec: Polling stop rule for authentication checks."""
 
 _TOLD = frozenset({"assigned", "ended"})

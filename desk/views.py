@@ -58,8 +58,9 @@ class VerifiedView(msgspec.Struct, frozen=True):
 class CallView(msgspec.Struct, frozen=True, kw_only=True):
     """A call as it is now. Instants are UTC.
 
-    ``green``: the voice is authenticated. ``red``: a red policy is applied. ``manual``: authenticated by a person's word
-    only. ``claimed_by``: the core username on the service's record. ``assigned_by_us``: the person may still be replaced.
+    ``green``: the voice is authenticated. ``red``: a red policy is applied; never together with ``green``. ``manual``:
+    authenticated by a person's word only. ``claimed_by``: the core username on the service's record. ``assigned_by_us``:
+    the person may still be replaced.
     """
 
     institution_key: str

@@ -48,7 +48,11 @@ def offers_of(call: Call, book: RuleBook, now: datetime) -> Offers:
         people=_people(call),
         unresolved=unresolved[0] if unresolved else None,
         assign=is_open and not facts.enrolled and not facts.rejected and (not facts.assigned or facts.assigned_by_us),
-        verified=is_open and not facts.enrolled and not facts.rejected and not facts.green,
+        verified=is_open
+        and not facts.enrolled
+        and not facts.rejected
+        and not facts.fully_authenticated
+        and not facts.green,
         distrusted=may_reopen(call, now) if call.is_settled else not facts.rejected or facts.rejected_by_rule,
         check=is_open and wish_obstacle(call, book, facts) is None,
         checks_left=reserve_left(call, book.schedule),

@@ -42,9 +42,9 @@ class State(StrEnum):
     DOUBT = "doubt"
     ANNOUNCED = "announced"
     REJECTED = "rejected"
+    RED = "red"
     ENROLLED = "enrolled"
     GREEN = "green"
-    RED = "red"
     ACTING = "acting"
     HELD = "held"
     ENDED = "ended"
@@ -122,14 +122,15 @@ def _by_ledger(call: Call) -> Standing | None:
 
 
 def _by_facts(call: Call, facts: Facts) -> Standing | None:
-    if facts.rejected:
-        return Standing(State.REJECTED)
-    if facts.enrolled:
-        return Standing(State.ENROLLED)
-    if facts.green:
-        return Standing(State.GREEN)
-    if facts.red:
-        return Standing(State.RED)
+    shown = (
+        (facts.rejected, State.REJECTED),
+        (facts.red, State.RED),
+        (facts.enrolled, State.ENROLLED),
+        (facts.green, State.GREEN),
+    )
+    for holds, state in shown:
+        if holds:
+            return Standing(state)
     intended = [kind for kind in EffectKind if call.effect(kind).state is EffectState.INTENDED]
     return Standing(State.ACTING, f"about to {intended[0]}") if intended else None
 

@@ -88,9 +88,9 @@ def right_reasons(account: Mapping[str, Any], record: Call) -> set[Reason]:
     provider = [policy for policy in account["policies"] if "Manual" not in policy]
     reasons = (
         (account["rejected"], Reason.REJECTED),
+        (any(policy.startswith("Red") for policy in provider), Reason.RED),
         ("AcceptCallerVoice" in activities, Reason.ENROLLED),
         (any(policy.startswith("Green") for policy in provider), Reason.AUTHENTICATED),
-        (any(policy.startswith("Red") for policy in provider), Reason.RED),
         (account["person_id"] is None, Reason.UNASSIGNED),
     )
     return {next((reason for holds, reason in reasons if holds), Reason.UNDECIDED)}

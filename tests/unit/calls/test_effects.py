@@ -35,7 +35,12 @@ PROOFS: dict[str, tuple[EffectKind, float, dict[str, Any], EffectState | None]] 
     "enroll does not show yet": (ENROLL, 8, {}, None),
     "enroll does not show after 20 s": (ENROLL, 20, {}, ABSENT),
     "reject shows": (REJECT, 1, {"status": "RejectCallerVoice"}, CONFIRMED),
-    "reject by the service's own rule": (REJECT, 1, {"status": "RejectCallerVoiceFromValidationRule"}, CONFIRMED),
+    "reject by the service's own rule proves none": (
+        REJECT,
+        1,
+        {"status": "RejectCallerVoiceFromValidationRule"},
+        None,
+    ),
     "reject absent: the status is untouched": (REJECT, 20, {}, ABSENT),
     "reject: the status was overwritten": (REJECT, 20, {"status": "AgentViewed"}, UNRESOLVED),
     "assign shows": (ASSIGN, 1, {"person_id": "p-1"}, CONFIRMED),

@@ -112,7 +112,8 @@ def test_fold_of_a_listing_from_the_future_counts_as_now() -> None:
 
 
 REMEMBERED: dict[str, tuple[dict[str, Any], str]] = {
-    "green by the voice": ({"status": "FullAuthentication"}, "green"),
+    "green by the voice": ({"status": "FullAuthentication", "is_voice_verified": True}, "green"),
+    "fully authenticated": ({"status": "FullAuthentication"}, "fully_authenticated"),
     "rejected": ({"status": "RejectCallerVoice"}, "rejected"),
     "rejected by a rule": ({"status": "RejectCallerVoiceFromValidationRule"}, "rejected"),
     "enrolled elsewhere": ({"status": "AcceptCallerVoice"}, "enrolled"),

@@ -31,6 +31,7 @@ EXPECTED = {
         "nobody_assigned": {"assigned": False},
         "verified_person_is_not_the_assigned": {"verified": True, "verified_person_is_assigned": False},
         "already_green": {"green": True},
+        "fully_authenticated": {"fully_authenticated": True},
         "red_policy": {"red": True},
         "unclassified_policy": {"unclassified": True},
         "voice_rejected": {"rejected": True},
