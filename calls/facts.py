@@ -66,6 +66,9 @@ STATUSES = tuple(sorted({*(status.value for status in Status), *NO_CHANGE}))
 VALIDATION_TYPES = ("VoiceAuth", "OneTimePasswordAuth", "KnowledgeBasedAuth", "NoAuth", "Other")
 """Spec: Other shapes, Validation type."""
 
+OTHERWISE = ("OneTimePasswordAuth", "KnowledgeBasedAuth", "Other")
+"""Those of them by which identity is established otherwise than by the voice: no enroll without one (Spec: Rules 3)."""
+
 
 class Facts(msgspec.Struct, frozen=True, gc=False):
     """What is known of a call at the moment of a decision. Booleans read as statements."""

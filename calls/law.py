@@ -76,6 +76,16 @@ LAW: tuple[Article, ...] = (
         "a voice is enrolled only after identity was established otherwise (Spec: Rules per operation 3)",
         verified=False,
     ),
+    _article(
+        *("no_auth", {_ENROLL}),
+        "NoAuth says that identity was not established: choose how it was, or do not enroll",
+        validation_type="NoAuth",
+    ),
+    _article(
+        *("voice_auth", {_ENROLL}),
+        "VoiceAuth is no proof for an enroll: identity has to be established otherwise than by the voice",
+        validation_type="VoiceAuth",
+    ),
     _article("nobody_assigned", {_ENROLL}, "a voice is enrolled for the assigned person only", assigned=False),
     _article(
         *("verified_person_is_not_the_assigned", {_ENROLL}),

@@ -47,7 +47,10 @@ class AssignBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class VerifiedBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The operator verified that the caller is this person. ``notes`` go with the enroll; keep documents out of them."""
+    """The operator verified that the caller is this person. ``notes`` go with the enroll; keep documents out of them.
+
+    ``NoAuth`` and ``VoiceAuth`` are refused: neither establishes identity otherwise than by the voice.
+    """
 
     operator: Operator
     person_id: PersonId

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from calls.backoff import Schedule, schedule_faults
-from calls.facts import VALIDATION_TYPES
+from calls.facts import OTHERWISE
 from calls.policies import Policies
 from calls.record import CHECK_LIMIT
 from calls.rules.book import AS_VERIFIED, AssignRule, Outcome, Rule, RuleBook, Stage
@@ -175,7 +175,7 @@ def _institutions(rule: Section, owned: frozenset[str] | None) -> frozenset[str]
 
 def _validation_type(rule: Section, outcome: Outcome | None) -> str | None:
     value = rule.table.get("validation_type")
-    allowed = (*VALIDATION_TYPES, AS_VERIFIED)
+    allowed = (*OTHERWISE, AS_VERIFIED)
     if outcome is Outcome.ENROLL and value not in allowed:
         wrong = "enroll needs a validation_type" if value is None else f"validation_type cannot be {value!r}"
         rule.fault("validation_type" if value is not None else "then", wrong, one_of(allowed, value))

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Final
 from urllib.parse import quote
 
-from calls.facts import facts_of
+from calls.facts import OTHERWISE, facts_of
 from calls.keys import CallId
 from calls.lookup import Known
 from calls.record import Call, EffectKind, EffectState
@@ -19,7 +19,6 @@ from desk.board.painter import Painter, View
 from desk.board.rows import Row, row_of
 from desk.board.states import Tone
 from desk.forms import FIELD, FormTokens
-from reseller import ValidationType
 
 _WISHES: Final = {
     WishState.PENDING: (Tone.BUSY, "arrow", "Heard. It is on its way …"),
@@ -96,13 +95,12 @@ class CallWriter:
             said: What was typed into a form of which nothing came.
         """
         piece = self._painter.piece
-        types = [kind.value for kind in ValidationType if kind is not ValidationType.VOICE_AUTH]
         html = {
             "call-head": piece("call_head", page),
             "wish": piece("wish", page.answer),
             "call-facts": piece("call_facts", page),
             "story": piece("story", page),
-            "forms": piece("forms", page, FIELD, self._tokens.issue(), operator, types, said or {}),
+            "forms": piece("forms", page, FIELD, self._tokens.issue(), operator, OTHERWISE, said or {}),
         }
         # Forms are written anew when something else is offered, not because every one has a token of its own.
         return View(now, html, {}, {"forms": repr(page.offers)})

@@ -165,6 +165,10 @@ async def test_form_that_cannot_be_done_says_why_and_keeps_what_was_typed(rig: B
     assert refused.status_code == 409
     assert "must be the same" in refused.text
     assert 'value="zoe"' in refused.text
+    for kind, why in (("NoAuth", "identity was not established"), ("VoiceAuth", "otherwise than by the voice")):
+        refused = await rig.fill(f"{of(call)}/verified", person_id="p-1", validation_type=kind)
+        assert (refused.status_code, why in refused.text) == (409, True)
+        assert f"<option>{kind}" not in refused.text
     missing = await rig.fill(f"{of(call)}/distrusted")
     assert (missing.status_code, "Why is missing" in missing.text) == (400, True)
     again = await rig.fill(f"{of(call)}/assign", person_id="p-1", operator="two words")

@@ -86,6 +86,8 @@ async def test_two_operators_who_verify_different_people_lose_no_word(desk: Desk
         ((Happening(Kind.GREEN, 1),), "verified", VERIFIED, "already_green"),
         ((Happening(Kind.REJECTED, 1, "elsewhere"),), "verified", VERIFIED, "voice_rejected"),
         ((), "verified", VERIFIED | {"person_id": "p-2"}, "verified_person_is_not_the_assigned"),
+        ((), "verified", VERIFIED | {"validation_type": "NoAuth"}, "no_auth"),
+        ((), "verified", VERIFIED | {"validation_type": "VoiceAuth"}, "voice_auth"),
         ((Happening(Kind.OPT_OUT, 1, "elsewhere"),), "verified", VERIFIED, "opted_out"),
         ((Happening(Kind.RED, 1),), "verified", VERIFIED, "red_policy"),
         ((Happening(Kind.END, 12),), "verified", VERIFIED, "call_ended"),
@@ -94,7 +96,20 @@ async def test_two_operators_who_verify_different_people_lose_no_word(desk: Desk
         ((Happening(Kind.REJECTED, 1, "elsewhere"),), "distrusted", {"reason": "again"}, "voice_rejected"),
         ((), "resolve", {"applied": True}, "nothing_unresolved"),
     ],
-    ids=["green", "rejected", "other-person", "opted-out", "red", "ended", "operators", "decided", "twice", "clear"],
+    ids=[
+        "green",
+        "rejected",
+        "other-person",
+        "no-auth",
+        "voice-auth",
+        "opted-out",
+        "red",
+        "ended",
+        "operators",
+        "decided",
+        "twice",
+        "clear",
+    ],
 )
 async def test_desk_refuses_at_once_what_the_law_forbids(
     desk: DeskRig, script: tuple[Happening, ...], action: str, body: dict[str, Any], reason: str

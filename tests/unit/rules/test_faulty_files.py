@@ -154,10 +154,19 @@ FILES = [
     one(
         "type unknown",
         '"as_verified"',
-        '"VoiceAut"',
-        "VoiceAut",
-        "cannot be 'VoiceAut'",
-        "mean 'VoiceAuth'?",
+        '"KnowledgeAuth"',
+        "KnowledgeAuth",
+        "cannot be 'KnowledgeAuth'",
+        "mean 'KnowledgeBasedAuth'?",
+        rule="verified",
+    ),
+    one(
+        "type without proof",
+        '"as_verified"',
+        '"NoAuth"',
+        "NoAuth",
+        "cannot be 'NoAuth'",
+        "OneTimePasswordAuth, KnowledgeBasedAuth, Other",
         rule="verified",
     ),
     one(

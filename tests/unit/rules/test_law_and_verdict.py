@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace as with_fields
 
-from calls.facts import FACTS, Facts
+from calls.facts import FACTS, VALIDATION_TYPES, Facts
 from calls.law import LAW, articles, forbidden
 from calls.record import EffectKind
 from calls.rules import Outcome, Stage
@@ -67,6 +67,15 @@ def test_law_is_what_it_says_for_every_combination_of_its_facts(kind: EffectKind
         found = forbidden(kind, Facts.from_dict(known), opt_in_required=opt_in_required)
         assert set(found) == reasons
         assert len(found) == len(reasons)
+
+
+@pytest.mark.parametrize("validation_type", VALIDATION_TYPES)
+def test_law_enrolls_nobody_whose_identity_was_not_established_otherwise(validation_type: str) -> None:
+    """NoAuth establishes nothing, VoiceAuth not otherwise (Spec: Rules per operation 3); each has a reason of its own."""
+    known = {"allowed": True, "real_voice_id": True, "assigned": True, "verified": True, "opted_in": True}
+    facts = Facts.from_dict({**known, "verified_person_is_assigned": True, "validation_type": validation_type})
+    reasons = {"NoAuth": ("no_auth",), "VoiceAuth": ("voice_auth",)}
+    assert forbidden(EffectKind.ENROLL, facts) == reasons.get(validation_type, ())
 
 
 @given(any_facts(), any_facts(), st.sampled_from(EffectKind))
