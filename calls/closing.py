@@ -82,6 +82,7 @@ def _reason(facts: Facts) -> Reason:
     reasons = (
         (facts.rejected, Reason.REJECTED),
         (facts.red, Reason.RED),
+        (facts.unenrolled, Reason.UNENROLLED),
         (facts.enrolled, Reason.ENROLLED),
         (facts.green, Reason.AUTHENTICATED),
         (not facts.assigned, Reason.UNASSIGNED),

@@ -23,12 +23,12 @@ from calls.steps import (
     Note,
     NoteFacts,
     Read,
-    Rest,
     Send,
     Step,
     Wait,
     Withdraw,
 )
+from calls.unenrolling import recheck
 from calls.verdict import Verdict, judge
 from calls.watch import automatic_left, must_look_first, reserve_left
 
@@ -59,7 +59,7 @@ YIELD = 20.0
 def decide(call: Call, book: RuleBook, now: datetime, *, late: timedelta = timedelta()) -> Step:
     """Return the next step of a call; ``late`` is how long the call had been due when it was claimed."""
     if call.is_settled:
-        return _rest(call)
+        return _rest(call, now)
     if call.phase is Phase.HINTED:
         return confirm(call, now, is_lost=is_lost(call, book, now))
     if call.standing == FOREIGN:
@@ -77,12 +77,12 @@ def decide(call: Call, book: RuleBook, now: datetime, *, late: timedelta = timed
     )
 
 
-def _rest(call: Call) -> Step:
+def _rest(call: Call, now: datetime) -> Step:
     """A settled call is only ever looked at because of a note; a doubt merged into it is for a person."""
     for kind in (EffectKind.ENROLL, EffectKind.REJECT):
         if call.effect(kind).state in IN_DOUBT:
             return Establish(kind, EffectState.UNRESOLVED)
-    return Rest()
+    return recheck(call, now)
 
 
 def _read_or_wait(call: Call, because: str, now: datetime) -> Step:
@@ -193,7 +193,7 @@ def _same_effect(call: Call, kind: EffectKind, verdict: Verdict) -> bool:
 
 def is_done(call: Call) -> bool:
     """Tell whether an enroll or a reject is in force: verdicts about the same fact again are not news."""
-    return call.enroll.state in DONE or call.reject.state in DONE
+    return call.enroll.state in DONE or call.reject.state in DONE or call.unenrolled_seen
 
 
 def _operator(call: Call, kind: EffectKind) -> str | None:

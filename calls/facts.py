@@ -103,6 +103,7 @@ class Facts(msgspec.Struct, frozen=True, gc=False):
     redis_changed: bool = False
     rejected_by_rule: bool = False
     fully_authenticated: bool = False
+    unenrolled: bool = False
 
     def as_dict(self) -> dict[str, Value]:
         """Return the facts by name, as written into a trail: what is false, none or 0 is left out."""
@@ -177,6 +178,7 @@ FACTS: Mapping[str, FactMeaning] = {
     "redis_changed": FactMeaning(
         bool, f"Redis was restarted or replaced in the last {LEASE.seconds:g} s: what it forgot may still be under way"
     ),
+    "unenrolled": FactMeaning(bool, "a reject of the member took an enroll of this call back"),
     "fully_authenticated": FactMeaning(
         bool, "the service called the caller fully authenticated, by the voice or by anybody's enroll"
     ),
@@ -196,7 +198,7 @@ def facts_of(call: Call, policies: Policies) -> Facts:
     names = reading.policies if reading else ()
     colours = policies.colours(name for name in names if name != MANUAL_GREEN)
     ours = call.enroll.state in DONE or call.enroll.state in IN_DOUBT
-    by_hand = MANUAL_GREEN in names or ours or call.enrolled_seen
+    by_hand = not call.unenrolled_seen and (MANUAL_GREEN in names or ours or call.enrolled_seen)
     verified = call.identity is not None
     red = Colour.RED in colours
     authenticated = call.authenticated_seen and not by_hand and not red
@@ -231,6 +233,7 @@ def facts_of(call: Call, policies: Policies) -> Facts:
         paused_entirely=call.paused is PauseScope.ALL,
         assigned_by_us=_is_ours(call),
         redis_changed=call.effects_held_until is not None,
+        unenrolled=call.unenrolled_seen,
         fully_authenticated=call.full_authentication_seen or call.authenticated_seen,
         rejected_by_rule=call.rejected_by_rule_only and call.reject.state not in DONE,
     )

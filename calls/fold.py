@@ -10,7 +10,7 @@ from calls.effects import may_begin
 from calls.facts import ESTABLISHES, REJECTED, Status
 from calls.keys import CallId
 from calls.lost_checks import charge_if_assigned
-from calls.notes import Listed, Merged, Note, Pushed, Unlisted
+from calls.notes import Listed, MemberRejected, Merged, Note, Pushed, Unlisted
 from calls.policies import MANUAL_GREEN
 from calls.record import (
     DONE,
@@ -28,6 +28,7 @@ from calls.record import (
 from calls.rules.book import RuleBook
 from calls.statements import fold_statement, later, stronger
 from calls.trail import Entry
+from calls.unenrolling import fold_member_rejected, fold_unenrolled
 from calls.watch import begin_watch
 
 PUSH_READ_GAP = timedelta(seconds=1)
@@ -100,6 +101,8 @@ def fold_note(call: Call, note: Note, now: datetime) -> tuple[Call, list[Entry]]
             return replace(call, is_unlisted=True, next_read_at=now), [Entry(at=now, what="unlisted")]
         case Merged():
             return _merged(call, note, now)
+        case MemberRejected():
+            return fold_member_rejected(call, now), []
         case _:
             return fold_statement(call, note, now)
 
@@ -189,6 +192,7 @@ def _merged(call: Call, note: Merged, now: datetime) -> tuple[Call, list[Entry]]
         rejected_by_rule_only=all(one.rejected_by_rule_only for one in (call, other) if one.rejected_seen)
         and (call.rejected_seen or other.rejected_seen),
         enrolled_seen=call.enrolled_seen or other.enrolled_seen,
+        unenrolled_seen=call.unenrolled_seen or other.unenrolled_seen,
         opted_out_seen=call.opted_out_seen or other.opted_out_seen,
         end_hinted_at=call.end_hinted_at or other.end_hinted_at,
         next_read_at=call.next_read_at if call.is_settled else now,
@@ -202,7 +206,7 @@ def fold_reading(call: Call, reading: Reading, book: RuleBook, now: datetime) ->
     ``reading`` is about this call: it names this very id, or none.
     """
     status = reading.status
-    previous = call.reading.status if call.reading else None
+    before, previous = call, call.reading.status if call.reading else None
     by_us = call.assign.person_id if call.assign.state in DONE else None
     call = replace(
         call,
@@ -227,11 +231,15 @@ def fold_reading(call: Call, reading: Reading, book: RuleBook, now: datetime) ->
         not_found_since=None,
         needs_verifying=False,
     )
+    call = fold_unenrolled(before, call, reading)
     for kind in EffectKind:
         if call.effect(kind).state is EffectState.INTENDED:
             call = with_effect(call, kind, replace(call.effect(kind), was_read_since=True))
     if reading.has_ended or status == Status.CALL_ENDED:
-        call = replace(call, phase=Phase.ENDED, end_seen_at=call.end_seen_at or now)
+        phase = call.phase if call.is_settled else Phase.ENDED
+        call = replace(call, phase=phase, end_seen_at=call.end_seen_at or now)
+    elif call.is_settled:
+        return call
     elif call.person_id is not None:
         watch_from = now
         if call.watch_from is None and call.checks_if_assigned:

@@ -135,6 +135,10 @@ class Keys:
         """Return the key that holds the voice id an alternate id was seen with."""
         return f"{self.prefix}:alias:{_quoted(institution_key)}:{alternate_id}"
 
+    def enrolled(self, institution_key: str, person_id: str) -> str:
+        """Return the key of a person's calls whose voice was enrolled by hand: voice ids by when that became known."""
+        return f"{self.prefix}:enrolled:{_quoted(institution_key)}:{quote(person_id, safe='')}"
+
     def sample(self, institution_key: str) -> str:
         """Return the key that holds the instant of an institution's last sample push."""
         return f"{self.prefix}:sample:{_quoted(institution_key)}"

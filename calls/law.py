@@ -123,6 +123,9 @@ LAW: tuple[Article, ...] = (
         distrusted=False,
     ),
     _article("already_enrolled", {_ENROLL}, "one enroll for a call, whoever made it", enrolled=True),
+    _article(
+        *("unenrolled", {_ENROLL}), "a reject of the member took the enroll back: it is not repeated", unenrolled=True
+    ),
     _article("opted_out", {_ENROLL}, "a caller who opted out in this call is never enrolled", opted_out=True),
     Article(
         "opt_in_required",

@@ -58,6 +58,13 @@ class Merged(msgspec.Struct, frozen=True, kw_only=True, tag="merged"):
         return f"merged:{self.call.voice_id}"
 
 
+class MemberRejected(msgspec.Struct, frozen=True, kw_only=True, tag="member_rejected"):
+    """The voice was rejected in another call of the same person: the service takes earlier enrolls back."""
+
+    rejected_at: datetime
+    note_id: ClassVar[str] = "member:rejected"
+
+
 class AssignWish(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="assign"):
     """A person at the desk said who the caller is."""
 
@@ -146,7 +153,7 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ta
 Statement = AssignWish | Verified | Distrusted | CheckWish | Resolved
 """What people say. ``number`` is given by the script that leaves the note; 0 where an earlier release left it."""
 
-Note = Pushed | Listed | Unlisted | Merged | Statement
+Note = Pushed | Listed | Unlisted | Merged | MemberRejected | Statement
 
 
 def statement_order(number: int, said_at: datetime) -> int:
@@ -165,7 +172,7 @@ def fold_order(note: Note) -> tuple[int, int]:
     match note:
         case Pushed():
             return 0, 0
-        case Listed() | Unlisted() | Merged():
+        case Listed() | Unlisted() | Merged() | MemberRejected():
             return 1, 0
         case _:
             return 2, statement_order(note.number, note.said_at)

@@ -13,7 +13,7 @@ from calls.law import BRIEF
 from calls.record import DONE, IN_DOUBT, EffectKind, EffectState
 from calls.trail import Entry
 
-OutcomeType = Literal["authenticated", "rejected", "enrolled", "held", "unresolved", "settled"]
+OutcomeType = Literal["authenticated", "rejected", "enrolled", "unenrolled", "held", "unresolved", "settled"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +59,8 @@ class _Reader:
             yield "held"
         if line.what == "established" and state is EffectState.UNRESOLVED:
             yield "unresolved"
+        if state is EffectState.TAKEN_BACK:
+            yield "unenrolled"
         if line.what == "settled":
             yield "settled"
 

@@ -34,6 +34,7 @@ class Reason(StrEnum):
     ENROLLED = "enrolled"
     UNDECIDED = "undecided"
     UNASSIGNED = "unassigned"
+    UNENROLLED = "unenrolled"  # enrolled, until a reject of the member took that back
     UNRESOLVED = "unresolved"
     LOST = "lost"
     UNCONFIRMED = "unconfirmed"  # a person spoke of it, and the service never showed it
@@ -59,6 +60,7 @@ class EffectState(StrEnum):
     CONFIRMED = "confirmed"  # stored details show it
     ABSENT = "absent"  # stored details prove that it was not applied
     UNRESOLVED = "unresolved"  # nothing proves it either way: a person has to look
+    TAKEN_BACK = "taken_back"  # an enroll that was in force until a reject of the member
 
 
 IN_DOUBT = frozenset({EffectState.SENT, EffectState.UNKNOWN})
@@ -225,6 +227,16 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     rejected_by_rule_only: bool = False
     """Of what ``rejected_seen`` says: a validation rule did it, and nobody has rejected the voice since."""
     enrolled_seen: bool = False
+    unenrolled_seen: bool = False
+    """A reject of the member took an enroll back, ours or somebody else's."""
+    unenroll_closed_by: str | None = None
+    """Who has said that she has seen that."""
+    recheck_from: datetime | None = None
+    """Since when a reject of the member may have taken the enroll back: stored details tell."""
+    enrolled_for: str | None = None
+    """The person under whom the enroll is noted down for later rejects (``calls.members``)."""
+    rejected_for: str | None = None
+    """The person whose other calls have been told of the reject."""
     opted_out_seen: bool = False
     opted_in_seen: bool = False
     mismatch_seen: bool = False

@@ -12,6 +12,7 @@ from calls.effects import may_begin
 from calls.notes import AssignWish, CheckWish, Distrusted, Resolved, Statement, Verified, statement_order
 from calls.record import DONE, Call, EffectKind, EffectState, Identity, Phase, Reason, Word, with_effect
 from calls.trail import Entry
+from calls.unenrolling import needs_person
 
 HEARD_AFTER_END = timedelta(days=1)
 """For how long after the end of a call a person's distrust leads to a reject."""
@@ -138,6 +139,8 @@ def _resolved(call: Call, note: Resolved, now: datetime) -> tuple[Call, list[Ent
             entries.append(
                 Entry(at=now, what="established", kind=kind, state=state, operator=note.operator, wish=note.wish)
             )
+    if needs_person(call):
+        call = replace(call, unenroll_closed_by=note.operator)
     if entries[1:] and call.is_settled:
         call = replace(call, reason=_reason_after(call))
     return call, entries

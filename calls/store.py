@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from functools import partial
 from math import inf
 from typing import Any
 
@@ -20,6 +21,7 @@ from redis.asyncio import Redis
 from calls.gate import FAILURES_THAT_SHUT, PROBE_EVERY_MS, Gate
 from calls.held import LEASE, Epoch, Held, Lease, LeaseLost, Placement, held_of, instant, pauses_of
 from calls.keys import CallId, Keys, institution_member, parse_member
+from calls.members import Members
 from calls.notes import Note, Statement, encode_note
 from calls.pause import Pauses, PauseScope
 from calls.scripts import Scripts
@@ -100,6 +102,7 @@ class Store:
         self._claims = self._reports = 0
         self._changed_at_s: float | None = None
         self._seen: tuple[str, int, float] | None = None  # epoch, its time in ms, our time just before
+        self.members = Members(redis, self.keys, kept_s=kept_s, tell=partial(self.note, even_settled=True))
 
     def _now(self) -> int | str:
         return self._now_ms() if self._now_ms else ""

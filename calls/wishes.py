@@ -21,6 +21,7 @@ from calls.notes import Statement
 from calls.record import DONE, Call, Effect, EffectKind, EffectState, Reason
 from calls.rules.book import RuleBook
 from calls.trail import Entry
+from calls.unenrolling import needs_person
 from calls.verdict import judge
 
 
@@ -44,7 +45,7 @@ _MEANINGS = {
     "caller_distrusted": "a person at the desk said that the caller cannot be trusted",
     "rules_ask_otherwise": "the rules in force come to something else for this call",
     "assigned_too_often": f"the call was assigned {MAX_ASSIGNS} times",
-    "nothing_unresolved": "no effect of this call is unresolved",
+    "nothing_unresolved": "no effect of this call is unresolved, and no enroll was taken back that nobody has seen",
     "no_checks_left": "the call's 20 authentication checks are spent",
     "reserve_spent": "the checks that are kept for people are spent",
     "already_decided": "the service has stopped asking: the voice is authenticated, enrolled or red",
@@ -58,6 +59,7 @@ _STATES = {
     EffectState.REFUSED: WishState.REFUSED,
     EffectState.ABSENT: WishState.ABSENT,
     EffectState.UNRESOLVED: WishState.UNRESOLVED,
+    EffectState.TAKEN_BACK: WishState.DONE,
 }
 
 
@@ -186,7 +188,9 @@ def _resolved(call: Call, trail: Sequence[Entry], line: Entry) -> Told:
     if ours:
         state = WishState.DONE if closed[-1] is ours[-1] else WishState.SUPERSEDED
         return Told(state, operator=closed[-1].operator)
-    is_open = EffectState.UNRESOLVED in {call.enroll.state, call.reject.state}
+    if call.unenroll_closed_by is not None:
+        return Told(WishState.DONE, operator=call.unenroll_closed_by)
+    is_open = EffectState.UNRESOLVED in {call.enroll.state, call.reject.state} or needs_person(call)
     return PENDING if is_open else _held("nothing_unresolved")
 
 

@@ -59,8 +59,8 @@ class CallView(msgspec.Struct, frozen=True, kw_only=True):
     """A call as it is now. Instants are UTC.
 
     ``green``: the voice is authenticated. ``red``: a red policy is applied; never together with ``green``. ``manual``:
-    authenticated by a person's word only. ``claimed_by``: the core username on the service's record. ``assigned_by_us``:
-    the person may still be replaced.
+    authenticated by a person's word only. ``unenrolled``: a reject of the member took that back. ``claimed_by``: the core
+    username on the service's record. ``assigned_by_us``: the person may still be replaced.
     """
 
     institution_key: str
@@ -81,6 +81,7 @@ class CallView(msgspec.Struct, frozen=True, kw_only=True):
     green: bool
     red: bool
     manual: bool
+    unenrolled: bool
     rejected: bool
     distrusted: bool
     opted_out: bool
@@ -174,6 +175,7 @@ def call_view(call: Call, policies: Policies) -> CallView:
         green=facts.green,
         red=facts.red,
         manual=facts.manual,
+        unenrolled=facts.unenrolled,
         rejected=facts.rejected,
         distrusted=facts.distrusted,
         opted_out=facts.opted_out,

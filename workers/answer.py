@@ -10,7 +10,7 @@ from calls.fold import fold_reading
 from calls.lost_checks import charge_earlier_record
 from calls.policies import Colour
 from calls.reading import reading_of
-from calls.record import Call, Phase, Reading
+from calls.record import Call, EffectKind, EffectState, Phase, Reading
 from calls.trail import Entry
 from reseller import PhoneCall
 from workers.claim import Claim
@@ -57,6 +57,9 @@ def take_in(
                 trace=before.trace,
             )
         )
+    if claim.call.unenrolled_seen and not before.unenrolled_seen:
+        claim.entries.append(Entry(at=now, what="established", kind=EffectKind.ENROLL, state=EffectState.TAKEN_BACK))
+        claim.tools.log.warning("enroll_taken_back", **claim.names)
     if claim.call.end_seen_at is not None and before.end_seen_at is None:
         claim.entries.append(Entry(at=now, what="ended"))
 

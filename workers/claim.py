@@ -18,6 +18,7 @@ from calls.pause import PauseScope
 from calls.record import Call, EffectKind, EffectState, Phase, encode_call, parse_call
 from calls.tracing import trace_of
 from calls.trail import Entry
+from calls.unenrolling import TAKEN_BACK, needs_person
 from reseller import ResellerError
 from workers.following import follow_trace
 from workers.tally import Tally
@@ -135,6 +136,7 @@ class Claim:
 
     async def save(self, placement: Placement) -> None:
         """Write the record and release it."""
+        self.call = await self.tools.store.members.follow(self.call_id, self.call, self.now)
         self.call = replace(self.call, saved_at=self.now)
         await self._write(encode_call(self.call), placement)
 
@@ -170,4 +172,4 @@ def attention(call: Call) -> str:
     for kind in (EffectKind.ENROLL, EffectKind.REJECT):
         if call.effect(kind).state is EffectState.UNRESOLVED:
             return f"{kind} unresolved"
-    return ""
+    return TAKEN_BACK if needs_person(call) else ""

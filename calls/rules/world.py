@@ -36,6 +36,8 @@ IMPLICATIONS: tuple[tuple[Condition, Condition], ...] = (
     *((("status", status.value), ("rejected", True)) for status in sorted(REJECTED)),
     (("status", Status.REJECT_CALLER_VOICE.value), ("rejected_by_rule", False)),
     (("rejected_by_rule", True), ("rejected", True)),
+    (("status", Status.FULL_AUTHENTICATION_UNENROLLED.value), ("unenrolled", True)),
+    (("unenrolled", True), ("enrolled", False)),
     *((("status", status.value), ("verified", True)) for status in sorted(ESTABLISHES)),
 )
 """Pairs of which the second holds whenever the first does, by the way ``facts_of`` derives them."""

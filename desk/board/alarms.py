@@ -9,6 +9,7 @@ from calls.figures import Minute
 from calls.figures import catalogue as figure
 from calls.keys import CallId, parse_member
 from calls.record import Call, EffectState
+from calls.unenrolling import TAKEN_BACK
 from desk.board.live_calls import LiveCall
 from desk.board.rows import address_of, slot_of
 from desk.board.states import State, Tone
@@ -104,6 +105,11 @@ def _words(why: str) -> tuple[str, str]:
         return f"{kind.capitalize()} unresolved", (
             f"Nothing proves whether the {kind} was applied. Look at the service, then say so on the call's page."
         )
+    if why == TAKEN_BACK:
+        advice = (
+            "The voice was rejected in another call of the member. Look at both calls, then say so on the call's page."
+        )
+        return "Enroll taken back", advice
     if why == "parked":
         return "Parked", "Moving it failed five times in a row: a bug. The failed job at /rq has the traceback."
     return why[:1].upper() + why[1:], "Whoever wants outcomes did not take it. Look at the receiver."

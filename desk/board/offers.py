@@ -8,6 +8,7 @@ from calls.facts import facts_of
 from calls.record import Call, EffectKind, EffectState
 from calls.rules.book import RuleBook
 from calls.statements import may_reopen
+from calls.unenrolling import needs_person
 from calls.watch import reserve_left
 
 
@@ -25,6 +26,7 @@ class Offers:
 
     people: tuple[Person, ...]
     unresolved: str | None
+    taken_back: bool
     assign: bool
     verified: bool
     distrusted: bool
@@ -34,25 +36,23 @@ class Offers:
     @property
     def any(self) -> bool:
         """Tell whether there is a form at all."""
-        return bool(self.unresolved) or self.assign or self.verified or self.distrusted or self.check
+        return bool(self.unresolved) or self.taken_back or self.assign or self.verified or self.distrusted or self.check
 
 
 def offers_of(call: Call, book: RuleBook, now: datetime) -> Offers:
     """Return what can be said about a call."""
     facts = facts_of(call, book.policies)
     is_open = not call.is_settled and not facts.ended
+    may_not_enroll = facts.enrolled or facts.unenrolled or facts.rejected or facts.fully_authenticated or facts.green
     unresolved = [
         kind for kind in (EffectKind.ENROLL, EffectKind.REJECT) if call.effect(kind).state is EffectState.UNRESOLVED
     ]
     return Offers(
         people=_people(call),
         unresolved=unresolved[0] if unresolved else None,
+        taken_back=needs_person(call),
         assign=is_open and not facts.enrolled and not facts.rejected and (not facts.assigned or facts.assigned_by_us),
-        verified=is_open
-        and not facts.enrolled
-        and not facts.rejected
-        and not facts.fully_authenticated
-        and not facts.green,
+        verified=is_open and not may_not_enroll,
         distrusted=may_reopen(call, now) if call.is_settled else not facts.rejected or facts.rejected_by_rule,
         check=is_open and wish_obstacle(call, book, facts) is None,
         checks_left=reserve_left(call, book.schedule),

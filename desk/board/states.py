@@ -43,6 +43,7 @@ class State(StrEnum):
     ANNOUNCED = "announced"
     REJECTED = "rejected"
     RED = "red"
+    UNENROLLED = "unenrolled"
     ENROLLED = "enrolled"
     GREEN = "green"
     ACTING = "acting"
@@ -69,6 +70,7 @@ LOOKS: Final = {
     State.HELD: Look("Held", Tone.WARN, "bars", 8),
     State.DOUBT: Look("In doubt", Tone.WARN, "question", 9),
     State.UNRESOLVED: Look("Unresolved", Tone.BAD, "triangle", 10),
+    State.UNENROLLED: Look("Enroll taken back", Tone.WARN, "dash", 9),
     State.REJECTED: Look("Rejected", Tone.BAD, "cross", 11),
     State.RED: Look("Red policy", Tone.BAD, "octagon", 12),
 }
@@ -125,6 +127,7 @@ def _by_facts(call: Call, facts: Facts) -> Standing | None:
     shown = (
         (facts.rejected, State.REJECTED),
         (facts.red, State.RED),
+        (facts.unenrolled, State.UNENROLLED),
         (facts.enrolled, State.ENROLLED),
         (facts.green, State.GREEN),
     )

@@ -89,6 +89,7 @@ def right_reasons(account: Mapping[str, Any], record: Call) -> set[Reason]:
     reasons = (
         (account["rejected"], Reason.REJECTED),
         (any(policy.startswith("Red") for policy in provider), Reason.RED),
+        ("FullAuthenticationUnenrolled" in activities, Reason.UNENROLLED),
         ("AcceptCallerVoice" in activities, Reason.ENROLLED),
         (any(policy.startswith("Green") for policy in provider), Reason.AUTHENTICATED),
         (account["person_id"] is None, Reason.UNASSIGNED),

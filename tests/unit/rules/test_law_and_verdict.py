@@ -36,6 +36,7 @@ EXPECTED = {
         "unclassified_policy": {"unclassified": True},
         "voice_rejected": {"rejected": True},
         "already_enrolled": {"enrolled": True},
+        "unenrolled": {"unenrolled": True},
         "opted_out": {"opted_out": True},
         "opt_in_required": {"opted_in": False},
         "determined_fraud": {"fraud": True},

@@ -1,0 +1,136 @@
+"""A reject takes back all earlier enrolls of the member (Spec: States): our other calls say so, also settled ones."""
+
+from typing import Any
+
+import pytest
+
+from calls.facts import facts_of
+from calls.notes import Distrusted, Resolved, Verified
+from calls.outcomes import outcomes
+from calls.record import EffectState, Reason
+from desk.board.states import State, standing_of
+from desk.views import call_view
+from sandbox.state import Call, Happening, Kind
+from tests.rig import KEY, Rig
+
+END = Happening(Kind.END, 900)
+TAKEN_BACK = "enroll taken back"
+
+
+async def enrolled(rig: Rig, *script: Happening, person_id: str = "p-1", **more: Any) -> Call:
+    """Return a call whose caller an agent verified, and whose voice was therefore enrolled."""
+    call = rig.stage.call(*script, **more)
+    await rig.run(8)
+    said: dict[str, Any] = {"operator": "ann", "said_at": rig.clock.now, "wish": f"e{call.voice_id}"}
+    await rig.note(call, Verified(person_id=person_id, validation_type="OneTimePasswordAuth", **said))
+    await rig.run(6)
+    assert (await rig.record(call)).enroll.state is EffectState.APPLIED
+    return call
+
+
+async def reject(rig: Rig) -> Call:
+    """Have the voice of a new call of the same member rejected."""
+    call = rig.stage.call(END)
+    await rig.run(8)
+    await rig.note(call, Distrusted(operator="bob", said_at=rig.clock.now, reason="impostor", wish=f"r{call.voice_id}"))
+    await rig.run(6)
+    assert call.rejected
+    return call
+
+
+def types(trail: Any) -> list[str]:
+    """Return the types of a trail's outcomes."""
+    return [outcome.type for outcome in outcomes(trail)]
+
+
+async def says_taken_back(rig: Rig, call: Call) -> None:
+    """Hold record, facts, desk, board, outcomes and attention to it; nothing is enrolled again."""
+    record = await rig.record(call)
+    facts, view = facts_of(record, rig.book.policies), call_view(record, rig.book.policies)
+    assert (facts.unenrolled, facts.enrolled, facts.manual, facts.green) == (True, False, False, False)
+    assert (view.unenrolled, view.manual) == (True, False)
+    assert standing_of(record, rig.book).state is State.UNENROLLED
+    assert types(await rig.trail(call)).count("unenrolled") == 1
+    assert TAKEN_BACK in (await rig.queries.attention()).values()
+    assert rig.ledger(call)["enroll"] == 1
+
+
+async def test_reject_takes_back_the_enroll_of_another_live_call(rig: Rig) -> None:
+    """Both calls are ours: the enrolled one says within seconds that it was taken back, and is not enrolled again."""
+    call = await enrolled(rig, END)
+    await reject(rig)
+    await says_taken_back(rig, call)
+    rig.stage.happen(call, Kind.VIEWED)
+    await rig.run(40)
+    await says_taken_back(rig, call)
+    rig.stage.happen(call, Kind.END)
+    await rig.run(30)
+    assert (await rig.record(call)).reason is Reason.UNENROLLED
+
+
+async def test_reject_takes_back_the_enroll_of_a_settled_call(rig: Rig) -> None:
+    """A call that is long over is read once: its record says what the service says. It stays settled."""
+    call = await enrolled(rig, Happening(Kind.END, 30))
+    await rig.run(60)
+    assert (await rig.record(call)).reason is Reason.ENROLLED
+    reads = rig.ledger(call)["read"]
+    await reject(rig)
+    await rig.run(60)
+    await says_taken_back(rig, call)
+    record = await rig.record(call)
+    assert (record.is_settled, record.reason) == (True, Reason.UNENROLLED)
+    await rig.run(1200)
+    assert rig.ledger(call)["read"] == reads + 1
+    assert types(await rig.trail(call)) == ["enrolled", "settled", "unenrolled"]
+
+
+async def test_enroll_that_the_service_takes_back_later_is_found(rig: Rig) -> None:
+    """The service may need a while: a settled call is read at most three times in ten minutes, then left alone."""
+    call, other = await enrolled(rig, Happening(Kind.END, 30)), await enrolled(rig, Happening(Kind.END, 30))
+    await rig.run(60)
+    reads = rig.ledger(other)["read"]
+    rig.stage.world.manual.clear()
+    await reject(rig)
+    await rig.run(10)
+    call.manual_person_id = None
+    rig.stage.happen(call, Kind.STATUS, "FullAuthenticationUnenrolled")
+    await rig.run(1500)
+    assert (await rig.record(call)).reason is Reason.UNENROLLED
+    assert (await rig.record(other)).reason is Reason.ENROLLED
+    assert rig.ledger(other)["read"] == reads + 3
+
+
+async def test_reject_leaves_the_calls_of_others_alone(rig: Rig) -> None:
+    """Another member's call is not read because of it, nor one of the same member that nobody enrolled."""
+    rig.stage.world.add_member(KEY, "p-2", ["5550100002"])
+    call = await enrolled(rig, Happening(Kind.END, 30), person_id="p-2", phone_number="5550100002")
+    plain = rig.stage.call(Happening(Kind.END, 10))
+    await rig.run(60)
+    before = rig.ledger(call)["read"], rig.ledger(plain)["read"]
+    await reject(rig)
+    await rig.run(120)
+    assert (rig.ledger(call)["read"], rig.ledger(plain)["read"]) == before
+    assert (await rig.record(call)).reason is Reason.ENROLLED
+
+
+@pytest.mark.parametrize("status", ["FullAuthenticationUnenrolled"])
+async def test_status_alone_says_that_an_enroll_was_taken_back(rig: Rig, status: str) -> None:
+    """A reject by somebody else, of a call that we do not know: the status in any read is enough."""
+    call = await enrolled(rig, END)
+    call.manual_person_id = None
+    rig.stage.happen(call, Kind.STATUS, status)
+    await rig.run(20)
+    await says_taken_back(rig, call)
+
+
+async def test_person_closes_what_was_taken_back(rig: Rig) -> None:
+    """It needs a person until one says that she has seen it."""
+    call = await enrolled(rig, Happening(Kind.END, 30))
+    await rig.run(60)
+    await reject(rig)
+    await rig.run(60)
+    seen = Resolved(applied=False, operator="eve", said_at=rig.clock.now, wish="s1")
+    await rig.store.note(rig.call_id(call), seen, even_settled=True)
+    await rig.run(5)
+    assert TAKEN_BACK not in (await rig.queries.attention()).values()
+    assert (await rig.record(call)).reason is Reason.UNENROLLED
