@@ -56,12 +56,12 @@ def web_app(settings: WebSettings, log: FilteringBoundLogger) -> Starlette:
     minutes_s = store.retention.minutes_s
     writer = FigureWriter(figures, Author.here("web"), keys=store.keys, minutes_kept_s=minutes_s)
     reporter = Reporter(blocking_redis(store.redis), writer)
-    intake = Intake(redis, keys=store.keys, retention=store.retention)
+    intake = Intake(redis, keys=store.keys, retention=store.retention, figures=figures)
     counting = PushCounting(figures)
     push = PushEndpoint(_authentication(settings), intake, waker, log, counting=counting)
     routes: list[BaseRoute] = [Route("/push", push.post, methods=["POST"]), *health_routes(redis, store.keys)]
     is_watched = settings.admin is not None or settings.desk_tokens
-    desk = _desk(settings, redis, waker, log) if is_watched else None
+    desk = _desk(settings, redis, waker, figures, log) if is_watched else None
     board = None
     if settings.admin is not None and desk is not None:
         tokens = FormTokens(settings.admin.user, settings.admin.password)
@@ -134,7 +134,7 @@ async def _on_bug(_request: Request, _error: Exception) -> Response:
     return PlainTextResponse("Internal error.\n", 500, EVERYWHERE)
 
 
-def _desk(settings: WebSettings, redis: "Redis", waker: Waker, log: FilteringBoundLogger) -> Desk:
+def _desk(settings: WebSettings, redis: "Redis", waker: Waker, figures: Figures, log: FilteringBoundLogger) -> Desk:
     """Build the desk.
 
     Raises:
@@ -149,7 +149,7 @@ def _desk(settings: WebSettings, redis: "Redis", waker: Waker, log: FilteringBou
         waker=waker,
         log=log,
         now=utc_now,
-        store=Store(redis, keys=settings.store.keys),
+        store=Store(redis, keys=settings.store.keys, figures=figures),
         streams_per_token=min(STREAMS_PER_TOKEN, room_for_others() // 2),
     )
 

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 import msgspec
 from redis.asyncio import Redis
 
+from calls.figures import Figures
 from calls.gathering import Gathering
 from calls.hints import CONFIRM_LOOKS_S
 from calls.keys import CallId, Keys, institution_member
@@ -62,6 +63,7 @@ class Intake:
         retention: Retention | None = None,
         now_ms: Callable[[], int] | None = None,
         within_s: float = WITHIN_S,
+        figures: Figures | None = None,
     ) -> None:
         """Prepare to record.
 
@@ -71,11 +73,12 @@ class Intake:
             retention: How much of the event log stays.
             now_ms: Replaces Redis's clock.
             within_s: How long Redis may take to confirm an event.
+            figures: Counts events that no replica confirmed.
         """
         self._redis = redis
         self._within_s = within_s
         self._keys = Keys() if keys is None else keys
-        self._scripts = Scripts(redis)
+        self._scripts = Scripts(redis, figures)
         self._retention = Retention() if retention is None else retention
         self._now_ms = now_ms
         self._events = Gathering(self._record, most=MOST_TOGETHER, abreast=ABREAST)
@@ -102,7 +105,7 @@ class Intake:
         for event, event_id in events:
             args += self._told(event, event_id, at)
         named = [keys.due, keys.events, keys.wakeup, keys.wake, keys.queue]
-        answer = await self._scripts.call_alone("push", named, args)
+        answer = await self._scripts.call("push", named, args, replicated=True)
         return [Receipt(wake=answer[0] == 1), *[Receipt(wake=False)] * (len(events) - 1)]
 
     def _told(self, event: PushEvent, event_id: str, at: datetime) -> Sequence[Arg]:

@@ -13,7 +13,9 @@ from redis.asyncio import Redis
 from redis.commands.core import AsyncScript
 from redis.exceptions import NoScriptError
 
+from calls.figures import Figures
 from calls.gathering import Gathering
+from calls.replication import Replication
 
 ScriptName = Literal["push", "note", "claim", "keep", "save", "merge", "pulse", "service", "count", "tidy", "limit"]
 """The scripts there are, one file each."""
@@ -22,6 +24,8 @@ Arg = str | bytes | int | float
 ScriptCall = tuple[AsyncScript, Sequence[str], Sequence[Arg]]
 
 _PIPELINE_LIMIT = 256
+_REPLICATED_AT_ONCE = 3
+"""Pipelines that wait for a replica at the same time; the others do not queue behind them."""
 
 
 def source(name: ScriptName) -> str:
@@ -38,14 +42,22 @@ def joined(*names: str) -> str:
 class Scripts:
     """Calls scripts on one Redis connection pool, gathering concurrent calls into pipelines."""
 
-    def __init__(self, redis: "Redis") -> None:
+    def __init__(self, redis: "Redis", figures: Figures | None = None) -> None:
         self._redis = redis
+        self._replication = Replication(Figures() if figures is None else figures)
         self._scripts = {name: AsyncScript(redis, source(name)) for name in get_args(ScriptName)}
         self._calls = Gathering(self._run, most=_PIPELINE_LIMIT)
+        self._replicated = Gathering(self._run_replicated, most=_PIPELINE_LIMIT, abreast=_REPLICATED_AT_ONCE)
         self._loaded = False
 
     async def call(
-        self, name: ScriptName, keys: Sequence[str], args: Sequence[Arg], *, within_s: float | None = None
+        self,
+        name: ScriptName,
+        keys: Sequence[str],
+        args: Sequence[Arg],
+        *,
+        replicated: bool = False,
+        within_s: float | None = None,
     ) -> Any:
         """Run a script and return its answer.
 
@@ -53,41 +65,44 @@ class Scripts:
             name: Which.
             keys: Its keys.
             args: Its arguments.
+            replicated: Wait until a replica has what it wrote, where Redis has one.
             within_s: How long to wait for the answer.
 
         Raises:
             redis.exceptions.RedisError: Redis is away, refuses to write, or the script failed.
             TimeoutError: There is no answer in time; the script may still be run.
         """
-        return await self._calls.ask((self._scripts[name], keys, args), within_s=within_s)
-
-    async def call_alone(self, name: ScriptName, keys: Sequence[str], args: Sequence[Arg]) -> Any:
-        """Run a script now, beside what others ask for.
-
-        Raises:
-            redis.exceptions.RedisError: As for ``call``.
-        """
-        [answer] = await self._run([(self._scripts[name], keys, args)])
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
+        calls = self._replicated if replicated else self._calls
+        return await calls.ask((self._scripts[name], keys, args), within_s=within_s)
 
     async def _run(self, calls: Sequence[ScriptCall]) -> list[Any]:
+        return await self._run_loaded(calls, is_replicated=False)
+
+    async def _run_replicated(self, calls: Sequence[ScriptCall]) -> list[Any]:
+        return await self._run_loaded(calls, is_replicated=await self._replication.is_wanted(self._redis))
+
+    async def _run_loaded(self, calls: Sequence[ScriptCall], *, is_replicated: bool) -> list[Any]:
         if not self._loaded:
             await self._load()
-        answers = await self._evaluate(calls)
+        answers = await self._evaluate(calls, is_replicated)
         lost = [n for n, answer in enumerate(answers) if isinstance(answer, NoScriptError)]
         if lost:
             await self._load()
-            for n, answer in zip(lost, await self._evaluate([calls[n] for n in lost]), strict=True):
+            again = await self._evaluate([calls[n] for n in lost], is_replicated)
+            for n, answer in zip(lost, again, strict=True):
                 answers[n] = answer
         return answers
 
-    async def _evaluate(self, calls: Sequence[ScriptCall]) -> list[Any]:
+    async def _evaluate(self, calls: Sequence[ScriptCall], is_replicated: bool) -> list[Any]:
         async with self._redis.pipeline(transaction=False) as pipe:
             for script, keys, args in calls:
                 pipe.evalsha(script.sha, len(keys), *keys, *args)
-            return await pipe.execute(raise_on_error=False)
+            if is_replicated:
+                self._replication.wait(pipe)
+            answers = await pipe.execute(raise_on_error=False)
+        if is_replicated:
+            self._replication.count(answers.pop())
+        return answers
 
     async def _load(self) -> None:
         for script in self._scripts.values():

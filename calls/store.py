@@ -18,6 +18,7 @@ from typing import Any
 
 from redis.asyncio import Redis
 
+from calls.figures import Figures
 from calls.gate import FAILURES_THAT_SHUT, PROBE_EVERY_MS, Gate
 from calls.held import LEASE, Epoch, Held, Lease, LeaseLost, Placement, held_of, instant, pauses_of
 from calls.keys import CallId, Keys, institution_member, parse_member
@@ -71,6 +72,7 @@ class Store:
         outbox: Keys | None = None,
         due_in: Callable[[float], None] = lambda _: None,
         monotonic: Callable[[], float] = time.monotonic,
+        figures: Figures | None = None,
     ) -> None:
         """Open the store.
 
@@ -83,9 +85,10 @@ class Store:
             outbox: Where the sending of outcomes is kept; every new line of a trail makes its call due there.
             due_in: Told, with every claim and every save, in how many seconds something is due that nobody holds.
             monotonic: This process's own clock, in seconds: it goes on where a new Redis has another time.
+            figures: Counts statements and effects that no replica of Redis confirmed.
         """
         self._redis: Any = redis  # its stubs cannot know that answers are bytes here
-        self._scripts = Scripts(redis)
+        self._scripts = Scripts(redis, figures)
         self._now_ms = now_ms
         self._kept_s = kept_s
         self._outbox = outbox.prefix if outbox else ""
@@ -201,6 +204,7 @@ class Store:
         book_check: int | None = None,
         only_if_no_notes: bool = False,
         unless_paused: PauseScope | None = None,
+        replicated: bool = False,
     ) -> None:
         """Write while holding, and renew the lease.
 
@@ -211,6 +215,7 @@ class Store:
             book_check: The number of the check that is booked, 1 to 20.
             only_if_no_notes: Refuse while there are notes that nobody has folded.
             unless_paused: Refuse under a pause of at least this scope.
+            replicated: Wait until a replica has it, where Redis has one.
 
         Raises:
             LeaseLost: The claim is gone, an unread note waits, another number of checks was booked, or there is a pause.
@@ -237,6 +242,7 @@ class Store:
                 *folded,
                 *map(encode_entry, entries),
             ],
+            replicated=replicated,
         )
         if answer[0] != 1:
             raise LeaseLost(held.member, answer[1].decode())
@@ -410,6 +416,7 @@ class Store:
                 "" if wish is None else "wish" if wish else "statement",
                 REMEMBERED_S,
             ],
+            replicated=wish is not None,
         )
         return answer[0] == 1, answer[1] == 1
 

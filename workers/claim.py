@@ -111,6 +111,7 @@ class Claim:
         only_if_no_notes: bool = False,
         book_check: int | None = None,
         unless_paused: PauseScope | None = None,
+        replicated: bool = False,
     ) -> None:
         """Write the record while holding on to it, and renew the lease.
 
@@ -125,6 +126,7 @@ class Claim:
             book_check=book_check,
             only_if_no_notes=only_if_no_notes,
             unless_paused=unless_paused,
+            replicated=replicated,
         )
         self._count()
 

@@ -208,6 +208,7 @@ class Crew:
             lease=Lease(self._service_config.deadline_s),
             outbox=outbox if self._open_sink else None,
             due_in=self._wakeups.due_in,
+            figures=figures,
         )
         listings = self.listings_class(self._redis, keys=keys)
         if self._open_sink is not None:

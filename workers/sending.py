@@ -56,7 +56,7 @@ async def send(claim: Claim, kind: EffectKind) -> None:
     )
     booked_at_s = claim.tools.monotonic()
     try:
-        await claim.keep(only_if_no_notes=True, unless_paused=_STOPPED_BY[kind])
+        await claim.keep(only_if_no_notes=True, unless_paused=_STOPPED_BY[kind], replicated=True)
     except LeaseLost as lost:
         if lost.why not in {"notes", "paused"}:
             raise

@@ -1,14 +1,15 @@
 """What can be found of the work: who does it, how late it is, what it waits for."""
 
 from collections import Counter
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Final
 
 from redis.asyncio import Redis
 
 from callkeeper.doctor.finding import Finding, Topic, fault, graded, ok, warning
 from callkeeper.pause_view import pause_lines
-from calls.figures import FigureReader, Present, Process, read_present
+from calls.figures import FigureReader, Minute, Present, Process, read_present
+from calls.figures import catalogue as figure
 from calls.gate import Away, service_away
 from calls.keys import Keys
 from calls.listings import Listings
@@ -38,6 +39,7 @@ async def work_findings(redis: "Redis", keys: Keys) -> list[Finding]:
         _breaker(present, await service_away(redis, keys)),
         *(_barred(barred) for barred in await barred_scopes(redis, keys)),
         *(_missing(key, since) for key, since in sorted((await Listings(redis, keys=keys).missing()).items())),
+        *_replication(await FigureReader(redis, keys=keys).minutes(datetime.now(UTC))),
         _jobs(present),
         *_outcomes(present),
     ]
@@ -95,6 +97,15 @@ def _missing(institution_key: str, since: datetime) -> Finding:
     )
     remedy = "ask the service operator whether the account may still act for it"
     return warning(Topic.INSTITUTIONS, detail, remedy, about=institution_key)
+
+
+def _replication(hour: list[Minute]) -> list[Finding]:
+    late = sum(minute.figures.count(figure.WRITES_UNREPLICATED) for minute in hour)
+    if not late:
+        return []
+    detail = f"no replica had {late} writes of the last hour within 0.1 s: a failover could lose such writes"
+    remedy = "look at INFO replication: is a replica connected, is its lag small?"
+    return [warning(Topic.REDIS_FAILOVER, detail, remedy)]
 
 
 def _jobs(present: Present) -> Finding:

@@ -136,6 +136,9 @@ STEPS_FAILED: Final = Figure("steps_failed", "steps of calls that raised: bugs")
 LEASES_LOST: Final = Figure(
     "leases_lost", "moves that ended because somebody else held the call, or premises changed", ("why",)
 )
+WRITES_UNREPLICATED: Final = Figure(
+    "writes_unreplicated", "writes that no replica of Redis confirmed within 0.1 s: a failover could lose them"
+)
 REDIS_FAILED: Final = Figure("redis_failed", "moves that ended because Redis failed")
 
 FIGURES: Final[dict[str, Figure]] = {

@@ -69,6 +69,13 @@ def _counted(minutes: Sequence[Minute]) -> Iterator[Alarm]:
             f"The queue showed {unpushed} new calls in ten minutes, none was pushed. Look at the service's dashboard."
         )
         yield Alarm("a-pushes", Tone.WARN, "No push comes", advice)
+    unreplicated = sum(figures.count(figure.WRITES_UNREPLICATED) for figures in recent)
+    if unreplicated:
+        advice = (
+            f"No replica had {unreplicated} writes of the last ten minutes within 0.1 s: a failover could lose such "
+            "writes. Look at the replica and its connection."
+        )
+        yield Alarm("a-replica", Tone.WARN, "The Redis replica falls behind", advice)
     if sum(figures.count(figure.LOGINS, outcome="LoginRefused") for figures in recent):
         advice = "Nothing can be asked of it: compare the service account's settings with what was handed out."
         yield Alarm("a-login", Tone.BAD, "The service refuses our login", advice)

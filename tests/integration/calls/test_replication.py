@@ -1,0 +1,150 @@
+"""What must not be lost with a Redis master is answered only once a replica has it."""
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis
+
+from callkeeper.embedded import EmbeddedRedis, embedded_redis
+from calls.figures import Figures
+from calls.intake import Intake
+from calls.keys import CallId
+from calls.notes import Distrusted
+from calls.pause import PauseScope
+from calls.store import Store
+from reseller.push import PushEvent
+
+CALL = CallId("cu-1", "v-1")
+PUSH = PushEvent(type="CallStart", institution_key=CALL.institution_key, voice_id=CALL.voice_id)
+UNREPLICATED = "writes_unreplicated"
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[EmbeddedRedis, EmbeddedRedis]]:
+    """Run two servers that do not know each other yet."""
+    folder: Path = tmp_path_factory.mktemp("servers")
+    with embedded_redis(folder / "master") as master, embedded_redis(folder / "replica") as replica:
+        yield master, replica
+
+
+class Site:
+    """A master, and who writes to it."""
+
+    def __init__(self, redis: Any) -> None:
+        self.redis = redis
+        self.figures = Figures()
+        self.store = Store(redis, figures=self.figures)
+        self.intake = Intake(redis, figures=self.figures)
+
+    async def waits(self) -> int:
+        """Return how often the master was asked to wait for a replica since it began to count."""
+        stats = await self.redis.info("commandstats")
+        return int(stats.get("cmdstat_wait", {"calls": 0})["calls"])
+
+    @property
+    def counted(self) -> int:
+        """Return how many writes were counted as not replicated."""
+        return self.figures.batch().increments.get(UNREPLICATED, 0)
+
+    async def push(self) -> None:
+        """Record an event."""
+        await self.intake.record(PUSH, event_id="1" * 32)
+
+    async def state(self) -> None:
+        """Take a person's statement."""
+        said = Distrusted(operator="ann", said_at=datetime.now(UTC))
+        assert (await self.store.note(CALL, said))[0]
+
+    async def send(self) -> None:
+        """Book an effect: what is written before its first byte."""
+        await self.store.note(CALL, Distrusted(operator="ann", said_at=datetime.now(UTC)))
+        [held] = [found for found in await self.store.claim(10) if found.member == CALL.member]
+        self.figures.batch()
+        await self.store.keep(held, b"{}", unless_paused=PauseScope.EFFECTS, replicated=True)
+
+
+WRITES: dict[str, Callable[[Site], Awaitable[None]]] = {"push": Site.push, "statement": Site.state, "effect": Site.send}
+
+
+@pytest.fixture
+async def site(servers: tuple[EmbeddedRedis, EmbeddedRedis]) -> AsyncIterator[Site]:
+    """Write to an empty master without replicas."""
+    async with Redis.from_url(servers[0].url) as master, Redis.from_url(servers[1].url) as replica:
+        await replica.replicaof("NO", "ONE")
+        await replicas_of(master, [])
+        await master.flushall()
+        await master.config_resetstat()
+        yield Site(master)
+
+
+async def follow(servers: tuple[EmbeddedRedis, EmbeddedRedis], site: Site) -> None:
+    """Attach the replica and wait until it follows."""
+    async with Redis.from_url(servers[1].url) as replica:
+        await replica.replicaof("127.0.0.1", servers[0].url.rsplit(":", 1)[1].split("/")[0])
+    await replicas_of(site.redis, ["online"])
+
+
+async def replicas_of(master: Any, states: list[str]) -> None:
+    """Wait until the master's replicas are in these states."""
+    found = None
+    while found != states:
+        await asyncio.sleep(0.02)
+        told = await master.info("replication")
+        found = [told[f"slave{n}"]["state"] for n in range(told["connected_slaves"])]
+
+
+@contextmanager
+def frozen(server: EmbeddedRedis) -> Iterator[None]:
+    """Let a server stand still until the block ends."""
+    os.kill(server.pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(server.pid, signal.SIGCONT)
+
+
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
+async def test_a_write_waits_for_the_replica(
+    servers: tuple[EmbeddedRedis, EmbeddedRedis], site: Site, write: Callable[[Site], Awaitable[None]]
+) -> None:
+    """A push, a statement and an effect's `sent` are confirmed by the replica, and nothing is counted."""
+    await follow(servers, site)
+    await write(site)
+    assert await site.waits() >= 1
+    assert site.counted == 0
+
+
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
+async def test_a_write_that_no_replica_confirms_stands_and_is_counted(
+    servers: tuple[EmbeddedRedis, EmbeddedRedis], site: Site, write: Callable[[Site], Awaitable[None]]
+) -> None:
+    """A replica that hangs delays nothing for long: the write is answered, stands, and is counted."""
+    await follow(servers, site)
+    with frozen(servers[1]):
+        await write(site)
+        assert site.counted >= 1
+        assert await site.redis.exists(site.store.keys.inbox(CALL.member), site.store.keys.item(CALL.member))
+
+
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
+async def test_a_server_without_replicas_is_not_asked_to_wait(
+    site: Site, write: Callable[[Site], Awaitable[None]]
+) -> None:
+    """Nobody waits for a confirmation that cannot come."""
+    await write(site)
+    assert await site.waits() == 0
+    assert site.counted == 0
+
+
+async def test_a_claim_does_not_wait_for_the_replica(servers: tuple[EmbeddedRedis, EmbeddedRedis], site: Site) -> None:
+    """Claims and check bookings may be lost with a master: they are charged as spent afterwards."""
+    await follow(servers, site)
+    await site.store.claim(10)
+    assert await site.waits() == 0
