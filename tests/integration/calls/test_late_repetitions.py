@@ -47,17 +47,10 @@ class Recorder(Scripts):
         super().__init__(redis)
         self.sent = sent
 
-    async def call(
-        self, name: ScriptName, keys: Sequence[str], args: Sequence[Arg], *, within_s: float | None = None
-    ) -> Any:
+    async def call(self, name: ScriptName, keys: Sequence[str], args: Sequence[Arg], **options: Any) -> Any:
         """Run a script and remember it."""
         self.sent.append((name, keys, args))
-        return await super().call(name, keys, args, within_s=within_s)
-
-    async def call_alone(self, name: ScriptName, keys: Sequence[str], args: Sequence[Arg]) -> Any:
-        """Run a script and remember it."""
-        self.sent.append((name, keys, args))
-        return await super().call_alone(name, keys, args)
+        return await super().call(name, keys, args, **options)
 
 
 class Life:

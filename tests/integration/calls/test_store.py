@@ -32,12 +32,10 @@ WORD = Verified(person_id="p-1", validation_type="Other", operator="ann", said_a
 class Twice(Scripts):
     """Scripts whose answer is lost every time: the client runs each one twice and sees the second answer."""
 
-    async def call(
-        self, name: ScriptName, keys: Sequence[str], args: Sequence[Arg], *, within_s: float | None = None
-    ) -> Any:
+    async def call(self, name: ScriptName, keys: Sequence[str], args: Sequence[Arg], **options: Any) -> Any:
         """Run a script twice."""
-        await super().call(name, keys, args, within_s=within_s)
-        return await super().call(name, keys, args, within_s=within_s)
+        await super().call(name, keys, args, **options)
+        return await super().call(name, keys, args, **options)
 
 
 async def claim(store: Store) -> Held:
