@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from sandbox import population, views
-from sandbox.answers import Base, InstitutionsAnswer, TokenAnswer
+from sandbox.answers import Base, TokenAnswer
 from sandbox.state import Call, PushSettings
 from sandbox.world import World, utc_now
 
@@ -91,7 +91,7 @@ class Answers:
                     institution_keys=[KEY],
                 )
             ),
-            institutions=msgspec.json.encode(InstitutionsAnswer(institutions=owned)),
+            institutions=msgspec.json.encode({"success": True, "institutions": owned}),
             base=msgspec.json.encode(Base()),
             unassigned=unassigned,
             assigned=Template.cut(_details(world, call), *gaps),

@@ -43,7 +43,7 @@ class Mode(StrEnum):
     RESELLER = "reseller"
 
 
-_RESELLER = frozenset(
+OF_RESELLERS = frozenset(
     {
         Operation.INSTITUTIONS,
         Operation.ADD_INSTITUTION,
@@ -103,7 +103,7 @@ def mode_of(operation: Operation) -> Mode:
     """
     if operation is Operation.TOKEN:
         return Mode.ACCESS_TOKEN
-    return Mode.RESELLER if operation in _RESELLER else Mode.SERVICE_ACCOUNT
+    return Mode.RESELLER if operation in OF_RESELLERS else Mode.SERVICE_ACCOUNT
 
 
 def surplus_headers(inbound: Inbound) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from sandbox.institutions import Institution, SsoAction
+from sandbox.institutions import SsoAction
 from sandbox.records import QueueEntry, Wire
 
 
@@ -49,18 +49,6 @@ class AssignAnswer(Base, frozen=True, kw_only=True):
     """Spec: Endpoints 4."""
 
     voice_id: str
-
-
-class InstitutionAnswer(Base, frozen=True, kw_only=True):
-    """Spec: Endpoints 10."""
-
-    institution: Institution | None
-
-
-class InstitutionsAnswer(Base, frozen=True, kw_only=True):
-    """Spec: Endpoints 8. Assumed: the list is wrapped as `institutions`."""
-
-    institutions: list[Institution]
 
 
 class LoginAnswer(Base, frozen=True, kw_only=True):
@@ -118,6 +106,8 @@ class Reply(msgspec.Struct):
 
 JSON = "application/json"
 UNAUTHORIZED = Base(success=False, error="Unauthorized.", code="Unauthorized")
+BUSY = Base(success=False, error="Too many requests.", code="Busy")
+NOT_JSON = Base(success=False, error="The content type must be application/json.", code="UnsupportedMediaType")
 UNSERVED = Base(success=False, error="The service could not do this now.", code="Unserved")
 """What the service would say of a request that a fault keeps from being applied."""
 

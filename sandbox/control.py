@@ -12,14 +12,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from sandbox import audit
+from sandbox import audit, variants
 from sandbox.access import Credentials
 from sandbox.faults import Fault
 from sandbox.institutions import Core, InstitutionStatus
 from sandbox.push import EVENT_TYPES
 from sandbox.records import PersonType
 from sandbox.service import Sandbox
-from sandbox.state import Call, Child, Happening, Options, PushSettings
+from sandbox.state import Call, Child, Happening, PushSettings
 
 _T = TypeVar("_T")
 
@@ -226,10 +226,17 @@ class Control:
         self.sandbox.credentials = await _body(request, Credentials)
         return {"email": self.sandbox.credentials.email}
 
-    async def put_options(self, request: Request) -> object:
-        """Choose where the service's document leaves a choice."""
-        self.sandbox.world.state.options = await _body(request, Options)
-        return self.sandbox.world.options
+    async def list_variants(self, request: Request) -> object:
+        """List what the service's document leaves open, all variants, and those in force."""
+        return {"chosen": self.sandbox.world.state.variants, "questions": variants.listed()}
+
+    async def put_variants(self, request: Request) -> object:
+        """Answer open questions by these variants and all others in the usual way: ["page-capped"]."""
+        try:
+            self.sandbox.choose(await _body(request, list[str]))
+        except variants.VariantError as error:
+            raise ControlError(400, str(error)) from error
+        return self.sandbox.world.state.variants
 
     async def put_scenario(self, request: Request) -> object:
         """Pause or resume the calls that come by themselves: {"is_paused": true}."""
@@ -278,8 +285,8 @@ _TABLE: tuple[tuple[str, str, Handler], ...] = (
     ("POST", "/control/members", Control.add_member),
     ("POST", "/control/calls", Control.add_call),
     ("GET", "/control/calls", Control.list_calls),
-    ("GET", "/control/calls/{id}", Control.get_call),
-    ("POST", "/control/calls/{id}/now", Control.happen),
+    ("GET", "/control/calls/{id:path}", Control.get_call),
+    ("POST", "/control/calls/{id:path}/now", Control.happen),
     ("POST", "/control/faults", Control.add_faults),
     ("GET", "/control/faults", Control.list_faults),
     ("DELETE", "/control/faults", Control.clear_faults),
@@ -289,7 +296,8 @@ _TABLE: tuple[tuple[str, str, Handler], ...] = (
     ("POST", "/control/push/sample", Control.push_sample),
     ("GET", "/control/push", Control.list_pushes),
     ("PUT", "/control/credentials", Control.put_credentials),
-    ("PUT", "/control/options", Control.put_options),
+    ("GET", "/control/variants", Control.list_variants),
+    ("PUT", "/control/variants", Control.put_variants),
     ("PUT", "/control/scenario", Control.put_scenario),
     ("GET", "/control/ledger", Control.ledger),
     ("GET", "/control/arrivals", Control.arrivals),

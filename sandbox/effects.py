@@ -53,7 +53,7 @@ def write(call: Call, status: str, at: dt.datetime, by: str | None = None) -> No
     call.updated_at = at
 
 
-def assign(call: Call, institution_key: str, person_id: str, by: str, at: dt.datetime) -> None:
+def assign(world: World, call: Call, person_id: str, by: str, at: dt.datetime) -> None:
     """Record an operator's claim and correlate the account with the provider.
 
     Assumed: the claim is written as the activity GrabbedCall.
@@ -62,8 +62,9 @@ def assign(call: Call, institution_key: str, person_id: str, by: str, at: dt.dat
     """
     call.person_id = person_id
     call.core_username = by
-    call.aliases.append(f"{institution_key}-{person_id}")
-    write(call, Status.GRABBED, at, by)
+    call.aliases.append(f"{call.institution_key}-{person_id}")
+    if world.options.assign_writes_status:
+        write(call, Status.GRABBED, at, by)
 
 
 def is_stopped(call: Call) -> bool:
@@ -147,13 +148,21 @@ def reject(world: World, call: Call, by: str | None, at: dt.datetime) -> None:
     """
     if call.person_id is not None:
         enrolled = world.manual.pop((call.institution_key, call.person_id), {})
+        later_s = world.options.unenroll_after_s
         for other in enrolled.values():
-            other.manual_person_id = None
-            other.fully_authenticated = False
-            write(other, Status.UNENROLLED, at, by)
+            if other is call or not later_s:
+                _unenroll(other, at, by)
+            else:
+                world.schedule(other, Happening(Kind.UNENROLLED, later_s, by), at)
     call.rejected = True
     call.feedback.append("FAILED")
     write(call, Status.REJECTED, at, by)
+
+
+def _unenroll(call: Call, at: dt.datetime, by: str | None) -> None:
+    call.manual_person_id = None
+    call.fully_authenticated = False
+    write(call, Status.UNENROLLED, at, by)
 
 
 def end(world: World, call: Call, at: dt.datetime) -> None:
@@ -215,7 +224,7 @@ def _change(world: World, call: Call, happening: Happening, at: dt.datetime) -> 
     text, person_id = happening.text, happening.person_id
     match happening.kind:
         case Kind.CLAIMED if person_id is not None:
-            assign(call, call.institution_key, person_id, text or "elsewhere", at)
+            assign(world, call, person_id, text or "elsewhere", at)
         case Kind.CLAIMED:
             call.core_username = text or "elsewhere"
             write(call, Status.GRABBED, at, call.core_username)
@@ -224,6 +233,9 @@ def _change(world: World, call: Call, happening: Happening, at: dt.datetime) -> 
             enroll(world, call, person_id, ValidationType.OTHER, None, text or "elsewhere", at)
         case Kind.REJECTED:
             reject(world, call, text or "elsewhere", at)
+        case Kind.UNENROLLED:
+            world.manual.get((call.institution_key, call.manual_person_id or ""), {}).pop(call.voice_id, None)
+            _unenroll(call, at, text)
         case Kind.STATUS:
             write(call, text or "", at)
         case Kind.CASE:

@@ -12,11 +12,23 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from sandbox import institution_operations, operations, tokens
-from sandbox.access import Ask, Inbound, Operation, Session, authenticate, authorize, surplus_headers
-from sandbox.answers import UNAUTHORIZED, UNSERVED, ProblemError, RefusedError, Reply, UnauthorizedError, reply
+from sandbox.access import OF_RESELLERS, Ask, Inbound, Operation, Session, authenticate, authorize, surplus_headers
+from sandbox.answers import (
+    BUSY,
+    JSON,
+    NOT_JSON,
+    UNAUTHORIZED,
+    UNSERVED,
+    ProblemError,
+    RefusedError,
+    Reply,
+    UnauthorizedError,
+    reply,
+)
 from sandbox.connection import line_of
 from sandbox.distortion import SILENCES, distort, transmit
 from sandbox.faults import Action, Fault, Matter
+from sandbox.forms import written
 from sandbox.ledger import Arrival
 from sandbox.service import Sandbox
 from sandbox.state import Call
@@ -43,14 +55,14 @@ _ENDPOINTS = (
     ("POST", "/token/request/user", Operation.USER_TOKEN),
     ("GET", "/calls/queue", Operation.QUEUE),
     ("POST", "/calls/assign", Operation.ASSIGN),
-    ("GET", "/calls/{id}/details", Operation.READ),
-    ("POST", "/calls/{id}/enroll", Operation.ENROLL),
-    ("POST", "/calls/{id}/reject-voice", Operation.REJECT_VOICE),
+    ("GET", "/calls/{id:path}/details", Operation.READ),
+    ("POST", "/calls/{id:path}/enroll", Operation.ENROLL),
+    ("POST", "/calls/{id:path}/reject-voice", Operation.REJECT_VOICE),
     ("GET", "/institutions", Operation.INSTITUTIONS),
     ("POST", "/institutions", Operation.ADD_INSTITUTION),
-    ("GET", "/institutions/{id}", Operation.INSTITUTION),
-    ("PUT", "/institutions/{id}", Operation.UPDATE_INSTITUTION),
-    ("POST", "/institutions/{id}/login", Operation.LOGIN_AS),
+    ("GET", "/institutions/{id:path}", Operation.INSTITUTION),
+    ("PUT", "/institutions/{id:path}", Operation.UPDATE_INSTITUTION),
+    ("POST", "/institutions/{id:path}/login", Operation.LOGIN_AS),
 )
 _NO_FAULT = Fault(target="*")
 _OF_CALLS = frozenset({Operation.ASSIGN, Operation.CHECK, Operation.READ, Operation.ENROLL, Operation.REJECT_VOICE})
@@ -123,7 +135,9 @@ class Exchange:
     def _meet_fault(self) -> Fault:
         known = {self._call.voice_id, self._call.alternate_id} if self._call else set()
         given = {self._given_id} if self._given_id else set()
-        matter = Matter(self._inbound.operation, self._arrival.institution_key, frozenset(known | given))
+        inbound = self._inbound
+        about = (inbound.path_id or "") if inbound.operation in OF_RESELLERS else self._arrival.institution_key
+        matter = Matter(inbound.operation, about, frozenset(known | given))
         fault = self._sandbox.faults.take(matter)
         if fault is None:
             return _NO_FAULT
@@ -136,7 +150,7 @@ class Exchange:
         if fault.latency_s:
             await self._sandbox.sleep(fault.latency_s)
             self._sandbox.tick()
-        answer = distort(self._serve(), fault)
+        answer = self._turned_away() or distort(self._written(self._serve()), fault)
         self._settle(answer)
         if answer is None:
             await SILENCES[fault.action](line, receive)
@@ -152,6 +166,18 @@ class Exchange:
         self._sandbox.ledger.settle(self._arrival, self._filed_under)
         self._sandbox.pusher.pump()
 
+    def _turned_away(self) -> Reply | None:
+        """Return the answer to a request that is not looked at: there are too many, or it is not sent as JSON."""
+        if not self._sandbox.admits():
+            return reply(BUSY, 429)
+        content_type = self._inbound.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if self._sandbox.world.options.needs_json and (self._inbound.body or content_type) and content_type != JSON:
+            return reply(NOT_JSON, 415)
+        return None
+
+    def _written(self, answer: Reply) -> Reply:
+        return msgspec.structs.replace(answer, body=written(answer.body, self._sandbox.world.options))
+
     def _serve(self) -> Reply:
         """Return the service's own answer, whatever the fault makes of it afterwards."""
         try:
@@ -160,10 +186,14 @@ class Exchange:
             return reply(UNAUTHORIZED, 401)
         except RefusedError as refused:
             self._arrival.success = False
-            return reply(refused.answer())
+            options = self._sandbox.world.options
+            return reply(
+                options.refusal_form(msgspec.to_builtins(refused.answer())), options.refusal_status(refused.code or "")
+            )
         except ProblemError as error:
             self._arrival.success = False
-            return reply(error.problem, 400, "application/problem+json")
+            problem = self._sandbox.world.options.problem_form(msgspec.to_builtins(error.problem))
+            return reply(problem, 400, "application/problem+json")
         return reply(answer)
 
     def _admitted(self) -> object:

@@ -126,10 +126,11 @@ class Matter(msgspec.Struct, frozen=True):
 
 
 class Faults:
-    """The scripted faults in force, first come first met."""
+    """The scripted faults in force, first come first met; those that variants bring come last."""
 
     def __init__(self, scripted: list[Fault] | None = None) -> None:
         self.scripted = scripted if scripted is not None else []
+        self.of_variants: list[Fault] = []
         self._last_id = max((fault.id for fault in self.scripted), default=0)
 
     def add(self, fault: Fault) -> Fault:
@@ -145,7 +146,7 @@ class Faults:
 
     def take(self, matter: Matter) -> Fault | None:
         """Return the first fault that meets this request or push, and count it."""
-        return next((fault for fault in self.scripted if _meets(fault, matter)), None)
+        return next((fault for fault in (*self.scripted, *self.of_variants) if _meets(fault, matter)), None)
 
 
 def _meets(fault: Fault, matter: Matter) -> bool:

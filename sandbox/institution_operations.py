@@ -5,14 +5,13 @@ Spec: Endpoints 8 to 12; Rules per operation 6.
 
 import re
 import uuid
+from typing import Any
 
 import msgspec
 
 from sandbox.access import Ask
 from sandbox.answers import (
     Base,
-    InstitutionAnswer,
-    InstitutionsAnswer,
     LoginAnswer,
     Problem,
     ProblemError,
@@ -40,13 +39,20 @@ class UpdateBody(Wire, frozen=True, kw_only=True):
     core: Core
 
 
-def list_all(ask: Ask) -> InstitutionsAnswer:
+def list_all(ask: Ask) -> object:
     """List the reseller's institutions.
 
     Spec: Endpoints 8.
     """
-    children = ask.world.state.institutions.values()
-    return InstitutionsAnswer(institutions=[child.record for child in children if child.owned])
+    options = ask.world.options
+    children = [child for child in ask.world.state.institutions.values() if child.owned]
+    wrapped = options.wrap_institutions([options.institution_form(_plain(child)) for child in children])
+    return {**_plain(Base()), **wrapped} if isinstance(wrapped, dict) else wrapped
+
+
+def _plain(what: Base | Child) -> dict[str, Any]:
+    plain: dict[str, Any] = msgspec.to_builtins(what.record if isinstance(what, Child) else what)
+    return plain
 
 
 def add(ask: Ask) -> Base:
@@ -61,6 +67,8 @@ def add(ask: Ask) -> Base:
         body = parse(ask.inbound.body, AddBody)
     except RefusedError as error:
         raise ProblemError(Problem(title="Invalid institution", detail=error.error)) from error
+    if body.key is None and ask.world.options.addition_needs_key:
+        raise _invalid("key", "A key is required.")
     key = body.key or re.sub(r"[^a-z0-9]+", "-", body.name.lower()).strip("-")
     if not key:
         raise _invalid("name", "A name is required.")
@@ -81,12 +89,13 @@ def _owned(ask: Ask, key: str | None) -> Child:
     return child
 
 
-def get(ask: Ask) -> InstitutionAnswer:
+def get(ask: Ask) -> object:
     """Show one institution, secrets included.
 
     Spec: Endpoints 10; Core config.
     """
-    return InstitutionAnswer(institution=_owned(ask, ask.inbound.path_id).record)
+    child = _owned(ask, ask.inbound.path_id)
+    return {**_plain(Base()), "institution": ask.world.options.institution_form(_plain(child))}
 
 
 def update(ask: Ask) -> Base:

@@ -30,6 +30,7 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
         has_scenario: Whether calls come by themselves.
         push: Push settings of every institution, in place of stored ones; None leaves them.
         state_file: Where everything is kept across restarts.
+        variants: Which open questions are answered in another way than usual; none leaves what the state file says.
     """
 
     credentials: Credentials = Credentials()
@@ -38,6 +39,7 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     has_scenario: bool = True
     push: PushSettings | None = None
     state_file: Path | None = None
+    variants: tuple[str, ...] = ()
 
 
 def build(launch: Launch, *, clock: Clock = utc_now) -> Sandbox:
@@ -45,6 +47,7 @@ def build(launch: Launch, *, clock: Clock = utc_now) -> Sandbox:
 
     Raises:
         StateFileError: The state file cannot be read.
+        VariantError: A variant is unknown, or two answer the same question.
     """
     read = storage.load(launch.state_file) if launch.state_file is not None else None
     if read is None:
@@ -55,6 +58,7 @@ def build(launch: Launch, *, clock: Clock = utc_now) -> Sandbox:
     if launch.push is not None:
         for child in sandbox.world.state.institutions.values():
             child.push = launch.push
+    sandbox.choose(launch.variants or sandbox.world.state.variants)
     _set_scenario(sandbox, launch)
     return sandbox
 

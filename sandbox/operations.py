@@ -14,12 +14,20 @@ import msgspec
 
 from sandbox import effects, tokens, views
 from sandbox.access import Ask, Credentials, Operation
-from sandbox.answers import AssignAnswer, Base, QueueAnswer, RefusedError, TokenAnswer, UserTokenAnswer
+from sandbox.answers import (
+    AssignAnswer,
+    Base,
+    QueueAnswer,
+    RefusedError,
+    TokenAnswer,
+    UnauthorizedError,
+    UserTokenAnswer,
+)
+from sandbox.options import Options
 from sandbox.records import ValidationType, Wire
-from sandbox.state import Call, DetailsShape
+from sandbox.state import Call
 from sandbox.world import World
 
-MAX_PAGE = 1000
 _T = TypeVar("_T")
 
 
@@ -65,12 +73,17 @@ def request_token(ask: Ask, credentials: Credentials) -> TokenAnswer:
 
     Spec: Endpoints 1; Rules per operation 5; Authentication, rule 1.
     """
+    options = ask.world.options
     body = parse(ask.inbound.body, TokenBody)
     given = f"{body.email}\n{body.password}".encode()
     if not hmac.compare_digest(given, f"{credentials.email}\n{credentials.password}".encode()):
+        if options.login_refusal_status == 401:
+            raise UnauthorizedError
         raise RefusedError("Invalid credentials.", "InvalidCredentials")
+    if options.login_ends_earlier:
+        ask.world.state.tokens.clear()
     token, expires_on = tokens.mint(ask.world.state, ask.world.clock())
-    keys = [key for key, child in ask.world.state.institutions.items() if child.owned]
+    keys = options.token_keys([key for key, child in ask.world.state.institutions.items() if child.owned])
     return TokenAnswer(token=token, expires_on=expires_on, institution_keys=keys)
 
 
@@ -84,25 +97,33 @@ def request_user_token(ask: Ask) -> UserTokenAnswer:
 
 
 def queue(ask: Ask) -> QueueAnswer:
-    """List the live calls of an institution, oldest first.
-
-    Assumed: `continueFrom` is the number of entries to skip, `pageSize` is 1 to 1000.
+    """List the live calls of an institution.
 
     Spec: Queue query.
     """
-    query = ask.inbound.query
-    skip = _integer(query, "continueFrom", 0, 2**31 - 1)
-    size = _integer(query, "pageSize", 1, MAX_PAGE)
+    query, options = ask.inbound.query, ask.world.options
+    begin = _integer(query, "continueFrom", 0, 2**31 - 1)
+    size = options.page_size(_integer(query, "pageSize", 1, 2**31 - 1))
     search = _Search(
         ignored=frozenset(ask.world.state.institutions[ask.session.institution_key].ignored),
         text=query.get("searchString", "").casefold(),
-        start=_instant(query, "startDate"),
-        end=_instant(query, "endDate"),
+        start=_instant(query, "startDate", options),
+        end=_instant(query, "endDate", options),
     )
-    live = ask.world.live[ask.session.institution_key].values()
-    calls = [call for call in live if search.shows(ask.world, call)]
-    calls.sort(key=lambda call: (call.started_at, call.call_id))
-    return QueueAnswer(phone_calls=[views.queue_entry(ask.world, call) for call in calls[skip : skip + size]])
+    calls = [call for call in _live(ask.world, ask.session.institution_key) if search.shows(ask.world, call)]
+    calls.sort(key=lambda call: (call.started_at, call.call_id), reverse=options.newest_first)
+    page = options.page(calls, begin, size)
+    if not page and begin:
+        page = options.past_end(calls, size)
+    return QueueAnswer(phone_calls=[views.queue_entry(ask.world, call) for call in page])
+
+
+def _live(world: World, institution_key: str) -> list[Call]:
+    """Return the calls that the queue takes for live."""
+    ended_after = world.clock() - dt.timedelta(seconds=world.options.listed_after_end_s)
+    over = [call for call in world.over[institution_key] if call.ended_at and call.ended_at > ended_after]
+    live = world.live[institution_key].values()
+    return [*over, *(call for call in live if world.options.lists_assigned or call.person_id is None)]
 
 
 class _Search(msgspec.Struct, frozen=True):
@@ -112,14 +133,18 @@ class _Search(msgspec.Struct, frozen=True):
     end: dt.datetime | None
 
     def shows(self, world: World, call: Call) -> bool:
-        """Say whether the queue shows a live call; both bounds on its start are inclusive (Assumed)."""
+        """Say whether the queue shows a call."""
         return (
             call.listed_at <= world.clock()
             and call.phone_number not in self.ignored
-            and (self.start is None or call.started_at >= self.start)
-            and (self.end is None or call.started_at <= self.end)
+            and self._is_within(world.options, world.options.shown_start(call.started_at))
             and (not self.text or _matches(world, call, self.text))
         )
+
+    def _is_within(self, options: Options, at: dt.datetime) -> bool:
+        if options.bounds_are_exclusive and at in (self.start, self.end):
+            return False
+        return (self.start is None or at >= self.start) and (self.end is None or at <= self.end)
 
 
 def _matches(world: World, call: Call, wanted: str) -> bool:
@@ -137,7 +162,7 @@ def _integer(query: Mapping[str, str], name: str, low: int, high: int) -> int:
     return value
 
 
-def _instant(query: Mapping[str, str], name: str) -> dt.datetime | None:
+def _instant(query: Mapping[str, str], name: str, options: Options) -> dt.datetime | None:
     """Read a date-time; without a zone it is UTC (Assumed)."""
     if not query.get(name):
         return None
@@ -145,7 +170,8 @@ def _instant(query: Mapping[str, str], name: str) -> dt.datetime | None:
         value = dt.datetime.fromisoformat(query[name])
     except ValueError:
         raise RefusedError(f"{name} must be a date-time.", "Malformed") from None
-    return value if value.tzinfo else value.replace(tzinfo=dt.UTC)
+    value = value if value.tzinfo else value.replace(tzinfo=dt.UTC)
+    return value - dt.timedelta(seconds=options.clock_ahead_s)
 
 
 def _resolve(ask: Ask, given_id: str | None, *, alternate: bool) -> Call:
@@ -171,7 +197,7 @@ def assign(ask: Ask) -> AssignAnswer:
         call = _resolve(ask, body.voice_id, alternate=True)
     else:
         raise RefusedError("A phone number or voice id must be provided.", "PhoneNumberOrVoiceIdMissing")
-    effects.assign(call, ask.session.institution_key, body.person_id, ask.session.requested_by, ask.world.clock())
+    effects.assign(ask.world, call, body.person_id, ask.session.requested_by, ask.world.clock())
     return AssignAnswer(voice_id=call.voice_id)
 
 
@@ -187,10 +213,8 @@ def details(ask: Ask) -> dict[str, Any]:
         effects.check(call, ask.session.requested_by, ask.world.clock())
     record: dict[str, Any] = msgspec.to_builtins(views.phone_call(ask.world, call))
     base: dict[str, Any] = msgspec.to_builtins(Base())
-    shape = ask.world.options.details_shape
-    nested = None if shape is DetailsShape.TOP else record
-    top = {} if shape is DetailsShape.NESTED else record
-    return {**base, "phoneCall": nested, **top}
+    options = ask.world.options
+    return {**base, "phoneCall": record if options.shows_nested else None, **(record if options.shows_top else {})}
 
 
 def enroll(ask: Ask) -> Base:

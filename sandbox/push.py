@@ -14,6 +14,7 @@ import httpx
 import msgspec
 
 from sandbox.faults import PUSH, Action, Fault, Faults, Matter
+from sandbox.forms import written
 from sandbox.state import Call, Child, PushSettings
 from sandbox.world import CallEvent, World
 
@@ -235,7 +236,7 @@ class Pusher:
 
     async def _post(self, attempt: Attempt, settings: PushSettings, payload: object) -> None:
         headers = [("content-type", "application/json"), *parse_headers(settings.headers)]
-        body = json.dumps(payload, default=msgspec.to_builtins).encode()
+        body = written(json.dumps(payload, default=msgspec.to_builtins).encode(), self._world.options)
         response = await self._client.post(settings.url, content=body, headers=headers)
         attempt.status = response.status_code
         attempt.body = response.text[:_BODY_SHOWN]

@@ -3,7 +3,8 @@
 import asyncio
 import datetime as dt
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
 
 import httpx
@@ -14,6 +15,7 @@ from sandbox.ledger import Ledger
 from sandbox.push import Pusher
 from sandbox.scenario import Planned, Scenario
 from sandbox.state import Call, Happening
+from sandbox.variants import aimed, choose
 from sandbox.world import World
 
 Sleep = Callable[[float], Awaitable[None]]
@@ -50,6 +52,30 @@ class Sandbox:
         self.sleep = sleep
         self.client = client or push_client()
         self.pusher = Pusher(world, self.faults, self.client)
+        self._admitted_at_s: deque[float] = deque()
+        self.choose(world.state.variants)
+
+    def choose(self, names: Sequence[str]) -> None:
+        """Answer open questions by these variants, and all others in the usual way.
+
+        Raises:
+            VariantError: A name is unknown, or two answer the same question.
+        """
+        chosen, state = choose(names), self.world.state
+        keys = [key for key, child in state.institutions.items() if child.owned]
+        state.variants = list(dict.fromkeys(names))
+        self.world.options = chosen.options
+        self.faults.of_variants = aimed(chosen.faults, keys[-1] if keys else None)
+
+    def admits(self) -> bool:
+        """Say whether a request is within the limit of requests in a second, and count it if it is."""
+        limit, now_s = self.world.options.requests_per_s, self.monotonic()
+        while self._admitted_at_s and self._admitted_at_s[0] <= now_s - 1:
+            self._admitted_at_s.popleft()
+        if limit and len(self._admitted_at_s) >= limit:
+            return False
+        self._admitted_at_s.append(now_s)
+        return True
 
     def begin(self, scenario: Scenario) -> None:
         """Let a scenario's calls come from now on."""
@@ -70,8 +96,8 @@ class Sandbox:
             planned.institution_key,
             planned.phone_number,
             planned.script,
-            voice_id=planned.voice_id,
-            alternate_id=planned.alternate_id,
+            voice_id=self.world.options.id_form(planned.voice_id),
+            alternate_id=self.world.options.id_form(planned.alternate_id),
             started_at=planned.started_at,
             listed_after_s=planned.listed_after_s,
         )

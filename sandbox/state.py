@@ -41,6 +41,7 @@ class Kind(StrEnum):
     CLAIMED = "claimed"
     ENROLLED = "enrolled"
     REJECTED = "rejected"
+    UNENROLLED = "unenrolled"
     REJECTED_BY_RULE = "rejected_by_rule"
     CASE = "case"
     ERROR = "error"
@@ -187,28 +188,6 @@ class Child(msgspec.Struct):
     push: PushSettings = PushSettings()
 
 
-class DetailsShape(StrEnum):
-    """Where the details answer carries the record's fields (the Spec shows both places)."""
-
-    BOTH = "both"
-    NESTED = "nested"
-    TOP = "top"
-
-
-class Options(msgspec.Struct, frozen=True):
-    """Where the Spec leaves a choice.
-
-    Attributes:
-        details_shape: Where details carries the record.
-        end_writes_status: Whether the end of a call overwrites `status` with CallEnded (Assumed: it does).
-        null_persons: Whether a caller without candidates has `persons` null (True) or an empty list.
-    """
-
-    details_shape: DetailsShape = DetailsShape.BOTH
-    end_writes_status: bool = True
-    null_persons: bool = True
-
-
 class UserToken(msgspec.Struct, frozen=True):
     """A login token for one institution."""
 
@@ -217,7 +196,7 @@ class UserToken(msgspec.Struct, frozen=True):
 
 
 class State(msgspec.Struct):
-    """The whole of it."""
+    """The whole of it; `variants` names the answers that are not the usual ones."""
 
     institutions: dict[str, Child] = {}
     members: list[Member] = []
@@ -225,5 +204,5 @@ class State(msgspec.Struct):
     due: list[Due] = []
     tokens: dict[str, dt.datetime] = {}
     user_tokens: dict[str, UserToken] = {}
-    options: Options = Options()
+    variants: list[str] = []
     number: int = 0

@@ -5,6 +5,7 @@ import uuid
 
 import msgspec
 
+from sandbox import effects
 from sandbox.records import (
     NEVER,
     MetaData,
@@ -12,6 +13,7 @@ from sandbox.records import (
     PhoneCall,
     QueueEntry,
     ResearchCase,
+    Status,
     VendorCall,
     VendorEvent,
 )
@@ -20,6 +22,9 @@ from sandbox.world import World
 
 _IDS = uuid.UUID("00000000-0000-4000-8000-000000000000")
 _CUSTOMER = str(uuid.uuid5(_IDS, "customer"))
+
+
+_DECIDED = frozenset({Status.FULL_AUTHENTICATION, Status.UNENROLLED, Status.ACCEPTED, Status.REJECTED})
 
 
 def queue_entry(world: World, call: Call) -> QueueEntry:
@@ -32,7 +37,7 @@ def queue_entry(world: World, call: Call) -> QueueEntry:
         voice_id=call.voice_id,
         person_id=call.person_id,
         core_username=call.core_username,
-        start_date_time=call.started_at,
+        start_date_time=world.options.shown_start(call.started_at),
         persons=_persons(world, call),
     )
 
@@ -73,8 +78,8 @@ def phone_call(world: World, call: Call) -> PhoneCall:
         core_username=call.core_username,
         created_date_utc=call.started_at,
         updated_date_utc=call.updated_at,
-        status=call.status,
-        meta_data=MetaData(call.applied_policies),
+        status=_status(world, call),
+        meta_data=MetaData(_policies(world, call)),
         voice_authentication_error=call.error,
         call_ended=call.ended_at is not None,
         call_duration=str(dt.timedelta(seconds=int(_duration_s(call)))) if call.ended_at else None,
@@ -88,6 +93,25 @@ def phone_call(world: World, call: Call) -> PhoneCall:
         research_case=_research_case(call, member),
         vendor_events=[_end_event(call, call.ended_at)] if call.ended_at else None,
     )
+
+
+def _status(world: World, call: Call) -> str | None:
+    """Return the latest activity that shows already."""
+    options, now = world.options, world.clock()
+    seen_until = now - dt.timedelta(seconds=options.status_lag_s)
+    shown = [activity for activity in call.activities if activity.at <= seen_until] or call.activities[:1]
+    latest = shown[-1]
+    if options.viewed_after_s is None or latest.name not in _DECIDED:
+        return latest.name
+    return Status.AGENT_VIEWED if latest.at <= now - dt.timedelta(seconds=options.viewed_after_s) else latest.name
+
+
+def _policies(world: World, call: Call) -> list[str]:
+    """Return the policies that show already: those that verified the call may come later than its status."""
+    lag = dt.timedelta(seconds=world.options.policy_lag_s)
+    if call.verified_at is None or call.verified_at + lag <= world.clock():
+        return call.applied_policies
+    return [policy for policy in call.applied_policies if not effects.is_green(policy)]
 
 
 def _duration_s(call: Call) -> float:

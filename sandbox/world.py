@@ -15,8 +15,11 @@ import msgspec
 
 from sandbox import effects
 from sandbox.institutions import Core, InstitutionStatus, invented
+from sandbox.options import Options
 from sandbox.records import DriverLicense, PersonMatch, PersonType, Status
-from sandbox.state import Call, Child, Due, Happening, Member, Options, Provider, PushSettings, State
+from sandbox.state import Call, Child, Due, Happening, Member, Provider, PushSettings, State
+
+_OVER_KEPT = 1000
 
 Clock = Callable[[], dt.datetime]
 """Returns the current instant as an aware UTC datetime."""
@@ -41,8 +44,10 @@ class World:
     def __init__(self, clock: Clock = utc_now, state: State | None = None) -> None:
         self.clock = clock
         self.state = state if state is not None else State()
+        self.options = Options()
         self.outbox: deque[CallEvent] = deque()
         self.live: dict[str, dict[str, Call]] = defaultdict(dict)
+        self.over: dict[str, deque[Call]] = defaultdict(lambda: deque(maxlen=_OVER_KEPT))
         self._real_ids: dict[str, str] = {}
         self._by_phone: dict[tuple[str, str], list[Member]] = defaultdict(list)
         self._by_person: dict[tuple[str, str], Member] = {}
@@ -51,11 +56,6 @@ class World:
             self._index_member(member)
         for call in self.state.calls.values():
             self._index_call(call)
-
-    @property
-    def options(self) -> Options:
-        """Return the choices in force where the Spec leaves one."""
-        return self.state.options
 
     def number(self) -> int:
         """Count up: ids and ties in time."""
@@ -154,8 +154,8 @@ class World:
 
         Spec: What the service does 6 (a).
         """
-        voice_id = voice_id or str(uuid.uuid4())
-        alternate_id = alternate_id or str(uuid.uuid4())
+        voice_id = voice_id or self.options.id_form(str(uuid.uuid4()))
+        alternate_id = alternate_id or self.options.id_form(str(uuid.uuid4()))
         taken = [id_ for id_ in (voice_id, alternate_id) if id_ in self._real_ids]
         if taken:
             raise ValueError(f"id is taken: {taken[0]}")
@@ -178,11 +178,12 @@ class World:
         effects.write(call, Status.STARTED, started_at)
         self.outbox.append(CallEvent("CallStart", voice_id, started_at))
         for happening in script:
-            self._schedule(call, happening)
+            self.schedule(call, happening, call.started_at)
         return call
 
-    def _schedule(self, call: Call, happening: Happening) -> None:
-        at = call.started_at + dt.timedelta(seconds=happening.after_s)
+    def schedule(self, call: Call, happening: Happening, since: dt.datetime) -> None:
+        """Let something happen to a call ``after_s`` seconds from an instant."""
+        at = since + dt.timedelta(seconds=happening.after_s)
         heapq.heappush(self.state.due, Due(at, self.number(), call.voice_id, happening))
 
     def happen_now(self, call: Call, happening: Happening) -> None:
@@ -224,6 +225,7 @@ class World:
     def ended(self, call: Call, at: dt.datetime) -> None:
         """Take an ended call off the queue and announce its end."""
         self.live[call.institution_key].pop(call.voice_id, None)
+        self.over[call.institution_key].append(call)
         self.outbox.append(CallEvent("CallEnd", call.voice_id, at))
 
     def _index_call(self, call: Call) -> None:

@@ -68,6 +68,13 @@ docs/sandbox.md describes all of it.
     type=click.Path(dir_okay=False, path_type=Path, resolve_path=True),
     help="Keep everything in this file; a restart continues from it.",
 )
+@click.option(
+    "--variant",
+    "variants",
+    multiple=True,
+    metavar="NAME",
+    help="Answer an open question of the service's document in another way; may be repeated. docs/sandbox.md lists them.",
+)
 def sandbox(
     host: str,
     port: int,
@@ -80,6 +87,7 @@ def sandbox(
     email: str | None,
     password: str | None,
     state_file: Path | None,
+    variants: tuple[str, ...],
 ) -> None:
     """Run a stand-in for the voice-verification service."""
     from sandbox.access import Credentials  # noqa: PLC0415  (only this command needs the stand-in)
@@ -87,6 +95,7 @@ def sandbox(
     from sandbox.server import address, bind  # noqa: PLC0415
     from sandbox.state import PushSettings  # noqa: PLC0415
     from sandbox.storage import StateFileError  # noqa: PLC0415
+    from sandbox.variants import VariantError  # noqa: PLC0415
 
     own = Credentials()
     launch = Launch(
@@ -96,10 +105,11 @@ def sandbox(
         has_scenario=scenario == "default",
         push=PushSettings(push_url, push_headers) if push_url else None,
         state_file=state_file,
+        variants=variants,
     )
     try:
         built, sock = build(launch), bind(host, port)
-    except (StateFileError, OSError) as error:
+    except (StateFileError, VariantError, OSError) as error:
         raise click.ClickException(str(error)) from error
     with sock:
         say(f"sandbox listening on {address(sock)}")

@@ -89,14 +89,12 @@ async def test_tokens_can_be_made_to_lapse(sandbox_asgi: Asgi) -> None:
     assert (await sandbox_asgi.client.get("/external/institutions", headers=headers)).status_code == 401
 
 
-async def test_push_settings_ignored_numbers_and_options_can_be_set(sandbox_asgi: Asgi) -> None:
-    """Settings of an institution and the choices of the document are set over HTTP."""
+async def test_push_settings_and_ignored_numbers_can_be_set(sandbox_asgi: Asgi) -> None:
+    """Settings of an institution are set over HTTP."""
     await control(sandbox_asgi, "PUT", f"/institutions/{KEY}/push", {"url": "http://us/", "headers": "A: b"})
     await control(sandbox_asgi, "PUT", f"/institutions/{KEY}/ignored", [PHONE])
-    await control(sandbox_asgi, "PUT", "/options", {"details_shape": "top"})
     child = sandbox_asgi.world.state.institutions[KEY]
     assert (child.push.url, child.push.headers, child.ignored) == ("http://us/", "A: b", [PHONE])
-    assert sandbox_asgi.world.options.details_shape == "top"
 
 
 async def test_ledger_counts_every_request_of_a_call(sandbox_asgi: Asgi) -> None:

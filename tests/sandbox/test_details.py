@@ -3,7 +3,7 @@
 import pytest
 
 from sandbox.records import PhoneCall
-from sandbox.state import DetailsShape, Happening, Kind, Options
+from sandbox.state import Happening, Kind
 from tests.sandbox_fixtures import Asgi
 
 RECORD = set(PhoneCall.__struct_encode_fields__)
@@ -20,13 +20,13 @@ async def test_details_carries_the_record_in_both_places(sandbox_asgi: Asgi) -> 
     assert answer["phoneCall"] == {name: answer[name] for name in RECORD}
 
 
-@pytest.mark.parametrize(("shape", "top", "nested"), [("top", True, False), ("nested", False, True)])
-async def test_details_shape_can_be_chosen(sandbox_asgi: Asgi, shape: str, top: bool, nested: bool) -> None:
+@pytest.mark.parametrize(("variant", "top", "nested"), [("record-at-top", True, False), ("record-nested", False, True)])
+async def test_details_shape_can_be_chosen(sandbox_asgi: Asgi, variant: str, top: bool, nested: bool) -> None:
     """The record can be shown in one of the two places alone; ``phoneCall`` is then null or the only one.
 
     Spec: Endpoints 5.
     """
-    sandbox_asgi.world.state.options = Options(details_shape=DetailsShape(shape))
+    sandbox_asgi.sandbox.choose([variant])
     answer = await sandbox_asgi.details(sandbox_asgi.call().voice_id)
     assert ("status" in answer, answer["phoneCall"] is not None) == (top, nested)
 

@@ -4,7 +4,7 @@ import datetime as dt
 
 import pytest
 
-from sandbox.state import Happening, Kind, Options
+from sandbox.state import Happening, Kind
 from tests.sandbox_fixtures import PHONE, START, Asgi
 
 BASE_FIELDS = {"success", "error", "errors", "messages", "code"}
@@ -62,15 +62,15 @@ async def test_queue_entry_carries_candidates_with_sensitive_fields(sandbox_asgi
     assert persons[0]["fullSsn"].startswith("000-")
 
 
-@pytest.mark.parametrize(("null_persons", "shown"), [(True, None), (False, [])])
+@pytest.mark.parametrize(("variants", "shown"), [([], None), (["persons-empty"], [])], ids=["null", "empty"])
 async def test_queue_entry_of_a_stranger_has_no_candidates(
-    sandbox_asgi: Asgi, null_persons: bool, shown: object
+    sandbox_asgi: Asgi, variants: list[str], shown: object
 ) -> None:
     """A number that no member has gives null, or an empty list when so chosen.
 
     Spec: Queue entry.
     """
-    sandbox_asgi.world.state.options = Options(null_persons=null_persons)
+    sandbox_asgi.sandbox.choose(variants)
     sandbox_asgi.call(phone_number="5559999999")
     assert (await sandbox_asgi.queue())[0]["persons"] == shown
 

@@ -1,0 +1,93 @@
+"""Variants: other answers to what the document leaves open, by name. `sandbox.questions` lists them.
+
+The usual answer to a question is the default of the fields of `Options`. Variants of different questions go together.
+"""
+
+import difflib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from sandbox.faults import Fault
+from sandbox.options import Options
+from sandbox.questions import QUESTIONS, THE_LAST, Question, Variant
+
+VARIANTS: Mapping[str, tuple[Question, Variant]] = {
+    variant.name: (question, variant) for question in QUESTIONS for variant in question.variants
+}
+"""Every variant by its name, with the question that it answers."""
+
+
+class VariantError(ValueError):
+    """Variants that cannot be chosen; the message says why, and what can be."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What a set of variants comes to."""
+
+    options: Options = field(default_factory=Options)
+    faults: tuple[Fault, ...] = ()
+
+
+def choose(names: Iterable[str]) -> Choice:
+    """Put variants together.
+
+    Raises:
+        VariantError: A name is unknown, or two answer the same question.
+    """
+    options: dict[str, Any] = {}
+    faults: list[Fault] = []
+    answered: dict[str, str] = {}
+    for name in names:
+        question, variant = _find(name)
+        other = answered.setdefault(question.question, name)
+        if other != name:
+            raise VariantError(f"{other} and {name} answer the same question: {question.question}")
+        options |= variant.options
+        faults += variant.faults
+    return Choice(Options(**options), tuple(faults))
+
+
+def _find(name: str) -> tuple[Question, Variant]:
+    if name in VARIANTS:
+        return VARIANTS[name]
+    nearest = difflib.get_close_matches(name, VARIANTS, n=1, cutoff=0.0)
+    raise VariantError(f"no variant is called {name!r}; the nearest is {nearest[0]}")
+
+
+def aimed(faults: Iterable[Fault], last_key: str | None) -> list[Fault]:
+    """Return copies of faults; those that aim at the last institution get its key."""
+    return [_aim(fault, last_key) if fault.institution_key == THE_LAST else _copy(fault) for fault in faults]
+
+
+def _aim(fault: Fault, key: str | None) -> Fault:
+    return msgspec.structs.replace(fault, institution_key=key)
+
+
+def _copy(fault: Fault) -> Fault:
+    return msgspec.structs.replace(fault)
+
+
+def listed() -> list[dict[str, Any]]:
+    """Return all questions with their variants and what each answers."""
+    return [
+        {
+            "heading": asked.heading,
+            "question": f"{asked.question}?",
+            "usual": asked.usual,
+            "variants": {variant.name: variant.answer for variant in asked.variants},
+        }
+        for asked in QUESTIONS
+    ]
+
+
+def document() -> str:
+    """Return all questions and variants in Markdown, for docs/sandbox.md."""
+    lines: list[str] = []
+    for asked in listed():
+        lines.append(f"- {asked['heading']}: {asked['question']} Usually: {asked['usual']}.")
+        lines += [f"  - `{name}`: {answer}" for name, answer in asked["variants"].items()]
+    return "\n".join(lines)
