@@ -22,14 +22,14 @@ class Listings:
         stored = await self._redis.hgetall(self.keys.standings)
         return {key.decode(): parse_standing(value) for key, value in stored.items()}
 
-    async def replace_standings(self, standings: Iterable[Standing]) -> None:
-        """Write down what the service says of the institutions now; it is asked again an hour later."""
-        async with self._redis.pipeline(transaction=True) as pipe:
-            pipe.delete(self.keys.standings)
-            for standing in standings:
-                pipe.hset(self.keys.standings, standing.key, encode_standing(standing))
-            pipe.expire(self.keys.standings, 3600)
-            await pipe.execute()
+    async def save_standings(self, standings: Iterable[Standing]) -> None:
+        """Write down what the service says of institutions; all are forgotten an hour after the first was written."""
+        stored = {standing.key: encode_standing(standing) for standing in standings}
+        if not stored:
+            return
+        await self._redis.hset(self.keys.standings, mapping=stored)
+        if await self._redis.ttl(self.keys.standings) < 0:
+            await self._redis.expire(self.keys.standings, 3600)
 
     async def take_owned(self, listed: Iterable[str], now: datetime) -> tuple[dict[str, datetime | None], set[str]]:
         """Take over the institution keys of a login.

@@ -16,8 +16,9 @@ from calls.figures import catalogue as figure
 from calls.institution import FOREIGN, UNKNOWN, Standing
 from calls.known import KnownInstitutions
 from calls.listings import Listings
+from calls.standings import ask_standings
 from calls.store import Store
-from reseller import Institution, InstitutionSummary, Reseller, ResellerError
+from reseller import Reseller, ResellerError
 
 REFRESH_S = 60.0
 """How old the answers in this process may get before Redis is asked again."""
@@ -127,9 +128,10 @@ class Institutions:
         owned = await self._owned()
         self._keys = owned if self._only is None else owned & self._only
         stored = await self._listings.standings()
-        if not self._keys <= stored.keys():
-            stored |= await self._ask_service()
-            await self._listings.replace_standings(stored[key] for key in self._keys & stored.keys())
+        if missing := self._keys - stored.keys():
+            asked = await self._ask_service(missing)
+            await self._listings.save_standings(asked.values())
+            stored |= asked
         self._standings = stored
         self._is_loaded = True
         self._warn_of_unknown(owned)
@@ -168,25 +170,15 @@ class Institutions:
                 self._warned_of.add((setting, key))
                 self._log.warning("institution_unknown", setting=setting, institution=key, nearest=nearest)
 
-    async def _ask_service(self) -> dict[str, Standing]:
-        """Return what the service says of the institutions; what cannot be read of one is left out."""
-        standings = {summary.key: _standing(summary) for summary in await self._service.institutions() if summary.key}
-        for key in self._keys - standings.keys():
-            try:
-                standings[key] = _standing(await self._service.institution(key))
-            except ResellerError as error:
-                self._log.warning("institution_unreadable", institution=key, error=type(error).__name__)
-        return standings
-
-
-def _standing(summary: InstitutionSummary | Institution) -> Standing:
-    return Standing(
-        key=summary.key or "",
-        name=summary.name,
-        status=summary.status,
-        has_voice_auth=summary.has_voice_auth,
-        is_test_mode=summary.is_test_mode,
-    )
+    async def _ask_service(self, keys: frozenset[str]) -> dict[str, Standing]:
+        """Return what the service says of institutions; log and count those of which nothing can be read."""
+        asked = await ask_standings(self._service, keys)
+        if asked.list_error is not None:
+            self._log.warning("institutions_unlisted", error=type(asked.list_error).__name__)
+        for key, error in asked.unreadable.items():
+            self._figures.count(figure.INSTITUTIONS_UNREADABLE, key)
+            self._log.warning("institution_unreadable", institution=key, error=type(error).__name__)
+        return {key: standing for key, standing in asked.known.items() if key in self._keys}
 
 
 def _recent(asked_at_s: dict[str, float], now_s: float) -> dict[str, float]:

@@ -15,9 +15,9 @@ from callkeeper.doctor.finding import Finding, Topic, fault, graded, ok, warning
 from callkeeper.logs import quiet_log
 from callkeeper.settings import WorkerSettings
 from callkeeper.wiring import service_config
-from calls.institution import Standing
 from calls.known import KnownInstitutions, shown
-from reseller import InstitutionSummary, LoginRefused, MemoryTokenStore, Reseller, ResellerError, ServiceUnavailable
+from calls.standings import Standings, ask_standings
+from reseller import LoginRefused, MemoryTokenStore, Reseller, ResellerError, ServiceUnavailable
 
 SKEW_S, TOO_SKEWED_S = 3.0, 30.0
 """Times of calls are the service's, due times are Redis's; a Date header knows whole seconds only."""
@@ -46,13 +46,13 @@ async def service_findings(
         return
     else:
         yield ok(Topic.LOGIN, f"{settings.service.url}, {len(keys)} institutions")
-        listed = await _listed(service)
-        names = {} if isinstance(listed, ResellerError) else {key: each.name for key, each in listed.items()}
+        asked = await ask_standings(service, keys)
+        names = {key: standing.name for key, standing in asked.known.items()}
         known = KnownInstitutions({key: names.get(key) for key in keys})
         for finding in [*_owned(settings, keys), *_named(named, known), *foreign_rules_findings(settings, keys)]:
             yield finding
         ours = sorted(keys if settings.institutions is None else keys & set(settings.institutions))
-        for finding in _standings(listed, ours):
+        for finding in _standings(asked, ours):
             yield finding
         for key in ours:
             yield await _queue(service, settings, key)
@@ -120,33 +120,21 @@ def _named(named: Mapping[str, frozenset[str]], known: KnownInstitutions) -> lis
     return found
 
 
-async def _listed(service: Reseller) -> dict[str | None, InstitutionSummary] | ResellerError:
-    try:
-        return {summary.key: summary for summary in await service.institutions()}
-    except ResellerError as error:
-        return error
-
-
-def _standings(listed: Mapping[str | None, InstitutionSummary] | ResellerError, keys: list[str]) -> list[Finding]:
+def _standings(asked: Standings, keys: list[str]) -> list[Finding]:
     """Tell for which institutions nothing will be assigned, enrolled or rejected, and why."""
-    if isinstance(listed, ResellerError):
-        remedy = "until the list can be read nothing is sent for an institution; workers try again by themselves"
-        return [warning(Topic.INSTITUTIONS, f"their list cannot be read: {listed}", remedy)]
     found = []
+    if asked.list_error is not None:
+        remedy = "none is needed: each institution is asked for by its key; the service operator may know why"
+        found.append(warning(Topic.INSTITUTIONS, f"their list cannot be read: {asked.list_error}", remedy))
     for key in keys:
-        summary = listed.get(key)
-        if summary is None:
-            remedy = "ask the service operator why it is not listed"
-            found.append(warning(Topic.INSTITUTIONS, "managed, but not in the list", remedy, about=key))
+        standing = asked.known.get(key)
+        if standing is None:
+            detail = f"nothing is sent for it: its standing cannot be read: {asked.unreadable.get(key, 'not asked')}"
+            remedy = "ask the service operator; workers try again every minute"
+            found.append(warning(Topic.INSTITUTIONS, detail, remedy, about=key))
             continue
-        standing = Standing(
-            key=key,
-            status=summary.status,
-            has_voice_auth=summary.has_voice_auth,
-            is_test_mode=summary.is_test_mode,
-        )
         if standing.obstacle is None:
-            found.append(ok(Topic.INSTITUTIONS, f"{summary.status}, with voice authentication", about=key))
+            found.append(ok(Topic.INSTITUTIONS, f"{standing.status}, with voice authentication", about=key))
             continue
         remedy = "have the service operator change it, or take it out of CALLKEEPER_INSTITUTIONS"
         detail = f"nothing is assigned, enrolled or rejected: {_OBSTACLES.get(standing.obstacle, standing.obstacle)}"

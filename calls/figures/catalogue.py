@@ -119,6 +119,9 @@ LOGINS: Final = Figure(
 INSTITUTIONS_MISSING: Final = Figure(
     "institutions_missing", "logins that did not list an institution that was listed before", ("institution",)
 )
+INSTITUTIONS_UNREADABLE: Final = Figure(
+    "institutions_unreadable", "times that the service did not say how an institution stands", ("institution",)
+)
 ACCESS_REFUSED: Final = Figure(
     "access_refused",
     "401 although the token is good: an institution, or an operation of it, is refused",

@@ -49,7 +49,7 @@ async def test_doctor_names_the_digest_in_force_and_every_pause(redis_url: str, 
     """The digest is the one that trails hold; a pause is a warning with who, why and the remedy."""
     async with Redis.from_url(redis_url) as redis:
         asked = Pause(scope=PauseScope.EFFECTS, operator="jane", because="drill", at=START)
-        await Listings(redis).replace_standings([Standing(key="cu-1")])
+        await Listings(redis).save_standings([Standing(key="cu-1")])
         await Pausing(redis).pause("cu-1", asked)
     rules, pause = await findings(redis_url, sandbox_server, CALLKEEPER_RULES="watch-only")
     assert load_rules("watch-only").digest in rules.detail
@@ -65,7 +65,7 @@ async def test_doctor_does_not_say_that_a_pause_of_nobody_holds_anything(
 ) -> None:
     """A pause of an institution that does not exist is told as one that holds no call, with the nearest that exists."""
     async with Redis.from_url(redis_url) as redis:
-        await Listings(redis).replace_standings([Standing(key="cu-1")])
+        await Listings(redis).save_standings([Standing(key="cu-1")])
         asked = Pause(scope=PauseScope.EFFECTS, operator="jane", because="drill", at=START)
         await Pausing(redis).pause("CU-1", asked)
     _, pause = await findings(redis_url, sandbox_server)

@@ -31,7 +31,7 @@ def listed(redis_url: str, names: Mapping[str, str] = NAMES) -> None:
     async def write() -> None:
         async with Redis.from_url(redis_url) as redis:
             standings = [Standing(key=key, name=name, status="Active") for key, name in names.items()]
-            await Listings(redis).replace_standings(standings)
+            await Listings(redis).save_standings(standings)
 
     asyncio.run(write())
 

@@ -117,7 +117,7 @@ async def test_web_warns_of_a_desk_token_for_an_unknown_institution(redis: Redis
     looking = asyncio.create_task(warn_of_unknown(named, Queries(redis), log, every_s=0.01))
     await asyncio.sleep(0.1)
     assert (looking.done(), logged.entries) == (False, [])
-    await Listings(redis).replace_standings([Standing(key="cu-1"), Standing(key="cu-2")])
+    await Listings(redis).save_standings([Standing(key="cu-1"), Standing(key="cu-2")])
     await asyncio.wait_for(looking, 10)
     assert [(entry["event"], entry["institution"], entry["nearest"]) for entry in logged.entries] == [
         ("institution_unknown", "Cu-2", "cu-2")

@@ -1,0 +1,72 @@
+"""Which institutions may be acted for: by their list where it can be read, else by each key of the login."""
+
+import pytest
+from redis.asyncio import Redis
+
+from calls.figures import catalogue as figure
+from calls.listings import Listings
+from sandbox.faults import Action, Fault
+from sandbox.state import Happening, Kind
+from tests.rig import KEY, Rig
+from tests.sandbox_fixtures import PHONE, Asgi
+
+END = Happening(Kind.END, 900)
+OTHER = "cu-2"
+
+
+@pytest.fixture
+def rig(sandbox_asgi: Asgi, redis: Redis) -> Rig:
+    """Return a rig with a second institution."""
+    sandbox_asgi.world.add_institution(OTHER, "Second")
+    sandbox_asgi.world.add_member(OTHER, "p-1", [PHONE])
+    return Rig(sandbox_asgi, redis)
+
+
+async def assigned(rig: Rig, seconds: float) -> list[str]:
+    """Start a call at each institution, and return those whose call was assigned after some seconds."""
+    calls = [rig.stage.call(END, key=key) for key in (KEY, OTHER)]
+    await rig.run(seconds)
+    return [call.institution_key for call in calls if call.aliases]
+
+
+@pytest.mark.parametrize(
+    "variant", ["list-items", "list-nested", "list-bare", "list-beside-arrays", "list-paged", "list-refused", "list-failing"]
+)
+async def test_institutions_are_known_however_they_are_listed(rig: Rig, variant: str) -> None:
+    """Calls of every institution are assigned, whatever the list is wrapped in, and also where it cannot be read.
+
+    Spec: Endpoints 8 and 10.
+    """
+    rig.stage.sandbox.choose([variant])
+    assert await assigned(rig, 10) == [KEY, OTHER]
+
+
+async def test_key_that_fails_concerns_its_institution_only_and_is_tried_again(rig: Rig) -> None:
+    """The others go on at once; a minute after it can be read its own calls are assigned. A counter and the log name it."""
+    rig.stage.sandbox.choose(["list-nested", "keys-refused"])
+    assert await assigned(rig, 10) == [KEY]
+    assert (await rig.counted()).count(figure.INSTITUTIONS_UNREADABLE) == 1
+    assert [e["institution"] for e in rig.log.entries if e["event"] == "institution_unreadable"] == [OTHER]
+    rig.stage.sandbox.choose(["list-nested"])
+    assert await assigned(rig, 75) == [KEY, OTHER]
+
+
+async def test_service_that_fails_for_every_key_is_not_asked_for_all_of_them(rig: Rig) -> None:
+    """Where neither list nor keys are answered the service is down: three keys tell as much as a hundred."""
+    for number in range(20):
+        rig.stage.world.add_institution(f"cu-1{number:02}")
+    for target in ("institutions", "institution"):
+        rig.stage.sandbox.faults.add(Fault(target=target, action=Action.ANSWER, status=500))
+    await rig.institutions.refresh()
+    arrived = rig.stage.sandbox.ledger.entries.totals.arrived
+    assert (arrived["institutions"], arrived["institution"]) == (1, 3)
+
+
+async def test_standing_is_asked_for_anew_every_hour_while_a_key_fails(rig: Rig) -> None:
+    """Asking again for one key does not keep the others' standing for longer."""
+    rig.stage.sandbox.choose(["list-nested", "keys-refused"])
+    await rig.run(70)
+    left_s = await rig.redis.ttl(Listings(rig.redis).keys.standings)
+    await rig.redis.expire(Listings(rig.redis).keys.standings, left_s - 1000)
+    await rig.run(130)
+    assert 0 < await rig.redis.ttl(Listings(rig.redis).keys.standings) <= left_s - 1000
