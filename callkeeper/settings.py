@@ -173,6 +173,7 @@ class WorkerSettings(_Section, frozen=True, kw_only=True):
     check_at: tuple[float, ...] | None
     """Seconds after assignment; None: as the rules say."""
     reconcile_s: float
+    queue_page: int
     outcomes: OutcomeSettings | None
     """None: outcomes are posted nowhere."""
 
@@ -186,5 +187,6 @@ class WorkerSettings(_Section, frozen=True, kw_only=True):
             rules=reader.optional(var.RULES),
             check_at=reader.optional(var.CHECK_AT),
             reconcile_s=reader.defaulted(var.RECONCILE_S),
+            queue_page=reader.defaulted(var.QUEUE_PAGE),
             outcomes=OutcomeSettings.read(reader) if reader.is_set(var.OUTCOME_URL) else None,
         )

@@ -132,6 +132,13 @@ RECONCILE_S = Variable[float](
     parse=parsing.reconcile_period,
     default=5.0,
 )
+QUEUE_PAGE = Variable[int](
+    name="CALLKEEPER_QUEUE_PAGE",
+    meaning="Entries of the queue asked for at once, 10 to 10000; halved where the service refuses. Default 500.",
+    example="500",
+    parse=parsing.between(10, 10_000),
+    default=500,
+)
 KEEP_CALLS = Variable[int](
     name="CALLKEEPER_KEEP_CALLS",
     meaning="How long settled calls, their trails and the event log are kept: 1m to 365d. Default 14d.",

@@ -120,7 +120,10 @@ EVENTS: Final[dict[str, LogEvent]] = {
     "institutions_unlisted": _event("the list of institutions could not be read: each is asked for by its key"),
     "institutions_unknown": _event("the login or Redis did not tell which institutions there are"),
     "institutions_left_out": _event("entries of the institution list were unreadable", "institutions"),
-    "queue_entries_left_out": _event("entries of a queue listing were unreadable", "institution", "entries"),
+    "queue_entries_skipped": _event(
+        "nothing can be done about entries of the queue: no voice id, one that cannot be sent, or no start",
+        *("institution", "reason", "entries"),
+    ),
     "login_made": _event("the service account has logged in; for so many institutions", "institutions"),
     "service_away": _event(
         "the service failed five requests in a row, or asked for a pause: all workers leave it alone"

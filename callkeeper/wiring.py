@@ -70,6 +70,7 @@ def run_worker(settings: WorkerSettings, log: Any, *, crew_class: type[Crew] = C
         only=frozenset(settings.institutions) if settings.institutions is not None else None,
         named=named_by_worker(settings, book.institutions),
         reconcile_s=settings.reconcile_s,
+        queue_page=settings.queue_page,
         log=log,
         figures=figures,
         keys=keys,

@@ -34,20 +34,33 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return "test_mode" if self.is_test_mode else None
 
 
+class Paging(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What was learnt of the pages of an institution's queue, which the Spec does not describe.
+
+    ``size`` is how many entries can be asked for, None while no size was refused. ``largest`` is the most entries that a
+    page ever had. ``counts_pages`` says whether `continueFrom` counts pages instead of entries; None while that is not
+    known.
+    """
+
+    size: int | None = None
+    largest: int = 0
+    counts_pages: bool | None = None
+
+
 class Watch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How far the listing of an institution's queue is. Stored as the record of its member in the due set.
 
-    ``cursor`` is the page a full listing has reached, in entries; None while none is under way. ``newest_at`` is the latest
-    start of a call that was listed, by the service's clock.
+    ``cursor`` is the `continueFrom` that a full listing has reached; None while none is under way. ``newest_at`` is the
+    latest start of a call that was listed, by the service's clock.
     """
 
     institution_key: str
     version: int = 1
-    looked_at: datetime | None = None
     newest_at: datetime | None = None
     full_at: datetime | None = None
     cursor: int | None = None
     failures: int = 0
+    paging: Paging = Paging()
 
 
 _ENCODER = msgspec.json.Encoder()

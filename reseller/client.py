@@ -171,8 +171,7 @@ class Reseller(InstitutionEndpoints):
     ) -> tuple[QueueEntry, ...]:
         """List active calls, a page of them.
 
-        An entry that does not name its call or its start is left out and logged (``queue_entries_left_out``), so that
-        one broken entry does not hide the others; a page may be shorter for it.
+        An entry that does not name its call or its start is not ``is_usable``; one broken entry does not hide the others.
 
         Args:
             institution_key: Whose calls.
@@ -193,11 +192,7 @@ class Reseller(InstitutionEndpoints):
         params |= _given(searchString=search_string, startDate=_iso(start_at), endDate=_iso(end_at))
         headers = self._talk.on_behalf(endpoint, institution_key, requested_by)
         _, record = await self._talk.read(Request(endpoint, endpoint.at(), headers, urlencode(params)), _QUEUE)
-        usable = tuple(entry for entry in record.phone_calls if entry.is_usable)
-        if len(usable) < len(record.phone_calls):
-            left_out = len(record.phone_calls) - len(usable)
-            self._log.warning("queue_entries_left_out", institution=institution_key, entries=left_out)
-        return usable
+        return record.phone_calls
 
     async def assign(
         self,

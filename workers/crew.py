@@ -63,6 +63,7 @@ class Crew:
         only: frozenset[str] | None,
         named: Mapping[str, frozenset[str]] | None = None,
         reconcile_s: float,
+        queue_page: int,
         log: Any,
         figures: Figures | None = None,
         keys: Keys | None = None,
@@ -85,6 +86,7 @@ class Crew:
         self._only = only
         self._named = named
         self._reconcile_s = reconcile_s
+        self._queue_page = queue_page
         self._figures = Figures() if figures is None else figures
         self._open_sink = open_sink
         self._deliveries: Deliveries | None = None
@@ -239,7 +241,7 @@ class Crew:
             self._log,
             counting=Counting(figures, institutions.label),
         )
-        listing = Listing(tools, listings, self._reconcile_s, told=self._wakeups.wake)
+        listing = Listing(tools, listings, self._reconcile_s, self._queue_page, told=self._wakeups.wake)
         return reseller, tools, institutions, listing
 
     async def _close(self) -> None:

@@ -6,26 +6,28 @@ every minute the full listing, page by page with a saved cursor, which also find
 
 import asyncio
 import random
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 
 from msgspec.structs import replace
 
+from calls.figures import catalogue as figure
 from calls.held import Held, Placement
 from calls.institution import Watch, encode_watch, parse_watch
 from calls.keys import CallId
 from calls.listings import Listings
-from calls.notes import Listed, Unlisted
+from calls.notes import Unlisted
 from calls.reading import fingerprint, listed_of
 from calls.store import Ask
 from reseller import AccessRefused, QueueEntry, ResellerError, ServiceRefused
 from reseller.keys import is_voice_id
+from reseller.phone_calls import UNTOLD
+from workers.pages import QueuePages
 from workers.tally import Tally
 from workers.tools import Tools
-
-PAGE = 500
-"""Entries asked for at once. Assumed: the Spec shows no bounds of pageSize."""
 
 OVERLAP = timedelta(seconds=2)
 """How far before the newest start a look after a push begins: entries may come out of order. What comes later than that is
@@ -47,6 +49,7 @@ class Listing:
     tools: Tools
     listings: Listings
     reconcile_s: float
+    page_size: int = 500
     choose: Choose = random.uniform
     told: Callable[[], None] = lambda: None
     """Called when calls were told something: they are due."""
@@ -81,11 +84,7 @@ class Listing:
         full_is_due = watch.full_at is None or not 0 <= (now - watch.full_at).total_seconds() < FULL_EVERY_S
         if full_is_due or watch.cursor is not None or Ask.FULL in asked:
             return await self._full(held, watch, tally)
-        since = min(watch.looked_at or now, now) - WIDE
-        if asked == {Ask.LOOK} and watch.newest_at is not None:
-            since = max(since, min(watch.newest_at, now) - OVERLAP)
-        watch = await self._pages(held, watch, tally, since=since)
-        return replace(watch, looked_at=now)
+        return await self._pages(held, watch, tally, since=_since(watch, asked, now))
 
     async def _full(self, held: Held, watch: Watch, tally: Tally) -> Watch:
         key, now = watch.institution_key, held.now
@@ -99,48 +98,47 @@ class Listing:
             taken, _ = await self.tools.store.note(CallId(key, voice_id), Unlisted(listed_at=now))
             if not taken:
                 await self.listings.forget_listed(key, voice_id)
-        return replace(watch, cursor=None, full_at=now, looked_at=now)
+        return replace(watch, cursor=None, full_at=now)
 
     async def _pages(self, held: Held, watch: Watch, tally: Tally, *, since: datetime | None) -> Watch:
         """Read page after page.
 
-        A full listing saves how far it is and ends when a page brings nothing new; a look ends with the first page that is
-        not full, and begins anew.
-
-        Assumed: the Spec shows neither bounds of pageSize nor whether a page may be short; what a look misses for that, the
-        next full listing finds.
+        A full listing (``since`` is None) saves how far it is and ends when a page brings nothing new; a look ends with the
+        first page that is not full, and begins anew.
         """
         is_full = since is None
-        cursor = (watch.cursor or 0) if is_full else 0
-        seen: set[str] = set()
+        pages = QueuePages(
+            partial(self._page, watch.institution_key, since),
+            self.page_size,
+            watch.paging,
+            cursor=(watch.cursor or 0) if is_full else 0,
+            to_the_end=is_full,
+        )
         while True:
-            entries = await self._page(watch.institution_key, cursor, since)
-            news = {entry.voice_id for entry in entries} - seen
+            entries = await pages.read()
             told = await self._tell(watch.institution_key, entries, held.now, is_full=is_full)
             if is_full:
-                tally.found(watch.institution_key, listed=len(news), told=told)
-            watch = replace(watch, newest_at=_newest(watch, entries))
-            if not news or (not is_full and len(entries) < PAGE):
+                tally.found(watch.institution_key, listed=pages.news, told=told)
+            watch = replace(watch, newest_at=_newest(watch, entries), paging=pages.paging)
+            if pages.is_over:
                 return watch
-            seen |= news
-            cursor += len(entries)
             if is_full:
-                watch = replace(watch, cursor=cursor)
+                watch = replace(watch, cursor=pages.cursor)
             await self.tools.store.keep(held, encode_watch(watch) if is_full else None)
 
-    async def _page(self, key: str, cursor: int, since: datetime | None) -> Sequence[QueueEntry]:
+    async def _page(self, key: str, since: datetime | None, cursor: int, size: int) -> Sequence[QueueEntry]:
         entries = await self.tools.service.queue(
-            key, continue_from=cursor, page_size=PAGE, start_at=since, requested_by=self.tools.requested_by(key)
+            key, continue_from=cursor, page_size=size, start_at=since, requested_by=self.tools.requested_by(key)
         )
-        self.tools.clock.see(entry.started_at for entry in entries)
+        self.tools.clock.see(entry.started_at for entry in entries if entry.started_at != UNTOLD)
         return entries
 
     async def _tell(self, key: str, entries: Sequence[QueueEntry], now: datetime, *, is_full: bool) -> int:
         """Leave a note on every call whose entry is new or has changed; return how many those are."""
-        found: dict[str, Listed] = {}
-        for entry in entries:
-            if entry.is_usable and is_voice_id(entry.voice_id):
-                found[entry.voice_id] = listed_of(entry, now)
+        reasons = [_unusable(entry) for entry in entries]
+        self._note_skipped(key, Counter(reason for reason in reasons if reason))
+        usable = [entry for entry, reason in zip(entries, reasons, strict=True) if reason is None]
+        found = {entry.voice_id: listed_of(entry, now) for entry in usable}
         if not found:
             return 0
         prints = {voice_id: fingerprint(listed) for voice_id, listed in found.items()}
@@ -154,6 +152,12 @@ class Listing:
         await self.listings.listed(key, changed, list(found) if is_full else None)
         return len(changed)
 
+    def _note_skipped(self, key: str, skipped: Counter[str]) -> None:
+        """Say which entries are left out: nobody would know of their calls otherwise."""
+        for reason, entries in skipped.items():
+            self.tools.log.warning("queue_entries_skipped", institution=key, reason=reason, entries=entries)
+            self.tools.counting.figures.count(figure.ENTRIES_SKIPPED, key, reason, n=entries)
+
     async def _due_in_ms(self, watch: Watch) -> int:
         """Return the wait until the next regular look: shorter while calls are live, longer after failures."""
         is_live = await self.listings.has_open(watch.institution_key)
@@ -163,7 +167,22 @@ class Listing:
         return int(period_s * self.choose(0.8, 1.0) * 1000)
 
 
+def _since(watch: Watch, asked: set[str], now: datetime) -> datetime:
+    """Return from which start on a look asks, by the service's clock: ours may be hours ahead of it."""
+    newest_at = min(watch.newest_at or now, now)
+    return newest_at - (OVERLAP if asked == {Ask.LOOK} and watch.newest_at is not None else WIDE)
+
+
+def _unusable(entry: QueueEntry) -> str | None:
+    """Return why nothing can be done about an entry's call; None if something can."""
+    if not entry.voice_id:
+        return "no_voice_id"
+    if not is_voice_id(entry.voice_id):
+        return "odd_voice_id"
+    return None if entry.is_usable else "no_start"
+
+
 def _newest(watch: Watch, entries: Sequence[QueueEntry]) -> datetime | None:
     """Return the latest start that was ever listed, by the service's clock."""
-    starts = [entry.started_at for entry in entries]
+    starts = [entry.started_at for entry in entries if entry.is_usable]
     return max(starts if watch.newest_at is None else [*starts, watch.newest_at], default=None)

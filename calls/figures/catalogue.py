@@ -122,6 +122,12 @@ INSTITUTIONS_MISSING: Final = Figure(
 INSTITUTIONS_UNREADABLE: Final = Figure(
     "institutions_unreadable", "times that the service did not say how an institution stands", ("institution",)
 )
+ENTRIES_SKIPPED: Final = Figure(
+    "queue_entries_skipped",
+    "entries of the queue that nothing could be done about",
+    ("institution", "reason"),
+    known={"reason": ("no_voice_id", "odd_voice_id", "no_start")},
+)
 ACCESS_REFUSED: Final = Figure(
     "access_refused",
     "401 although the token is good: an institution, or an operation of it, is refused",

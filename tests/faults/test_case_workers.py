@@ -17,7 +17,6 @@ from sandbox.access import Operation
 from sandbox.state import Happening, Kind
 from tests.rig import Rig
 from tests.sandbox_fixtures import KEY, Asgi
-from workers.listing import PAGE
 
 END = Happening(Kind.END, 30)
 SAID_AT = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -66,6 +65,8 @@ async def test_call_whose_step_always_raises_is_parked_and_harms_no_other(rig: R
     assert any(entry.what == "parked" for entry in await rig.trail(broken))
     assert [entry["event"] for entry in rig.log.entries].count("step_failed") == len(rig.shift.failures)
 
+
+PAGE = 500
 
 Pages = Callable[[int], Sequence[int]]
 """Which calls, by number, the queue shows from an offset on."""

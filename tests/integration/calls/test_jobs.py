@@ -294,6 +294,7 @@ def crew_of(redis_url: str, sandbox_server: ServedSandbox, log: FilteringBoundLo
         requested_by=lambda _: "bot",
         only=None,
         reconcile_s=5,
+        queue_page=500,
         log=log,
     )
 

@@ -34,6 +34,7 @@ def tools_of_a_worker(redis_url: str, deadline_s: float, log: FilteringBoundLogg
         requested_by=lambda _: "bot",
         only=None,
         reconcile_s=5,
+        queue_page=500,
         log=log,
     )
 

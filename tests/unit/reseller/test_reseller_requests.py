@@ -74,11 +74,13 @@ async def test_queue_refuses_an_instant_without_zone(reseller: Reseller, service
     assert service.requests == []
 
 
-async def test_queue_leaves_broken_entries_out(reseller: Reseller, service: Service) -> None:
-    """An entry without a voice id reaches no caller; the others do."""
+async def test_queue_marks_broken_entries(reseller: Reseller, service: Service) -> None:
+    """An entry without a voice id is told from the others, and hides none of them."""
     entry = {"voiceId": "v-1", "phoneNumber": "1", "startDateTime": "2026-03-01T10:00:00Z"}
     service.reply = lambda _: success(phoneCalls=[{**entry, "voiceId": ""}, entry, 5])
-    assert [each.voice_id for each in await reseller.queue("cu-1", continue_from=0, page_size=5)] == ["v-1"]
+    entries = await reseller.queue("cu-1", continue_from=0, page_size=5)
+    assert [each.voice_id for each in entries if each.is_usable] == ["v-1"]
+    assert len(entries) == 3
 
 
 @pytest.mark.parametrize("phone_calls", [None, []])
