@@ -86,5 +86,6 @@ def _reason(facts: Facts) -> Reason:
         (facts.enrolled, Reason.ENROLLED),
         (facts.green, Reason.AUTHENTICATED),
         (not facts.assigned, Reason.UNASSIGNED),
+        (facts.provider_error, Reason.PROVIDER_ERROR),
     )
     return next((reason for holds, reason in reasons if holds), Reason.UNDECIDED)

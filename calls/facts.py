@@ -104,6 +104,10 @@ class Facts(msgspec.Struct, frozen=True, gc=False):
     rejected_by_rule: bool = False
     fully_authenticated: bool = False
     unenrolled: bool = False
+    voice_enrolled: bool = False
+    voice_match_rule: bool = False
+    validation_rule: str | None = None
+    provider_error: bool = False
 
     def as_dict(self) -> dict[str, Value]:
         """Return the facts by name, as written into a trail: what is false, none or 0 is left out."""
@@ -118,7 +122,8 @@ class Facts(msgspec.Struct, frozen=True, gc=False):
     def signature(self) -> str:
         """Return a text that changes when any fact does, but for ``checks_used``, which has lines of its own."""
         flags = "".join(["1" if flag else "0" for flag in _FLAGS(self)])
-        return f"{int(flags, 2):x}/{self.status or ''}/{self.validation_type or ''}/{self.candidates}"
+        texts = f"{self.status or ''}/{self.validation_type or ''}/{self.validation_rule or ''}"
+        return f"{int(flags, 2):x}/{texts}/{self.candidates}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +135,13 @@ class FactMeaning:
     named: tuple[str, ...] = ()
 
     @property
+    def is_open(self) -> bool:
+        """Tell whether any text is a value: the institution's own names."""
+        return self.kind is str and not self.named
+
+    @property
     def values(self) -> tuple[Value, ...]:
-        """Return every value that the fact can have; nothing for a number."""
+        """Return every value that the fact can have; nothing for a number or any text."""
         if self.kind is bool:
             return (True, False)
         return (*self.named, None) if self.named else ()
@@ -178,6 +188,12 @@ FACTS: Mapping[str, FactMeaning] = {
     "redis_changed": FactMeaning(
         bool, f"Redis was restarted or replaced in the last {LEASE.seconds:g} s: what it forgot may still be under way"
     ),
+    "voice_enrolled": FactMeaning(bool, "the service has a voiceprint of the member (isVoiceEnrolled)"),
+    "voice_match_rule": FactMeaning(bool, "one of the member's validation rules asks for a voice match"),
+    "validation_rule": FactMeaning(
+        str, "the name of the validation rule applied to the call, as the institution calls it"
+    ),
+    "provider_error": FactMeaning(bool, "the voice provider could not tell, and said why: not the same as undecided"),
     "unenrolled": FactMeaning(bool, "a reject of the member took an enroll of this call back"),
     "fully_authenticated": FactMeaning(
         bool, "the service called the caller fully authenticated, by the voice or by anybody's enroll"
@@ -233,6 +249,10 @@ def facts_of(call: Call, policies: Policies) -> Facts:
         paused_entirely=call.paused is PauseScope.ALL,
         assigned_by_us=_is_ours(call),
         redis_changed=call.effects_held_until is not None,
+        voice_enrolled=reading is not None and reading.is_voice_enrolled,
+        voice_match_rule=reading is not None and reading.has_voice_match_rule,
+        validation_rule=reading.validation_rule if reading else None,
+        provider_error=reading is not None and reading.provider_error is not None,
         unenrolled=call.unenrolled_seen,
         fully_authenticated=call.full_authentication_seen or call.authenticated_seen,
         rejected_by_rule=call.rejected_by_rule_only and call.reject.state not in DONE,

@@ -3,6 +3,7 @@
 Of a person match three fields stay (id, name, type); of a call's record what decisions need.
 """
 
+import re
 from collections.abc import Iterable
 from datetime import datetime
 from zlib import crc32
@@ -10,6 +11,12 @@ from zlib import crc32
 from calls.notes import Listed
 from calls.record import Candidate, Reading
 from reseller import PersonMatch, PhoneCall, QueueEntry
+from reseller.plain_words import plain_words
+
+MOST_TEXT, MOST_QUESTIONS = 200, 10
+"""What we keep of free text: characters of each, and how many questions."""
+
+_NUMBERS = re.compile(r"\d[\d\s./-]*\d")
 
 
 def reading_of(phone_call: PhoneCall, now: datetime) -> Reading:
@@ -32,9 +39,18 @@ def reading_of(phone_call: PhoneCall, now: datetime) -> Reading:
         is_voice_enrolled=phone_call.is_voice_enrolled,
         was_voice_enrolled_now=phone_call.successful_voice_enrollment,
         research_status=case.research_status if case else None,
+        validation_rule=(phone_call.validation_rule_name or "")[:MOST_TEXT] or None,
+        has_voice_match_rule=phone_call.has_voice_match_validation_rule,
+        provider_error=plain_words(phone_call.voice_authentication_error or "") or None,
+        verification_questions=tuple(map(_question, phone_call.verification_questions[:MOST_QUESTIONS])),
         updated_at=phone_call.updated_at,
         created_at=phone_call.created_at,
     )
+
+
+def _question(text: str) -> str:
+    """Return a question without the numbers in it, which may be part of the answer."""
+    return _NUMBERS.sub("…", text)[:MOST_TEXT]
 
 
 def listed_of(entry: QueueEntry, now: datetime) -> Listed:

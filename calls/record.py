@@ -35,6 +35,7 @@ class Reason(StrEnum):
     UNDECIDED = "undecided"
     UNASSIGNED = "unassigned"
     UNENROLLED = "unenrolled"  # enrolled, until a reject of the member took that back
+    PROVIDER_ERROR = "provider_error"  # the voice provider could not tell
     UNRESOLVED = "unresolved"
     LOST = "lost"
     UNCONFIRMED = "unconfirmed"  # a person spoke of it, and the service never showed it
@@ -139,6 +140,13 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     is_voice_enrolled: bool = False
     was_voice_enrolled_now: bool = False
     research_status: str | None = None
+    validation_rule: str | None = None
+    """Name of the validation rule that the institution has applied at the service."""
+    has_voice_match_rule: bool = False
+    provider_error: str | None = None
+    """Why the provider could not authenticate the voice, in words that name nobody."""
+    verification_questions: tuple[str, ...] = ()
+    """For the agent, who has to ask them; without numbers."""
     updated_at: datetime | None = None
     """When the service's record last changed, by the service's clock."""
     created_at: datetime | None = None

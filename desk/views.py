@@ -61,6 +61,8 @@ class CallView(msgspec.Struct, frozen=True, kw_only=True):
     ``green``: the voice is authenticated. ``red``: a red policy is applied; never together with ``green``. ``manual``:
     authenticated by a person's word only. ``unenrolled``: a reject of the member took that back. ``claimed_by``: the core
     username on the service's record. ``assigned_by_us``: the person may still be replaced.
+    ``voice_enrolled``: the service has a voiceprint of the member. ``provider_error``: why the voice could not be judged, in
+    words that name nobody.
     """
 
     institution_key: str
@@ -87,6 +89,11 @@ class CallView(msgspec.Struct, frozen=True, kw_only=True):
     opted_out: bool
     voice_mismatch: bool
     high_risk_device: bool
+    voice_enrolled: bool
+    voice_match_rule: bool
+    validation_rule: str | None
+    verification_questions: tuple[str, ...]
+    provider_error: str | None
     paused: bool
     verified: VerifiedView | None
     checks_used: int
@@ -181,6 +188,11 @@ def call_view(call: Call, policies: Policies) -> CallView:
         opted_out=facts.opted_out,
         voice_mismatch=facts.voice_mismatch,
         high_risk_device=facts.high_risk_device,
+        voice_enrolled=facts.voice_enrolled,
+        voice_match_rule=facts.voice_match_rule,
+        validation_rule=facts.validation_rule,
+        verification_questions=reading.verification_questions if reading else (),
+        provider_error=reading.provider_error if reading else None,
         paused=facts.paused,
         verified=_verified(call.identity) if call.identity else None,
         checks_used=call.checks_used,

@@ -82,7 +82,14 @@ def _told(call: Call) -> tuple[object, ...]:
     reading = call.reading
     if reading is None:
         return ()
-    return reading.status, reading.policies, reading.person_id, reading.has_ended, reading.research_status
+    return (
+        reading.status,
+        reading.policies,
+        reading.person_id,
+        reading.has_ended,
+        reading.research_status,
+        reading.provider_error,
+    )
 
 
 def _report_unknown(claim: Claim, before: Reading | None, reading: Reading) -> None:

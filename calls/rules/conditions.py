@@ -42,6 +42,8 @@ def _judge_condition(place: Section, name: str, value: object) -> None:
 def _can_be(name: str, fact: FactMeaning, value: object) -> bool:
     if isinstance(value, int) and not isinstance(value, bool):
         return 0 <= value <= _most(name)
+    if fact.is_open:
+        return isinstance(value, str) and value != ""
     return value in fact.values
 
 
@@ -54,7 +56,7 @@ def _allowed(name: str, fact: FactMeaning, value: object) -> str:
         return "write true or false without quotes"
     if fact.kind is int:
         return "0 or more" if _most(name) == float("inf") else f"0 to {CHECK_LIMIT}"
-    return one_of(fact.named, value)
+    return "a text that is not empty" if fact.is_open else one_of(fact.named, value)
 
 
 def _shown(value: object) -> str:

@@ -129,6 +129,8 @@ def _facts(call: Call, book: RuleBook) -> list[Fact]:
         ("Phone", call.phone_number),
         ("Status", facts.status),
         ("Policies", ", ".join(reading.policies) if reading else None),
+        ("Provider error", reading.provider_error if reading else None),
+        ("Validation rule", facts.validation_rule),
         ("Person", call.person_id),
         ("Claimed by", call.core_username),
         ("Identity", _identity(call)),

@@ -138,6 +138,7 @@ def _tags(call: Call, facts: Facts, state: State) -> tuple[str, ...]:
         (facts.ended and not call.is_settled and state is not State.ENDED, "ended"),
         (facts.voice_mismatch, "voice mismatch"),
         (facts.high_risk_device, "risky device"),
+        (facts.provider_error and state is not State.PROVIDER_ERROR, "provider error"),
         (facts.unclassified, "policy without colour"),
         (facts.opted_out, "opted out"),
         (facts.distrusted and not facts.rejected, "distrusted"),

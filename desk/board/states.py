@@ -52,6 +52,7 @@ class State(StrEnum):
     FOREIGN = "foreign"
     UNASSIGNED = "unassigned"
     UNDECIDED = "undecided"
+    PROVIDER_ERROR = "provider_error"
     LOST = "lost"
     WATCHED = "watched"
 
@@ -66,6 +67,7 @@ LOOKS: Final = {
     State.FOREIGN: Look("Left alone", Tone.IDLE, "dash", 6),
     State.ENDED: Look("Ended", Tone.IDLE, "dash", 7),
     State.UNDECIDED: Look("Undecided", Tone.IDLE, "dash", 7),
+    State.PROVIDER_ERROR: Look("Provider error", Tone.WARN, "question", 8),
     State.LOST: Look("Lost", Tone.WARN, "question", 8),
     State.HELD: Look("Held", Tone.WARN, "bars", 8),
     State.DOUBT: Look("In doubt", Tone.WARN, "question", 9),
@@ -160,6 +162,7 @@ def held_by(verdict: Verdict) -> tuple[str, ...]:
 
 _CLOSED: Final = {
     Reason.UNDECIDED: State.UNDECIDED,
+    Reason.PROVIDER_ERROR: State.PROVIDER_ERROR,
     Reason.UNASSIGNED: State.UNASSIGNED,
     Reason.LOST: State.LOST,
     Reason.UNCONFIRMED: State.LOST,

@@ -93,6 +93,7 @@ def right_reasons(account: Mapping[str, Any], record: Call) -> set[Reason]:
         ("AcceptCallerVoice" in activities, Reason.ENROLLED),
         (any(policy.startswith("Green") for policy in provider), Reason.AUTHENTICATED),
         (account["person_id"] is None, Reason.UNASSIGNED),
+        (bool(account.get("error")), Reason.PROVIDER_ERROR),
     )
     return {next((reason for holds, reason in reasons if holds), Reason.UNDECIDED)}
 

@@ -66,7 +66,11 @@ because = "No rule asks for anything."
 
 BOOK = load_rules(None)
 
-_TEXTS = {"status": (*STATUSES, None), "validation_type": (*VALIDATION_TYPES, None)}
+_TEXTS = {
+    "status": (*STATUSES, None),
+    "validation_type": (*VALIDATION_TYPES, None),
+    "validation_rule": ("Two of three", None),
+}
 
 
 def line_of(text: str, marker: str) -> int:
