@@ -2,7 +2,7 @@
 
 A router in front decides by the path as it was sent, an application by the path as it is decoded: ``/%72q/`` or ``//rq/``
 could get past a rule for ``/rq/``. So the first part of a path has to be spelled plainly, and no part may be empty or a
-folder's name, in whatever spelling.
+relative folder, however it is spelled and separated.
 """
 
 import re
@@ -16,6 +16,8 @@ MAX_TARGET: Final = 8 * 1024
 """Bytes of a path and its query."""
 
 _PLAIN: Final = re.compile(rb"/(?!\.{1,2}(?:/|\Z))[A-Za-z0-9._-]*(?:\Z|/)")
+_SEPARATOR: Final = re.compile(rb"/|\\|%2f|%5c", re.IGNORECASE)
+"""Whatever separates parts for one reader or another: nginx takes ``/desk/x%2f..%2f..%2fpush`` for ``/push``."""
 _DOTS: Final = re.compile(rb"(?:\.|%2e){1,2}", re.IGNORECASE)
 
 
@@ -37,10 +39,9 @@ class PlainPath:
 def is_plain(raw_path: bytes, query: bytes = b"") -> bool:
     """Tell whether a path as it was sent can be read in one way only."""
     raw_path = raw_path.partition(b"?")[0]
-    inner = raw_path.split(b"/")[1:-1]
     return (
         len(raw_path) + len(query) <= MAX_TARGET
         and _PLAIN.match(raw_path) is not None
-        and all(part and not _DOTS.fullmatch(part) for part in inner)
-        and not _DOTS.fullmatch(raw_path.rpartition(b"/")[2])
+        and b"//" not in raw_path
+        and not any(map(_DOTS.fullmatch, _SEPARATOR.split(raw_path)))
     )

@@ -38,7 +38,7 @@ async def test_desk_ignores_strangers_and_never_a_token(desk: DeskRig) -> None:
     assert (await desk.http.get("/calls")).status_code == 200
 
 
-@pytest.mark.parametrize("voice_id", ["x/wishes/y", "x/verified", "a?b=c#d", "%2e%2e", "../x", "100%", "ü/ß"])
+@pytest.mark.parametrize("voice_id", ["x/wishes/y", "x/verified", "a?b=c#d", "%2e%2e", "..x/y", "100%", "ü/ß"])
 async def test_desk_finds_a_call_by_whatever_id(desk: DeskRig, voice_id: str) -> None:
     """A11: a quoted id is one part of the address whatever it holds: it chooses no other endpoint, its call is found."""
     await desk.store.note(CallId(KEY, voice_id), Listed(listed_at=desk.clock.now, started_at=desk.clock.now))

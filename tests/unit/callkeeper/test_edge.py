@@ -25,6 +25,7 @@ def test_plain_paths_pass(path: bytes) -> None:
     [
         *(b"", b"*", b"push", b"http://a/push", b"//push", b"/%70ush", b"/rq%2f", b"/rq//", b"/a//b", b"/./push"),
         *(b"/x/../rq/", b"/x/%2e%2E/rq/", b"/x/.%2e", b"/x/..", b"/..", b"/push;x", b"/pu\\sh", b"/push\n"),
+        *(b"/desk/calls/cu-1/..%2f..%2F..%2fpush", b"/rq/x%2f%2e%2e%2fboard", b"/board/a%5c..%5Cb", b"/board/a\\..\\b"),
         b"/" + b"x" * MAX_TARGET,
     ],
 )

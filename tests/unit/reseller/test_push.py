@@ -105,8 +105,38 @@ def test_push_refuses_wrong_types_and_names_the_field(refused: bytes, field: str
 
 @pytest.mark.parametrize(
     "voice_id",
-    [".", "..", "a b", "a\tb", "a\r\nX: y", "a\x00", "a\u00a0b", "a\u2028b", "\ud800", "a" * 257, "a" * 10_240],
-    ids=["dot", "dots", "blank", "tab", "line-break", "nul", "nbsp", "line-separator", "surrogate", "long", "10-kB"],
+    [
+        ".",
+        "..",
+        "../x",
+        "a/./b",
+        "a\\..",
+        "a b",
+        "a\tb",
+        "a\r\nX: y",
+        "a\x00",
+        "a\u00a0b",
+        "a\u2028b",
+        "\ud800",
+        "a" * 257,
+        "a" * 10_240,
+    ],
+    ids=[
+        "dot",
+        "dots",
+        "up",
+        "here",
+        "back",
+        "blank",
+        "tab",
+        "line-break",
+        "nul",
+        "nbsp",
+        "line-separator",
+        "surrogate",
+        "long",
+        "10-kB",
+    ],
 )
 @pytest.mark.parametrize("field", ["VoiceId", "AlternateVoiceId"])
 def test_push_refuses_ids_that_could_steer_a_request(field: str, voice_id: str) -> None:
