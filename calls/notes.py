@@ -65,10 +65,9 @@ class MemberRejected(msgspec.Struct, frozen=True, kw_only=True, tag="member_reje
     note_id: ClassVar[str] = "member:rejected"
 
 
-class AssignWish(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="assign"):
-    """A person at the desk said who the caller is."""
+class _Said(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a person said. ``number`` is given by the script that leaves the note; 0 where an earlier release left it."""
 
-    person_id: str
     operator: str
     said_at: datetime
     token: str | None = None
@@ -78,10 +77,16 @@ class AssignWish(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     @property
     def note_id(self) -> str:
         """Return the inbox field: one for every statement."""
-        return f"assign:{self.wish or self.operator}"
+        return f"{self.__struct_config__.tag}:{self.wish or self.operator}"
 
 
-class Verified(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="verified"):
+class AssignWish(_Said, frozen=True, kw_only=True, tag="assign"):
+    """A person at the desk said who the caller is."""
+
+    person_id: str
+
+
+class Verified(_Said, frozen=True, kw_only=True, tag="verified"):
     """A person at the desk verified the caller otherwise.
 
     ``validation_type`` is one of the Spec's validation types (Other shapes); ``remark`` goes with the enroll as its notes,
@@ -90,68 +95,27 @@ class Verified(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ta
 
     person_id: str
     validation_type: str
-    operator: str
-    said_at: datetime
     remark: str | None = None
-    token: str | None = None
-    wish: str | None = None
-    number: int = 0
-
-    @property
-    def note_id(self) -> str:
-        """Return the inbox field: one for every statement."""
-        return f"verified:{self.wish or self.operator}"
 
 
-class Distrusted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="distrusted"):
+class Distrusted(_Said, frozen=True, kw_only=True, tag="distrusted"):
     """A person at the desk said that the caller cannot be trusted."""
 
-    operator: str
-    said_at: datetime
     reason: str = ""
-    token: str | None = None
-    wish: str | None = None
-    number: int = 0
-
-    @property
-    def note_id(self) -> str:
-        """Return the inbox field: one for every statement."""
-        return f"distrusted:{self.wish or self.operator}"
 
 
-class CheckWish(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="check"):
+class CheckWish(_Said, frozen=True, kw_only=True, tag="check"):
     """A person at the desk asked for one of the reserved checks now."""
 
-    operator: str
-    said_at: datetime
-    token: str | None = None
-    wish: str | None = None
-    number: int = 0
 
-    @property
-    def note_id(self) -> str:
-        """Return the inbox field: one for every statement."""
-        return f"check:{self.wish or self.operator}"
-
-
-class Resolved(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="resolved"):
+class Resolved(_Said, frozen=True, kw_only=True, tag="resolved"):
     """A person looked at the service and says whether an unclear effect was applied."""
 
     applied: bool
-    operator: str
-    said_at: datetime
-    token: str | None = None
-    wish: str | None = None
-    number: int = 0
-
-    @property
-    def note_id(self) -> str:
-        """Return the inbox field: one for every statement."""
-        return f"resolved:{self.wish or self.operator}"
 
 
 Statement = AssignWish | Verified | Distrusted | CheckWish | Resolved
-"""What people say. ``number`` is given by the script that leaves the note; 0 where an earlier release left it."""
+"""What people say."""
 
 Note = Pushed | Listed | Unlisted | Merged | MemberRejected | Statement
 
