@@ -16,8 +16,8 @@ from calls.rules import load_rules
 from calls.schedule.fit import fit
 from calls.schedule.laws import PRIOR_CALL, PRIOR_RESULT, Lognormal
 from calls.schedule.model import HORIZON_S, Model, prior
-from calls.schedule.optimum import backoff_optimum, closed_rule, optimum
-from calls.schedule.simulate import drawn_times, even_calls, observed_through
+from calls.schedule.optimum import backoff_optimum, optimum
+from tests.simulated_calls import closed_rule, drawn_times, even_calls, observed_through
 
 CHECKS = 18
 

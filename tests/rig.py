@@ -7,6 +7,7 @@ import asyncio
 import datetime as dt
 import itertools
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from math import ceil
 from typing import Any
 
@@ -16,6 +17,7 @@ from msgspec.structs import replace
 
 from calls.figures import FigureReader, Figures, Snapshot
 from calls.figures.writing import Author, FigureWriter
+from calls.held import Lease
 from calls.intake import Intake
 from calls.keys import CallId, Keys
 from calls.listings import Listings
@@ -54,6 +56,18 @@ class Altered(Reseller):
 
     def __init__(self, rig: "Rig") -> None:
         self._talk, self._log = rig.service._talk, rig.service._log
+
+
+@dataclass(frozen=True, slots=True)
+class RigLease(Lease):
+    """A lease like a worker's; for how long effects wait when Redis is new is another matter."""
+
+    hold_s: float = 0.0
+
+    @property
+    def hold(self) -> dt.timedelta:
+        """Return for how long effects wait when Redis is new."""
+        return dt.timedelta(seconds=self.hold_s)
 
 
 class Rig:
@@ -110,6 +124,7 @@ class Rig:
             now_ms=self.now_ms,
             outbox=outbox,
             kept_s=retention.calls_s,
+            lease=RigLease(hold_s=hold_s),
             due_in=wakeups.due_in,
             monotonic=self.clock.monotonic,
         )
@@ -144,7 +159,6 @@ class Rig:
             self.clock.monotonic,
             log,
             counting=Counting(self.figures, self.institutions.label),
-            hold=dt.timedelta(seconds=hold_s),
         )
         listing = Listing(self.tools, self.listings, 5.0, choose=lambda _, high: high, told=wakeups.wake)
         self.shift = Shift(self.tools, self.institutions, listing, log, wakeups=wakeups)

@@ -55,7 +55,7 @@ class Claim:
         notes = sorted(map(parse_note, held.notes.values()), key=fold_order)
         before = call = parse_call(held.record) if held.record else new_call(call_id, notes, held.now)
         pause = held.pauses.over(call_id.institution_key)
-        held_until = held.epoch.since + tools.effects_wait
+        held_until = held.epoch.since + tools.store.lease.hold
         call = replace(
             call,
             checks_used=max(call.checks_used, held.checks),

@@ -65,8 +65,8 @@ class Crew:
         reconcile_s: float,
         queue_page: int,
         log: Any,
-        figures: Figures | None = None,
-        keys: Keys | None = None,
+        figures: Figures,
+        keys: Keys,
         kept_s: int = KEPT_S,
         open_sink: Callable[[], Sink] | None = None,
         loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None,
@@ -74,7 +74,7 @@ class Crew:
         self._runner = asyncio.Runner(loop_factory=loop_factory)
         self._loop = self._runner.get_loop()
         self._redis = redis
-        self._keys = Keys() if keys is None else keys
+        self._keys = keys
         self._kept_s = kept_s
         self._tidying: Tidying | None = None
         self._book = book
@@ -87,7 +87,7 @@ class Crew:
         self._named = named
         self._reconcile_s = reconcile_s
         self._queue_page = queue_page
-        self._figures = Figures() if figures is None else figures
+        self._figures = figures
         self._open_sink = open_sink
         self._deliveries: Deliveries | None = None
         self._wakeups = Wakeups()

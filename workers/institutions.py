@@ -46,7 +46,7 @@ class Institutions:
         named: Mapping[str, frozenset[str]] | None = None,
         monotonic: Callable[[], float],
         log: Any,
-        figures: Figures | None = None,
+        figures: Figures,
     ) -> None:
         self._service = service
         self._listings = listings
@@ -62,7 +62,7 @@ class Institutions:
         self._refreshed_at_s: float | None = None
         self._enlisted_at_s: float | None = None
         self._asked_at_s: dict[str, float] = {}
-        self._figures = Figures() if figures is None else figures
+        self._figures = figures
         self._missing: dict[str, datetime] = {}
 
     @property

@@ -70,7 +70,6 @@ class Shift:
     log: Any
     shift_s: float = SHIFT_S
     longest_s: float = LONGEST_SHIFT_S
-    in_flight_limit: int = IN_FLIGHT
     finish_s: float | None = None
     """How long calls in flight may go on once the shift claims no more. None: as long as the lease says."""
     leave_s: float = LEAVE_S
@@ -122,7 +121,7 @@ class Shift:
             if refreshing.done():
                 refreshing.result()  # a Redis that is away ends the shift
             await self.institutions.enlist()
-            room = min(CLAIM_AT_ONCE, self.in_flight_limit - len(self._tasks))
+            room = min(CLAIM_AT_ONCE, IN_FLIGHT - len(self._tasks))
             claimed = await self._claim(room, shift_starts=first) if room > 0 else []
             first = False
             for held in claimed:

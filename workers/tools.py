@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import timedelta
 from typing import Any
 
 from calls.rules.book import RuleBook
@@ -30,15 +29,8 @@ class Tools:
     log: Any
     pauses: PauseNotice = field(default_factory=PauseNotice)
     counting: Counting = field(default_factory=Counting)
-    hold: timedelta | None = None
-    """For how long effects wait when Redis is new. None: for one lease. Tests whose Redis always is new shorten it."""
 
     def __post_init__(self) -> None:
         deadline_s, request_s = self.service.deadline_s, self.store.lease.request_s
         if deadline_s != request_s:
             raise ValueError(f"requests take {deadline_s:g} s, leases allow for {request_s:g} s")
-
-    @property
-    def effects_wait(self) -> timedelta:
-        """Return for how long effects wait when Redis is new."""
-        return self.store.lease.hold if self.hold is None else self.hold

@@ -18,7 +18,7 @@ is done exhaustively on a coarse grid, and refined on finer and finer ones among
 """
 
 from collections.abc import Sequence
-from math import inf, sqrt
+from math import inf
 
 from calls.schedule.model import Model
 
@@ -170,26 +170,6 @@ def _best_nearby(model: Model, nodes: Sequence[int]) -> list[int]:
                     longer[b, c] = (total, [*path, c])
         paths = longer
     return min(paths.values(), key=lambda found: found[0] + model.gap(found[1][-1], model.end))[1]
-
-
-def closed_rule(model: Model, n: int) -> tuple[float, ...]:
-    """Return n check times by the rule for many checks: their density goes with sqrt(f S).
-
-    A gap d around t costs about f S d^2 / 2, so with the density r = 1 / d the cost is int f S / (2 r): least, for a given
-    int r = n, where r is proportional to sqrt(f S). The k-th check is where the share (k - 1/2) / n of the density is used.
-    """
-    density = [
-        sqrt(max(0.0, model.known[i + 1] - model.known[i]) * (model.alive[i] + model.alive[i + 1]) / 2)
-        for i in range(model.end)
-    ]
-    total, used = sum(density), 0.0
-    times: list[float] = []
-    for i, share in enumerate(density):
-        while len(times) < n and used + share >= total * (len(times) + 0.5) / n and share > 0:
-            inside = (total * (len(times) + 0.5) / n - used) / share
-            times.append((i + inside) * model.step_s)
-        used += share
-    return tuple(times)
 
 
 def _require(model: Model, n: int) -> None:

@@ -19,6 +19,7 @@ from rq.job import Job
 from rq.serializers import JSONSerializer
 from structlog.typing import FilteringBoundLogger
 
+from calls.figures import Figures
 from calls.figures.present import read_present
 from calls.keys import QUEUE_NAME, Keys
 from calls.pause import Pause, PauseScope, encode_pause
@@ -296,6 +297,8 @@ def crew_of(redis_url: str, sandbox_server: ServedSandbox, log: FilteringBoundLo
         reconcile_s=5,
         queue_page=500,
         log=log,
+        figures=Figures(),
+        keys=Keys(),
     )
 
 

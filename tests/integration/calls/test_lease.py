@@ -7,7 +7,9 @@ import pytest
 from redis.asyncio import Redis
 from structlog.typing import FilteringBoundLogger
 
+from calls.figures import Figures
 from calls.held import Lease
+from calls.keys import Keys
 from calls.rules import load_rules
 from calls.store import Store
 from reseller import MemoryTokenStore, Reseller, Secret, ServiceConfig
@@ -36,6 +38,8 @@ def tools_of_a_worker(redis_url: str, deadline_s: float, log: FilteringBoundLogg
         reconcile_s=5,
         queue_page=500,
         log=log,
+        figures=Figures(),
+        keys=Keys(),
     )
 
     async def build() -> Tools:
@@ -65,7 +69,7 @@ def test_worker_derives_lease_and_hold_from_the_deadline(
     tools = tools_of_a_worker(redis_url, deadline_s, log)
     assert tools.store.lease == Lease(deadline_s)
     assert tools.store.lease.seconds == deadline_s + 2
-    assert tools.effects_wait == timedelta(seconds=deadline_s + 2)
+    assert tools.store.lease.hold == timedelta(seconds=deadline_s + 2)
 
 
 def test_default_deadline_is_that_of_the_default_lease() -> None:

@@ -255,7 +255,7 @@ class Dying(Store):
 async def test_call_of_a_worker_that_died_over_its_first_write_is_listed(rig: Rig) -> None:
     """Whatever the first mover of a call got to, the board shows the call once another moves it."""
     call = rig.stage.call(END)
-    rig.shift.tools = replace(rig.tools, store=Dying(rig.redis, now_ms=rig.now_ms))
+    rig.shift.tools = replace(rig.tools, store=Dying(rig.redis, now_ms=rig.now_ms, lease=rig.store.lease))
     await rig.run(2)
     assert [live async for live in rig.queries.live()] == []
     rig.shift.tools = rig.tools
@@ -266,7 +266,7 @@ async def test_call_of_a_worker_that_died_over_its_first_write_is_listed(rig: Ri
 async def test_two_workers_on_one_call_are_one_mover(rig: Rig) -> None:
     """Shifts of several workers at once: every effect and every check once (C8)."""
     calls = [rig.stage.call(Happening(Kind.MFA_VALIDATED, 12), END) for _ in range(5)]
-    others = [replace(rig.tools, store=Store(rig.redis, now_ms=rig.now_ms)) for _ in range(3)]
+    others = [replace(rig.tools, store=Store(rig.redis, now_ms=rig.now_ms, lease=rig.store.lease)) for _ in range(3)]
     shifts = [Shift(tools, rig.institutions, rig.shift.listing, rig.tools.log) for tools in others]
     for _ in range(140):
         await rig.institutions.refresh()
@@ -291,7 +291,7 @@ class Away(Store):
 async def test_redis_that_fails_a_move_is_no_failure_of_the_call(rig: Rig) -> None:
     """Redis away while a call is moved: nobody is blamed, the lease runs out, somebody else moves it."""
     call = rig.stage.call(END)
-    rig.shift.tools = replace(rig.tools, store=Away(rig.redis, now_ms=rig.now_ms))
+    rig.shift.tools = replace(rig.tools, store=Away(rig.redis, now_ms=rig.now_ms, lease=rig.store.lease))
     await rig.run(5)
     assert rig.shift.failures == []
     rig.shift.tools = rig.tools

@@ -137,6 +137,7 @@ async def test_excluded_institution_is_never_asked_for(rig: Rig) -> None:
         only=frozenset({KEY}),
         monotonic=rig.clock.monotonic,
         log=worker.tools.log,
+        figures=worker.figures,
     )
     own(rig, False, OTHER)
     rig.stage.advance(3700)

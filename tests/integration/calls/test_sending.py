@@ -29,7 +29,7 @@ class Seam(Store):
     """A store at which something happens: `after_keep` is told of every record that was kept."""
 
     def __init__(self, rig: Rig, after_keep: Callable[[Any], None]) -> None:
-        super().__init__(rig.redis, now_ms=rig.now_ms)
+        super().__init__(rig.redis, now_ms=rig.now_ms, lease=rig.store.lease)
         self._after_keep = after_keep
 
     async def keep(self, held: Held, record: bytes | None = None, **more: Any) -> None:

@@ -13,7 +13,7 @@ from callkeeper.cli import main
 from calls.recording import encode_recorded
 from calls.rules import load_rules
 from calls.schedule.laws import Lognormal
-from calls.schedule.simulate import even_calls
+from tests.simulated_calls import even_calls
 
 SHIPPED = load_rules(None).schedule
 FAST = (Lognormal(10, 0.6), Lognormal(40, 0.5))

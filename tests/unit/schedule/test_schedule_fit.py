@@ -18,7 +18,7 @@ from calls.schedule.laws import Lognormal
 from calls.schedule.model import Model
 from calls.schedule.observed import Observation
 from calls.schedule.optimum import backoff_optimum
-from calls.schedule.simulate import drawn_times, observed_through
+from tests.simulated_calls import drawn_times, observed_through
 
 SHIPPED = load_rules(None).schedule
 LAWS = {

@@ -11,7 +11,8 @@ from calls.backoff import Schedule, schedule_faults
 from calls.rules import load_rules
 from calls.schedule.laws import Lognormal
 from calls.schedule.model import STEP_S, Model, prior
-from calls.schedule.optimum import TooManyChecks, backoff_optimum, closed_rule, exhaustive_backoff, optimum
+from calls.schedule.optimum import TooManyChecks, backoff_optimum, exhaustive_backoff, optimum
+from tests.simulated_calls import closed_rule
 
 LAWS = {
     "prior": (Lognormal(25, 0.7), Lognormal(240, 0.85)),

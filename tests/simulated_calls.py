@@ -1,4 +1,4 @@
-"""Calls drawn from known laws and observed through a schedule: what a fit is tried on."""
+"""What an optimum and a fit are tried on: calls drawn from known laws, seen through a schedule; a rule for many checks."""
 
 from collections.abc import Iterator, Sequence
 from math import inf, sqrt
@@ -6,6 +6,7 @@ from random import Random
 
 from calls.backoff import Schedule
 from calls.schedule.laws import Lognormal
+from calls.schedule.model import Model
 from calls.schedule.observed import Observation
 
 GOLDEN = (sqrt(5) - 1) / 2
@@ -40,3 +41,23 @@ def observed_through(schedule: Schedule, results_s: Sequence[float], lives_s: Se
             yield Observation(missed[-1] if missed else 0.0, lived_s, lived_s)
         else:
             yield Observation(lived_s, None, lived_s)
+
+
+def closed_rule(model: Model, n: int) -> tuple[float, ...]:
+    """Return n check times by the rule for many checks: their density goes with sqrt(f S).
+
+    A gap d around t costs about f S d^2 / 2, so with the density r = 1 / d the cost is int f S / (2 r): least, for a given
+    int r = n, where r is proportional to sqrt(f S). The k-th check is where the share (k - 1/2) / n of the density is used.
+    """
+    density = [
+        sqrt(max(0.0, model.known[i + 1] - model.known[i]) * (model.alive[i] + model.alive[i + 1]) / 2)
+        for i in range(model.end)
+    ]
+    total, used = sum(density), 0.0
+    times: list[float] = []
+    for i, share in enumerate(density):
+        while len(times) < n and used + share >= total * (len(times) + 0.5) / n and share > 0:
+            inside = (total * (len(times) + 0.5) / n - used) / share
+            times.append((i + inside) * model.step_s)
+        used += share
+    return tuple(times)
