@@ -1,16 +1,12 @@
 """Says in words what is paused, what a pause holds, and which pauses there were."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 
 from calls.known import KnownInstitutions
 from calls.pause import EVERYWHERE, Pauses, PauseScope
 from calls.pausing import PastPause
-
-_WHAT = {
-    PauseScope.EFFECTS: "enrolls and rejects",
-    PauseScope.ALL: "assigns, automatic checks, enrolls and rejects",
-}
 
 
 def place(key: str) -> str:
@@ -18,12 +14,39 @@ def place(key: str) -> str:
     return "all institutions" if key == EVERYWHERE else key
 
 
+@dataclass(frozen=True, slots=True)
+class CurrentPause:
+    """A pause in force as JSON shows it. ``problem`` says why it holds no call, if it holds none."""
+
+    institution: str
+    scope: PauseScope
+    operator: str
+    because: str
+    at: datetime
+    problem: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class CurrentRow:
+    """A line of JSON about what is paused now, told by its one name from those of the history."""
+
+    now: CurrentPause
+
+
+def current_pauses(pauses: Pauses, known: KnownInstitutions) -> list[CurrentRow]:
+    """Return every pause in force."""
+    return [
+        CurrentRow(CurrentPause(key, pause.scope, pause.operator, pause.because, pause.at, _problem(key, known)))
+        for key, pause in sorted(pauses.by_institution.items())
+    ]
+
+
 def pause_lines(pauses: Pauses, known: KnownInstitutions) -> list[tuple[str, str]]:
     """Return every pause in a line, each with the problem of its key ('' if there is none): such a pause holds no call."""
     return [
         (
             f"{place(key)}: {pause.words} (since {_when(pause.at)})",
-            "" if key == EVERYWHERE else known.problem(key) or "",
+            _problem(key, known) or "",
         )
         for key, pause in sorted(pauses.by_institution.items())
     ]
@@ -40,7 +63,7 @@ def held_lines(paused: Sequence[str | None], scope: PauseScope, known: KnownInst
     keys = sorted(known.names) if None in paused else sorted({key for key in paused if key is not None})
     whose = "all institutions" if None in paused else _counted(len(keys), "institution")
     live = sum(known.live.get(key, 0) for key in keys)
-    lines = [f"Held from now on: {_WHAT[scope]} of {whose}, {_counted(live, 'live call')}"]
+    lines = [f"Held from now on: {scope.words} of {whose}, {_counted(live, 'live call')}"]
     return [*lines, *(f"  {_held(key, known)}" for key in keys)]
 
 
@@ -55,6 +78,10 @@ def history_lines(pauses: Sequence[PastPause]) -> list[str]:
     return [line for past in pauses for line in (_begun(past), f"    {_ended(past)}")]
 
 
+def _problem(key: str, known: KnownInstitutions) -> str | None:
+    return None if key == EVERYWHERE else known.problem(key)
+
+
 def _held(key: str, known: KnownInstitutions) -> str:
     if key not in known.names:
         if known.is_list_stored:
@@ -65,14 +92,15 @@ def _held(key: str, known: KnownInstitutions) -> str:
 
 def _begun(past: PastPause) -> str:
     change = past.begun
-    return f"{_when(change.at)}  {place(change.institution)}: {change.scope}, by {change.operator}: {change.because}"
+    scope = "" if change.scope is None else change.scope.words
+    return f"{_when(change.at)}  {place(change.institution)}: {scope}, by {change.operator}: {change.because}"
 
 
 def _ended(past: PastPause) -> str:
     end = past.ended
     if end is None:
         return "in force"
-    how = "resumed" if end.scope is None else f"replaced by a pause of {end.scope}"
+    how = "resumed" if end.scope is None else f"replaced by a pause of {end.scope.words}"
     return f"until {_when(end.at)}: {how}, by {end.operator}: {end.because}"
 
 

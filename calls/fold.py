@@ -128,7 +128,7 @@ def _pushed(call: Call, note: Pushed, now: datetime) -> tuple[Call, list[Entry]]
 
 def _listed(call: Call, note: Listed, now: datetime) -> tuple[Call, list[Entry]]:
     if call.reason is Reason.UNCONFIRMED:
-        call = replace(call, phase=Phase.HINTED, reason=None, settled_at=None, not_found_since=None)
+        call = replace(call, phase=Phase.HINTED, reason=None, settled_at=None)
     if call.is_settled or _is_old(note, call):
         return call, []
     call = replace(
@@ -141,6 +141,7 @@ def _listed(call: Call, note: Listed, now: datetime) -> tuple[Call, list[Entry]]
         core_username=note.core_username or call.core_username,
         candidates=note.candidates,
         is_unlisted=False,
+        not_found_since=None if call.phase is Phase.HINTED else call.not_found_since,
     )
     entry = Entry(
         at=now,

@@ -46,24 +46,5 @@ def confirm(call: Call, now: datetime, *, is_lost: bool) -> Step:
     return Wait(min(read_at, due_at) if is_looked_for else read_at)
 
 
-def may_be_alternate(call: Call, other_voice_id: str, now: datetime, *, is_pushed_alias: bool) -> bool:
-    """Tell whether a record is merged into that of the voice id by which an answer calls it.
-
-    Never the record of a real call: one that the queue listed, or that an answer called by this very id. Of any other the
-    answer could still be about somebody else's call, by a mistake of the service. A push that named both ids confirms
-    it. Without one the queue gets the time to list the id, and a second answer has to say the same.
-
-    Args:
-        call: The record.
-        other_voice_id: By which an answer calls it.
-        now: The present.
-        is_pushed_alias: A push named this id as the alternate id of the other.
-    """
-    if call.is_named_by_service:
-        return False
-    is_said_again = call.other_voice_id == other_voice_id and now - _hinted_at(call, now) >= HINT_LIVES
-    return is_pushed_alias or is_said_again
-
-
 def _hinted_at(call: Call, now: datetime) -> datetime:
     return call.hinted_at or call.first_seen_at or now

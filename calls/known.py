@@ -56,6 +56,10 @@ class KnownInstitutions:
         why = "" if self.is_list_stored else f" ({_NO_LIST}; only those seen in calls are known)"
         return f"callkeeper knows no institution with the key {said}{why}{self._instead(typed)}"
 
+    def is_known_in_other_letters(self, typed: str) -> bool:
+        """Tell whether a key differs from a known one in upper and lower case only."""
+        return typed not in self.names and typed.casefold() in {key.casefold() for key in self.names}
+
     def nearest(self, typed: str) -> str | None:
         """Return the key that somebody most likely meant, by key or by display name; None if none is near."""
         by_name = {name: key for key, name in self.names.items() if name}

@@ -22,11 +22,16 @@ _CHUNK = 200
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A call, its trail, and the id its record is kept under."""
+    """A call, its trail, and the id its record is kept under.
+
+    ``is_certain``: the id that was asked for is the record's, or was merged into it. Otherwise a push alone has said that
+    it is the call's alternate id.
+    """
 
     call_id: CallId
     call: Call
     trail: tuple[Entry, ...]
+    is_certain: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +51,10 @@ class Lookup:
 
     async def resolve(self, institution_key: str, any_id: str) -> CallId | None:
         """Return the id that a call's record is kept under, by real or alternate id."""
+        return (await self._resolve(institution_key, any_id))[0]
+
+    async def _resolve(self, institution_key: str, any_id: str) -> tuple[CallId | None, bool]:
+        """Return the id that a call's record is kept under, and whether more than a push says so."""
         keys, direct = self.keys, CallId(institution_key, any_id)
         moved, alias = await self._together(
             ("hmget", keys.item(direct.member), ["moved", "rec"]), ("get", keys.alias(institution_key, any_id))
@@ -53,20 +62,20 @@ class Lookup:
         tombstone, record = moved
         if tombstone is not None:
             owner = parse_member(await end_of_the_way(self._redis, keys, tombstone.decode()))
-            return owner if isinstance(owner, CallId) else None
+            return owner if isinstance(owner, CallId) else None, True
         if record is not None:
-            return direct
+            return direct, True
         if alias is None:
-            return None
+            return None, False
         other = CallId(institution_key, alias.decode())
-        return other if await self._redis.hexists(keys.item(other.member), "rec") else None
+        return other if await self._redis.hexists(keys.item(other.member), "rec") else None, False
 
     async def known(self, institution_key: str, any_id: str) -> Known | None:
         """Return a call with its trail as they are at one moment, under the pause in force; None if there is none.
 
         That effects are held for some seconds, because Redis is new, is left out: no reason to refuse anybody's word.
         """
-        call_id = await self.resolve(institution_key, any_id)
+        call_id, is_certain = await self._resolve(institution_key, any_id)
         if call_id is None:
             return None
         member = call_id.member
@@ -78,7 +87,7 @@ class Lookup:
         stored = parse_pauses(tuple((key.decode(), value) for key, value in pauses.items()))
         pause = stored.over(call_id.institution_key)
         call = replace(parse_call(record), paused=pause.scope if pause else None, effects_held_until=None)
-        return Known(call_id, call, parse_trail(trail))
+        return Known(call_id, call, parse_trail(trail), is_certain)
 
     async def is_listed(self, institution_key: str) -> bool:
         """Tell whether the service's list, as stored, has an institution: quicker than ``institutions``."""

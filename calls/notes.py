@@ -12,6 +12,13 @@ import msgspec
 
 from calls.record import Call, Candidate
 
+MOST_WAITING = 100
+"""Notes in one inbox beyond which no further statement is taken: workers are far behind, or a client repeats itself."""
+
+
+class InboxFull(Exception):
+    """So many notes wait to be read that a statement was not taken. Nothing was written; it can be made again later."""
+
 
 class Pushed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="pushed"):
     """A push event came in: a hint that the call started or ended, and no more than that."""

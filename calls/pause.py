@@ -22,6 +22,11 @@ class PauseScope(StrEnum):
     EFFECTS = "effects"  # enrolls and rejects
     ALL = "all"  # assigns and automatic checks as well; reads go on
 
+    @property
+    def words(self) -> str:
+        """Say what is paused, in the same words everywhere."""
+        return "everything automatic" if self is PauseScope.ALL else "enrolls and rejects"
+
 
 class Pause(msgspec.Struct, frozen=True, kw_only=True):
     """One pause: how much, by whom, why, since when."""
@@ -34,7 +39,12 @@ class Pause(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def words(self) -> str:
         """Say it in a line, for a trail."""
-        return f"{self.scope}, by {self.operator}: {self.because}"
+        return f"{self.scope.words}, {self.reason}"
+
+    @property
+    def reason(self) -> str:
+        """Say who paused, and why."""
+        return f"by {self.operator}: {self.because}"
 
 
 @dataclass(frozen=True, slots=True)

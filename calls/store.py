@@ -23,7 +23,7 @@ from calls.gate import FAILURES_THAT_SHUT, PROBE_EVERY_MS, Gate
 from calls.held import LEASE, Epoch, Held, Lease, LeaseLost, Placement, held_of, instant, pauses_of
 from calls.keys import CallId, Keys, institution_member, parse_member
 from calls.members import Members
-from calls.notes import Note, Statement, encode_note
+from calls.notes import MOST_WAITING, InboxFull, Note, Statement, encode_note
 from calls.pause import Pauses, PauseScope
 from calls.scripts import Scripts
 from calls.trail import Entry, encode_entry
@@ -44,6 +44,7 @@ KEPT_S = 14 * 86400
 """For how long a settled call can be read, unless told otherwise."""
 
 _MERGE_REFUSED = {0: "lease", 3: "notes"}
+_FULL = 2
 _DUE_AT_ONCE = 2
 """How ``save`` answers where notes wait that nobody has read."""
 
@@ -367,6 +368,9 @@ class Store:
         """Tell a call something. Returns whether the note was taken, and whether the caller has to enqueue a job.
 
         A statement gets its number here. One with the wish of a statement that was received before changes nothing.
+
+        Raises:
+            InboxFull: Too many notes wait for a statement to be taken; nothing was written.
         """
         return await self._note(
             call_id.member,
@@ -414,10 +418,12 @@ class Store:
                 *(self._now(), keys.prefix, member, note_id, note),
                 *("1" if even_settled else "", "1" if wake else ""),
                 "" if wish is None else "wish" if wish else "statement",
-                REMEMBERED_S,
+                *(REMEMBERED_S, MOST_WAITING),
             ],
             replicated=wish is not None,
         )
+        if answer[0] == _FULL:
+            raise InboxFull(f"{MOST_WAITING} statements and events about this call wait already; try again later")
         return answer[0] == 1, answer[1] == 1
 
     def _item_keys(self, member: str) -> list[str]:

@@ -41,6 +41,10 @@ class WishState(StrEnum):
 _MEANINGS = {
     "call_settled": "the call is over and closed; only a distrust is heard, for a day after its end",
     "call_unconfirmed": "the service never showed the call: neither in its queue nor when asked for it",
+    "other_call_named": (
+        "the service answers about this id with another call, and nothing confirms that both are one call: "
+        "say it about that call's own voice id"
+    ),
     "already_sent": "it was sent before, for this call; what became of that is in the story",
     "caller_distrusted": "a person at the desk said that the caller cannot be trusted",
     "rules_ask_otherwise": "the rules in force come to something else for this call",
@@ -101,7 +105,7 @@ def told(call: Call, trail: Sequence[Entry], line: Entry, book: RuleBook) -> Tol
         book: The rules in force.
     """
     if call.reason is Reason.UNCONFIRMED:
-        return Told(WishState.HELD, ("call_unconfirmed",))
+        return Told(WishState.HELD, ("other_call_named" if call.other_voice_id else "call_unconfirmed",))
     facts = facts_of(call, book.policies)
     match line.kind:
         case "assign":

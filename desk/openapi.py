@@ -22,7 +22,10 @@ _REFUSALS: Final = {
     "413": "The body is longer than 8 KiB.",
     "415": "The body is not plain application/json.",
     "422": "The Idempotency-Key was used for another request.",
-    "429": "Too many requests without a valid token came from this address; `Retry-After` says when to come again.",
+    "429": (
+        "Too many requests without a valid token came from this address, too many streams of this token are open, or too "
+        "many statements about the call wait; `code` says which, `Retry-After` when to come again."
+    ),
     "503": "The calls cannot be reached at this moment.",
 }
 _SUMMARIES: Final = {

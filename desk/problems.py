@@ -60,6 +60,7 @@ TITLES: Final = {
     "unauthorized": "A valid bearer token or ticket is required.",
     "too_often": "Too many requests without a valid token or ticket came from this address.",
     "too_many_streams": "This token has as many streams open as it may have.",
+    "too_many_waiting": "Too many statements about this call wait to be read. Nothing was taken; say it again later.",
     "not_found": "There is nothing by this name, or it is not this token's to see.",
     "method_not_allowed": "This address does not take that method.",
     "unsupported_media_type": "The body must be uncompressed application/json.",
@@ -90,6 +91,11 @@ def too_often(wait_s: int) -> Problem:
 def too_many_streams() -> Problem:
     """Refuse another stream of a token."""
     return Problem(429, "too_many_streams", headers={"Retry-After": "5"})
+
+
+def too_many_waiting() -> Problem:
+    """Refuse a statement while so many about the same call wait; under the same Idempotency-Key it can be made again."""
+    return Problem(429, "too_many_waiting", headers={"Retry-After": "5"})
 
 
 def not_found() -> Problem:

@@ -19,14 +19,14 @@ from structlog.typing import FilteringBoundLogger
 
 from calls.keys import CallId
 from calls.lookup import Known, Lookup
-from calls.notes import Distrusted, Resolved, Statement, parse_note
+from calls.notes import Distrusted, InboxFull, Resolved, Statement, parse_note
 from calls.rules.book import RuleBook
 from calls.store import REMEMBERED_S, Store
 from calls.wake import Waker
 from calls.wishes import PENDING, Told, WishState, foresee, line_of, told
 from desk.bodies import Body, Said
 from desk.feed import Feed
-from desk.problems import Problem, not_found
+from desk.problems import Problem, not_found, too_many_waiting
 from desk.tokens import DeskToken
 
 LOOK_EVERY_S: Final = 1.0
@@ -68,7 +68,7 @@ class Speaking:
     async def say(
         self, token: DeskToken, place: CallId, action: str, body: Body, idempotency_key: str | None
     ) -> tuple[str, CallId]:
-        """Leave a wish on a call; return its id and the id of the call's record.
+        """Leave a wish on a call; return its id and the id under which it was left.
 
         Args:
             token: Over which it is said.
@@ -78,16 +78,18 @@ class Speaking:
             idempotency_key: Under which a repetition is recognised, for a day.
 
         Raises:
-            Problem: There is no such call; the law or the rules stand in the way; the key was used for something else.
+            Problem: There is no such call; the law or the rules stand in the way; the key was used for something else; too
+                many statements about the call wait.
             redis.exceptions.RedisError: Redis is away; it may or may not have been said.
         """
         known = await self._known(place)
+        call_id = _said_to(known, place, action)
         request = _fingerprint(place, action, body)
         promise = Promise(uuid4().hex, request)
         kept_at = self._keys.wish(token.name, idempotency_key) if idempotency_key else None
         kept = await self._kept(kept_at, request) if kept_at else None
         if kept is not None and line_of(known.trail, kept.wish) is not None:
-            return kept.wish, known.call_id
+            return kept.wish, call_id
         if kept is None:
             self._refuse(known, body.note(Said(body.operator, self._now(), token.name, promise.wish)))
             if kept_at is not None:
@@ -95,7 +97,7 @@ class Speaking:
                 promise = await self._kept(kept_at, request) or promise
         else:
             promise = kept
-        await self._leave(known.call_id, body.note(Said(body.operator, self._now(), token.name, promise.wish)))
+        await self._leave(call_id, body.note(Said(body.operator, self._now(), token.name, promise.wish)))
         self._log.info(
             "desk_heard",
             institution=place.institution_key,
@@ -104,7 +106,7 @@ class Speaking:
             desk=token.name,
             trace_id=promise.wish,
         )
-        return promise.wish, known.call_id
+        return promise.wish, call_id
 
     async def outcome(self, place: CallId, wish: str, *, within_s: float) -> tuple[str, Told]:
         """Return what a wish was and what became of it, waiting for that up to ``within_s``.
@@ -127,16 +129,17 @@ class Speaking:
         known = await self._lookup.known(*place)
         line = line_of(known.trail, wish) if known else None
         if known is None or line is None:
-            return await self._unheard(known.call_id if known else place, wish), PENDING
+            return await self._unheard(place, known.call_id if known else place, wish), PENDING
         return _action(line.kind), told(known.call, known.trail, line, self._book)
 
-    async def _unheard(self, call_id: CallId, wish: str) -> str:
-        """Return what kind of wish waits to be heard."""
-        for stored in await self._redis.hvals(self._keys.inbox(call_id.member)):
-            note = parse_note(stored)
-            if getattr(note, "wish", None) == wish:
-                return _action(note.note_id.partition(":")[0])
-        known = await self._lookup.known(*call_id)  # it may have been heard between the two looks
+    async def _unheard(self, place: CallId, call_id: CallId, wish: str) -> str:
+        """Return what kind of wish waits to be heard, under the id that was used or under that of the call's record."""
+        for waiting_at in dict.fromkeys((place, call_id)):
+            for stored in await self._redis.hvals(self._keys.inbox(waiting_at.member)):
+                note = parse_note(stored)
+                if getattr(note, "wish", None) == wish:
+                    return _action(note.note_id.partition(":")[0])
+        known = await self._lookup.known(*place)  # it may have been heard between the two looks
         line = line_of(known.trail, wish) if known else None
         if line is None:
             raise not_found()
@@ -164,9 +167,12 @@ class Speaking:
             raise Problem(409, "refused", f"state: {answer.state}", told=answer)
 
     async def _leave(self, call_id: CallId, statement: Statement) -> None:
-        taken, wake = await self._store.note(
-            call_id, statement, even_settled=isinstance(statement, Resolved | Distrusted), wake=True
-        )
+        try:
+            taken, wake = await self._store.note(
+                call_id, statement, even_settled=isinstance(statement, Resolved | Distrusted), wake=True
+            )
+        except InboxFull:
+            raise too_many_waiting() from None
         if not taken:
             raise Problem(409, "refused", told=Told(WishState.HELD, ("call_settled",)))
         if wake:
@@ -180,6 +186,16 @@ class Speaking:
             self._log.error("wake_failed", error=type(error).__name__)
             with suppress(RedisError, OSError):
                 await self._redis.delete(self._keys.wake)
+
+
+def _said_to(known: Known, place: CallId, action: str) -> CallId:
+    """Return the id that a statement is left under.
+
+    What only a push says of two ids may be wrong, and the statement would be carried out for another caller. So it is left
+    under the id that was used; whoever moves that asks the service for it, and merges the two if the answer agrees. A
+    resolution sends nothing, and the effect that it is about is in one record only.
+    """
+    return known.call_id if known.is_certain or action == "resolve" else place
 
 
 def _action(kind: str | None) -> str:

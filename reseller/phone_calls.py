@@ -174,3 +174,12 @@ class PhoneCall(Record, frozen=True, kw_only=True):
     def policies(self) -> tuple[str, ...]:
         """Names of the policies applied to the call, in the service's order."""
         return () if self.meta_data is None else self.meta_data.vendor_policies
+
+    @property
+    def alternate_ids(self) -> frozenset[str]:
+        """Ids that the provider's events in the record name as the call's alternate id.
+
+        Assumed: that is what ``correlationAltId`` holds (Spec: Vendor call).
+        """
+        calls = (event.call for event in self.vendor_events)
+        return frozenset(call.correlation_alt_id for call in calls if call is not None and call.correlation_alt_id)

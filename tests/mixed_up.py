@@ -11,16 +11,27 @@ class MixedUp(httpx.AsyncBaseTransport):
     """A service that answers about one call with the record of another.
 
     ``mix`` holds, for an id that is asked about, the id whose record is sent instead and how many times; ``only`` is the
-    kind of request that is answered so, if not all are.
+    kind of request that is answered so, if not all are. ``alternates`` holds voice ids and the alternate ids that details
+    of them show in an event of the provider.
     """
 
     inner: httpx.AsyncBaseTransport
     mix: dict[str, tuple[str, int]] = field(default_factory=dict)
     met: int = 0
     only: str = ""
+    alternates: dict[str, str] = field(default_factory=dict)
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Pass a request on; answer with another call's record where told to."""
+        """Pass a request on; answer with another call's record, or show its alternate id, where told to."""
+        response = await self._answer(request)
+        body = response.json() if self.alternates and request.url.path.endswith("/details") else {}
+        alternate = self.alternates.get((body.get("phoneCall") or {}).get("voiceId"))
+        if alternate is None:
+            return response
+        body["phoneCall"]["vendorEvents"] = [{"call": {"correlationAltId": alternate}}]
+        return httpx.Response(200, json=body)
+
+    async def _answer(self, request: httpx.Request) -> httpx.Response:
         kind = _kind_of(request)
         is_assign = kind == "assign"
         asked = json.loads(request.content)["voiceId"] if is_assign else request.url.path.split("/")[-2]

@@ -10,7 +10,7 @@ from typing import Literal
 from msgspec.structs import replace
 
 from calls.decide import read_retry
-from calls.record import Call
+from calls.record import Call, Phase
 from calls.steps import Decline
 from calls.store import Ask
 from calls.trail import Entry
@@ -18,7 +18,7 @@ from calls.watch import check_answered, check_booked, check_failed
 from reseller import AccessRefused, CallNotFound, PhoneCall, ResellerError, ServiceRefused, TokenLapsed
 from workers.answer import take_in
 from workers.claim import REFUSED, Claim
-from workers.merging import hold_to_name
+from workers.merging import AnswerMisnamed, hold_to_name
 
 
 async def look(claim: Claim) -> None:
@@ -41,7 +41,9 @@ async def read(claim: Claim) -> None:
 
 def _read_failed(claim: Claim, error: ResellerError) -> None:
     call, now = claim.call, claim.now
-    not_found_since = (call.not_found_since or now) if isinstance(error, CallNotFound) else None
+    # The service shows no call under the id of a hint either if it answers with another call.
+    is_unknown = isinstance(error, CallNotFound) or (isinstance(error, AnswerMisnamed) and call.phase is Phase.HINTED)
+    not_found_since = (call.not_found_since or now) if is_unknown else None
     call = replace(call, not_found_since=not_found_since)
     if isinstance(error, AccessRefused):
         retry_at = now + timedelta(seconds=error.retry_after_s)
@@ -93,7 +95,7 @@ async def _details(claim: Claim, kind: Literal["read", "check"], operator: str) 
     phone_call = await claim.tools.service.details(
         institution_key, voice_id, check=kind == "check", requested_by=operator
     )
-    await hold_to_name(claim, phone_call.voice_id, kind)
+    await hold_to_name(claim, phone_call, kind)
     return phone_call
 
 

@@ -1,42 +1,47 @@
 """Holds answers to the call that was asked about; two records that turned out to be one call become one.
 
-Nothing of an answer that names another call enters a record. Either this record's id is an alternate id: then it becomes a
-tombstone, and what it knows a note to the other record. Or the service mixed two calls up: then the answer counts as
-unreadable.
+Nothing of an answer that names another call enters a record. If a push, or the other call's own record, says too that this
+record's id is an alternate id, this record becomes a tombstone, and what it knows a note to the other record. Otherwise the
+service may have mixed two calls up: the answer counts as unreadable.
 """
 
 from msgspec.structs import replace
 
 from calls.figures import catalogue as figure
-from calls.hints import may_be_alternate
 from calls.keys import CallId
 from calls.notes import Merged, encode_note
-from reseller import AnswerUnreadable
+from reseller import AnswerUnreadable, PhoneCall
 from reseller.keys import is_same_id, is_voice_id
 from workers.claim import Claim
 
 
-async def hold_to_name(claim: Claim, named: str | None, kind: str) -> None:
+class AnswerMisnamed(AnswerUnreadable):
+    """The answer is about another call, and nothing confirms that the two ids are one call."""
+
+
+async def hold_to_name(claim: Claim, phone_call: PhoneCall, kind: str) -> None:
     """Compare the voice id in an answer with the one that was asked about; the claim may be over afterwards.
 
     Args:
         claim: The call that was asked about.
-        named: The voice id in the answer. Assumed: an answer without one is about the call that was asked about.
+        phone_call: The answer. Assumed: one without a voice id is about the call that was asked about.
         kind: What was asked: ``read`` or ``check``.
 
     Raises:
-        AnswerUnreadable: The answer names another call.
+        AnswerMisnamed: The answer names another call.
         LeaseLost: Somebody else moves the call now, or the queue has just listed it.
 
     Spec: Rules per operation 2 (alternate ids are resolved).
     """
+    named = phone_call.voice_id
     if not named or is_same_id(named, claim.call_id.voice_id):
         return
-    if await _is_alternate(claim, named) and await _merge_into(claim, named):
+    real_id = await _real_id(claim, named, phone_call.alternate_ids)
+    if real_id is not None and await _merge_into(claim, real_id):
         return
     claim.call = replace(claim.call, other_voice_id=named)
     note_misnamed(claim, named, kind)
-    raise AnswerUnreadable(kind, "the answer names another call")
+    raise AnswerMisnamed(kind, "the answer names another call")
 
 
 def note_misnamed(claim: Claim, named: str, kind: str) -> None:
@@ -46,11 +51,21 @@ def note_misnamed(claim: Claim, named: str, kind: str) -> None:
     counting.figures.count(figure.ANSWERS_MISNAMED, counting.label(claim.call_id.institution_key), kind)
 
 
-async def _is_alternate(claim: Claim, named: str) -> bool:
-    if not is_voice_id(named):
-        return False
-    is_pushed_alias = await claim.tools.store.alias(claim.call_id) == named
-    return may_be_alternate(claim.call, named, claim.now, is_pushed_alias=is_pushed_alias)
+async def _real_id(claim: Claim, named: str, alternate_ids: frozenset[str]) -> str | None:
+    """Return the id that this record's id is an alternate id of, if that is certain.
+
+    An answer about somebody else's call, by a mistake of the service, looks like one about an alternate id: people's
+    statements would be carried out for the wrong caller. So a second source has to say the same, a push or the call's
+    own record; answers alone confirm nothing, however often they are repeated. The record of a real call, one that the
+    queue has listed or that an answer called by this very id, is never an alternate id.
+    """
+    voice_id = claim.call_id.voice_id
+    if claim.call.is_named_by_service or not is_voice_id(named):
+        return None
+    pushed = await claim.tools.store.alias(claim.call_id)
+    if pushed is not None and is_same_id(pushed, named):
+        return pushed
+    return named if voice_id in alternate_ids else None
 
 
 async def _merge_into(claim: Claim, voice_id: str) -> bool:

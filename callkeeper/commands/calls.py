@@ -13,7 +13,7 @@ from callkeeper.asking import Span, ask_redis, enqueue_reconcile
 from callkeeper.story_view import story_table
 from callkeeper.terminal import Failed, Misused, printable_json, say, say_json, terminal_console
 from calls.keys import CallId, Keys, parse_member
-from calls.notes import Resolved
+from calls.notes import InboxFull, Resolved
 from calls.queries import Queries
 from calls.record import Call, EffectKind, EffectState
 from calls.recording import encode_recorded, recorded
@@ -167,7 +167,10 @@ async def _resolve(
     if not kinds:
         raise click.ClickException(f"no effect of {voice_id} is unresolved")
     note = Resolved(applied=applied, operator=operator, said_at=datetime.now(UTC), wish=uuid4().hex)
-    await Store(redis, keys=keys).note(call_id, note, even_settled=True)
+    try:
+        await Store(redis, keys=keys).note(call_id, note, even_settled=True)
+    except InboxFull as error:
+        raise click.ClickException(f"nothing was written: {error}") from error
     return kinds
 
 

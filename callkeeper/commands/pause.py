@@ -9,7 +9,7 @@ import msgspec
 from redis.asyncio import Redis
 
 from callkeeper.asking import ask_redis
-from callkeeper.pause_view import held_lines, history_lines, pause_lines, place, resumed_lines
+from callkeeper.pause_view import current_pauses, held_lines, history_lines, pause_lines, place, resumed_lines
 from callkeeper.terminal import Misused, say, say_json
 from calls.keys import Keys
 from calls.known import KnownInstitutions, shown
@@ -130,7 +130,7 @@ def resume(
 
 @click.command()
 @click.option("--limit", type=click.IntRange(1, 200), default=20, show_default=True, help="Pauses at most.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line: a pause of the history.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line: what is paused `now`, then the history.")
 def pauses(limit: int, *, as_json: bool) -> None:
     """Show what is paused now, and the history: who paused what, when and why, and who resumed it.
 
@@ -143,8 +143,8 @@ def pauses(limit: int, *, as_json: bool) -> None:
 
     now, known, past = ask_redis(read)
     if as_json:
-        for each in past:
-            say_json(msgspec.json.encode(each))
+        for row in [*current_pauses(now, known), *past]:
+            say_json(msgspec.json.encode(row))
         return
     _show(now, known)
     say(*["", "history, newest first:", *history_lines(past)] if past else [])
@@ -160,15 +160,20 @@ def _check(institutions: Sequence[str], known: KnownInstitutions, *, force: bool
     for key in institutions:
         problem = known.problem(key)
         if problem is not None and force:
-            problem = None if _may_be_a_key(key) else f"{shown(key)} cannot be the key of an institution"
+            problem = _why_not_forced(key, known, problem)
         if problem is not None:
             problems.append(problem)
     if problems:
         raise Misused(*problems, _ADVICE)
 
 
-def _may_be_a_key(key: str) -> bool:
-    return is_institution_key(key) and key != EVERYWHERE
+def _why_not_forced(key: str, known: KnownInstitutions, problem: str) -> str | None:
+    """Return why --force does not take a key either; None if it does."""
+    if not is_institution_key(key) or key == EVERYWHERE:
+        return f"{shown(key)} cannot be the key of an institution"
+    if known.is_known_in_other_letters(key):
+        return f"{problem} --force does not take a key that differs from a known one in upper and lower case only."
+    return None
 
 
 def _refuse_to_weaken(places: Sequence[str | None], scope: PauseScope, pauses: Pauses) -> None:
@@ -181,7 +186,8 @@ def _refuse_to_weaken(places: Sequence[str | None], scope: PauseScope, pauses: P
         found = pauses.more_than(each, scope)
         if found is not None:
             raise click.ClickException(
-                f"{place(each or EVERYWHERE)}: everything is paused already ({found.words}). Nothing was changed. "
+                f"{place(each or EVERYWHERE)}: {found.scope.words} is paused there already ({found.reason}). "
+                "Nothing was changed. "
                 "--effects would let assigns and automatic checks go on."
             )
 

@@ -59,8 +59,9 @@ local function reopen(prefix, member, item, moved)
 end
 
 -- Leave a note in a member's inbox (one field per kind of note: a repetition replaces) and make it due.
--- A tombstone forwards all but a listing; a settled call takes only the notes that are meant for one.
-local function leave_note(prefix, due, member, id, note, at, even_settled)
+-- A tombstone forwards all but a listing; a settled call takes only the notes that are meant for one. Returns 1 if the note
+-- was taken, 0 if not, 2 if it was not because `most` notes wait already.
+local function leave_note(prefix, due, member, id, note, at, even_settled, most)
     local item = prefix .. ':item:' .. member
     local known = redis.call('HMGET', item, 'moved', 'settled')
     if id == 'listed' and (known[1] or known[2] == 'unconfirmed') then
@@ -74,7 +75,9 @@ local function leave_note(prefix, due, member, id, note, at, even_settled)
         known = redis.call('HMGET', item, 'moved', 'settled')
     end
     if not even_settled and known[2] then return 0 end
-    redis.call('HSET', prefix .. ':inbox:' .. member, id, note)
+    local inbox = prefix .. ':inbox:' .. member
+    if most and redis.call('HLEN', inbox) >= most and redis.call('HEXISTS', inbox, id) == 0 then return 2 end
+    redis.call('HSET', inbox, id, note)
     make_due(due, item, member, at)
     return 1
 end

@@ -104,7 +104,7 @@ class Sayings:
             raise Unsaid(400, f"Nothing was paused: {problem}")
         more = (await self._pausing.pauses()).more_than(place, scope)
         if more is not None:
-            raise Unsaid(409, f"Nothing was changed: everything automatic is paused there already ({more.words}).")
+            raise Unsaid(409, f"Nothing was changed: everything automatic is paused there already ({more.reason}).")
         await self._pausing.pause(place, Pause(scope=scope, operator=operator, because=because, at=self._now()))
 
     async def resume(self, form: Mapping[str, str]) -> None:

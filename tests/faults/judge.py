@@ -269,15 +269,15 @@ class Judge(Witness):
 
     # At the end
 
-    def last_statements_count(self, call: SandboxCall, record: Call) -> None:
-        """Of the statements about the same, the record has the one that Redis received last."""
+    def last_statements_count(self, record: Call, reached: list[Statement]) -> None:
+        """Of the statements about the same that reached a record, it has the one that Redis received last."""
         kept: dict[type[Statement], Word | Identity | None] = {
             AssignWish: record.assign_wish,
             Verified: record.identity,
             Distrusted: record.distrusted,
         }
         for kind, ours in kept.items():
-            said = [said.statement for said in self.of(call).said if isinstance(said.statement, kind)]
+            said = [statement for statement in reached if isinstance(statement, kind)]
             if not said:
                 continue
             assert ours is not None, f"{kind.__name__} was taken and is not in the record"

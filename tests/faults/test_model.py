@@ -227,11 +227,11 @@ class Model(RuleBasedStateMachine):
         """A statement arrives once more."""
         self.do(self.world.hear_again(call, nth))
 
-    @rule(call=calls, other=calls)
-    def mixed_up(self, call: SandboxCall, other: SandboxCall) -> None:
-        """The service answers once about one call with the record of another."""
+    @rule(call=calls, other=calls, by_alternate_id=BY_ALTERNATE, times=st.sampled_from([1, 1, 3, 1000]))
+    def mixed_up(self, call: SandboxCall, other: SandboxCall, by_alternate_id: bool, times: int) -> None:
+        """The service answers about one call with the record of another: once, some times, or until calm returns."""
         if call is not other:
-            self.do(self.world.mix_up(call, other))
+            self.world.mix_up(call.alternate_id if by_alternate_id else call.voice_id, other, times)
 
     def _say(self, call: SandboxCall, statement: Statement, by_alternate_id: bool = False) -> None:
         self.do(self.world.hear(call, statement, by_alternate_id=by_alternate_id))

@@ -20,6 +20,7 @@ from calls.institution import FOREIGN
 from calls.keys import CallId, Keys, parse_member
 from calls.lookup import Lookup
 from calls.notes import Distrusted, Resolved, Statement
+from calls.queries import end_of_the_way
 from calls.record import Call, Phase, parse_call
 from calls.rules.book import RuleBook
 from calls.store import FARTHEST_MS
@@ -221,15 +222,9 @@ class World:
             place, statement = said[nth % len(said)]
             await self.office.store.note(place, statement, even_settled=isinstance(statement, FOR_SETTLED))
 
-    async def mix_up(self, call: SandboxCall, other: SandboxCall) -> None:
-        """Have the service answer once about a call with the record of another.
-
-        Only about a call that the service has shown under its id: of one that it has not it may go on to say so, and then
-        nobody could tell the two apart.
-        """
-        record, _ = await self.load(call.voice_id)
-        if record is not None and record.voice_id == call.voice_id and record.is_named_by_service:
-            self.mixed_up.mix[call.voice_id] = (other.voice_id, 1)
+    def mix_up(self, asked: str, other: SandboxCall, times: int) -> None:
+        """Have the service answer about an id with the record of another call."""
+        self.mixed_up.mix[asked] = (other.voice_id, times)
 
     # Workers and time
 
@@ -380,6 +375,16 @@ class World:
         await self._nothing_is_forgotten()
         for call in self.calls:
             self.judge.counts_hold(call, (await self._kept(call)).checks)
+            await self._is_itself(call)
+
+    async def _is_itself(self, call: SandboxCall) -> None:
+        """No record of a call was merged into that of another call."""
+        ids = (call.voice_id, call.alternate_id)
+        for id_ in ids:
+            member = CallId(call.institution_key, id_).member
+            owner = parse_member(await end_of_the_way(self.servers.current(), self.keys, member))
+            assert isinstance(owner, CallId)
+            assert owner.voice_id in ids, f"{id_} was merged into {owner.voice_id}, another call"
 
     async def _nothing_is_forgotten(self) -> None:
         """Whatever is not settled, and whatever has a note, is due or leased, and soon."""
@@ -401,6 +406,7 @@ class World:
             worker.life.fate = None
         await self.wake_frozen()
         self.stage.sandbox.faults.clear()
+        self.mixed_up.mix.clear()
         await self.run(2)
         for call in self.calls:
             if call.ended_at is None:
@@ -434,9 +440,14 @@ class World:
                 continue
             assert record.is_settled
             await self._statements_are_answered(call)
-            self.judge.last_statements_count(call, record)
+            self.judge.last_statements_count(record, await self._reached(call))
             self.judge.is_told_once(trail)
             self.judge.is_true(call, record)
+
+    async def _reached(self, call: SandboxCall) -> list[Statement]:
+        """Return the statements that are in the call's record: those by an id that nothing confirmed are not."""
+        said = self.judge.of(call).said
+        return [statement for place, statement in said if await self.lookup.resolve(*place) == self.id_of(call)]
 
     async def _statements_are_answered(self, call: SandboxCall) -> None:
         """Every statement that was taken has an end, and is found under the id by which it was made."""

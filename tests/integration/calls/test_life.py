@@ -249,13 +249,15 @@ async def test_call_pushed_by_its_alternate_id_first_is_one_call(rig: Rig) -> No
 
 
 async def test_records_of_two_ids_become_one(rig: Rig) -> None:
-    """Two records that the service says are one call are merged: one assign, one budget, one trail (B11)."""
+    """Two records that a push and an answer say are one call are merged: one assign, one budget, one trail (B11)."""
     call = rig.stage.call(END, listed_after_s=2)
     await rig.push(call, voice_id=None)
     await rig.run(1)
     verified = Verified(person_id="p-1", validation_type="Other", operator="ann", said_at=rig.clock.now, wish="a" * 32)
     await rig.store.note(CallId(KEY, call.alternate_id), verified)
-    await rig.run(62)
+    await rig.run(20)
+    await rig.push(call)
+    await rig.run(42)
     assert (rig.ledger(call)["assign"], rig.ledger(call)["enroll"]) == (1, 1)
     record = await rig.record(call)
     assert (record.alternate_id, record.reason) == (call.alternate_id, Reason.ENROLLED)

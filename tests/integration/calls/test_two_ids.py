@@ -10,7 +10,7 @@ from calls.figures import catalogue as figure
 from calls.held import LeaseLost
 from calls.keys import CallId
 from calls.notes import Distrusted, Listed, Merged, encode_note
-from calls.record import Call, Candidate, EffectState, Phase
+from calls.record import Call, Candidate, EffectState, Phase, Reason
 from calls.rules import load_rules
 from sandbox.state import Call as SandboxCall
 from sandbox.state import Happening, Kind
@@ -100,13 +100,14 @@ async def test_distrust_rejects_the_caller_whom_it_is_about(rig: Rig, mixed_up: 
 
 
 async def test_call_that_an_answer_confirmed_is_not_merged(rig: Rig, mixed_up: MixedUp) -> None:
-    """A call that is not listed yet, but that an answer called by this very id, stays itself (late listing)."""
+    """A call that an answer called by this very id stays itself, whatever a push and later answers say (late listing)."""
     one = rig.stage.call(Happening(Kind.END, 200), voice_id="v-a", listed_after_s=100)
     other = rig.stage.call(Happening(Kind.END, 200), voice_id="v-b", phone_number="5550100002")
     await rig.push(one, alternate_voice_id=None)
     await rig.run(1)
     await rig.store.note(CallId(KEY, "v-a"), distrust(rig))
     await rig.run(5)
+    await rig.push(other, alternate_voice_id="v-a")
     mixed_up.mix["v-a"] = ("v-b", 50)
     await rig.run(90)
     assert (await rig.record(one)).voice_id == "v-a"
@@ -114,18 +115,40 @@ async def test_call_that_an_answer_confirmed_is_not_merged(rig: Rig, mixed_up: M
     assert (await rig.record(other)).distrusted is None
 
 
-async def test_one_answer_is_not_enough_to_merge_what_no_push_named_together(rig: Rig, mixed_up: MixedUp) -> None:
-    """A distrust on a hint goes to another call only if a push or a second answer, after the looks, says the same."""
-    one = rig.stage.call(Happening(Kind.END, 200), voice_id="v-a", listed_after_s=8)
-    other = rig.stage.call(Happening(Kind.END, 200), voice_id="v-b", phone_number="5550100002")
+async def test_answers_alone_never_carry_a_statement_to_another_call(rig: Rig, mixed_up: MixedUp) -> None:
+    """However often answers name another call, a distrust stays with the call it is about until something confirms them."""
+    one = rig.stage.call(Happening(Kind.END, 400), voice_id="v-a", listed_after_s=120)
+    other = rig.stage.call(Happening(Kind.END, 400), voice_id="v-b", alternate_id="alt-b", phone_number="5550100002")
     await rig.push(one, alternate_voice_id=None)
+    await rig.push(other)
     await rig.run(1)
-    mixed_up.mix["v-a"] = ("v-b", 3)
+    mixed_up.mix["v-a"] = ("v-b", 10**6)
     await rig.store.note(CallId(KEY, "v-a"), distrust(rig))
+    await rig.run(30)
+    assert mixed_up.met > 2
+    assert (await rig.record(one)).voice_id == "v-a"
     await rig.run(60)
-    assert mixed_up.met == 3
+    record = await rig.record(one)
+    assert (record.phase, record.reason) == (Phase.SETTLED, Reason.UNCONFIRMED)
+    mixed_up.mix.clear()
+    await rig.run(60)
     assert "reject_voice" not in rig.ledger(other)
-    assert rig.ledger(one)["reject_voice"] == 1
+    assert (await rig.record(other)).distrusted is None
+    assert rig.ledger(one)["reject_voice"] == 1, "the queue has listed it"
+
+
+async def test_push_that_names_other_ids_confirms_nothing(rig: Rig, mixed_up: MixedUp) -> None:
+    """A push that names the id together with a third call does not confirm an answer: the sources have to agree."""
+    other = rig.stage.call(Happening(Kind.END, 400), voice_id="v-b", phone_number="5550100002")
+    third = rig.stage.call(Happening(Kind.END, 400), voice_id="v-c", alternate_id="alt-c")
+    await rig.push(third, voice_id=None)
+    await rig.push(third)
+    mixed_up.mix["alt-c"] = ("v-b", 10**6)
+    await rig.store.note(CallId(KEY, "alt-c"), distrust(rig))
+    await rig.run(90)
+    for call in (other, third):
+        assert "reject_voice" not in rig.ledger(call)
+        assert (await rig.record(call)).distrusted is None
 
 
 async def test_call_that_is_listed_after_it_was_merged_goes_on_by_itself(rig: Rig, mixed_up: MixedUp) -> None:
@@ -133,12 +156,13 @@ async def test_call_that_is_listed_after_it_was_merged_goes_on_by_itself(rig: Ri
     one = rig.stage.call(Happening(Kind.END, 200), voice_id="v-a", listed_after_s=60)
     other = rig.stage.call(Happening(Kind.END, 200), voice_id="v-b", phone_number="5550100002")
     await rig.push(one, alternate_voice_id=None)
+    await rig.push(other, alternate_voice_id="v-a")
     await rig.run(1)
     mixed_up.mix["v-a"] = ("v-b", 5)
     statement = distrust(rig)
     await rig.store.note(CallId(KEY, "v-a"), statement)
     await rig.run(30)
-    assert (await rig.record(one)).voice_id == "v-b", "the service says so again and again: merged"
+    assert (await rig.record(one)).voice_id == "v-b", "a push and an answer say so: merged"
     mixed_up.mix.clear()
     await rig.run(60)
     record = await rig.record(one)

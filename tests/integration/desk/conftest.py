@@ -15,6 +15,7 @@ from desk.desk import Desk
 from desk.tokens import DeskToken
 from reseller import Secret
 from sandbox.state import Call
+from tests.mixed_up import MixedUp
 from tests.rig import KEY, Rig
 from tests.sandbox_fixtures import Asgi
 
@@ -31,7 +32,8 @@ class DeskRig(Rig):
     def __init__(
         self, stage: Asgi, redis: Any, jobs: Any, book: RuleBook | None = None, *, outbox: Keys | None = None
     ) -> None:
-        super().__init__(stage, redis, book, outbox=outbox)
+        self.mixed_up = MixedUp(stage.transport)
+        super().__init__(stage, redis, book, outbox=outbox, transport=self.mixed_up)
         self.desk = Desk(
             redis,
             redis,

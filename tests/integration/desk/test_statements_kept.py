@@ -8,7 +8,7 @@ import pytest
 
 from calls.held import Placement
 from calls.keys import CallId
-from calls.notes import Distrusted, Merged, encode_note
+from calls.notes import MOST_WAITING, AssignWish, Distrusted, Merged, encode_note
 from calls.record import Call, Phase, Reason
 from calls.retention import Retention
 from reseller.push import PushEvent
@@ -129,31 +129,67 @@ async def test_nothing_is_asked_for_a_hint_of_a_foreign_institution(desk: DeskRi
     assert len(desk.stage.sandbox.ledger.entries.by_call) == before
 
 
-PUSHES: dict[str, tuple[tuple[dict[str, Any], ...], float]] = {
-    "a push names both ids later": (({"voice_id": None}, {}), 4.0),
-    "no push names both ids": (({"voice_id": None}, {"alternate_voice_id": None}), 20.0),
-    "only the alternate id is ever pushed": (({"voice_id": None},), 20.0),
+CONFIRMED: dict[str, tuple[tuple[dict[str, Any], ...], bool]] = {
+    "a push names both ids later": (({"voice_id": None}, {}), False),
+    "only a push has named the id": (({},), False),
+    "the call's record names it": (({"voice_id": None},), True),
 }
 
 
-@pytest.mark.parametrize(("pushes", "within_s"), PUSHES.values(), ids=PUSHES)
+@pytest.mark.parametrize(("pushes", "in_record"), CONFIRMED.values(), ids=CONFIRMED)
 async def test_distrust_by_the_alternate_id_reaches_the_call(
-    desk: DeskRig, pushes: tuple[dict[str, Any], ...], within_s: float
+    desk: DeskRig, pushes: tuple[dict[str, Any], ...], in_record: bool
 ) -> None:
-    """A distrust on a hint by the alternate id rejects the call under its real id, and is answered under both."""
+    """A distrust by the alternate id rejects the call under its real id, and is answered under both."""
     await desk.run(20)
     call = desk.stage.call(END, listed_after_s=1.0)
+    if in_record:
+        desk.mixed_up.alternates[call.voice_id] = call.alternate_id
     for changes in pushes:
         await desk.push(call, **changes)
-        await desk.run(1)
+        await desk.run(2)
     said = await say_by(desk, call.alternate_id)
-    await desk.run(within_s)
+    assert await state_by(desk, call.alternate_id, said) == ("pending", [])
+    await desk.run(4)
     for any_id in (call.alternate_id, call.voice_id):
         assert await state_by(desk, any_id, said) == ("done", [])
     assert desk.ledger(call)["reject_voice"] == 1
     await desk.run(300)
     for any_id in (call.alternate_id, call.voice_id):
         assert await state_by(desk, any_id, said) == ("done", [])
+
+
+async def test_statement_by_an_alternate_id_waits_for_the_service_to_confirm_it(desk: DeskRig) -> None:
+    """What a push alone says of two ids is no reason to act: while the id cannot be read, nothing is sent for the call."""
+    await desk.run(20)
+    call = desk.stage.call(END, voice_id="v-1", alternate_id="alt-1")
+    await desk.push(call)
+    await desk.run(5)
+    desk.mixed_up.mix["alt-1"] = ("v-2", 10**6)
+    desk.stage.call(END, voice_id="v-2", phone_number="5550100002")
+    said = await say_by(desk, "alt-1")
+    await desk.run(90)
+    assert "reject_voice" not in desk.ledger(call)
+    assert (await desk.record(call)).distrusted is None
+    assert await state_by(desk, "alt-1", said) == ("held", ["other_call_named"])
+
+
+async def test_distrust_by_an_alternate_id_that_nothing_confirms_says_what_to_do(desk: DeskRig) -> None:
+    """Where no push and no record name the two ids together nothing is done; said by the call's own id it is."""
+    await desk.run(20)
+    call = desk.stage.call(END, listed_after_s=1.0)
+    await desk.push(call, voice_id=None)
+    await desk.push(call, alternate_voice_id=None)
+    await desk.run(1)
+    said = await say_by(desk, call.alternate_id)
+    await desk.run(20)
+    assert await state_by(desk, call.alternate_id, said) == ("pending", []), "a push may still come"
+    await desk.run(70)
+    assert await state_by(desk, call.alternate_id, said) == ("held", ["other_call_named"])
+    assert "reject_voice" not in desk.ledger(call)
+    again = await say_by(desk, call.voice_id)
+    await desk.run(5)
+    assert await state_by(desk, call.voice_id, again) == ("done", [])
 
 
 async def test_distrust_by_the_alternate_id_after_the_call_is_closed_says_so(desk: DeskRig) -> None:
@@ -227,3 +263,32 @@ async def test_statement_with_a_repeated_key_keeps_its_place(desk: DeskRig) -> N
     await desk.run(5)
     assert (await desk.record(call)).person_id == "p-2"
     assert [await state_by(desk, call.voice_id, said) for said in (first, second)] == [("superseded", []), ("done", [])]
+
+
+async def test_statements_that_wait_are_bounded_and_none_that_was_taken_is_lost(desk: DeskRig) -> None:
+    """With 100 statements waiting the next one is refused with 429 and leaves nothing; said again later it is heard."""
+    call = desk.stage.call(END)
+    await desk.push(call)
+    await desk.run(5)
+    place = desk.call_id(call)
+    for n in range(MOST_WAITING):
+        person = AssignWish(person_id=f"p-{n}", operator="ann", said_at=desk.clock.now, wish=f"{n:032x}")
+        await desk.store.note(place, person)
+    repeated = AssignWish(person_id="p-0", operator="ann", said_at=desk.clock.now, wish=f"{0:032x}")
+    assert (await desk.store.note(place, repeated))[0], "it waits already"
+    refused = await desk.say(call, "distrusted", key="4711", reason="wrong answers")
+    assert (refused.status_code, refused.json()["code"], refused.headers["retry-after"]) == (
+        429,
+        "too_many_waiting",
+        "5",
+    )
+    inbox = desk.store.keys.inbox(place.member)
+    assert await desk.redis.hlen(inbox) == MOST_WAITING
+    await desk.push(call, "CallEnd")
+    assert await desk.redis.hlen(inbox) == MOST_WAITING + 1, "pushes and listings are taken all the same"
+    await desk.run(5)
+    assert (await desk.say(call, "distrusted", key="4711", reason="wrong answers")).status_code == 202
+    await desk.run(5)
+    said = [line.wish for line in await desk.trail(call) if line.what == "said"]
+    assert len(said) == len(set(said)) == MOST_WAITING + 1
+    assert desk.ledger(call)["reject_voice"] == 1

@@ -56,7 +56,7 @@ async def test_doctor_names_the_digest_in_force_and_every_pause(redis_url: str, 
     assert "5 of them in shadow" in rules.detail
     assert (pause.state, pause.detail) == (
         State.WARNING,
-        "cu-1: effects, by jane: drill (since 2026-11-21 12:00:00 UTC)",
+        "cu-1: enrolls and rejects, by jane: drill (since 2026-11-21 12:00:00 UTC)",
     )
 
 

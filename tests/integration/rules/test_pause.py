@@ -105,7 +105,9 @@ async def test_pause_is_in_the_trail_of_what_it_held(rig: Rig) -> None:
     await pause(rig)
     await rig.run(30)
     held = [entry for entry in await rig.trail(call) if entry.forbidden == ("paused",)]
-    assert [(entry.kind, entry.asked, entry.pause) for entry in held] == [("hold", "enroll", "effects, by jane: drill")]
+    assert [(entry.kind, entry.asked, entry.pause) for entry in held] == [
+        ("hold", "enroll", "enrolls and rejects, by jane: drill")
+    ]
     await resume(rig)
     await rig.run(10)
     whats = await rig.whats(call)

@@ -94,7 +94,7 @@ def test_pause_says_what_is_held(redis_url: str) -> None:
     ]
     everybody = type_in("pause", "--all", *WHY, redis_url=redis_url).output.splitlines()
     assert everybody[:4] == [
-        "Held from now on: assigns, automatic checks, enrolls and rejects of all institutions, 3 live calls",
+        "Held from now on: everything automatic of all institutions, 3 live calls",
         "  bank-1 (First Example Bank): 0 live calls",
         "  cu-1 (Harbour Example Credit Union): 2 live calls",
         "  cu-2 (Meadow Example Credit Union): 1 live call",
@@ -122,6 +122,15 @@ def test_pause_cannot_be_forced_onto_what_is_no_key(redis_url: str, typed: str) 
     listed(redis_url)
     result = type_in("pause", "--institution", typed, "--force", *WHY, redis_url=redis_url)
     assert (result.exit_code, stored(redis_url)) == (2, {b"history": b""})
+
+
+def test_pause_cannot_be_forced_onto_a_known_key_in_other_letters(redis_url: str) -> None:
+    """--force does not take a key that differs from a known one in upper and lower case only: it would hold nothing."""
+    listed(redis_url)
+    result = type_in("pause", "--institution", "CU-1", "--force", *WHY, redis_url=redis_url)
+    assert (result.exit_code, stored(redis_url)) == (2, {b"history": b""})
+    assert "did you mean cu-1 (Harbour Example Credit Union)?" in result.stderr
+    assert "--force does not take" in result.stderr
 
 
 def test_pause_knows_an_institution_by_its_calls_but_not_by_a_push(redis_url: str) -> None:
@@ -153,7 +162,10 @@ def test_pause_does_not_weaken_another_by_default(redis_url: str) -> None:
     listed(redis_url)
     assert type_in("pause", "--all", *WHY, redis_url=redis_url).exit_code == 0
     weaker = type_in("pause", *WHY, redis_url=redis_url)
-    assert (weaker.exit_code, "everything is paused already (all, by jane: drill)" in weaker.output) == (1, True)
+    assert (weaker.exit_code, "everything automatic is paused there already (by jane: drill)" in weaker.output) == (
+        1,
+        True,
+    )
     assert b'"scope":"all"' in stored(redis_url)[b"*"]
     assert type_in("pause", "--effects", *WHY, redis_url=redis_url).exit_code == 0
     assert b'"scope":"effects"' in stored(redis_url)[b"*"]
@@ -205,8 +217,8 @@ def test_resume_says_what_it_lifted_and_what_still_holds(redis_url: str) -> None
 def test_forced_pause_of_a_key_that_is_not_listed_says_that_it_holds_nothing(redis_url: str) -> None:
     """Where the service's list is known, --force names the nearest institution instead of promising to hold calls."""
     listed(redis_url)
-    forced = type_in("pause", "--institution", "CU-1", "--force", *WHY, redis_url=redis_url).output.splitlines()
-    assert forced[1].startswith("  CU-1: holds no call now: ")
+    forced = type_in("pause", "--institution", "cu-11", "--force", *WHY, redis_url=redis_url).output.splitlines()
+    assert forced[1].startswith("  cu-11: holds no call now: ")
     assert forced[1].endswith("did you mean cu-1 (Harbour Example Credit Union)?")
 
 
@@ -234,15 +246,33 @@ def test_pauses_shows_who_paused_and_who_resumed(redis_url: str) -> None:
     type_in("resume", "--institution", "cu-1", "--because", "over", "--operator", "ann", redis_url=redis_url)
     type_in("pause", "--because", "storm", "--operator", "bob", redis_url=redis_url)
     told = type_in("pauses", redis_url=redis_url).output
-    assert "all institutions: effects, by bob: storm\n    in force" in told
-    assert "cu-1: effects, by jane: drill\n    until" in told
+    assert "all institutions: enrolls and rejects, by bob: storm\n    in force" in told
+    assert "cu-1: enrolls and rejects, by jane: drill\n    until" in told
     assert "resumed, by ann: over" in told
-    assert "all institutions: effects, by bob: storm (since" in told
-    rows = [json.loads(row) for row in type_in("pauses", "--json", redis_url=redis_url).output.splitlines()]
+    assert "all institutions: enrolls and rejects, by bob: storm (since" in told
+    now, *rows = [json.loads(row) for row in type_in("pauses", "--json", redis_url=redis_url).output.splitlines()]
+    assert {name: now["now"][name] for name in ("institution", "scope", "operator", "because")} == {
+        "institution": "*",
+        "scope": "effects",
+        "operator": "bob",
+        "because": "storm",
+    }
     assert [(row["begun"]["institution"], row["ended"] and row["ended"]["operator"]) for row in rows] == [
         ("*", None),
         ("cu-1", "ann"),
     ]
+
+
+def test_pauses_in_json_tells_of_a_pause_that_holds_nothing(redis_url: str) -> None:
+    """Software is told what is paused now, also of a key that is no institution's, and nothing more once it is resumed."""
+    listed(redis_url)
+    type_in("pause", "--all", "--institution", "cu-77", "--force", *WHY, redis_url=redis_url)
+    [row, _] = [json.loads(row) for row in type_in("pauses", "--json", redis_url=redis_url).output.splitlines()]
+    assert (row["now"]["institution"], row["now"]["scope"]) == ("cu-77", "all")
+    assert "callkeeper knows no institution with the key 'cu-77'" in row["now"]["problem"]
+    type_in("resume", "--institution", "cu-77", *WHY, redis_url=redis_url)
+    rows = [json.loads(row) for row in type_in("pauses", "--json", redis_url=redis_url).output.splitlines()]
+    assert [set(row) for row in rows] == [{"begun", "ended"}]
 
 
 def test_pause_says_something_or_is_refused(redis_url: str) -> None:

@@ -94,10 +94,10 @@ def test_story_says_a_pause_with_who_and_why() -> None:
         asked="enroll",
         rule="r",
         forbidden=("paused",),
-        pause="effects, by jane: drill",
+        pause="enrolls and rejects, by jane: drill",
     )
     assert texts(entry) == [
-        "decided: hold; rule 'r' asks for enroll, the law forbids it (paused); paused: effects, by jane: drill"
+        "decided: hold; rule 'r' asks for enroll, the law forbids it (paused); paused: enrolls and rejects, by jane: drill"
     ]
 
 
