@@ -33,6 +33,12 @@ def checks(rig: Rig, call: Call) -> list[float]:
     return [(a.at - call.started_at).total_seconds() for a in arrivals if a.operation == "check"]
 
 
+def reads(rig: Rig, calls: list[Call]) -> int:
+    """Return how many reads of stored details arrived."""
+    arrivals = [arrival for call in calls for arrival in rig.stage.sandbox.ledger.arrivals(call.voice_id)]
+    return sum(arrival.operation == "read" for arrival in arrivals)
+
+
 def events(rig: Rig) -> Counter[str]:
     """Return how often each event was logged."""
     return Counter(entry["event"] for entry in rig.log.entries)
@@ -80,6 +86,17 @@ async def test_refused_institution_is_left_alone_and_shown(rig: Rig) -> None:
     assert [entry.because for entry in await rig.trail(call) if entry.what == "held_back"] == [
         "the service refuses the institution"
     ]
+
+
+async def test_refused_institution_is_tried_by_one_request_at_a_time(rig: Rig) -> None:
+    """Of a refused operation one request in eight seconds reaches the service, however many calls wait for it."""
+    calls = [rig.stage.call(END, key=OTHER) for _ in range(6)]
+    await rig.run(10)
+    refuse(rig)
+    await rig.run(20)
+    before = reads(rig, calls)
+    await rig.run(80)
+    assert 1 <= reads(rig, calls) - before <= 80 / 8 + 1
 
 
 async def test_refused_institution_recovers_by_itself(rig: Rig) -> None:
