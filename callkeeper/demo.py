@@ -3,6 +3,7 @@
 Nothing here is for production: the credentials protect the stand-in only.
 """
 
+import asyncio
 import json
 import secrets
 import shlex
@@ -12,9 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
+from redis.asyncio import Redis
 
 from callkeeper.embedded import embedded_redis
 from callkeeper.fleet import Fleet, Member
+from calls.store import Store
 
 
 def _token() -> str:
@@ -89,6 +92,7 @@ def demonstration(
     """
     data.mkdir(parents=True, exist_ok=True)
     with embedded_redis(data / "redis") as redis, Fleet(data / "logs") as fleet:
+        asyncio.run(_claim_from(redis.url))
         known = Secrets.keep(data / "secrets.json")
         admin = f"demo:{known.admin_password}"
         common = {"REDIS_URL": redis.url, "CALLKEEPER_LOG_FORMAT": "json"}
@@ -119,6 +123,16 @@ def demonstration(
         members = (web, sandbox, *crew)
         with _environ_file(data / "demo.env", everything) as written:
             yield Demo(redis.url, service_url, web_url, admin, known.desk_token, fleet, members, everything, written)
+
+
+async def _claim_from(redis_url: str) -> None:
+    """Have Redis known before the first call begins.
+
+    A call that is older than the first claim may have been watched with a Redis that was lost: checks would count as spent
+    that nobody made.
+    """
+    async with Redis.from_url(redis_url) as redis:
+        await Store(redis).claim(0)
 
 
 @contextmanager

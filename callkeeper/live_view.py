@@ -62,7 +62,7 @@ def _ours(picture: Picture) -> Table:
     for reason, colour in _REASONS.items():
         if picture.reasons[reason]:
             table.add_row(shown(reason, colour), str(picture.reasons[reason]))
-    table.add_row("checks used", str(picture.checks_used))
+    table.add_row("checks counted", str(picture.checks_used))
     table.add_row("need a human", str(picture.attention))
     return table
 

@@ -25,7 +25,7 @@ class MixedUp(httpx.AsyncBaseTransport):
         """Pass a request on; answer with another call's record, or show its alternate id, where told to."""
         response = await self._answer(request)
         body = response.json() if self.alternates and request.url.path.endswith("/details") else {}
-        alternate = self.alternates.get((body.get("phoneCall") or {}).get("voiceId"))
+        alternate = self.alternates.get((body.get("phoneCall") or {}).get("voiceId", ""))
         if alternate is None:
             return response
         body["phoneCall"]["vendorEvents"] = [{"call": {"correlationAltId": alternate}}]

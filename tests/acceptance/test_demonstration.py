@@ -4,15 +4,19 @@ import os
 import shlex
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 
 import httpx
 import msgspec
 import pytest
+from redis import Redis as BlockingRedis
 
-from callkeeper.demo import Secrets
+from callkeeper.demo import Secrets, demonstration
 from callkeeper.embedded import embedded_redis
 from callkeeper.live_view import addresses
+from calls.keys import Keys
+from calls.record import parse_call
 from tests.acceptance.stack import Stack, end, until
 
 
@@ -74,6 +78,17 @@ def test_second_run_on_the_same_data_says_why_it_ends(tmp_path: Path) -> None:
     assert second.returncode == 1
     assert f"{tmp_path}/redis is in use by another process. Is another `make run` running?" in second.stderr
     assert "Traceback" not in second.stderr
+
+
+def test_no_call_of_a_new_demonstration_is_charged_for_checks_that_nobody_made(tmp_path: Path) -> None:
+    """Redis is known before the first call begins; so no call can have been watched with an earlier Redis."""
+    with demonstration(tmp_path, workers=1, seed=1) as demo, BlockingRedis.from_url(demo.redis_url) as redis:
+        until(lambda: redis.zcard(Keys().live), 15, "the first call")
+        known_since = datetime.fromtimestamp(int(redis.hget(Keys().epoch, "since") or 0) / 1000, UTC)
+        ledger = httpx.get(f"{demo.service_url}/control/ledger", trust_env=False).json()
+        assert known_since <= min(datetime.fromisoformat(call["started_at"]) for call in ledger["calls"].values())
+        [member] = redis.zrange(Keys().live, 0, 0)
+        assert parse_call(redis.hget(Keys().item(member.decode()), "rec")).checks_by_desk == 0
 
 
 @pytest.mark.parametrize("lacking", ["desk_token", "push_key"])
