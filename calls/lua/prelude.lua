@@ -93,7 +93,7 @@ local function folded(inbox, from, count)
 end
 
 local function remove(inbox, ids)
-    -- One by one: unpack has a limit of some thousand, and statements do not replace each other.
+    -- One by one: unpack has a limit, and the notes of records that were merged add up.
     for _, id in ipairs(ids) do redis.call('HDEL', inbox, id) end
 end
 

@@ -9,7 +9,7 @@ from redis.asyncio import Redis
 
 from calls.held import instant
 from calls.keys import CallId
-from calls.notes import AssignWish, CheckWish, Distrusted, Statement, Verified
+from calls.notes import MOST_WAITING, AssignWish, CheckWish, Distrusted, Statement, Verified
 from calls.store import Store
 from sandbox.faults import Action, Fault
 from sandbox.state import Call as SandboxCall
@@ -110,11 +110,11 @@ async def test_numbers_of_statements_rise_without_their_counter(store: Store, re
     assert numbers == sorted(set(numbers))
 
 
-async def test_thousands_of_statements_that_wait_are_folded(rig: Rig) -> None:
-    """However many statements wait for a call, the next move folds and removes them all."""
+async def test_all_statements_that_wait_are_folded(rig: Rig) -> None:
+    """As many statements as may wait for a call are folded and removed by its next move."""
     call = await unassigned(rig)
-    said = [Distrusted(operator="ann", said_at=rig.clock.now, wish=next(WISHES)) for _ in range(9000)]
+    said = [Distrusted(operator="ann", said_at=rig.clock.now, wish=next(WISHES)) for _ in range(MOST_WAITING)]
     await asyncio.gather(*(rig.note(call, statement) for statement in said))
     await rig.run(5)
-    assert [line.what for line in await rig.trail(call)].count("said") == 9000
+    assert [line.what for line in await rig.trail(call)].count("said") == MOST_WAITING
     assert not await rig.redis.exists(rig.store.keys.inbox(CallId(KEY, call.voice_id).member))
