@@ -17,6 +17,7 @@ from redis.asyncio import Redis
 
 from callkeeper.embedded import embedded_redis
 from callkeeper.fleet import Fleet, Member
+from calls.keys import Keys
 from calls.store import Store
 
 
@@ -92,7 +93,7 @@ def demonstration(
     """
     data.mkdir(parents=True, exist_ok=True)
     with embedded_redis(data / "redis") as redis, Fleet(data / "logs") as fleet:
-        asyncio.run(_claim_from(redis.url))
+        asyncio.run(_claim_from(redis.url, Keys()))
         known = Secrets.keep(data / "secrets.json")
         admin = f"demo:{known.admin_password}"
         common = {"REDIS_URL": redis.url, "CALLKEEPER_LOG_FORMAT": "json"}
@@ -125,14 +126,14 @@ def demonstration(
             yield Demo(redis.url, service_url, web_url, admin, known.desk_token, fleet, members, everything, written)
 
 
-async def _claim_from(redis_url: str) -> None:
+async def _claim_from(redis_url: str, keys: Keys) -> None:
     """Have Redis known before the first call begins.
 
     A call that is older than the first claim may have been watched with a Redis that was lost: checks would count as spent
     that nobody made.
     """
     async with Redis.from_url(redis_url) as redis:
-        await Store(redis).claim(0)
+        await Store(redis, keys=keys).claim(0)
 
 
 @contextmanager

@@ -378,13 +378,15 @@ class World:
             await self._is_itself(call)
 
     async def _is_itself(self, call: SandboxCall) -> None:
-        """No record of a call was merged into that of another call."""
+        """No record of a call was merged into that of another call, nor was it for a moment: the trail says so."""
         ids = (call.voice_id, call.alternate_id)
         for id_ in ids:
             member = CallId(call.institution_key, id_).member
             owner = parse_member(await end_of_the_way(self.servers.current(), self.keys, member))
             assert isinstance(owner, CallId)
             assert owner.voice_id in ids, f"{id_} was merged into {owner.voice_id}, another call"
+        merged = {line.voice_id for line in (await self.load(call.voice_id))[1] if line.what == "merged"}
+        assert merged <= set(ids), f"{merged} was merged into {call.voice_id}, another call"
 
     async def _nothing_is_forgotten(self) -> None:
         """Whatever is not settled, and whatever has a note, is due or leased, and soon."""
