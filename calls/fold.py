@@ -26,7 +26,7 @@ from calls.record import (
     with_effect,
 )
 from calls.rules.book import RuleBook
-from calls.statements import fold_statement, later, stronger
+from calls.statements import fold_statement, later, may_reopen, reopened, stronger
 from calls.trail import Entry
 from calls.unenrolling import fold_member_rejected, fold_unenrolled
 from calls.watch import begin_watch
@@ -160,7 +160,7 @@ def _is_old(note: Listed | Unlisted, call: Call) -> bool:
 
 def _merged(call: Call, note: Merged, now: datetime) -> tuple[Call, list[Entry]]:
     """Take over what the other record knew: the more advanced ledger wins, doubts stay doubts."""
-    other = note.call
+    other, distrusted = note.call, call.distrusted
     for kind in EffectKind:
         theirs = other.effect(kind)
         if _RANK.index(theirs.state) > _RANK.index(call.effect(kind).state):
@@ -198,6 +198,8 @@ def _merged(call: Call, note: Merged, now: datetime) -> tuple[Call, list[Entry]]
         end_hinted_at=call.end_hinted_at or other.end_hinted_at,
         next_read_at=call.next_read_at if call.is_settled else now,
     )
+    if call.distrusted != distrusted and may_reopen(call, now):
+        call = reopened(call)
     return call, [Entry(at=now, what="merged", voice_id=other.voice_id)]
 
 

@@ -192,8 +192,8 @@ async def test_distrust_by_an_alternate_id_that_nothing_confirms_says_what_to_do
     assert await state_by(desk, call.voice_id, again) == ("done", [])
 
 
-async def test_distrust_by_the_alternate_id_after_the_call_is_closed_says_so(desk: DeskRig) -> None:
-    """A statement on a hint by the alternate id of a call that is settled meanwhile ends with that reason."""
+async def test_distrust_by_the_alternate_id_after_the_call_is_closed_is_heard(desk: DeskRig) -> None:
+    """A distrust on a hint by the alternate id of a call that is settled meanwhile rejects the voice all the same."""
     await desk.run(20)
     call = desk.stage.call(Happening(Kind.END, 15))
     await desk.run(40)
@@ -202,7 +202,8 @@ async def test_distrust_by_the_alternate_id_after_the_call_is_closed_says_so(des
     await desk.run(1)
     said = await say_by(desk, call.alternate_id)
     await desk.run(60)
-    assert await state_by(desk, call.alternate_id, said) == ("held", ["call_settled"])
+    assert await state_by(desk, call.alternate_id, said) == ("done", [])
+    assert desk.ledger(call)["reject_voice"] == 1
 
 
 async def test_statement_that_comes_while_the_hint_is_dropped_is_heard(desk: DeskRig) -> None:
