@@ -121,7 +121,7 @@ EVENTS: Final[dict[str, LogEvent]] = {
     "institutions_unknown": _event("the login or Redis did not tell which institutions there are"),
     "institutions_left_out": _event("entries of the institution list were unreadable", "institutions"),
     "queue_entries_skipped": _event(
-        "nothing can be done about entries of the queue: no voice id, one that cannot be sent, or no start",
+        "nothing can be done about entries of the queue: no voice id, or one that cannot be sent",
         *("institution", "reason", "entries"),
     ),
     "login_made": _event("the service account has logged in; for so many institutions", "institutions"),

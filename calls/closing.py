@@ -33,7 +33,7 @@ def age_out(call: Call, book: RuleBook, facts: Facts, now: datetime) -> Step | N
 
 def is_lost(call: Call, book: RuleBook, now: datetime) -> bool:
     """Tell whether a call is not waited for any longer; one that was opened again after its end for a day."""
-    born, most = call.started_at or call.first_seen_at or call.listed_at, timedelta(seconds=book.maximum_age_s)
+    born, most = call.first_seen_at or call.listed_at or call.started_at, timedelta(seconds=book.maximum_age_s)
     if call.is_reopened:
         born, most = call.end_seen_at, HEARD_AFTER_END
     too_old = born is not None and now - born > most

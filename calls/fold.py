@@ -135,7 +135,7 @@ def _listed(call: Call, note: Listed, now: datetime) -> tuple[Call, list[Entry]]
         call,
         phase=Phase.LIVE if call.phase is Phase.HINTED else call.phase,
         listed_at=min(note.listed_at, now),
-        started_at=note.started_at,
+        started_at=note.started_at or call.started_at,
         phone_number=note.phone_number or call.phone_number,
         person_id=note.person_id or call.person_id,
         core_username=note.core_username or call.core_username,

@@ -39,7 +39,7 @@ class Listed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag=
     """The service's queue lists the call: it exists and has not ended."""
 
     listed_at: datetime
-    started_at: datetime
+    started_at: datetime | None = None
     phone_number: str | None = None
     person_id: str | None = None
     core_username: str | None = None

@@ -5,7 +5,7 @@ Of a person match three fields stay (id, name, type); of a call's record what de
 
 import re
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import datetime, timedelta
 from zlib import crc32
 
 from calls.notes import Listed
@@ -17,6 +17,8 @@ MOST_TEXT, MOST_QUESTIONS = 200, 10
 """What we keep of free text: characters of each, and how many questions."""
 
 _NUMBERS = re.compile(r"\d[\d\s./-]*\d")
+
+PLAUSIBLE = timedelta(days=2)
 
 
 def reading_of(phone_call: PhoneCall, now: datetime) -> Reading:
@@ -60,12 +62,20 @@ def listed_of(entry: QueueEntry, now: datetime) -> Listed:
     """
     return Listed(
         listed_at=now,
-        started_at=entry.started_at,
+        started_at=plausible_start(entry, now),
         phone_number=entry.phone_number or None,
         person_id=entry.person_id or None,
         core_username=entry.core_username or None,
         candidates=_candidates(entry.persons),
     )
+
+
+def plausible_start(entry: QueueEntry, now: datetime) -> datetime | None:
+    """Return when a call started, None where its entry does not say: a placeholder, or nothing that can be read.
+
+    Assumed: clocks and zones differ by less than two days, and no call lasts longer.
+    """
+    return entry.started_at if abs(entry.started_at - now) < PLAUSIBLE else None
 
 
 def _candidates(persons: Iterable[PersonMatch]) -> tuple[Candidate, ...]:

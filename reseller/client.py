@@ -171,7 +171,7 @@ class Reseller(InstitutionEndpoints):
     ) -> tuple[QueueEntry, ...]:
         """List active calls, a page of them.
 
-        An entry that does not name its call or its start is not ``is_usable``; one broken entry does not hide the others.
+        An entry that does not name its call is not ``is_usable``; one broken entry does not hide the others.
 
         Args:
             institution_key: Whose calls.

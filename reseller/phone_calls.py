@@ -9,7 +9,7 @@ from reseller.secret import Secret
 from reseller.vendor import VendorEvent
 
 UNTOLD = datetime(1970, 1, 1, tzinfo=UTC)
-"""Start of a call whose entry does not say when it started; no such entry leaves the client."""
+"""Start of a call whose entry does not say when it started."""
 
 
 class DriverLicense(Record, frozen=True, kw_only=True):
@@ -55,7 +55,7 @@ class QueueEntry(Record, frozen=True, kw_only=True):
     Spec: Queue entry.
     """
 
-    vital = frozenset({"voice_id", "started_at", "person_id", "core_username", "persons"})
+    vital = frozenset({"voice_id", "person_id", "core_username", "persons"})
 
     phone_number: str = ""
     voice_id: str = ""
@@ -66,8 +66,8 @@ class QueueEntry(Record, frozen=True, kw_only=True):
 
     @property
     def is_usable(self) -> bool:
-        """Whether the entry names its call and says when it started."""
-        return bool(self.voice_id) and self.started_at != UNTOLD
+        """Whether the entry names its call."""
+        return bool(self.voice_id)
 
 
 class MetaData(Record, frozen=True, kw_only=True):

@@ -53,6 +53,15 @@ def _some(action: Action, share: float, **more: Any) -> Fault:
     return Fault(target="*", action=action, share=share, seed=7, **more)
 
 
+def _unauthorized(*, applied: bool) -> list[Fault]:
+    """Refuse some requests of every operation but the login, which uses no token."""
+    operations = [operation for operation in Operation if operation is not Operation.TOKEN]
+    return [
+        Fault(target=operation, action=Action.UNAUTHORIZED, applied=applied, share=0.1, seed=7)
+        for operation in operations
+    ]
+
+
 _LIST = _ask(
     "Endpoints, 8",
     "How is the list of institutions wrapped, and can it be read",
@@ -180,8 +189,8 @@ _UNAUTHORIZED = _ask(
     "What is a 401 about, and was something done",
     "the token has lapsed, and nothing was done",
     _other("401-one-institution", "The last institution is always refused.", _at_last(Action.UNAUTHORIZED)),
-    _other("401-before-acting", "One in ten, nothing done.", _some(Action.UNAUTHORIZED, 0.1, applied=False)),
-    _other("401-after-acting", "One in ten, carried out.", _some(Action.UNAUTHORIZED, 0.1, applied=True)),
+    _other("401-before-acting", "One in ten, nothing done.", *_unauthorized(applied=False)),
+    _other("401-after-acting", "One in ten, carried out.", *_unauthorized(applied=True)),
 )
 _LOGIN = _ask(
     "Authentication, rule 1",

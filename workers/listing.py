@@ -20,11 +20,10 @@ from calls.institution import Watch, encode_watch, parse_watch
 from calls.keys import CallId
 from calls.listings import Listings
 from calls.notes import Unlisted
-from calls.reading import fingerprint, listed_of
+from calls.reading import fingerprint, listed_of, plausible_start
 from calls.store import Ask
 from reseller import AccessRefused, QueueEntry, ResellerError, ServiceRefused
 from reseller.keys import is_voice_id
-from reseller.phone_calls import UNTOLD
 from workers.pages import QueuePages
 from workers.tally import Tally
 from workers.tools import Tools
@@ -84,14 +83,14 @@ class Listing:
         full_is_due = watch.full_at is None or not 0 <= (now - watch.full_at).total_seconds() < FULL_EVERY_S
         if full_is_due or watch.cursor is not None or Ask.FULL in asked:
             return await self._full(held, watch, tally)
-        return await self._pages(held, watch, tally, since=_since(watch, asked, now))
+        return await self._pages(held, watch, tally, since=_since(watch, asked, now), is_full=False)
 
     async def _full(self, held: Held, watch: Watch, tally: Tally) -> Watch:
         key, now = watch.institution_key, held.now
         if watch.cursor is None:
             await self.listings.begin_listing(key)
             watch = replace(watch, cursor=0)
-        watch = await self._pages(held, watch, tally, since=None)
+        watch = await self._pages(held, watch, tally, since=None, is_full=True)
         absent = await self.listings.absent(key)
         tally.found(key, gone=len(absent))
         for voice_id in absent:
@@ -100,13 +99,12 @@ class Listing:
                 await self.listings.forget_listed(key, voice_id)
         return replace(watch, cursor=None, full_at=now)
 
-    async def _pages(self, held: Held, watch: Watch, tally: Tally, *, since: datetime | None) -> Watch:
+    async def _pages(self, held: Held, watch: Watch, tally: Tally, *, since: datetime | None, is_full: bool) -> Watch:
         """Read page after page.
 
-        A full listing (``since`` is None) saves how far it is and ends when a page brings nothing new; a look ends with the
-        first page that is not full, and begins anew.
+        A full listing saves how far it is and ends when a page brings nothing new; a look ends with the first page that is
+        not full, and begins anew.
         """
-        is_full = since is None
         pages = QueuePages(
             partial(self._page, watch.institution_key, since),
             self.page_size,
@@ -116,10 +114,12 @@ class Listing:
         )
         while True:
             entries = await pages.read()
+            starts = [start for entry in entries if (start := plausible_start(entry, held.now))]
+            self.tools.clock.see(starts)
             told = await self._tell(watch.institution_key, entries, held.now, is_full=is_full)
             if is_full:
                 tally.found(watch.institution_key, listed=pages.news, told=told)
-            watch = replace(watch, newest_at=_newest(watch, entries), paging=pages.paging)
+            watch = replace(watch, newest_at=_newest(watch, starts), paging=pages.paging)
             if pages.is_over:
                 return watch
             if is_full:
@@ -127,11 +127,9 @@ class Listing:
             await self.tools.store.keep(held, encode_watch(watch) if is_full else None)
 
     async def _page(self, key: str, since: datetime | None, cursor: int, size: int) -> Sequence[QueueEntry]:
-        entries = await self.tools.service.queue(
+        return await self.tools.service.queue(
             key, continue_from=cursor, page_size=size, start_at=since, requested_by=self.tools.requested_by(key)
         )
-        self.tools.clock.see(entry.started_at for entry in entries if entry.started_at != UNTOLD)
-        return entries
 
     async def _tell(self, key: str, entries: Sequence[QueueEntry], now: datetime, *, is_full: bool) -> int:
         """Leave a note on every call whose entry is new or has changed; return how many those are."""
@@ -167,10 +165,14 @@ class Listing:
         return int(period_s * self.choose(0.8, 1.0) * 1000)
 
 
-def _since(watch: Watch, asked: set[str], now: datetime) -> datetime:
-    """Return from which start on a look asks, by the service's clock: ours may be hours ahead of it."""
-    newest_at = min(watch.newest_at or now, now)
-    return newest_at - (OVERLAP if asked == {Ask.LOOK} and watch.newest_at is not None else WIDE)
+def _since(watch: Watch, asked: set[str], now: datetime) -> datetime | None:
+    """Return from which start on a look asks, by the service's clock: ours may be hours ahead of it.
+
+    None, for all calls, where no start is known: a service that says nothing of starts may have none to compare.
+    """
+    if watch.newest_at is None:
+        return None
+    return min(watch.newest_at, now) - (OVERLAP if asked == {Ask.LOOK} else WIDE)
 
 
 def _unusable(entry: QueueEntry) -> str | None:
@@ -179,10 +181,9 @@ def _unusable(entry: QueueEntry) -> str | None:
         return "no_voice_id"
     if not is_voice_id(entry.voice_id):
         return "odd_voice_id"
-    return None if entry.is_usable else "no_start"
+    return None
 
 
-def _newest(watch: Watch, entries: Sequence[QueueEntry]) -> datetime | None:
+def _newest(watch: Watch, starts: Sequence[datetime]) -> datetime | None:
     """Return the latest start that was ever listed, by the service's clock."""
-    starts = [entry.started_at for entry in entries if entry.is_usable]
     return max(starts if watch.newest_at is None else [*starts, watch.newest_at], default=None)

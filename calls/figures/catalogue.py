@@ -126,7 +126,7 @@ ENTRIES_SKIPPED: Final = Figure(
     "queue_entries_skipped",
     "entries of the queue that nothing could be done about",
     ("institution", "reason"),
-    known={"reason": ("no_voice_id", "odd_voice_id", "no_start")},
+    known={"reason": ("no_voice_id", "odd_voice_id")},
 )
 ACCESS_REFUSED: Final = Figure(
     "access_refused",

@@ -292,9 +292,13 @@ def test_decide_settles_for_the_strongest_reason(changes: dict[str, Any], reason
 
 
 def test_decide_gives_up_a_call_that_never_ends() -> None:
-    """At the maximum age a call is lost; one the service does not know any more after a minute (D8)."""
-    old = call(started_at=NOW - seconds(BOOK.maximum_age_s + 1))
+    """At the maximum age a call is lost; one the service does not know any more after a minute (D8).
+
+    The age counts from when we first saw the call: the service's clock may be hours behind.
+    """
+    old = call(first_seen_at=NOW - seconds(BOOK.maximum_age_s + 1))
     assert next_deed(old) == Settle(Reason.LOST)
+    assert next_deed(call(started_at=NOW - seconds(BOOK.maximum_age_s + 1))) != Settle(Reason.LOST)
     missing = call(not_found_since=NOW - seconds(61))
     assert next_deed(missing) == Settle(Reason.LOST)
     assert next_deed(call(not_found_since=NOW - seconds(59))) != Settle(Reason.LOST)
