@@ -78,6 +78,7 @@ EVENTS: Final[dict[str, LogEvent]] = {
     "lease_lost": _event("somebody else holds what this worker held; its work is dropped", "member_kind", "why"),
     "step_failed": _event("a bug: moving one call or institution raised", "where", "failures", "parked"),
     # calls
+    "look_back_refused": _event("an end was pushed for an unlisted call, and this minute's reads are used up", *_CALL),
     "hint_dropped": _event("an event named a call that the queue never showed", *_CALL),
     "calls_merged": _event("two ids were one call", *_CALL, "into"),
     "answer_misnamed": _event(

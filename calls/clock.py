@@ -19,6 +19,7 @@ _INSTANTS = (
     "next_check_at",
     "next_read_at",
     "end_hinted_at",
+    "looked_back_at",
     "end_seen_at",
     "not_found_since",
     "last_check_at",

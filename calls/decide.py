@@ -61,7 +61,7 @@ def decide(call: Call, book: RuleBook, now: datetime, *, late: timedelta = timed
     if call.is_settled:
         return _rest(call, now)
     if call.phase is Phase.HINTED:
-        return confirm(call, now, is_lost=is_lost(call, book, now))
+        return confirm(call, now, is_lost=is_lost(call, book, now), is_late=late > TOLERATED)
     if call.standing == FOREIGN:
         return age_out(call, book, facts_of(call, book.policies), now) or Wait(now + FOREIGN_WAIT)
     if call.needs_verifying and not is_lost(call, book, now):

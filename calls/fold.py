@@ -240,7 +240,8 @@ def fold_reading(call: Call, reading: Reading, book: RuleBook, now: datetime) ->
             call = with_effect(call, kind, replace(call.effect(kind), was_read_since=True))
     if reading.has_ended or status == Status.CALL_ENDED:
         phase = call.phase if call.is_settled else Phase.ENDED
-        call = replace(call, phase=phase, end_seen_at=call.end_seen_at or now)
+        ended_at = (call.end_hinted_at if call.looked_back_at else None) or now  # a look back is the only read
+        call = replace(call, phase=phase, end_seen_at=call.end_seen_at or ended_at)
     elif call.is_settled:
         return call
     elif call.person_id is not None:

@@ -1,6 +1,7 @@
 """A hint: a call that was pushed or that a person named, and that the service has not confirmed yet. Pure.
 
-A hint waits for the queue to list it, and is dropped if that does not happen: a listing finds a real call. A hint that a
+A hint waits for the queue to list it, and is dropped if that does not happen: a listing finds a real call. If its end was
+pushed it is looked at once more before that (``calls.looking_back``). A hint that a
 person made a statement about is never dropped. Its stored details are asked for too, because its id may be an alternate id
 or the queue may be late, and if the service knows no such call it is settled with that reason.
 """
@@ -8,8 +9,9 @@ or the queue may be late, and if the service knows no such call it is settled wi
 from datetime import datetime, timedelta
 
 from calls.institution import FOREIGN, UNKNOWN
+from calls.looking_back import look_back
 from calls.record import Call, Reason
-from calls.steps import Drop, Look, Read, Settle, Step, Wait
+from calls.steps import Look, Read, Settle, Step, Wait
 
 CONFIRM_LOOKS_S = (0.5, 1.5, 3.5, 7.5)
 """When after a hint the queue is looked at again: an event may outrun the queue. The first look came with the hint."""
@@ -21,12 +23,13 @@ ASK_AGAIN = timedelta(seconds=1)
 """While the service has not told whether an institution is active, nothing is asked for its hints."""
 
 
-def confirm(call: Call, now: datetime, *, is_lost: bool) -> Step:
+def confirm(call: Call, now: datetime, *, is_lost: bool, is_late: bool) -> Step:
     """Return the next step of a hint.
 
     Args:
         call: The hint.
         now: The present.
+        is_late: Workers are behind.
         is_lost: The service has not known the call for long, or it is too old to be watched.
     """
     hinted_at, looks = _hinted_at(call, now), call.confirm_looks
@@ -35,7 +38,7 @@ def confirm(call: Call, now: datetime, *, is_lost: bool) -> Step:
     if is_looked_for and due_at <= now:
         return Look()
     if not call.has_statements:
-        return Wait(due_at) if now < due_at else Drop("the queue does not list it")
+        return Wait(due_at) if now < due_at else look_back(call, hinted_at, now, is_late=is_late)
     if call.standing == FOREIGN or is_lost:
         return Wait(due_at) if now < due_at else Settle(Reason.UNCONFIRMED)
     read_at = call.next_read_at if call.reads_failed and call.next_read_at else now

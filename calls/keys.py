@@ -139,6 +139,10 @@ class Keys:
         """Return the key of a person's calls whose voice was enrolled by hand: voice ids by when that became known."""
         return f"{self.prefix}:enrolled:{_quoted(institution_key)}:{quote(person_id, safe='')}"
 
+    def look_backs(self, minute: int) -> str:
+        """Return the key of how many unlisted calls were read in a minute because their end was pushed."""
+        return f"{self.prefix}:look-backs:{minute}"
+
     def sample(self, institution_key: str) -> str:
         """Return the key that holds the instant of an institution's last sample push."""
         return f"{self.prefix}:sample:{_quoted(institution_key)}"

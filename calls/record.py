@@ -196,6 +196,8 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     phone_number: str | None = None
     hinted_at: datetime | None = None
     confirm_looks: int = 0
+    looked_back_at: datetime | None = None
+    """When stored details were read, or not for lack of allowance, because a push said that the unlisted call had ended."""
     listed_at: datetime | None = None
     started_at: datetime | None = None
     first_seen_at: datetime | None = None

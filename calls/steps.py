@@ -21,6 +21,11 @@ class Read:
 
 
 @dataclass(frozen=True, slots=True)
+class LookBack:
+    """Read the stored details of a call that ended unlisted, if this minute's allowance has one left."""
+
+
+@dataclass(frozen=True, slots=True)
 class Check:
     """Book and make one of the 20 authentication checks."""
 
@@ -109,6 +114,7 @@ class Rest:
 Step = (
     Look
     | Read
+    | LookBack
     | Check
     | Intend
     | Withdraw

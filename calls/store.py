@@ -22,6 +22,7 @@ from calls.figures import Figures
 from calls.gate import FAILURES_THAT_SHUT, PROBE_EVERY_MS, Gate
 from calls.held import LEASE, Epoch, Held, Lease, LeaseLost, Placement, held_of, instant, pauses_of
 from calls.keys import CallId, Keys, institution_member, parse_member
+from calls.looking_back import Allowance
 from calls.members import Members
 from calls.notes import MOST_WAITING, InboxFull, Note, Statement, encode_note
 from calls.pause import Pauses, PauseScope
@@ -106,6 +107,7 @@ class Store:
         self._claims = self._reports = 0
         self._changed_at_s: float | None = None
         self._seen: tuple[str, int, float] | None = None  # epoch, its time in ms, our time just before
+        self.look_backs = Allowance(redis, self.keys)
         self.members = Members(redis, self.keys, kept_s=kept_s, tell=partial(self.note, even_settled=True))
 
     def _now(self) -> int | str:

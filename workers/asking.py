@@ -27,6 +27,17 @@ async def look(claim: Claim) -> None:
     claim.call = replace(claim.call, confirm_looks=claim.call.confirm_looks + 1)
 
 
+async def look_back(claim: Claim) -> None:
+    """Read the stored details of a call that ended unlisted, once; nothing without an allowance."""
+    claim.call = replace(claim.call, looked_back_at=claim.now)
+    if await claim.tools.store.look_backs.take(claim.now):
+        before = claim.call
+        await read(claim)
+        claim.tools.counting.found(before, claim.call)
+    else:
+        claim.tools.log.warning("look_back_refused", **claim.names)
+
+
 async def read(claim: Claim) -> None:
     """Read stored details."""
     claim.tally.add("reads")

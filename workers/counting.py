@@ -27,10 +27,14 @@ class Counting:
 
     def folded(self, before: Call, after: Call, book: RuleBook, now: datetime) -> None:
         """Count, by a call as stored and with its notes, that the service has confirmed it; what told of it first."""
+        self.found(before, after)
+        self._spent(before, after, book, now)
+
+    def found(self, before: Call, after: Call) -> None:
+        """Count a call that the service has just confirmed, by what told of it first."""
         if before.phase is Phase.HINTED and after.phase is not Phase.HINTED:
             by = "push" if after.hinted_at is not None else "queue"
             self.figures.count(figure.CALLS_FOUND, self.label(after.institution_key), by)
-        self._spent(before, after, book, now)
 
     def booked(self, call: Call, now: datetime) -> None:
         """Measure how late a check is booked; one that a person asked for has no time that it was planned for."""

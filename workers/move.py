@@ -15,6 +15,7 @@ from calls.steps import (
     Establish,
     Intend,
     Look,
+    LookBack,
     Note,
     NoteFacts,
     Read,
@@ -25,7 +26,7 @@ from calls.steps import (
     Wait,
     Withdraw,
 )
-from workers.asking import check, decline, look, read
+from workers.asking import check, decline, look, look_back, read
 from workers.claim import AWAY, REFUSED, Claim
 from workers.explaining import note, note_facts
 from workers.ledger import establish, intend, withdraw
@@ -63,7 +64,7 @@ async def move(claim: Claim) -> None:
 def through_the_gate(step: Step, gate: Gate, now: datetime) -> Step:
     """Return the step, or what takes its place while the service is away: a wait, or a free read to try it."""
     shut_until = gate.wait(now)
-    if shut_until is not None and isinstance(step, (Read, *_BOOKS)):
+    if shut_until is not None and isinstance(step, (Read, LookBack, *_BOOKS)):
         return Wait(shut_until)
     return Read("probe") if gate.is_probing and isinstance(step, _BOOKS) else step
 
@@ -75,7 +76,7 @@ def past_the_bar(step: Step, barred_s: float | None, now: datetime) -> Step:
     """
     if barred_s is None:
         return step
-    if barred_s > 0 and isinstance(step, (Read, *_BOOKS)):
+    if barred_s > 0 and isinstance(step, (Read, LookBack, *_BOOKS)):
         return Wait(now + timedelta(seconds=barred_s))
     return Read("probe") if isinstance(step, _BOOKS) else step
 
@@ -84,6 +85,8 @@ async def _take(claim: Claim, step: Step) -> None:
     match step:
         case Read():
             await read(claim)
+        case LookBack():
+            await look_back(claim)
         case Check():
             await check(claim, by_desk=step.by_desk)
         case Wait():

@@ -164,16 +164,16 @@ async def test_push_of_an_unknown_id_causes_looks_only(rig: Rig) -> None:
     assert asked(rig, KEY) == {"queue"}
 
 
-async def test_push_of_an_end_before_the_start_opens_nothing(rig: Rig) -> None:
-    """Reversed events of a call that is over: looks at the queue, no record left (B2)."""
+async def test_push_of_an_end_before_the_start_leaves_a_settled_record(rig: Rig) -> None:
+    """Reversed events of a call that is over: looks at the queue, one read, and nothing is done to it (B2)."""
     call = rig.stage.call(Happening(Kind.END, 1))
     rig.stage.advance(2)
     await rig.push(call, "CallEnd")
     await rig.run(3)
     await rig.push(call, "CallStart")
     await rig.run(15)
-    assert await rig.find(call.voice_id) is None
-    assert rig.ledger(call) == {}
+    assert (await rig.record(call)).is_settled
+    assert rig.ledger(call) == {"read": 1}
 
 
 async def test_push_of_a_false_end_ends_nothing(rig: Rig) -> None:

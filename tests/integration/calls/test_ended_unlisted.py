@@ -1,0 +1,73 @@
+"""A call that ended before the queue listed it leaves a record: its stored details are read once, within an allowance."""
+
+from msgspec.structs import replace
+
+from calls.looking_back import LOOK_BACKS_A_MINUTE
+from calls.record import Phase, Reason
+from reseller.push import PushEvent
+from sandbox.state import Happening, Kind
+from tests.rig import KEY, Rig
+
+
+def reads(rig: Rig) -> int:
+    """Return how many reads of details the service saw."""
+    return rig.stage.sandbox.ledger.entries.totals.arrived.get("read", 0)
+
+
+async def test_call_of_one_second_leaves_a_settled_record(rig: Rig) -> None:
+    """Only its end was pushed, no queue ever listed it: one read, and the record says how it ended."""
+    await rig.run(30)
+    call = rig.stage.call(Happening(Kind.END, 1))
+    rig.stage.advance(2)
+    await rig.push(call, "CallEnd")
+    await rig.run(30)
+    record = await rig.record(call)
+    assert (record.phase, record.reason) == (Phase.SETTLED, Reason.UNASSIGNED)
+    assert rig.ledger(call) == {"read": 1}
+    whats = await rig.whats(call)
+    assert (whats.count("ended"), whats[-1]) == (1, "settled")
+
+
+async def test_call_with_both_pushes_is_read_once_too(rig: Rig) -> None:
+    """Start and end come together, twice: still one read, one record."""
+    await rig.run(30)
+    call = rig.stage.call(Happening(Kind.END, 1))
+    rig.stage.advance(2)
+    for kind in ("CallStart", "CallEnd", "CallEnd"):
+        await rig.push(call, kind)
+    await rig.run(30)
+    assert (await rig.record(call)).is_settled
+    assert rig.ledger(call)["read"] == 1
+
+
+async def test_start_that_no_queue_lists_is_not_read(rig: Rig) -> None:
+    """Without an end there is nothing to look back at: the hint is dropped."""
+    await rig.run(30)
+    ghost = rig.stage.call(Happening(Kind.END, 600), listed_after_s=500)
+    await rig.push(ghost)
+    await rig.run(30)
+    assert await rig.find(ghost.voice_id) is None
+    assert "read" not in rig.ledger(ghost)
+
+
+async def test_forged_ends_buy_no_more_reads_than_the_allowance(rig: Rig) -> None:
+    """However many ends of invented calls are pushed, a minute has so many reads, and no record is left."""
+    await rig.run(30)
+    before = reads(rig)
+    for n in range(3 * LOOK_BACKS_A_MINUTE):
+        event = PushEvent(type="CallEnd", institution_key=KEY, voice_id=f"forged-{n}")
+        await rig.intake.record(event, event_id=f"forged-{n}")
+    await rig.run(20)
+    assert 0 < reads(rig) - before <= 2 * LOOK_BACKS_A_MINUTE, "they fall into two minutes at most"
+    assert await rig.find("forged-0") is None
+    assert sum(entry["event"] == "hint_dropped" for entry in rig.log.entries) == 3 * LOOK_BACKS_A_MINUTE
+
+
+async def test_end_of_another_resellers_call_is_not_read(rig: Rig) -> None:
+    """Nothing is asked for an institution that is not ours."""
+    await rig.run(30)
+    call = rig.stage.call(Happening(Kind.END, 1))
+    rig.stage.advance(2)
+    await rig.intake.record(replace(rig.event(call, "CallEnd"), institution_key="cu-nowhere"), event_id="nowhere")
+    await rig.run(30)
+    assert rig.ledger(call) == {}
