@@ -4,23 +4,24 @@
 first passes the one that is named, ``kill`` sends it SIGKILL, and ``stop=SECONDS`` freezes it for so long.
 docs/guarantees.md says what follows from a crash at each point. Where each is:
 
-====================================  ==================================================================================
-point                                 seam
-====================================  ==================================================================================
-``call.claimed``, ``call.folded``     after a ``Store.claim`` that hands out a call; folding is done without I/O
-``listing.claimed``                   after a ``Store.claim`` that hands out an institution
-``look.before-asked``, ``-after-``    before and after ``Store.ask_to_look``, asked by a call
-``check.before-booked``, ``-after-``  before and after a ``Store.keep`` with ``book_check``
-``before-intended``, ``-after-``      before and after a ``Store.keep`` whose lines say ``intended``
-``before-sent``, ``after-sent``       before and after a ``Store.keep`` whose lines say ``sent``. An assign's intention is
-                                      saved with it: ``assign.before-intended`` and ``-after-`` are ``assign.before-sent``
-``first-byte``                        in the callback of the transport, after the guard: nothing is left but the write
-``mid-request``                       `MID_REQUEST_S` after the transport got the request, if there is no answer by then
-``after-request``                     the transport has the whole answer
-``listing.told``                      after ``Listings.listed``: every call in the page was told
-``before-save``, ``after-save``       before and after ``Store.save``; the step is ``settle`` or ``drop`` if the lines say
-                                      so, else the last one of look, check and effect, else ``read``
-====================================  ==================================================================================
+================================================  ======================================================================
+point                                             seam
+================================================  ======================================================================
+``call.claimed``, ``call.folded``                 after a ``Store.claim`` that hands out a call; folding does no I/O
+``listing.claimed``                               after a ``Store.claim`` that hands out an institution
+``look.before-asked``, ``look.after-asked``       before and after ``Store.ask_to_look`` by a call
+``check.before-booked``, ``check.after-booked``   before and after a ``Store.keep`` with ``book_check``
+``*.before-intended``, ``*.after-intended``       before and after a ``Store.keep`` whose lines say ``intended``
+``*.before-sent``, ``*.after-sent``               before and after a ``Store.keep`` whose lines say ``sent``
+``assign.before-intended``,                       as ``assign.before-sent``: the intention to assign is saved together
+``assign.after-intended``                         with its ``sent``
+``*.first-byte``                                  in the callback of the transport, after the guard: only the write is left
+``*.mid-request``                                 `MID_REQUEST_S` after the transport got the request, if it still waits
+``*.after-request``                               the transport has the whole answer
+``listing.told``                                  after ``Listings.listed``: every call in the page was told
+``*.before-save``, ``*.after-save``               before and after ``Store.save``: of ``settle`` or ``drop`` if the lines say
+                                                  so, else of the claim's last look, check or effect, else of its read
+================================================  ======================================================================
 """
 
 import asyncio
