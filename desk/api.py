@@ -52,10 +52,9 @@ class DeskApi:
         tickets: Tickets,
         policies: Policies,
         log: FilteringBoundLogger,
-        limiter: AttemptLimiter | None = None,
     ) -> None:
         self._tokens = tokens
-        self._limiter = AttemptLimiter() if limiter is None else limiter
+        self._limiter = AttemptLimiter()
         self._lookup = lookup
         self._speaking = speaking
         self._stream = stream

@@ -59,7 +59,6 @@ class PushEndpoint:
         now: Callable[[], datetime] = utc_now,
         pauses_s: Sequence[float] = PAUSES_S,
         counting: PushCounting | None = None,
-        limiter: AttemptLimiter | None = None,
     ) -> None:
         """Build the endpoint.
 
@@ -71,7 +70,6 @@ class PushEndpoint:
             now: Returns the present, aware UTC.
             pauses_s: Seconds between the attempts to record an event.
             counting: Counts events and refusals.
-            limiter: Limits wrong credentials by address.
         """
         self._authentication = authentication
         self._intake = intake
@@ -80,7 +78,7 @@ class PushEndpoint:
         self._now = now
         self._pauses_s = pauses_s
         self._counting = PushCounting() if counting is None else counting
-        self._limiter = AttemptLimiter() if limiter is None else limiter
+        self._limiter = AttemptLimiter()
 
     async def post(self, request: Request) -> Response:
         """Answer one request: the endpoint of ``Route("/push", ..., methods=["POST"])``."""
