@@ -77,6 +77,10 @@ EVENTS: Final[dict[str, LogEvent]] = {
     "shift_stuck": _event("a shift has not moved for too long; the process ends itself", "after_s"),
     "lease_lost": _event("somebody else holds what this worker held; its work is dropped", "member_kind", "why"),
     "step_failed": _event("a bug: moving one call or institution raised", "where", "failures", "parked"),
+    "stored_unreadable": _event(
+        "a value in Redis cannot be read: it is replaced or left out, and everything else goes on",
+        *("what", "institution"),
+    ),
     # calls
     "look_back_refused": _event("an end was pushed for an unlisted call, and this minute's reads are used up", *_CALL),
     "hint_dropped": _event("an event named a call that the queue never showed", *_CALL),

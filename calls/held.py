@@ -126,7 +126,8 @@ def instant(ms: int) -> datetime:
 
 def pauses_of(stored: list[bytes]) -> Pauses:
     """Read the pauses as ``claim`` answers them: keys and values in turn."""
-    return parse_pauses(tuple((key.decode(), value) for key, value in zip(stored[::2], stored[1::2], strict=True)))
+    pairs = zip(stored[::2], stored[1::2], strict=True)
+    return parse_pauses(tuple((key.decode(errors="replace"), value) for key, value in pairs))
 
 
 def held_of(row: list[Any], epoch: Epoch, now: datetime, pauses: Pauses) -> Held:
@@ -152,4 +153,6 @@ def _lost_writes(told: str) -> LostWrites | None:
     if not told:
         return None
     after, _, until = told.partition(":")
-    return LostWrites(instant(int(after)) if after and until else None, instant(int(until)) if until else None)
+    if not until.isdigit():
+        return LostWrites(None, None)
+    return LostWrites(instant(int(after)) if after.isdigit() else None, instant(int(until)))

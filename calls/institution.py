@@ -4,6 +4,7 @@ Of the service's institution record five fields are kept (key, name, status, has
 leave the parser.
 """
 
+from collections.abc import Mapping
 from datetime import datetime
 
 import msgspec
@@ -83,6 +84,15 @@ def encode_standing(standing: Standing) -> bytes:
     return _ENCODER.encode(standing)
 
 
-def parse_standing(stored: bytes) -> Standing:
-    """Read a standing."""
-    return _STANDING.decode(stored)
+def parse_standing(stored: bytes) -> Standing | None:
+    """Read a standing; None if it is not one of ours."""
+    try:
+        return _STANDING.decode(stored)
+    except msgspec.MsgspecError:
+        return None
+
+
+def parse_standings(stored: Mapping[bytes, bytes]) -> dict[str, Standing]:
+    """Read all standings by institution; those that cannot be read are left out."""
+    found = ((key.decode(errors="replace"), parse_standing(value)) for key, value in stored.items())
+    return {key: standing for key, standing in found if standing is not None}

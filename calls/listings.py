@@ -1,26 +1,37 @@
 """What the service lists, as we last saw it: institutions and their standing, open calls and their fingerprints."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
 from redis.asyncio import Redis
 
-from calls.institution import Standing, encode_standing, parse_standing
+from calls.institution import Standing, encode_standing, parse_standings
 from calls.keys import Keys
 
 
 class Listings:
     """Remembers what was listed, so that a listing of thousands tells only the calls that changed."""
 
-    def __init__(self, redis: "Redis", *, keys: Keys | None = None) -> None:
+    def __init__(
+        self,
+        redis: "Redis",
+        *,
+        keys: Keys | None = None,
+        unreadable: Callable[[str, str], None] = lambda _what, _about: None,
+    ) -> None:
+        """Open it. ``unreadable`` is told what kind of stored value cannot be read, and of which institution."""
         self._redis: Any = redis  # its stubs cannot know that answers are bytes here
         self.keys = Keys() if keys is None else keys
+        self._unreadable = unreadable
 
     async def standings(self) -> dict[str, Standing]:
-        """Return what the service says of the institutions, as last read."""
+        """Return what the service says of the institutions, as last read; what cannot be read is left out."""
         stored = await self._redis.hgetall(self.keys.standings)
-        return {key.decode(): parse_standing(value) for key, value in stored.items()}
+        found = parse_standings(stored)
+        for key in {key.decode(errors="replace") for key in stored} - found.keys():
+            self._unreadable("standing", key)
+        return found
 
     async def save_standings(self, standings: Iterable[Standing]) -> None:
         """Write down what the service says of institutions; all are forgotten an hour after the first was written."""
@@ -63,9 +74,14 @@ class Listings:
 
     async def _owned(self) -> dict[str, datetime | None]:
         stored = await self._redis.hgetall(self.keys.owned)
-        return {
-            key.decode(): datetime.fromisoformat(since.decode()) if since else None for key, since in stored.items()
-        }
+        return {key.decode(): self._missing_since(key.decode(), since) for key, since in stored.items()}
+
+    def _missing_since(self, institution_key: str, stored: bytes) -> datetime | None:
+        try:
+            return datetime.fromisoformat(stored.decode()) if stored else None
+        except ValueError:
+            self._unreadable("owned", institution_key)
+            return None
 
     async def fingerprints(self, institution_key: str, voice_ids: Sequence[str]) -> list[str | None]:
         """Return how each call was last listed, None for one that was not."""

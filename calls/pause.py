@@ -6,7 +6,7 @@ more by the script that books an effect.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
 from functools import lru_cache
 
@@ -52,6 +52,8 @@ class Pauses:
     """All pauses there are, by institution."""
 
     by_institution: Mapping[str, Pause] = field(default_factory=dict)
+    unreadable: tuple[str, ...] = ()
+    """Whose pause cannot be read. Somebody wanted something stopped there: enrolls and rejects are."""
 
     def over(self, institution_key: str) -> Pause | None:
         """Return the pause that an institution's calls are under: of two, the one that stops more."""
@@ -78,4 +80,21 @@ def parse_pauses(stored: tuple[tuple[str, bytes], ...]) -> Pauses:
 
 @lru_cache(maxsize=8)
 def _parse(stored: tuple[tuple[str, bytes], ...]) -> Pauses:
-    return Pauses({key: msgspec.json.decode(value, type=Pause) for key, value in stored})
+    pauses = {key: _pause(value) for key, value in stored}
+    return Pauses(pauses, tuple(key for key, pause in pauses.items() if pause is _UNREADABLE))
+
+
+def _pause(stored: bytes) -> Pause:
+    try:
+        return msgspec.json.decode(stored, type=Pause)
+    except msgspec.MsgspecError:
+        return _UNREADABLE
+
+
+# ``keep.lua`` refuses enrolls and rejects under any stored value; this is the same.
+_UNREADABLE = Pause(
+    scope=PauseScope.EFFECTS,
+    operator="unknown",
+    because="the stored pause cannot be read",
+    at=datetime.fromtimestamp(0, UTC),
+)

@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
 from typing import Any
 
-import msgspec
 from redis.asyncio import Redis
 
 from calls.institution import parse_standing
@@ -128,10 +127,8 @@ def _owner(member: bytes) -> CallId | str | None:
 
 def _name(standing: bytes) -> str | None:
     """Return the display name in a stored standing; one that cannot be read still shows that there is an institution."""
-    try:
-        return parse_standing(standing).name
-    except msgspec.DecodeError:
-        return None
+    parsed = parse_standing(standing)
+    return None if parsed is None else parsed.name
 
 
 async def end_of_the_way(redis: Any, keys: Keys, member: str) -> str:

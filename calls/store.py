@@ -75,6 +75,7 @@ class Store:
         due_in: Callable[[float], None] = lambda _: None,
         monotonic: Callable[[], float] = time.monotonic,
         figures: Figures | None = None,
+        unreadable: Callable[[str, str], None] = lambda _what, _about: None,
     ) -> None:
         """Open the store.
 
@@ -88,6 +89,7 @@ class Store:
             due_in: Told, with every claim and every save, in how many seconds something is due that nobody holds.
             monotonic: This process's own clock, in seconds: it goes on where a new Redis has another time.
             figures: Counts statements and effects that no replica of Redis confirmed.
+            unreadable: Told what kind of stored value cannot be read, and of which institution.
         """
         self._redis: Any = redis  # its stubs cannot know that answers are bytes here
         self._scripts = Scripts(redis, figures)
@@ -103,6 +105,7 @@ class Store:
         """In how many seconds, by the last claim, the next member is due; infinite if none is."""
         self._due_in = due_in
         self.monotonic = monotonic
+        self.unreadable = unreadable
         self._claimer = secrets.token_hex(8)
         self._claims = self._reports = 0
         self._changed_at_s: float | None = None
@@ -168,11 +171,25 @@ class Store:
         epoch = Epoch(epoch_id, since, lost, was_seen_to_begin=self._changed_at_s is not None)
         self.gate.see(now, shut_ms=int(answer[3]), failures=int(answer[4]))
         self.pauses = pauses_of(answer[5])
+        for key in self.pauses.unreadable:
+            self.unreadable("pause", key)
         self.next_due_s = answer[6] / 1000 if answer[6] >= 0 else inf
         if answer[6] >= 0:
             self._due_in(self.next_due_s)
         self.jobs_waiting = answer[7]
-        return [held_of(row, epoch, now, self.pauses) for row in answer[9:]]
+        held = []
+        for row in answer[9:]:
+            try:
+                held.append(held_of(row, epoch, now, self.pauses))
+            except UnicodeDecodeError:
+                await self._remove(row[0])
+        return held
+
+    async def _remove(self, member: bytes) -> None:
+        """Remove a member whose name nobody can have written here: it is no text."""
+        self.unreadable("member", "")
+        item = self.keys.item("").encode() + member
+        await self._redis.pipeline().zrem(self.keys.due, member).delete(item).execute()
 
     async def report(self, *, succeeded: bool, pause_s: float | None = None) -> bool:
         """Tell all workers how a request to the service went; return whether that shut or opened the gate.

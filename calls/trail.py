@@ -5,7 +5,7 @@ documents, birth dates, passwords and tokens have no field to go to.
 """
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Literal
 
 import msgspec
@@ -32,6 +32,7 @@ What = Literal[
     "ended",
     "parked",
     "settled",
+    "unreadable",  # a stored line that this version cannot read; it stays as it is
 ]
 
 
@@ -101,6 +102,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 _ENCODER = msgspec.json.Encoder()
 _DECODER = msgspec.json.Decoder(Entry)
+_NEVER = datetime.fromtimestamp(0, UTC)
 
 
 def encode_entry(entry: Entry) -> bytes:
@@ -109,5 +111,11 @@ def encode_entry(entry: Entry) -> bytes:
 
 
 def parse_trail(stored: Sequence[bytes]) -> tuple[Entry, ...]:
-    """Read stored lines, oldest first."""
-    return tuple(_DECODER.decode(line) for line in stored)
+    """Read stored lines, oldest first. One that cannot be read keeps its place: outcomes are numbered by their lines."""
+    lines: list[Entry] = []
+    for line in stored:
+        try:
+            lines.append(_DECODER.decode(line))
+        except msgspec.MsgspecError:
+            lines.append(Entry(at=lines[-1].at if lines else _NEVER, what="unreadable"))
+    return tuple(lines)

@@ -38,6 +38,7 @@ from tests.transports import AnnouncingTransport
 from workers.counting import Counting
 from workers.institutions import Institutions
 from workers.listing import Listing
+from workers.noticing import UnreadableNotice
 from workers.service import ServiceObserver
 from workers.service_clock import ServiceClock
 from workers.shift import Shift
@@ -118,7 +119,7 @@ class Rig:
         )
         tokens = RedisTokenStore(redis, clock=lambda: self.clock.now.timestamp())  # noqa: PLW0108  (the hand moves)
         self.writer = FigureWriter(self.figures, Author("worker-1", "worker"), now_ms=self.now_ms, memory=lambda: 1)
-        wakeups = Wakeups()
+        wakeups, unreadable = Wakeups(), UnreadableNotice(log, self.figures)
         self.store = Store(
             redis,
             now_ms=self.now_ms,
@@ -127,6 +128,7 @@ class Rig:
             lease=RigLease(hold_s=hold_s),
             due_in=wakeups.due_in,
             monotonic=self.clock.monotonic,
+            unreadable=unreadable,
         )
         wire = AnnouncingTransport(stage.transport if transport is None else transport)
         self.service = Reseller(
@@ -138,7 +140,7 @@ class Rig:
             log=log,
             observe=ServiceObserver(self.store, log, self.figures),
         )
-        self.listings = Listings(redis)
+        self.listings = Listings(redis, unreadable=unreadable)
         self.queries = Queries(redis)
         self.intake = Intake(redis, now_ms=self.now_ms, retention=retention)
         self.institutions = Institutions(

@@ -28,6 +28,7 @@ from workers.counting import Counting
 from workers.deliveries import Deliveries
 from workers.institutions import Institutions
 from workers.listing import Listing
+from workers.noticing import UnreadableNotice
 from workers.service import ServiceObserver
 from workers.service_clock import ServiceClock
 from workers.shift import Shift
@@ -203,6 +204,7 @@ class Crew:
         """Build the means inside the running loop, to which their connections belong."""
         keys, outbox = self._keys, self._keys.outbox
         figures = self._figures
+        unreadable = UnreadableNotice(self._log, figures)
         store = self.store_class(
             self._redis,
             keys=keys,
@@ -211,10 +213,12 @@ class Crew:
             outbox=outbox if self._open_sink else None,
             due_in=self._wakeups.due_in,
             figures=figures,
+            unreadable=unreadable,
         )
-        listings = self.listings_class(self._redis, keys=keys)
+        listings = self.listings_class(self._redis, keys=keys, unreadable=unreadable)
         if self._open_sink is not None:
-            sent, lookup = Store(self._redis, keys=outbox, kept_s=self._kept_s), Lookup(self._redis, keys=keys)
+            sent = Store(self._redis, keys=outbox, kept_s=self._kept_s, unreadable=unreadable)
+            lookup = Lookup(self._redis, keys=keys)
             self._deliveries = Deliveries(sent, lookup, self._open_sink(), self._log, figures=figures)
         stores = [store, *([self._deliveries.store] if self._deliveries else [])]
         self._tidying = Tidying(stores, self._loop.time)

@@ -109,7 +109,9 @@ class Deliveries:
         """Send a call's next outcomes one after the other; the first that is not taken holds up those behind it."""
         follow_member(*known.call_id)
         follow_trace(known.call.trace)
-        cursor = msgspec.json.decode(held.record, type=Cursor) if held.record else Cursor()
+        cursor = self._cursor(held, known.call_id.institution_key)
+        if any(line.what == "unreadable" for line in known.trail):
+            self.store.unreadable("trail", known.call_id.institution_key)
         if cursor.retry_at is not None and held.now < cursor.retry_at:
             await self._let_go(held, cursor, (cursor.retry_at - held.now).total_seconds())
             return
@@ -125,6 +127,14 @@ class Deliveries:
             await self.store.keep(held, msgspec.json.encode(cursor))
         listed = "settled" if known.call.is_settled else ""
         await self.store.save(held, msgspec.json.encode(cursor), Placement(None, listed=listed))
+
+    def _cursor(self, held: Held, institution_key: str) -> Cursor:
+        """Return how far the sending is; if that cannot be read, everything is sent again, under the same ids."""
+        try:
+            return msgspec.json.decode(held.record, type=Cursor) if held.record else Cursor()
+        except msgspec.MsgspecError:
+            self.store.unreadable("cursor", institution_key)
+            return Cursor()
 
     async def _put_off(self, held: Held, call_id: CallId, cursor: Cursor, outcome: Outcome) -> None:
         """Try again later; after a day only with the call's next outcome."""

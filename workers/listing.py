@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 
+import msgspec
 from msgspec.structs import replace
 
 from calls.figures import catalogue as figure
@@ -59,7 +60,7 @@ class Listing:
         Raises:
             LeaseLost: Somebody else looks at this queue now.
         """
-        watch = parse_watch(held.record) if held.record else Watch(institution_key=institution_key)
+        watch = self._watch(held, institution_key)
         asked = {note.decode() for note in held.notes}
         tally.add("institutions")
         retry_s: float | None = None
@@ -77,6 +78,14 @@ class Listing:
         due_in_ms = await self._due_in_ms(watch) if retry_s is None else int(retry_s * 1000) + 1
         await self.tools.store.save(held, encode_watch(watch), Placement(due_in_ms))
         return is_refused
+
+    def _watch(self, held: Held, institution_key: str) -> Watch:
+        """Return how far the listing is; if that cannot be read it begins anew, with a full one."""
+        try:
+            return parse_watch(held.record) if held.record else Watch(institution_key=institution_key)
+        except msgspec.MsgspecError:
+            self.tools.store.unreadable("listing", institution_key)
+            return Watch(institution_key=institution_key)
 
     async def _look(self, held: Held, watch: Watch, asked: set[str], tally: Tally) -> Watch:
         now = held.now

@@ -1,8 +1,10 @@
-"""Notices pauses as they come and go, so that every worker's log says when it stopped and when it went on."""
+"""Notices what many steps come across, and logs it once: pauses that come and go, stored values that cannot be read."""
 
 from dataclasses import dataclass, field
 from typing import Any
 
+from calls.figures import Figures
+from calls.figures import catalogue as figure
 from calls.pause import Pauses
 
 
@@ -23,3 +25,20 @@ class PauseNotice:
                 log.warning("pause_seen", institution=key, scope=pause.scope, operator=pause.operator)
         for key in sorted(before.keys() - now.keys()):
             log.warning("pause_over", institution=key, scope=before[key].scope)
+
+
+@dataclass(slots=True)
+class UnreadableNotice:
+    """Logs and counts stored values that cannot be read, once each for a kind of value and an institution."""
+
+    log: Any
+    figures: Figures
+    _known: set[tuple[str, str]] = field(default_factory=set)
+
+    def __call__(self, what: str, institution_key: str) -> None:
+        """Notice one; ``institution_key`` is empty where it belongs to none."""
+        if (what, institution_key) in self._known:
+            return
+        self._known.add((what, institution_key))
+        self.figures.count(figure.STORED_UNREADABLE, what)
+        self.log.error("stored_unreadable", what=what, institution=institution_key)

@@ -148,6 +148,12 @@ LEASES_LOST: Final = Figure(
 WRITES_UNREPLICATED: Final = Figure(
     "writes_unreplicated", "writes that no replica of Redis confirmed within 0.1 s: a failover could lose them"
 )
+STORED_UNREADABLE: Final = Figure(
+    "stored_unreadable",
+    "kinds of values in Redis that a process could not read; each concerns itself alone",
+    ("what",),
+    known={"what": ("cursor", "listing", "member", "owned", "pause", "standing", "trail")},
+)
 REDIS_FAILED: Final = Figure("redis_failed", "moves that ended because Redis failed")
 
 FIGURES: Final[dict[str, Figure]] = {

@@ -14,21 +14,21 @@ local now = now_ms()
 local prefix = ARGV[2]
 local current = epoch()
 local last = redis.call('HMGET', KEYS[7], 'number', 'members')
-local number, last_number = tonumber(ARGV[9]), tonumber(last[1] or '0')
+local number, last_number = tonumber(ARGV[9]), num(last[1], 0)
 local nonce = ARGV[5] .. ':' .. ARGV[9]
 if number > last_number and ARGV[7] == '1' then redis.call('DEL', KEYS[2]) end
 
 -- A Redis that was restarted, replaced or emptied is new from the first claim that sees it. What the old one wrote after
 -- its last claim that is still known may be lost.
 local known = redis.call('HMGET', KEYS[5], 'id', 'since', 'seen', 'before', 'lost_from', 'lost_until')
-local since, before, lost_from, lost_until = tonumber(known[2] or '0'), known[4], known[5], known[6]
+local since, before, lost_from, lost_until = num(known[2], now), known[4], known[5], known[6]
 if known[1] ~= current then
     since, before, lost_from, lost_until = now, known[1] or '', known[3] or '', ''
     local ended = now
     -- The clocks of two servers may differ by hours. The claimer's own clock tells how much time has passed, but for the
     -- seconds in which its Redis client repeated this claim.
     if ARGV[11] == before then ended = math.max(tonumber(ARGV[12]), math.min(now, tonumber(ARGV[12]) + 5000)) end
-    if known[1] and ended >= tonumber(known[3] or '0') then lost_until = string.format('%.0f', ended) end
+    if known[1] and ended >= num(known[3], 0) then lost_until = string.format('%.0f', ended) end
     redis.call('HSET', KEYS[5], 'id', current, 'since', since, 'before', before, 'lost_from', lost_from, 'lost_until', lost_until)
 elseif since > now then
     since = now
@@ -36,7 +36,7 @@ elseif since > now then
 end
 redis.call('HSET', KEYS[5], 'seen', now)
 local lost_ms = -1
-if lost_until and lost_until ~= '' and lost_from ~= '' then lost_ms = tonumber(lost_until) - tonumber(lost_from) end
+if num(lost_until, nil) and num(lost_from, nil) then lost_ms = tonumber(lost_until) - tonumber(lost_from) end
 
 -- Redis's clock was set back: what looks far away is due.
 local far = redis.call('ZREVRANGEBYSCORE', KEYS[1], '+inf', '(' .. (now + tonumber(ARGV[6])), 'LIMIT', 0, 100)
@@ -45,7 +45,7 @@ for _, member in ipairs(far) do redis.call('ZADD', KEYS[1], now, member) end
 -- While the service is away nothing is claimed; then one member at a time, until a request succeeds.
 local gate = redis.call('HMGET', KEYS[3], 'until', 'failures', 'open', 'probe')
 local limit = tonumber(ARGV[3])
-local left = math.max(0, tonumber(gate[1] or '0') - now, tonumber(gate[4] or '0') - now)
+local left = math.max(0, num(gate[1], 0) - now, num(gate[4], 0) - now)
 if left > 0 then
     limit = 0
 elseif gate[3] and limit > 0 and number > last_number then
@@ -53,12 +53,13 @@ elseif gate[3] and limit > 0 and number > last_number then
     redis.call('HSET', KEYS[3], 'probe', now + tonumber(ARGV[8]))
 end
 
-local answer = {now, current, since, left, tonumber(gate[2] or '0'), redis.call('HGETALL', KEYS[4]), -1, redis.call('LLEN', KEYS[6]), lost_ms}
+local answer = {now, current, since, left, num(gate[2], 0), redis.call('HGETALL', KEYS[4]), -1, redis.call('LLEN', KEYS[6]), lost_ms}
 local taken = {}
 local function hand_out(member, its_nonce, late)
     local kept = redis.call('HMGET', prefix .. ':item:' .. member, 'rec', 'checks', 'verify', 'failures')
     local notes = redis.call('HGETALL', prefix .. ':inbox:' .. member)
-    answer[#answer + 1] = {member, its_nonce, tonumber(kept[2] or '0'), kept[3] or '', tonumber(kept[4] or '0'), kept[1] or '', late, notes}
+    -- Nobody knows how many checks were spent where that cannot be read: all.
+    answer[#answer + 1] = {member, its_nonce, num(kept[2] or '0', 20), kept[3] or '', num(kept[4], 0), kept[1] or '', late, notes}
 end
 
 if number == last_number then

@@ -10,7 +10,7 @@ local number
 if ARGV[8] ~= '' then
     -- Milliseconds like the clock's, so that numbers still rise if this counter is lost. A repetition of a statement keeps
     -- its place: with a new number it would beat a correction that came in between, or be folded a second time.
-    number = string.format('%.0f', math.max(now, tonumber(redis.call('GET', KEYS[5]) or '0') + 1))
+    number = string.format('%.0f', math.max(now, num(redis.call('GET', KEYS[5]), 0) + 1))
     note = string.sub(note, 1, -2) .. ',"number":' .. number .. '}'
 end
 local taken = 1

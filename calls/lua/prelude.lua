@@ -1,6 +1,9 @@
 -- What every script shares. ARGV[1] is the present in milliseconds, or '' for Redis's own clock (always, outside of tests).
 local LEASE_FIELD = 'nonce'
 
+-- A stored number, or what stands for one that is missing or cannot be read: an error would stop everybody.
+local function num(stored, default) return stored and tonumber(stored) or default end
+
 local function now_ms()
     if ARGV[1] ~= '' then return tonumber(ARGV[1]) end
     local t = redis.call('TIME')
@@ -29,7 +32,7 @@ end
 local function ask_for_job(marker, queue)
     if redis.call('LLEN', queue) > 0 then return 0 end
     local now = now_ms()
-    local age = now - tonumber(redis.call('GET', marker) or '0')
+    local age = now - num(redis.call('GET', marker), 0)
     if age >= 0 and age < 1000 then return 0 end
     redis.call('SET', marker, now, 'PX', 1000)
     return 1

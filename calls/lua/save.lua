@@ -35,7 +35,7 @@ elseif record ~= '' then
     redis.call('HSET', KEYS[1], 'rec', record)
     redis.call('HDEL', KEYS[1], 'verify')
 end
-if tonumber(ARGV[6]) > tonumber(held[3] or '0') then redis.call('HSET', KEYS[1], 'checks', ARGV[6]) end
+if tonumber(ARGV[6]) > num(held[3], 0) then redis.call('HSET', KEYS[1], 'checks', ARGV[6]) end
 
 if unread and record ~= '' then
     redis.call('ZADD', KEYS[3], now, member)

@@ -6,9 +6,9 @@
 -- number that is not above the reporter's last changes nothing.
 local now = now_ms()
 local gate = redis.call('HMGET', KEYS[1], 'until', 'failures', 'open')
-local left = math.max(0, tonumber(gate[1] or '0') - now)
+local left = math.max(0, num(gate[1], 0) - now)
 if tonumber(ARGV[2]) <= tonumber(redis.call('HGET', KEYS[2], 'report') or '0') then
-    return {0, left, tonumber(gate[2] or '0'), now}
+    return {0, left, num(gate[2], 0), now}
 end
 redis.call('HSET', KEYS[2], 'report', ARGV[2])
 redis.call('EXPIRE', KEYS[2], ARGV[7])
@@ -16,7 +16,7 @@ if ARGV[3] == 'ok' then
     redis.call('DEL', KEYS[1])
     return {gate[3] and 1 or 0, 0, 0, now}
 end
-local failures = tonumber(gate[2] or '0')
+local failures = num(gate[2], 0)
 -- What was under way when the gate shut fails too: that is no news.
 if left > 0 and ARGV[4] == '' then return {0, left, failures, now} end
 failures = failures + 1

@@ -6,11 +6,11 @@ local token = load_token(now)
 if token ~= nil and token[2] ~= ARGV[3] then return token end
 
 local gate = redis.call('HMGET', GATE, 'nonce', 'lease', 'failures', 'shut', 'reason')
-local failures = tonumber(gate[3] or 0)
+local failures = num(gate[3], 0)
 if gate[1] == ARGV[2] then return {'granted', failures} end
 if is_old then return {'pending'} end
-if gate[1] and now < tonumber(gate[2]) then return {'pending'} end
-if gate[4] and now < tonumber(gate[4]) then return {'shut', gate[5], tonumber(gate[4]) - now} end
+if gate[1] and now < num(gate[2], 0) then return {'pending'} end
+if now < num(gate[4], 0) then return {'shut', gate[5], tonumber(gate[4]) - now} end
 
 set_gate('nonce', ARGV[2], 'lease', now + tonumber(ARGV[4]), 'failures', failures + 1)
 return {'granted', failures + 1}

@@ -8,7 +8,7 @@ if not known or known.till == 0 then return 0 end
 local all = redis.call('HGETALL', REFUSED)
 for n = 1, #all, 2 do
     local other = refusal(all[n + 1])
-    if other.till > now and string.match(all[n], '^%S+ (.*)$') == ARGV[3] then
+    if other and other.till > now and string.match(all[n], '^%S+ (.*)$') == ARGV[3] then
         other.till = now
         set_refusal(all[n], other)
     end

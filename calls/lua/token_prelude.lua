@@ -10,7 +10,7 @@ local GATE_TTL_MS = 86400000
 -- Tell whether this call of a script was carried out before, or a later one of the same process was.
 local function is_repetition(script)
     local number = tonumber(ARGV[#ARGV])
-    if number <= tonumber(redis.call('HGET', KEYS[3], script) or '0') then return true end
+    if number <= num(redis.call('HGET', KEYS[3], script), 0) then return true end
     redis.call('HSET', KEYS[3], script, ARGV[#ARGV])
     redis.call('PEXPIRE', KEYS[3], GATE_TTL_MS)
     return false
@@ -20,6 +20,7 @@ end
 local function refusal(text)
     if not text then return nil end
     local generation, at, till, since = string.match(text, '^(%S+) (%d+) (%d+) (%d+)$')
+    if not generation then return nil end
     return {generation = generation, at = tonumber(at), till = tonumber(till), since = tonumber(since)}
 end
 
@@ -33,7 +34,7 @@ local function barred(now)
     local found, all = {}, redis.call('HGETALL', REFUSED)
     for n = 1, #all, 2 do
         local r = refusal(all[n + 1])
-        if r.till > 0 then
+        if r and r.till > 0 then
             found[#found + 1] = all[n]
             found[#found + 1] = math.max(0, r.till - now)
         end
@@ -48,17 +49,18 @@ local function is_refused(institution, now, moment)
     for n = 1, #all, 2 do
         local operation, owner = string.match(all[n], '^(%S+) (.*)$')
         local r = refusal(all[n + 1])
-        if owner == institution and r.till > 0 then
+        if r and owner == institution and r.till > 0 then
             if operation == 'queue' or operation == 'details' or now - r.since < moment then return true end
         end
     end
     return false
 end
 
--- The token as a reply, or nil: gone, or its time is over.
+-- The token as a reply, or nil: gone, its time is over, or it cannot be read.
 local function load_token(now)
     local t = redis.call('HMGET', TOKEN, 'generation', 'value', 'institutions', 'issued', 'proven', 'expires')
-    if not t[1] or now >= tonumber(t[6]) then return nil end
+    if not t[1] or not t[2] or not num(t[4], nil) or now >= num(t[6], 0) then return nil end
+    if not pcall(cjson.decode, t[3] or '') then return nil end
     return {'token', t[1], t[2], t[3], now - tonumber(t[4]), t[5], barred(now)}
 end
 

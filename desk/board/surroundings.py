@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 from redis.asyncio import Redis
 
-from calls.institution import Standing, parse_standing
+from calls.institution import Standing, parse_standings
 from calls.intake import EventEntry
 from calls.keys import CallId, parse_member
 from calls.lookup import Lookup
@@ -94,7 +94,7 @@ class Surroundings:
             attention=attention,
             records={member: call for member, call in records.items() if member in attention},
             pauses=parse_pauses(tuple((key.decode(), value) for key, value in pauses.items())),
-            standings={key.decode(): parse_standing(value) for key, value in standings.items()},
+            standings=parse_standings(standings),
             workers=await self._workers(names),
             service_until=_shut_until(gate, now_ms),
             late_s=max(0.0, (now_ms - first[0][1]) / 1000) if first else 0.0,

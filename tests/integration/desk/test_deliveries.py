@@ -55,7 +55,7 @@ class Courier(Rig):
         self.receiver = Receiver()
         client = httpx.AsyncClient(transport=httpx.MockTransport(self.receiver))
         sink = Sink("https://sink.example/", Webhook(Secret(SECRET).reveal()), client, lambda: datetime.now(UTC))
-        outbox = Store(redis, keys=Keys().outbox, now_ms=self.now_ms)
+        outbox = Store(redis, keys=Keys().outbox, now_ms=self.now_ms, unreadable=self.store.unreadable)
         self.deliveries = Deliveries(outbox, Lookup(redis), sink, self.tools.log)
 
     async def leap(self, minutes: int) -> None:
