@@ -88,11 +88,11 @@ EVENTS: Final[dict[str, LogEvent]] = {
     "answer_misnamed": _event(
         "an answer about a call named another one; nothing of it was used", *_CALL, "kind", "other"
     ),
-    "check_failed": _event("an authentication check brought no answer; it is spent", *_CALL, "n"),
-    "read_failed": _event("stored details could not be read", *_CALL),
-    "effect_answered": _event("an assign, enroll or reject was answered", *_CALL, "kind", "state"),
+    "check_failed": _event("an authentication check brought no answer; it is spent", *_CALL, "n", "said"),
+    "read_failed": _event("stored details could not be read", *_CALL, "said"),
+    "effect_answered": _event("an assign, enroll or reject was answered", *_CALL, "kind", "state", "said"),
     "effect_not_sent": _event("an effect provably was not sent; it will be", *_CALL, "kind"),
-    "effect_in_doubt": _event("an effect may or may not have been applied; it is being read", *_CALL, "kind"),
+    "effect_in_doubt": _event("an effect may or may not have been applied; it is being read", *_CALL, "kind", "said"),
     "effect_unresolved": _event("an effect could not be read either: a person has to look", *_CALL, "kind"),
     "enroll_taken_back": _event("a reject of the member took an enroll back: a person has to look", *_CALL),
     "policy_unclassified": _event("the rules give a policy no colour; nothing is enrolled under it", *_CALL, "policy"),
@@ -105,7 +105,7 @@ EVENTS: Final[dict[str, LogEvent]] = {
     ),
     "outcome_parked": _event("an outcome was not taken for a day: a person has to look", *_CALL, "type", "attempts"),
     # institutions and the service
-    "listing_failed": _event("an institution's queue could not be read", "institution"),
+    "listing_failed": _event("an institution's queue could not be read", "institution", "said"),
     "institution_foreign": _event("something is due for an institution that is not ours", "institution"),
     "institution_unknown": _event(
         "a setting names an institution that the account does not have; the nearest that it has",
@@ -140,7 +140,7 @@ EVENTS: Final[dict[str, LogEvent]] = {
         "operation",
     ),
     "access_restored": _event("an operation that was refused is accepted again", "institution", "operation"),
-    "login_failed": _event("the service account could not log in; so often in a row", "reason", "failures"),
+    "login_failed": _event("the service account could not log in; so often in a row", "reason", "failures", "said"),
     "token_not_slid": _event("the token's expiry could not be moved forward in Redis"),
     "token_fault": _event("a token just issued was refused: a person has to look"),
 }

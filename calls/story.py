@@ -297,7 +297,7 @@ def _plain(entry: Entry) -> str:
         case "sent":
             return f"{entry.kind} sent{_by(entry)}"
         case "answered":
-            return f"{entry.kind} answered: {entry.state}"
+            return f"{entry.kind} answered: {entry.state}{because}"
         case "established":
             return f"{entry.kind}: stored details show it {entry.state}{_by(entry)}"
         case "verifying":

@@ -143,12 +143,12 @@ class Conversation:
         try:
             record = verdict(TOKEN, answer, _TOKEN)
         except (TokenLapsed, ServiceRefused) as error:
-            reason = error.reason
+            reason, texts = error.reason, error.texts
         else:
             if record.token:
                 return record
             raise AnswerUnreadable(TOKEN.name, "token is missing")
-        raise LoginRefused(TOKEN.name, reason)
+        raise LoginRefused(TOKEN.name, reason).saying(texts)
 
     async def aclose(self) -> None:
         """Close all connections."""

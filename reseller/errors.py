@@ -20,21 +20,50 @@
     └── AnswerUnreadable          the service broke its own document
 
 A message carries the endpoint's name, a status, a short reason: never a body, a header, a token, or the
-service's own error text, which may hold personal data. For the same reason no error of the HTTP library hangs
-on these as cause or context: its request holds the token.
+service's own error text, which may hold personal data. That text is in ``full``, for whoever asked on the command
+line, and in ``plain``, with known words only, for logs and pages. For the same reason no error of the HTTP library
+hangs on these as cause or context: its request holds the token.
 """
+
+from typing import Self
+
+from reseller.plain_words import plain_words
+from reseller.secret import Secret
 
 
 class ResellerError(Exception):
-    """Anything that went wrong while talking to the service."""
+    """Anything that went wrong while talking to the service.
+
+    ``texts`` are the service's own words. A slot, because an error's other attributes travel with its copies.
+    """
+
+    __slots__ = ("texts",)
+
+    texts: tuple[Secret, ...]
 
     def __init__(self, endpoint: str, reason: str) -> None:
         super().__init__(endpoint, reason)
+        self.texts = ()
         self.endpoint = endpoint
         self.reason = reason
 
     def __str__(self) -> str:
         return f"{self.endpoint}: {self.reason}"
+
+    def saying(self, texts: tuple[Secret, ...]) -> Self:
+        """Attach the service's own words."""
+        self.texts = texts
+        return self
+
+    @property
+    def full(self) -> str:
+        """Return the service's own words, for the person who asked; they may be about somebody."""
+        return "; ".join(text.reveal() for text in self.texts)
+
+    @property
+    def plain(self) -> str | None:
+        """Return the service's own words without whatever may name a person; None if it said nothing."""
+        return plain_words(self.full) or None
 
 
 class ServiceUnavailable(ResellerError):

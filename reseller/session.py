@@ -249,7 +249,9 @@ class Session:
             await self._fail_turn(nonce, Shut.OUTAGE, failures)
             raise
         except ResellerError as error:
-            self._log.error("login_failed", error=type(error).__name__, reason=error.reason, failures=failures)
+            self._log.error(
+                "login_failed", error=type(error).__name__, reason=error.reason, failures=failures, said=error.plain
+            )
             await self._fail_turn(nonce, _why(error), failures, at_least_s=_asked_pause_s(error))
             raise
         self._log.info("login_made", institutions=len(login.institution_keys))

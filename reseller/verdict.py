@@ -17,12 +17,14 @@ from reseller.errors import (
     CallNotFound,
     InstitutionNotFound,
     OutcomeUnknown,
+    ResellerError,
     ServiceBusy,
     ServiceRefused,
     ServiceUnavailable,
     TokenLapsed,
 )
 from reseller.reading import Reader, Unreadable
+from reseller.said import texts_of
 
 A = TypeVar("A", bound=BaseAnswer)
 
@@ -52,6 +54,14 @@ def verdict(endpoint: Endpoint, answer: httpx.Response, reader: Reader[A], *, ne
     Spec: Base response; Errors. Assumed: ``success: false`` with a 4xx is a refusal as with 200; statuses beyond the named
     ones are not shown.
     """
+    try:
+        return _verdict(endpoint, answer, reader, needs_success=needs_success)
+    except ResellerError as error:
+        error.saying(texts_of(answer))
+        raise
+
+
+def _verdict(endpoint: Endpoint, answer: httpx.Response, reader: Reader[A], *, needs_success: bool) -> A:
     check_status(endpoint, answer)
     record = _read(endpoint, answer, reader)
     if record.success is False:
@@ -77,8 +87,8 @@ def effect_verdict(endpoint: Endpoint, answer: httpx.Response, reader: Reader[A]
     try:
         return verdict(endpoint, answer, reader)
     except (ServiceUnavailable, AnswerUnreadable) as error:
-        reason = error.reason
-    raise OutcomeUnknown(endpoint.name, reason)
+        reason, texts = error.reason, error.texts
+    raise OutcomeUnknown(endpoint.name, reason).saying(texts)
 
 
 def check_status(endpoint: Endpoint, answer: httpx.Response) -> None:

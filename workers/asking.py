@@ -63,7 +63,7 @@ def _read_failed(claim: Claim, error: ResellerError) -> None:
         return
     claim.call = replace(call, reads_failed=call.reads_failed + 1, next_read_at=read_retry(call, now))
     claim.tally.add("reads_failed")
-    claim.tools.log.warning("read_failed", **claim.names, error=type(error).__name__)
+    claim.tools.log.warning("read_failed", **claim.names, error=type(error).__name__, said=error.plain)
 
 
 async def check(claim: Claim, *, by_desk: bool) -> None:
@@ -81,7 +81,7 @@ async def check(claim: Claim, *, by_desk: bool) -> None:
             Entry(at=claim.now, what="check_failed", n=n, because=type(error).__name__, trace=call.trace)
         )
         claim.tally.add("checks_failed")
-        claim.tools.log.warning("check_failed", **claim.names, n=n, error=type(error).__name__)
+        claim.tools.log.warning("check_failed", **claim.names, n=n, error=type(error).__name__, said=error.plain)
         await _after_lapse(claim, error, call, by_desk=by_desk)
         return
     if claim.is_over:

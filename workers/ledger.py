@@ -56,14 +56,16 @@ def withdraw(claim: Claim, step: Withdraw) -> None:
     claim.entries.append(Entry(at=claim.now, what="withdrawn", kind=step.kind, because=step.because))
 
 
-def answered(claim: Claim, kind: EffectKind, state: EffectState) -> None:
-    """Write down what came back."""
+def answered(claim: Claim, kind: EffectKind, state: EffectState, *, said: str | None = None) -> None:
+    """Write down what came back; ``said`` is why the service declined, in words that name nobody."""
     effect = claim.call.effect(kind)
     claim.call = with_effect(claim.call, kind, replace(effect, state=state))
-    claim.entries.append(Entry(at=claim.now, what="answered", kind=kind, state=state, trace=claim.call.trace))
+    claim.entries.append(
+        Entry(at=claim.now, what="answered", kind=kind, state=state, because=said, trace=claim.call.trace)
+    )
     if state is EffectState.APPLIED:
         _in_force(claim, kind)
-    claim.tools.log.info("effect_answered", **claim.names, kind=kind, state=state)
+    claim.tools.log.info("effect_answered", **claim.names, kind=kind, state=state, said=said)
 
 
 def establish(claim: Claim, step: Establish) -> None:

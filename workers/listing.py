@@ -71,7 +71,9 @@ class Listing:
         except AccessRefused as error:
             retry_s, is_refused = error.retry_after_s, True
         except ResellerError as error:
-            self.tools.log.warning("listing_failed", institution=institution_key, error=type(error).__name__)
+            self.tools.log.warning(
+                "listing_failed", institution=institution_key, error=type(error).__name__, said=error.plain
+            )
             tally.add("listings_failed")
             is_refused = isinstance(error, ServiceRefused)
             watch = replace(watch, failures=watch.failures + 1)

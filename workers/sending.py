@@ -98,7 +98,8 @@ async def _request(claim: Claim, kind: EffectKind, effect: Effect, booked_at_s: 
 
     try:
         await _emit(claim, kind, effect, guard)
-    except (ServiceRefused, Unsendable):
+    except (ServiceRefused, Unsendable) as error:
+        answered(claim, kind, EffectState.REFUSED, said=error.plain)
         return EffectState.REFUSED
     except NotSent as error:
         log.warning("effect_not_sent", **claim.names, kind=kind, error=type(error).__name__)
@@ -107,7 +108,7 @@ async def _request(claim: Claim, kind: EffectKind, effect: Effect, booked_at_s: 
         return EffectState.INTENDED
     except ResellerError as error:
         claim.tally.add("effects_in_doubt")
-        log.warning("effect_in_doubt", **claim.names, kind=kind, error=type(error).__name__)
+        log.warning("effect_in_doubt", **claim.names, kind=kind, error=type(error).__name__, said=error.plain)
         if isinstance(error, TokenLapsed):
             claim.call = with_effect(claim.call, kind, after_401(kind, claim.call.effect(kind), claim.now))
         return EffectState.UNKNOWN

@@ -330,7 +330,8 @@ def login_as(terminal: Terminal, institution: str) -> None:
 
 def _explain(error: ResellerError) -> str:
     advice = next(advice for kind, advice in ADVICE if isinstance(error, kind))
-    return "; ".join([str(error), advice, *_cause(error)])
+    said = [f"the service says: {safe(error.full)}"] if error.full else []
+    return "; ".join([str(error), *said, advice, *_cause(error)])
 
 
 def _cause(error: ResellerError) -> list[str]:

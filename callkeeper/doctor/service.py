@@ -14,6 +14,7 @@ from callkeeper.doctor.configuration import foreign_rules_findings
 from callkeeper.doctor.finding import Finding, Topic, fault, graded, ok, warning
 from callkeeper.logs import quiet_log
 from callkeeper.settings import WorkerSettings
+from callkeeper.terminal import safe
 from callkeeper.wiring import service_config
 from calls.known import KnownInstitutions, shown
 from calls.standings import Standings, ask_standings
@@ -96,7 +97,7 @@ def _no_login(settings: WorkerSettings, error: ResellerError) -> Finding:
         remedy = "check CALLKEEPER_SERVICE_URL, and whether this network may reach it; workers go on by themselves"
     else:
         remedy = "check CALLKEEPER_SERVICE_URL, _ACCESS_TOKEN, _EMAIL and _PASSWORD"
-    return fault(Topic.LOGIN, f"{settings.service.url}: {error}", remedy)
+    return fault(Topic.LOGIN, f"{settings.service.url}: {_told(error)}", remedy)
 
 
 def _owned(settings: WorkerSettings, keys: frozenset[str]) -> list[Finding]:
@@ -142,11 +143,15 @@ def _standings(asked: Standings, keys: list[str]) -> list[Finding]:
     return found
 
 
+def _told(error: ResellerError) -> str:
+    return f"{error}; the service says: {safe(error.full)}" if error.full else str(error)
+
+
 async def _queue(service: Reseller, settings: WorkerSettings, key: str) -> Finding:
     requested_by = settings.service.requested_by.for_institution(key)
     try:
         entries = await service.queue(key, continue_from=0, page_size=1, requested_by=requested_by)
     except ResellerError as error:
         remedy = f"check that {requested_by!r} is a core username of {key}, and its standing at the service"
-        return fault(Topic.QUEUE, str(error), remedy, about=key)
+        return fault(Topic.QUEUE, _told(error), remedy, about=key)
     return ok(Topic.QUEUE, "readable, calls are live" if entries else "readable, no live calls", about=key)

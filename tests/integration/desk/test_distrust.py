@@ -163,3 +163,21 @@ async def test_late_reject_in_doubt_is_read_and_never_repeated(desk: DeskRig) ->
     assert (await desk.outcome(said))["state"] == "done"
     record = await desk.record(call)
     assert (record.is_settled, record.reason, record.reject.state) == (True, Reason.REJECTED, EffectState.CONFIRMED)
+
+
+async def test_refused_reject_says_why_in_words_that_name_nobody(desk: DeskRig) -> None:
+    """The story and the log have the service's reason; a name in it stays out."""
+    call = desk.stage.call(END)
+    await desk.run(5)
+    body = '{"success": false, "error": "Voice already rejected for Ada Example"}'
+    desk.stage.sandbox.faults.add(Fault(target="reject_voice", action=Action.REFUSED, times=1, body=body))
+    await desk.say(call, "distrusted", reason="a second voice")
+    await desk.run(5)
+    [answered] = [line for line in await desk.trail(call) if line.what == "answered" and line.kind == "reject"]
+    assert answered.because == "Voice already rejected for …"
+    story = await desk.http.get(f"/calls/{call.institution_key}/{call.voice_id}")
+    assert "reject answered: refused: Voice already rejected for …" in story.text
+    [logged] = [
+        entry for entry in desk.log.entries if entry["event"] == "effect_answered" and entry["kind"] == "reject"
+    ]
+    assert logged["said"] == "Voice already rejected for …"

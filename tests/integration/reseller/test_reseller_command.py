@@ -193,3 +193,12 @@ def test_reseller_refuses_an_institution_that_the_account_does_not_manage(run: R
     result = run(*command)
     assert (result.exit_code, result.stdout) == (2, "")
     assert "no institution with the key 'CU-1'; did you mean cu-1 (First Example Credit Union)?" in result.stderr
+
+
+def test_refusal_is_shown_with_the_services_own_words(run: Run, sandbox_server: ServedSandbox) -> None:
+    """Who asks on the command line can act on it, and is told in full."""
+    body = '{"success": false, "errors": ["Ada Example has two accounts", "Choose one"]}'
+    sandbox_server.fault("details", "refused", body=body)
+    result = run("details", KEY, "v-1")
+    assert result.exit_code == 1
+    assert "Ada Example has two accounts; Choose one" in result.stderr
