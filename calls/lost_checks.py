@@ -39,7 +39,8 @@ def charge_earlier_record(call: Call, book: RuleBook, epoch: Epoch, now: datetim
     Only a call that is older than this Redis, ``age`` being how old it is now, can have had one. It can have been watched
     for no longer than the call was old by then, nor for longer than the time in which writes were lost.
     """
-    watched = age - (now - epoch.since)
+    # A call that seems to be older than any that is waited for shows a clock or a zone that differs: it is not given up.
+    watched = min(age - (now - epoch.since), timedelta(seconds=book.maximum_age_s / 2))
     if watched <= timedelta():
         return call
     watched = watched if epoch.lost is None else min(watched, epoch.lost)

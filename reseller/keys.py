@@ -25,13 +25,13 @@ def is_same_id(one: str, other: str) -> bool:
 
 
 def is_voice_id(text: str) -> bool:
-    """Tell whether ``text`` may be a voice id or alternate id: 1 to 256 printable characters, no blanks.
+    """Tell whether ``text`` may be a voice id or alternate id: 1 to 256 printable characters, blanks inside only.
 
     Assumed: the Spec shows no alphabet; ``.`` and ``..`` would change a path whatever the quoting, also between slashes:
     routers undo the quoting.
     """
-    is_one_word = 0 < len(text) <= MAX_VOICE_ID and text.isprintable() and " " not in text
-    return is_one_word and _DOT_SEGMENTS.isdisjoint(text.replace("\\", "/").split("/"))
+    is_one_line = 0 < len(text) <= MAX_VOICE_ID and text.isprintable() and text == text.strip()
+    return is_one_line and _DOT_SEGMENTS.isdisjoint(text.replace("\\", "/").split("/"))
 
 
 def is_institution_key(text: str) -> bool:

@@ -116,7 +116,7 @@ def _voice_id(fields: dict[str, Any], name: str) -> str | None:
     if not isinstance(value, str):
         raise PushUnreadable(name, "a string or null")
     if not is_voice_id(value):
-        raise PushUnreadable(name, "1 to 256 printable characters without spaces")
+        raise PushUnreadable(name, "1 to 256 printable characters, spaces inside only")
     return value
 
 

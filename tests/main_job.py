@@ -1,0 +1,198 @@
+"""The main job in virtual time, under variants of the stand-in: what callkeeper promises of every call.
+
+``python -m tests.main_job`` runs it under each variant and under sets that cover every pair of them, and prints the table
+of docs/guarantees.md; with names of variants it runs once and says what became of each call.
+"""
+
+import asyncio
+import datetime as dt
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import httpx
+from redis.asyncio import Redis
+
+from callkeeper.embedded import embedded_redis
+from calls.record import Phase
+from calls.rules import load_rules
+from reseller.config import LoginPolicy
+from reseller.push import PushUnreadable, parse_push
+from sandbox.faults import PUSH, Action, Fault
+from sandbox.state import Call, Happening, Kind, PushSettings
+from sandbox.variants import VARIANTS
+from tests.covering import covering_sets
+from tests.rig import Rig
+from tests.sandbox_fixtures import KEY, Asgi
+
+LAST = "cu-2"
+"""The institution that is in trouble under some variants; the promises are about the other one."""
+
+PROMISES = ("found", "assigned", "checked", "enrolled", "rejected", "settled")
+NOT_KEPT: Mapping[str, Sequence[str]] = {
+    "limit-5": ("assigned", "checked", "enrolled"),
+    "limit-15": ("assigned", "checked", "enrolled"),
+    "busy-one-retry-after": PROMISES,
+}
+"""What may be missing under a variant: a dozen calls at once cannot be served at 5 requests per second."""
+
+FOUND_WITHIN_S = 12.0
+CROWD = 11
+END_S = 30.0
+CROWD_END_S = 20.0
+LONGEST_S = 150
+
+
+class Receiver(httpx.AsyncBaseTransport):
+    """Our push endpoint, as the stand-in reaches it: what it posts is parsed and recorded."""
+
+    def __init__(self) -> None:
+        self.rig: Rig | None = None
+        self._count = 0
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Take one push."""
+        assert self.rig is not None
+        self._count += 1
+        try:
+            await self.rig.intake.record(parse_push(request.content), event_id=f"ev-{self._count}")
+        except PushUnreadable:
+            return httpx.Response(400)
+        return httpx.Response(202)
+
+
+class MainJob:
+    """One run: calls of every kind at an institution, and one at another institution; half of the pushes are lost."""
+
+    def __init__(self, names: Sequence[str], redis: "Redis") -> None:
+        receiver = Receiver()
+        self.stage = Asgi(receiver)
+        self.stage.world.add_institution(LAST)
+        for child in self.stage.world.state.institutions.values():
+            child.push = PushSettings("http://us/push")
+        self.stage.sandbox.choose(names)
+        self.stage.sandbox.faults.add(Fault(target=PUSH, action=Action.LOST, share=0.5, seed=3))
+        self.rig = receiver.rig = Rig(self.stage, redis, load_rules("demo"), login=LoginPolicy(min_interval_s=0.0))
+        self.stage.sandbox.sleep = self._sleep
+        self.calls: dict[str, Call] = {}
+        self.found_s: dict[str, float] = {}
+
+    async def run(self) -> list[str]:
+        """Let calls come and end, and return what was promised and did not happen."""
+        async with self.stage.client, self.stage.sandbox.client:
+            await self._pass(6)
+            self._call("green", Happening(Kind.GREEN, 8))
+            self._call("passcode", Happening(Kind.MFA_VALIDATED, 10, "operator-2"))
+            self._call("impostor", Happening(Kind.MISMATCH, 6), Happening(Kind.HIGH_RISK, 6))
+            self._call("elsewhere", Happening(Kind.GREEN, 8), key=LAST)
+            for number in range(CROWD):
+                self._call(f"crowd {number}", Happening(Kind.GREEN, 2), end_s=CROWD_END_S)
+            await self._pass(8)
+            self._call("late", Happening(Kind.MFA_VALIDATED, 8, "operator-2"))
+            await self._pass(END_S)
+            for _ in range(LONGEST_S):
+                if await self._are_settled():
+                    break
+                await self._pass(1)
+            return [promise for promise, is_kept in (await self._kept()).items() if not is_kept]
+
+    async def _kept(self) -> dict[str, bool]:
+        """Say which promises were kept, each of all calls of our institution; of checks and effects, of all calls."""
+        calls = self.calls
+        ours = self._ours()
+        tallies = [self.stage.sandbox.ledger.tally(call.voice_id).arrived for call in calls.values()]
+        greens = [call for name, call in ours if name.startswith(("green", "crowd"))]
+        verified = [calls["passcode"], calls["late"]]
+        others = [call for call in calls.values() if call not in verified and call is not calls["impostor"]]
+        return {
+            "found": all(self.found_s.get(name, FOUND_WITHIN_S + 1) <= FOUND_WITHIN_S for name, _ in ours),
+            "assigned": all(call.aliases for _, call in ours),
+            "checked": all(call.voice_validated for call in greens)
+            and all(tally.get("check", 0) <= 20 for tally in tallies),
+            "enrolled": all(call.feedback == ["SUCCESSFUL"] for call in verified)
+            and not any(call.feedback for call in others),
+            "rejected": calls["impostor"].feedback == ["FAILED"],
+            "settled": await self._are_settled(),
+        }
+
+    def _call(self, name: str, *script: Happening, key: str = KEY, end_s: float = END_S) -> None:
+        number = len(self.calls)
+        phone = f"55503{number:05}"
+        self.stage.world.add_member(key, f"p-{number + 10}", [phone])
+        self.calls[name] = self.stage.call(*script, Happening(Kind.END, end_s), phone_number=phone, key=key)
+
+    async def _pass(self, seconds: float) -> None:
+        for _ in range(int(seconds)):
+            await self.stage.sandbox.deliver()
+            await self.rig.run(1)
+            for name, call in self._ours():
+                if name not in self.found_s and await self.rig.queries.load(self.rig.call_id(call)) is not None:
+                    self.found_s[name] = (self.rig.clock.now - call.started_at).total_seconds()
+
+    async def _sleep(self, seconds: float) -> None:
+        """Wait beside others: what begins at one moment and takes as long ends at one moment."""
+        until = self.rig.clock.now + dt.timedelta(seconds=seconds)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        self.rig.clock.now = max(self.rig.clock.now, until)
+
+    def _ours(self) -> list[tuple[str, Call]]:
+        return [(name, call) for name, call in self.calls.items() if call.institution_key == KEY]
+
+    async def _are_settled(self) -> bool:
+        records = [await self.rig.queries.load(self.rig.call_id(call)) for _, call in self._ours()]
+        return all(record is not None and record.phase is Phase.SETTLED for record in records)
+
+    async def told(self) -> list[str]:
+        """Return what became of each call, and what was logged as a problem."""
+        lines = []
+        for name, call in self.calls.items():
+            record = await self.rig.queries.load(self.rig.call_id(call))
+            fate = f"{record.phase} {record.reason or ''}" if record else "unknown"
+            lines.append(f"{name}: {fate}; found after {self.found_s.get(name)} s; {self.rig.ledger(call)}")
+        problems = {str(e["event"]) for e in self.rig.log.entries if e["log_level"] in ("warning", "error")}
+        return [*lines, f"problems: {', '.join(sorted(problems))}"]
+
+
+async def not_kept(names: Sequence[str], redis: "Redis") -> list[str]:
+    """Run the main job under variants in an empty Redis; return the promises that were not kept."""
+    await redis.flushdb()
+    return await MainJob(names, redis).run()
+
+
+def main(names: Sequence[str]) -> None:
+    """Print the table, or one run."""
+    asyncio.run(_with_redis(_print_one if names else _print_table, names))
+
+
+async def _with_redis(work: Any, names: Sequence[str]) -> None:
+    with tempfile.TemporaryDirectory() as folder, embedded_redis(Path(folder)) as server:
+        async with Redis.from_url(server.url) as redis:
+            await work(redis, names)
+
+
+async def _print_one(redis: "Redis", names: Sequence[str]) -> None:
+    job = MainJob(names, redis)
+    lost = await job.run()
+    _say(f"not kept: {', '.join(lost) or 'nothing'}", *await job.told())
+
+
+async def _print_table(redis: "Redis", _names: Sequence[str]) -> None:
+    _say(f"| variant | {' | '.join(PROMISES)} |", f"|---|{'---|' * len(PROMISES)}")
+    for name in ("", *VARIANTS):
+        lost = await not_kept([name] if name else [], redis)
+        _say(f"| {name or 'none'} | {' | '.join('**no**' if promise in lost else 'yes' for promise in PROMISES)} |")
+    sets = covering_sets()
+    broken = [names for names in sets if await not_kept(names, redis)]
+    _say(f"| {len(sets)} sets that cover every pair | {len(sets) - len(broken)} keep all |", *map(" ".join, broken))
+
+
+def _say(*lines: str) -> None:
+    sys.stdout.write("\n".join(lines) + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
