@@ -57,6 +57,9 @@ pytestmark = pytest.mark.timeout(7200 if IS_NIGHTLY else 900)
 PERSONS = st.sampled_from(["p-1", "p-2"])
 OPERATORS = st.sampled_from(["ann", "bob"])
 BY_ALTERNATE = st.sampled_from([False, False, True])
+TIMES = st.sampled_from([1, 3, 1000])
+"""Answers that the service mixes up."""
+
 VALIDATIONS = st.sampled_from(["KnowledgeBasedAuth", "OneTimePasswordAuth", "Other"])
 HAPPENINGS = st.sampled_from(
     [
@@ -227,11 +230,24 @@ class Model(RuleBasedStateMachine):
         """A statement arrives once more."""
         self.do(self.world.hear_again(call, nth))
 
-    @rule(call=calls, other=calls, by_alternate_id=BY_ALTERNATE, times=st.sampled_from([1, 1, 3, 1000]))
+    @rule(call=calls, other=calls, by_alternate_id=BY_ALTERNATE, times=TIMES)
     def mixed_up(self, call: SandboxCall, other: SandboxCall, by_alternate_id: bool, times: int) -> None:
         """The service answers about one call with the record of another: once, some times, or until calm returns."""
         if call is not other:
             self.world.mix_up(call.alternate_id if by_alternate_id else call.voice_id, other, times)
+            self.do(self.world.run(9))
+
+    @rule(target=calls, other=calls, listed_after_s=st.sampled_from([0.0, 20.0]), times=TIMES, operator=OPERATORS)
+    def new_call_is_mixed_up(self, other: SandboxCall, listed_after_s: float, times: int, operator: str) -> SandboxCall:
+        """A call begins that an agent distrusts, and that the service mixes up with another one from the start."""
+        if len(self.world.calls) >= MOST_CALLS:
+            return other
+        call = self._start(KEY, ONE, listed_after_s)
+        self.world.mix_up(call.voice_id, other, times)
+        self.do(self.world.push(call, "CallStart", voice=True, alternate=False))
+        self.distrusted(call, operator, by_alternate_id=False)
+        self.do(self.world.run(15))
+        return call
 
     def _say(self, call: SandboxCall, statement: Statement, by_alternate_id: bool = False) -> None:
         self.do(self.world.hear(call, statement, by_alternate_id=by_alternate_id))
