@@ -329,7 +329,7 @@ CONTROLS: Final = (
         'not in {"same-origin", "none"}',
         "is None",
         "tests/audit/test_dashboard.py",
-        "other_sites or linked",
+        "started_by_other_sites",
     ),
     Control(
         "the dashboard's scripts get JSON",

@@ -136,6 +136,18 @@ def test_pages_work_in_a_browser(page: Page, target: Target, redis_url: str) -> 
     assert errors == []
 
 
+@pytest.mark.parametrize("site", ["cross-site", "same-site"])
+def test_dashboard_refuses_what_is_started_by_other_sites(site: str, target: Target) -> None:
+    """Whatever a browser says that another site's page has started is 403, without a browser at hand too."""
+    assert (
+        ask(
+            target, "GET", "/", **{"Sec-Fetch-Site": site, "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
+        ).status_code
+        == 403
+    )
+    assert ask(target, "GET", "/", **{"Sec-Fetch-Site": "none"}).status_code == 200
+
+
 @pytest.mark.parametrize("path", ODD, ids=lambda path: path[:60])
 def test_odd_addresses_are_404(path: str, target: Target) -> None:
     """Whatever is no address of ours is 404: no 500, and no 503 that blames Redis."""
