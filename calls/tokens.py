@@ -21,6 +21,7 @@ from reseller.secret import Secret
 from reseller.tokens import (
     ALIVE_S,
     FIRST_WAIT_S,
+    OVERTAKE_S,
     PROBE_EVERY_S,
     SUSPICION_S,
     TOKEN_TTL_S,
@@ -84,9 +85,10 @@ class RedisTokenStore:
         wait_ms = await self._run("probe", scope, _ms(PROBE_EVERY_S))
         return None if wait_ms is None else wait_ms / 1000
 
-    async def claim_login(self, nonce: str, *, instead_of: str | None, lease_s: float) -> LoginTurn:
+    async def claim_login(self, nonce: str, *, instead_of: str | None, lease_s: float, account: str = "") -> LoginTurn:
         """Return a usable token, the turn, or why there is neither."""
-        return _turn(await self._run("claim", nonce, instead_of or "", _ms(lease_s)))
+        leases = (_ms(lease_s), _ms(min(lease_s, OVERTAKE_S)))
+        return _turn(await self._run("claim", nonce, instead_of or "", *leases, account))
 
     async def save_login(self, nonce: str, login: Login, *, pause_s: float) -> SsoToken | None:
         """Keep the token of the turn's holder."""
@@ -94,9 +96,9 @@ class RedisTokenStore:
         value = login.value.reveal()
         return _maybe_token(await self._run("save", nonce, value, institutions, _ms(TOKEN_TTL_S), _ms(pause_s)))
 
-    async def fail_login(self, nonce: str, reason: Shut, *, pause_s: float) -> None:
+    async def fail_login(self, nonce: str, reason: Shut, *, pause_s: float, account: str = "") -> None:
         """Shut the gate on behalf of the turn's holder."""
-        await self._run("fail", nonce, str(reason), _ms(pause_s))
+        await self._run("fail", nonce, str(reason), _ms(pause_s), account)
 
     async def _run(self, name: _Name, *args: str | bytes | int) -> Any:
         now = "" if self._clock is None else _ms(self._clock())

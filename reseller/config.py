@@ -1,5 +1,6 @@
 """What the client is told about the service: where it is, who we are, how long and how large an answer may be."""
 
+import hmac
 import ipaddress
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
@@ -21,9 +22,9 @@ class LoginPolicy:
     Attributes:
         min_interval_s: Between two logins whose tokens were both accepted.
         refused_pause_s: After credentials were refused; doubles with every further failure.
-        fault_pause_s: After a token that was never accepted; doubles likewise.
-        outage_pause_s: After a login without an answer; doubles likewise.
         max_pause_s: Upper bound of the doubling.
+        fault_pause_s: After a token that was never accepted.
+        outage_pause_s: From the beginning of a login without an answer.
         poll_s: How often to look whether somebody else's login is done.
         cache_s: How long a process uses the token without asking the store.
         slide_every_s: How often at most a success moves the token's expiry in the store.
@@ -31,9 +32,9 @@ class LoginPolicy:
 
     min_interval_s: float = 5.0
     refused_pause_s: float = 30.0
-    fault_pause_s: float = 10.0
-    outage_pause_s: float = 1.0
     max_pause_s: float = 900.0
+    fault_pause_s: float = 5.0
+    outage_pause_s: float = 1.0
     poll_s: float = 0.05
     cache_s: float = 15.0
     slide_every_s: float = 30.0
@@ -72,6 +73,12 @@ class ServiceConfig:
     ca_file: str | None = None
     allow_plain_http: bool = False
     login: LoginPolicy = field(default_factory=LoginPolicy)
+
+    @property
+    def account(self) -> str:
+        """Return what tells these credentials from others: of no use to anybody who does not have the access token."""
+        told = f"{self.base_url}\0{self.email.reveal()}\0{self.password.reveal()}"
+        return hmac.digest(self.access_token.reveal().encode(), told.encode(), "sha256").hex()[:8]
 
     def __post_init__(self) -> None:
         for name in ("access_token", "email", "password"):

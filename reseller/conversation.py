@@ -59,7 +59,15 @@ class Conversation:
         self._clock = clock
         self._observe = observe
         deadline_s = config.deadline_s
-        self._session = Session(tokens, self._login, config.login, deadline_s=deadline_s, clock=clock, log=log)
+        self._session = Session(
+            tokens,
+            self._login,
+            config.login,
+            deadline_s=deadline_s,
+            account=config.account,
+            clock=clock,
+            log=log,
+        )
 
     @property
     def deadline_s(self) -> float:

@@ -2,11 +2,12 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from reseller.tokens import (
     ALIVE_S,
     FIRST_WAIT_S,
+    OVERTAKE_S,
     PROBE_EVERY_S,
     SUSPICION_S,
     TOKEN_TTL_S,
@@ -30,6 +31,7 @@ class _Gate:
     failures: int = 0
     shut_until: float = 0.0
     reason: Shut = Shut.INTERVAL
+    refused_until: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -122,7 +124,7 @@ class MemoryTokenStore:
         told.until = now + PROBE_EVERY_S
         return 0.0
 
-    async def claim_login(self, nonce: str, *, instead_of: str | None, lease_s: float) -> LoginTurn:
+    async def claim_login(self, nonce: str, *, instead_of: str | None, lease_s: float, account: str = "") -> LoginTurn:
         """Return a usable token, the turn, or why there is neither."""
         token = await self.load()
         if token is not None and token.generation != instead_of:
@@ -132,8 +134,11 @@ class MemoryTokenStore:
             return LoginGranted(gate.failures)
         if gate.nonce is not None and now < gate.lease_until:
             return LoginPending()
+        if now < gate.refused_until.get(account, 0.0):
+            return LoginShut(Shut.REFUSED, gate.refused_until[account] - now)
         if now < gate.shut_until:
             return LoginShut(gate.reason, gate.shut_until - now)
+        lease_s = min(lease_s, OVERTAKE_S) if gate.failures else lease_s
         gate.nonce, gate.lease_until, gate.failures = nonce, now + lease_s, gate.failures + 1
         return LoginGranted(gate.failures)
 
@@ -141,7 +146,7 @@ class MemoryTokenStore:
         """Keep the token of the turn's holder."""
         if self._token is not None and self._token.generation == nonce:
             return await self.load()
-        if self._gate.nonce != nonce:
+        if self._gate.nonce != nonce and await self.load() is not None:
             return None
         now = self._clock()
         self._token = SsoToken(nonce, login.value, login.institution_keys, age_s=0.0)
@@ -149,10 +154,14 @@ class MemoryTokenStore:
         self._end_turn(Shut.FAULT, pause_s)
         return await self.load()
 
-    async def fail_login(self, nonce: str, reason: Shut, *, pause_s: float) -> None:
+    async def fail_login(self, nonce: str, reason: Shut, *, pause_s: float, account: str = "") -> None:
         """Shut the gate on behalf of the turn's holder."""
-        if self._gate.nonce == nonce:
-            self._end_turn(reason, pause_s)
+        if self._gate.nonce != nonce:
+            return
+        if reason is Shut.REFUSED:
+            self._gate.refused_until[account] = self._clock() + pause_s
+            pause_s = 0.0
+        self._end_turn(reason, pause_s)
 
     def _end_turn(self, reason: Shut, pause_s: float) -> None:
         self._gate.nonce = None

@@ -50,6 +50,7 @@ class Session:
         log_in: Makes one login request.
         policy: How often to log in.
         deadline_s: Of one login.
+        account: Tells these credentials from others, without telling anything of them.
         clock: Seconds, never going back.
         log: Receives ``login_made``, ``login_failed``, ``token_fault``, ``token_not_slid``, ``access_refused``,
             ``access_restored``.
@@ -62,9 +63,11 @@ class Session:
         policy: LoginPolicy,
         *,
         deadline_s: float,
+        account: str,
         clock: Callable[[], float],
         log: FilteringBoundLogger,
     ) -> None:
+        self._account = account
         self._store = store
         self._log_in = log_in
         self._policy = policy
@@ -225,41 +228,52 @@ class Session:
         async with self._lock:
             if (cached := self._fresh()) is not None and cached.generation != instead_of:
                 return cached
-            nonce = secrets.token_hex(16)
-            while True:
-                turn = await self._store.claim_login(nonce, instead_of=instead_of, lease_s=self._lease_s)
-                match turn:
-                    case SsoToken():
-                        return self._keep(turn)
-                    case LoginGranted(failures):
-                        token = await self._take_turn(nonce, failures)
-                        if token is not None:
-                            return self._keep(token)
-                    case LoginPending() | LoginShut(Shut.INTERVAL):
-                        await asyncio.sleep(self._policy.poll_s)
-                    case LoginShut(reason, wait_s):
-                        raise _shut(reason, wait_s)
-                    case _:
-                        assert_never(turn)
+            return await self._take_turns(instead_of=instead_of)
+
+    async def _take_turns(self, *, instead_of: str | None) -> SsoToken:
+        """Wait for a token that somebody else brings, or for the turn to log in."""
+        nonce = secrets.token_hex(16)
+        while True:
+            turn = await self._store.claim_login(
+                nonce, instead_of=instead_of, lease_s=self._lease_s, account=self._account
+            )
+            match turn:
+                case SsoToken():
+                    return self._keep(turn)
+                case LoginGranted(failures):
+                    token = await self._take_turn(nonce, failures)
+                    if token is not None:
+                        return self._keep(token)
+                case LoginPending() | LoginShut(Shut.INTERVAL):
+                    await asyncio.sleep(self._policy.poll_s)
+                case LoginShut(reason, wait_s):
+                    raise _shut(reason, wait_s)
+                case _:
+                    assert_never(turn)
 
     async def _take_turn(self, nonce: str, failures: int) -> SsoToken | None:
+        began_s = self._clock()
         try:
             login = await self._log_in()
         except asyncio.CancelledError:
-            await self._fail_turn(nonce, Shut.OUTAGE, failures)
+            await self._fail_turn(nonce, Shut.OUTAGE, failures, began_s)
             raise
         except ResellerError as error:
             self._log.error(
                 "login_failed", error=type(error).__name__, reason=error.reason, failures=failures, said=error.plain
             )
-            await self._fail_turn(nonce, _why(error), failures, at_least_s=_asked_pause_s(error))
+            await self._fail_turn(nonce, _why(error), failures, began_s, at_least_s=_asked_pause_s(error))
             raise
         self._log.info("login_made", institutions=len(login.institution_keys))
         return await self._store.save_login(nonce, login, pause_s=_pause_s(self._policy, Shut.FAULT, failures))
 
-    async def _fail_turn(self, nonce: str, reason: Shut, failures: int, at_least_s: float = 0.0) -> None:
-        pause_s = max(at_least_s, _pause_s(self._policy, reason, failures))
-        await self._store.fail_login(nonce, reason, pause_s=pause_s)
+    async def _fail_turn(
+        self, nonce: str, reason: Shut, failures: int, began_s: float, at_least_s: float = 0.0
+    ) -> None:
+        pause_s = _pause_s(self._policy, reason, failures)
+        if reason is Shut.OUTAGE:
+            pause_s -= self._clock() - began_s  # a login that hung has been a pause
+        await self._store.fail_login(nonce, reason, pause_s=max(at_least_s, pause_s), account=self._account)
 
     def _fresh(self) -> SsoToken | None:
         is_fresh = self._clock() - self._cached_at < self._policy.cache_s
@@ -287,7 +301,8 @@ def _pause_s(policy: LoginPolicy, reason: Shut, failures: int) -> float:
         Shut.FAULT: policy.fault_pause_s,
         Shut.OUTAGE: policy.outage_pause_s,
     }[reason]
-    return min(policy.max_pause_s, first_s * 2.0 ** min(failures - 1, 30))
+    # Only refused credentials are tried ever more seldom: everything else gets better by itself, and must be seen to.
+    return min(policy.max_pause_s, first_s * 2.0 ** min(failures - 1, 30)) if reason is Shut.REFUSED else first_s
 
 
 def _shut(reason: Shut, wait_s: float) -> ResellerError:

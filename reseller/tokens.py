@@ -31,8 +31,11 @@ SUSPICION_S = 60.0
 FIRST_WAIT_S = 2.0
 """How long a scope that has just been barred is left alone."""
 
-PROBE_EVERY_S = 8.0
-"""How often one request tries a barred scope after that: as often as the queue of an idle institution is looked at."""
+PROBE_EVERY_S = 3.0
+"""How often one request tries a barred scope after that."""
+
+OVERTAKE_S = 3.0
+"""After a failed login, how long the next one may take until another is made beside it: the service may let it hang."""
 
 ALIVE_S = 15.0
 """After so long without an accepted request a token may have lapsed: a barred scope's 401 leads to a login then."""
@@ -166,14 +169,18 @@ class TokenStore(Protocol):
         One request at a time may.
         """
 
-    async def claim_login(self, nonce: str, *, instead_of: str | None, lease_s: float) -> LoginTurn:
-        """Ask for a usable token other than ``instead_of``, or for the turn to get one."""
+    async def claim_login(self, nonce: str, *, instead_of: str | None, lease_s: float, account: str = "") -> LoginTurn:
+        """Ask for a usable token other than ``instead_of``, or for the turn to get one.
+
+        After a failed login a turn lasts `OVERTAKE_S` at most. Where credentials were refused, the pause after that holds
+        for the same credentials only: ``account`` tells them apart.
+        """
 
     async def save_login(self, nonce: str, login: Login, *, pause_s: float) -> SsoToken | None:
-        """End the turn with a token, whose generation is the nonce; None if the turn was lost meanwhile.
+        """End the turn with a token, whose generation is the nonce; None if somebody else has brought one meanwhile.
 
         Until the token is proven the gate stays shut for ``pause_s`` (`Shut.FAULT`).
         """
 
-    async def fail_login(self, nonce: str, reason: Shut, *, pause_s: float) -> None:
+    async def fail_login(self, nonce: str, reason: Shut, *, pause_s: float, account: str = "") -> None:
         """End the turn without a token; shut the gate for ``pause_s``. Any token there stays."""

@@ -55,8 +55,8 @@ class HandClock:
 class Stage:
     """A stand-in in this process with one institution, one member and a hand-moved clock."""
 
-    def __init__(self, push_transport: httpx.AsyncBaseTransport | None = None) -> None:
-        self.clock = HandClock()
+    def __init__(self, push_transport: httpx.AsyncBaseTransport | None = None, clock: HandClock | None = None) -> None:
+        self.clock = HandClock() if clock is None else clock
         self.world = World(self.clock)
         self.sandbox = Sandbox(
             self.world,
@@ -88,8 +88,8 @@ class Stage:
 class Asgi(Stage):
     """A stage with an HTTP client that reaches it in this process."""
 
-    def __init__(self, push_transport: httpx.AsyncBaseTransport | None = None) -> None:
-        super().__init__(push_transport)
+    def __init__(self, push_transport: httpx.AsyncBaseTransport | None = None, clock: HandClock | None = None) -> None:
+        super().__init__(push_transport, clock)
         self.headers: dict[str, str] | None = None
         self.app = create_app(self.sandbox)
         self.transport = httpx.ASGITransport(self.app)

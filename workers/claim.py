@@ -84,6 +84,11 @@ class Claim:
         return self.held.now + timedelta(seconds=self.tools.monotonic() - self.claimed_at_s)
 
     @property
+    def age_s(self) -> float:
+        """Return how many seconds ago the call was claimed."""
+        return self.tools.monotonic() - self.claimed_at_s
+
+    @property
     def bot(self) -> str:
         """Return the core username that requests nobody asked for are made as."""
         return self.tools.requested_by(self.call_id.institution_key)

@@ -39,6 +39,12 @@ MAX_STEPS = 16
 _BOOKS = (Check, Intend, Send)
 """Steps that book or send something."""
 
+_ASKS = (Read, Check)
+"""Steps before which a claim may end. Nothing comes between an effect's confirming read, its ``sent`` and its first byte."""
+
+RELEASE_AFTER_S = 1.0
+"""A claim that is older lets go before it asks again: where the service is slow, others come between."""
+
 
 async def move(claim: Claim) -> None:
     """Take steps until the call is let go.
@@ -47,8 +53,10 @@ async def move(claim: Claim) -> None:
         LeaseLost: Somebody else moves the call now.
         RuntimeError: The steps do not come to an end: a bug in ``decide``.
     """
-    for _ in range(MAX_STEPS):
+    for n in range(MAX_STEPS):
         step = decide(claim.call, claim.tools.book, claim.now, late=claim.held.late)
+        if n and isinstance(step, _ASKS) and claim.age_s > RELEASE_AFTER_S:
+            step = Wait(claim.now)
         allowed, because = through_the_gate(step, claim.tools.store.gate, claim.now), AWAY
         if allowed is step:
             barred_s = claim.tools.service.reads_barred_s(claim.call_id.institution_key)

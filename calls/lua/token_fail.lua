@@ -1,4 +1,10 @@
--- End the turn of nonce ARGV[2] without a token, for reason ARGV[3]: gate shut for ARGV[4] ms.
+-- End the turn of nonce ARGV[2] without a token, for reason ARGV[3]: gate shut for ARGV[4] ms. Credentials that were refused
+-- (ARGV[5] tells them apart) keep nobody from trying others.
 if redis.call('HGET', GATE, 'nonce') ~= ARGV[2] then return 0 end
-end_turn(now_ms(), ARGV[3], tonumber(ARGV[4]))
+local now, pause_ms = now_ms(), tonumber(ARGV[4])
+if ARGV[3] == 'refused' then
+    set_gate('refused:' .. ARGV[5], now + pause_ms)
+    pause_ms = 0
+end
+end_turn(now, ARGV[3], pause_ms)
 return 1

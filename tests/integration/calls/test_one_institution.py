@@ -78,7 +78,7 @@ async def test_refused_institution_is_left_alone_and_shown(rig: Rig) -> None:
     before = len(rig.stage.sandbox.ledger.arrivals(call.voice_id))
     booked = len(checks(rig, call))
     await rig.run(120)
-    assert len(rig.stage.sandbox.ledger.arrivals(call.voice_id)) - before <= 2 * 120 / 8 + 4
+    assert len(rig.stage.sandbox.ledger.arrivals(call.voice_id)) - before <= 2 * 120 / 3 + 4
     assert len(checks(rig, call)) - booked <= 2
     assert events(rig)["access_refused"] <= 3
     assert {barred.institution_key for barred in await barred_scopes(rig.redis)} == {OTHER}

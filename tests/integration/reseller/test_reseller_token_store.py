@@ -19,7 +19,7 @@ from reseller import (
     SsoToken,
     TokenStore,
 )
-from reseller.tokens import ALIVE_S, FIRST_WAIT_S, PROBE_EVERY_S, SUSPICION_S, scope_of
+from reseller.tokens import ALIVE_S, FIRST_WAIT_S, OVERTAKE_S, PROBE_EVERY_S, SUSPICION_S, scope_of
 
 LOGIN = Login(Secret("canary-token"), frozenset({"cu-1", "cu-2"}))
 
@@ -234,13 +234,46 @@ async def test_token_goes_with_its_time(store: TokenStore, clock: Clock) -> None
 
 
 async def test_lease_that_ran_out_frees_the_turn(store: TokenStore, clock: Clock) -> None:
-    """Whoever died in the middle of a login holds up the others no longer than the lease; late, it saves nothing."""
+    """Whoever died in the middle of a login holds up the others no longer than the lease; late, it fails nobody's turn."""
     await store.claim_login("n-1", instead_of=None, lease_s=8)
     clock.now += 8
     assert await store.claim_login("n-2", instead_of=None, lease_s=8) == LoginGranted(2)
-    assert await store.save_login("n-1", LOGIN, pause_s=10) is None
     await store.fail_login("n-1", Shut.REFUSED, pause_s=900)
     assert await store.claim_login("n-3", instead_of=None, lease_s=8) == LoginPending()
+
+
+async def test_login_that_was_overtaken_saves_its_token_if_there_is_none(store: TokenStore, clock: Clock) -> None:
+    """A slow login is as good as the one that was made beside it; where that one was first, it saves nothing."""
+    await store.claim_login("n-1", instead_of=None, lease_s=8)
+    clock.now += 8
+    await store.claim_login("n-2", instead_of=None, lease_s=8)
+    assert await store.save_login("n-1", LOGIN, pause_s=10) is not None
+    assert await store.save_login("n-2", LOGIN, pause_s=10) is None
+    loaded = await store.load()
+    assert loaded is not None
+    assert loaded.generation == "n-1"
+
+
+async def test_login_after_a_failed_one_may_be_overtaken_soon(store: TokenStore, clock: Clock) -> None:
+    """The service may let a login hang: another one is made beside it."""
+    await store.claim_login("n-1", instead_of=None, lease_s=8)
+    await store.fail_login("n-1", Shut.OUTAGE, pause_s=0)
+    assert await store.claim_login("n-2", instead_of=None, lease_s=8) == LoginGranted(2)
+    clock.now += OVERTAKE_S - 0.1
+    assert await store.claim_login("n-3", instead_of=None, lease_s=8) == LoginPending()
+    clock.now += 0.1
+    assert await store.claim_login("n-3", instead_of=None, lease_s=8) == LoginGranted(3)
+
+
+async def test_refused_credentials_wait_and_others_do_not(store: TokenStore) -> None:
+    """The pause after a refusal is for the credentials that were refused, each for its own."""
+    for n, account in enumerate(("old", "older"), 1):
+        assert await store.claim_login(f"n-{n}", instead_of=None, lease_s=8, account=account) == LoginGranted(n)
+        await store.fail_login(f"n-{n}", Shut.REFUSED, pause_s=30, account=account)
+    for account in ("old", "older"):
+        turn = await store.claim_login("n-3", instead_of=None, lease_s=8, account=account)
+        assert turn == LoginShut(Shut.REFUSED, 30.0)
+    assert await store.claim_login("n-3", instead_of=None, lease_s=8, account="new") == LoginGranted(3)
 
 
 async def test_failed_login_shuts_the_gate_and_says_why(store: TokenStore, clock: Clock) -> None:
