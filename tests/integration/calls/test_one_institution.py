@@ -96,7 +96,7 @@ async def test_refused_institution_is_tried_by_one_request_at_a_time(rig: Rig) -
     await rig.run(20)
     before = reads(rig, calls)
     await rig.run(80)
-    assert 1 <= reads(rig, calls) - before <= 80 / 8 + 1
+    assert 1 <= reads(rig, calls) - before <= 80 / 3 + 1
 
 
 async def test_refused_institution_recovers_by_itself(rig: Rig) -> None:
