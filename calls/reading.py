@@ -3,7 +3,6 @@
 Of a person match three fields stay (id, name, type); of a call's record what decisions need.
 """
 
-import re
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 from zlib import crc32
@@ -13,10 +12,8 @@ from calls.record import Candidate, Reading
 from reseller import PersonMatch, PhoneCall, QueueEntry
 from reseller.plain_words import plain_words
 
-MOST_TEXT, MOST_QUESTIONS = 200, 10
-"""What we keep of free text: characters of each, and how many questions."""
-
-_NUMBERS = re.compile(r"\d[\d\s./-]*\d")
+MOST_TEXT = 200
+"""Characters that we keep of a name that the institution has given."""
 
 PLAUSIBLE = timedelta(days=2)
 
@@ -44,15 +41,10 @@ def reading_of(phone_call: PhoneCall, now: datetime) -> Reading:
         validation_rule=(phone_call.validation_rule_name or "")[:MOST_TEXT] or None,
         has_voice_match_rule=phone_call.has_voice_match_validation_rule,
         provider_error=plain_words(phone_call.voice_authentication_error or "") or None,
-        verification_questions=tuple(map(_question, phone_call.verification_questions[:MOST_QUESTIONS])),
+        verification_questions=len(phone_call.verification_questions),
         updated_at=phone_call.updated_at,
         created_at=phone_call.created_at,
     )
-
-
-def _question(text: str) -> str:
-    """Return a question without the numbers in it, which may be part of the answer."""
-    return _NUMBERS.sub("…", text)[:MOST_TEXT]
 
 
 def listed_of(entry: QueueEntry, now: datetime) -> Listed:

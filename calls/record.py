@@ -145,8 +145,8 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     has_voice_match_rule: bool = False
     provider_error: str | None = None
     """Why the provider could not authenticate the voice, in words that name nobody."""
-    verification_questions: tuple[str, ...] = ()
-    """For the agent, who has to ask them; without numbers."""
+    verification_questions: int = 0
+    """How many there are to ask; what they ask is about the member, and stays at the service."""
     updated_at: datetime | None = None
     """When the service's record last changed, by the service's clock."""
     created_at: datetime | None = None

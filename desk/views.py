@@ -92,7 +92,7 @@ class CallView(msgspec.Struct, frozen=True, kw_only=True):
     voice_enrolled: bool
     voice_match_rule: bool
     validation_rule: str | None
-    verification_questions: tuple[str, ...]
+    verification_questions: int
     provider_error: str | None
     paused: bool
     verified: VerifiedView | None
@@ -191,7 +191,7 @@ def call_view(call: Call, policies: Policies) -> CallView:
         voice_enrolled=facts.voice_enrolled,
         voice_match_rule=facts.voice_match_rule,
         validation_rule=facts.validation_rule,
-        verification_questions=reading.verification_questions if reading else (),
+        verification_questions=reading.verification_questions if reading else 0,
         provider_error=reading.provider_error if reading else None,
         paused=facts.paused,
         verified=_verified(call.identity) if call.identity else None,
