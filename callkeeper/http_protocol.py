@@ -165,9 +165,9 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """Refuse what a router in front may have read in another way; otherwise begin to answer."""
-        self._is_in_head = False
         if self._overhead > MAX_OVERHEAD or not self._is_unambiguous():
             raise Refused
+        self._is_in_head = False  # not sooner: a head that is refused takes no answer from the request before it
         if not self.parser.should_upgrade():
             super().on_headers_complete()
 

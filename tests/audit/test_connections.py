@@ -250,9 +250,12 @@ def test_refusals_of_the_parser_carry_the_headers_of_every_answer(target: Target
     assert len(names) == len(set(names))
 
 
-def test_garbage_behind_an_event_does_not_take_its_answer(target: Target) -> None:
-    """An event that is followed by what is no request is answered first; then its connection ends."""
-    assert statuses(target, PUSH + b"\x00 no HTTP\r\n\r\n", 2) == [202]
+@pytest.mark.parametrize(
+    "behind", [b"\x00 no HTTP\r\n\r\n", b"GET / HTTP/1.1\r\n\r\n"], ids=["garbage", "refused head"]
+)
+def test_garbage_behind_an_event_does_not_take_its_answer(behind: bytes, target: Target) -> None:
+    """An event that is followed by what is not served is answered first; then its connection ends."""
+    assert statuses(target, PUSH + behind, 2) == [202]
 
 
 def test_no_refusal_is_logged_as_an_error(target: Target) -> None:

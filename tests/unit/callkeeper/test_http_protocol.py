@@ -108,7 +108,7 @@ async def answers(pieces: Sequence[bytes], turns: int) -> list[str]:
     while (arriving or state.tasks) and not wire.is_closing():
         if arriving and wire.is_reading():
             protocol.data_received(arriving.popleft())
-        for _ in range(turns if wire.is_reading() else 1):
+        for _ in range(turns if arriving and wire.is_reading() else 1):
             await asyncio.sleep(0)
     protocol.connection_lost(None)
     found = re.findall(rb"HTTP/1\.1 (\d+) .*?\r\n\r\n(?:<(.*?)>)?", wire.written, re.DOTALL)
