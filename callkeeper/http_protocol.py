@@ -92,25 +92,19 @@ class BoundedProtocol(HttpToolsProtocol):
         for _ in range(PIECES_PER_TURN):
             if at >= len(data) or not self._is_ready():
                 break
-            at += self._feed(data[at : self._end_of_piece(data, at)])
+            end = data.find(_HEAD_END, at)
+            at += self._feed(data[at : end + len(_HEAD_END) if end >= 0 else len(data)])
         self._backlog = data[at:] if not self._is_refused else b""
         if self._is_arriving:
             self._limit.enter(self._limit.receiving, self)
         if not self._backlog:
-            self._limit.waiting.pop(self, None)
-            if not self.flow.read_paused:
+            if self._limit.waiting.pop(self, None) is not None and not self.flow.read_paused:
                 self.transport.resume_reading()
             return
         self._limit.enter(self._limit.waiting, self)
         self.transport.pause_reading()
         if self._is_ready():
             self.loop.call_soon(self._parse)
-
-    def _end_of_piece(self, data: bytes, at: int) -> int:
-        """Return the end of the next head; or, as splitting costs time, of a request that comes alone and whole."""
-        end = data.find(_HEAD_END, at) + len(_HEAD_END)
-        is_alone = not self._is_arriving and len(data) <= MAX_OVERHEAD and data.find(_HEAD_END, end) < 0
-        return len(data) if is_alone or end < len(_HEAD_END) else end
 
     def _is_ready(self) -> bool:
         return not self._is_refused and (self._is_arriving or not self._is_answering())
@@ -128,7 +122,6 @@ class BoundedProtocol(HttpToolsProtocol):
                 self.parser.feed_data(piece)
             except httptools.HttpParserUpgrade as paused:
                 used = paused.args[0]
-                self._overhead -= len(piece) - used
                 self._ignore_upgrade()
         except (httptools.HttpParserError, httptools.HttpParserUpgrade):
             self.send_400_response("")
@@ -275,6 +268,7 @@ class _Transport:
         self._transport = transport
         self.is_closing = transport.is_closing
         self.is_reading = transport.is_reading
+        self.get_write_buffer_size = transport.get_write_buffer_size
 
     def write(self, data: bytes) -> None:
         """Write, unless the connection is closed."""
