@@ -229,7 +229,7 @@ async def status_of(endpoint: PushEndpoint, receive: Receive, headers: list[tupl
     [
         (b"", "body"),
         (b"[" * 10_000, "body"),
-        (b'{"Type":"CallStart","InstitutionKey":"cu-1","VoiceId":"canary /7f3a"}', "VoiceId"),
+        (b'{"Type":"CallStart","InstitutionKey":"cu-1","VoiceId":"canary/../7f3a"}', "VoiceId"),
     ],
     ids=["empty", "nested", "id"],
 )

@@ -280,7 +280,7 @@ def test_candidate_never_disappears(persons: object, ids: list[str]) -> None:
 
 @pytest.mark.parametrize(
     "fault",
-    [{"coreUsername": 5}, {"personId": []}, {"voiceId": None}, {"startDateTime": None}, {"persons": 1}],
+    [{"coreUsername": 5}, {"personId": []}, {"voiceId": None}, {"persons": 1}],
     ids=str,
 )
 def test_broken_entry_hides_no_other(fault: dict[str, object]) -> None:
