@@ -9,6 +9,7 @@ from redis.asyncio import Redis
 
 from calls.keys import CallId, Keys, parse_member
 from calls.known import KnownInstitutions
+from calls.notes import MERGED
 from calls.pause import parse_pauses
 from calls.queries import Queries, end_of_the_way
 from calls.record import Call, parse_call
@@ -25,13 +26,14 @@ class Known:
     """A call, its trail, and the id its record is kept under.
 
     ``is_certain``: the id that was asked for is the record's, or was merged into it. Otherwise a push alone has said that
-    it is the call's alternate id.
+    it is the call's alternate id. ``is_merging``: the trail has lines of another record that this one has not taken in yet.
     """
 
     call_id: CallId
     call: Call
     trail: tuple[Entry, ...]
     is_certain: bool
+    is_merging: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,13 +83,15 @@ class Lookup:
         member = call_id.member
         async with self._redis.pipeline(transaction=True) as pipe:
             pipe.hget(self.keys.item(member), "rec").lrange(self.keys.trail(member), 0, -1).hgetall(self.keys.pause)
-            record, trail, pauses = await pipe.execute()
+            pipe.hkeys(self.keys.inbox(member))
+            record, trail, pauses, unread = await pipe.execute()
         if record is None:
             return None
         stored = parse_pauses(tuple((key.decode(), value) for key, value in pauses.items()))
         pause = stored.over(call_id.institution_key)
         call = replace(parse_call(record), paused=pause.scope if pause else None, effects_held_until=None)
-        return Known(call_id, call, parse_trail(trail), is_certain)
+        is_merging = any(note_id.startswith(MERGED) for note_id in unread)
+        return Known(call_id, call, parse_trail(trail), is_certain, is_merging)
 
     async def is_listed(self, institution_key: str) -> bool:
         """Tell whether the service's list, as stored, has an institution: quicker than ``institutions``."""

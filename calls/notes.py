@@ -6,7 +6,7 @@ that Redis gives it: the statement with the highest number is the one that count
 """
 
 from datetime import datetime
-from typing import ClassVar
+from typing import ClassVar, Final
 
 import msgspec
 
@@ -54,6 +54,10 @@ class Unlisted(msgspec.Struct, frozen=True, kw_only=True, tag="unlisted"):
     note_id: ClassVar[str] = "unlisted"
 
 
+MERGED: Final = b"merged:"
+"""How the inbox field of a ``Merged`` note begins; `merge.lua` writes it."""
+
+
 class Merged(msgspec.Struct, frozen=True, kw_only=True, tag="merged"):
     """Another record turned out to be the same call; this is what it knew."""
 
@@ -62,7 +66,7 @@ class Merged(msgspec.Struct, frozen=True, kw_only=True, tag="merged"):
     @property
     def note_id(self) -> str:
         """Return the inbox field: one for every record that was merged."""
-        return f"merged:{self.call.voice_id}"
+        return f"{MERGED.decode()}{self.call.voice_id}"
 
 
 class MemberRejected(msgspec.Struct, frozen=True, kw_only=True, tag="member_rejected"):

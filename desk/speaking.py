@@ -130,6 +130,8 @@ class Speaking:
         line = line_of(known.trail, wish) if known else None
         if known is None or line is None:
             return await self._unheard(place, known.call_id if known else place, wish), PENDING
+        if known.is_merging:
+            return _action(line.kind), PENDING
         return _action(line.kind), told(known.call, known.trail, line, self._book)
 
     async def _unheard(self, place: CallId, call_id: CallId, wish: str) -> str:

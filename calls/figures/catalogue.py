@@ -151,8 +151,8 @@ WRITES_UNREPLICATED: Final = Figure(
 STORED_UNREADABLE: Final = Figure(
     "stored_unreadable",
     "kinds of values in Redis that a process could not read; each concerns itself alone",
-    ("what",),
-    known={"what": ("cursor", "listing", "member", "owned", "pause", "standing", "trail")},
+    ("kind",),
+    known={"kind": ("cursor", "listing", "member", "owned", "pause", "standing", "trail")},
 )
 REDIS_FAILED: Final = Figure("redis_failed", "moves that ended because Redis failed")
 

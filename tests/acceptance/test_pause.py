@@ -88,10 +88,10 @@ def test_pause_on_the_board_is_refused_as_on_the_command_line(paused: Stack) -> 
 
 def test_doctor_tells_a_pause_that_holds_nothing(paused: Stack) -> None:
     """The doctor says that a pause of an unknown institution holds no call, and names the settings that name one."""
-    assert type_in(paused, "pause", "--institution", "CU-1", "--force", *WHY).exit_code == 0
+    assert type_in(paused, "pause", "--institution", "cu-11", "--force", *WHY).exit_code == 0
     told = type_in(paused, "doctor").stdout
-    assert type_in(paused, "resume", "--institution", "CU-1", *WHY).exit_code == 0
-    assert "it holds no call now: callkeeper knows no institution with the key 'CU-1'; did you mean cu-1" in told
+    assert type_in(paused, "resume", "--institution", "cu-11", *WHY).exit_code == 0
+    assert "it holds no call now: callkeeper knows no institution with the key 'cu-11'; did you mean cu-1" in told
     for setting, key in (("CALLKEEPER_DESK_TOKENS", "CU-2"), ("CALLKEEPER_REQUESTED_BY", "CU-1")):
         assert (
             f"fault    institutions {setting}: the account may not manage '{key}'; did you mean {key.lower()}" in told

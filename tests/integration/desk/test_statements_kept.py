@@ -6,10 +6,11 @@ from typing import Any
 import httpx
 import pytest
 
+from calls.fold import fold_note, new_call
 from calls.held import Placement
 from calls.keys import CallId
-from calls.notes import MOST_WAITING, AssignWish, Distrusted, Merged, encode_note
-from calls.record import Call, Phase, Reason
+from calls.notes import MOST_WAITING, AssignWish, Distrusted, Merged, encode_note, parse_note
+from calls.record import Call, Phase, Reason, encode_call
 from calls.retention import Retention
 from reseller.push import PushEvent
 from sandbox.faults import Action, Fault
@@ -293,3 +294,19 @@ async def test_statements_that_wait_are_bounded_and_none_that_was_taken_is_lost(
     said = [line.wish for line in await desk.trail(call) if line.what == "said"]
     assert len(said) == len(set(said)) == MOST_WAITING + 1
     assert desk.ledger(call)["reject_voice"] == 1
+
+
+async def test_statement_that_a_merge_carries_is_pending_until_it_was_read(desk: DeskRig) -> None:
+    """The trail of a call has the line of a merged record before its own record knows the statement."""
+    await desk.run(20)
+    call = desk.stage.call(END, listed_after_s=1.0)
+    await desk.push(call)
+    await desk.run(5)
+    said = await say_by(desk, call.alternate_id)
+    place, other = CallId(KEY, call.alternate_id), CallId(KEY, call.voice_id)
+    [held] = [found for found in await desk.store.claim(10) if found.member == place.member]
+    [note] = map(parse_note, held.notes.values())
+    heard, lines = fold_note(new_call(place, [note], held.now), note, held.now)
+    await desk.store.keep(held, encode_call(heard), entries=lines)
+    assert await desk.store.merge(held, place, other, encode_note(Merged(call=heard)), checks=0)
+    assert await state_by(desk, call.alternate_id, said) == ("pending", [])
