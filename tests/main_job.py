@@ -38,6 +38,12 @@ NOT_KEPT: Mapping[str, Sequence[str]] = {
 }
 """What may be missing under a variant: a dozen calls at once cannot be served at 5 requests per second."""
 
+NOT_KEPT_TOGETHER: Mapping[frozenset[str], Sequence[str]] = {
+    frozenset({"401-after-acting", "dates-local-west"}): ("checked", "enrolled"),
+    frozenset({"401-before-acting", "dates-local-west"}): ("checked", "enrolled"),
+}
+"""What may be missing under two variants together: a call that seems hours old is charged checks, and a 401 costs more."""
+
 FOUND_WITHIN_S = 12.0
 CROWD = 11
 END_S = 30.0
