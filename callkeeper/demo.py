@@ -8,6 +8,7 @@ import json
 import secrets
 import shlex
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -93,7 +94,8 @@ def demonstration(
     """
     data.mkdir(parents=True, exist_ok=True)
     with embedded_redis(data / "redis") as redis, Fleet(data / "logs") as fleet:
-        asyncio.run(_claim_from(redis.url, Keys()))
+        with ThreadPoolExecutor(1) as thread:  # the caller may have an event loop of its own
+            thread.submit(asyncio.run, _claim_from(redis.url, Keys())).result()
         known = Secrets.keep(data / "secrets.json")
         admin = f"demo:{known.admin_password}"
         common = {"REDIS_URL": redis.url, "CALLKEEPER_LOG_FORMAT": "json"}
