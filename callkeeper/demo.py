@@ -94,8 +94,9 @@ def demonstration(
     """
     data.mkdir(parents=True, exist_ok=True)
     with embedded_redis(data / "redis") as redis, Fleet(data / "logs") as fleet:
-        with ThreadPoolExecutor(1) as thread:  # the caller may have an event loop of its own
-            thread.submit(asyncio.run, _claim_from(redis.url, Keys())).result()
+        if "REDIS_URL" not in (worker_environ or {}):
+            with ThreadPoolExecutor(1) as thread:  # the caller may have an event loop of its own
+                thread.submit(asyncio.run, _claim_from(redis.url, Keys())).result()
         known = Secrets.keep(data / "secrets.json")
         admin = f"demo:{known.admin_password}"
         common = {"REDIS_URL": redis.url, "CALLKEEPER_LOG_FORMAT": "json"}

@@ -79,23 +79,31 @@ def _end_faults(account: Mapping[str, Any], record: Call | None, found_after_s: 
     return told
 
 
+UNENROLLED = "FullAuthenticationUnenrolled"
+"""The activity of a call whose enroll a later reject took back."""
+
+
 def right_reasons(account: Mapping[str, Any], record: Call) -> set[Reason]:
     """Return why a call may be settled, from what the stand-in knows of it."""
     unresolved = EffectState.UNRESOLVED in {record.enroll.state, record.reject.state}
     if unresolved:
         return {Reason.UNRESOLVED}
-    activities = {activity["name"] for activity in account["activities"]}
+    at = {activity["name"]: datetime.fromisoformat(activity["at"]) for activity in account["activities"]}
     provider = [policy for policy in account["policies"] if "Manual" not in policy]
     reasons = (
         (account["rejected"], Reason.REJECTED),
         (any(policy.startswith("Red") for policy in provider), Reason.RED),
-        ("FullAuthenticationUnenrolled" in activities, Reason.UNENROLLED),
-        ("AcceptCallerVoice" in activities, Reason.ENROLLED),
+        (UNENROLLED in at, Reason.UNENROLLED),
+        ("AcceptCallerVoice" in at, Reason.ENROLLED),
         (any(policy.startswith("Green") for policy in provider), Reason.AUTHENTICATED),
         (account["person_id"] is None, Reason.UNASSIGNED),
         (bool(account.get("error")), Reason.PROVIDER_ERROR),
     )
-    return {next((reason for holds, reason in reasons if holds), Reason.UNDECIDED)}
+    right = next((reason for holds, reason in reasons if holds), Reason.UNDECIDED)
+    if right is Reason.UNENROLLED and record.settled_at is not None and at[UNENROLLED] > record.settled_at:
+        # Nobody tells us that somebody else rejected the member later; of our own rejects we hear a moment later.
+        return {right, Reason.ENROLLED}
+    return {right}
 
 
 def found_in_s(books: Books) -> list[float]:
