@@ -105,6 +105,8 @@ class Scripts:
         return answers
 
     async def _load(self) -> None:
-        for script in self._scripts.values():
-            await self._redis.script_load(script.script)
+        async with self._redis.pipeline(transaction=False) as pipe:
+            for script in self._scripts.values():
+                pipe.script_load(script.script)
+            await pipe.execute()
         self._loaded = True

@@ -287,7 +287,7 @@ class Play:
             async with Redis.from_url(
                 self.stage.redis_url, socket_timeout=PATIENCE_S, socket_connect_timeout=PATIENCE_S
             ) as redis:
-                await Intake(redis).record(event, event_id="event-1")
+                await Intake(redis, within_s=PATIENCE_S).record(event, event_id="event-1")
 
         asyncio.run(record())
 

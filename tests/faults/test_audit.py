@@ -25,7 +25,7 @@ def account(**changes: Any) -> dict[str, Any]:
         "listed_at": at(0),
         "listed_s": 40.0,
         "rejected": False,
-        "activities": [{"name": "AcceptCallerVoice"}],
+        "activities": [{"name": "AcceptCallerVoice", "at": at(12)}],
         "policies": ["Green Manual Authentication"],
         "person_id": "p-1",
         "truth": [{"kind": "green", "at": at(5)}],
