@@ -240,7 +240,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     unenrolled_seen: bool = False
     """A reject of the member took an enroll back, ours or somebody else's."""
     unenroll_closed_by: str | None = None
-    """Who has said that she has seen that."""
+    """Core username of the person who acknowledged that; None before."""
     recheck_from: datetime | None = None
     """Since when a reject of the member may have taken the enroll back: stored details tell."""
     enrolled_for: str | None = None

@@ -22,7 +22,7 @@ SPREAD_S = 30
 """Over how many seconds the calls of a member are read, so that they do not compete with live ones."""
 
 TAKEN_BACK = "enroll taken back"
-"""Why such a call needs a person."""
+"""The attention item of such a call."""
 
 _ENROLLED_ANEW = frozenset({Status.ACCEPT_CALLER_VOICE, Status.FULL_AUTHENTICATION})
 
