@@ -204,10 +204,9 @@ class Line:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._server(), name)
 
-    async def script_load(self, text: str) -> Any:
-        """Load a script."""
+    def learn(self, text: str) -> None:
+        """Remember the text of a script that is being loaded."""
         self._texts[hashlib.sha1(text.encode()).hexdigest()] = self._knowing(text)  # noqa: S324  (Redis's own)
-        return await self._server().script_load(text)
 
     def pipeline(self, **options: Any) -> "_Pipeline":
         """Begin a pipeline that crosses as one."""
@@ -248,6 +247,12 @@ class _Pipeline:
         """Queue a script: by its text where that was made to know a run id, else as it was asked for."""
         known = self._line.text(sha)
         self._commands.append(("evalsha", (sha, *args), {}) if known is None else ("eval", (known, *args), {}))
+        return self
+
+    def script_load(self, text: str) -> "_Pipeline":
+        """Queue the loading of a script."""
+        self._line.learn(text)
+        self._commands.append(("script_load", (text,), {}))
         return self
 
     async def execute(self, raise_on_error: bool = True) -> list[Any]:
