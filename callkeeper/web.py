@@ -39,9 +39,8 @@ from desk.metrics import MetricsPage
 from desk.pages import EVERYWHERE, SafeHeaders
 from desk.stream import STREAMS_PER_TOKEN
 from receiver.authentication import HeaderSet, PushAuthentication
-from receiver.counting import PushCounting
 from receiver.health import health_routes
-from receiver.push import PushEndpoint, utc_now
+from receiver.push import PushCounting, PushEndpoint, utc_now
 
 _ALWAYS_SERVED: Final = frozenset({b"/push", b"/healthz", b"/readyz"})
 

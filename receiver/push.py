@@ -10,23 +10,109 @@ import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from redis.exceptions import RedisError
 from starlette.background import BackgroundTask
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Receive
 from structlog.typing import FilteringBoundLogger
 
-from calls.intake import Intake
+from calls.figures import Figures
+from calls.figures import catalogue as figure
+from calls.intake import CALL_END, CALL_START, Intake
 from calls.limiter import AttemptLimiter, Failure, network_of
 from calls.wake import Waker
 from receiver import answers
 from receiver.authentication import PushAuthentication
-from receiver.body import BodyTooLarge, ClientLeft, read_body
-from receiver.counting import PushCounting
 from reseller.push import PushEvent, PushUnreadable, parse_push
+
+BODY_LIMIT: Final = 16 * 1024
+"""Bytes; a push is some 300."""
+
+
+class BodyTooLarge(Exception):
+    """The body is, or says it will be, longer than the limit."""
+
+
+class ClientLeft(Exception):
+    """The client closed the connection before its request was whole."""
+
+
+async def read_body(receive: Receive, *, declared: bytes | None, limit: int = BODY_LIMIT) -> bytes:
+    """Return the whole body.
+
+    Args:
+        receive: Where ASGI hands out the chunks.
+        declared: The Content-Length header, if there is one.
+        limit: Bytes.
+
+    Raises:
+        BodyTooLarge: By its declared length, before anything is read; else at the limit.
+        ClientLeft: The connection ended mid-body.
+    """
+    if declared is not None and _length(declared) > limit:
+        raise BodyTooLarge
+    chunks: list[bytes] = []
+    room = limit
+    more = True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientLeft
+        chunk = message.get("body", b"")
+        room -= len(chunk)
+        if room < 0:
+            raise BodyTooLarge
+        chunks.append(chunk)
+        more = message.get("more_body", False)
+    return b"".join(chunks)
+
+
+def _length(declared: bytes) -> int:
+    """Read a Content-Length; one that is no number is the server's business, which has already refused it."""
+    return int(declared) if declared.isdigit() and len(declared) <= 18 else 0
+
+
+FARTHEST: Final = timedelta(hours=1)
+"""A push that names an instant farther away than this says nothing about how long it took."""
+
+
+@dataclass(frozen=True, slots=True)
+class PushCounting:
+    """What the push endpoint counts and measures."""
+
+    figures: Figures = field(default_factory=Figures)
+
+    def accepted(self, event: PushEvent, received_at: datetime, took_s: float) -> None:
+        """Count an event that is recorded, how long that took, and how long after its own instant it came."""
+        kind = event.type if event.type in {CALL_START, CALL_END} else "other"
+        self.figures.count(figure.PUSHES, "sample" if event.is_test else kind)
+        self.figures.observe(figure.PUSH_ANSWER, took_s)
+        lag = None if event.is_test else lag_of(event, received_at)
+        if lag is not None:
+            self.figures.observe(figure.PUSH_LAG, lag.total_seconds())
+
+    def refused(self, reason: str) -> None:
+        """Count an event that was not taken."""
+        self.figures.count(figure.PUSHES_REFUSED, reason)
+
+
+def lag_of(event: PushEvent, received_at: datetime) -> timedelta | None:
+    """Return how long after the instant that it names a push came; None if it names none that can be believed."""
+    written = event.end_date_time or event.start_date_time
+    if written is None:
+        return None
+    try:
+        at = datetime.fromisoformat(written)
+    except ValueError:
+        return None
+    lag = received_at - (at if at.tzinfo else at.replace(tzinfo=UTC))
+    return max(lag, timedelta()) if abs(lag) < FARTHEST else None
+
 
 PAUSES_S: Final = (0.1, 0.4)
 """Between the attempts to record an event."""

@@ -45,7 +45,7 @@ CONTROLS: Final = (
     ),
     Control(
         "bodies have a cap",
-        "receiver/body.py",
+        "receiver/push.py",
         "_length(declared) > limit",
         "_length(declared) > 10 * limit",
         "tests/unit/receiver/test_push_endpoint.py",

@@ -19,8 +19,7 @@ from calls.notes import Distrusted, Merged
 from calls.record import Call
 from calls.wake import Waker
 from receiver.authentication import HeaderSet, PushAuthentication
-from receiver.counting import PushCounting
-from receiver.push import PushEndpoint
+from receiver.push import PushCounting, PushEndpoint
 from reseller.push_headers import parse_header_settings
 from sandbox.faults import Action, Fault
 from sandbox.state import Happening, Kind

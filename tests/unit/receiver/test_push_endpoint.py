@@ -25,8 +25,7 @@ from calls.keys import Keys
 from calls.limiter import ALLOWED
 from calls.wake import Waker
 from receiver.authentication import HeaderSet, PushAuthentication
-from receiver.body import BODY_LIMIT
-from receiver.push import PushEndpoint
+from receiver.push import BODY_LIMIT, PushEndpoint
 from reseller.push import PushEvent
 from reseller.push_headers import parse_header_settings
 
