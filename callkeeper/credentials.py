@@ -8,8 +8,7 @@ import re
 from typing import Final
 
 from callkeeper.parsing import PLACEHOLDER, VISIBLE
-from desk.admin import Login
-from desk.tokens import DeskToken
+from desk.access import DeskToken, Login
 from reseller.keys import is_institution_key
 from reseller.push_headers import Headers, parse_header_settings
 from reseller.secret import Secret

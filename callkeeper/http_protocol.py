@@ -15,7 +15,7 @@ import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from callkeeper.connection_limit import ConnectionLimit
-from desk.pages import EVERYWHERE
+from desk.browser_headers import EVERYWHERE
 
 MAX_OVERHEAD: Final = 32 * 1024
 """Bytes of a request that are not its body: line, headers, chunk sizes, trailers."""

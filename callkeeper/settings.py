@@ -19,8 +19,7 @@ from callkeeper.parsing import RequestedBy
 from callkeeper.redis_place import RedisPlace
 from calls.keys import Keys
 from calls.retention import Retention
-from desk.admin import Login
-from desk.tokens import DeskToken
+from desk.access import DeskToken, Login
 from reseller.push_headers import Headers
 from reseller.secret import Secret
 

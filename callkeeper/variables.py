@@ -8,8 +8,7 @@ from callkeeper import credentials, parsing
 from callkeeper.environment import Variable
 from callkeeper.redis_place import RedisPlace, Tls, parse_place
 from calls.keys import PREFIX
-from desk.admin import Login
-from desk.tokens import DeskToken
+from desk.access import DeskToken, Login
 from reseller.push_headers import Headers
 from reseller.secret import Secret
 

@@ -30,13 +30,13 @@ from calls.queries import Queries
 from calls.rules import load_rules
 from calls.store import Store
 from calls.wake import Waker
-from desk.admin import AdminOnly
+from desk.access import AdminOnly
 from desk.board.board import Board
+from desk.browser_headers import EVERYWHERE, SafeHeaders
 from desk.dashboard import dashboard
 from desk.desk import Desk
-from desk.forms import FormTokens
 from desk.metrics import MetricsPage
-from desk.pages import EVERYWHERE, SafeHeaders
+from desk.signing import FormTokens
 from desk.stream import STREAMS_PER_TOKEN
 from receiver.authentication import HeaderSet, PushAuthentication
 from receiver.health import health_routes

@@ -7,13 +7,14 @@ from urllib.parse import quote, unquote
 import msgspec
 from redis.exceptions import RedisError
 from starlette.applications import Starlette
+from starlette.convertors import Convertor, register_url_convertor
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 from structlog.typing import FilteringBoundLogger
 
 from calls.keys import CallId
@@ -22,15 +23,45 @@ from calls.lookup import Lookup
 from calls.policies import Policies
 from calls.record import Call, Phase
 from calls.wishes import Told, WishState
+from desk.access import DeskToken, DeskTokens
 from desk.bodies import BODIES, read_body
 from desk.openapi import document
 from desk.problems import Problem, invalid, not_found, too_often, unauthorized, unavailable
-from desk.raw_path import RawPath
 from desk.speaking import Speaking
 from desk.stream import Stream, Tickets
-from desk.tokens import DeskToken, DeskTokens
 from desk.views import PageView, call_view, story_view, wish_view
 from reseller.keys import is_institution_key, is_voice_id
+
+
+class QuotedConvertor(Convertor[str]):
+    """A parameter that is decoded after the address was chosen."""
+
+    regex = ".+"
+
+    def convert(self, value: str) -> str:
+        """Decode what stands in the path."""
+        return unquote(value)
+
+    def to_string(self, value: str) -> str:
+        """Quote a value as one part of a path."""
+        return quote(value, safe="")
+
+
+register_url_convertor("quoted", QuotedConvertor())
+
+
+class RawPath:
+    """Hands an application the path as it was sent."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on."""
+        if scope["type"] == "http" and scope.get("raw_path"):
+            scope = {**scope, "path": scope["raw_path"].partition(b"?")[0].decode("latin-1")}
+        await self._app(scope, receive, send)
+
 
 MAX_WAIT_S: Final = 10.0
 MAX_PAGE: Final = 500

@@ -14,7 +14,7 @@ What its release 0.9 does, and what is done about it here:
   ``eval`` is given comes from the package's own files.
 - It redirects to whatever the Host header names: here it never redirects.
 
-The login stands in front of it: `desk.admin`.
+The login stands in front of it: `desk.access`.
 """
 
 import re
@@ -38,8 +38,8 @@ from rq_dashboard import web as rq_pages
 from starlette.types import ASGIApp
 
 from calls.keys import QUEUE_NAME
-from desk.forms import HEADER, FormTokens
 from desk.readable_jobs import ReadableJob, ReadableQueue, readable_workers
+from desk.signing import FORM_HEADER, FormTokens
 
 _THREADS = 4
 _MAX_BODY = 64 * 1024
@@ -208,7 +208,7 @@ class _EscapingLoader(DispatchingJinjaLoader):
         source, filename, is_current = super().get_source(environment, template)
         if template.endswith((".js", "/inline_js.html")):
             source = _IN_SCRIPT.sub(r"{{ \2|tojson }}", source)
-        return _UNESCAPED.sub("<%-", source).replace(_SCRIPT, _NAMED_SCRIPT % HEADER), filename, is_current
+        return _UNESCAPED.sub("<%-", source).replace(_SCRIPT, _NAMED_SCRIPT % FORM_HEADER), filename, is_current
 
 
 def _no_links_from_other_sites() -> None:
@@ -246,7 +246,7 @@ def _change_by_post_only() -> None:
 
 def _change_by_token_only(tokens: FormTokens) -> None:
     """Answer 403 to a change without the token of a page."""
-    if request.method == "POST" and not tokens.is_valid(request.headers.get(HEADER)):
+    if request.method == "POST" and not tokens.is_valid(request.headers.get(FORM_HEADER)):
         abort(403)
 
 

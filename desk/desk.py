@@ -13,11 +13,11 @@ from calls.lookup import Lookup
 from calls.rules.book import RuleBook
 from calls.store import Store
 from calls.wake import Waker
+from desk.access import DeskToken, DeskTokens
 from desk.api import DeskApi
 from desk.feed import BUFFER, Feed
 from desk.speaking import Speaking
 from desk.stream import HEARTBEAT_S, STREAMS_PER_TOKEN, Stream, Tickets
-from desk.tokens import DeskToken, DeskTokens
 
 
 class Desk:

@@ -1,7 +1,15 @@
-"""``/metrics``: what monitoring reads, in Prometheus's text form; to be mounted behind the watchers' login."""
+"""``/metrics``: figures and present state as Prometheus metrics, to be mounted behind the login.
 
+Every web process exports the same figures, those of all processes together: scrape one address, or take the maximum.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
+from itertools import product
+from typing import Final
 
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.exposition import choose_encoder
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
@@ -9,10 +17,103 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import Receive, Scope, Send
 
-from calls.figures import FigureReader, read_present
+from calls.figures import FigureReader, Present, Process, Snapshot, Spread, read_present
+from calls.figures.catalogue import FIGURES, Figure
 from calls.keys import Keys
 from calls.listings import Listings
-from desk.exposition import Everything
+
+PREFIX: Final = "callkeeper_"
+_KINDS: Final = ("web", "worker")
+
+Samples = Mapping[tuple[str, ...], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Everything:
+    """All that is exported at one moment. ``institutions`` are the keys that are acted for."""
+
+    figures: Snapshot
+    present: Present
+    processes: Sequence[Process]
+    institutions: Sequence[str]
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield every metric; prometheus-client asks for them by this name."""
+        yield from _gauges(self.present, self.processes)
+        for figure in FIGURES.values():
+            if figure.bounds:
+                yield _histogram(figure, self.figures)
+            else:
+                yield _counter(figure, self.figures, self.institutions)
+
+
+def _counter(figure: Figure, figures: Snapshot, institutions: Sequence[str]) -> Metric:
+    family = CounterMetricFamily(PREFIX + figure.name, figure.meaning, labels=figure.labels)
+    counts = dict.fromkeys(_expected(figure, institutions), 0) | dict(figures.rows(figure))
+    for labels, n in sorted(counts.items()):
+        family.add_metric(labels, n)
+    return family
+
+
+def _expected(figure: Figure, institutions: Sequence[str]) -> list[tuple[str, ...]]:
+    """Return the labels under which a figure is exported before anything was counted."""
+    values = [institutions if label == "institution" else figure.known.get(label, ()) for label in figure.labels]
+    return list(product(*values))
+
+
+def _histogram(figure: Figure, figures: Snapshot) -> Metric:
+    family = HistogramMetricFamily(PREFIX + figure.name, figure.meaning, labels=figure.labels)
+    spreads = dict(figures.spread_rows(figure)) or ({} if figure.labels else {(): Spread.empty(figure)})
+    for labels, spread in spreads.items():
+        family.add_metric(labels, _buckets(spread), spread.total)
+    return family
+
+
+def _buckets(spread: Spread) -> list[tuple[str, float]]:
+    """Return each bucket's bound and how many values lie at or below it."""
+    names = [*(f"{bound:g}" for bound in spread.bounds), "+Inf"]
+    return [(name, sum(spread.counts[: n + 1])) for n, name in enumerate(names)]
+
+
+def _gauges(present: Present, processes: Sequence[Process]) -> Iterator[Metric]:
+    alive = {kind: sum(process.kind == kind for process in processes) for kind in _KINDS}
+    yield _gauge(
+        "calls",
+        "calls by phase; live ones may have ended and not be settled yet",
+        ("phase",),
+        {("hinted",): present.hinted, ("live",): present.live, ("settled",): present.settled},
+    )
+    yield _gauge("overdue", "calls and institutions that are due now", (), {(): present.overdue})
+    yield _gauge("late_seconds", "how late the one is that has waited longest", (), {(): present.late_s})
+    yield _gauge(
+        "attention", "calls that need a person, by reason", ("reason",), {(r,): n for r, n in present.attention.items()}
+    )
+    yield _gauge("service_away", "1 while the service is left alone", (), {(): int(present.gate_is_shut)})
+    yield _gauge("service_failures", "requests in a row without a usable answer", (), {(): present.gate_failures})
+    yield _gauge("login_failures", "logins in a row without a proven token", (), {(): present.login_failures})
+    yield _gauge(
+        "jobs", "RQ jobs by state", ("state",), {("waiting",): present.jobs_waiting, ("failed",): present.jobs_failed}
+    )
+    yield _gauge("rq_workers", "workers that RQ knows of, dead ones for a while too", (), {(): present.workers})
+    yield _gauge("outcomes_waiting", "calls with an outcome that is not delivered", (), {(): present.outcomes_waiting})
+    yield _gauge("processes", "processes that are alive", ("kind",), {(kind,): n for kind, n in alive.items()})
+    yield _gauge(
+        "process_memory_bytes",
+        "memory of each process that is alive",
+        ("kind", "process"),
+        {(process.kind, process.name): process.memory for process in processes},
+    )
+    yield _gauge("redis_memory_bytes", "memory that Redis uses", (), {(): present.redis_memory})
+    yield _gauge(
+        "redis_memory_limit_bytes", "memory that Redis may use; 0 without a limit", (), {(): present.redis_memory_limit}
+    )
+
+
+def _gauge(name: str, meaning: str, labels: tuple[str, ...], samples: Samples) -> Metric:
+    family = GaugeMetricFamily(PREFIX + name, meaning, labels=labels)
+    for values, value in sorted(samples.items()):
+        family.add_metric(values, value)
+    return family
 
 
 async def read_everything(redis: "Redis", *, keys: Keys | None = None, now: datetime | None = None) -> Everything:

@@ -1,7 +1,7 @@
 """Signed tokens that need no store: an instant, something random, and a signature of both.
 
 Any process with the same key recognises a token, also after a restart. Keys are derived: nobody can read a token and try
-passwords against it quickly.
+passwords against it quickly. Cookies, stream tickets and the tokens in our forms are made of them.
 """
 
 import hmac
@@ -84,3 +84,23 @@ class Signer:
 
 def _octets(text: str) -> bytes:
     return text.encode("utf-8", "replace")
+
+
+FORM_FIELD: Final = "form_token"
+"""The name of the form field that carries a token."""
+
+FORM_HEADER: Final = "x-form-token"
+"""The name of the header that carries one, where a script posts."""
+
+FORM_VALID_S: Final = 12 * 3600
+"""How long a page may be kept open before its buttons have to be asked for anew."""
+
+
+class FormTokens(Signer):
+    """Tokens that prove that one of our own pages asked for a change; a changed password makes all of them worthless.
+
+    A browser sends the login along with any request that a foreign page has started. The token is in our pages only.
+    """
+
+    def __init__(self, user: str, password: Secret, *, now: Callable[[], float] = time.time) -> None:
+        super().__init__(key_for("form tokens", key_of_login(user, password)), valid_s=FORM_VALID_S, now=now)

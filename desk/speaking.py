@@ -24,10 +24,10 @@ from calls.rules.book import RuleBook
 from calls.store import REMEMBERED_S, Store
 from calls.wake import Waker
 from calls.wishes import PENDING, Told, WishState, foresee, line_of, told
+from desk.access import DeskToken
 from desk.bodies import Body, Said
 from desk.feed import Feed
 from desk.problems import Problem, not_found, too_many_waiting
-from desk.tokens import DeskToken
 
 LOOK_EVERY_S: Final = 1.0
 """While waiting, how often is looked also if no change is announced."""

@@ -19,10 +19,10 @@ from starlette.types import Receive, Scope, Send
 from calls.changes import START, Changes, is_position, order
 from calls.keys import Keys
 from calls.policies import Policies
+from desk.access import DeskToken
 from desk.feed import Change, Feed, Listener
 from desk.problems import invalid, too_many_streams, unauthorized
 from desk.signing import FROM_THE_FUTURE_S, Signer, key_for
-from desk.tokens import DeskToken
 from desk.views import GoneView, TicketView, call_view
 
 HEARTBEAT_S: Final = 15.0

@@ -10,8 +10,7 @@ from calls.figures import catalogue as figure
 from calls.keys import CallId, parse_member
 from calls.record import Call, EffectState
 from calls.unenrolling import TAKEN_BACK
-from desk.board.live_calls import LiveCall
-from desk.board.rows import address_of, slot_of
+from desk.board.rows import LiveCall, address_of, slot_of
 from desk.board.states import State, Tone
 from desk.board.surroundings import Around
 

@@ -1,4 +1,4 @@
-"""The board as an application: its pages, its stream, its forms. It stands behind the watchers' login (``desk.admin``)."""
+"""The board as an application: its pages, its stream, its forms. It stands behind the watchers' login (``desk.access``)."""
 
 import asyncio
 import mimetypes
@@ -25,15 +25,13 @@ from calls.lookup import Known
 from calls.pausing import Pausing, past_pauses
 from calls.queries import Queries
 from desk.board.call_page import CallWriter, call_page, path_of
-from desk.board.figures import HourReader
-from desk.board.live import stream
 from desk.board.painter import STATIC, Painter, groups_in
 from desk.board.sayings import Sayings, Unsaid
-from desk.board.streams import Streams
-from desk.board.surroundings import Surroundings
+from desk.board.streams import Streams, stream
+from desk.board.surroundings import HourReader, Surroundings
 from desk.board.wall import Wall
 from desk.desk import Desk
-from desk.forms import FIELD, FormTokens
+from desk.signing import FORM_FIELD, FormTokens
 from reseller.keys import is_institution_key, is_voice_id
 
 OPERATOR: Final = "__Host-callkeeper-operator"
@@ -148,7 +146,7 @@ class Board:
             groups=groups_in(view, frame),
             only=group,
             reconcile=f"{self._base}/institutions/{quote(only, safe='')}/reconcile" if only else "",
-            field=FIELD,
+            field=FORM_FIELD,
             token=self._tokens.issue() if only else "",
         )
 
@@ -193,7 +191,7 @@ class Board:
             pauses_piece=Markup(self._painter.piece("pauses", pauses, known)),  # noqa: S704  (our own template wrote it)
             known=known,
             history=past_pauses(await self._pausing.history())[:HISTORY_SHOWN],
-            field=FIELD,
+            field=FORM_FIELD,
             token=self._tokens.issue(),
             operator=_operator(request),
             problem=str(problem) if problem else "",

@@ -1,17 +1,76 @@
-"""Everything that the board knows at one moment. Pure: put together from lines, surroundings and figures."""
+"""Everything that the board shows at one moment: calls by institution, alarms, tiles. Pure."""
 
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from hashlib import sha256
+from typing import Final
+from urllib.parse import quote
 
 from calls.figures import Minute
+from calls.institution import Standing
 from calls.known import KnownInstitutions
 from desk.board.alarms import Alarm, alarms_of
-from desk.board.groups import Group, groups_of
-from desk.board.hour import tiles_of
-from desk.board.live_calls import LiveCall
-from desk.board.rows import Row
+from desk.board.hour import Tile, tiles_of
+from desk.board.rows import LiveCall, Row
+from desk.board.states import LOOKS, Look, State
 from desk.board.surroundings import Around
-from desk.board.tiles import Tile
+
+OBSTACLES: Final = {
+    "not_active": "not active: nothing is done for its calls",
+    "no_voice_auth": "without voice authentication: nothing is done for its calls",
+    "test_mode": "in test mode: nothing is done for its calls",
+}
+_LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """One institution's live calls, the newest first. ``slot`` names its place in the page; ``pause`` is its own."""
+
+    slot: str
+    key: str
+    name: str
+    address: str
+    obstacle: str
+    pause: str
+    calls: tuple[LiveCall, ...]
+
+    @property
+    def shares(self) -> list[tuple[Look, int]]:
+        """Return how many calls are in each state, good ones first; states without calls are left out."""
+        counts: Counter[State] = Counter(live.standing.state for live in self.calls)
+        found = [(LOOKS[state], count) for state, count in counts.items()]
+        return sorted(found, key=lambda pair: pair[0].rank)
+
+
+def groups_of(calls: Iterable[LiveCall], around: Around) -> list[Group]:
+    """Return the institutions that we know, in the order of their keys, each with its calls."""
+    by_key: dict[str, list[LiveCall]] = defaultdict(list)
+    for live in calls:
+        by_key[live.call.institution_key].append(live)
+    return [_group(key, by_key.get(key, []), around) for key in sorted({*by_key, *around.standings})]
+
+
+def _group(key: str, calls: list[LiveCall], around: Around) -> Group:
+    standing = around.standings.get(key, Standing(key=key))
+    pause = around.pauses.by_institution.get(key)
+    obstacle = OBSTACLES.get(standing.obstacle or "", "") if key in around.standings else ""
+    return Group(
+        slot=group_slot(key),
+        key=key,
+        name=standing.name or key,
+        address=f"institutions/{quote(key, safe='')}",
+        obstacle=obstacle,
+        pause=pause.words if pause else "",
+        calls=tuple(sorted(calls, key=lambda live: (live.since or _LONG_AGO, live.slot), reverse=True)),
+    )
+
+
+def group_slot(key: str) -> str:
+    """Return the name of an institution's place in the page."""
+    return f"g-{sha256(key.encode()).hexdigest()[:12]}"
 
 
 @dataclass(frozen=True, slots=True)

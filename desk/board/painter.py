@@ -1,6 +1,9 @@
-"""Writes the pieces of the board as markup. The only renderer: pages and the stream are made of them."""
+"""Writes the pieces of the board as markup. The only renderer: pages and the stream are made of them.
 
-from collections.abc import Mapping
+Bars and courses are SVG paths: the content policy forbids style attributes, and a path is geometry, not style.
+"""
+
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache
@@ -13,11 +16,8 @@ from markupsafe import Markup
 
 from calls.record import CHECK_LIMIT
 from calls.rules.book import RuleBook
-from desk.board import drawing
-from desk.board.frame import Frame
-from desk.board.groups import Group
-from desk.board.live_calls import LiveCall
-from desk.board.rows import row_of
+from desk.board.frame import Frame, Group
+from desk.board.rows import LiveCall, row_of
 
 FOLDED_AFTER: Final = 24
 """Lines that the board shows of one institution; the others are counted, and a page of their own shows them."""
@@ -148,7 +148,12 @@ def _environment(base: str) -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.globals.update(base=base, drawing=drawing, limit=CHECK_LIMIT, static=static_address(base))
+    environment.globals.update(
+        base=base,
+        drawing={"cells": cells, "bars": bars, "line": line, "area": area},
+        limit=CHECK_LIMIT,
+        static=static_address(base),
+    )
     environment.filters.update(ms=_ms, clock=_clock)
     return environment
 
@@ -159,3 +164,46 @@ def _ms(at: datetime) -> int:
 
 def _clock(at: datetime) -> str:
     return at.strftime("%H:%M:%S")
+
+
+CELL: Final = 4
+"""Width of one check with the gap after it."""
+
+
+def cells(first: int, last: int) -> str:
+    """Return the path of the checks ``first`` to ``last``, counted from 1."""
+    return "".join(f"M{(n - 1) * CELL} 0h3v8h-3z" for n in range(first, min(last, CHECK_LIMIT) + 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """One piece of a bar of shares, in percent of its width."""
+
+    x: float
+    width: float
+
+
+def bars(counts: Sequence[int]) -> list[Bar]:
+    """Return the pieces of a bar, side by side."""
+    total, x, found = sum(counts) or 1, 0.0, []
+    for count in counts:
+        width = 100 * count / total
+        found.append(Bar(round(x, 2), round(max(width - 0.4, 0.4), 2)))
+        x += width
+    return found
+
+
+def line(values: Sequence[float], *, width: float = 120, height: float = 28) -> str:
+    """Return the path of a course: the newest value at the right, 0 at the bottom, gaps drawn as 0."""
+    if not values:
+        return ""
+    top = max(*values, 1e-9)
+    step = width / max(len(values) - 1, 1)
+    points = [f"{n * step:.1f} {height - 1 - (height - 3) * value / top:.1f}" for n, value in enumerate(values)]
+    return "M" + "L".join(points)
+
+
+def area(values: Sequence[float], *, width: float = 120, height: float = 28) -> str:
+    """Return the path of the area beneath a course."""
+    course = line(values, width=width, height=height)
+    return f"{course}L{width:g} {height:g}L0 {height:g}z" if course else ""

@@ -12,11 +12,11 @@ from calls.keys import CallId
 from calls.pause import EVERYWHERE, Pause, PauseScope
 from calls.pausing import Pausing, why_not_resumed
 from calls.queries import Queries
+from desk.access import DeskToken
 from desk.bodies import BODIES, BODY_LIMIT, Body
-from desk.forms import FIELD, FormTokens
 from desk.problems import Problem
+from desk.signing import FORM_FIELD, FormTokens
 from desk.speaking import Speaking
-from desk.tokens import DeskToken
 from reseller import Secret
 
 BOARD: Final = DeskToken("board", Secret(""))
@@ -70,7 +70,7 @@ class Sayings:
         except ValueError:
             raise Unsaid(400, "That is no form of ours.") from None
         form = {name: value.strip() for name, value in pairs if value.strip()}
-        if not self._tokens.is_valid(form.pop(FIELD, None)):
+        if not self._tokens.is_valid(form.pop(FORM_FIELD, None)):
             raise Unsaid(403, "This page was open for too long. Nothing was done; please say it again.")
         return form
 

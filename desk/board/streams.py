@@ -1,17 +1,22 @@
-"""The streams of the board's pages: pieces that have changed, as long as somebody looks."""
+"""The streams of the board's pages: pieces that have changed, as server-sent events, while a page is open.
+
+A new connection is sent everything, so nothing is lost with a connection and no position in a stream is kept.
+"""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
+from zlib import crc32
 
+import msgspec
 from redis.exceptions import RedisError
+from starlette.responses import Response, StreamingResponse
 
 from calls.keys import CallId
 from desk.board.call_page import CallWriter, call_page
 from desk.board.frame import Frame
-from desk.board.live import ALIVE, BEGIN, News
-from desk.board.painter import Painter
+from desk.board.painter import Painter, View
 from desk.board.wall import Wall
 from desk.desk import Desk
 from desk.feed import RETRY_S
@@ -75,3 +80,35 @@ def _said(frame: Frame) -> str:
     """Say what needs a human, for those who hear the page."""
     count = len(frame.alarms)
     return f"{count} need{'' if count > 1 else 's'} a human: {frame.alarms[0].title}" if count else ""
+
+
+_HEADERS: Final = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+
+
+class News:
+    """What one page has been told so far."""
+
+    def __init__(self) -> None:
+        self._marks: dict[str, int] = {}
+        self._order: Mapping[str, Any] = {}
+
+    def of(self, view: View, said: str = "") -> bytes | None:
+        """Return the event that tells what is new in a view; None if nothing is."""
+        marks = {slot: crc32(view.marks.get(slot, markup).encode()) for slot, markup in view.html.items()}
+        html = {slot: markup for slot, markup in view.html.items() if markup and self._marks.get(slot) != marks[slot]}
+        order = {slot: slots for slot, slots in view.order.items() if self._order.get(slot) != slots}
+        self._marks, self._order = marks, view.order
+        if not html and not order:
+            return None
+        now_ms = int(view.now.timestamp() * 1000)
+        data = msgspec.json.encode({"now": now_ms, "html": html, "order": order, "said": said})
+        return b"event: news\ndata: %b\n\n" % data
+
+
+def stream(events: AsyncIterator[bytes]) -> Response:
+    """Return the answer that sends events as they come."""
+    return StreamingResponse(events, headers=_HEADERS, media_type="text/event-stream")
+
+
+BEGIN: Final = b"retry: 1000\n\n"
+ALIVE: Final = b": alive\n\n"

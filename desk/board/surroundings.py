@@ -2,12 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import msgspec
 from redis.asyncio import Redis
 
+from calls.figures import FigureReader, Minute
 from calls.institution import Standing, parse_standings
 from calls.intake import EventEntry
 from calls.keys import CallId, parse_member
@@ -157,3 +158,33 @@ def _shut_until(gate: Sequence[bytes | None], now_ms: float) -> datetime | None:
 
 def _instant(ms: float) -> datetime:
     return datetime.fromtimestamp(ms / 1000, UTC)
+
+
+MINUTES: Final = 60
+OPEN_MINUTES: Final = 3
+"""Minutes that processes may still add to."""
+
+LOOK_EVERY: Final = timedelta(seconds=3)
+
+
+class HourReader:
+    """Remembers the minutes that are over."""
+
+    def __init__(self, reader: FigureReader) -> None:
+        self._reader = reader
+        self._minutes: dict[datetime, Minute] = {}
+        self._looked_at: datetime | None = None
+
+    async def minutes(self, now: datetime) -> Sequence[Minute]:
+        """Return the last hour's minutes, oldest first, as they were three seconds ago at most."""
+        if self._looked_at is None or now - self._looked_at >= LOOK_EVERY:
+            await self._look(now)
+        return [self._minutes[at] for at in sorted(self._minutes)]
+
+    async def _look(self, now: datetime) -> None:
+        is_recent = self._looked_at is not None and now - self._looked_at < timedelta(minutes=OPEN_MINUTES - 1)
+        read = await self._reader.minutes(now, OPEN_MINUTES if is_recent else MINUTES)
+        oldest = read[-1].at - timedelta(minutes=MINUTES - 1)
+        kept = {at: minute for at, minute in self._minutes.items() if at >= oldest}
+        self._minutes = {**kept, **{minute.at: minute for minute in read}}
+        self._looked_at = now

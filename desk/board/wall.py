@@ -14,11 +14,9 @@ from structlog.typing import FilteringBoundLogger
 from calls.queries import Queries
 from calls.record import Call
 from calls.rules.book import RuleBook
-from desk.board.figures import HourReader
 from desk.board.frame import Frame, frame_of
-from desk.board.live_calls import LiveCalls
-from desk.board.rows import Row, row_of
-from desk.board.surroundings import Surroundings
+from desk.board.rows import LiveCalls, Row, row_of
+from desk.board.surroundings import HourReader, Surroundings
 from desk.feed import Feed, Listener
 
 BEAT_S: Final = 0.5

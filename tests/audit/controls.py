@@ -285,7 +285,7 @@ CONTROLS: Final = (
     ),
     Control(
         "a browser that has logged in is counted by itself",
-        "desk/admin.py",
+        "desk/access.py",
         'if age_s is None else f"known',
         'if True else f"known',
         "tests/audit/test_login.py",
@@ -293,10 +293,10 @@ CONTROLS: Final = (
     ),
     Control(
         "other sites embed nothing",
-        "desk/admin.py",
+        "desk/access.py",
         "        if is_embedded(headers):\n",
         "        if headers is None:\n",
-        "tests/unit/desk/test_admin.py",
+        "tests/unit/desk/test_access.py",
         "may_link",
     ),
     Control(
@@ -357,7 +357,7 @@ CONTROLS: Final = (
     ),
     Control(
         "no change from other sites",
-        "desk/admin.py",
+        "desk/access.py",
         "not is_same_site(headers)",
         "headers is None",
         "tests/integration/web/test_dashboard.py",
@@ -365,10 +365,10 @@ CONTROLS: Final = (
     ),
     Control(
         "answers carry safe headers",
-        "desk/pages.py",
+        "desk/browser_headers.py",
         "if pair[0] not in present",
         "if pair[0] in present",
-        "tests/unit/desk/test_pages.py",
+        "tests/unit/desk/test_browser_headers.py",
     ),
     Control(
         "addresses are read one way only",
@@ -379,7 +379,7 @@ CONTROLS: Final = (
     ),
     Control(
         "the desk routes by the raw path",
-        "desk/raw_path.py",
+        "desk/api.py",
         'if scope["type"] == "http" and scope.get("raw_path"):',
         'if scope["type"] == "never":',
         "tests/integration/desk/test_desk_reading.py",
@@ -425,7 +425,7 @@ CONTROLS: Final = (
     ),
     Control(
         "tokens are limited to institutions",
-        "desk/tokens.py",
+        "desk/access.py",
         "return self.institutions is None or",
         "return True or",
         "tests/integration/desk/test_desk_reading.py",

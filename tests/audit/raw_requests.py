@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from urllib.parse import quote, urlencode
 
-from desk.forms import FIELD, HEADER, FormTokens
+from desk.signing import FORM_FIELD, FORM_HEADER, FormTokens
 from reseller import Secret
 from tests.audit.mutants import TRICKS
 
@@ -158,7 +158,7 @@ class Gunner:
         if path.startswith("/desk"):
             return [f"Authorization: Bearer {TOKEN}".encode()]
         basic = b"Authorization: Basic " + b64encode(ADMIN.encode())
-        return [basic, f"{HEADER}: {self._token}".encode()] if self._draw.random() < 0.8 else [basic]
+        return [basic, f"{FORM_HEADER}: {self._token}".encode()] if self._draw.random() < 0.8 else [basic]
 
     def _body(self, template: str) -> bytes:
         kind = self._draw.random()
@@ -166,7 +166,7 @@ class Gunner:
             return self._draw.randbytes(self._draw.randrange(2000))
         body: dict[str, object] = dict(self._draw.choice(PUSHES if template == "/push" else SAID))
         if self._draw.random() < 0.2:
-            return urlencode({**body, FIELD: self._token, "x": self._word()}).encode()
+            return urlencode({**body, FORM_FIELD: self._token, "x": self._word()}).encode()
         for _ in range(self._draw.choice((0, 0, 1, 2))):
             odd: tuple[object, ...] = (None, 1, -1.5, True, [], {}, "", "x" * 600, self._word().decode("latin-1"))
             body[self._draw.choice([*body, "Other"])] = self._draw.choice(odd)

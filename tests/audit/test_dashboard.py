@@ -14,7 +14,7 @@ from rq.serializers import JSONSerializer
 
 from callkeeper.embedded import EmbeddedRedis
 from desk.dashboard import pages
-from desk.forms import HEADER, FormTokens
+from desk.signing import FORM_HEADER, FormTokens
 from reseller.secret import Secret
 from tests.audit.conftest import Target, web_process
 from tests.audit.foreign_page import foreign_page
@@ -71,7 +71,7 @@ def target(redis_server: EmbeddedRedis, tmp_path_factory: pytest.TempPathFactory
 def ask(target: Target, method: str, path: str, **headers: str) -> httpx.Response:
     """Ask as a watcher's own browser would, with the token of a page."""
     token = FormTokens(USER, Secret(PASSWORD)).issue()
-    own = {"X-Forwarded-For": "203.0.113.7", "Sec-Fetch-Site": "same-origin", HEADER: token}
+    own = {"X-Forwarded-For": "203.0.113.7", "Sec-Fetch-Site": "same-origin", FORM_HEADER: token}
     return httpx.request(
         method, f"{target.url}/rq{path}", auth=(USER, PASSWORD), headers=own | headers, trust_env=False, timeout=20
     )

@@ -24,7 +24,7 @@ from callkeeper.demo import sandbox_url, service_environment
 from callkeeper.embedded import embedded_redis, find_server
 from callkeeper.fleet import Fleet
 from calls.keys import Keys
-from desk.forms import HEADER
+from desk.signing import FORM_HEADER
 from sandbox import population
 from tests.acceptance.stack import Sides, until
 from tests.audit.conftest import ENVIRON
@@ -166,9 +166,9 @@ def press(http: httpx.Client, site: Site) -> None:
         lambda: foreign.id in FailedJobRegistry("calls", connection=site.admin).get_job_ids() or None, 20, "a failure"
     )
     page = http.get("/rq/0/view/jobs/calls/failed/8/asc/1").text
-    found = re.search(rf'setRequestHeader\("{HEADER}", "([^"]+)"\)', page)
+    found = re.search(rf'setRequestHeader\("{FORM_HEADER}", "([^"]+)"\)', page)
     assert found
-    headers = {HEADER: found[1], "Sec-Fetch-Site": "same-origin"}
+    headers = {FORM_HEADER: found[1], "Sec-Fetch-Site": "same-origin"}
     for button in ("/rq/job/foreign/requeue", "/rq/job/foreign/delete", "/rq/queue/calls/failed/empty"):
         assert http.post(button, headers=headers).json()["status"] == "OK", button
 

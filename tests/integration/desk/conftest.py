@@ -11,8 +11,8 @@ from redis.asyncio import Redis
 from calls.keys import Keys
 from calls.rules import RuleBook
 from calls.wake import Waker
+from desk.access import DeskToken
 from desk.desk import Desk
-from desk.tokens import DeskToken
 from reseller import Secret
 from sandbox.state import Call
 from tests.mixed_up import MixedUp

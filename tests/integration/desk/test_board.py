@@ -22,7 +22,7 @@ from calls.rules import load_rules
 from desk.board.board import Board
 from desk.board.states import State
 from desk.board.wall import Wall
-from desk.forms import FIELD, FormTokens
+from desk.signing import FORM_FIELD, FormTokens
 from reseller import Secret
 from sandbox.state import Call, Happening, Kind
 from tests.integration.desk.conftest import DeskRig
@@ -52,7 +52,9 @@ class BoardRig(DeskRig):
 
     async def fill(self, path: str, **fields: str) -> httpx.Response:
         """Send a form as a page of ours does."""
-        return await self.browser.post(f"/board{path}", data={FIELD: self.tokens.issue(), "operator": "ann", **fields})
+        return await self.browser.post(
+            f"/board{path}", data={FORM_FIELD: self.tokens.issue(), "operator": "ann", **fields}
+        )
 
     @property
     def wall(self) -> Wall:
@@ -147,7 +149,7 @@ async def test_form_without_a_token_does_nothing(rig: BoardRig) -> None:
     old = rig.tokens.issue()
     rig.clock.advance(13 * 3600)
     for token in ("", "1.00", old):
-        fields = {FIELD: token, "operator": "ann", "reason": "x"}
+        fields = {FORM_FIELD: token, "operator": "ann", "reason": "x"}
         answer = await rig.browser.post(f"/board{of(call)}/distrusted", data=fields)
         assert answer.status_code == 403
         assert "open for too long" in answer.text

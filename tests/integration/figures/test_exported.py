@@ -19,7 +19,7 @@ from calls.figures.catalogue import FIGURES
 from calls.figures.writing import Author, FigureWriter
 from calls.limiter import LoginLimiter
 from calls.notes import Distrusted, Verified
-from desk.admin import AdminOnly, Login
+from desk.access import AdminOnly, Login
 from desk.metrics import MetricsPage, read_everything
 from reseller.secret import Secret
 from sandbox.state import Happening, Kind

@@ -23,17 +23,17 @@ from structlog.typing import FilteringBoundLogger
 
 from calls.limiter import LoginLimiter
 from calls.wake import calls_queue
-from desk.admin import AdminOnly, Login
+from desk.access import AdminOnly, Login
+from desk.browser_headers import SafeHeaders
 from desk.dashboard import dashboard
-from desk.forms import HEADER, FormTokens
-from desk.pages import SafeHeaders
 from desk.readable_jobs import MAX_SHOWN
+from desk.signing import FORM_HEADER, FormTokens
 from reseller.secret import Secret
 
 LOGIN = ("ops", "pässword-of-ops")
 ADDRESS = "redis://redis.internal:6379/0"
 TOKENS = FormTokens(LOGIN[0], Secret(LOGIN[1]))
-TOKEN = {HEADER: TOKENS.issue()}
+TOKEN = {FORM_HEADER: TOKENS.issue()}
 OWN_PAGE = {"Sec-Fetch-Site": "same-origin", "Origin": "http://desk", **TOKEN}
 
 
@@ -346,7 +346,9 @@ async def test_dashboard_forbids_frames_and_other_hosts(ops: httpx.AsyncClient) 
     assert nonce not in (await ops.get("/rq/")).headers["content-security-policy"]
 
 
-@pytest.mark.parametrize("headers", [{}, {HEADER: "1.0"}, {HEADER: FormTokens("ops", Secret("another-one")).issue()}])
+@pytest.mark.parametrize(
+    "headers", [{}, {FORM_HEADER: "1.0"}, {FORM_HEADER: FormTokens("ops", Secret("another-one")).issue()}]
+)
 async def test_dashboard_changes_only_with_the_token_of_a_page(
     headers: dict[str, str], ops: httpx.AsyncClient, queue: Queue
 ) -> None:

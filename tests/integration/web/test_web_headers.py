@@ -9,7 +9,7 @@ import structlog
 
 from callkeeper.settings import WebSettings
 from callkeeper.web import web_app
-from desk.pages import EVERYWHERE
+from desk.browser_headers import EVERYWHERE
 
 ENVIRON = {
     "CALLKEEPER_PUSH_HEADERS": "X-Push-Key: canary-push-1f8b32d9",

@@ -10,9 +10,8 @@ from msgspec.structs import replace
 from calls.facts import facts_of
 from calls.pause import PauseScope
 from calls.record import Candidate, Effect, EffectState, Phase, Reason
-from desk.board import drawing
-from desk.board.offers import offers_of
-from desk.board.painter import Painter
+from desk.board.call_page import offers_of
+from desk.board.painter import Painter, area, bars, cells, line
 from desk.board.rows import next_of, row_of
 from desk.board.states import LOOKS, State, standing_of
 from tests.unit.calls.specimens import BOOK, CALLS, NOW, call, reading, seconds, verified, word
@@ -124,22 +123,22 @@ def test_row_holds_nothing_of_a_person() -> None:
 def test_bar_shows_each_check_once() -> None:
     """Used and unused checks are twenty cells, whatever was used."""
     for used in range(21):
-        cells = drawing.cells(1, used) + drawing.cells(used + 1, 20)
-        assert cells.count("M") == 20
+        path = cells(1, used) + cells(used + 1, 20)
+        assert path.count("M") == 20
 
 
 def test_course_draws_every_minute() -> None:
     """A course has a point for each minute, stays within its height, and nothing is drawn of nothing."""
-    path = drawing.line([0.0, 5.0, 2.5])
+    path = line([0.0, 5.0, 2.5])
     heights = [float(point.split()[1]) for point in path.removeprefix("M").split("L")]
     assert heights == [27.0, 2.0, 14.5]
-    assert drawing.line([]) == drawing.area([]) == ""
-    assert drawing.line([0.0, 0.0]).count(" ") == 2
+    assert line([]) == area([]) == ""
+    assert line([0.0, 0.0]).count(" ") == 2
 
 
 def test_shares_fill_the_bar() -> None:
     """Shares stand side by side and end at the end of the bar."""
-    pieces = drawing.bars([3, 1])
+    pieces = bars([3, 1])
     assert [round(piece.x) for piece in pieces] == [0, 75]
     assert round(pieces[-1].x + pieces[-1].width) == 100
 

@@ -1,7 +1,7 @@
 """What a browser is told that our answers may do: nothing, unless an answer is a page; a page, as little as it can live on.
 
 `SafeHeaders` stands in front of the whole web process, so no answer leaves without them, whoever made it. An answer that
-brings a header of the same name keeps its own; `desk.admin` gives pages the policy of pages.
+brings a header of the same name keeps its own; `desk.access` gives pages the policy of pages.
 """
 
 from collections.abc import Collection, Mapping

@@ -1,15 +1,18 @@
-"""The login in front of everything that people watch: HTTP Basic, and nothing across sites.
+"""Who may use the desk: software that knows a token, and people who know the login (HTTP Basic, nothing across sites).
+
+Every token has a name, which the trail shows for each action it asked for.
 
 Wrong passwords are limited by address (`calls.limiter`). Beyond the limit the right one is refused too, or guessing could go
 on. A browser that has logged in gets a cookie and is counted by itself, so a stranger behind the same router cannot
-lock it out. The cookie opens nothing.
+lock it out. The cookie gives no access.
 
-A browser sends Basic credentials along with any request, also one that a foreign page has started; so a request that
+A browser sends Basic credentials with any request, also one that a foreign page has started; so a request that
 changes something must come from our own pages.
 """
 
 import hmac
 from base64 import b64decode
+from collections.abc import Sequence
 from hashlib import sha256
 from typing import Final
 
@@ -20,9 +23,39 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from structlog.typing import FilteringBoundLogger
 
 from calls.limiter import AttemptLimiter, Failure, LoginLimiter, network_of
-from desk.pages import PAGE, SafeHeaders
+from desk.browser_headers import PAGE, SafeHeaders
 from desk.signing import Signer, key_for, key_of_login
 from reseller.secret import Secret
+
+MAX_CREDENTIALS: Final = 512
+"""Bytes of an Authorization header that are compared; no token is as long."""
+
+
+class DeskToken(msgspec.Struct, frozen=True):
+    """One token: its name, its value, and the institutions it is good for (None: all)."""
+
+    name: str
+    secret: Secret
+    institutions: frozenset[str] | None = None
+
+    def may_see(self, institution_key: str) -> bool:
+        """Tell whether calls of an institution exist for whoever holds this token."""
+        return self.institutions is None or institution_key in self.institutions
+
+
+class DeskTokens:
+    """Recognises tokens, as bytes and in a time that tells nothing about their values."""
+
+    def __init__(self, tokens: Sequence[DeskToken]) -> None:
+        self._tokens = [(token, token.secret.reveal().encode()) for token in tokens]
+
+    def recognise(self, authorization: bytes) -> DeskToken | None:
+        """Return the token of an Authorization header (``Bearer ...``), None if it is nobody's."""
+        scheme, _, offered = authorization[:MAX_CREDENTIALS].partition(b" ")
+        offered = offered.strip()
+        matches = [token for token, value in self._tokens if hmac.compare_digest(offered, value)]
+        return matches[0] if matches and scheme.lower() == b"bearer" else None
+
 
 KNOWN_S: Final = 12 * 3600
 """How long a browser that has logged in is known; nothing is kept here."""
