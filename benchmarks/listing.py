@@ -8,7 +8,7 @@ from redis.asyncio import Redis
 
 from benchmarks.answers import KEY
 from benchmarks.stage import Stage, stage
-from callkeeper.packing import packed
+from callkeeper.connections import with_command_packing
 from calls.listings import Listings
 from calls.rules import load_rules
 from calls.store import Ask, Store
@@ -34,7 +34,7 @@ async def _list_twice(on: Stage) -> tuple[Took, Took]:
     anybody = Secret("bench")
     config = ServiceConfig(base_url=on.service_url, access_token=anybody, email=anybody, password=anybody)
     log = structlog.wrap_logger(structlog.testing.ReturnLogger(), processors=[structlog.processors.KeyValueRenderer()])
-    async with packed(Redis.from_url(on.redis_url)) as redis:
+    async with with_command_packing(Redis.from_url(on.redis_url)) as redis:
         store, reseller = Store(redis), Reseller(config, MemoryTokenStore(), log=log)
         monotonic, book = time.monotonic, load_rules(None)
         tools = Tools(store, reseller, ServiceClock(monotonic), book, lambda _: "bench", monotonic, log)

@@ -5,21 +5,152 @@ cannot reach Redis says so and tries again, rather than stand still. Behind sent
 which server is the master.
 """
 
-from typing import Any
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Any, Final
 
+import hiredis
 from redis import Redis
 from redis.asyncio import Redis as AsyncRedis
 from redis.asyncio.connection import parse_url
 from redis.asyncio.retry import Retry as AsyncRetry
+from redis.asyncio.sentinel import Sentinel as AsyncSentinel
+from redis.asyncio.sentinel import SentinelConnectionPool as AsyncPool
+from redis.asyncio.sentinel import SentinelManagedConnection as AsyncManaged
+from redis.asyncio.sentinel import SentinelManagedSSLConnection as AsyncManagedTls
 from redis.backoff import ExponentialWithJitterBackoff, NoBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 from redis.retry import Retry
+from redis.sentinel import Sentinel, SentinelManagedConnection, SentinelManagedSSLConnection
 from structlog.typing import FilteringBoundLogger
 
-from callkeeper.packing import packed
 from callkeeper.redis_place import RedisPlace, Sentinels, Tls
-from callkeeper.sentinels import async_master, blocking_master
+
+
+class CommandPacking:
+    """Packs commands in C, as redis-py lets hiredis do for blocking connections only.
+
+    *Measured*: a script call with 20 arguments takes 21 microseconds in redis-py's asyncio connection, 3 here; the bytes
+    are the same.
+    """
+
+    def pack_command(self, *args: Any) -> list[bytes]:
+        """Pack one command; a name of several words becomes so many arguments."""
+        name = args[0]
+        return [hiredis.pack_command((*name.split(), *args[1:]) if " " in name else args)]
+
+    def pack_commands(self, commands: Iterable[Iterable[Any]]) -> list[bytes]:
+        """Pack a pipeline's commands into one piece, which is one write."""
+        return [b"".join([part for command in commands for part in self.pack_command(*command)])]
+
+
+@lru_cache
+def _with_command_packing(kind: Any) -> Any:
+    """Return a class of connections that packs commands in C."""
+    return type(f"CommandPacking{kind.__name__}", (CommandPacking, kind), {})
+
+
+def with_command_packing(redis: "AsyncRedis") -> "AsyncRedis":
+    """Let all connections that a client opens from now on pack commands in C."""
+    pool: Any = redis.connection_pool
+    pool.connection_class = _with_command_packing(pool.connection_class)
+    return redis
+
+
+_REFUSALS: Final = ("READONLY ", "NOREPLICAS ")
+
+
+def _is_of_a_demoted_master(error: ResponseError) -> bool:
+    """Tell whether a server refused because it is not, or soon will not be, the master. In a script the word comes later."""
+    return any(refusal in str(error) for refusal in _REFUSALS)
+
+
+class _Following(AsyncManaged):
+    """A connection that asks the sentinels again when its server refuses a write.
+
+    An old master takes writes for seconds after its replica was promoted, unless ``min-replicas-to-write`` makes it refuse
+    them. redis-py leaves a server that refuses a plain command with READONLY; we also leave one that refuses a script so,
+    or any write with NOREPLICAS.
+    """
+
+    async def read_response(self, *args: Any, **options: Any) -> Any:
+        """Read an answer.
+
+        Raises:
+            redis.exceptions.ConnectionError: The server is not the master any more.
+        """
+        try:
+            return await super().read_response(*args, **options)
+        except ResponseError as error:
+            if not _is_of_a_demoted_master(error):
+                raise
+            await self.disconnect()
+            raise RedisConnectionError("the server takes no writes: not the master any more") from None
+
+
+class _FollowingTls(_Following, AsyncManagedTls):
+    """The same behind TLS."""
+
+
+class _BlockingFollowing(SentinelManagedConnection):
+    """The same for threads and RQ."""
+
+    def read_response(self, *args: Any, **options: Any) -> Any:
+        """Read an answer.
+
+        Raises:
+            redis.exceptions.ConnectionError: The server is not the master any more.
+        """
+        try:
+            return super().read_response(*args, **options)
+        except ResponseError as error:
+            if not _is_of_a_demoted_master(error):
+                raise
+            self.disconnect()  # type: ignore[no-untyped-call]  # the library's
+            raise RedisConnectionError("the server takes no writes: not the master any more") from None
+
+
+class _BlockingFollowingTls(_BlockingFollowing, SentinelManagedSSLConnection):
+    """The same for threads and RQ, behind TLS."""
+
+
+class _Pool(AsyncPool):
+    """Connections to the master that are closed together with those to the sentinels."""
+
+    async def aclose(self) -> None:
+        """Close everything; the client leaves the sentinels' connections open."""
+        await super().aclose()
+        await self.sentinel_manager.aclose()
+
+
+def async_master(known: Sentinels, *, to_sentinels: dict[str, Any], to_master: dict[str, Any]) -> "AsyncRedis":
+    """Return a client of the master, for asyncio.
+
+    Args:
+        known: The sentinels and the master's name.
+        to_sentinels: Options of the connections to the sentinels.
+        to_master: Options of the connections to the master; ``ssl`` asks for TLS.
+    """
+    make: Any = AsyncSentinel  # it has no types
+    kind = _FollowingTls if to_master.get("ssl") else _Following
+    sentinel = make(known.addresses, sentinel_kwargs=to_sentinels)
+    client: AsyncRedis = sentinel.master_for(
+        known.master, connection_pool_class=_Pool, connection_class=kind, **to_master
+    )
+    return client
+
+
+def blocking_master(known: Sentinels, *, to_sentinels: dict[str, Any], to_master: dict[str, Any]) -> "Redis":
+    """Return a client of the master, for threads and RQ; arguments as above."""
+    make: Any = Sentinel  # it has no types
+    kind = _BlockingFollowingTls if to_master.get("ssl") else _BlockingFollowing
+    client: Redis = make(known.addresses, sentinel_kwargs=to_sentinels).master_for(
+        known.master, connection_class=kind, **to_master
+    )
+    return client
+
 
 FEED_TIMEOUT_S = 8.0
 """Longer than ``desk.feed.BLOCK_MS``."""
@@ -71,10 +202,10 @@ def _async(place: RedisPlace, *, timeout_s: float, retries: int) -> "AsyncRedis"
     options = _waits(timeout_s) | {"retry": retry, "max_connections": 64}
     known = place.sentinels
     if known is None:
-        return packed(AsyncRedis.from_url(place.url.reveal(), **options, **place.tls_options()))
+        return with_command_packing(AsyncRedis.from_url(place.url.reveal(), **options, **place.tls_options()))
     once = {"retry": AsyncRetry(NoBackoff(), 0)}
     to_sentinels, to_master = _to_sentinels(place, known) | once, options | _to_master(place)
-    return packed(async_master(known, to_sentinels=to_sentinels, to_master=to_master))
+    return with_command_packing(async_master(known, to_sentinels=to_sentinels, to_master=to_master))
 
 
 def _waits(timeout_s: float) -> dict[str, Any]:

@@ -16,9 +16,8 @@ from structlog.typing import FilteringBoundLogger
 
 from callkeeper.connection_limit import ReservedConnections, room_for_others
 from callkeeper.connections import blocking_redis, feed_redis, receiver_redis, warn_of_redis
-from callkeeper.forwarded import Forwarded
+from callkeeper.middleware import Forwarded, PlainPath
 from callkeeper.named_institutions import named_by_web, warn_of_unknown
-from callkeeper.plain_path import PlainPath
 from callkeeper.settings import WebSettings
 from calls.endings import end
 from calls.figures import Figures

@@ -7,9 +7,9 @@ from typing import Any
 import uvloop
 
 from callkeeper.check_times import with_check_times
-from callkeeper.collecting import collect_seldom
 from callkeeper.connections import blocking_redis, warn_of_redis, worker_redis
 from callkeeper.named_institutions import named_by_worker
+from callkeeper.process import collect_seldom
 from callkeeper.redis_place import RedisPlace
 from callkeeper.settings import OutcomeSettings, ServiceSettings, WorkerSettings
 from calls.figures import Figures

@@ -7,18 +7,19 @@ from uuid import uuid4
 import click
 import msgspec
 from redis.asyncio import Redis
+from rich.console import RenderableType
 from rich.table import Table
+from rich.text import Text
 
-from callkeeper.asking import Span, ask_redis, enqueue_reconcile
-from callkeeper.story_view import story_table
-from callkeeper.terminal import Failed, Misused, printable_json, say, say_json, terminal_console
+from callkeeper.redis_query import Span, enqueue_reconcile, query_redis
+from callkeeper.terminal import Failed, Misused, printable_json, safe, say, say_json, shown, terminal_console
 from calls.keys import CallId, Keys, parse_member
 from calls.notes import InboxFull, Resolved
 from calls.queries import Queries
 from calls.record import Call, EffectKind, EffectState
 from calls.recording import encode_recorded, recorded
 from calls.store import Store
-from calls.story import tell
+from calls.story import Line, Row, Story, Tone, tell
 from calls.trail import Entry
 
 
@@ -32,10 +33,10 @@ def calls() -> None:
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 def list_calls(settled: int | None, *, as_json: bool) -> None:
     """List the live calls, oldest first, and what needs a person."""
-    found, attention = ask_redis(lambda redis, keys: _list(Queries(redis, keys=keys), settled))
+    found, attention = query_redis(lambda redis, keys: _list(Queries(redis, keys=keys), settled))
     if as_json:
         for call in found:
-            say_json(msgspec.json.encode(_row(call)))
+            say_json(msgspec.json.encode(_json_of(call)))
         return
     console = terminal_console(width_if_piped=120)
     table = Table(box=None, padding=(0, 1, 0, 0))
@@ -60,9 +61,9 @@ async def _list(queries: Queries, settled: int | None) -> tuple[list[Call], dict
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 def show(voice_id: str, institution: str | None, *, as_json: bool) -> None:
     """Show a call and everything that happened to it, by voice id or alternate id."""
-    call, trail = ask_redis(lambda redis, keys: _show(Queries(redis, keys=keys), voice_id, institution))
+    call, trail = query_redis(lambda redis, keys: _show(Queries(redis, keys=keys), voice_id, institution))
     if as_json:
-        say_json(msgspec.json.encode(_row(call)))
+        say_json(msgspec.json.encode(_json_of(call)))
         for entry in trail:
             say_json(msgspec.json.encode(entry))
         return
@@ -79,7 +80,7 @@ def explain(voice_id: str, institution: str | None, *, as_json: bool) -> None:
     Times are seconds from the call's start. Under a decision: + the rule decided, - a condition failed, ~ it matched in
     shadow, . it was not asked.
     """
-    call, trail = ask_redis(lambda redis, keys: _show(Queries(redis, keys=keys), voice_id, institution))
+    call, trail = query_redis(lambda redis, keys: _show(Queries(redis, keys=keys), voice_id, institution))
     if as_json:
         say_json(encode_recorded(recorded(call, trail)))
         return
@@ -94,7 +95,7 @@ def reconcile(institution: str | None) -> None:
     Workers list every queue by themselves every few seconds. Use this after the service's operator has mended something.
     Exits with 2 if there is no such institution.
     """
-    known = ask_redis(lambda redis, keys: Queries(redis, keys=keys).institutions())
+    known = query_redis(lambda redis, keys: Queries(redis, keys=keys).institutions())
     if institution is not None and (problem := known.problem(institution)):
         raise Misused(f"Nothing was enqueued: {problem}")
     wanted = sorted(known.names) if institution is None else [institution]
@@ -120,7 +121,7 @@ def export(since: timedelta | None, output: BinaryIO) -> None:
 
     One object a line, `"format": "callkeeper.trail/1"`; the fields are described in docs/rules.md.
     """
-    count = ask_redis(lambda redis, keys: _export(Queries(redis, keys=keys), since, output))
+    count = query_redis(lambda redis, keys: _export(Queries(redis, keys=keys), since, output))
     if output.name != "<stdout>" and count == 0:
         say("no calls", err=True)
 
@@ -151,7 +152,7 @@ def resolve(voice_id: str, applied: bool | None, operator: str, institution: str
     """Say what became of an enroll or reject that is unresolved. Nothing is sent."""
     if applied is None:
         raise click.UsageError("say --applied or --absent: what the service's own record of the call shows")
-    kinds = ask_redis(
+    kinds = query_redis(
         lambda redis, keys: _resolve(redis, keys, voice_id, institution, applied=applied, operator=operator)
     )
     say(f"{', '.join(kinds)} of {voice_id}: {'applied' if applied else 'absent'}, by {operator}")
@@ -179,7 +180,7 @@ async def _resolve(
 @click.option("--institution", help="Its key; needed only where two institutions have a call of this id.")
 def redeliver(voice_id: str, institution: str | None) -> None:
     """Try again to send the outcomes of a call that were not taken for a day."""
-    ask_redis(lambda redis, keys: _redeliver(redis, keys, voice_id, institution))
+    query_redis(lambda redis, keys: _redeliver(redis, keys, voice_id, institution))
     say(f"outcomes of {voice_id}: sent again by the next worker that is free")
 
 
@@ -205,7 +206,7 @@ async def _find(queries: Queries, voice_id: str, institution: str | None) -> Cal
     return found[0]
 
 
-def _row(call: Call) -> dict[str, Any]:
+def _json_of(call: Call) -> dict[str, Any]:
     """Return a call as JSON shows it: no names, no whole phone number."""
     reading = call.reading
     return {
@@ -245,3 +246,37 @@ def _cells(call: Call, now: datetime) -> list[str]:
 def _plain(member: str) -> str:
     owner = parse_member(member)
     return f"{owner.institution_key} {owner.voice_id}" if isinstance(owner, CallId) else owner
+
+
+_STYLES = {
+    Tone.EVENT: "",
+    Tone.READ: "dim",
+    Tone.CHECK: "cyan",
+    Tone.SAID: "magenta",
+    Tone.DECIDED: "bold",
+    Tone.EFFECT: "yellow",
+    Tone.TROUBLE: "bold red",
+}
+_ROW_STYLES = {"+": "green", "-": "dim", "~": "blue", ".": "dim"}
+
+
+def story_table(story: Story, *, with_rows: bool) -> RenderableType:
+    """Return the story's lines; ``with_rows`` shows how every rule fared in every decision."""
+    table = Table.grid(padding=(0, 1))
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column()
+    for line in story.lines:
+        table.add_row(_when(line), shown(line.text, _STYLES[line.tone]))
+        width = max((len(safe(row.rule)) for row in line.rows), default=0)
+        for row in line.rows if with_rows else ():
+            table.add_row("", _rule_row(row, width))
+    return table
+
+
+def _when(line: Line) -> str:
+    until = f" to {line.until_s:.1f}" if line.until_s is not None else ""
+    return f"{line.at_s:.1f}{until} s"
+
+
+def _rule_row(row: Row, width: int) -> Text:
+    return shown(f"    {row.mark} {safe(row.rule):<{width}}  {row.text}", _ROW_STYLES[row.mark])

@@ -8,8 +8,8 @@ import click
 import msgspec
 from redis.asyncio import Redis
 
-from callkeeper.asking import ask_redis
 from callkeeper.pause_view import current_pauses, held_lines, history_lines, pause_lines, place, resumed_lines
+from callkeeper.redis_query import query_redis
 from callkeeper.terminal import Misused, say, say_json
 from calls.keys import Keys
 from calls.known import KnownInstitutions, shown
@@ -82,7 +82,7 @@ def pause(
             await pausing.pause(each, asked)
         return known, await pausing.pauses()
 
-    known, pauses = ask_redis(change)
+    known, pauses = query_redis(change)
     say(*held_lines(places, asked.scope, known))
     _show(pauses, known)
 
@@ -123,7 +123,7 @@ def resume(
             await pausing.resume(each, operator=operator, because=because, at=datetime.now(UTC))
         return await pausing.pauses(), known
 
-    left, known = ask_redis(change)
+    left, known = query_redis(change)
     say(*resumed_lines(places, left, known))
     _show(left, known)
 
@@ -141,7 +141,7 @@ def pauses(limit: int, *, as_json: bool) -> None:
         pausing, known = Pausing(redis, keys=keys), await Queries(redis, keys=keys).institutions()
         return await pausing.pauses(), known, past_pauses(await pausing.history())[:limit]
 
-    now, known, past = ask_redis(read)
+    now, known, past = query_redis(read)
     if as_json:
         for row in [*current_pauses(now, known), *past]:
             say_json(msgspec.json.encode(row))

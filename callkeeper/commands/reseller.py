@@ -3,141 +3,18 @@
 Each command logs in by itself and forgets the token: the workers' shared one is left alone.
 """
 
-import asyncio
-import os
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from datetime import UTC, datetime
-from functools import update_wrapper
-from typing import Any, NamedTuple, TypeVar
 
 import click
-from rich.console import RenderableType
 
-from callkeeper.logs import quiet_log
-from callkeeper.service_views import as_json, institutions_table, queue_table, record_table
-from callkeeper.settings import ServiceSettings
-from callkeeper.terminal import Misused, safe, say, say_json, terminal_console
-from callkeeper.wiring import service_config
-from calls.known import KnownInstitutions
+from callkeeper.commands.service_terminal import Terminal, institutions_table, queue_table, service_command
+from callkeeper.terminal import safe
 from reseller import (
-    AccessRefused,
-    AnswerUnreadable,
-    CallNotFound,
     CoreType,
-    InstitutionNotFound,
-    MemoryTokenStore,
-    NeedsPerson,
-    NotSent,
-    OutcomeUnknown,
-    Reseller,
-    ResellerError,
-    ServiceRefused,
-    ServiceUnavailable,
-    TokenLapsed,
     ValidationType,
 )
 
-T = TypeVar("T")
-
 _CORE = click.Choice([str(each) for each in CoreType])
-
-ADVICE: tuple[tuple[type[ResellerError], str], ...] = (
-    (CallNotFound, "the service knows no such call"),
-    (InstitutionNotFound, "the service knows no such institution"),
-    (OutcomeUnknown, "it may or may not have been applied: look at the call's details before anything else"),
-    (NotSent, "nothing was sent"),
-    (ServiceUnavailable, "try again in a while"),
-    (ServiceRefused, "the service understood and declined"),
-    (TokenLapsed, "the service did not accept the token: nothing was done"),
-    (AccessRefused, "the token is good: ask the service operator what the account may do for this institution"),
-    (NeedsPerson, "check CALLKEEPER_SERVICE_URL, CALLKEEPER_ACCESS_TOKEN, CALLKEEPER_EMAIL, CALLKEEPER_PASSWORD"),
-    (AnswerUnreadable, "the service does not answer as its document says: is CALLKEEPER_SERVICE_URL right?"),
-)
-
-
-class Terminal(NamedTuple):
-    """What a command needs: who we are, and how to show what comes back."""
-
-    settings: ServiceSettings
-    requested_by: str | None
-    wants_json: bool
-    show_secrets: bool
-    institution: str | None = None
-    """The institution that the command names, if it names one."""
-
-    def operator(self, institution: str) -> str:
-        """Return the core username to record: the one given, else the settings' for the institution."""
-        return self.requested_by or self.settings.requested_by.for_institution(institution)
-
-    def run(self, question: Callable[[Reseller], Awaitable[T]]) -> T:
-        """Ask the service.
-
-        Raises:
-            Misused: The account manages no institution of the key that the command names; nothing else was asked.
-            click.ClickException: Anything went wrong; says what, and what to do.
-        """
-        try:
-            return asyncio.run(self._ask(question))
-        except ResellerError as error:
-            raise click.ClickException(_explain(error)) from None
-        except ValueError as error:
-            raise click.ClickException(str(error)) from None
-
-    def show(self, record: Any, table: RenderableType) -> None:
-        """Print a record as a table or as JSON."""
-        if self.wants_json:
-            say_json(as_json(record, show_secrets=self.show_secrets))
-        else:
-            terminal_console(soft_wrap=True).print(table)
-
-    def show_record(self, record: Any) -> None:
-        """Print a single record."""
-        self.show(record, record_table(record, show_secrets=self.show_secrets))
-
-    def done(self, text: str, **facts: str) -> None:
-        """Say that something was done."""
-        if self.wants_json:
-            say_json(as_json({"success": True, **facts}, show_secrets=False))
-        else:
-            say(text)
-
-    async def _ask(self, question: Callable[[Reseller], Awaitable[T]]) -> T:
-        service = Reseller(service_config(self.settings), MemoryTokenStore(), log=quiet_log())
-        try:
-            await self._check_institution(service)
-            return await question(service)
-        finally:
-            await service.aclose()
-
-    async def _check_institution(self, service: Reseller) -> None:
-        """Refuse an institution that the account does not manage: the login tells which it does."""
-        if self.institution is None or self.institution in (keys := await service.institution_keys()):
-            return
-        names: dict[str, str | None] = dict.fromkeys(keys)
-        with suppress(ResellerError):
-            names.update({each.key: each.name for each in await service.institutions()})
-        problem = KnownInstitutions(names).problem(self.institution) if names else None
-        if problem is not None:
-            raise Misused(problem)
-
-
-def service_command(function: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options that all have, and a `Terminal` in their place."""
-
-    def command(requested_by: str | None, wants_json: bool, show_secrets: bool, **given: Any) -> None:
-        settings, institution = ServiceSettings.load(os.environ), given.get("institution")
-        terminal = Terminal(settings, requested_by, wants_json, show_secrets, institution)
-        function(terminal, **given)
-
-    for option in (
-        click.option("--show-secrets", is_flag=True, help="Show what is masked otherwise."),
-        click.option("--json", "wants_json", is_flag=True, help="JSON in the service's own names."),
-        click.option("--requested-by", metavar="USER", help="Core username to record; default: as configured."),
-    ):
-        command = option(command)
-    return update_wrapper(command, function)
-
 
 institution_argument = click.argument("institution")
 voice_id_argument = click.argument("voice_id")
@@ -326,16 +203,6 @@ def update_institution(terminal: Terminal, institution: str, name: str | None, c
 def login_as(terminal: Terminal, institution: str) -> None:
     """Log in as INSTITUTION; show the places that opens."""
     terminal.show_record(terminal.run(lambda service: service.login_as(institution)))
-
-
-def _explain(error: ResellerError) -> str:
-    advice = next(advice for kind, advice in ADVICE if isinstance(error, kind))
-    said = [f"the service says: {safe(error.full)}"] if error.full else []
-    return "; ".join([str(error), *said, advice, *_cause(error)])
-
-
-def _cause(error: ResellerError) -> list[str]:
-    return [str(error.__cause__)] if isinstance(error.__cause__, ResellerError) else []
 
 
 def _confirm(question: str, *, yes: bool) -> None:

@@ -1,21 +1,23 @@
 """``callkeeper rules``: check a rules file, test it on cases, replay it over recorded calls, read what it came to."""
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import BinaryIO, NoReturn
+from typing import Any, BinaryIO, NoReturn
 
 import click
 import msgspec
+from rich.console import RenderableType
+from rich.table import Table
 
-from callkeeper.asking import Span, ask_redis
-from callkeeper.rules_document import rules_document
-from callkeeper.rules_view import replay_lines, report_document, report_tables, result_lines
+from callkeeper.documents import rules_document
+from callkeeper.redis_query import Span, query_redis
 from callkeeper.terminal import say, say_json, terminal_console
-from calls.cases import load_cases, try_cases
+from calls.cases import Result, load_cases, try_cases
 from calls.queries import Queries
 from calls.recording import Recorded, RecordingWrong, parse_recordings
+from calls.replay import Did, Replay
 from calls.replay import replay as replay_calls
 from calls.report import Report
 from calls.report import report as count_calls
@@ -110,7 +112,7 @@ def show_report(since: timedelta, recorded: BinaryIO | None, file: str, *, as_js
         except RecordingWrong as error:
             raise click.ClickException(f"{recorded.name}: {error}") from None
     else:
-        found = ask_redis(lambda redis, keys: _count(Queries(redis, keys=keys), since, book))
+        found = query_redis(lambda redis, keys: _report_of(Queries(redis, keys=keys), since, book))
     if as_json:
         say_json(msgspec.json.encode(report_document(found)))
         return
@@ -119,7 +121,7 @@ def show_report(since: timedelta, recorded: BinaryIO | None, file: str, *, as_js
         console.print(part)
 
 
-async def _count(queries: Queries, since: timedelta, book: RuleBook) -> Report:
+async def _report_of(queries: Queries, since: timedelta, book: RuleBook) -> Report:
     calls: Iterable[Recorded] = [call async for call in queries.recordings(datetime.now(UTC) - since)]
     return count_calls(calls, book.policies)
 
@@ -137,3 +139,94 @@ def _refuse(error: RulesError) -> NoReturn:
     count = len(error.faults)
     say(f"{error.name}: {count} fault{'' if count == 1 else 's'}", err=True)
     sys.exit(BAD_FILE)
+
+
+SHOWN = 200
+"""Lines of one kind that are shown; the rest is in the JSON."""
+
+
+def result_lines(results: Sequence[Result], name: str) -> Iterator[str]:
+    """Say which cases failed, on what, and how the rules fared there."""
+    failed = [result for result in results if result.failures]
+    for result in failed:
+        yield f"{name}:{result.case.line}: case {result.case.name!r} fails"
+        yield from (f"    {failure}" for failure in result.failures)
+        yield from (f"      {line}" for line in result.explained)
+    yield f"{len(results)} cases, {len(results) - len(failed)} pass, {len(failed)} fail"
+
+
+def replay_lines(found: Replay) -> Iterator[str]:
+    """Say which calls come out otherwise, and why."""
+    for difference in found.differences[:SHOWN]:
+        yield f"{difference.institution_key}  {difference.voice_id}"
+        yield f"    then  {_did(difference.then)}"
+        yield f"    now   {_did(difference.now)}"
+        yield f"    why   {difference.why}"
+    left = len(found.differences) - SHOWN
+    if left > 0:
+        yield f"... and {left} more: --json lists all"
+    undecidable = f", {found.undecidable} were never decided" if found.undecidable else ""
+    yield f"{found.calls} calls: {len(found.differences)} come out otherwise, {found.same} the same{undecidable}"
+
+
+def _did(effects: Sequence[Did]) -> str:
+    return ", then ".join(did.words for did in effects) or "hold"
+
+
+def report_tables(found: Report) -> Iterator[RenderableType]:
+    """Show what rules came to."""
+    yield f"{found.calls} calls, rules {', '.join(sorted(found.digests)) or 'none'}"
+    table = Table(
+        *("institution", "rule", "calls", "held by law", "in shadow", "would have", "disagree", "sent", "ended"),
+        box=None,
+    )
+    for (institution, rule), tally in sorted(found.rules.items()):
+        table.add_row(
+            institution,
+            rule,
+            _count(tally.matched),
+            _count(tally.held_by_law),
+            _count(tally.shadowed),
+            _counts(tally.would),
+            _count(tally.disagreements),
+            _counts(tally.sent),
+            _counts(tally.ended),
+        )
+    yield table
+    if found.disagreements:
+        yield f"\n{len(found.disagreements)} calls in which shadow and live disagree:"
+        yield _disagreements(found)
+    for name, count in found.colourless.most_common():
+        yield f"policy {name!r} has no colour: {count} calls"
+
+
+def _disagreements(found: Report) -> Table:
+    table = Table("institution", "voice id", "rule in shadow", "what it would have done", "what was done", box=None)
+    for one in found.disagreements[:SHOWN]:
+        table.add_row(one.institution_key, one.voice_id, one.rule, one.would, one.live)
+    left = len(found.disagreements) - SHOWN
+    if left > 0:
+        table.add_row("...", f"and {left} more: --json lists all", "", "", "")
+    return table
+
+
+def _count(number: int) -> str:
+    return str(number) if number else "-"
+
+
+def _counts(counts: dict[str, int]) -> str:
+    return ", ".join(f"{count} {name}" for name, count in sorted(counts.items())) or "-"
+
+
+def report_document(found: Report) -> dict[str, Any]:
+    """Return a report as JSON shows it."""
+    return {
+        "calls": found.calls,
+        "digests": sorted(found.digests),
+        "rules": [
+            {"institution_key": institution, "rule": rule, "tally": tally}
+            for (institution, rule), tally in sorted(found.rules.items())
+        ],
+        "disagreements": found.disagreements,
+        "colourless": dict(found.colourless),
+    }

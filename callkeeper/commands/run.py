@@ -1,5 +1,6 @@
 """``callkeeper run``: everything in one terminal."""
 
+import shlex
 import signal
 import sys
 import threading
@@ -10,16 +11,126 @@ from types import FrameType
 import click
 import httpx
 from redis.exceptions import RedisError
-from rich.console import Console
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
+from rich.table import Table
+from rich.text import Text
 
 from callkeeper.demo import Demo, demonstration
 from callkeeper.embedded import DataInUse, EmbeddedRedisFailed
 from callkeeper.fleet import FleetFailed
-from callkeeper.foreground import take_foreground
-from callkeeper.live_view import addresses, picture_panel, summary_lines
-from callkeeper.observer import Observer
-from callkeeper.terminal import Failed, terminal_console
+from callkeeper.observer import SETTLES_WITHIN_S, Audit, Fate, Observer, Picture
+from callkeeper.process import take_foreground
+from callkeeper.terminal import Failed, shown, terminal_console
+
+_REASONS = {
+    "authenticated": "green",
+    "enrolled": "green",
+    "rejected": "red",
+    "red": "red",
+    "undecided": "yellow",
+    "unassigned": "yellow",
+    "lost": "yellow",
+    "unresolved": "red",
+}
+
+
+def addresses(demo: Demo) -> Text:
+    """Return where to look and how to log in; a line may be longer than the terminal, so that it can be copied whole."""
+    activate = _shown(Path(sys.prefix) / "bin" / "activate")
+    curl = f'curl -H "Authorization: Bearer {demo.desk_token}" "{demo.web_url}/desk/calls?limit=2"'
+    lines = {
+        "board": f"{demo.web_url}/board  (jobs at /rq, figures at /metrics)",
+        "login": demo.admin,
+        "sandbox": f"{demo.service_url}/  (start calls, see pushes, send samples)",
+        "desk token": demo.desk_token,
+        "desk API": curl,
+        "redis": demo.redis_url,
+        "commands": f". {activate} && honcho -e {_shown(demo.environ_file)} run callkeeper calls list",
+    }
+    told = (Text.assemble(shown(f"{name:<12}", "bold"), shown(value)) for name, value in lines.items())
+    return Text.assemble("\n").join(told)
+
+
+def _shown(path: Path) -> str:
+    """Return a path as a person would type it here, quoted for the shell."""
+    here = Path.cwd()
+    return shlex.quote(str(path.relative_to(here) if path.is_relative_to(here) else path))
+
+
+def picture_panel(picture: Picture, seconds: float) -> RenderableType:
+    """Return what changes on the screen: our calls, the stand-in's counts, and whether a promise is broken."""
+    tables = Table.grid(padding=(0, 4))
+    tables.add_row(_ours(picture), _theirs(picture))
+    faults = picture.faults()
+    verdict = shown("; ".join(faults), "bold red") if faults else shown("no promise broken", "green")
+    return Group(tables, verdict, shown(f"running for {seconds:.0f} s; Ctrl-C stops everything", "dim"))
+
+
+def _ours(picture: Picture) -> Table:
+    table = Table(title="callkeeper", title_justify="left", show_header=False, box=None)
+    table.add_row("live", str(picture.live))
+    for reason, colour in _REASONS.items():
+        if picture.reasons[reason]:
+            table.add_row(shown(reason, colour), str(picture.reasons[reason]))
+    table.add_row("checks counted", str(picture.checks_used))
+    table.add_row("need a human", str(picture.attention))
+    return table
+
+
+def _theirs(picture: Picture) -> Table:
+    counts, pushes = picture.requests, picture.service["pushes"]
+    table = Table(title="what the sandbox counted", title_justify="left", show_header=False, box=None)
+    rows = {
+        "calls": f"{picture.service['calls']} ({picture.service['live']} live)",
+        "pushes accepted": f"{pushes['accepted']} of {pushes['sent']} sent, {pushes['lost']} lost on purpose",
+        "listings": str(counts.get("queue", 0)),
+        "assigns": str(counts.get("assign", 0)),
+        "checks": f"{counts.get('check', 0)} (most for one call: {picture.service['most_checks_arrived']} of 20)",
+        "reads": str(counts.get("read", 0)),
+        "enrolls": str(counts.get("enroll", 0)),
+        "rejects": str(counts.get("reject_voice", 0)),
+    }
+    for name, value in rows.items():
+        table.add_row(name, value)
+    return table
+
+
+_FATES = {
+    Fate.LIVE: "{} live",
+    Fate.SETTLED: "{} settled",
+    Fate.SETTLING: f"{{}} ended and still being settled (within {SETTLES_WITHIN_S:.0f} s)",
+    Fate.OVERDUE: "{} overdue",
+    Fate.IGNORED: "{} from ignored numbers, which the service never lists",
+    Fate.TOO_SHORT: "{} too short to be found",
+    Fate.EARLIER: "{} ended before this run without a record",
+}
+_ALWAYS_SHOWN = {Fate.LIVE, Fate.SETTLED}
+
+
+def summary_lines(audit: Audit) -> list[str]:
+    """Return the closing words: what became of every call that the stand-in made, and whether the promises were kept."""
+    service, counts = audit.service, audit.requests
+    fates = [
+        text.format(audit.fates[each]) for each, text in _FATES.items() if audit.fates[each] or each in _ALWAYS_SHOWN
+    ]
+    reasons = [f"{count} {reason}" for reason, count in audit.reasons.most_common()]
+    faults = audit.faults()
+    kept = (
+        f"no ended call waits longer than {SETTLES_WITHIN_S:.0f} s to be settled,"
+        " no call used more than 20 checks, no enroll or reject was sent twice"
+    )
+    return [
+        f"The sandbox made {audit.fates.total()} calls: {', '.join(fates)}.",
+        (
+            f"Requests: {counts.get('assign', 0)} assigns, {counts.get('check', 0)} checks"
+            f" (at most {service['most_checks_arrived']} for one call, 20 are allowed),"
+            f" {counts.get('enroll', 0)} enrolls, {counts.get('reject_voice', 0)} rejects."
+        ),
+        f"Settled as: {', '.join(reasons) or 'none yet'}.",
+        f"Audit failed: {'; '.join(faults)}." if faults else f"Audit passed: {kept}.",
+    ]
+
 
 _LOOK_EVERY_S = 0.5
 

@@ -1,16 +1,16 @@
 """``callkeeper schedule``: the check times in force, drawn, and those that fit an institution's own calls."""
 
 import os
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import click
 import msgspec
 
-from callkeeper.asking import ask_redis
 from callkeeper.check_times import rules_in_force
-from callkeeper.schedule_view import checks_table, fit_document, fit_lines
+from callkeeper.redis_query import query_redis
 from callkeeper.terminal import Failed, Misused, say, say_json
 from calls.known import KnownInstitutions
 from calls.policies import Policies
@@ -18,7 +18,7 @@ from calls.queries import Queries
 from calls.recording import Recorded, RecordingWrong, parse_recordings
 from calls.rules import RuleBook, RulesError, load_rules
 from calls.schedule.drawing import draw_svg, draw_text
-from calls.schedule.fit import Fit, TooFewCalls, fit
+from calls.schedule.fit import Fit, Lag, TooFewCalls, fit
 from calls.schedule.model import prior
 from calls.schedule.observed import Observation, observe
 
@@ -109,7 +109,7 @@ def _fit(book: RuleBook, recorded: BinaryIO | None, institution: str | None) -> 
                 seen.add(call)
             seen.check(KnownInstitutions({}))
         else:
-            ask_redis(lambda redis, keys: seen.read(Queries(redis, keys=keys)))
+            query_redis(lambda redis, keys: seen.read(Queries(redis, keys=keys)))
         return fit(seen.observations, book.schedule)
     except (TooFewCalls, RecordingWrong) as error:
         raise Failed(error) from None
@@ -146,3 +146,59 @@ class _Observed:
         found = replace(known, names={**dict.fromkeys(self._keys), **known.names})
         if self._institution is not None and found.names and (problem := found.problem(self._institution)):
             raise Misused(problem)
+
+
+def fit_lines(fit: Fit, in_force: str) -> Iterator[str]:
+    """Yield what was found, for a person."""
+    law = fit.law
+    yield f"{fit.calls} watched calls, {fit.decided} of them with a result"
+    if fit.law_fits:
+        yield (
+            f"results: lognormal, median {law.median_s:.1f} s, sigma {law.sigma:.2f}, {law.share:.0%} of calls get one"
+            f" (checked against Turnbull's estimate: {fit.excess:+.1f} of at most {fit.allowance:+.1f})"
+        )
+    else:
+        yield (
+            "results: of no simple shape, by Turnbull's estimate"
+            f" (likelier than a lognormal by {fit.excess:+.1f}, more than {fit.allowance:+.1f})"
+        )
+    yield ""
+    yield from draw_text(fit.model, fit.schedule.at_s).split("\n")
+    yield ""
+    yield f"mean lag, fitted:             {_told(fit.lag)}"
+    yield f"mean lag, {in_force} (in force): {_told(fit.lag_in_force)}"
+    gain, (low, high) = fit.gain
+    yield f"better by a factor of:        {gain:.2f} (95 %: {low:.2f} to {high:.2f})"
+    if low <= 1.0:
+        yield "The times in force may be as good: nothing needs to change."
+
+
+def _told(lag: Lag) -> str:
+    return f"{lag.mean_s:.2f} s (95 %: {lag.band_s[0]:.2f} to {lag.band_s[1]:.2f})"
+
+
+def fit_document(fit: Fit) -> dict[str, Any]:
+    """Return what was found, for a program. Times are seconds."""
+    return {
+        "calls": fit.calls,
+        "decided": fit.decided,
+        "at": fit.schedule.at_s,
+        "reserve": fit.schedule.reserve,
+        "law": {"median_s": fit.law.median_s, "sigma": fit.law.sigma, "share": fit.law.share, "fits": fit.law_fits},
+        "lag_s": {"mean": fit.lag.mean_s, "band": fit.lag.band_s},
+        "lag_in_force_s": {"mean": fit.lag_in_force.mean_s, "band": fit.lag_in_force.band_s},
+        "gain": {"mean": fit.gain[0], "band": fit.gain[1]},
+    }
+
+
+def checks_table(fit: Fit, unassigned: int) -> str:
+    """Return the ``[checks]`` table for the rules file."""
+    times = ", ".join(str(t) for t in fit.schedule.at_s)
+    return (
+        "[checks]\n"
+        f"# Fitted to {fit.calls} calls, {fit.decided} with a result: mean lag {fit.lag.mean_s:.2f} s,"
+        f" before {fit.lag_in_force.mean_s:.2f} s.\n"
+        f"at = [{times}]\n"
+        f"reserve = {fit.schedule.reserve}\n"
+        f"unassigned = {unassigned}\n"
+    )

@@ -6,7 +6,7 @@ from base64 import b64encode
 
 import click
 
-from callkeeper.asking import ask_redis
+from callkeeper.redis_query import query_redis
 from callkeeper.terminal import Misused, say
 from callkeeper.variables import DESK_TOKENS, OUTCOME_SECRET, PUSH_HEADERS, REDIS_URL
 from calls.queries import Queries
@@ -69,7 +69,7 @@ def _check(institutions: tuple[str, ...]) -> None:
     if not os.environ.get(REDIS_URL.name):
         say(f"Not checked whether the institution exists: {REDIS_URL.name} is not set. The doctor checks it.", err=True)
         return
-    known = ask_redis(lambda redis, keys: Queries(redis, keys=keys).institutions())
+    known = query_redis(lambda redis, keys: Queries(redis, keys=keys).institutions())
     problems = [problem for key in institutions if (problem := known.problem(key))]
     if problems:
         raise Misused(*problems, "--force takes a key that callkeeper cannot know yet.")

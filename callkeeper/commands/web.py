@@ -5,9 +5,8 @@ import os
 import click
 from msgspec.structs import replace
 
-from callkeeper.collecting import collect_seldom
 from callkeeper.logs import divert_crashes, set_up_logging
-from callkeeper.own_secrets import keep_own_secrets
+from callkeeper.process import collect_seldom, keep_own_secrets
 from callkeeper.serving import WebServer, listen
 from callkeeper.settings import WebSettings
 from callkeeper.terminal import Failed

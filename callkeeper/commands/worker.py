@@ -6,7 +6,7 @@ import sys
 import click
 
 from callkeeper.logs import divert_crashes, set_up_logging
-from callkeeper.own_secrets import keep_own_secrets
+from callkeeper.process import keep_own_secrets
 from callkeeper.settings import WorkerSettings
 from callkeeper.terminal import say
 from calls.rules import RulesError

@@ -1,10 +1,83 @@
 """Finds out whether an installation can do its work: one finding a line, each fault with its remedy.
 
-docs/operations.md has a section for every `Topic`.
+The examination goes in the order in which one thing needs the other. docs/operations.md has a section for every `Topic`.
 """
 
-from callkeeper.doctor.configuration import Part
-from callkeeper.doctor.examination import examine
+from collections.abc import AsyncIterator, Mapping
+from typing import TypeVar
+
+from redis.asyncio import Redis
+
+from callkeeper.connections import worker_redis
+from callkeeper.doctor.configuration import Part, rules_findings, settings_findings
 from callkeeper.doctor.finding import Finding, State, Topic
+from callkeeper.doctor.pushes import front_findings, push_findings
+from callkeeper.doctor.service import service_findings
+from callkeeper.doctor.store import store_findings
+from callkeeper.doctor.work import waiting_findings, work_findings
+from callkeeper.environment import SettingsWrong
+from callkeeper.named_institutions import named_by_web, named_by_worker
+from callkeeper.settings import WebSettings, WorkerSettings
+from calls.keys import Keys
 
 __all__ = ["Finding", "Part", "State", "Topic", "examine"]
+
+S = TypeVar("S", WebSettings, WorkerSettings)
+
+
+async def examine(
+    environ: Mapping[str, str], *, before_deploy: bool = False, only: Part | None = None
+) -> AsyncIterator[Finding]:
+    """Look at everything that can be looked at; what depends on a fault is left out.
+
+    Args:
+        environ: The settings of web and worker together, or of ``only`` one of them.
+        before_deploy: Leave out what runs only after a deployment: processes, due calls, pushes, the public address.
+        only: Look at what this process needs: where web and worker have settings of their own, no environment has both.
+    """
+    for finding in settings_findings(environ, only):
+        yield finding
+    worker = _loaded(WorkerSettings, environ) if only != "web" else None
+    web = _loaded(WebSettings, environ) if only != "worker" else None
+    known = worker or (web if only == "web" else None)
+    if known is None:
+        return
+    for finding in rules_findings(known):
+        yield finding
+    async with worker_redis(known.store.redis) as redis:
+        store = await store_findings(redis, known.store.redis)
+        for finding in store:
+            yield finding
+        if any(finding.topic is Topic.REDIS and finding.state is State.FAULT for finding in store):
+            return
+        institutions: set[str] = set()
+        if worker is not None:
+            named = {**named_by_worker(worker), **(named_by_web(web) if web is not None else {})}
+            async for finding in service_findings(redis, worker, named):
+                if finding.topic is Topic.QUEUE:
+                    institutions.add(finding.about)
+                yield finding
+        if not before_deploy:
+            async for finding in _running(redis, known.store.keys, institutions, web):
+                yield finding
+        for finding in await waiting_findings(redis, known.store.keys):
+            yield finding
+
+
+def _loaded(section: type[S], environ: Mapping[str, str]) -> S | None:
+    try:
+        return section.load(environ)
+    except SettingsWrong:
+        return None
+
+
+async def _running(
+    redis: "Redis", keys: Keys, institutions: set[str], web: WebSettings | None
+) -> AsyncIterator[Finding]:
+    for finding in await work_findings(redis, keys):
+        yield finding
+    for finding in await push_findings(redis, keys, institutions):
+        yield finding
+    if web is not None:
+        async for finding in front_findings(web, web.public_url):
+            yield finding

@@ -12,9 +12,9 @@ import msgspec
 import pytest
 from redis import Redis as BlockingRedis
 
+from callkeeper.commands.run import addresses
 from callkeeper.demo import Secrets, demonstration
 from callkeeper.embedded import embedded_redis
-from callkeeper.live_view import addresses
 from calls.keys import Keys
 from calls.record import parse_call
 from tests.acceptance.stack import Stack, end, until

@@ -261,7 +261,7 @@ CONTROLS: Final = (
     ),
     Control(
         "forwarded addresses are read without their ports",
-        "callkeeper/forwarded.py",
+        "callkeeper/middleware.py",
         'elif entry.count(":") == 1:',
         'elif entry.count(":") == 99:',
         "tests/audit/test_connections.py",
@@ -372,10 +372,10 @@ CONTROLS: Final = (
     ),
     Control(
         "addresses are read one way only",
-        "callkeeper/plain_path.py",
+        "callkeeper/middleware.py",
         "_PLAIN.match(raw_path) is not None",
         "raw_path is not None",
-        "tests/unit/callkeeper/test_edge.py",
+        "tests/unit/callkeeper/test_middleware.py",
     ),
     Control(
         "the desk routes by the raw path",
@@ -387,10 +387,10 @@ CONTROLS: Final = (
     ),
     Control(
         "routers are believed by number only",
-        "callkeeper/forwarded.py",
+        "callkeeper/middleware.py",
         "if self._hops and",
         "if",
-        "tests/unit/callkeeper/test_edge.py",
+        "tests/unit/callkeeper/test_middleware.py",
         "forwarded",
     ),
     Control(
@@ -554,7 +554,7 @@ CONTROLS: Final = (
     ),
     Control(
         "a process removes the other's secrets",
-        "callkeeper/own_secrets.py",
+        "callkeeper/process.py",
         "    if environ is not None:",
         "    if environ is None:",
         "tests/audit/test_secrets_of_processes.py",

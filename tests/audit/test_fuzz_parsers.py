@@ -9,7 +9,7 @@ import httpx
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callkeeper.plain_path import is_plain
+from callkeeper.middleware import is_plain
 from calls.rules import SHIPPED, RulesError, parse_rules
 from receiver.authentication import HeaderSet, PushAuthentication
 from reseller import ResellerError

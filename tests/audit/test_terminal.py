@@ -18,9 +18,9 @@ import msgspec
 import pytest
 from redis import Redis
 
+from callkeeper.commands.run import addresses, picture_panel, summary_lines
 from callkeeper.demo import Demo
 from callkeeper.fleet import Fleet
-from callkeeper.live_view import addresses, picture_panel, summary_lines
 from callkeeper.logs import quiet_log, render_console
 from callkeeper.observer import Audit, Fate, Picture
 from callkeeper.terminal import printable_json, safe, terminal_console

@@ -12,7 +12,7 @@ from tests.terminals import Terminal
 
 PROGRAM = """
 import signal, time
-from callkeeper.foreground import take_foreground
+from callkeeper.process import take_foreground
 take_foreground()
 told = []
 signal.signal(signal.SIGINT, lambda *_: told.append(1))

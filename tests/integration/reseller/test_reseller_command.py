@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from callkeeper.cli import main
-from callkeeper.commands.reseller import ADVICE
+from callkeeper.commands.service_terminal import ADVICE
 from reseller import (
     AccessRefused,
     AnswerUnreadable,

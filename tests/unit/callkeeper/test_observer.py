@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callkeeper.live_view import summary_lines
+from callkeeper.commands.run import summary_lines
 from callkeeper.observer import Audit, Fate, fate
 from calls.record import Phase
 

@@ -7,8 +7,8 @@ import pytest
 import yaml
 
 from callkeeper.cli import main
-from callkeeper.configuration_document import document
 from callkeeper.doctor import Topic
+from callkeeper.documents import configuration_document
 from callkeeper.environment import asked_for
 from callkeeper.settings import WebSettings, WorkerSettings
 from callkeeper.variables import VARIABLES
@@ -59,7 +59,7 @@ def test_links_within_operations_lead_somewhere() -> None:
 def test_configuration_is_the_one_that_is_generated() -> None:
     """docs/configuration.md is never older than the settings."""
     told = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
-    assert told == document(), "python -m callkeeper.configuration_document > docs/configuration.md"
+    assert told == configuration_document(), "python -m callkeeper.documents > docs/configuration.md"
 
 
 def test_configuration_tells_who_reads_a_secret() -> None:

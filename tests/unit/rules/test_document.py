@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from callkeeper.rules_document import EXAMPLES, MEANINGS, rules_document
+from callkeeper.documents import EXAMPLES, MEANINGS, rules_document
 from calls.facts import FACTS
 from calls.law import LAW
 from calls.rules.reader import KEYS

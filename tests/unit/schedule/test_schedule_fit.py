@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callkeeper.schedule_view import checks_table, fit_document, fit_lines
+from callkeeper.commands.schedule import checks_table, fit_document, fit_lines
 from calls.backoff import schedule_faults
 from calls.rules import load_rules
 from calls.schedule.estimate import fit_lognormal, interval_of, kaplan_meier, likelihood, smoothed, turnbull

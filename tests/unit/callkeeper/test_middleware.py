@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
 
-from callkeeper.forwarded import Forwarded
-from callkeeper.plain_path import MAX_TARGET, PlainPath, is_plain
+from callkeeper.middleware import MAX_TARGET, Forwarded, PlainPath, is_plain
 
 
 @pytest.mark.parametrize(

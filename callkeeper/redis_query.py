@@ -22,7 +22,7 @@ T = TypeVar("T")
 _UNITS = {"m": "minutes", "h": "hours", "d": "days"}
 
 
-def ask_redis(question: Callable[["Redis", Keys], Awaitable[T]]) -> T:
+def query_redis(question: Callable[["Redis", Keys], Awaitable[T]]) -> T:
     """Ask Redis something; ``question`` gets a client and the names of our keys.
 
     Raises:

@@ -1,12 +1,18 @@
-"""Writes docs/rules.md from the code: facts, law, the file's keys, and what the validator really says of faults.
+"""Documents that are written from the code: docs/rules.md and docs/configuration.md.
 
-The prose is in ``rules_document.md`` beside this module; ``{{name}}`` marks where a generated part goes.
+The prose is in the files ``.md`` beside this module; a name in braces marks where a generated part goes. To write them:
+``callkeeper rules docs > docs/rules.md``, ``python -m callkeeper.documents > docs/configuration.md``
 """
 
 import re
+import sys
 from collections.abc import Iterable, Mapping
 from importlib.resources import files
+from typing import Any
 
+from callkeeper.environment import Variable, asked_for
+from callkeeper.settings import OutcomeSettings, WebSettings, WorkerSettings
+from callkeeper.variables import VARIABLES
 from calls.facts import FACTS, FactMeaning
 from calls.law import LAW
 from calls.rules import RulesError, parse_rules
@@ -153,3 +159,29 @@ def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     head = list(head)
     lines = [head, ["---"] * len(head), *(list(row) for row in rows)]
     return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in lines)
+
+
+def _variable_row(variable: Variable[Any], web: dict[str, str], worker: dict[str, str]) -> str:
+    cells = (
+        f"`{variable.name}`",
+        variable.meaning.replace("|", "\\|"),
+        f"`{variable.example}`".replace("|", "\\|"),
+        web.get(variable.name, ""),
+        worker.get(variable.name, ""),
+    )
+    return f"| {' | '.join(cells)} |"
+
+
+def configuration_document() -> str:
+    """Return docs/configuration.md: every environment variable, read from the settings themselves."""
+    web = asked_for(VARIABLES, WebSettings.read)
+    outcomes = frozenset(asked_for(VARIABLES, OutcomeSettings.read))
+    worker = asked_for(VARIABLES, WorkerSettings.read, unless=outcomes)
+    head = "| variable | meaning | example | web | worker |\n|---|---|---|---|---|\n"
+    rows = "\n".join(_variable_row(variable, web, worker) for variable in VARIABLES)
+    text = (files("callkeeper") / "configuration_document.md").read_text(encoding="utf-8")
+    return text.replace("{variables}", f"{head}{rows}")
+
+
+if __name__ == "__main__":
+    sys.stdout.write(configuration_document())

@@ -1,0 +1,211 @@
+"""How a command speaks to the service: who it speaks as, what errors mean, and records as tables or JSON.
+
+JSON has the Spec's own names. Secrets are masked unless they are asked for.
+"""
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from functools import update_wrapper
+from typing import Any, NamedTuple, TypeVar
+
+import click
+import msgspec
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from callkeeper.logs import quiet_log
+from callkeeper.settings import ServiceSettings
+from callkeeper.terminal import Misused, safe, say, say_json, shown, terminal_console
+from callkeeper.wiring import service_config
+from calls.known import KnownInstitutions
+from reseller import (
+    AccessRefused,
+    AnswerUnreadable,
+    CallNotFound,
+    InstitutionNotFound,
+    InstitutionSummary,
+    MemoryTokenStore,
+    NeedsPerson,
+    NotSent,
+    OutcomeUnknown,
+    QueueEntry,
+    Reseller,
+    ResellerError,
+    Secret,
+    ServiceRefused,
+    ServiceUnavailable,
+    TokenLapsed,
+)
+from reseller.record import Record
+from reseller.secret import MASK
+
+T = TypeVar("T")
+
+ADVICE: tuple[tuple[type[ResellerError], str], ...] = (
+    (CallNotFound, "the service knows no such call"),
+    (InstitutionNotFound, "the service knows no such institution"),
+    (OutcomeUnknown, "it may or may not have been applied: look at the call's details before anything else"),
+    (NotSent, "nothing was sent"),
+    (ServiceUnavailable, "try again in a while"),
+    (ServiceRefused, "the service understood and declined"),
+    (TokenLapsed, "the service did not accept the token: nothing was done"),
+    (AccessRefused, "the token is good: ask the service operator what the account may do for this institution"),
+    (NeedsPerson, "check CALLKEEPER_SERVICE_URL, CALLKEEPER_ACCESS_TOKEN, CALLKEEPER_EMAIL, CALLKEEPER_PASSWORD"),
+    (AnswerUnreadable, "the service does not answer as its document says: is CALLKEEPER_SERVICE_URL right?"),
+)
+
+
+class Terminal(NamedTuple):
+    """What a command needs: who we are, and how to show what comes back."""
+
+    settings: ServiceSettings
+    requested_by: str | None
+    wants_json: bool
+    show_secrets: bool
+    institution: str | None = None
+    """The institution that the command names, if it names one."""
+
+    def operator(self, institution: str) -> str:
+        """Return the core username to record: the one given, else the settings' for the institution."""
+        return self.requested_by or self.settings.requested_by.for_institution(institution)
+
+    def run(self, question: Callable[[Reseller], Awaitable[T]]) -> T:
+        """Ask the service.
+
+        Raises:
+            Misused: The account manages no institution of the key that the command names; nothing else was asked.
+            click.ClickException: Anything went wrong; says what, and what to do.
+        """
+        try:
+            return asyncio.run(self._ask(question))
+        except ResellerError as error:
+            raise click.ClickException(_explain(error)) from None
+        except ValueError as error:
+            raise click.ClickException(str(error)) from None
+
+    def show(self, record: Any, table: RenderableType) -> None:
+        """Print a record as a table or as JSON."""
+        if self.wants_json:
+            say_json(as_json(record, show_secrets=self.show_secrets))
+        else:
+            terminal_console(soft_wrap=True).print(table)
+
+    def show_record(self, record: Any) -> None:
+        """Print a single record."""
+        self.show(record, record_table(record, show_secrets=self.show_secrets))
+
+    def done(self, text: str, **facts: str) -> None:
+        """Say that something was done."""
+        if self.wants_json:
+            say_json(as_json({"success": True, **facts}, show_secrets=False))
+        else:
+            say(text)
+
+    async def _ask(self, question: Callable[[Reseller], Awaitable[T]]) -> T:
+        service = Reseller(service_config(self.settings), MemoryTokenStore(), log=quiet_log())
+        try:
+            await self._check_institution(service)
+            return await question(service)
+        finally:
+            await service.aclose()
+
+    async def _check_institution(self, service: Reseller) -> None:
+        """Refuse an institution that the account does not manage: the login tells which it does."""
+        if self.institution is None or self.institution in (keys := await service.institution_keys()):
+            return
+        names: dict[str, str | None] = dict.fromkeys(keys)
+        with suppress(ResellerError):
+            names.update({each.key: each.name for each in await service.institutions()})
+        problem = KnownInstitutions(names).problem(self.institution) if names else None
+        if problem is not None:
+            raise Misused(problem)
+
+
+def service_command(function: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options that all have, and a `Terminal` in their place."""
+
+    def command(requested_by: str | None, wants_json: bool, show_secrets: bool, **given: Any) -> None:
+        settings, institution = ServiceSettings.load(os.environ), given.get("institution")
+        terminal = Terminal(settings, requested_by, wants_json, show_secrets, institution)
+        function(terminal, **given)
+
+    for option in (
+        click.option("--show-secrets", is_flag=True, help="Show what is masked otherwise."),
+        click.option("--json", "wants_json", is_flag=True, help="JSON in the service's own names."),
+        click.option("--requested-by", metavar="USER", help="Core username to record; default: as configured."),
+    ):
+        command = option(command)
+    return update_wrapper(command, function)
+
+
+def _explain(error: ResellerError) -> str:
+    advice = next(advice for kind, advice in ADVICE if isinstance(error, kind))
+    said = [f"the service says: {safe(error.full)}"] if error.full else []
+    return "; ".join([str(error), *said, advice, *_cause(error)])
+
+
+def _cause(error: ResellerError) -> list[str]:
+    return [str(error.__cause__)] if isinstance(error.__cause__, ResellerError) else []
+
+
+def plain(record: object, *, show_secrets: bool) -> Any:
+    """Return a record as JSON values under the Spec's names, secrets masked or revealed."""
+
+    def secret(value: object) -> str:
+        if not isinstance(value, Secret):
+            raise NotImplementedError(type(value).__name__)
+        return value.reveal() if show_secrets else MASK
+
+    return msgspec.to_builtins(record, enc_hook=secret)
+
+
+def as_json(record: object, *, show_secrets: bool) -> bytes:
+    """Return a record as indented JSON."""
+    return msgspec.json.format(msgspec.json.encode(plain(record, show_secrets=show_secrets)), indent=2)
+
+
+def queue_table(entries: Sequence[QueueEntry]) -> Table:
+    """Return a page of the queue, a call a line."""
+    table = Table("voice id", "phone number", "started", "claimed by", "person", "candidates", box=None)
+    for entry in entries:
+        candidates = ", ".join(f"{person.name or '?'} ({person.person_id or '?'})" for person in entry.persons)
+        started = entry.started_at.isoformat(sep=" ", timespec="seconds")
+        cells = (entry.voice_id, entry.phone_number, started, entry.core_username, entry.person_id, candidates)
+        table.add_row(*(cell(text) for text in cells))
+    return table
+
+
+def institutions_table(summaries: Iterable[InstitutionSummary]) -> Table:
+    """Return the institutions, one a line."""
+    table = Table("key", "name", "status", "voice auth", "test mode", box=None)
+    for each in summaries:
+        cells = (each.key, each.name, each.status, each.has_voice_auth, each.is_test_mode)
+        table.add_row(*(cell(text) for text in cells))
+    return table
+
+
+def record_table(record: Record, *, show_secrets: bool) -> Table:
+    """Return one record, a field a line; empty fields are left out, inner ones have dotted names."""
+    table = Table(box=None, show_header=False)
+    for name, value in _leaves("", plain(record, show_secrets=show_secrets)):
+        table.add_row(shown(name, "bold"), cell(value))
+    return table
+
+
+def cell(value: object) -> Text:
+    """Return a value as a cell of a table."""
+    return shown({None: "", True: "yes", False: "no"}[value] if value is None or isinstance(value, bool) else value)
+
+
+def _leaves(name: str, value: Any) -> Iterator[tuple[str, object]]:
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _leaves(f"{name}.{key}" if name else key, inner)
+    elif isinstance(value, list | tuple):
+        for number, inner in enumerate(value):
+            yield from _leaves(f"{name}[{number}]", inner)
+    elif value not in (None, ""):
+        yield name, value

@@ -1,0 +1,93 @@
+"""What stands between the server and the web application: ambiguous paths are refused, the client's address is found."""
+
+import re
+from functools import lru_cache
+from ipaddress import ip_address
+from typing import Final
+
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+MAX_TARGET: Final = 8 * 1024
+"""Bytes of a path and its query."""
+
+_PLAIN: Final = re.compile(rb"/(?!\.{1,2}(?:/|\Z))[A-Za-z0-9._-]*(?:\Z|/)")
+_SEPARATOR: Final = re.compile(rb"/|\\|%2f|%5c", re.IGNORECASE)
+"""Whatever separates parts for one reader or another: nginx takes ``/desk/x%2f..%2f..%2fpush`` for ``/push``."""
+_DOTS: Final = re.compile(rb"(?:\.|%2e){1,2}", re.IGNORECASE)
+
+
+class PlainPath:
+    """Answers 404 to a path that a router in front could read in another way than we do.
+
+    A router decides by the path as it was sent, an application by the decoded path: ``/%72q/`` or ``//rq/`` could get past
+    a rule for ``/rq/``. So the first part of a path has to be spelled plainly, and no part may be empty or a relative
+    folder, however it is spelled and separated.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass on a request with a plain path."""
+        if scope["type"] == "http" and not is_plain(scope.get("raw_path") or b"", scope["query_string"]):
+            await PlainTextResponse("Not found.\n", 404)(scope, receive, send)
+            return
+        await self._app(scope, receive, send)
+
+
+@lru_cache(maxsize=64)
+def is_plain(raw_path: bytes, query: bytes = b"") -> bool:
+    """Tell whether a path as it was sent can be read in one way only."""
+    raw_path = raw_path.partition(b"?")[0]
+    return (
+        len(raw_path) + len(query) <= MAX_TARGET
+        and _PLAIN.match(raw_path) is not None
+        and b"//" not in raw_path
+        and not any(map(_DOTS.fullmatch, _SEPARATOR.split(raw_path)))
+    )
+
+
+_HEADER: Final = b"x-forwarded-for"
+
+
+class Forwarded:
+    """Replaces the nearest router's address by the client's: the one that our outermost router saw.
+
+    Every router appends the address of its peer to ``X-Forwarded-For``. Whatever stands before the entries of our own
+    routers was written by the client, so the number of routers is a setting; without it the header is ignored.
+    """
+
+    def __init__(self, app: ASGIApp, hops: int) -> None:
+        """Wrap an application.
+
+        Args:
+            app: The application.
+            hops: Routers of ours between the client and this process; with 0 the header is ignored.
+        """
+        self._app = app
+        self._hops = hops
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, with the address that our outermost router has written."""
+        if self._hops and scope["type"] == "http" and (address := self._address(scope)):
+            scope = {**scope, "client": (address, 0)}
+        await self._app(scope, receive, send)
+
+    def _address(self, scope: Scope) -> str | None:
+        """Return the address that our outermost router appended, None if there is none or fewer entries than routers."""
+        lines = [value for name, value in scope["headers"] if name == _HEADER]
+        entries = b",".join(lines).decode("latin-1").split(",")
+        return _address_in(entries[-self._hops].strip()) if len(entries) >= self._hops else None
+
+
+def _address_in(entry: str) -> str | None:
+    """Return the address in an entry such as ``192.0.2.1``, ``192.0.2.1:443``, ``2001:db8::1`` or ``[2001:db8::1]:443``."""
+    if entry.startswith("["):
+        entry = entry[1:].partition("]")[0]
+    elif entry.count(":") == 1:
+        entry = entry.partition(":")[0]
+    try:
+        return str(ip_address(entry))
+    except ValueError:
+        return None
