@@ -25,8 +25,8 @@ from calls.lookup import Known
 from calls.pausing import Pausing, past_pauses
 from calls.queries import Queries
 from desk.board.call_page import CallWriter, call_page, path_of
+from desk.board.form_handlers import FormHandlers, FormRefused
 from desk.board.painter import STATIC, Painter, groups_in
-from desk.board.sayings import Sayings, Unsaid
 from desk.board.streams import Streams, stream
 from desk.board.surroundings import HourReader, Surroundings
 from desk.board.wall import Wall
@@ -77,7 +77,7 @@ class Board:
         self._pausing = Pausing(redis, keys=keys)
         self._painter = Painter(base, desk.book)
         self._queries = Queries(redis, keys=keys)
-        self._sayings = Sayings(desk.speaking, self._pausing, self._queries, tokens, now=now)
+        self._forms = FormHandlers(desk.speaking, self._pausing, self._queries, tokens, now=now)
         surroundings, hour = Surroundings(redis, desk.lookup), HourReader(FigureReader(redis, keys=keys))
         self._writer = CallWriter(self._painter, tokens)
         self.wall = Wall(desk.feed, self._queries, surroundings, hour, desk.book, log)
@@ -126,8 +126,8 @@ class Board:
         """Enqueue the job that lists an institution's queue, and redirect to the institution's page."""
         key = request.path_params["institution"]
         try:
-            await self._sayings.read(request)
-        except Unsaid as problem:
+            await self._forms.read(request)
+        except FormRefused as problem:
             return PlainTextResponse(str(problem), problem.status)
         if not is_institution_key(key) or (await self._queries.institutions()).problem(key):
             raise HTTPException(404)
@@ -161,7 +161,7 @@ class Board:
         place: CallId,
         wish: str = "",
         *,
-        problem: Unsaid | None = None,
+        problem: FormRefused | None = None,
         said: Mapping[str, str] | None = None,
     ) -> Response:
         known = await self._known(place)
@@ -177,7 +177,12 @@ class Board:
         return await self._pausing_page(request)
 
     async def _pausing_page(
-        self, request: Request, problem: Unsaid | None = None, *, what: str = "", typed: Mapping[str, str] | None = None
+        self,
+        request: Request,
+        problem: FormRefused | None = None,
+        *,
+        what: str = "",
+        typed: Mapping[str, str] | None = None,
     ) -> Response:
         """Show the page; ``typed`` are the fields of the form ``what``, which could not be carried out.
 
@@ -232,9 +237,9 @@ class Board:
             """Say something to a call, and show its page with what became of it."""
             place, form = _place(request), {}
             try:
-                form = await self._sayings.read(request)
-                wish, call_id = await self._sayings.say(place, action, form)
-            except Unsaid as problem:
+                form = await self._forms.read(request)
+                wish, call_id = await self._forms.say(place, action, form)
+            except FormRefused as problem:
                 return await self._call_page(request, place, problem=problem, said=form)
             answer = RedirectResponse(f"{self._base}/{path_of(call_id)}?wish={wish}", 303)
             return _remember(answer, form["operator"])
@@ -246,9 +251,9 @@ class Board:
             """Pause or resume, and show the board."""
             form: dict[str, str] = {}
             try:
-                form = await self._sayings.read(request)
-                await (self._sayings.pause(form) if what == "pause" else self._sayings.resume(form))
-            except Unsaid as problem:
+                form = await self._forms.read(request)
+                await (self._forms.pause(form) if what == "pause" else self._forms.resume(form))
+            except FormRefused as problem:
                 return await self._pausing_page(request, problem, what=what, typed=form)
             return _remember(RedirectResponse(self._base, 303), form["operator"])
 

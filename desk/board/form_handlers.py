@@ -1,4 +1,4 @@
-"""What the board's forms ask for, carried out: words to calls by way of the desk, pauses by way of the store of pauses."""
+"""Carries out the forms of the board: actions on calls go through the desk, pauses through the store of pauses."""
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
@@ -20,19 +20,19 @@ from desk.speaking import Speaking
 from reseller import Secret
 
 BOARD: Final = DeskToken("board", Secret(""))
-"""Over which the board speaks, by the name that trails show; it is nobody's credential."""
+"""Stands for the board in trails; no request can present it."""
 
 
-class Unsaid(Exception):
-    """Nothing came of a form; the message is for who filled it in. ``status`` is that of the answer."""
+class FormRefused(Exception):
+    """A form was not carried out; the message is for the person who filled it in. ``status`` is the HTTP status."""
 
     def __init__(self, status: int, words: str) -> None:
         super().__init__(words)
         self.status = status
 
 
-class Sayings:
-    """Carries forms out."""
+class FormHandlers:
+    """Reads forms, checks that they come from our pages, and carries them out."""
 
     def __init__(
         self,
@@ -53,78 +53,80 @@ class Sayings:
         """Return the fields of a form that one of our pages has sent; empty ones are left out.
 
         Raises:
-            Unsaid: It is too large, no form, or not from a page of ours.
+            FormRefused: It is too large, no form, or not from a page of ours.
         """
         if request.headers.get("content-type", "").partition(";")[0].strip() != "application/x-www-form-urlencoded":
-            raise Unsaid(415, "This takes a form.")
+            raise FormRefused(415, "This takes a form.")
         body = bytearray()
         try:
             async for chunk in request.stream():
                 body += chunk
                 if len(body) > BODY_LIMIT:
-                    raise Unsaid(413, "That is too much.")
+                    raise FormRefused(413, "That is too much.")
         except ClientDisconnect:
-            raise Unsaid(400, "The form did not come whole.") from None
+            raise FormRefused(400, "The form did not come whole.") from None
         try:
             pairs = parse_qsl(body.decode("utf-8", "replace"), max_num_fields=20)
         except ValueError:
-            raise Unsaid(400, "That is no form of ours.") from None
+            raise FormRefused(400, "That is no form of ours.") from None
         form = {name: value.strip() for name, value in pairs if value.strip()}
         if not self._tokens.is_valid(form.pop(FORM_FIELD, None)):
-            raise Unsaid(403, "This page was open for too long. Nothing was done; please say it again.")
+            raise FormRefused(403, "This page was open for too long. Nothing was done; please say it again.")
         return form
 
     async def say(self, place: CallId, action: str, form: Mapping[str, str]) -> tuple[str, CallId]:
         """Say something to a call; return the wish, and the id that the call's record is kept under.
 
         Raises:
-            Unsaid: A field is wrong, or the law or the rules stand in the way.
+            FormRefused: A field is wrong, or the law or the rules stand in the way.
         """
         try:
             body: Body = msgspec.convert(dict(form), type=BODIES[action], strict=False)
         except msgspec.ValidationError as error:
-            raise Unsaid(400, f"{_field(str(error))} is missing or not what belongs there.") from None
+            raise FormRefused(400, f"{_field(str(error))} is missing or not what belongs there.") from None
         try:
             return await self._speaking.say(BOARD, place, action, body, None)
         except Problem as problem:
             reasons = "; ".join(reason.meaning for reason in problem.view.reasons)
-            raise Unsaid(problem.view.status, f"Not done: {reasons or problem.view.title}") from None
+            raise FormRefused(problem.view.status, f"Not done: {reasons or problem.view.title}") from None
 
     async def pause(self, form: Mapping[str, str]) -> None:
         """Pause what the form names.
 
         Raises:
-            Unsaid: A field is wrong, there is no such institution, or more is paused there already.
+            FormRefused: A field is wrong, there is no such institution, or more is paused there already.
         """
         operator, because = _said(form)
         if form.get("scope") not in set(PauseScope):
-            raise Unsaid(400, "Choose what is to be paused.")
+            raise FormRefused(400, "Choose what is to be paused.")
         place, scope = _institution(form), PauseScope(form["scope"])
         if place is not None and (problem := (await self._queries.institutions()).problem(place)):
-            raise Unsaid(400, f"Nothing was paused: {problem}")
+            raise FormRefused(400, f"Nothing was paused: {problem}")
         more = (await self._pausing.pauses()).more_than(place, scope)
         if more is not None:
-            raise Unsaid(409, f"Nothing was changed: everything automatic is paused there already ({more.reason}).")
+            raise FormRefused(
+                409, f"Nothing was changed: everything automatic is paused there already ({more.reason})."
+            )
         await self._pausing.pause(place, Pause(scope=scope, operator=operator, because=because, at=self._now()))
 
     async def resume(self, form: Mapping[str, str]) -> None:
         """Lift the pause that the form names.
 
         Raises:
-            Unsaid: A field is wrong, or there is no such pause.
+            FormRefused: A field is wrong, or there is no such pause.
         """
         operator, because = _said(form)
         place, pauses = _institution(form), await self._pausing.pauses()
         problem = why_not_resumed(place, pauses, await self._queries.institutions())
         if problem is not None:
-            raise Unsaid(409, f"Nothing was resumed: {problem}")
+            raise FormRefused(409, f"Nothing was resumed: {problem}")
         await self._pausing.resume(place, operator=operator, because=because, at=self._now())
 
 
 def _institution(form: Mapping[str, str]) -> str | None:
     """Return the institution that a form names, None for all of them: that is never a blank field's meaning."""
     if "institution" not in form:
-        raise Unsaid(400, "Choose an institution, or all institutions.")
+        raise FormRefused(400, "Choose an institution, or all institutions.")
     return None if form["institution"] == EVERYWHERE else form["institution"]
 
 
@@ -132,7 +134,7 @@ def _said(form: Mapping[str, str]) -> tuple[str, str]:
     operator = " ".join(form.get("operator", "").split())[:64]
     because = " ".join(form.get("because", "").split())[:200]
     if not operator or not because:
-        raise Unsaid(400, "Say who you are and why: it is what trails will show.")
+        raise FormRefused(400, "Say who you are and why: it is what trails will show.")
     return operator, because
 
 
