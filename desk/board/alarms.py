@@ -10,9 +10,9 @@ from calls.figures import catalogue as figure
 from calls.keys import CallId, parse_member
 from calls.record import Call, EffectState
 from calls.unenrolling import TAKEN_BACK
+from desk.board.board_context import BoardContext
 from desk.board.rows import LiveCall, address_of, slot_of
 from desk.board.states import State, Tone
-from desk.board.surroundings import Around
 
 LATE_S: Final = 5.0
 """A due call that waits longer than this has too few workers."""
@@ -37,23 +37,23 @@ class Alarm:
     since: datetime | None = None
 
 
-def alarms_of(calls: Iterable[LiveCall], around: Around, minutes: Sequence[Minute] = ()) -> list[Alarm]:
+def alarms_of(calls: Iterable[LiveCall], context: BoardContext, minutes: Sequence[Minute] = ()) -> list[Alarm]:
     """Return everything that needs a human, what stops all calls first."""
-    told = list(_told(around))
+    told = list(_told(context))
     seen = {alarm.slot.removeprefix("a-") for alarm in told}
     held = [_held(live) for live in calls if live.standing.for_person and live.slot not in seen]
-    return [*_standing_still(around), *_counted(minutes), *told, *held]
+    return [*_standing_still(context), *_counted(minutes), *told, *held]
 
 
-def _standing_still(around: Around) -> Iterator[Alarm]:
-    if not around.workers.alive:
+def _standing_still(context: BoardContext) -> Iterator[Alarm]:
+    if not context.workers.alive:
         yield Alarm(
             *("a-workers", Tone.BAD, "No worker is alive", "Pushes are recorded, no call is moved. Start workers.")
         )
-    elif around.late_s > LATE_S:
-        advice = f"What is due waits {around.late_s:.0f} s. Start more workers, or look at their logs."
+    elif context.late_s > LATE_S:
+        advice = f"What is due waits {context.late_s:.0f} s. Start more workers, or look at their logs."
         yield Alarm("a-late", Tone.WARN, "Calls are late", advice)
-    if around.service_until is not None:
+    if context.service_until is not None:
         advice = "No call is moved until it answers again; it is tried with one request at a time."
         yield Alarm("a-service", Tone.BAD, "The service is away", advice)
 
@@ -80,9 +80,9 @@ def _counted(minutes: Sequence[Minute]) -> Iterator[Alarm]:
         yield Alarm("a-login", Tone.BAD, "The service refuses our login", advice)
 
 
-def _told(around: Around) -> Iterator[Alarm]:
+def _told(context: BoardContext) -> Iterator[Alarm]:
     """Say what the workers have put down for a person."""
-    for member, why in around.attention.items():
+    for member, why in context.attention.items():
         try:
             owner = parse_member(member)
         except ValueError:
@@ -92,7 +92,7 @@ def _told(around: Around) -> Iterator[Alarm]:
         if not isinstance(owner, CallId):
             yield Alarm(slot, Tone.BAD, title, advice, owner)
             continue
-        call = around.records.get(member)
+        call = context.records.get(member)
         digits = f"phone ending in {call.phone_number[-4:]}" if call and call.phone_number else "a call"
         where = f"{owner.institution_key}, {digits}"
         since = _since(call) if call else None

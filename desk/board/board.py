@@ -24,11 +24,11 @@ from calls.keys import CallId
 from calls.lookup import Known
 from calls.pausing import Pausing, past_pauses
 from calls.queries import Queries
+from desk.board.board_context import BoardContextReader, HourReader
 from desk.board.call_page import CallWriter, call_page, path_of
 from desk.board.form_handlers import FormHandlers, FormRefused
 from desk.board.painter import STATIC, Painter, groups_in
 from desk.board.streams import Streams, stream
-from desk.board.surroundings import HourReader, Surroundings
 from desk.board.wall import Wall
 from desk.desk import Desk
 from desk.signing import FORM_FIELD, FormTokens
@@ -78,9 +78,9 @@ class Board:
         self._painter = Painter(base, desk.book)
         self._queries = Queries(redis, keys=keys)
         self._forms = FormHandlers(desk.speaking, self._pausing, self._queries, tokens, now=now)
-        surroundings, hour = Surroundings(redis, desk.lookup), HourReader(FigureReader(redis, keys=keys))
+        context, hour = BoardContextReader(redis, desk.lookup), HourReader(FigureReader(redis, keys=keys))
         self._writer = CallWriter(self._painter, tokens)
-        self.wall = Wall(desk.feed, self._queries, surroundings, hour, desk.book, log)
+        self.wall = Wall(desk.feed, self._queries, context, hour, desk.book, log)
         self._streams = Streams(self.wall, desk, self._painter, self._writer, now=now)
 
     def app(self) -> Starlette:

@@ -12,10 +12,10 @@ from calls.figures import Minute
 from calls.institution import Standing
 from calls.known import KnownInstitutions
 from desk.board.alarms import Alarm, alarms_of
+from desk.board.board_context import BoardContext
 from desk.board.hour import Tile, tiles_of
 from desk.board.rows import LiveCall, Row
 from desk.board.states import LOOKS, Look, State
-from desk.board.surroundings import Around
 
 OBSTACLES: Final = {
     "not_active": "not active: nothing is done for its calls",
@@ -45,18 +45,18 @@ class Group:
         return sorted(found, key=lambda pair: pair[0].rank)
 
 
-def groups_of(calls: Iterable[LiveCall], around: Around) -> list[Group]:
+def groups_of(calls: Iterable[LiveCall], context: BoardContext) -> list[Group]:
     """Return the institutions that we know, in the order of their keys, each with its calls."""
     by_key: dict[str, list[LiveCall]] = defaultdict(list)
     for live in calls:
         by_key[live.call.institution_key].append(live)
-    return [_group(key, by_key.get(key, []), around) for key in sorted({*by_key, *around.standings})]
+    return [_group(key, by_key.get(key, []), context) for key in sorted({*by_key, *context.standings})]
 
 
-def _group(key: str, calls: list[LiveCall], around: Around) -> Group:
-    standing = around.standings.get(key, Standing(key=key))
-    pause = around.pauses.by_institution.get(key)
-    obstacle = OBSTACLES.get(standing.obstacle or "", "") if key in around.standings else ""
+def _group(key: str, calls: list[LiveCall], context: BoardContext) -> Group:
+    standing = context.standings.get(key, Standing(key=key))
+    pause = context.pauses.by_institution.get(key)
+    obstacle = OBSTACLES.get(standing.obstacle or "", "") if key in context.standings else ""
     return Group(
         slot=group_slot(key),
         key=key,
@@ -78,7 +78,7 @@ class Frame:
     """One moment. ``n`` counts up; ``is_stale``: Redis did not answer, this is what was known before."""
 
     n: int
-    around: Around
+    context: BoardContext
     groups: Sequence[Group]
     alarms: Sequence[Alarm]
     settled: Sequence[Row]
@@ -96,19 +96,19 @@ class Frame:
         return KnownInstitutions(
             {group.key: group.name for group in self.groups},
             {group.key: len(group.calls) for group in self.groups},
-            is_list_stored=bool(self.around.standings),
+            is_list_stored=bool(self.context.standings),
         )
 
 
 def frame_of(
-    n: int, calls: Sequence[LiveCall], around: Around, minutes: Sequence[Minute], settled: Sequence[Row]
+    n: int, calls: Sequence[LiveCall], context: BoardContext, minutes: Sequence[Minute], settled: Sequence[Row]
 ) -> Frame:
     """Put a moment together."""
     return Frame(
         n,
-        around,
-        groups_of(calls, around),
-        alarms_of(calls, around, minutes),
+        context,
+        groups_of(calls, context),
+        alarms_of(calls, context, minutes),
         settled,
         tiles_of(minutes, len(calls)),
     )

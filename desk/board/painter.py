@@ -81,8 +81,8 @@ class Painter:
     def _write(self, frame: Frame, only: str | None) -> View:
         html: dict[str, str] = {
             "status": self.piece("status", frame),
-            "pauses": self.piece("pauses", frame.around.pauses, frame.known),
-            "alarms": self.piece("alarms", frame.alarms, frame.around.now),
+            "pauses": self.piece("pauses", frame.context.pauses, frame.known),
+            "alarms": self.piece("alarms", frame.alarms, frame.context.now),
             "figures": self.piece("figures", frame.tiles) if only is None else "",
             "settled": self.piece("settled", frame.settled),
         }
@@ -100,7 +100,7 @@ class Painter:
             html.update(lines)
             order[f"{group.slot}-rows"] = tuple(lines)
         self._forget(frame)
-        return View(frame.around.now, html, order, marks)
+        return View(frame.context.now, html, order, marks)
 
     def _row(self, live: LiveCall) -> str:
         known = self._rows.get(live.slot)

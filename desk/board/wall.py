@@ -14,9 +14,9 @@ from structlog.typing import FilteringBoundLogger
 from calls.queries import Queries
 from calls.record import Call
 from calls.rules.book import RuleBook
+from desk.board.board_context import BoardContextReader, HourReader
 from desk.board.frame import Frame, frame_of
 from desk.board.rows import LiveCalls, Row, row_of
-from desk.board.surroundings import HourReader, Surroundings
 from desk.feed import Feed, Listener
 
 BEAT_S: Final = 0.5
@@ -35,7 +35,7 @@ class Wall:
         self,
         feed: Feed,
         queries: Queries,
-        surroundings: Surroundings,
+        context: BoardContextReader,
         hour: HourReader,
         book: RuleBook,
         log: FilteringBoundLogger,
@@ -46,7 +46,7 @@ class Wall:
         self._queries = queries
         self._calls = LiveCalls(queries, book)
         self._settled: tuple[Sequence[Call], Sequence[Row]] = ((), ())
-        self._surroundings = surroundings
+        self._context = context
         self._hour = hour
         self._book = book
         self._log = log
@@ -148,19 +148,19 @@ class Wall:
                 self._calls.heard(change)
 
     async def _look(self, calls: LiveCalls) -> Frame:
-        around = await self._surroundings.look()
-        minutes = await self._hour.minutes(around.now)
+        context = await self._context.read()
+        minutes = await self._hour.minutes(context.now)
         n = self._frame.n + 1 if self._frame is not None else 1
-        if self._settled[0] != around.settled:
-            self._settled = (around.settled, [row_of(call, self._book) for call in around.settled])
-        self._frame = frame_of(n, list(calls), around, minutes, self._settled[1])
+        if self._settled[0] != context.settled:
+            self._settled = (context.settled, [row_of(call, self._book) for call in context.settled])
+        self._frame = frame_of(n, list(calls), context, minutes, self._settled[1])
         return self._frame
 
     def _as_stale(self) -> Frame | None:
         if self._frame is None:
             return None
         frame = self._frame
-        return Frame(frame.n + 1, frame.around, frame.groups, frame.alarms, frame.settled, frame.tiles, is_stale=True)
+        return Frame(frame.n + 1, frame.context, frame.groups, frame.alarms, frame.settled, frame.tiles, is_stale=True)
 
     async def _publish(self, frame: Frame | None) -> None:
         async with self._news:

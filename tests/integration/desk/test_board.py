@@ -410,7 +410,7 @@ async def test_wall_goes_on_where_no_call_is_live(rig: BoardRig) -> None:
         assert frame is not None
         assert frame.live == 0
         await rig.push(rig.stage.call(), is_test=True)
-        while frame.around.pushes.last_sample is None:
+        while frame.context.pushes.last_sample is None:
             following = await rig.wall.next(frame.n, 5)
             assert following is not None, "no further frame"
             frame = following

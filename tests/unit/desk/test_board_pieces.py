@@ -10,10 +10,10 @@ from calls.figures import Minute, Snapshot, Spread
 from calls.figures import catalogue as figure
 from calls.pause import Pauses
 from desk.board.alarms import alarms_of
+from desk.board.board_context import BoardContext, Pushes, Workers
 from desk.board.hour import Tile, seconds, tiles_of
 from desk.board.painter import View
 from desk.board.streams import News
-from desk.board.surroundings import Around, Pushes, Workers
 from tests.unit.calls.specimens import NOW
 
 
@@ -103,9 +103,9 @@ def test_silence_of_pushes_and_refused_logins_are_alarms() -> None:
     silent = minute(0, {figure.CALLS_FOUND.name: {("cu-1", "queue"): 3}})
     pushed = minute(1, {figure.CALLS_FOUND.name: {("cu-1", "push"): 1}})
     refused = minute(2, {figure.LOGINS.name: {("LoginRefused",): 1}})
-    around = Around(NOW, {}, {}, Pauses(), {}, Workers(1), None, 0.0, Pushes(), ())
+    context = BoardContext(NOW, {}, {}, Pauses(), {}, Workers(1), None, 0.0, Pushes(), ())
     for minutes, slots in (([silent], ["a-pushes"]), ([pushed, silent], []), ([refused], ["a-login"]), ([], [])):
-        assert [alarm.slot for alarm in alarms_of([], around, minutes)] == slots
+        assert [alarm.slot for alarm in alarms_of([], context, minutes)] == slots
 
 
 def told(event: bytes | None) -> Any:

@@ -1,4 +1,4 @@
-"""What is around the calls: who needs a person, what is paused, who works, when the last push came."""
+"""What the board shows beside the calls: what needs a person, pauses, workers, the last push, the last hour."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -47,8 +47,8 @@ class Pushes:
 
 
 @dataclass(frozen=True, slots=True)
-class Around:
-    """What is around the calls at one moment, by Redis's clock.
+class BoardContext:
+    """What the board shows beside the calls at one moment, by Redis's clock.
 
     ``attention``: member to reason. ``records``: the calls among these. ``service_until``: the service is left alone until
     then. ``late_s``: for how long the first due member has waited.
@@ -66,8 +66,8 @@ class Around:
     settled: Sequence[Call]
 
 
-class Surroundings:
-    """Looks around; remembers which events of the log it has seen."""
+class BoardContextReader:
+    """Reads the board context; remembers which events of the log it has seen."""
 
     def __init__(self, redis: "Redis", lookup: Lookup) -> None:
         self._redis: Any = redis  # its stubs cannot know that answers are bytes here
@@ -76,8 +76,8 @@ class Surroundings:
         self._seen_ms: float | None = None
         self._pushes = Pushes()
 
-    async def look(self) -> Around:
-        """Return what is around now."""
+    async def read(self) -> BoardContext:
+        """Return the context as it is now."""
         keys = self._keys
         pipe = self._redis.pipeline(transaction=False)
         pipe.time().hgetall(keys.attention).hgetall(keys.outbox.attention).hgetall(keys.pause)
@@ -90,7 +90,7 @@ class Surroundings:
         attention = _attention(parked, unsent)
         members = [member.decode() for member in settled]
         records = await self._lookup.calls([*members, *(m for m in attention if m not in members and _is_call(m))])
-        return Around(
+        return BoardContext(
             now=_instant(now_ms),
             attention=attention,
             records={member: call for member, call in records.items() if member in attention},
