@@ -109,7 +109,7 @@ def web_app(settings: WebSettings, log: FilteringBoundLogger) -> Starlette:
     def leave() -> None:
         """End every answer that is endless, so that the process can end."""
         if board is not None:
-            board.wall.close()
+            board.frames.close()
         if desk is not None:
             desk.leave()
 

@@ -27,9 +27,9 @@ from calls.queries import Queries
 from desk.board.board_context import BoardContextReader, HourReader
 from desk.board.call_page import CallWriter, call_page, path_of
 from desk.board.form_handlers import FormHandlers, FormRefused
+from desk.board.frame_source import FrameSource
 from desk.board.painter import STATIC, Painter, groups_in
 from desk.board.streams import Streams, stream
-from desk.board.wall import Wall
 from desk.desk import Desk
 from desk.signing import FORM_FIELD, FormTokens
 from reseller.keys import is_institution_key, is_voice_id
@@ -80,8 +80,8 @@ class Board:
         self._forms = FormHandlers(desk.speaking, self._pausing, self._queries, tokens, now=now)
         context, hour = BoardContextReader(redis, desk.lookup), HourReader(FigureReader(redis, keys=keys))
         self._writer = CallWriter(self._painter, tokens)
-        self.wall = Wall(desk.feed, self._queries, context, hour, desk.book, log)
-        self._streams = Streams(self.wall, desk, self._painter, self._writer, now=now)
+        self.frames = FrameSource(desk.feed, self._queries, context, hour, desk.book, log)
+        self._streams = Streams(self.frames, desk, self._painter, self._writer, now=now)
 
     def app(self) -> Starlette:
         """Build the application; its routes are whole paths, beginning with the base."""
@@ -109,7 +109,7 @@ class Board:
 
     async def home(self, _request: Request) -> Response:
         """Show the board."""
-        return await self._wall_page(None)
+        return await self._board_page(None)
 
     async def to_home(self, _request: Request) -> Response:
         """Lead to the board by a path alone: a whole address would be the Host header's word."""
@@ -120,7 +120,7 @@ class Board:
         key = request.path_params["institution"]
         if not is_institution_key(key):
             raise HTTPException(404)
-        return await self._wall_page(key)
+        return await self._board_page(key)
 
     async def reconcile(self, request: Request) -> Response:
         """Enqueue the job that lists an institution's queue, and redirect to the institution's page."""
@@ -134,8 +134,8 @@ class Board:
         await asyncio.to_thread(self._desk.waker.reconcile, key)
         return RedirectResponse(f"{self._base}/institutions/{quote(key, safe='')}", 303)
 
-    async def _wall_page(self, only: str | None) -> Response:
-        frame = await self.wall.frame()
+    async def _board_page(self, only: str | None) -> Response:
+        frame = await self.frames.frame()
         view = self._painter.view(frame, only)
         group = next((group for group in frame.groups if group.key == only), None)
         if only is not None and group is None:
@@ -215,7 +215,7 @@ class Board:
 
     async def _found(self, voice_id: str) -> list[CallId]:
         """Return the calls that an id stands for, at whichever institution we know."""
-        keys = [group.key for group in (await self.wall.frame()).groups]
+        keys = [group.key for group in (await self.frames.frame()).groups]
         found = [await self._desk.lookup.resolve(key, voice_id) for key in keys]
         return [call_id for call_id in found if call_id is not None]
 
@@ -265,7 +265,7 @@ class Board:
         """Stream what is new on the board, on the page of an institution, or on the page of a call."""
         key, voice_id = request.query_params.get("institution"), request.query_params.get("call")
         if voice_id is None:
-            return stream(self._streams.of_wall(key))
+            return stream(self._streams.of_board(key))
         if not (key and is_institution_key(key) and is_voice_id(voice_id)):
             raise HTTPException(404)
         wish = request.query_params.get("wish")

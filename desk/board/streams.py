@@ -16,8 +16,8 @@ from starlette.responses import Response, StreamingResponse
 from calls.keys import CallId
 from desk.board.call_page import CallWriter, call_page
 from desk.board.frame import Frame
+from desk.board.frame_source import FrameSource
 from desk.board.painter import Painter, View
-from desk.board.wall import Wall
 from desk.desk import Desk
 from desk.feed import RETRY_S
 
@@ -32,21 +32,21 @@ class Streams:
     """Yields events; each begins with everything."""
 
     def __init__(
-        self, wall: Wall, desk: Desk, painter: Painter, writer: CallWriter, *, now: Callable[[], datetime]
+        self, frames: FrameSource, desk: Desk, painter: Painter, writer: CallWriter, *, now: Callable[[], datetime]
     ) -> None:
-        self._wall = wall
+        self._frames = frames
         self._desk = desk
         self._painter = painter
         self._writer = writer
         self._now = now
 
-    async def of_wall(self, only: str | None) -> AsyncIterator[bytes]:
+    async def of_board(self, only: str | None) -> AsyncIterator[bytes]:
         """Yield what is new on the board, or of one institution."""
         news, seen = News(), 0
         yield BEGIN
-        async with self._wall.watching():
-            while not self._wall.is_broken:
-                frame = await self._wall.next(seen, HEARTBEAT_S)
+        async with self._frames.watching():
+            while not self._frames.is_broken:
+                frame = await self._frames.next(seen, HEARTBEAT_S)
                 if frame is None:
                     yield ALIVE
                     continue

@@ -20,8 +20,8 @@ from calls.pausing import Pausing
 from calls.record import Effect, EffectState, encode_call
 from calls.rules import load_rules
 from desk.board.board import Board
+from desk.board.frame_source import FrameSource
 from desk.board.states import State
-from desk.board.wall import Wall
 from desk.signing import FORM_FIELD, FormTokens
 from reseller import Secret
 from sandbox.state import Call, Happening, Kind
@@ -57,9 +57,9 @@ class BoardRig(DeskRig):
         )
 
     @property
-    def wall(self) -> Wall:
+    def frames(self) -> FrameSource:
         """Return what the board shows."""
-        return self.board.wall
+        return self.board.frames
 
 
 @pytest.fixture
@@ -383,46 +383,46 @@ async def test_no_worker_is_an_alarm(rig: BoardRig) -> None:
     assert ("No worker is alive" in page, "1 busy" in page) == (False, True)
 
 
-async def test_wall_is_kept_up_to_date_while_somebody_looks(rig: BoardRig, logged: LogCapture) -> None:
-    """The wall follows the feed while it is watched, and rests when nobody looks."""
+async def test_frames_is_kept_up_to_date_while_somebody_looks(rig: BoardRig, logged: LogCapture) -> None:
+    """Frames follow the feed while a page is open, and stop when nobody looks."""
     rig.desk.feed.start()
     call = rig.stage.call(END)
     await rig.run(2)
-    async with rig.wall.watching():
-        frame = await rig.wall.next(0, 5)
+    async with rig.frames.watching():
+        frame = await rig.frames.next(0, 5)
         assert frame is not None
         assert frame.live == 1
         rig.stage.happen(call, Kind.MFA_VALIDATED, "teller")
         while not any(live.standing.state is State.ENROLLED for group in frame.groups for live in group.calls):
             await rig.run(2)
-            frame = await rig.wall.next(frame.n, 5) or frame
-    rested = rig.wall.is_broken
-    rig.wall.close()
+            frame = await rig.frames.next(frame.n, 5) or frame
+    rested = rig.frames.is_broken
+    rig.frames.close()
     await rig.desk.feed.stop()
     assert rested
     assert [entry for entry in logged.entries if entry["event"] == "board_failed"] == []
 
 
-async def test_wall_goes_on_where_no_call_is_live(rig: BoardRig) -> None:
+async def test_frames_goes_on_where_no_call_is_live(rig: BoardRig) -> None:
     """Before the first call a sample is all there is to see, and it is seen."""
-    async with rig.wall.watching():
-        frame = await rig.wall.next(0, 5)
+    async with rig.frames.watching():
+        frame = await rig.frames.next(0, 5)
         assert frame is not None
         assert frame.live == 0
         await rig.push(rig.stage.call(), is_test=True)
         while frame.context.pushes.last_sample is None:
-            following = await rig.wall.next(frame.n, 5)
+            following = await rig.frames.next(frame.n, 5)
             assert following is not None, "no further frame"
             frame = following
 
 
-async def test_wall_ends_when_the_process_does(rig: BoardRig) -> None:
+async def test_frames_ends_when_the_process_does(rig: BoardRig) -> None:
     """Whoever watches is let go when the process is told to end."""
-    async with rig.wall.watching():
-        assert await rig.wall.next(0, 5) is not None
-        rig.wall.close()
-        assert await rig.wall.next(99, 5) is None
-        assert rig.wall.is_broken
+    async with rig.frames.watching():
+        assert await rig.frames.next(0, 5) is not None
+        rig.frames.close()
+        assert await rig.frames.next(99, 5) is None
+        assert rig.frames.is_broken
 
 
 async def test_board_without_redis_says_so(rig: BoardRig, redis: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -438,16 +438,16 @@ async def test_board_without_redis_says_so(rig: BoardRig, redis: Redis, monkeypa
     call = rig.stage.call(END)
     await rig.run(3)
     rig.desk.feed.start()
-    async with rig.wall.watching():
-        frame = await rig.wall.next(0, 5)
+    async with rig.frames.watching():
+        frame = await rig.frames.next(0, 5)
         await away()
         while frame is not None and not frame.is_stale:
-            frame = await rig.wall.next(frame.n, 5)
+            frame = await rig.frames.next(frame.n, 5)
         assert frame is not None
         assert frame.live == 1, "what was known is still shown"
         monkeypatch.undo()
         while frame is not None and frame.is_stale:
-            frame = await rig.wall.next(frame.n, 5)
+            frame = await rig.frames.next(frame.n, 5)
     await rig.desk.feed.stop()
     await away()
     for path in ("/board", f"/board{of(call)}"):

@@ -1,6 +1,6 @@
-"""The wall: what the board shows, kept up to date once for each web process, and only while somebody looks.
+"""Makes the board's frames: one task in each web process, only while somebody has a page open.
 
-Nothing on it is an event. Who comes, or comes back after a restart, is shown how things are; so nothing can be missed.
+A frame shows how things are; it is no event. A page that connects again is sent the newest frame, so it misses nothing.
 """
 
 import asyncio
@@ -19,16 +19,16 @@ from desk.board.frame import Frame, frame_of
 from desk.board.rows import LiveCalls, Row, row_of
 from desk.feed import Feed, Listener
 
-BEAT_S: Final = 0.5
-"""How often at most the wall changes."""
+FRAME_EVERY_S: Final = 0.5
+"""Seconds between two frames, at least."""
 
 RELOAD_S: Final = 30.0
-"""How often every live call is read anew, whatever the feed said."""
+"""Seconds between two readings of every live call, whatever the feed said."""
 
 _AWAY: Final = (RedisError, OSError, TimeoutError)
 
 
-class Wall:
+class FrameSource:
     """Makes frames while somebody looks, and hands the newest to all who do."""
 
     def __init__(
@@ -40,7 +40,7 @@ class Wall:
         book: RuleBook,
         log: FilteringBoundLogger,
         *,
-        beat_s: float = BEAT_S,
+        every_s: float = FRAME_EVERY_S,
     ) -> None:
         self._feed = feed
         self._queries = queries
@@ -50,10 +50,10 @@ class Wall:
         self._hour = hour
         self._book = book
         self._log = log
-        self._beat_s = beat_s
+        self._every_s = every_s
         self._frame: Frame | None = None
         self._news = asyncio.Condition()
-        self._watchers = 0
+        self._open_pages = 0
         self._task: asyncio.Task[None] | None = None
         self.is_over = False
 
@@ -71,16 +71,16 @@ class Wall:
 
     @asynccontextmanager
     async def watching(self) -> AsyncIterator[None]:
-        """Keep the wall up to date until the block ends."""
-        self._watchers += 1
+        """Make frames until the block ends."""
+        self._open_pages += 1
         if self._task is None:
             self._frame = None
             self._task = asyncio.ensure_future(self._run())
         try:
             yield
         finally:
-            self._watchers -= 1
-            if not self._watchers:
+            self._open_pages -= 1
+            if not self._open_pages:
                 await self._rest()
 
     async def next(self, after: int, within_s: float) -> Frame | None:
@@ -101,7 +101,7 @@ class Wall:
         return self.is_over or self._task is None or self._task.done()
 
     def close(self) -> None:
-        """End every watching, so that connections can end."""
+        """End every stream of frames, so that connections can end."""
         self.is_over = True
         if self._task is not None:
             self._task.cancel()
@@ -120,13 +120,13 @@ class Wall:
             while True:
                 with self._feed.listen() as listener:
                     await self._follow(listener)
-                await asyncio.sleep(self._beat_s)
+                await asyncio.sleep(self._every_s)
         finally:
             async with self._news:
                 self._news.notify_all()
 
     async def _follow(self, listener: Listener) -> None:
-        """Make a frame each beat, until the feed ends the listening: then all is read anew."""
+        """Make frames until the feed ends the listening: then all is read again."""
         loop, load_at = asyncio.get_running_loop(), 0.0
         while not listener.is_over:
             try:
@@ -137,10 +137,10 @@ class Wall:
             except _AWAY:
                 await self._publish(self._as_stale())
                 load_at = 0.0
-            await self._listen(listener, loop.time() + self._beat_s)
+            await self._listen(listener, loop.time() + self._every_s)
 
     async def _listen(self, listener: Listener, until_s: float) -> None:
-        """Take in what changes until the beat is over."""
+        """Take in what changes until the next frame is due."""
         loop = asyncio.get_running_loop()
         while (left_s := until_s - loop.time()) > 0 and not listener.is_over:
             change = await listener.next(left_s)
