@@ -28,7 +28,7 @@ from desk.board.board_context import BoardContextReader, HourReader
 from desk.board.call_page import CallWriter, call_page, path_of
 from desk.board.form_handlers import FormHandlers, FormRefused
 from desk.board.frame_source import FrameSource
-from desk.board.painter import STATIC, Painter, groups_in
+from desk.board.renderer import STATIC, Renderer, groups_in
 from desk.board.streams import Streams, stream
 from desk.desk import Desk
 from desk.signing import FORM_FIELD, FormTokens
@@ -75,13 +75,13 @@ class Board:
         self._base = base
         self._now = now
         self._pausing = Pausing(redis, keys=keys)
-        self._painter = Painter(base, desk.book)
+        self._renderer = Renderer(base, desk.book)
         self._queries = Queries(redis, keys=keys)
         self._forms = FormHandlers(desk.speaking, self._pausing, self._queries, tokens, now=now)
         context, hour = BoardContextReader(redis, desk.lookup), HourReader(FigureReader(redis, keys=keys))
-        self._writer = CallWriter(self._painter, tokens)
+        self._writer = CallWriter(self._renderer, tokens)
         self.frames = FrameSource(desk.feed, self._queries, context, hour, desk.book, log)
-        self._streams = Streams(self.frames, desk, self._painter, self._writer, now=now)
+        self._streams = Streams(self.frames, desk, self._renderer, self._writer, now=now)
 
     def app(self) -> Starlette:
         """Build the application; its routes are whole paths, beginning with the base."""
@@ -136,7 +136,7 @@ class Board:
 
     async def _board_page(self, only: str | None) -> Response:
         frame = await self.frames.frame()
-        view = self._painter.view(frame, only)
+        view = self._renderer.view(frame, only)
         group = next((group for group in frame.groups if group.key == only), None)
         if only is not None and group is None:
             raise HTTPException(404)
@@ -193,7 +193,7 @@ class Board:
         return self._page(
             *("pausing.html", problem.status if problem else 200),
             pauses=pauses.by_institution,
-            pauses_piece=Markup(self._painter.piece("pauses", pauses, known)),  # noqa: S704  (our own template wrote it)
+            pauses_piece=Markup(self._renderer.piece("pauses", pauses, known)),  # noqa: S704  (our own template wrote it)
             known=known,
             history=past_pauses(await self._pausing.history())[:HISTORY_SHOWN],
             field=FORM_FIELD,
@@ -222,13 +222,13 @@ class Board:
     async def file(self, request: Request) -> Response:
         """Return a file of the pages."""
         name = request.path_params["name"]
-        if name not in self._painter.static:
+        if name not in self._renderer.static:
             raise HTTPException(404)
         kind = mimetypes.guess_type(name)[0] or "application/octet-stream"
         return Response((STATIC / name).read_bytes(), headers=_FOR_EVER, media_type=kind)
 
     def _page(self, template: str, status: int = 200, **context: Any) -> Response:
-        return HTMLResponse(self._painter.page(template, now=self._now(), **context), status)
+        return HTMLResponse(self._renderer.page(template, now=self._now(), **context), status)
 
     # Changes
 
@@ -284,7 +284,7 @@ class Board:
         if institution is not None:
             words = f"{words}{await self._meant(institution)}"
         return HTMLResponse(
-            self._painter.page("nothing.html", now=self._now(), words=words), http.status_code, http.headers
+            self._renderer.page("nothing.html", now=self._now(), words=words), http.status_code, http.headers
         )
 
     async def _meant(self, institution: str) -> str:

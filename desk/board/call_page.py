@@ -18,7 +18,7 @@ from calls.story import Line, tell
 from calls.unenrolling import needs_person
 from calls.watch import reserve_left
 from calls.wishes import MEANINGS, Told, WishState, line_of, told
-from desk.board.painter import Painter, View
+from desk.board.renderer import Renderer, View
 from desk.board.rows import Row, row_of
 from desk.board.states import Tone
 from desk.signing import FORM_FIELD, FormTokens
@@ -139,8 +139,8 @@ def call_page(known: Known, book: RuleBook, wish: str | None, now: datetime) -> 
 class CallWriter:
     """Writes the pieces of a call's page, with a token in its forms."""
 
-    def __init__(self, painter: Painter, tokens: FormTokens) -> None:
-        self._painter = painter
+    def __init__(self, renderer: Renderer, tokens: FormTokens) -> None:
+        self._renderer = renderer
         self._tokens = tokens
 
     def view(self, page: CallPage, now: datetime, operator: str, said: Mapping[str, str] | None = None) -> View:
@@ -152,7 +152,7 @@ class CallWriter:
             operator: What the forms suggest as the core username.
             said: What was typed into a form of which nothing came.
         """
-        piece = self._painter.piece
+        piece = self._renderer.piece
         html = {
             "call-head": piece("call_head", page),
             "wish": piece("wish", page.answer),

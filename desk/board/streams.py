@@ -17,7 +17,7 @@ from calls.keys import CallId
 from desk.board.call_page import CallWriter, call_page
 from desk.board.frame import Frame
 from desk.board.frame_source import FrameSource
-from desk.board.painter import Painter, View
+from desk.board.renderer import Renderer, View
 from desk.desk import Desk
 from desk.feed import RETRY_S
 
@@ -32,11 +32,11 @@ class Streams:
     """Yields events; each begins with everything."""
 
     def __init__(
-        self, frames: FrameSource, desk: Desk, painter: Painter, writer: CallWriter, *, now: Callable[[], datetime]
+        self, frames: FrameSource, desk: Desk, renderer: Renderer, writer: CallWriter, *, now: Callable[[], datetime]
     ) -> None:
         self._frames = frames
         self._desk = desk
-        self._painter = painter
+        self._renderer = renderer
         self._writer = writer
         self._now = now
 
@@ -51,7 +51,7 @@ class Streams:
                     yield ALIVE
                     continue
                 seen = frame.n
-                event = news.of(self._painter.view(frame, only), _said(frame))
+                event = news.of(self._renderer.view(frame, only), _said(frame))
                 if event is not None:
                     yield event
 

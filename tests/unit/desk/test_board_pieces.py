@@ -12,7 +12,7 @@ from calls.pause import Pauses
 from desk.board.alarms import alarms_of
 from desk.board.board_context import BoardContext, Pushes, Workers
 from desk.board.hour import Tile, seconds, tiles_of
-from desk.board.painter import View
+from desk.board.renderer import View
 from desk.board.streams import News
 from tests.unit.calls.specimens import NOW
 

@@ -11,7 +11,7 @@ from calls.facts import facts_of
 from calls.pause import PauseScope
 from calls.record import Candidate, Effect, EffectState, Phase, Reason
 from desk.board.call_page import offers_of
-from desk.board.painter import Painter, area, bars, cells, line
+from desk.board.renderer import Renderer, area, bars, cells, line
 from desk.board.rows import next_of, row_of
 from desk.board.states import LOOKS, State, standing_of
 from tests.unit.calls.specimens import BOOK, CALLS, NOW, call, reading, seconds, verified, word
@@ -53,7 +53,7 @@ def test_state_has_a_look_of_its_own() -> None:
     words = [look.word for look in LOOKS.values()]
     assert sorted(set(words)) == sorted(words)
     assert set(LOOKS) == set(State)
-    page = Painter("/board", BOOK).page("found.html", now=NOW, found=[], words="")
+    page = Renderer("/board", BOOK).page("found.html", now=NOW, found=[], words="")
     assert {look.shape for look in LOOKS.values()} <= set(re.findall(r'id="s-(\w+)"', page))
 
 
@@ -100,7 +100,7 @@ def test_next_is_what_the_mover_has_planned(changes: dict[str, Any], words: str,
 def test_every_call_has_a_line_and_offers(drawn: Any) -> None:
     """Whatever a record says, it can be shown, and its forms be offered."""
     drawn = replace(drawn, saved_at=NOW)
-    assert Painter("/board", BOOK).piece("row", row_of(drawn, BOOK)).startswith("<li id=")
+    assert Renderer("/board", BOOK).piece("row", row_of(drawn, BOOK)).startswith("<li id=")
     assert offers_of(drawn, BOOK, NOW) is not None
 
 
@@ -114,7 +114,7 @@ def test_row_holds_nothing_of_a_person() -> None:
         distrusted=word("bob", reason="a reason"),
         saved_at=NOW,
     )
-    markup = Painter("/board", BOOK).piece("row", row_of(known, BOOK))
+    markup = Renderer("/board", BOOK).piece("row", row_of(known, BOOK))
     assert "4821" in markup
     for secret in ("555010", "Ada", "Example", "p-1", "p-2", "teller-7", "bob", "ann", "a reason"):
         assert secret not in markup

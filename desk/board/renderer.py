@@ -43,7 +43,7 @@ class View:
     marks: Mapping[str, str] = field(default_factory=dict)
 
 
-class Painter:
+class Renderer:
     """Writes pieces, and remembers lines that have not changed."""
 
     def __init__(self, base: str, book: RuleBook) -> None:
