@@ -9,10 +9,10 @@ import click
 import msgspec
 from rich.console import Console
 
-from callkeeper.doctor import Finding, Part, State, examine
+from callkeeper.doctor import Finding, Part, Severity, examine
 from callkeeper.terminal import say_json, terminal_console
 
-_COLOURS = {State.OK: "green", State.WARNING: "yellow", State.FAULT: "bold red"}
+_COLOURS = {Severity.OK: "green", Severity.WARNING: "yellow", Severity.FAULT: "bold red"}
 
 
 @click.command()
@@ -34,7 +34,7 @@ def doctor(*, as_json: bool, before_deploy: bool, only: Part | None) -> None:
     async def look() -> bool:
         has_fault = False
         async for finding in examine(os.environ, before_deploy=before_deploy, only=only):
-            has_fault |= finding.state is State.FAULT
+            has_fault |= finding.severity is Severity.FAULT
             _tell(console, finding, as_json=as_json)
         return has_fault
 
@@ -45,7 +45,7 @@ def _tell(console: Console, finding: Finding, *, as_json: bool) -> None:
     if as_json:
         say_json(msgspec.json.encode(_row(finding)))
         return
-    console.print(f"{finding.state:<8}", style=_COLOURS[finding.state], end="")
+    console.print(f"{finding.severity:<8}", style=_COLOURS[finding.severity], end="")
     console.print(f" {finding.what}: {finding.detail}")
     if finding.remedy:
         console.print(f"         -> {finding.remedy}")
@@ -57,7 +57,7 @@ def _row(finding: Finding) -> dict[str, Any]:
         "what": finding.what,
         "topic": finding.topic,
         "about": finding.about or None,
-        "state": finding.state,
+        "state": finding.severity,
         "detail": finding.detail,
         "remedy": finding.remedy or None,
     }

@@ -10,7 +10,7 @@ from redis.asyncio import Redis
 
 from callkeeper.connections import worker_redis
 from callkeeper.doctor.configuration import Part, rules_findings, settings_findings
-from callkeeper.doctor.finding import Finding, State, Topic
+from callkeeper.doctor.finding import Finding, Severity, Topic
 from callkeeper.doctor.pushes import front_findings, push_findings
 from callkeeper.doctor.service import service_findings
 from callkeeper.doctor.store import store_findings
@@ -20,7 +20,7 @@ from callkeeper.named_institutions import named_by_web, named_by_worker
 from callkeeper.settings import WebSettings, WorkerSettings
 from calls.keys import Keys
 
-__all__ = ["Finding", "Part", "State", "Topic", "examine"]
+__all__ = ["Finding", "Part", "Severity", "Topic", "examine"]
 
 S = TypeVar("S", WebSettings, WorkerSettings)
 
@@ -48,7 +48,7 @@ async def examine(
         store = await store_findings(redis, known.store.redis)
         for finding in store:
             yield finding
-        if any(finding.topic is Topic.REDIS and finding.state is State.FAULT for finding in store):
+        if any(finding.topic is Topic.REDIS and finding.severity is Severity.FAULT for finding in store):
             return
         institutions: set[str] = set()
         if worker is not None:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
-class State(StrEnum):
+class Severity(StrEnum):
     """How bad a finding is."""
 
     OK = "ok"
@@ -48,7 +48,7 @@ class Finding:
     """
 
     topic: Topic
-    state: State
+    severity: Severity
     detail: str
     remedy: str = ""
     about: str = ""
@@ -61,17 +61,17 @@ class Finding:
 
 def ok(topic: Topic, detail: str, *, about: str = "") -> Finding:
     """Find that something is well."""
-    return Finding(topic, State.OK, detail, about=about)
+    return Finding(topic, Severity.OK, detail, about=about)
 
 
 def warning(topic: Topic, detail: str, remedy: str, *, about: str = "") -> Finding:
     """Find something that works and should not stay so."""
-    return Finding(topic, State.WARNING, detail, remedy, about)
+    return Finding(topic, Severity.WARNING, detail, remedy, about)
 
 
 def fault(topic: Topic, detail: str, remedy: str, *, about: str = "") -> Finding:
     """Find something that keeps the installation from its work."""
-    return Finding(topic, State.FAULT, detail, remedy, about)
+    return Finding(topic, Severity.FAULT, detail, remedy, about)
 
 
 def graded(topic: Topic, value: float, detail: str, remedy: str, *, warn: float, fail: float) -> Finding:

@@ -11,7 +11,7 @@ import pytest
 from redis import Redis
 from redis.asyncio import Redis as AsyncRedis
 
-from callkeeper.doctor import Finding, Part, State, examine
+from callkeeper.doctor import Finding, Part, Severity, examine
 from callkeeper.doctor.service import clock_finding
 from calls.keys import CallId, Keys
 from tests.sandbox_fixtures import ServedSandbox
@@ -41,9 +41,9 @@ async def test_doctor_finds_only_the_missing_processes_on_a_good_installation(
 ) -> None:
     """With Redis, the service and all settings in order, only the processes that nobody started are a fault."""
     found = await findings(environment(redis_url, sandbox_server))
-    faults = {what for what, finding in found.items() if finding.state is State.FAULT}
+    faults = {what for what, finding in found.items() if finding.severity is Severity.FAULT}
     assert faults == {"web", "workers"}
-    assert found["queue cu-1"].state is State.OK
+    assert found["queue cu-1"].severity is Severity.OK
     assert "callkeeper worker" in found["workers"].remedy
 
 
@@ -55,9 +55,9 @@ async def test_doctor_looks_at_the_settings_of_one_process(
     environ = environment(redis_url, sandbox_server)
     del environ[hidden]
     found = await findings(environ, only)
-    faults = {what for what, finding in found.items() if finding.state is State.FAULT}
+    faults = {what for what, finding in found.items() if finding.severity is Severity.FAULT}
     assert faults == {"web", "workers"}
-    assert found["settings"].state is State.OK
+    assert found["settings"].severity is Severity.OK
     assert ("login" in found) is (only == "worker")
     del environ["CALLKEEPER_PUSH_HEADERS" if only == "web" else "CALLKEEPER_PASSWORD"]
     assert any(what.startswith("settings CALLKEEPER_P") for what in await findings(environ, only))
@@ -68,7 +68,7 @@ async def test_doctor_names_a_missing_variable(redis_url: str, sandbox_server: S
     environ = environment(redis_url, sandbox_server)
     del environ["CALLKEEPER_PASSWORD"]
     found = await findings(environ)
-    assert found["settings CALLKEEPER_PASSWORD"].state is State.FAULT
+    assert found["settings CALLKEEPER_PASSWORD"].severity is Severity.FAULT
     assert "CALLKEEPER_PASSWORD=" in found["settings CALLKEEPER_PASSWORD"].remedy
     assert "login" not in found
 
@@ -77,7 +77,7 @@ async def test_doctor_names_a_refused_login(redis_url: str, sandbox_server: Serv
     """A wrong password is a fault of the login; the finding shows neither the password nor the service's answer."""
     environ = environment(redis_url, sandbox_server) | {"CALLKEEPER_PASSWORD": "not-the-right-one-at-all"}
     found = await findings(environ)
-    assert found["login"].state is State.FAULT
+    assert found["login"].severity is Severity.FAULT
     assert "CALLKEEPER_" in found["login"].remedy
     assert "not-the-right-one-at-all" not in str(found)
 
@@ -90,7 +90,7 @@ async def test_doctor_names_a_redis_that_forgets(redis_url: str, sandbox_server:
             found = await findings(environment(redis_url, sandbox_server))
         finally:
             redis.config_set("maxmemory-policy", "noeviction")
-    assert found["redis eviction"].state is State.FAULT
+    assert found["redis eviction"].severity is Severity.FAULT
     assert "noeviction" in found["redis eviction"].remedy
 
 
@@ -98,7 +98,7 @@ async def test_doctor_names_a_redis_that_does_not_answer(sandbox_server: ServedS
     """An address at which nobody answers is named without user and password."""
     environ = environment("redis://user:very-secret-word@127.0.0.1:1/0", sandbox_server)
     found = await findings(environ)
-    assert found["redis"].state is State.FAULT
+    assert found["redis"].severity is Severity.FAULT
     assert "very-secret-word" not in str(found)
 
 
@@ -117,7 +117,7 @@ async def test_doctor_names_an_institution_without_rights(
     sandbox_server.control("PUT", "/institutions/cu-2", {"name": "Second Example"})
     found = await findings(environment(redis_url, sandbox_server) | {setting: value})
     finding = found[f"institutions {setting}"]
-    assert finding.state is State.FAULT
+    assert finding.severity is Severity.FAULT
     assert finding.detail == "the account may not manage 'CU-2'; did you mean cu-2 (Second Example)?"
     assert finding.remedy.startswith(f"correct {setting}, or have")
 
@@ -132,11 +132,11 @@ async def test_doctor_names_what_waits_and_for_whom(redis_url: str, sandbox_serv
         redis.hset(keys.attention, CallId("cu-1", "v-2").member, "enroll unresolved")
         redis.hset(keys.outbox.attention, CallId("cu-1", "v-3").member, "outcome call.settled not delivered for a day")
         found = await findings(environment(redis_url, sandbox_server))
-    assert found["breaker"].state is State.WARNING
+    assert found["breaker"].severity is Severity.WARNING
     assert "7 requests failed in a row" in found["breaker"].detail
-    assert found["due calls"].state is State.FAULT
+    assert found["due calls"].severity is Severity.FAULT
     assert found["due calls"].detail.startswith("1 due, ")
-    assert (found["jobs"].state, found["jobs"].detail) == (State.WARNING, "1 have failed, 0 wait")
+    assert (found["jobs"].severity, found["jobs"].detail) == (Severity.WARNING, "1 have failed, 0 wait")
     assert found["attention"].detail == "1 need a human: 1 enroll unresolved"
     assert "callkeeper calls redeliver" in found["outcomes"].remedy
     assert found["pushes"].detail == "none has come yet"
@@ -148,8 +148,8 @@ async def test_doctor_names_an_institution_for_which_nothing_is_done(
     """Test mode, no voice authentication, not Active: calls are watched and nothing else; the reason is said."""
     sandbox_server.control("PUT", "/institutions/cu-2", {"name": "Second", "is_test_mode": True})
     found = await findings(environment(redis_url, sandbox_server))
-    assert found["institutions cu-1"].state is State.OK
-    assert found["institutions cu-2"].state is State.WARNING
+    assert found["institutions cu-1"].severity is Severity.OK
+    assert found["institutions cu-2"].severity is Severity.WARNING
     assert found["institutions cu-2"].detail.endswith("it is in test mode")
 
 
@@ -176,18 +176,20 @@ def service_whose_clock_is(ahead_s: float | None) -> Iterator[str]:
 
 
 @pytest.mark.parametrize(
-    ("ahead_s", "state", "words"),
+    ("ahead_s", "severity", "words"),
     [
-        (0, State.OK, "the service "),
-        (-12, State.WARNING, "the service -1"),
-        (3605, State.FAULT, "the service +360"),
-        (None, State.OK, "the service does not tell its own"),
+        (0, Severity.OK, "the service "),
+        (-12, Severity.WARNING, "the service -1"),
+        (3605, Severity.FAULT, "the service +360"),
+        (None, Severity.OK, "the service does not tell its own"),
     ],
 )
-async def test_doctor_compares_the_clocks(redis_url: str, ahead_s: float | None, state: State, words: str) -> None:
+async def test_doctor_compares_the_clocks(
+    redis_url: str, ahead_s: float | None, severity: Severity, words: str
+) -> None:
     """Calls are looked for by the service's times and due by Redis's: a difference of minutes would miss them."""
     async with AsyncRedis.from_url(redis_url) as redis:
         with service_whose_clock_is(ahead_s) as url:
             found = await clock_finding(redis, url)
-    assert found.state is state
+    assert found.severity is severity
     assert words in found.detail

@@ -15,7 +15,7 @@ import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from callkeeper.connections import blocking_redis, receiver_redis
-from callkeeper.doctor.finding import State
+from callkeeper.doctor.finding import Severity
 from callkeeper.doctor.store import store_findings
 from callkeeper.settings import StoreSettings
 
@@ -66,7 +66,7 @@ async def test_redis_with_a_certificate_that_verifies_is_used(redis_url: str) ->
             found = {finding.what: finding for finding in await store_findings(redis, store.redis)}
         with blocking_redis(store.redis) as blocking:
             assert await asyncio.to_thread(blocking.get, "seen") == b"over TLS"
-    assert (found["redis tls"].state, found["redis"].state) == (State.OK, State.OK)
+    assert (found["redis tls"].severity, found["redis"].severity) == (Severity.OK, Severity.OK)
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ async def test_redis_with_a_certificate_that_does_not_verify_is_refused(
             with pytest.raises(RedisConnectionError):
                 await redis.set("seen", "never")
             [finding] = await store_findings(redis, store.redis)
-    assert finding.state is State.FAULT
+    assert finding.severity is Severity.FAULT
     assert finding.detail.endswith("does not verify")
     assert "CALLKEEPER_REDIS_CA" in finding.remedy
 
@@ -100,4 +100,4 @@ async def test_redis_is_taken_unverified_only_where_the_settings_say_so(redis_ur
         async with receiver_redis(store.redis) as redis:
             assert await redis.ping()
             found = {finding.what: finding for finding in await store_findings(redis, store.redis)}
-    assert found["redis tls"].state is State.WARNING
+    assert found["redis tls"].severity is Severity.WARNING

@@ -11,7 +11,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from callkeeper.connections import blocking_redis, feed_redis, receiver_redis, worker_redis
-from callkeeper.doctor import State
+from callkeeper.doctor import Severity
 from callkeeper.doctor.store import store_findings
 from callkeeper.redis_place import RedisPlace, parse_place
 from calls.scripts import Scripts
@@ -119,7 +119,7 @@ async def test_doctor_names_what_is_wrong_with_the_url(watched: Watched, right: 
     place = parse_place(watched.url.replace(right, wrong))
     async with worker_redis(place) as redis:
         [finding] = await store_findings(redis, place)
-    assert finding.state is State.FAULT
+    assert finding.severity is Severity.FAULT
     assert told in finding.detail
     assert ("correct user and password" in finding.remedy) is (right == "redis-word")
     assert wrong not in finding.detail or right == "/calls-master/"

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from redis.asyncio import Redis
 
-from callkeeper.doctor import Finding, State, examine
+from callkeeper.doctor import Finding, Severity, examine
 from calls.institution import Standing
 from calls.listings import Listings
 from calls.pause import Pause, PauseScope
@@ -54,8 +54,8 @@ async def test_doctor_names_the_digest_in_force_and_every_pause(redis_url: str, 
     rules, pause = await findings(redis_url, sandbox_server, CALLKEEPER_RULES="watch-only")
     assert load_rules("watch-only").digest in rules.detail
     assert "5 of them in shadow" in rules.detail
-    assert (pause.state, pause.detail) == (
-        State.WARNING,
+    assert (pause.severity, pause.detail) == (
+        Severity.WARNING,
         "cu-1: enrolls and rejects, by jane: drill (since 2026-11-21 12:00:00 UTC)",
     )
 
@@ -69,7 +69,7 @@ async def test_doctor_does_not_say_that_a_pause_of_nobody_holds_anything(
         asked = Pause(scope=PauseScope.EFFECTS, operator="jane", because="drill", at=START)
         await Pausing(redis).pause("CU-1", asked)
     _, pause = await findings(redis_url, sandbox_server)
-    assert pause.state is State.WARNING
+    assert pause.severity is Severity.WARNING
     assert pause.detail.endswith(
         "it holds no call now: callkeeper knows no institution with the key 'CU-1'; did you mean cu-1?"
     )
@@ -82,7 +82,7 @@ async def test_doctor_tells_a_rule_for_an_institution_that_is_not_ours(
     path = tmp_path / "rules.toml"
     path.write_text(RULES)
     sound, foreign, _ = await findings(redis_url, sandbox_server, CALLKEEPER_RULES=str(path))
-    assert (sound.state, foreign.state) == (State.OK, State.FAULT)
+    assert (sound.severity, foreign.severity) == (Severity.OK, Severity.FAULT)
     assert foreign.detail.startswith(f"{path}:6: rule 'elsewhere': institution 'cu-9' is not one of the account's")
 
 
@@ -93,5 +93,5 @@ async def test_doctor_tells_every_fault_of_the_rules(
     path = tmp_path / "rules.toml"
     path.write_text(RULES.replace('"hold"', '"held"'))
     *faults, pause = await findings(redis_url, sandbox_server, CALLKEEPER_RULES=str(path))
-    assert [(finding.what, finding.state) for finding in faults] == [("rules", State.FAULT)] * 4
-    assert pause.state is State.OK
+    assert [(finding.what, finding.severity) for finding in faults] == [("rules", Severity.FAULT)] * 4
+    assert pause.severity is Severity.OK

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from callkeeper.doctor.finding import Finding, State, Topic
+from callkeeper.doctor.finding import Finding, Severity, Topic
 from callkeeper.doctor.store import store_findings
 from callkeeper.redis_place import RedisPlace, Tls, parse_place
 
@@ -46,29 +46,29 @@ async def look(place: RedisPlace, **differences: Any) -> dict[Topic, Finding]:
 
 
 @pytest.mark.parametrize(
-    ("differences", "topic", "state", "words"),
+    ("differences", "topic", "severity", "words"),
     [
-        ({"redis_version": "6.0.16"}, Topic.REDIS, State.FAULT, "too old"),
-        ({"role": "slave"}, Topic.REDIS, State.FAULT, "takes no writes"),
-        ({"maxmemory_policy": "volatile-lru"}, Topic.REDIS_EVICTION, State.FAULT, "forgotten"),
-        ({"aof_enabled": 0}, Topic.REDIS_PERSISTENCE, State.WARNING, "forgets live calls"),
-        ({"aof_last_write_status": "err"}, Topic.REDIS_PERSISTENCE, State.FAULT, "cannot be written"),
-        ({"appendfsync": "no"}, Topic.REDIS_PERSISTENCE, State.WARNING, "when the system likes"),
-        ({"used_memory": 750 * 2**20}, Topic.REDIS_MEMORY, State.WARNING, "750 of 1000 MiB"),
-        ({"used_memory": 950 * 2**20}, Topic.REDIS_MEMORY, State.FAULT, "950 of 1000 MiB"),
-        ({"connected_slaves": 2}, Topic.REDIS_FAILOVER, State.WARNING, "the master writes without any"),
-        ({"connected_slaves": 2, "min_slaves_good_slaves": 2}, Topic.REDIS_FAILOVER, State.OK, "only with enough"),
+        ({"redis_version": "6.0.16"}, Topic.REDIS, Severity.FAULT, "too old"),
+        ({"role": "slave"}, Topic.REDIS, Severity.FAULT, "takes no writes"),
+        ({"maxmemory_policy": "volatile-lru"}, Topic.REDIS_EVICTION, Severity.FAULT, "forgotten"),
+        ({"aof_enabled": 0}, Topic.REDIS_PERSISTENCE, Severity.WARNING, "forgets live calls"),
+        ({"aof_last_write_status": "err"}, Topic.REDIS_PERSISTENCE, Severity.FAULT, "cannot be written"),
+        ({"appendfsync": "no"}, Topic.REDIS_PERSISTENCE, Severity.WARNING, "when the system likes"),
+        ({"used_memory": 750 * 2**20}, Topic.REDIS_MEMORY, Severity.WARNING, "750 of 1000 MiB"),
+        ({"used_memory": 950 * 2**20}, Topic.REDIS_MEMORY, Severity.FAULT, "950 of 1000 MiB"),
+        ({"connected_slaves": 2}, Topic.REDIS_FAILOVER, Severity.WARNING, "the master writes without any"),
+        ({"connected_slaves": 2, "min_slaves_good_slaves": 2}, Topic.REDIS_FAILOVER, Severity.OK, "only with enough"),
     ],
 )
 async def test_redis_that_is_not_as_it_should_be_is_named(
-    differences: dict[str, Any], topic: Topic, state: State, words: str
+    differences: dict[str, Any], topic: Topic, severity: Severity, words: str
 ) -> None:
     """One difference, one finding that is not well, with what to do about it; all else stays well."""
     found = await look(parse_place("redis://localhost/0"), **differences)
-    assert found[topic].state is state
+    assert found[topic].severity is severity
     assert words in found[topic].detail
-    assert bool(found[topic].remedy) is (state is not State.OK)
-    assert {finding.state for other, finding in found.items() if other is not topic} == {State.OK}
+    assert bool(found[topic].remedy) is (severity is not Severity.OK)
+    assert {finding.severity for other, finding in found.items() if other is not topic} == {Severity.OK}
 
 
 async def test_sentinels_without_a_replica_are_warned_of() -> None:
@@ -78,19 +78,19 @@ async def test_sentinels_without_a_replica_are_warned_of() -> None:
 
 
 @pytest.mark.parametrize(
-    ("url", "tls", "state", "words"),
+    ("url", "tls", "severity", "words"),
     [
-        ("redis://localhost/0", Tls.VERIFIED, State.OK, "not encrypted, on this machine"),
-        ("redis://10.1.2.3:6379/0", Tls.VERIFIED, State.OK, "private network"),
-        ("redis://redis-0.redis.svc:6379/0", Tls.VERIFIED, State.OK, "private network"),
-        ("redis://red.example:6379/0", Tls.VERIFIED, State.WARNING, "redis://red.example:6379/0 is not encrypted"),
-        ("rediss://red.example:6379/0", Tls.VERIFIED, State.OK, "the certificate verified"),
-        ("rediss://red.example:6379/0", Tls.UNVERIFIED, State.WARNING, "nobody knows"),
+        ("redis://localhost/0", Tls.VERIFIED, Severity.OK, "not encrypted, on this machine"),
+        ("redis://10.1.2.3:6379/0", Tls.VERIFIED, Severity.OK, "private network"),
+        ("redis://redis-0.redis.svc:6379/0", Tls.VERIFIED, Severity.OK, "private network"),
+        ("redis://red.example:6379/0", Tls.VERIFIED, Severity.WARNING, "redis://red.example:6379/0 is not encrypted"),
+        ("rediss://red.example:6379/0", Tls.VERIFIED, Severity.OK, "the certificate verified"),
+        ("rediss://red.example:6379/0", Tls.UNVERIFIED, Severity.WARNING, "nobody knows"),
     ],
 )
-async def test_redis_tls_is_judged_by_where_it_is(url: str, tls: Tls, state: State, words: str) -> None:
+async def test_redis_tls_is_judged_by_where_it_is(url: str, tls: Tls, severity: Severity, words: str) -> None:
     """Encryption is asked for where the connection leaves the private network, and a verified certificate always."""
     place = parse_place(url)
     found = await look(RedisPlace(url=place.url, sentinels=None, address=place.address, tls=tls))
-    assert found[Topic.REDIS_TLS].state is state
+    assert found[Topic.REDIS_TLS].severity is severity
     assert words in found[Topic.REDIS_TLS].detail
