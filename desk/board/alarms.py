@@ -12,7 +12,7 @@ from calls.record import Call, EffectState
 from calls.unenrolling import TAKEN_BACK
 from desk.board.board_context import BoardContext
 from desk.board.rows import LiveCall, address_of, slot_of
-from desk.board.states import State, Tone
+from desk.board.states import StateName, StateTone
 
 LATE_S: Final = 5.0
 """A due call that waits longer than this has too few workers."""
@@ -29,7 +29,7 @@ class Alarm:
     """One thing that needs a human: what it is, what to do, where. ``since`` where it is known."""
 
     slot: str
-    tone: Tone
+    tone: StateTone
     title: str
     advice: str
     where: str = ""
@@ -41,21 +41,21 @@ def alarms_of(calls: Iterable[LiveCall], context: BoardContext, minutes: Sequenc
     """Return everything that needs a human, what stops all calls first."""
     told = list(_told(context))
     seen = {alarm.slot.removeprefix("a-") for alarm in told}
-    held = [_held(live) for live in calls if live.standing.for_person and live.slot not in seen]
+    held = [_held(live) for live in calls if live.state.for_person and live.slot not in seen]
     return [*_standing_still(context), *_counted(minutes), *told, *held]
 
 
 def _standing_still(context: BoardContext) -> Iterator[Alarm]:
     if not context.workers.alive:
         yield Alarm(
-            *("a-workers", Tone.BAD, "No worker is alive", "Pushes are recorded, no call is moved. Start workers.")
+            *("a-workers", StateTone.BAD, "No worker is alive", "Pushes are recorded, no call is moved. Start workers.")
         )
     elif context.late_s > LATE_S:
         advice = f"What is due waits {context.late_s:.0f} s. Start more workers, or look at their logs."
-        yield Alarm("a-late", Tone.WARN, "Calls are late", advice)
+        yield Alarm("a-late", StateTone.WARN, "Calls are late", advice)
     if context.service_until is not None:
         advice = "No call is moved until it answers again; it is tried with one request at a time."
-        yield Alarm("a-service", Tone.BAD, "The service is away", advice)
+        yield Alarm("a-service", StateTone.BAD, "The service is away", advice)
 
 
 def _counted(minutes: Sequence[Minute]) -> Iterator[Alarm]:
@@ -67,17 +67,17 @@ def _counted(minutes: Sequence[Minute]) -> Iterator[Alarm]:
         advice = (
             f"The queue showed {unpushed} new calls in ten minutes, none was pushed. Look at the service's dashboard."
         )
-        yield Alarm("a-pushes", Tone.WARN, "No push comes", advice)
+        yield Alarm("a-pushes", StateTone.WARN, "No push comes", advice)
     unreplicated = sum(figures.count(figure.WRITES_UNREPLICATED) for figures in recent)
     if unreplicated:
         advice = (
             f"No replica had {unreplicated} writes of the last ten minutes within 0.1 s: a failover could lose such "
             "writes. Look at the replica and its connection."
         )
-        yield Alarm("a-replica", Tone.WARN, "The Redis replica falls behind", advice)
+        yield Alarm("a-replica", StateTone.WARN, "The Redis replica falls behind", advice)
     if sum(figures.count(figure.LOGINS, outcome="LoginRefused") for figures in recent):
         advice = "Nothing can be asked of it: compare the service account's settings with what was handed out."
-        yield Alarm("a-login", Tone.BAD, "The service refuses our login", advice)
+        yield Alarm("a-login", StateTone.BAD, "The service refuses our login", advice)
 
 
 def _told(context: BoardContext) -> Iterator[Alarm]:
@@ -90,13 +90,13 @@ def _told(context: BoardContext) -> Iterator[Alarm]:
         slot = f"a-{slot_of(member)}"
         title, advice = _words(why)
         if not isinstance(owner, CallId):
-            yield Alarm(slot, Tone.BAD, title, advice, owner)
+            yield Alarm(slot, StateTone.BAD, title, advice, owner)
             continue
         call = context.records.get(member)
         digits = f"phone ending in {call.phone_number[-4:]}" if call and call.phone_number else "a call"
         where = f"{owner.institution_key}, {digits}"
         since = _since(call) if call else None
-        yield Alarm(slot, Tone.BAD, title, advice, where, address_of(*owner), since)
+        yield Alarm(slot, StateTone.BAD, title, advice, where, address_of(*owner), since)
 
 
 def _since(call: Call) -> datetime | None:
@@ -122,11 +122,11 @@ def _words(why: str) -> tuple[str, str]:
 
 
 def _held(live: LiveCall) -> Alarm:
-    title = "Unresolved" if live.standing.state is State.UNRESOLVED else "Held"
-    advice = f"{live.standing.because[:1].upper()}{live.standing.because[1:]}."
+    title = "Unresolved" if live.state.name is StateName.UNRESOLVED else "Held"
+    advice = f"{live.state.because[:1].upper()}{live.state.because[1:]}."
     where = (
         f"{live.call.institution_key}, phone ending in {live.last_digits}"
         if live.last_digits
         else live.call.institution_key
     )
-    return Alarm(f"a-{live.slot}", Tone.WARN, title, advice, where, live.address, live.since)
+    return Alarm(f"a-{live.slot}", StateTone.WARN, title, advice, where, live.address, live.since)

@@ -20,7 +20,7 @@ from calls.watch import reserve_left
 from calls.wishes import MEANINGS, Told, WishState, line_of, told
 from desk.board.renderer import Renderer, View
 from desk.board.rows import Row, row_of
-from desk.board.states import Tone
+from desk.board.states import StateTone
 from desk.signing import FORM_FIELD, FormTokens
 
 
@@ -79,14 +79,18 @@ def _people(call: Call) -> tuple[Person, ...]:
 
 
 _WISHES: Final = {
-    WishState.PENDING: (Tone.BUSY, "arrow", "Heard. It is on its way …"),
-    WishState.DONE: (Tone.GOOD, "tick", "Done."),
-    WishState.HELD: (Tone.WARN, "bars", "Held back:"),
-    WishState.SUPERSEDED: (Tone.WARN, "dash", "Somebody's later word took its place."),
-    WishState.REFUSED: (Tone.BAD, "cross", "Sent, and the service declined."),
-    WishState.FAILED: (Tone.WARN, "question", "A check was spent and brought no answer."),
-    WishState.ABSENT: (Tone.WARN, "question", "Sent, and provably not applied. It is not sent again."),
-    WishState.UNRESOLVED: (Tone.BAD, "triangle", "Sent, and nothing proves what became of it. A person has to look."),
+    WishState.PENDING: (StateTone.BUSY, "arrow", "Heard. It is on its way …"),
+    WishState.DONE: (StateTone.GOOD, "tick", "Done."),
+    WishState.HELD: (StateTone.WARN, "bars", "Held back:"),
+    WishState.SUPERSEDED: (StateTone.WARN, "dash", "Somebody's later word took its place."),
+    WishState.REFUSED: (StateTone.BAD, "cross", "Sent, and the service declined."),
+    WishState.FAILED: (StateTone.WARN, "question", "A check was spent and brought no answer."),
+    WishState.ABSENT: (StateTone.WARN, "question", "Sent, and provably not applied. It is not sent again."),
+    WishState.UNRESOLVED: (
+        StateTone.BAD,
+        "triangle",
+        "Sent, and nothing proves what became of it. A person has to look.",
+    ),
 }
 
 
@@ -94,7 +98,7 @@ _WISHES: Final = {
 class Answer:
     """What became of something that was said."""
 
-    tone: Tone
+    tone: StateTone
     shape: str
     words: str
 

@@ -15,7 +15,7 @@ from desk.board.alarms import Alarm, alarms_of
 from desk.board.board_context import BoardContext
 from desk.board.hour import Tile, tiles_of
 from desk.board.rows import LiveCall, Row
-from desk.board.states import LOOKS, Look, State
+from desk.board.states import STATE_STYLES, StateName, StateStyle
 
 OBSTACLES: Final = {
     "not_active": "not active: nothing is done for its calls",
@@ -38,10 +38,10 @@ class Group:
     calls: tuple[LiveCall, ...]
 
     @property
-    def shares(self) -> list[tuple[Look, int]]:
+    def shares(self) -> list[tuple[StateStyle, int]]:
         """Return how many calls are in each state, good ones first; states without calls are left out."""
-        counts: Counter[State] = Counter(live.standing.state for live in self.calls)
-        found = [(LOOKS[state], count) for state, count in counts.items()]
+        counts: Counter[StateName] = Counter(live.state.name for live in self.calls)
+        found = [(STATE_STYLES[state], count) for state, count in counts.items()]
         return sorted(found, key=lambda pair: pair[0].rank)
 
 

@@ -106,7 +106,7 @@ class Renderer:
         known = self._rows.get(live.slot)
         if known is not None and known[0] is live:
             return known[1]
-        markup = self.piece("row", row_of(live.call, self._book, live.standing))
+        markup = self.piece("row", row_of(live.call, self._book, live.state))
         self._rows[live.slot] = (live, markup)
         return markup
 

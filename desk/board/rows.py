@@ -21,7 +21,7 @@ from calls.record import IN_DOUBT, Call, EffectKind, Phase
 from calls.rules.book import RuleBook
 from calls.steps import Check, Intend, Note, NoteFacts, Read, Send, Step, Wait
 from calls.verdict import Verdict
-from desk.board.states import LOOKS, Look, Standing, State, standing_of
+from desk.board.states import STATE_STYLES, CallState, StateName, StateStyle, state_of
 from desk.feed import Change
 
 
@@ -40,7 +40,7 @@ class Row:
     slot: str
     institution_key: str
     address: str
-    standing: Standing
+    state: CallState
     last_digits: str
     since: datetime | None
     candidates: int
@@ -50,26 +50,28 @@ class Row:
     tags: tuple[str, ...]
 
     @property
-    def look(self) -> Look:
+    def style(self) -> StateStyle:
         """Return how the state is shown."""
-        return LOOKS[self.standing.state]
+        return STATE_STYLES[self.state.name]
 
 
-def row_of(call: Call, book: RuleBook, standing: Standing | None = None) -> Row:
+def row_of(call: Call, book: RuleBook, state: CallState | None = None) -> Row:
     """Return a call's line; its state is found out unless it is known."""
-    facts, standing = facts_of(call, book.policies), standing or standing_of(call, book)
+    facts = facts_of(call, book.policies)
+    if state is None:
+        state = state_of(call, book)
     return Row(
         slot=slot_of(CallId(call.institution_key, call.voice_id).member),
         institution_key=call.institution_key,
         address=address_of(call.institution_key, call.voice_id),
-        standing=standing,
+        state=state,
         last_digits=(call.phone_number or "")[-4:],
         since=call.started_at or call.first_seen_at or call.hinted_at,
         candidates=len(call.candidates),
         is_assigned=facts.assigned,
         checks_used=call.checks_used,
         next=next_of(call, facts, book),
-        tags=_tags(call, facts, standing.state),
+        tags=_tags(call, facts, state.name),
     )
 
 
@@ -140,13 +142,13 @@ def _awaited(call: Call, facts: Facts, book: RuleBook, until: datetime) -> Next:
     return Next("reads until the call ends" if facts.assigned else "to be assigned")
 
 
-def _tags(call: Call, facts: Facts, state: State) -> tuple[str, ...]:
+def _tags(call: Call, facts: Facts, state: StateName) -> tuple[str, ...]:
     """Return what else is worth a word."""
     shown = (
-        (facts.ended and not call.is_settled and state is not State.ENDED, "ended"),
+        (facts.ended and not call.is_settled and state is not StateName.ENDED, "ended"),
         (facts.voice_mismatch, "voice mismatch"),
         (facts.high_risk_device, "risky device"),
-        (facts.provider_error and state is not State.PROVIDER_ERROR, "provider error"),
+        (facts.provider_error and state is not StateName.PROVIDER_ERROR, "provider error"),
         (facts.unclassified, "policy without colour"),
         (facts.opted_out, "opted out"),
         (facts.distrusted and not facts.rejected, "distrusted"),
@@ -166,7 +168,7 @@ class LiveCall:
 
     slot: str
     call: Call
-    standing: Standing
+    state: CallState
 
     @property
     def since(self) -> datetime | None:
@@ -216,7 +218,7 @@ class LiveCalls:
             self._calls[_member(call)] = self._live(_member(call), call)
 
     def _live(self, member: str, call: Call) -> LiveCall:
-        return LiveCall(slot_of(member), call, standing_of(call, self._book))
+        return LiveCall(slot_of(member), call, state_of(call, self._book))
 
     def __iter__(self) -> Iterator[LiveCall]:
         """Yield the calls in no order."""

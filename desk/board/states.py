@@ -15,7 +15,7 @@ from calls.rules.book import Outcome, RuleBook
 from calls.verdict import Verdict, judge
 
 
-class Tone(StrEnum):
+class StateTone(StrEnum):
     """What a colour says. The word says it too."""
 
     GOOD = "good"
@@ -26,16 +26,16 @@ class Tone(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class StateStyle:
     """How a state is shown: its word, its tone, and the name of its shape. ``rank`` orders the states in a summary."""
 
     word: str
-    tone: Tone
+    tone: StateTone
     shape: str
     rank: int
 
 
-class State(StrEnum):
+class StateName(StrEnum):
     """The states, strongest first."""
 
     UNRESOLVED = "unresolved"
@@ -57,24 +57,24 @@ class State(StrEnum):
     WATCHED = "watched"
 
 
-LOOKS: Final = {
-    State.GREEN: Look("Authenticated", Tone.GOOD, "tick", 0),
-    State.ENROLLED: Look("Enrolled", Tone.GOOD, "plus", 1),
-    State.WATCHED: Look("Watching", Tone.BUSY, "half", 2),
-    State.ACTING: Look("Acting", Tone.BUSY, "arrow", 3),
-    State.UNASSIGNED: Look("Unassigned", Tone.IDLE, "ring", 4),
-    State.ANNOUNCED: Look("Announced", Tone.IDLE, "dots", 5),
-    State.FOREIGN: Look("Left alone", Tone.IDLE, "dash", 6),
-    State.ENDED: Look("Ended", Tone.IDLE, "dash", 7),
-    State.UNDECIDED: Look("Undecided", Tone.IDLE, "dash", 7),
-    State.PROVIDER_ERROR: Look("Provider error", Tone.WARN, "question", 8),
-    State.LOST: Look("Lost", Tone.WARN, "question", 8),
-    State.HELD: Look("Held", Tone.WARN, "bars", 8),
-    State.DOUBT: Look("In doubt", Tone.WARN, "question", 9),
-    State.UNRESOLVED: Look("Unresolved", Tone.BAD, "triangle", 10),
-    State.UNENROLLED: Look("Enroll taken back", Tone.WARN, "dash", 9),
-    State.REJECTED: Look("Rejected", Tone.BAD, "cross", 11),
-    State.RED: Look("Red policy", Tone.BAD, "octagon", 12),
+STATE_STYLES: Final = {
+    StateName.GREEN: StateStyle("Authenticated", StateTone.GOOD, "tick", 0),
+    StateName.ENROLLED: StateStyle("Enrolled", StateTone.GOOD, "plus", 1),
+    StateName.WATCHED: StateStyle("Watching", StateTone.BUSY, "half", 2),
+    StateName.ACTING: StateStyle("Acting", StateTone.BUSY, "arrow", 3),
+    StateName.UNASSIGNED: StateStyle("Unassigned", StateTone.IDLE, "ring", 4),
+    StateName.ANNOUNCED: StateStyle("Announced", StateTone.IDLE, "dots", 5),
+    StateName.FOREIGN: StateStyle("Left alone", StateTone.IDLE, "dash", 6),
+    StateName.ENDED: StateStyle("Ended", StateTone.IDLE, "dash", 7),
+    StateName.UNDECIDED: StateStyle("Undecided", StateTone.IDLE, "dash", 7),
+    StateName.PROVIDER_ERROR: StateStyle("Provider error", StateTone.WARN, "question", 8),
+    StateName.LOST: StateStyle("Lost", StateTone.WARN, "question", 8),
+    StateName.HELD: StateStyle("Held", StateTone.WARN, "bars", 8),
+    StateName.DOUBT: StateStyle("In doubt", StateTone.WARN, "question", 9),
+    StateName.UNRESOLVED: StateStyle("Unresolved", StateTone.BAD, "triangle", 10),
+    StateName.UNENROLLED: StateStyle("Enroll taken back", StateTone.WARN, "dash", 9),
+    StateName.REJECTED: StateStyle("Rejected", StateTone.BAD, "cross", 11),
+    StateName.RED: StateStyle("Red policy", StateTone.BAD, "octagon", 12),
 }
 
 MEANINGS: Final = {article.name: article.meaning for article in LAW}
@@ -99,48 +99,50 @@ _HOLDS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class CallState:
     """A call's state and, where something is held back, why. ``for_person``: only a person can clear it up."""
 
-    state: State
+    name: StateName
     because: str = ""
     for_person: bool = False
 
 
-def standing_of(call: Call, book: RuleBook) -> Standing:
+def state_of(call: Call, book: RuleBook) -> CallState:
     """Return the state of a call."""
     facts = facts_of(call, book.policies)
-    return _by_ledger(call) or _by_facts(call, facts) or _by_verdict(call, facts, book) or Standing(_early(call, facts))
+    return (
+        _by_ledger(call) or _by_facts(call, facts) or _by_verdict(call, facts, book) or CallState(_early(call, facts))
+    )
 
 
-def _by_ledger(call: Call) -> Standing | None:
+def _by_ledger(call: Call) -> CallState | None:
     """An effect that nothing proves comes before all else."""
     effects = {kind: call.effect(kind) for kind in (EffectKind.ENROLL, EffectKind.REJECT)}
     for kind, effect in effects.items():
         if effect.state is EffectState.UNRESOLVED:
-            return Standing(State.UNRESOLVED, f"was the {kind} applied?", for_person=True)
+            return CallState(StateName.UNRESOLVED, f"was the {kind} applied?", for_person=True)
     for kind, effect in effects.items():
         if effect.state in IN_DOUBT:
-            return Standing(State.DOUBT, f"{kind} sent, not yet proved")
-    return Standing(State.ANNOUNCED) if call.phase is Phase.HINTED else None
+            return CallState(StateName.DOUBT, f"{kind} sent, not yet proved")
+    return CallState(StateName.ANNOUNCED) if call.phase is Phase.HINTED else None
 
 
-def _by_facts(call: Call, facts: Facts) -> Standing | None:
+def _by_facts(call: Call, facts: Facts) -> CallState | None:
     shown = (
-        (facts.rejected, State.REJECTED),
-        (facts.red, State.RED),
-        (facts.unenrolled, State.UNENROLLED),
-        (facts.enrolled, State.ENROLLED),
-        (facts.green, State.GREEN),
+        (facts.rejected, StateName.REJECTED),
+        (facts.red, StateName.RED),
+        (facts.unenrolled, StateName.UNENROLLED),
+        (facts.enrolled, StateName.ENROLLED),
+        (facts.green, StateName.GREEN),
     )
     for holds, state in shown:
         if holds:
-            return Standing(state)
+            return CallState(state)
     intended = [kind for kind in EffectKind if call.effect(kind).state is EffectState.INTENDED]
-    return Standing(State.ACTING, f"about to {intended[0]}") if intended else None
+    return CallState(StateName.ACTING, f"about to {intended[0]}") if intended else None
 
 
-def _by_verdict(call: Call, facts: Facts, book: RuleBook) -> Standing | None:
+def _by_verdict(call: Call, facts: Facts, book: RuleBook) -> CallState | None:
     """What was asked for and is held back, with the reason that weighs most."""
     if not (facts.verified or facts.distrusted) or call.reading is None:
         return None
@@ -150,7 +152,7 @@ def _by_verdict(call: Call, facts: Facts, book: RuleBook) -> Standing | None:
         return None
     name = next((name for name in reasons if name in _FOR_A_PERSON), reasons[0])
     is_for_person = name in _FOR_A_PERSON and not facts.ended
-    return Standing(State.HELD, _HOLDS.get(name, MEANINGS.get(name, name)), for_person=is_for_person)
+    return CallState(StateName.HELD, _HOLDS.get(name, MEANINGS.get(name, name)), for_person=is_for_person)
 
 
 def held_by(verdict: Verdict) -> tuple[str, ...]:
@@ -161,19 +163,19 @@ def held_by(verdict: Verdict) -> tuple[str, ...]:
 
 
 _CLOSED: Final = {
-    Reason.UNDECIDED: State.UNDECIDED,
-    Reason.PROVIDER_ERROR: State.PROVIDER_ERROR,
-    Reason.UNASSIGNED: State.UNASSIGNED,
-    Reason.LOST: State.LOST,
-    Reason.UNCONFIRMED: State.LOST,
+    Reason.UNDECIDED: StateName.UNDECIDED,
+    Reason.PROVIDER_ERROR: StateName.PROVIDER_ERROR,
+    Reason.UNASSIGNED: StateName.UNASSIGNED,
+    Reason.LOST: StateName.LOST,
+    Reason.UNCONFIRMED: StateName.LOST,
 }
 
 
-def _early(call: Call, facts: Facts) -> State:
+def _early(call: Call, facts: Facts) -> StateName:
     if call.reason is not None:
-        return _CLOSED.get(call.reason, State.ENDED)
+        return _CLOSED.get(call.reason, StateName.ENDED)
     if facts.ended:
-        return State.ENDED
+        return StateName.ENDED
     if call.standing is not None:
-        return State.FOREIGN
-    return State.WATCHED if facts.assigned else State.UNASSIGNED
+        return StateName.FOREIGN
+    return StateName.WATCHED if facts.assigned else StateName.UNASSIGNED

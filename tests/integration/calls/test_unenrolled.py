@@ -8,7 +8,7 @@ from calls.facts import facts_of
 from calls.notes import Distrusted, Resolved, Verified
 from calls.outcomes import outcomes
 from calls.record import EffectState, Reason
-from desk.board.states import State, standing_of
+from desk.board.states import StateName, state_of
 from desk.views import call_view
 from sandbox.state import Call, Happening, Kind
 from tests.rig import KEY, Rig
@@ -49,7 +49,7 @@ async def says_taken_back(rig: Rig, call: Call) -> None:
     facts, view = facts_of(record, rig.book.policies), call_view(record, rig.book.policies)
     assert (facts.unenrolled, facts.enrolled, facts.manual, facts.green) == (True, False, False, False)
     assert (view.unenrolled, view.manual) == (True, False)
-    assert standing_of(record, rig.book).state is State.UNENROLLED
+    assert state_of(record, rig.book).name is StateName.UNENROLLED
     assert types(await rig.trail(call)).count("unenrolled") == 1
     assert TAKEN_BACK in (await rig.queries.attention()).values()
     assert rig.ledger(call)["enroll"] == 1

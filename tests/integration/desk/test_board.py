@@ -21,7 +21,7 @@ from calls.record import Effect, EffectState, encode_call
 from calls.rules import load_rules
 from desk.board.board import Board
 from desk.board.frame_source import FrameSource
-from desk.board.states import State
+from desk.board.states import StateName
 from desk.signing import FORM_FIELD, FormTokens
 from reseller import Secret
 from sandbox.state import Call, Happening, Kind
@@ -393,7 +393,7 @@ async def test_frames_is_kept_up_to_date_while_somebody_looks(rig: BoardRig, log
         assert frame is not None
         assert frame.live == 1
         rig.stage.happen(call, Kind.MFA_VALIDATED, "teller")
-        while not any(live.standing.state is State.ENROLLED for group in frame.groups for live in group.calls):
+        while not any(live.state.name is StateName.ENROLLED for group in frame.groups for live in group.calls):
             await rig.run(2)
             frame = await rig.frames.next(frame.n, 5) or frame
     rested = rig.frames.is_broken

@@ -12,7 +12,7 @@ from calls.record import Call, EffectKind, Reason
 from calls.replay import _Court
 from calls.steps import Check, Settle, Wait
 from calls.trail import Entry
-from desk.board.states import State, standing_of
+from desk.board.states import StateName, state_of
 from desk.views import call_view
 from tests.unit.calls.specimens import BOOK, NOW, call, next_deed, read_again, seconds
 from workers.counting import _has_result
@@ -41,7 +41,7 @@ CASES: dict[str, tuple[list[dict[str, Any]], str]] = {
     "an enroll and red": ([FULL | {"policies": (MANUAL, RED)}], "red"),
     "red after green": ([{"policies": (GREEN,)}, {"policies": (GREEN, RED)}], "red"),
 }
-SHOWN = {"green": State.GREEN, "manual": State.ENROLLED, "red": State.RED, "nothing": State.WATCHED}
+SHOWN = {"green": StateName.GREEN, "manual": StateName.ENROLLED, "red": StateName.RED, "nothing": StateName.WATCHED}
 FILED = {
     "green": Reason.AUTHENTICATED,
     "manual": Reason.ENROLLED,
@@ -64,7 +64,7 @@ def test_call_is_shown_filed_and_posted_as_what_it_is(readings: list[dict[str, A
     read = after(readings)
     facts, view = facts_of(read, BOOK.policies), call_view(read, BOOK.policies)
     assert (facts.green, view.green, view.red) == (expected == "green", expected == "green", expected == "red")
-    assert standing_of(read, BOOK).state is SHOWN[expected]
+    assert state_of(read, BOOK).name is SHOWN[expected]
     told = {outcome.type for outcome in outcomes([Entry(at=NOW, what="facts", facts=facts.as_dict())])}
     assert ("authenticated" in told) == (expected == "green")
     assert _has_result(read, BOOK) == (expected in {"green", "red"})

@@ -13,7 +13,7 @@ from calls.rules import parse_rules
 from calls.steps import Settle
 from calls.verdict import judge
 from desk.board.rows import row_of
-from desk.board.states import State, standing_of
+from desk.board.states import StateName, state_of
 from desk.views import call_view
 from reseller import PhoneCall
 from tests.unit.calls.specimens import BOOK, NOW, call, read_again, seconds
@@ -75,8 +75,8 @@ def test_provider_error_is_told_from_undecided() -> None:
     assert "provider error" in row_of(failed, BOOK).tags
     assert call_view(open_, BOOK.policies).provider_error is None
     for one, reason, state in (
-        (failed, Reason.PROVIDER_ERROR, State.PROVIDER_ERROR),
-        (open_, Reason.UNDECIDED, State.UNDECIDED),
+        (failed, Reason.PROVIDER_ERROR, StateName.PROVIDER_ERROR),
+        (open_, Reason.UNDECIDED, StateName.UNDECIDED),
         (read(voice_authentication_error=ERROR, is_voice_verified=True, call_ended=False), Reason.PROVIDER_ERROR, None),
     ):
         fields = {"has_ended": True, "provider_error": one.reading.provider_error}
@@ -84,7 +84,7 @@ def test_provider_error_is_told_from_undecided() -> None:
         assert close(ended, BOOK, facts_of(ended, BOOK.policies), NOW + seconds(20)) == Settle(reason)
         if state is not None:
             settled = read_again(ended, NOW + seconds(20), **fields)
-            assert standing_of(replace(settled, phase=Phase.SETTLED, reason=reason), BOOK).state is state
+            assert state_of(replace(settled, phase=Phase.SETTLED, reason=reason), BOOK).name is state
 
 
 def test_desk_shows_the_fields_and_nothing_of_a_person() -> None:

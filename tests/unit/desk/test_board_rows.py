@@ -13,48 +13,48 @@ from calls.record import Candidate, Effect, EffectState, Phase, Reason
 from desk.board.call_page import offers_of
 from desk.board.renderer import Renderer, area, bars, cells, line
 from desk.board.rows import next_of, row_of
-from desk.board.states import LOOKS, State, standing_of
+from desk.board.states import STATE_STYLES, StateName, state_of
 from tests.unit.calls.specimens import BOOK, CALLS, NOW, call, reading, seconds, verified, word
 
 GREEN = reading(policies=("Green Voice Authentication",))
 RED = reading(policies=("Red High Risk",))
 UNRESOLVED = Effect(state=EffectState.UNRESOLVED)
 
-STATES: list[tuple[State, dict[str, Any]]] = [
-    (State.WATCHED, {}),
-    (State.UNASSIGNED, {"person_id": None, "reading": reading(person_id=None), "assign": Effect()}),
-    (State.ANNOUNCED, {"phase": Phase.HINTED}),
-    (State.GREEN, {"reading": GREEN}),
-    (State.GREEN, {"reading": GREEN, "end_seen_at": NOW}),
-    (State.RED, {"reading": RED}),
-    (State.ENROLLED, {"enroll": Effect(state=EffectState.CONFIRMED)}),
-    (State.REJECTED, {"rejected_seen": True, "reading": GREEN}),
-    (State.DOUBT, {"enroll": Effect(state=EffectState.UNKNOWN, sent_at=NOW)}),
-    (State.UNRESOLVED, {"reject": UNRESOLVED, "rejected_seen": True}),
-    (State.ACTING, {"enroll": Effect(state=EffectState.INTENDED, intended_at=NOW)}),
-    (State.HELD, {"identity": verified(person_id="p-2")}),
-    (State.HELD, {"identity": verified(), "opted_out_seen": True}),
-    (State.HELD, {"identity": verified(), "paused": PauseScope.EFFECTS}),
-    (State.FOREIGN, {"standing": "not_active"}),
-    (State.ENDED, {"end_seen_at": NOW}),
-    (State.UNDECIDED, {"phase": Phase.SETTLED, "reason": Reason.UNDECIDED}),
-    (State.LOST, {"phase": Phase.SETTLED, "reason": Reason.LOST}),
+STATES: list[tuple[StateName, dict[str, Any]]] = [
+    (StateName.WATCHED, {}),
+    (StateName.UNASSIGNED, {"person_id": None, "reading": reading(person_id=None), "assign": Effect()}),
+    (StateName.ANNOUNCED, {"phase": Phase.HINTED}),
+    (StateName.GREEN, {"reading": GREEN}),
+    (StateName.GREEN, {"reading": GREEN, "end_seen_at": NOW}),
+    (StateName.RED, {"reading": RED}),
+    (StateName.ENROLLED, {"enroll": Effect(state=EffectState.CONFIRMED)}),
+    (StateName.REJECTED, {"rejected_seen": True, "reading": GREEN}),
+    (StateName.DOUBT, {"enroll": Effect(state=EffectState.UNKNOWN, sent_at=NOW)}),
+    (StateName.UNRESOLVED, {"reject": UNRESOLVED, "rejected_seen": True}),
+    (StateName.ACTING, {"enroll": Effect(state=EffectState.INTENDED, intended_at=NOW)}),
+    (StateName.HELD, {"identity": verified(person_id="p-2")}),
+    (StateName.HELD, {"identity": verified(), "opted_out_seen": True}),
+    (StateName.HELD, {"identity": verified(), "paused": PauseScope.EFFECTS}),
+    (StateName.FOREIGN, {"standing": "not_active"}),
+    (StateName.ENDED, {"end_seen_at": NOW}),
+    (StateName.UNDECIDED, {"phase": Phase.SETTLED, "reason": Reason.UNDECIDED}),
+    (StateName.LOST, {"phase": Phase.SETTLED, "reason": Reason.LOST}),
 ]
 
 
 @pytest.mark.parametrize(("state", "changes"), STATES, ids=[f"{n}-{state}" for n, (state, _) in enumerate(STATES)])
-def test_state_is_the_strongest_thing_that_is_true(state: State, changes: dict[str, Any]) -> None:
+def test_state_is_the_strongest_thing_that_is_true(state: StateName, changes: dict[str, Any]) -> None:
     """Doubt before results, results before what is under way, what is under way before waiting."""
-    assert standing_of(call(**changes), BOOK).state is state
+    assert state_of(call(**changes), BOOK).name is state
 
 
 def test_state_has_a_look_of_its_own() -> None:
     """Nobody has to tell colours apart: no two states that a live call can have share their word, nor word and shape."""
-    words = [look.word for look in LOOKS.values()]
+    words = [look.word for look in STATE_STYLES.values()]
     assert sorted(set(words)) == sorted(words)
-    assert set(LOOKS) == set(State)
+    assert set(STATE_STYLES) == set(StateName)
     page = Renderer("/board", BOOK).page("found.html", now=NOW, found=[], words="")
-    assert {look.shape for look in LOOKS.values()} <= set(re.findall(r'id="s-(\w+)"', page))
+    assert {look.shape for look in STATE_STYLES.values()} <= set(re.findall(r'id="s-(\w+)"', page))
 
 
 @pytest.mark.parametrize(
@@ -70,8 +70,8 @@ def test_state_has_a_look_of_its_own() -> None:
 )
 def test_held_asks_for_a_person_where_only_a_person_can_help(changes: dict[str, Any], for_person: bool) -> None:
     """E6: what was asked for and is held back says why; on top it stands only if a person can clear it up."""
-    standing = standing_of(call(**changes), BOOK)
-    assert (standing.state, standing.for_person, bool(standing.because)) == (State.HELD, for_person, True)
+    state = state_of(call(**changes), BOOK)
+    assert (state.name, state.for_person, bool(state.because)) == (StateName.HELD, for_person, True)
 
 
 @pytest.mark.parametrize(
