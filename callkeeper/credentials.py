@@ -8,7 +8,7 @@ import re
 from typing import Final
 
 from callkeeper.parsing import PLACEHOLDER, VISIBLE
-from desk.access import DeskToken, Login
+from desk.access import AdminLogin, DeskToken
 from reseller.keys import is_institution_key
 from reseller.push_headers import Headers, parse_header_settings
 from reseller.secret import Secret
@@ -42,7 +42,7 @@ def push_headers(text: str) -> Headers:
     return headers
 
 
-def login(text: str) -> Login:
+def login(text: str) -> AdminLogin:
     """Read ``user:password`` for the people who watch."""
     user, colon, password = text.partition(":")
     if not (user and colon):
@@ -52,7 +52,7 @@ def login(text: str) -> Login:
             f"needs a password of at least {MIN_ADMIN_PASSWORD} characters that is hard to guess: no placeholder, no common "
             "password, name, date or row of keys, alone or with some digits"
         )
-    return Login(user, Secret(password))
+    return AdminLogin(user, Secret(password))
 
 
 def desk_tokens(text: str) -> tuple[DeskToken, ...]:

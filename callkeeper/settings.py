@@ -19,7 +19,7 @@ from callkeeper.parsing import RequestedBy
 from callkeeper.redis_place import RedisPlace
 from calls.keys import Keys
 from calls.retention import Retention
-from desk.access import DeskToken, Login
+from desk.access import AdminLogin, DeskToken
 from reseller.push_headers import Headers
 from reseller.secret import Secret
 
@@ -107,7 +107,7 @@ class WebSettings(_Section, frozen=True, kw_only=True):
     push_headers: Headers
     push_headers_previous: Headers | None
     push_headers_previous_until: datetime | None
-    admin: Login | None
+    admin: AdminLogin | None
     desk_tokens: tuple[DeskToken, ...]
     """Empty: there is no desk API."""
     desk_origins: tuple[str, ...]

@@ -8,7 +8,7 @@ from callkeeper import credentials, parsing
 from callkeeper.environment import Variable
 from callkeeper.redis_place import RedisPlace, Tls, parse_place
 from calls.keys import PREFIX
-from desk.access import DeskToken, Login
+from desk.access import AdminLogin, DeskToken
 from reseller.push_headers import Headers
 from reseller.secret import Secret
 
@@ -165,7 +165,7 @@ PUBLIC_URL = Variable[str](
     example="https://callkeeper.example",
     parse=parsing.public_url,
 )
-ADMIN = Variable[Login](
+ADMIN = Variable[AdminLogin](
     name="CALLKEEPER_ADMIN",
     meaning="user:password for the board, the RQ dashboard and /metrics. Unset: none of them is served.",
     example="ops:<12 or more characters>",

@@ -67,7 +67,7 @@ _COOKIE: Final = "__Host-callkeeper-known"
 _SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
-class Login(msgspec.Struct, frozen=True):
+class AdminLogin(msgspec.Struct, frozen=True):
     """The one pair of credentials for people who watch."""
 
     user: str
@@ -81,7 +81,7 @@ class Login(msgspec.Struct, frozen=True):
 class AdminOnly:
     """Let an application's pages be reached only with the login, and be changed only from themselves."""
 
-    def __init__(self, app: ASGIApp, login: Login, log: FilteringBoundLogger, *, limiter: LoginLimiter) -> None:
+    def __init__(self, app: ASGIApp, login: AdminLogin, log: FilteringBoundLogger, *, limiter: LoginLimiter) -> None:
         """Stand in front of an application.
 
         Args:

@@ -28,7 +28,7 @@ BUFFER: Final = 1000
 RETRY_S: Final = 0.25
 
 
-class Change(msgspec.Struct, frozen=True):
+class CallChange(msgspec.Struct, frozen=True):
     """A call that changed, as it was right after; None if it is gone. ``id`` is the place in the stream."""
 
     id: str
@@ -40,10 +40,10 @@ class Listener:
     """One listener's buffer."""
 
     def __init__(self, room: int) -> None:
-        self._queue: asyncio.Queue[Change | None] = asyncio.Queue(room)
+        self._queue: asyncio.Queue[CallChange | None] = asyncio.Queue(room)
         self.is_over = False
 
-    def offer(self, change: Change) -> None:
+    def offer(self, change: CallChange) -> None:
         """Put a change into the buffer; a full one ends the listening."""
         if self.is_over:
             return
@@ -59,7 +59,7 @@ class Listener:
             self._queue.get_nowait()
         self._queue.put_nowait(None)
 
-    async def next(self, within_s: float) -> Change | None:
+    async def next(self, within_s: float) -> CallChange | None:
         """Return the next change; None if there is none in time, or ever again (``is_over``)."""
         with suppress(TimeoutError):
             async with asyncio.timeout(within_s):
@@ -109,7 +109,7 @@ class Feed:
         finally:
             self._listeners.discard(listener)
 
-    async def read(self, entries: Sequence[tuple[str, str]]) -> list[Change]:
+    async def read(self, entries: Sequence[tuple[str, str]]) -> list[CallChange]:
         """Return what entries are about; several of one call are one change, with the id of the last."""
         last = {member: entry_id for entry_id, member in entries}
         calls = await self._lookup.calls(list(last))
@@ -117,7 +117,7 @@ class Feed:
         for member, entry_id in sorted(last.items(), key=lambda pair: order(pair[1])):
             owner = parse_member(member)
             if isinstance(owner, CallId):
-                changes.append(Change(entry_id, owner, calls.get(member)))
+                changes.append(CallChange(entry_id, owner, calls.get(member)))
         return changes
 
     async def _run(self) -> None:

@@ -20,7 +20,7 @@ from calls.changes import START, Changes, is_position, order
 from calls.keys import Keys
 from calls.policies import Policies
 from desk.access import DeskToken
-from desk.feed import Change, Feed, Listener
+from desk.feed import CallChange, Feed, Listener
 from desk.problems import invalid, too_many_streams, unauthorized
 from desk.signing import FROM_THE_FUTURE_S, Signer, key_for
 from desk.views import GoneView, TicketView, call_view
@@ -123,7 +123,7 @@ class Stream:
         return _CountedStream(self._events(token, institution, after), token.name, self._open)
 
     async def _events(self, token: DeskToken, institution: str | None, after: str | None) -> AsyncIterator[bytes]:
-        def is_wanted(change: Change) -> bool:
+        def is_wanted(change: CallChange) -> bool:
             key = change.call_id.institution_key
             return token.may_see(key) and institution in {None, key}
 
@@ -136,7 +136,7 @@ class Stream:
                     elif is_wanted(change):
                         yield self._event(change)
 
-    async def _changes_since(self, after: str | None, listener: Listener) -> AsyncGenerator[Change | bytes]:
+    async def _changes_since(self, after: str | None, listener: Listener) -> AsyncGenerator[CallChange | bytes]:
         """Yield what was missed, then what comes, each change once."""
         seen = after or START
         if after is not None and not await self._changes.holds_all_since(after):
@@ -154,7 +154,7 @@ class Stream:
             elif order(change_now.id) > order(seen):
                 yield change_now
 
-    def _event(self, change: Change) -> bytes:
+    def _event(self, change: CallChange) -> bytes:
         call_id, call = change.call_id, change.call
         view = GoneView(call_id.institution_key, call_id.voice_id) if call is None else call_view(call, self._policies)
         name = b"gone" if call is None else b"call"

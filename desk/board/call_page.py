@@ -19,7 +19,7 @@ from calls.unenrolling import needs_person
 from calls.watch import reserve_left
 from calls.wishes import MEANINGS, Told, WishState, line_of, told
 from desk.board.renderer import Renderer, View
-from desk.board.rows import Row, row_of
+from desk.board.rows import CallRow, row_of
 from desk.board.states import StateTone
 from desk.signing import FORM_FIELD, FormTokens
 
@@ -95,7 +95,7 @@ _WISHES: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ActionResult:
     """What became of something that was said."""
 
     tone: StateTone
@@ -117,12 +117,12 @@ class CallPage:
 
     call_id: CallId
     call: Call
-    row: Row
+    row: CallRow
     facts: tuple[Fact, ...]
     story: tuple[Line, ...]
     ending: str
     offers: Offers
-    answer: Answer | None
+    result: ActionResult | None
 
 
 def call_page(known: Known, book: RuleBook, wish: str | None, now: datetime) -> CallPage:
@@ -136,7 +136,7 @@ def call_page(known: Known, book: RuleBook, wish: str | None, now: datetime) -> 
         story=story.lines,
         ending=story.ending,
         offers=offers_of(call, book, now),
-        answer=_answer(known, book, wish) if wish else None,
+        result=_result_of(known, book, wish) if wish else None,
     )
 
 
@@ -159,7 +159,7 @@ class CallWriter:
         piece = self._renderer.piece
         html = {
             "call-head": piece("call_head", page),
-            "wish": piece("wish", page.answer),
+            "wish": piece("wish", page.result),
             "call-facts": piece("call_facts", page),
             "story": piece("story", page),
             "forms": piece("forms", page, FORM_FIELD, self._tokens.issue(), operator, OTHERWISE, said or {}),
@@ -173,13 +173,13 @@ def path_of(call_id: CallId) -> str:
     return f"calls/{quote(call_id.institution_key, safe='')}/{quote(call_id.voice_id, safe='')}"
 
 
-def _answer(known: Known, book: RuleBook, wish: str) -> Answer:
+def _result_of(known: Known, book: RuleBook, wish: str) -> ActionResult:
     line = line_of(known.trail, wish)
     answer = told(known.call, known.trail, line, book) if line else Told(WishState.PENDING)
     tone, shape, words = _WISHES[answer.state]
     reasons = "; ".join(MEANINGS.get(reason, reason) for reason in answer.reasons)
     by = f" By {answer.operator}." if answer.operator and answer.state is WishState.DONE else ""
-    return Answer(tone, shape, f"{words} {reasons}".rstrip() + by)
+    return ActionResult(tone, shape, f"{words} {reasons}".rstrip() + by)
 
 
 def _facts(call: Call, book: RuleBook) -> list[Fact]:

@@ -14,7 +14,7 @@ from calls.known import KnownInstitutions
 from desk.board.alarms import Alarm, alarms_of
 from desk.board.board_context import BoardContext
 from desk.board.hour import Tile, tiles_of
-from desk.board.rows import LiveCall, Row
+from desk.board.rows import CallRow, LiveCall
 from desk.board.states import STATE_STYLES, StateName, StateStyle
 
 OBSTACLES: Final = {
@@ -81,7 +81,7 @@ class Frame:
     context: BoardContext
     groups: Sequence[Group]
     alarms: Sequence[Alarm]
-    settled: Sequence[Row]
+    settled: Sequence[CallRow]
     tiles: Sequence[Tile]
     is_stale: bool = False
 
@@ -101,7 +101,7 @@ class Frame:
 
 
 def frame_of(
-    n: int, calls: Sequence[LiveCall], context: BoardContext, minutes: Sequence[Minute], settled: Sequence[Row]
+    n: int, calls: Sequence[LiveCall], context: BoardContext, minutes: Sequence[Minute], settled: Sequence[CallRow]
 ) -> Frame:
     """Put a moment together."""
     return Frame(

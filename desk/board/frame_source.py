@@ -16,7 +16,7 @@ from calls.record import Call
 from calls.rules.book import RuleBook
 from desk.board.board_context import BoardContextReader, HourReader
 from desk.board.frame import Frame, frame_of
-from desk.board.rows import LiveCalls, Row, row_of
+from desk.board.rows import CallRow, LiveCalls, row_of
 from desk.feed import Feed, Listener
 
 FRAME_EVERY_S: Final = 0.5
@@ -45,7 +45,7 @@ class FrameSource:
         self._feed = feed
         self._queries = queries
         self._calls = LiveCalls(queries, book)
-        self._settled: tuple[Sequence[Call], Sequence[Row]] = ((), ())
+        self._settled: tuple[Sequence[Call], Sequence[CallRow]] = ((), ())
         self._context = context
         self._hour = hour
         self._book = book

@@ -22,7 +22,7 @@ from calls.rules.book import RuleBook
 from calls.steps import Check, Intend, Note, NoteFacts, Read, Send, Step, Wait
 from calls.verdict import Verdict
 from desk.board.states import STATE_STYLES, CallState, StateName, StateStyle, state_of
-from desk.feed import Change
+from desk.feed import CallChange
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Next:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class CallRow:
     """One line. ``slot`` names its place in the page; ``since`` is the call's start, or the first that was heard of it."""
 
     slot: str
@@ -55,12 +55,12 @@ class Row:
         return STATE_STYLES[self.state.name]
 
 
-def row_of(call: Call, book: RuleBook, state: CallState | None = None) -> Row:
+def row_of(call: Call, book: RuleBook, state: CallState | None = None) -> CallRow:
     """Return a call's line; its state is found out unless it is known."""
     facts = facts_of(call, book.policies)
     if state is None:
         state = state_of(call, book)
-    return Row(
+    return CallRow(
         slot=slot_of(CallId(call.institution_key, call.voice_id).member),
         institution_key=call.institution_key,
         address=address_of(call.institution_key, call.voice_id),
@@ -205,7 +205,7 @@ class LiveCalls:
                 await asyncio.sleep(0)
         self._calls = calls
 
-    def heard(self, change: Change) -> None:
+    def heard(self, change: CallChange) -> None:
         """Take a change in."""
         call, member = change.call, change.call_id.member
         if call is None or call.is_settled or _member(call) != member:  # gone, over, or one with another record now

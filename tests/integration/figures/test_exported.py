@@ -19,7 +19,7 @@ from calls.figures.catalogue import FIGURES
 from calls.figures.writing import Author, FigureWriter
 from calls.limiter import LoginLimiter
 from calls.notes import Distrusted, Verified
-from desk.access import AdminOnly, Login
+from desk.access import AdminLogin, AdminOnly
 from desk.metrics import MetricsPage, read_everything
 from reseller.secret import Secret
 from sandbox.state import Happening, Kind
@@ -34,7 +34,7 @@ LABELS = frozenset(
 )
 """Names of things, never of calls or people."""
 
-ADMIN = Login("ops", Secret("long-enough-a-password"))
+ADMIN = AdminLogin("ops", Secret("long-enough-a-password"))
 BASIC = {"Authorization": "Basic " + base64.b64encode(b"ops:long-enough-a-password").decode()}
 
 

@@ -23,7 +23,7 @@ from structlog.typing import FilteringBoundLogger
 
 from calls.limiter import LoginLimiter
 from calls.wake import calls_queue
-from desk.access import AdminOnly, Login
+from desk.access import AdminLogin, AdminOnly
 from desk.browser_headers import SafeHeaders
 from desk.dashboard import dashboard
 from desk.readable_jobs import MAX_SHOWN
@@ -67,7 +67,7 @@ async def browser(
     """Return a client of the dashboard, as mounted in the web process, without a login."""
     pages = dashboard(redis, address=ADDRESS, tokens=TOKENS)
     app = Starlette(
-        routes=[Mount("/rq", AdminOnly(pages, Login(LOGIN[0], Secret(LOGIN[1])), log, limiter=login_limiter))]
+        routes=[Mount("/rq", AdminOnly(pages, AdminLogin(LOGIN[0], Secret(LOGIN[1])), log, limiter=login_limiter))]
     )
     transport = httpx.ASGITransport(SafeHeaders(app))
     async with httpx.AsyncClient(transport=transport, base_url="http://desk") as browser:
@@ -375,7 +375,7 @@ async def test_dashboard_answers_404_for_what_is_not_there(path: str, ops: httpx
 async def test_dashboard_survives_redis(log: FilteringBoundLogger, login_limiter: LoginLimiter) -> None:
     """Without Redis the pages answer 503 and no traceback."""
     pages = dashboard(Redis(host="127.0.0.1", port=1, retry=Retry(NoBackoff(), 0)), address=ADDRESS, tokens=TOKENS)
-    app = AdminOnly(pages, Login(LOGIN[0], Secret(LOGIN[1])), log, limiter=login_limiter)
+    app = AdminOnly(pages, AdminLogin(LOGIN[0], Secret(LOGIN[1])), log, limiter=login_limiter)
     async with httpx.AsyncClient(
         transport=httpx.ASGITransport(app),
         base_url="http://desk",

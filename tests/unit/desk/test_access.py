@@ -10,11 +10,11 @@ from structlog.testing import LogCapture
 from structlog.typing import FilteringBoundLogger
 
 from calls.limiter import ALLOWED, LoginLimiter
-from desk.access import KNOWN_S, RENEWED_S, AdminOnly, DeskToken, DeskTokens, Login
+from desk.access import KNOWN_S, RENEWED_S, AdminLogin, AdminOnly, DeskToken, DeskTokens
 from desk.signing import Signer
 from reseller import Secret
 
-LOGIN = Login("ops", Secret("the-right-password"))
+LOGIN = AdminLogin("ops", Secret("the-right-password"))
 
 
 def basic(password: str) -> dict[str, str]:
