@@ -16,7 +16,7 @@ from benchmarks.process import Used
 from benchmarks.spread import Spread
 from benchmarks.stage import Stage, stage, wait_until
 from callkeeper.check_times import rules_in_force
-from callkeeper.fleet import Member
+from callkeeper.fleet import ManagedProcess
 from calls.keys import Keys
 
 WARM_UP = 20
@@ -40,7 +40,7 @@ class Way:
 
     name: str
     calls: int
-    run: Callable[[], AbstractContextManager[tuple[Member, Lay]]]
+    run: Callable[[], AbstractContextManager[tuple[ManagedProcess, Lay]]]
     made: Callable[[], int]
 
 
@@ -82,7 +82,7 @@ def _measure(on: Stage, way: Way) -> Round:
         return Round(way.calls, _work(on, way, worker, lay, [f"call-{n:06}" for n in range(way.calls)]))
 
 
-def _work(on: Stage, way: Way, worker: Member, lay: Lay, ids: list[str]) -> Used:
+def _work(on: Stage, way: Way, worker: ManagedProcess, lay: Lay, ids: list[str]) -> Used:
     before = way.made()
     worker.process.send_signal(signal.SIGSTOP)
     lay(ids)
@@ -97,7 +97,7 @@ def _ways(on: Stage, effort: Effort) -> list[Way]:
     book = rules_in_force(ours)
 
     @contextmanager
-    def callkeeper() -> Iterator[tuple[Member, Lay]]:
+    def callkeeper() -> Iterator[tuple[ManagedProcess, Lay]]:
         with on.worker(**ours) as worker:
             yield worker, lambda ids: lay_due_calls(on.redis, ids, book)
 
@@ -107,9 +107,11 @@ def _ways(on: Stage, effort: Effort) -> list[Way]:
     def results() -> int:
         return int(on.redis.hlen(RESULTS))
 
-    def peer(interpreter: Path, module: str, mode: str) -> Callable[[], AbstractContextManager[tuple[Member, Lay]]]:
+    def peer(
+        interpreter: Path, module: str, mode: str
+    ) -> Callable[[], AbstractContextManager[tuple[ManagedProcess, Lay]]]:
         @contextmanager
-        def run() -> Iterator[tuple[Member, Lay]]:
+        def run() -> Iterator[tuple[ManagedProcess, Lay]]:
             def lay(ids: list[str]) -> None:
                 on.redis.delete(IDS)
                 on.redis.rpush(IDS, *ids)

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from callkeeper.fleet import Member
+from callkeeper.fleet import ManagedProcess
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 ROOT = Path(__file__).resolve().parent.parent
@@ -65,7 +65,9 @@ class Meter:
 
 
 @contextmanager
-def process(command: Sequence[str | Path], log: Path, *, environ: Mapping[str, str] | None = None) -> Iterator[Member]:
+def process(
+    command: Sequence[str | Path], log: Path, *, environ: Mapping[str, str] | None = None
+) -> Iterator[ManagedProcess]:
     """Run a command until the block ends; what it says goes to ``log``."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("CALLKEEPER_")}
     with log.open("wb") as sink:
@@ -78,7 +80,7 @@ def process(command: Sequence[str | Path], log: Path, *, environ: Mapping[str, s
             env={**kept, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", **(environ or {})},
             start_new_session=True,
         )
-    member = Member(log.stem, running, log)
+    member = ManagedProcess(log.stem, running, log)
     try:
         yield member
     finally:
@@ -86,7 +88,9 @@ def process(command: Sequence[str | Path], log: Path, *, environ: Mapping[str, s
 
 
 @contextmanager
-def python(module: str, *arguments: str, log: Path, environ: Mapping[str, str] | None = None) -> Iterator[Member]:
+def python(
+    module: str, *arguments: str, log: Path, environ: Mapping[str, str] | None = None
+) -> Iterator[ManagedProcess]:
     """Run ``python -m MODULE`` with this Python until the block ends."""
     with process([sys.executable, "-m", module, *arguments], log, environ=environ) as member:
         yield member

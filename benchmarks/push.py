@@ -18,7 +18,7 @@ from benchmarks.peers_environment import peers_python
 from benchmarks.process import Used, python
 from benchmarks.spread import Spread
 from benchmarks.stage import BenchmarkFailed, Stage, stage, wait_until
-from callkeeper.fleet import Member
+from callkeeper.fleet import ManagedProcess
 
 RATE = 1000
 HERE = Path(sys.executable)
@@ -29,7 +29,7 @@ class Way:
     """One receiver: its name, and how it is run; that yields the process and the address to push to."""
 
     name: str
-    run: Callable[[], AbstractContextManager[tuple[Member, str]]]
+    run: Callable[[], AbstractContextManager[tuple[ManagedProcess, str]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +85,9 @@ def _push(on: Stage, url: str, seconds: float, *, rate: int | None = None) -> Re
 
 
 def _ways(on: Stage, effort: Effort) -> list[Way]:
-    def peer(interpreter: Path, mode: str) -> Callable[[], AbstractContextManager[tuple[Member, str]]]:
+    def peer(interpreter: Path, mode: str) -> Callable[[], AbstractContextManager[tuple[ManagedProcess, str]]]:
         @contextmanager
-        def run() -> Iterator[tuple[Member, str]]:
+        def run() -> Iterator[tuple[ManagedProcess, str]]:
             port = _free_port()
             with on.peer(interpreter, "receivers", mode, str(port)) as receiver:
                 url = f"http://127.0.0.1:{port}/push"

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.answer import Answer, Table
-from callkeeper.fleet import Member
+from callkeeper.fleet import ManagedProcess
 from calls.held import LEASE
 from tests.acceptance.stack import until
 from tests.faults.crashpoints import MID_REQUEST_S
@@ -66,7 +66,7 @@ def answer() -> Answer:
     """Kill everything in turn, and measure."""
     with (
         tempfile.TemporaryDirectory() as data,
-        site(Path(data), hatched=False) as running,
+        site(Path(data), forked=False) as running,
         ThreadPoolExecutor(STAGES) as pool,
     ):
 
@@ -113,7 +113,7 @@ def _workers(stage: Stage, count: int, *, busy: bool) -> list[float]:
     return [_kill_a_worker(stage, workers, draw, busy=busy) for _ in range(REPETITIONS // STAGES)]
 
 
-def _kill_a_worker(stage: Stage, workers: list[Member], draw: random.Random, *, busy: bool) -> float:
+def _kill_a_worker(stage: Stage, workers: list[ManagedProcess], draw: random.Random, *, busy: bool) -> float:
     """Kill one of the workers while a call is watched; a busy one kills itself in the middle of a check that takes long."""
     with _watched(stage) as call:
         if busy:
@@ -164,7 +164,7 @@ def _redis(running: Site) -> Iterator[tuple[str, float, tuple[float, ...]]]:
     yield "the next accepted event", START_S, tuple(pushes)
 
 
-def _started(stage: Stage, *, busy: bool = False) -> Member:
+def _started(stage: Stage, *, busy: bool = False) -> ManagedProcess:
     worker = stage.worker(crash=BUSY if busy else "")
     worker.wait_for(lambda line: line if '"worker_started"' in line else None)
     return worker

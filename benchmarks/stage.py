@@ -15,7 +15,7 @@ from redis import Redis
 from benchmarks.load import PUSH_KEY
 from benchmarks.process import Meter, process, python
 from callkeeper.embedded import embedded_redis
-from callkeeper.fleet import Member
+from callkeeper.fleet import ManagedProcess
 from calls.keys import Keys
 
 PATIENCE_S = 60.0
@@ -33,7 +33,7 @@ class Stage:
     redis_url: str
     redis_pid: int
     service_url: str
-    service: Member
+    service: ManagedProcess
     redis: Any
     http: httpx.Client
     started: int = 0
@@ -61,7 +61,7 @@ class Stage:
         return self.data / f"{self.started:03}-{name}.log"
 
     @contextmanager
-    def worker(self, **environ: str) -> Iterator[Member]:
+    def worker(self, **environ: str) -> Iterator[ManagedProcess]:
         """Run a worker of ours until the block ends."""
         with python(
             "callkeeper", "worker", log=self.log("worker"), environ={**self.worker_environ, **environ}
@@ -70,7 +70,7 @@ class Stage:
             yield member
 
     @contextmanager
-    def web(self) -> Iterator[tuple[Member, str]]:
+    def web(self) -> Iterator[tuple[ManagedProcess, str]]:
         """Run a web process of ours until the block ends; yield it and where events are pushed to."""
         environ = {"REDIS_URL": self.redis_url, "CALLKEEPER_PUSH_HEADERS": f"X-Push-Key: {PUSH_KEY}"}
         arguments = ("web", "--host", "127.0.0.1", "--port", "0")
@@ -78,7 +78,7 @@ class Stage:
             yield member, member.wait_for(_web_url) + "/push"
 
     @contextmanager
-    def peer(self, interpreter: Path, module: str, *arguments: str) -> Iterator[Member]:
+    def peer(self, interpreter: Path, module: str, *arguments: str) -> Iterator[ManagedProcess]:
         """Run a peer until the block ends."""
         command: list[str | Path] = [interpreter, "-m", f"benchmarks.peers.{module}", *arguments]
         with process(command, self.log(module), environ=self.peer_environ) as member:
@@ -105,7 +105,7 @@ class Stage:
         ids: list[str] = self.http.post(f"{self.service_url}/bench/calls?{query}").json()
         return ids
 
-    def meter(self, **members: Member) -> Meter:
+    def meter(self, **members: ManagedProcess) -> Meter:
         """Begin to measure processes beside Redis and the stand-in."""
         pids = {name: member.process.pid for name, member in members.items()}
         return Meter(**pids, redis=self.redis_pid, service=self.service.process.pid)
@@ -147,7 +147,7 @@ def _web_url(line: str) -> str | None:
     return url
 
 
-def wait_until(done: Callable[[], bool], what: str, *members: Member, every_s: float = 0.01) -> None:
+def wait_until(done: Callable[[], bool], what: str, *members: ManagedProcess, every_s: float = 0.01) -> None:
     """Look until something is so.
 
     Raises:

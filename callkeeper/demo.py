@@ -17,7 +17,7 @@ import msgspec
 from redis.asyncio import Redis
 
 from callkeeper.embedded import embedded_redis
-from callkeeper.fleet import Fleet, Member
+from callkeeper.fleet import Fleet, ManagedProcess
 from calls.keys import Keys
 from calls.store import Store
 
@@ -57,7 +57,7 @@ class Demo:
     admin: str
     desk_token: str
     fleet: Fleet
-    members: tuple[Member, ...]
+    members: tuple[ManagedProcess, ...]
     environ: Mapping[str, str]
     """The settings of web and workers together: what commands need to look at this installation."""
     environ_file: Path

@@ -21,7 +21,7 @@ class FleetFailed(Exception):
     """A process did not start; the message names it and its log."""
 
 
-class Process(Protocol):
+class RunningProcess(Protocol):
     """What there is to a running process: a ``subprocess.Popen``, or one that was started by other means."""
 
     pid: int
@@ -44,11 +44,11 @@ class Process(Protocol):
 
 
 @dataclass(slots=True)
-class Member:
+class ManagedProcess:
     """One running process and its log."""
 
     name: str
-    process: Process
+    process: RunningProcess
     log: Path
 
     @property
@@ -100,7 +100,7 @@ class Fleet:
     """Processes that are started one after the other and ended together, the last first."""
 
     log_dir: Path
-    members: list[Member] = field(default_factory=list)
+    members: list[ManagedProcess] = field(default_factory=list)
 
     def __enter__(self) -> Self:
         self.log_dir.mkdir(parents=True, exist_ok=True)
@@ -115,7 +115,7 @@ class Fleet:
         *arguments: str,
         environ: Mapping[str, str] | None = None,
         module: tuple[str, ...] = ("callkeeper",),
-    ) -> Member:
+    ) -> ManagedProcess:
         """Start ``callkeeper ARGUMENTS`` with an environment of its own and its log in a file.
 
         A Ctrl-C in the terminal does not reach it: the fleet ends it. ``module`` is what runs instead of callkeeper, with
@@ -131,7 +131,7 @@ class Fleet:
                 env={**plain_environment(), **(environ or {})},
                 start_new_session=True,
             )
-        member = Member(name, process, log)
+        member = ManagedProcess(name, process, log)
         self.members.append(member)
         return member
 

@@ -84,7 +84,7 @@ class WebServer(Server):
         now = time.monotonic()
         if now - self._said_full_at > SAY_EVERY_S:
             self._said_full_at = now
-            self._log.warning("web_crowded", connections=len(self.server_state.connections))
+            self._log.warning("connection_limit_reached", connections=len(self.server_state.connections))
 
     def serve_until_told(self) -> bool:
         """Serve; return whether the application could be started."""

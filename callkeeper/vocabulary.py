@@ -61,7 +61,7 @@ EVENTS: Final[dict[str, LogEvent]] = {
     "feed_away": _event("the stream of changes cannot be read; listeners wait"),
     # callkeeper web
     "web_listening": _event("the web process takes requests", "url"),
-    "web_crowded": _event(
+    "connection_limit_reached": _event(
         "the connection limit is reached: clients that do not read, that send slowly or that are idle are cut",
         "connections",
     ),

@@ -14,7 +14,7 @@ import httpx
 from redis import Redis
 
 from callkeeper.demo import Demo, demonstration
-from callkeeper.fleet import Member
+from callkeeper.fleet import ManagedProcess
 from calls.keys import CallId, Keys
 from calls.record import Call, Phase, parse_call
 from calls.trail import Entry, parse_trail
@@ -104,7 +104,7 @@ class Stack(Sides):
         self.data = data
         self._next_member = population.SHARED
 
-    def member(self, name: str) -> Member:
+    def member(self, name: str) -> ManagedProcess:
         """Return a process by name."""
         return next(member for member in self.demo.members if member.name == name)
 

@@ -16,7 +16,7 @@ import pytest
 from standardwebhooks import Webhook
 
 from callkeeper.demo import demonstration
-from callkeeper.fleet import Member
+from callkeeper.fleet import ManagedProcess
 from tests.acceptance.stack import KEY, Stack, until
 
 TOKEN = "canary-desktop-0123456789"
@@ -66,7 +66,7 @@ class Floor:
         return httpx.Client(base_url=url, headers={"Authorization": f"Bearer {TOKEN}"}, trust_env=False, timeout=15)
 
     @property
-    def workers(self) -> list[Member]:
+    def workers(self) -> list[ManagedProcess]:
         """Return the worker processes."""
         return [member for member in self.stack.demo.fleet.members if member.name.startswith("worker")]
 
@@ -113,7 +113,7 @@ def floor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Floor]:
 
 
 @contextmanager
-def web_on(floor: Floor, name: str) -> Iterator[Member]:
+def web_on(floor: Floor, name: str) -> Iterator[ManagedProcess]:
     """Run another web process of the same desk."""
     environ = {"CALLKEEPER_PUSH_HEADERS": "X-Push-Key: canary-push-1f8b32d9", "REDIS_URL": floor.stack.demo.redis_url}
     environ |= {"CALLKEEPER_DESK_TOKENS": f"desktop:{TOKEN}", "CALLKEEPER_RULES": "demo"}
@@ -125,7 +125,7 @@ def web_on(floor: Floor, name: str) -> Iterator[Member]:
 
 
 @contextmanager
-def frozen(members: Sequence[Member]) -> Iterator[None]:
+def frozen(members: Sequence[ManagedProcess]) -> Iterator[None]:
     """Let processes stand still for the time of the block."""
     for member in members:
         member.process.send_signal(signal.SIGSTOP)
@@ -136,7 +136,7 @@ def frozen(members: Sequence[Member]) -> Iterator[None]:
             member.process.send_signal(signal.SIGCONT)
 
 
-def url_of(member: Member) -> str:
+def url_of(member: ManagedProcess) -> str:
     """Return where a web process listens."""
 
     def find(line: str) -> str | None:

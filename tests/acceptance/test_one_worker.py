@@ -2,7 +2,7 @@
 
 import signal
 
-from callkeeper.fleet import Member
+from callkeeper.fleet import ManagedProcess
 from tests.acceptance.stack import KEY, Stack, end, until
 
 
@@ -47,5 +47,5 @@ def test_one_worker_leaves_at_once_on_a_second_signal(lonely: Stack) -> None:
     assert worker.process.poll() != 0
 
 
-def _is_stopping(worker: Member) -> bool:
+def _is_stopping(worker: ManagedProcess) -> bool:
     return "shift_stopping" in worker.log.read_text()

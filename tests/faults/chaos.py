@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from callkeeper.fleet import Fleet, Member
+from callkeeper.fleet import Fleet, ManagedProcess
 from calls.held import LEASE
 from calls.keys import Keys
 from calls.record import Call, parse_call
@@ -80,8 +80,8 @@ class Town:
     draw: random.Random
     port: HeldPort
     sides: Sides
-    workers: list[Member | None] = field(default_factory=lambda: [None, None])
-    web: Member | None = None
+    workers: list[ManagedProcess | None] = field(default_factory=lambda: [None, None])
+    web: ManagedProcess | None = None
     is_redis_there: bool = True
     blows: dict[str, list[datetime]] = field(default_factory=dict)
     _names: Iterator[int] = field(default_factory=lambda: itertools.count(1))

@@ -18,7 +18,7 @@ from typing import Any
 import httpx
 
 from callkeeper.connections import blocking_redis
-from callkeeper.fleet import Fleet, Member
+from callkeeper.fleet import Fleet, ManagedProcess
 from callkeeper.redis_place import parse_place
 from calls.keys import Keys, parse_member
 from calls.record import Call, parse_call
@@ -50,13 +50,13 @@ class City:
     fleet: Fleet
     redis_url: str
     service_url: str
-    webs: list[Member] = field(default_factory=list)
-    workers: list[Member] = field(default_factory=list)
+    webs: list[ManagedProcess] = field(default_factory=list)
+    workers: list[ManagedProcess] = field(default_factory=list)
     failed: Counter[str] = field(default_factory=Counter)
     """Calls that could not be begun, by why: the stand-in was busy."""
 
     @property
-    def members(self) -> list[Member]:
+    def members(self) -> list[ManagedProcess]:
         """Return our processes; the stand-in is not one."""
         return [*self.webs, *self.workers]
 

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 from redis.asyncio import Redis
 
-from callkeeper.fleet import Member
+from callkeeper.fleet import ManagedProcess
 from calls.held import LEASE
 from calls.intake import Intake
 from calls.keys import CallId, Keys, institution_member
@@ -240,7 +240,7 @@ class Play:
     def _item(self) -> str:
         return _KEYS.item(CallId(self.stage.key, self.call["voice_id"]).member)
 
-    def _second_worker(self) -> Member:
+    def _second_worker(self) -> ManagedProcess:
         """Start a worker that was there before, and let it stand still until it is needed: the first one gets the call."""
         worker, item = self.stage.worker(), _KEYS.item(institution_member(self.stage.key))
 
@@ -294,7 +294,7 @@ class Play:
     def _await(self, look: Callable[[], object], what: str) -> None:
         until(look, PATIENCE_S, what, every_s=self.stage.look_every_s)
 
-    def _await_crash(self, worker: Member) -> None:
+    def _await_crash(self, worker: ManagedProcess) -> None:
         def crashed() -> bool:
             return is_frozen(worker) if self.company is Company.FROZEN else not worker.is_running
 

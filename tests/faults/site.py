@@ -18,11 +18,11 @@ from typing import Any
 
 import httpx
 
-from callkeeper.fleet import Fleet, Member
+from callkeeper.fleet import Fleet, ManagedProcess
 from calls.keys import Keys
 from sandbox.access import Credentials
 from tests.acceptance.stack import Sides, until
-from tests.faults.hatchery import Hatchery
+from tests.faults.fork_server import ForkServer
 from tests.faults.redis_server import DATABASES, RedisServer, redis_server
 
 CHECK_AT = ",".join(map(str, (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 17, 20, 24, 28, 33, 39, 46)))
@@ -39,7 +39,7 @@ class Site:
     """The two servers, the processes, and what is free."""
 
     redis: RedisServer
-    fleet: Fleet | Hatchery
+    fleet: Fleet | ForkServer
     service_url: str
     _free: "queue.Queue[int]" = field(default_factory=queue.Queue)
     _numbers: Iterator[int] = field(default_factory=lambda: count(1))
@@ -50,7 +50,7 @@ class Site:
         with self._lock:
             return next(self._numbers)
 
-    def start(self, name: str, *arguments: str, environ: dict[str, str], module: str = "callkeeper") -> Member:
+    def start(self, name: str, *arguments: str, environ: dict[str, str], module: str = "callkeeper") -> ManagedProcess:
         """Start one of our processes, with a log of its own."""
         return self.fleet.start(f"{name}-{self.number()}", *arguments, environ=environ, module=(module,))
 
@@ -77,7 +77,7 @@ class Stage(Sides):
         self.site = site
         self.key = key
         self.phone = f"5559{int(key.rpartition('-')[2]):06}"
-        self.members: list[Member] = []
+        self.members: list[ManagedProcess] = []
         self._settle_in()
         self.control("PUT", f"/institutions/{key}", {"name": key})
         body = {"institution_key": key, "person_id": f"{key}-p", "phones": [self.phone]}
@@ -110,7 +110,9 @@ class Stage(Sides):
         """Script a fault of the stand-in for this institution."""
         self.fault(target, action, institution_key=self.key, **more)
 
-    def worker(self, *, crash: str = "", redis_url: str | None = None, service_url: str | None = None) -> Member:
+    def worker(
+        self, *, crash: str = "", redis_url: str | None = None, service_url: str | None = None
+    ) -> ManagedProcess:
         """Start a worker; ``crash`` names a point and what happens to the worker there."""
         known = Credentials()
         environ = {
@@ -148,7 +150,7 @@ class Stage(Sides):
 class Door:
     """A web process and where it listens."""
 
-    member: Member
+    member: ManagedProcess
     url: str
     http: httpx.Client
 
@@ -162,19 +164,19 @@ class Door:
         return self.http.post(f"{self.url}/push", json=payload, headers={"X-Push-Key": PUSH_KEY})
 
 
-def freeze(member: Member) -> None:
+def freeze(member: ManagedProcess) -> None:
     """Let a process stand still, and wait until it does."""
     os.kill(member.process.pid, signal.SIGSTOP)
     until(lambda: is_frozen(member), 5, f"{member.name} to stand still")
 
 
-def thaw(member: Member) -> None:
+def thaw(member: ManagedProcess) -> None:
     """Let a process go on, if it is there."""
     if member.is_running:
         os.kill(member.process.pid, signal.SIGCONT)
 
 
-def is_frozen(member: Member) -> bool:
+def is_frozen(member: ManagedProcess) -> bool:
     """Tell whether a process stands still."""
     try:
         status = Path(f"/proc/{member.process.pid}/stat").read_text()
@@ -184,17 +186,17 @@ def is_frozen(member: Member) -> bool:
 
 
 @contextmanager
-def site(data: Path, *, hatched: bool = True) -> Iterator[Site]:
+def site(data: Path, *, forked: bool = True) -> Iterator[Site]:
     """Run a site until the block ends, every process it started included.
 
-    ``hatched``: start processes from a warm one; False where the time of a start is part of the question.
+    ``forked``: start processes from a warm one; False where the time of a start is part of the question.
     """
     with ExitStack() as running_too:
         redis = running_too.enter_context(redis_server(data / "redis"))
         fleet = running_too.enter_context(Fleet(data / "logs"))
         sandbox = fleet.start("sandbox", "sandbox", "--scenario", "none", environ={})
-        hatchery = running_too.enter_context(Hatchery(data / "hatched")) if hatched else None
-        running = Site(redis, hatchery or fleet, sandbox.wait_for(_address, PATIENCE_S))
+        fork_server = running_too.enter_context(ForkServer(data / "forked")) if forked else None
+        running = Site(redis, fork_server or fleet, sandbox.wait_for(_address, PATIENCE_S))
         for db in range(DATABASES):
             running._free.put(db)
         yield running

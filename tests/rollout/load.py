@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 
 from callkeeper.demo import demonstration
-from callkeeper.fleet import Member
+from callkeeper.fleet import ManagedProcess
 from sandbox import population
 from tests.acceptance.stack import Stack, until
 from tests.faults import audit
@@ -70,7 +70,7 @@ class Load:
 class Floor(Stack):
     """A stack whose processes come and go under load."""
 
-    def start(self, name: str, command: str, *, version: str | None = None, **changed: str) -> Member:
+    def start(self, name: str, command: str, *, version: str | None = None, **changed: str) -> ManagedProcess:
         """Start a process with the stack's settings, some of them changed; wait until it works."""
         options = ("--host", "127.0.0.1", "--port", "0") if command == "web" else ()
         environ = {**self.demo.environ, **changed}

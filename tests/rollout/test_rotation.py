@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from callkeeper.fleet import Member
+from callkeeper.fleet import ManagedProcess
 from sandbox.access import Credentials
 from tests.acceptance.stack import until
 from tests.faults import audit
@@ -31,7 +31,7 @@ def hold_to_promises(running: Floor, load: Load) -> None:
     assert running.pushes()[202] == 2 * load.started
 
 
-def url(web: Member) -> str:
+def url(web: ManagedProcess) -> str:
     """Return where a web process listens."""
     return web.wait_for(lambda line: json.loads(line)["url"] if '"web_listening"' in line else None)
 

@@ -200,7 +200,7 @@ async def test_serving_makes_room_at_the_cost_of_the_slowest(
         for line in (idle, *quick):
             await line.say(WHOLE)
             assert await line.status() == 202
-        assert [entry["event"] for entry in logged.entries].count("web_crowded") == 1
+        assert [entry["event"] for entry in logged.entries].count("connection_limit_reached") == 1
         for line in (idle, *slow, *quick):
             line.writer.close()
 

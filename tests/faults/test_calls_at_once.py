@@ -25,7 +25,7 @@ PATIENCE_S = 200.0
 """A busy machine is not what this is about: the shift may claim for longer than usual."""
 
 
-class Crowd(httpx.AsyncBaseTransport):
+class BusyService(httpx.AsyncBaseTransport):
     """The stand-in, except that it answers for any call, and counts how many ask at the same time."""
 
     def __init__(self, inner: httpx.AsyncBaseTransport) -> None:
@@ -51,27 +51,27 @@ class Crowd(httpx.AsyncBaseTransport):
 
 
 @pytest.fixture
-async def crowded(sandbox_asgi: Asgi, redis_url: str) -> AsyncIterator[tuple[Rig, Crowd]]:
-    """Return a rig on a real Redis, and the crowd it asks."""
-    crowd = Crowd(sandbox_asgi.transport)
+async def busy(sandbox_asgi: Asgi, redis_url: str) -> AsyncIterator[tuple[Rig, BusyService]]:
+    """Return a rig on a real Redis, and the service it asks."""
+    service = BusyService(sandbox_asgi.transport)
     async with Redis.from_url(redis_url) as redis:
-        yield Rig(sandbox_asgi, redis, transport=crowd), crowd
+        yield Rig(sandbox_asgi, redis, transport=service), service
 
 
 @pytest.mark.timeout(300)
-async def test_shift_bounds_how_many_calls_it_moves_at_once(crowded: tuple[Rig, Crowd]) -> None:
+async def test_shift_bounds_how_many_calls_it_moves_at_once(busy: tuple[Rig, BusyService]) -> None:
     """C13: 10,000 calls due at once are all moved, 256 at a time at most, and memory does not grow with their number."""
-    rig, crowd = crowded
+    rig, service = busy
     listed = Listed(listed_at=rig.clock.now, started_at=rig.clock.now)
     for start in range(0, CALLS, 1000):
-        ids = [CallId(KEY, f"crowd-{n}") for n in range(start, start + 1000)]
+        ids = [CallId(KEY, f"call-{n}") for n in range(start, start + 1000)]
         await asyncio.gather(*(rig.store.note(call_id, listed) for call_id in ids))
     rig.shift.shift_s = rig.shift.longest_s = PATIENCE_S
     await rig.redis.rpush(rig.store.keys.queue, "a job that waits ends an idle shift")
     await rig.shift.run()
-    assert crowd.reads >= CALLS
-    assert crowd.most_at_once <= IN_FLIGHT
-    assert _resident_mb() - crowd.warm_mb < GROWTH_MB
+    assert service.reads >= CALLS
+    assert service.most_at_once <= IN_FLIGHT
+    assert _resident_mb() - service.warm_mb < GROWTH_MB
 
 
 def _resident_mb() -> float:

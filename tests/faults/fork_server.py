@@ -1,11 +1,11 @@
-"""A hatchery: processes of ours, forked from one that has already imported everything, so that starting one costs little.
+"""A fork server: processes of ours, forked from one that has already imported everything, so that starting one costs little.
 
-What hatches is a process like any other (a session, an environment and a log of its own), only without the half second of
+A forked process is like any other (a session, an environment and a log of its own), only without the half second of
 imports: a test that starts hundreds of workers on a busy machine waits for leases and not for the compiler. Not for figures
 of which a start is a part.
 
-``python -m tests.faults.hatchery`` forks one process for each line of its standard input and answers with its pid. It
-leaves the dead unburied until it ends, so that a pid that a test holds is never anybody else's.
+``python -m tests.faults.fork_server`` forks one process for each line of its standard input and answers with its pid. It
+reaps no child until it ends, so that a pid that a test holds is never given to another process.
 """
 
 import gc
@@ -24,16 +24,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
-from callkeeper.fleet import STOP_S, Member, plain_environment
+from callkeeper.fleet import STOP_S, ManagedProcess, plain_environment
 
-KNOWN_BY_HEART = ("callkeeper.wiring", "callkeeper.commands.worker", "callkeeper.web", "callkeeper.commands.web")
-"""Imported before the first one hatches."""
+PRELOADED = ("callkeeper.wiring", "callkeeper.commands.worker", "callkeeper.web", "callkeeper.commands.web")
+"""Imported before the first fork."""
 
 _LOOK_EVERY_S = 0.01
 
 
-class Hatched:
-    """A process that hatched, with what a ``subprocess.Popen`` offers for one."""
+class ForkedProcess:
+    """A process that the fork server has started, with what a ``subprocess.Popen`` offers for one."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
@@ -70,17 +70,17 @@ class Hatched:
 
 
 @dataclass(slots=True)
-class Hatchery:
+class ForkServer:
     """Starts processes like a ``Fleet``, and ends them with itself."""
 
     log_dir: Path
-    members: list[Member] = field(default_factory=list)
-    _mother: "subprocess.Popen[str] | None" = None
+    members: list[ManagedProcess] = field(default_factory=list)
+    _server: "subprocess.Popen[str] | None" = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __enter__(self) -> Self:
         self.log_dir.mkdir(parents=True, exist_ok=True)
-        self._mother = subprocess.Popen(  # noqa: S603  (our own arguments, no shell)
+        self._server = subprocess.Popen(  # noqa: S603  (our own arguments, no shell)
             [sys.executable, "-m", __name__],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -96,46 +96,46 @@ class Hatchery:
         end_s = time.monotonic() + STOP_S
         for member in self.members:
             member.stop(max(0.1, end_s - time.monotonic()))
-        assert self._mother is not None
-        self._mother.communicate(timeout=STOP_S)
+        assert self._server is not None
+        self._server.communicate(timeout=STOP_S)
 
     def start(
         self, name: str, *arguments: str, environ: Mapping[str, str], module: tuple[str, ...] = ("callkeeper",)
-    ) -> Member:
-        """Hatch ``callkeeper ARGUMENTS`` as a `Fleet` starts it, with an environment and a log of its own."""
+    ) -> ManagedProcess:
+        """Start ``callkeeper ARGUMENTS`` as a `Fleet` starts it, with an environment and a log of its own."""
         log = self.log_dir / f"{name}.log"
         log.touch()
         order = {"command": [*module, *arguments], "environ": {**plain_environment(), **environ}, "log": str(log)}
         with self._lock:
-            assert self._mother is not None
-            assert self._mother.stdin is not None
-            assert self._mother.stdout is not None
-            self._mother.stdin.write(json.dumps(order) + "\n")
-            self._mother.stdin.flush()
-            pid = int(self._mother.stdout.readline())
-            member = Member(name, Hatched(pid), log)
+            assert self._server is not None
+            assert self._server.stdin is not None
+            assert self._server.stdout is not None
+            self._server.stdin.write(json.dumps(order) + "\n")
+            self._server.stdin.flush()
+            pid = int(self._server.stdout.readline())
+            member = ManagedProcess(name, ForkedProcess(pid), log)
             self.members.append(member)
         return member
 
 
 def _serve() -> None:
     """Fork one process for each line, until there are no more; who is left then was forgotten, and ends."""
-    for module in KNOWN_BY_HEART:
+    for module in PRELOADED:
         importlib.import_module(module)
     gc.freeze()
-    hatched = []
+    pids = []
     for line in sys.stdin:
         pid = os.fork()
         if pid == 0:
-            _live(json.loads(line))
-        hatched.append(pid)
+            _run(json.loads(line))
+        pids.append(pid)
         sys.stdout.write(f"{pid}\n")
         sys.stdout.flush()
-    for pid in hatched:
+    for pid in pids:
         os.kill(pid, signal.SIGKILL)
 
 
-def _live(order: dict[str, object]) -> None:
+def _run(order: dict[str, object]) -> None:
     """Be the process that was asked for, and end."""
     os.setsid()
     nowhere, log = os.open(os.devnull, os.O_RDONLY), os.open(str(order["log"]), os.O_WRONLY | os.O_APPEND)
