@@ -20,7 +20,7 @@ from structlog.typing import EventDict, FilteringBoundLogger, Processor, Wrapped
 
 from callkeeper.terminal import is_visible
 from callkeeper.vocabulary import ALWAYS, EVENTS, LIBRARY_MESSAGE
-from calls.places import places
+from calls.traceback_filter import filtered_traceback
 
 _MAX_MESSAGE: Final = 200
 
@@ -91,7 +91,7 @@ def describe_exception(_logger: WrappedLogger, _method: str, event: EventDict) -
     error = _exception(exc_info)
     if error is not None:
         event.setdefault("error", type(error).__name__)
-        event["trace"] = list(places(error))
+        event["trace"] = list(filtered_traceback(error))
     return event
 
 

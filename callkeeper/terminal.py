@@ -18,7 +18,7 @@ import click
 from rich.console import Console
 from rich.text import Text
 
-from calls.places import places
+from calls.traceback_filter import filtered_traceback
 
 _BLANK: Final = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180d\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U0001d159\U000e0100-\U000e01ef]"
@@ -145,4 +145,6 @@ def _say_thread_crash(crash: threading.ExceptHookArgs) -> None:
 
 
 def _say_crash(_kind: type[BaseException], error: BaseException, _trace: TracebackType | None) -> None:
-    say("callkeeper failed; this is a bug, or Redis holds what no version writes:", *places(error), err=True)
+    say(
+        "callkeeper failed; this is a bug, or Redis holds what no version writes:", *filtered_traceback(error), err=True
+    )

@@ -14,7 +14,7 @@ from rq.exceptions import AbandonedJobError
 from rq.job import Job
 
 from calls.keys import QUEUE_NAME
-from calls.places import places
+from calls.traceback_filter import filtered_traceback
 from calls.wake import BUG_TTL_S, FAILURE_TTL_S, NO_DEADLINE
 from workers.shift import StepsFailed
 from workers.tally import Tally
@@ -123,7 +123,7 @@ def _run(function: Callable[..., Tally], *args: str) -> Tally:
     except StepsFailed:
         raise
     except Exception as error:  # noqa: BLE001  (RQ would write its message into the job)
-        what = "\n".join(places(error))
+        what = "\n".join(filtered_traceback(error))
     raise JobFailed(what)
 
 

@@ -481,7 +481,7 @@ CONTROLS: Final = (
     Control(
         "failed jobs tell places only",
         "workers/jobs.py",
-        '        what = "\\n".join(places(error))\n',
+        '        what = "\\n".join(filtered_traceback(error))\n',
         "        raise\n",
         "tests/unit/workers/test_jobs.py",
     ),

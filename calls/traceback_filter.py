@@ -12,7 +12,7 @@ from typing import Final
 _MAX_FRAMES: Final = 20
 
 
-def places(error: BaseException, *, depth: int = 0) -> Iterator[str]:
+def filtered_traceback(error: BaseException, *, depth: int = 0) -> Iterator[str]:
     """Yield one line for an exception and for each of its causes: its type, then where it came from, innermost first."""
     frames = list(traceback.walk_tb(error.__traceback__))[-_MAX_FRAMES:]
     steps = (f"{_short(frame.f_code.co_filename)}:{line} {frame.f_code.co_name}" for frame, line in frames)
@@ -21,7 +21,7 @@ def places(error: BaseException, *, depth: int = 0) -> Iterator[str]:
     inner = [*error.exceptions] if isinstance(error, BaseExceptionGroup) else []
     for other in [*inner, *([cause] if cause else [])]:
         if depth < _MAX_FRAMES:
-            yield from places(other, depth=depth + 1)
+            yield from filtered_traceback(other, depth=depth + 1)
 
 
 def _short(filename: str) -> str:
