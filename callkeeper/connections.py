@@ -5,6 +5,7 @@ cannot reach Redis says so and tries again, rather than stand still. Behind sent
 which server is the master.
 """
 
+import asyncio
 from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any, Final
@@ -20,13 +21,14 @@ from redis.asyncio.sentinel import SentinelManagedConnection as AsyncManaged
 from redis.asyncio.sentinel import SentinelManagedSSLConnection as AsyncManagedTls
 from redis.backoff import ExponentialWithJitterBackoff, NoBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import ResponseError
+from redis.exceptions import RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 from redis.retry import Retry
 from redis.sentinel import Sentinel, SentinelManagedConnection, SentinelManagedSSLConnection
 from structlog.typing import FilteringBoundLogger
 
 from callkeeper.redis_place import RedisPlace, Sentinels, Tls
+from calls.replication import Standing
 
 
 class CommandPacking:
@@ -125,6 +127,24 @@ class _Pool(AsyncPool):
         await self.sentinel_manager.aclose()
 
 
+class _Master(AsyncRedis):
+    """A client of the master that can ask the sentinels about it."""
+
+    async def standings(self) -> list[Standing]:
+        """Ask all sentinels; those that do not answer are left out."""
+        pool: Any = self.connection_pool
+        asked = (sentinel.sentinel_master(pool.service_name) for sentinel in pool.sentinel_manager.sentinels)
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        for answer in answers:
+            if isinstance(answer, BaseException) and not isinstance(answer, RedisError | OSError):
+                raise answer
+        return [_standing(answer) for answer in answers if isinstance(answer, dict)]
+
+
+def _standing(told: dict[str, Any]) -> Standing:
+    return Standing(str(told.get("runid", "")), "failover_in_progress" in told.get("flags", ""))
+
+
 def async_master(known: Sentinels, *, to_sentinels: dict[str, Any], to_master: dict[str, Any]) -> "AsyncRedis":
     """Return a client of the master, for asyncio.
 
@@ -137,7 +157,7 @@ def async_master(known: Sentinels, *, to_sentinels: dict[str, Any], to_master: d
     kind = _FollowingTls if to_master.get("ssl") else _Following
     sentinel = make(known.addresses, sentinel_kwargs=to_sentinels)
     client: AsyncRedis = sentinel.master_for(
-        known.master, connection_pool_class=_Pool, connection_class=kind, **to_master
+        known.master, redis_class=_Master, connection_pool_class=_Pool, connection_class=kind, **to_master
     )
     return client
 

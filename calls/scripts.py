@@ -65,7 +65,7 @@ class Scripts:
             name: Which.
             keys: Its keys.
             args: Its arguments.
-            replicated: Wait until a replica has what it wrote, where Redis has one.
+            replicated: Wait until the replicas have what it wrote, where Redis has some.
             within_s: How long to wait for the answer.
 
         Raises:
@@ -76,33 +76,32 @@ class Scripts:
         return await calls.ask((self._scripts[name], keys, args), within_s=within_s)
 
     async def _run(self, calls: Sequence[ScriptCall]) -> list[Any]:
-        return await self._run_loaded(calls, is_replicated=False)
+        return await self._run_loaded(calls, replicas=0)
 
     async def _run_replicated(self, calls: Sequence[ScriptCall]) -> list[Any]:
-        return await self._run_loaded(calls, is_replicated=await self._replication.is_wanted(self._redis))
+        return await self._run_loaded(calls, replicas=await self._replication.replicas(self._redis))
 
-    async def _run_loaded(self, calls: Sequence[ScriptCall], *, is_replicated: bool) -> list[Any]:
+    async def _run_loaded(self, calls: Sequence[ScriptCall], *, replicas: int) -> list[Any]:
         if not self._loaded:
             await self._load()
-        answers = await self._evaluate(calls, is_replicated)
+        answers = await self._evaluate(calls, replicas)
         lost = [n for n, answer in enumerate(answers) if isinstance(answer, NoScriptError)]
         if lost:
             await self._load()
-            again = await self._evaluate([calls[n] for n in lost], is_replicated)
+            again = await self._evaluate([calls[n] for n in lost], replicas)
             for n, answer in zip(lost, again, strict=True):
                 answers[n] = answer
         return answers
 
-    async def _evaluate(self, calls: Sequence[ScriptCall], is_replicated: bool) -> list[Any]:
+    async def _evaluate(self, calls: Sequence[ScriptCall], replicas: int) -> list[Any]:
         async with self._redis.pipeline(transaction=False) as pipe:
             for script, keys, args in calls:
                 pipe.evalsha(script.sha, len(keys), *keys, *args)
-            if is_replicated:
-                self._replication.wait(pipe)
+            added = self._replication.wait(pipe, replicas) if replicas else 0
             answers = await pipe.execute(raise_on_error=False)
-        if is_replicated:
-            self._replication.count(answers.pop())
-        return answers
+        if added:
+            await self._replication.judge(self._redis, answers[-added:])
+        return answers[: len(calls)]
 
     async def _load(self) -> None:
         async with self._redis.pipeline(transaction=False) as pipe:

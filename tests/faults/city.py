@@ -20,6 +20,8 @@ import httpx
 from callkeeper.connections import blocking_redis
 from callkeeper.fleet import Fleet, ManagedProcess
 from callkeeper.redis_place import parse_place
+from calls.figures import Snapshot
+from calls.figures import catalogue as figure
 from calls.keys import Keys, parse_member
 from calls.record import Call, parse_call
 from calls.trail import Entry, parse_trail
@@ -129,6 +131,11 @@ class City:
             bugs=tuple(self._bugs()),
             found_after_s=found_after_s,
         )
+
+    def unreplicated(self) -> int:
+        """Return how many writes our processes counted as confirmed by no replica."""
+        with self.redis() as redis:
+            return Snapshot.parse(redis.hgetall(Keys().figures)).count(figure.WRITES_UNREPLICATED)
 
     def accepted(self) -> dict[str, datetime]:
         """Return the events that were answered with 202, and when they were sent."""

@@ -24,6 +24,8 @@ _USERS = (Path(__file__).parents[2] / "deploy" / "redis" / "users.acl.example").
 TENANT_RIGHTS = _USERS.partition(">PASSWORD-OF-WORKER ")[2].strip().replace("~ck:", "~bank-a:")
 SENTINEL_PASSWORD = "sentinel-word-4711"
 _START_DEADLINE_S = 30.0
+PAUSED_MS = 20_000
+"""For how long the writes of a master that is about to be replaced are paused: its demotion takes up to ten seconds."""
 
 _SERVER = """\
 bind 127.0.0.1
@@ -103,6 +105,11 @@ class Watched:
         before = self.master_port
         _until(lambda: bool(self._sentinel("sentinel_failover", MASTER)), "the sentinel finds a replica good enough")
         self.wait_for_another(before)
+
+    def switch_over(self) -> None:
+        """Replace the master as docs/operations.md says: its writes are paused for longer than its demotion takes."""
+        self._ask(self.master_port, "client_pause", PAUSED_MS, False)
+        self.fail_over()
 
     def kill_master(self) -> int:
         """End the master as a power cut would, and return its port; the sentinel notices by itself."""

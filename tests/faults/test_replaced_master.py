@@ -1,0 +1,106 @@
+"""A Redis master that is replaced while it lives: what was confirmed is known to the next one."""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis as AsyncRedis
+from redis.exceptions import RedisError
+
+from callkeeper.connections import receiver_redis
+from callkeeper.embedded import embedded_redis
+from callkeeper.redis_place import parse_place
+from calls.figures import Figures
+from calls.intake import Intake
+from calls.keys import Keys
+from reseller.push import PushEvent
+from tests.faults.sentinel import Watched, watched_redis
+
+ABREAST = 4
+AFTERWARDS_S = 1.0
+PUSH = PushEvent(type="CallStart", institution_key="cu-1", voice_id="v-1")
+
+
+@contextlib.asynccontextmanager
+async def pushing(redis: Any) -> AsyncIterator[set[str]]:
+    """Record events without a break until the block ends; yield the ids of those that were confirmed."""
+    intake, confirmed, over = Intake(redis, figures=Figures()), set[str](), asyncio.Event()
+
+    async def push(sender: int) -> None:
+        count = 0
+        while not over.is_set():
+            count += 1
+            with contextlib.suppress(RedisError, TimeoutError, OSError):
+                await intake.record(PUSH, event_id=f"{sender}-{count}")
+                confirmed.add(f"{sender}-{count}")
+            await asyncio.sleep(0.01)
+
+    senders = [asyncio.create_task(push(sender)) for sender in range(ABREAST)]
+    yield confirmed
+    over.set()
+    await asyncio.gather(*senders)
+
+
+async def logged(redis: Any) -> set[str]:
+    """Return the ids of the events that a server knows."""
+    return {json.loads(event)["id"] for event in await redis.zrange(Keys().events, 0, -1)}
+
+
+def forced(watched: Watched) -> None:
+    """Replace the master as ``SENTINEL FAILOVER`` does it: nobody tells the old one for eight seconds."""
+    watched.fail_over()
+
+
+def planned(watched: Watched) -> None:
+    """Replace the master as docs/operations.md says: its writes are paused first."""
+    watched.switch_over()
+
+
+@pytest.mark.parametrize("replace", [forced, planned], ids=["forced", "planned"])
+@pytest.mark.parametrize("least_replicas", [1, 0], ids=["recommended", "writes without replicas"])
+async def test_event_confirmed_by_a_master_that_is_replaced_is_known_to_the_next(
+    tmp_path: Path, least_replicas: int, replace: Callable[[Watched], None]
+) -> None:
+    """Another replica goes on confirming what the old master writes: such an event must not be answered with 202."""
+    with watched_redis(tmp_path, replicas=2, least_replicas=least_replicas) as watched:
+        async with receiver_redis(parse_place(watched.url)) as redis, pushing(redis) as confirmed:
+            await asyncio.sleep(0.5)
+            await asyncio.to_thread(replace, watched)
+            before = len(confirmed)
+            await asyncio.sleep(AFTERWARDS_S)
+        async with receiver_redis(parse_place(watched.url)) as redis:
+            assert confirmed - await logged(redis) == set()
+            assert len(confirmed) > before, "nothing was confirmed by the next master"
+
+
+async def test_event_confirmed_during_a_failover_command_is_known_to_the_next_master(tmp_path: Path) -> None:
+    """Redis's own FAILOVER pauses writes until the replica has them all."""
+    with embedded_redis(tmp_path / "one") as one, embedded_redis(tmp_path / "two") as two:
+        port = int(one.url.rsplit(":", 1)[1].split("/")[0])
+        async with AsyncRedis.from_url(one.url) as master, AsyncRedis.from_url(two.url) as replica:
+            await replica.replicaof("127.0.0.1", port)
+            await _until(lambda: _is(replica, master_link_status="up"))
+            async with pushing(master) as confirmed:
+                await asyncio.sleep(0.3)
+                await master.execute_command("FAILOVER")  # type: ignore[no-untyped-call]  # the library's
+                await _until(lambda: _is(replica, role="master"))
+                await asyncio.sleep(0.2)
+            assert confirmed
+            assert confirmed - await logged(replica) == set()
+
+
+async def _is(redis: Any, **wanted: str) -> bool:
+    told = await redis.info("replication")
+    return all(told.get(name) == value for name, value in wanted.items())
+
+
+async def _until(is_so: Callable[[], Awaitable[bool]]) -> None:
+    for _ in range(1000):
+        if await is_so():
+            return
+        await asyncio.sleep(0.02)
+    raise AssertionError("waited in vain")
