@@ -15,8 +15,8 @@ from benchmarks.peers_environment import peers_python
 from benchmarks.process import Used
 from benchmarks.spread import Spread
 from benchmarks.stage import Stage, stage, wait_until
-from callkeeper.check_times import rules_in_force
 from callkeeper.fleet import ManagedProcess
+from callkeeper.settings import RuleSettings
 from calls.keys import Keys
 
 WARM_UP = 20
@@ -94,7 +94,7 @@ def _work(on: Stage, way: Way, worker: ManagedProcess, lay: Lay, ids: list[str])
 
 def _ways(on: Stage, effort: Effort) -> list[Way]:
     ours = settings(on.data)
-    book = rules_in_force(ours)
+    book = RuleSettings.load(ours).book()
 
     @contextmanager
     def callkeeper() -> Iterator[tuple[ManagedProcess, Lay]]:

@@ -4,15 +4,15 @@ The prose is in the files ``.md`` beside this module; a name in braces marks whe
 ``callkeeper rules docs > docs/rules.md``, ``python -m callkeeper.documents > docs/configuration.md``
 """
 
+import ast
+import inspect
 import re
 import sys
 from collections.abc import Iterable, Mapping
 from importlib.resources import files
-from typing import Any
+from itertools import chain, pairwise
 
-from callkeeper.environment import Variable, asked_for
-from callkeeper.settings import OutcomeSettings, WebSettings, WorkerSettings
-from callkeeper.variables import VARIABLES
+from callkeeper import settings
 from calls.facts import FACTS, FactMeaning
 from calls.law import LAW
 from calls.rules import RulesError, parse_rules
@@ -161,26 +161,32 @@ def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in lines)
 
 
-def _variable_row(variable: Variable[Any], web: dict[str, str], worker: dict[str, str]) -> str:
-    cells = (
-        f"`{variable.name}`",
-        variable.meaning.replace("|", "\\|"),
-        f"`{variable.example}`".replace("|", "\\|"),
-        web.get(variable.name, ""),
-        worker.get(variable.name, ""),
-    )
-    return f"| {' | '.join(cells)} |"
+def meanings() -> dict[str, str]:
+    """Return what each variable means: the text below its field in `callkeeper.settings`."""
+    tree = ast.parse(inspect.getsource(settings))
+    bodies = [node.body for node in tree.body if isinstance(node, ast.ClassDef)]
+    found = {}
+    for field, text in chain.from_iterable(map(pairwise, bodies)):
+        if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant):
+            name = re.search(r'"((?:CALLKEEPER_)?[A-Z_]+)"', ast.unparse(field).replace("'", '"'))
+            found[name[1] if name else ""] = str(text.value.value)
+    return found
 
 
 def configuration_document() -> str:
     """Return docs/configuration.md: every environment variable, read from the settings themselves."""
-    web = asked_for(VARIABLES, WebSettings.read)
-    outcomes = frozenset(asked_for(VARIABLES, OutcomeSettings.read))
-    worker = asked_for(VARIABLES, WorkerSettings.read, unless=outcomes)
-    head = "| variable | meaning | example | web | worker |\n|---|---|---|---|---|\n"
-    rows = "\n".join(_variable_row(variable, web, worker) for variable in VARIABLES)
+    told, readers = meanings(), (settings.WebSettings.variables(), settings.WorkerSettings.variables())
+    rows = [
+        [
+            f"`{name}`",
+            told[name],
+            f"`{variable.example}`",
+            *("xo"[not r[name].is_required] if name in r else "" for r in readers),
+        ]
+        for name, variable in settings.VARIABLES.items()
+    ]
     text = (files("callkeeper") / "configuration_document.md").read_text(encoding="utf-8")
-    return text.replace("{variables}", f"{head}{rows}")
+    return text.replace("{variables}", _table(("variable", "meaning", "example", "web", "worker"), rows))
 
 
 if __name__ == "__main__":

@@ -1,19 +1,20 @@
-"""Environment variables: each with its meaning, an example and the function that reads it.
+"""Settings as records whose fields name an environment variable, the function that reads it and an example.
 
-All are read before any is used, so that one start names every fault at once. A problem never repeats the value: it may
-be a secret, or a secret typed into the wrong place.
+All variables are read before any is used, so a start that fails names every fault at once. A problem never repeats the
+value: it may be a secret, or a secret typed into the wrong place.
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Generic, NamedTuple, TypeVar, cast
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple, Self, TypeVar, cast
 
 import msgspec
+from msgspec.structs import replace
 
 T = TypeVar("T")
-S = TypeVar("S")
+D = TypeVar("D")
 
 
-class Fault(NamedTuple):
+class SettingsFault(NamedTuple):
     """One variable that is missing or wrong."""
 
     name: str
@@ -24,13 +25,13 @@ class Fault(NamedTuple):
 class SettingsWrong(Exception):
     """The environment cannot be used; lists every fault with its name, the reason and an example."""
 
-    def __init__(self, faults: tuple[Fault, ...]) -> None:
+    def __init__(self, faults: tuple[SettingsFault, ...]) -> None:
         lines = [f"  {name}: {problem}\n    for example: {name}={example}" for name, problem, example in faults]
         super().__init__("the settings are incomplete or wrong:\n" + "\n".join(lines))
         self.faults = faults
 
 
-class Variable(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
+class Variable(msgspec.Struct, frozen=True, kw_only=True):
     """One environment variable.
 
     Attributes:
@@ -40,93 +41,92 @@ class Variable(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     """
 
     name: str
-    meaning: str
+    parse: Callable[[str], Any]
     example: str
-    parse: Callable[[str], T]
-    default: T | None = None
+    default: Any = None
     is_required: bool = False
     is_secret: bool = False
 
-
-class Reader:
-    """Takes variables out of an environment and collects the faults."""
-
-    def __init__(self, environ: Mapping[str, str]) -> None:
-        self._environ = environ
-        self._faults: list[Fault] = []
-
-    def required(self, variable: Variable[T]) -> T:
-        """Return a variable's value; a missing one is a fault."""
-        if not self._text(variable):
-            self.fault(variable, "is required")
-        return cast("T", self.optional(variable))
-
-    def optional(self, variable: Variable[T]) -> T | None:
-        """Return a variable's value, or its default when it is unset or blank."""
-        text = self._text(variable)
-        if not text:
-            return variable.default
+    def read(self, environ: Mapping[str, str], faults: list[SettingsFault]) -> Any:
+        """Return the value, or the default if the variable is unset, blank or wrong."""
+        text = environ.get(self.name, "").strip()
         try:
-            return variable.parse(text)
-        except ValueError as problem:
-            self.fault(variable, str(problem))
-            return variable.default
+            if text:
+                return self.parse(text)
+            problem = "is required" if self.is_required else ""
+        except ValueError as error:
+            problem = str(error)
+        if problem:
+            faults.append(SettingsFault(self.name, problem, self.example))
+        return self.default
 
-    def defaulted(self, variable: Variable[T]) -> T:
-        """Return the value of a variable that has a default."""
-        return cast("T", self.optional(variable))
 
-    def is_set(self, variable: Variable[Any]) -> bool:
-        """Tell whether a variable holds anything but blanks."""
-        return bool(self._text(variable))
+class Part(msgspec.Struct, frozen=True):
+    """A record within a record; with ``only_if`` it is read only where that variable is set, else it is None."""
 
-    def fault(self, variable: Variable[Any], problem: str) -> None:
-        """Note what is wrong with a variable."""
-        self._faults.append(Fault(variable.name, problem, variable.example))
+    section: type["Section"]
+    only_if: str = ""
 
-    def finish(self, record: S) -> S:
-        """Return a record made of what was read.
+    def read(self, environ: Mapping[str, str], faults: list[SettingsFault]) -> Any:
+        """Return the record."""
+        is_absent = self.only_if and not environ.get(self.only_if, "").strip()
+        return None if is_absent else self.section.read(environ, faults)
+
+
+def required(name: str, parse: Callable[[str], T], example: str, *, secret: bool = False) -> T:
+    """Declare a field whose variable must be set."""
+    return cast("T", Variable(name=name, parse=parse, example=example, is_required=True, is_secret=secret))
+
+
+def optional(name: str, parse: Callable[[str], T], example: str, default: D, *, secret: bool = False) -> T | D:
+    """Declare a field whose variable may be unset."""
+    return cast("T", Variable(name=name, parse=parse, example=example, default=default, is_secret=secret))
+
+
+def part(section: type[T], *, only_if: str = "") -> T:
+    """Declare a field that is a record of its own."""
+    return cast("T", Part(cast("type[Section]", section), only_if))
+
+
+class Section(msgspec.Struct, frozen=True, kw_only=True):
+    """A record that can be read from the environment. Every field is `required`, `optional` or a `part`."""
+
+    @classmethod
+    def load(cls, environ: Mapping[str, str]) -> Self:
+        """Read the record.
 
         Raises:
-            SettingsWrong: Anything was missing or wrong.
+            SettingsWrong: Something is missing or wrong; lists all of it.
         """
-        if self._faults:
-            raise SettingsWrong(tuple(self._faults))
-        return record
+        faults: list[SettingsFault] = []
+        settings = cls.read(environ, faults)
+        if faults:
+            raise SettingsWrong(tuple(faults))
+        return settings
 
-    def _text(self, variable: Variable[Any]) -> str:
-        return self._environ.get(variable.name, "").strip()
+    @classmethod
+    def read(cls, environ: Mapping[str, str], faults: list[SettingsFault]) -> Self:
+        """Read the record and add what is wrong to ``faults``; wrong values are None or their default."""
+        fields = msgspec.structs.fields(cls)
+        settings = cls(**{field.name: field.default.read(environ, faults) for field in fields})
+        examples, known = cls.variables(), {fault.name for fault in faults}
+        found = ((name, problem) for name, problem in settings.contradictions() if name not in known)
+        faults += [SettingsFault(name, problem, examples[name].example) for name, problem in found]
+        return settings
 
+    def contradictions(self) -> Iterator[tuple[str, str]]:
+        """Yield variables that do not go together with others, each with its problem."""
+        yield from ()
 
-class _Asked(Reader):
-    """Notes which variables a process asks for; all of them are there, with their examples."""
-
-    def __init__(self, variables: Iterable[Variable[Any]]) -> None:
-        super().__init__({variable.name: variable.example for variable in variables})
-        self.required_names: set[str] = set()
-        self.names: set[str] = set()
-
-    def required(self, variable: Variable[T]) -> T:
-        """Note a variable that must be set."""
-        self.required_names.add(variable.name)
-        return super().required(variable)
-
-    def optional(self, variable: Variable[T]) -> T | None:
-        """Note a variable that may be set."""
-        self.names.add(variable.name)
-        return super().optional(variable)
-
-
-def asked_for(
-    variables: Iterable[Variable[Any]], read: Callable[[Reader], Any], *, unless: frozenset[str] = frozenset()
-) -> dict[str, str]:
-    """Return ``x`` (required) or ``o`` (optional) for each variable that a process reads.
-
-    Args:
-        variables: All variables that exist.
-        read: Reads the settings of the process.
-        unless: Variables that are required only together with others.
-    """
-    reader = _Asked(variables)
-    read(reader)
-    return {name: "x" if name in reader.required_names - unless else "o" for name in reader.names}
+    @classmethod
+    def variables(cls) -> dict[str, Variable]:
+        """Return every variable that the record reads, by name; nothing of a part that may be absent is required."""
+        found: dict[str, Variable] = {}
+        for field in msgspec.structs.fields(cls):
+            declared: Variable | Part = field.default
+            if isinstance(declared, Variable):
+                found[declared.name] = declared
+                continue
+            inner = declared.section.variables().values()
+            found |= {each.name: replace(each, is_required=False) if declared.only_if else each for each in inner}
+        return found

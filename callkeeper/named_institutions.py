@@ -10,7 +10,6 @@ from typing import Any, Final
 
 from redis.exceptions import RedisError
 
-from callkeeper import variables as var
 from callkeeper.settings import WebSettings, WorkerSettings
 from calls.queries import Queries
 
@@ -24,15 +23,17 @@ LOOK_EVERY_S: Final = 15.0
 def named_by_worker(settings: WorkerSettings, rules: frozenset[str] = frozenset()) -> Named:
     """Return the institutions that the settings of a worker name; ``rules`` are those of its rules file."""
     return {
-        var.INSTITUTIONS.name: frozenset(settings.institutions or ()),
-        var.REQUESTED_BY.name: frozenset(key for key, _ in settings.service.requested_by.by_institution),
-        var.RULES.name: rules,
+        "CALLKEEPER_INSTITUTIONS": frozenset(settings.institutions or ()),
+        "CALLKEEPER_REQUESTED_BY": frozenset(key for key, _ in settings.service.requested_by.by_institution),
+        "CALLKEEPER_RULES": rules,
     }
 
 
 def named_by_web(settings: WebSettings) -> Named:
     """Return the institutions that the settings of the web process name; its rules file is the workers' own."""
-    return {var.DESK_TOKENS.name: frozenset[str]().union(*(token.institutions or () for token in settings.desk_tokens))}
+    return {
+        "CALLKEEPER_DESK_TOKENS": frozenset[str]().union(*(token.institutions or () for token in settings.desk_tokens))
+    }
 
 
 async def warn_of_unknown(named: Named, queries: Queries, log: Any, *, every_s: float = LOOK_EVERY_S) -> None:

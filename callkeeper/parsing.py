@@ -6,34 +6,30 @@ Every function raises ValueError with what is wrong and never with the text itse
 import math
 import re
 from base64 import b64decode
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import UTC, date, datetime, time, timedelta
 from itertools import pairwise
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 
-from callkeeper.redis_place import Tls
 from callkeeper.terminal import is_visible
+from calls.record import CHECK_LIMIT
 from calls.rules import SHIPPED
 from reseller.keys import is_institution_key
 from reseller.secret import Secret
 
+S = TypeVar("S", bound=str)
+
 MIN_CREDENTIAL: Final = 8
-
-MAX_CHECKS: Final = 20
-
-_PREFIX = re.compile(r"[A-Za-z0-9_.-]{1,32}")
-VISIBLE = re.compile(r"[!-~]+")
-PLACEHOLDER = re.compile(
+VISIBLE: Final = re.compile(r"[!-~]+")
+PLACEHOLDER: Final = re.compile(
     r"change.?me|example|placeholder|replace.?(me|this)|your.?(key|secret|password)|<.*>", re.IGNORECASE
 )
-_DEFAULTS = frozenset(
-    {"password", "password1", "secret", "12345678", "accesstoken", "access-token", "test", "testtest"}
-)
-_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+_DEFAULTS: Final = {"password", "password1", "secret", "12345678", "accesstoken", "access-token", "test", "testtest"}
+_LOOPBACK: Final = {"localhost", "127.0.0.1", "::1"}
 
 
 class RequestedBy(msgspec.Struct, frozen=True):
@@ -47,11 +43,69 @@ class RequestedBy(msgspec.Struct, frozen=True):
         return dict(self.by_institution).get(key, self.default)
 
 
-def redis_tls(text: str) -> Tls:
-    """Read ``verified`` or ``unverified``."""
-    if text not in set(Tls):
-        raise ValueError(f"must be one of {', '.join(Tls)}")
-    return Tls(text)
+def one_of(values: Iterable[S]) -> Callable[[str], S]:
+    """Return what reads one of some words."""
+    known = {str(value): value for value in values}
+
+    def read(text: str) -> S:
+        if text not in known:
+            raise ValueError(f"must be one of {', '.join(known)}")
+        return known[text]
+
+    return read
+
+
+def between(least: int, most: int) -> Callable[[str], int]:
+    """Return what reads a whole number within bounds."""
+
+    def read(text: str) -> int:
+        if not (text.isascii() and text.isdigit() and least <= int(text) <= most):
+            raise ValueError(f"must be a whole number, {least} to {most}")
+        return int(text)
+
+    return read
+
+
+def span(least_s: int, most_s: int) -> Callable[[str], int]:
+    """Return what reads a length of time within bounds: ``30m``, ``24h``, ``14d``, in seconds."""
+
+    def read(text: str) -> int:
+        found = re.fullmatch(r"([0-9]{1,4})([mhd])", text)
+        length_s = int(found[1]) * {"m": 60, "h": 3600, "d": 86400}[found[2]] if found else -1
+        if not least_s <= length_s <= most_s:
+            raise ValueError("must be a length of time such as 30m, 24h or 14d, and within bounds")
+        return length_s
+
+    return read
+
+
+def seconds(least: float, most: float = math.inf) -> Callable[[str], float]:
+    """Return what reads a number of seconds within bounds."""
+
+    def read(text: str) -> float:
+        try:
+            number = float(text)
+        except ValueError:
+            number = math.nan
+        if not (math.isfinite(number) and least <= number <= most):
+            raise ValueError(
+                f"must be a number of seconds, {least} or more" + (f", at most {most}" * (most < math.inf))
+            )
+        return number
+
+    return read
+
+
+def yes_or_no(text: str) -> bool:
+    """Read ``yes`` or ``no``."""
+    return one_of(("yes", "no"))(text) == "yes"
+
+
+def key_prefix(text: str) -> str:
+    """Read what our keys in Redis begin with."""
+    if not re.fullmatch(r"[A-Za-z0-9_.-]{1,32}", text):
+        raise ValueError("must be 1 to 32 letters, digits, dots, hyphens or underscores")
+    return text
 
 
 def certificates(text: str) -> Path:
@@ -62,57 +116,37 @@ def certificates(text: str) -> Path:
     return path
 
 
-def key_prefix(text: str) -> str:
-    """Read what our keys in Redis begin with."""
-    if not _PREFIX.fullmatch(text):
-        raise ValueError("must be 1 to 32 letters, digits, dots, hyphens or underscores")
-    return text
+def rules_file(text: str) -> Path:
+    """Read the path of an existing rules file and return it absolute; the name of a shipped one stays a name."""
+    if text in SHIPPED:
+        return Path(text)
+    path = Path(text).absolute()
+    if not path.is_file():
+        raise ValueError(f"is neither the path of a file nor one of the shipped {', '.join(SHIPPED)}")
+    return path
 
 
-def port(text: str) -> int:
-    """Read a TCP port; 0 lets the system choose."""
-    if not (text.isdecimal() and text.isascii() and int(text) <= 65535):
-        raise ValueError("must be a number from 0 to 65535")
-    return int(text)
+def check_times(text: str) -> tuple[float, ...]:
+    """Read check times in seconds after assignment: ascending, no more than a call may have checks."""
+    times = tuple(map(seconds(0), text.split(",")))
+    if len(times) > CHECK_LIMIT or any(later <= earlier for earlier, later in pairwise(times)):
+        raise ValueError(f"must be at most {CHECK_LIMIT} ascending numbers of seconds separated by commas")
+    return times
 
 
-def service_url(text: str) -> str:
-    """Read the service's base address, without a slash at the end."""
-    parts = _split(text)
-    if parts.username or parts.password or parts.query or parts.fragment:
-        raise ValueError("must hold neither credentials, query nor fragment")
-    if parts.scheme == "http" and not _is_near(parts.hostname or ""):
-        raise ValueError("must be https: credentials travel over it (http only to this machine or a bare host name)")
-    bare = text.rstrip("/")
-    if bare.endswith("/external"):
-        raise ValueError("must be given without /external")
-    return bare
-
-
-def _is_near(host: str) -> bool:
-    """Tell whether a host is this machine, or named without a domain: a neighbour in a private network."""
-    return host in _LOOPBACK or not ("." in host or ":" in host)
-
-
-def _split(text: str) -> SplitResult:
-    if not is_visible(text) or " " in text:  # urlsplit would judge the text without its tabs and line breaks
-        raise ValueError("must hold no spaces, line breaks or invisible characters")
+def until(text: str) -> datetime:
+    """Read an ISO date (through the end of that day, UTC) or an ISO instant with its zone."""
     try:
-        parts = urlsplit(text)
-        usable = parts.scheme in {"http", "https"} and parts.hostname and (parts.port is None or parts.port)
+        return datetime.combine(date.fromisoformat(text), time(tzinfo=UTC)) + timedelta(days=1)
     except ValueError:
-        usable = False
-    if not usable:
-        raise ValueError("must be an http or https address with a host")
-    return parts
-
-
-def public_url(text: str) -> str:
-    """Read the web process's own address, without a slash at the end."""
-    parts = _split(text)
-    if parts.username or parts.password or parts.query or parts.fragment:
-        raise ValueError("must hold neither credentials, query nor fragment")
-    return text.rstrip("/")
+        pass
+    try:
+        instant = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError("must be an ISO date such as 2027-01-31, or an instant with its zone") from None
+    if instant.tzinfo is None:
+        raise ValueError("must name its zone, as in 2027-01-31T12:00:00Z")
+    return instant.astimezone(UTC)
 
 
 def header_secret(text: str) -> Secret:
@@ -134,91 +168,6 @@ def credential(text: str) -> Secret:
     return Secret(text)
 
 
-def email(text: str) -> str:
-    """Read the service account's address."""
-    name, _, host = text.rpartition("@")
-    if not (name and host and is_visible(text) and " " not in text):
-        raise ValueError("must be an e-mail address")
-    return text
-
-
-def requested_by(text: str) -> RequestedBy:
-    """Read ``bot`` or ``bot, cu-1=svc1, cu-2=svc2``."""
-    default, *others = (part.strip() for part in text.split(","))
-    if "=" in default:
-        raise ValueError("must begin with the username for all other institutions, before any key=username")
-    pairs = tuple(_institution_and_user(other) for other in others)
-    if len(dict(pairs)) != len(pairs):
-        raise ValueError("names an institution twice")
-    return RequestedBy(_username(default), pairs)
-
-
-def _institution_and_user(text: str) -> tuple[str, str]:
-    key, equals, user = (part.strip() for part in text.partition("="))
-    if not equals or not is_institution_key(key):
-        raise ValueError("must be one username, then key=username for single institutions")
-    return key, _username(user)
-
-
-def _username(text: str) -> str:
-    if not VISIBLE.fullmatch(text) or len(text) > 64:
-        raise ValueError("must hold usernames of 1 to 64 visible ASCII characters without blanks")
-    return text
-
-
-def institutions(text: str) -> tuple[str, ...]:
-    """Read institution keys, separated by commas."""
-    keys = tuple(part.strip() for part in text.split(","))
-    if not all(map(is_institution_key, keys)):
-        raise ValueError("must be institution keys separated by commas (visible ASCII, no slash)")
-    return tuple(dict.fromkeys(keys))
-
-
-def until(text: str) -> datetime:
-    """Read an ISO date (through the end of that day, UTC) or an ISO instant with its zone."""
-    try:
-        return datetime.combine(date.fromisoformat(text), time(tzinfo=UTC)) + timedelta(days=1)
-    except ValueError:
-        return _instant(text)
-
-
-def _instant(text: str) -> datetime:
-    try:
-        instant = datetime.fromisoformat(text)
-    except ValueError:
-        raise ValueError("must be an ISO date such as 2027-01-31, or an instant with its zone") from None
-    if instant.tzinfo is None:
-        raise ValueError("must name its zone, as in 2027-01-31T12:00:00Z")
-    return instant.astimezone(UTC)
-
-
-def origins(text: str) -> tuple[str, ...]:
-    """Read origins of web pages: scheme and host, nothing behind them."""
-    found = tuple(part.strip() for part in text.split(","))
-    for origin in found:
-        parts = _split(origin)
-        if origin != f"{parts.scheme}://{parts.netloc}" or "@" in parts.netloc:
-            raise ValueError("must be origins such as https://agents.example, separated by commas")
-    return found
-
-
-def hops(text: str) -> int:
-    """Read a number of routers, 0 to 5."""
-    if text not in {"0", "1", "2", "3", "4", "5"}:
-        raise ValueError("must be a number from 0 to 5")
-    return int(text)
-
-
-def outcome_url(text: str) -> str:
-    """Read where outcomes are posted."""
-    parts = _split(text)
-    if parts.username or parts.password or parts.fragment:
-        raise ValueError("must hold neither credentials nor fragment")
-    if parts.scheme == "http" and parts.hostname not in _LOOPBACK:
-        raise ValueError("must be https: outcomes travel over it (http only to this machine)")
-    return text
-
-
 def outcome_secret(text: str) -> Secret:
     """Read the key of the signatures, as Standard Webhooks writes it."""
     prefix, found, encoded = text.partition("_")
@@ -231,75 +180,87 @@ def outcome_secret(text: str) -> Secret:
     return Secret(text)
 
 
-def yes_or_no(text: str) -> bool:
-    """Read ``yes`` or ``no``."""
-    if text not in {"yes", "no"}:
-        raise ValueError("must be yes or no")
-    return text == "yes"
-
-
-def rules_file(text: str) -> Path:
-    """Read the path of an existing rules file and return it absolute; the name of a shipped one stays a name."""
-    if text in SHIPPED:
-        return Path(text)
-    path = Path(text).absolute()
-    if not path.is_file():
-        raise ValueError(f"is neither the path of a file nor one of the shipped {', '.join(SHIPPED)}")
-    return path
-
-
-def check_times(text: str) -> tuple[float, ...]:
-    """Read check times in seconds after assignment: ascending, at most 20."""
-    times = tuple(_seconds(part) for part in text.split(","))
-    if len(times) > MAX_CHECKS or any(later <= earlier for earlier, later in pairwise(times)):
-        raise ValueError(f"must be at most {MAX_CHECKS} ascending numbers of seconds separated by commas")
-    return times
-
-
-def reconcile_period(text: str) -> float:
-    """Read the seconds between two looks for new calls, 1 to 60."""
-    seconds = _seconds(text)
-    if not 1 <= seconds <= 60:
-        raise ValueError("must be 1 to 60 seconds")
-    return seconds
-
-
-def between(least: int, most: int) -> Callable[[str], int]:
-    """Return what reads a whole number within bounds."""
-
-    def read(text: str) -> int:
-        if not (text.isascii() and text.isdigit() and least <= int(text) <= most):
-            raise ValueError(f"must be a whole number, {least} to {most}")
-        return int(text)
-
-    return read
-
-
-def span(least_s: int, most_s: int) -> Callable[[str], int]:
-    """Return what reads a length of time within bounds: ``30m``, ``24h``, ``14d``, in seconds."""
-
-    def read(text: str) -> int:
-        found = re.fullmatch(r"([0-9]{1,4})([mhd])", text)
-        seconds = int(found[1]) * {"m": 60, "h": 3600, "d": 86400}[found[2]] if found else -1
-        if not least_s <= seconds <= most_s:
-            raise ValueError("must be a length of time such as 30m, 24h or 14d, and within bounds")
-        return seconds
-
-    return read
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = math.nan
-    if not (math.isfinite(seconds) and seconds >= 0):
-        raise ValueError("must be a number of seconds")
-    return seconds
-
-
-def log_format(text: str) -> str:
-    """Read ``json`` or ``console``."""
-    if text not in {"json", "console"}:
-        raise ValueError("must be json or console")
+def email(text: str) -> str:
+    """Read the service account's address."""
+    name, _, host = text.rpartition("@")
+    if not (name and host and is_visible(text) and " " not in text):
+        raise ValueError("must be an e-mail address")
     return text
+
+
+def institutions(text: str) -> tuple[str, ...]:
+    """Read institution keys, separated by commas."""
+    keys = tuple(part.strip() for part in text.split(","))
+    if not all(map(is_institution_key, keys)):
+        raise ValueError("must be institution keys separated by commas (visible ASCII, no slash)")
+    return tuple(dict.fromkeys(keys))
+
+
+def requested_by(text: str) -> RequestedBy:
+    """Read ``bot`` or ``bot, cu-1=svc1, cu-2=svc2``."""
+    default, *others = (part.strip() for part in text.split(","))
+    if "=" in default:
+        raise ValueError("must begin with the username for all other institutions, before any key=username")
+    split = (other.partition("=") for other in others)
+    pairs = [(key.strip(), user.strip()) for key, _, user in split]
+    if not all(is_institution_key(key) and user for key, user in pairs):
+        raise ValueError("must be one username, then key=username for single institutions")
+    if len(dict(pairs)) != len(pairs):
+        raise ValueError("names an institution twice")
+    if not all(VISIBLE.fullmatch(user) and len(user) <= 64 for user in (default, *dict(pairs).values())):
+        raise ValueError("must hold usernames of 1 to 64 visible ASCII characters without blanks")
+    return RequestedBy(default, tuple(pairs))
+
+
+def service_url(text: str) -> str:
+    """Read the service's base address, without a slash at the end."""
+    bare = public_url(text)
+    parts = urlsplit(bare)
+    host = parts.hostname or ""
+    # A host without a domain is a neighbour in a private network.
+    if parts.scheme == "http" and host not in _LOOPBACK and ("." in host or ":" in host):
+        raise ValueError("must be https: credentials travel over it (http only to this machine or a bare host name)")
+    if bare.endswith("/external"):
+        raise ValueError("must be given without /external")
+    return bare
+
+
+def public_url(text: str) -> str:
+    """Read a base address, without a slash at the end."""
+    parts = _split(text)
+    if parts.username or parts.password or parts.query or parts.fragment:
+        raise ValueError("must hold neither credentials, query nor fragment")
+    return text.rstrip("/")
+
+
+def outcome_url(text: str) -> str:
+    """Read where outcomes are posted."""
+    parts = _split(text)
+    if parts.username or parts.password or parts.fragment:
+        raise ValueError("must hold neither credentials nor fragment")
+    if parts.scheme == "http" and parts.hostname not in _LOOPBACK:
+        raise ValueError("must be https: outcomes travel over it (http only to this machine)")
+    return text
+
+
+def origins(text: str) -> tuple[str, ...]:
+    """Read origins of web pages: scheme and host, nothing behind them."""
+    found = tuple(part.strip() for part in text.split(","))
+    for origin in found:
+        parts = _split(origin)
+        if origin != f"{parts.scheme}://{parts.netloc}" or "@" in parts.netloc:
+            raise ValueError("must be origins such as https://agents.example, separated by commas")
+    return found
+
+
+def _split(text: str) -> SplitResult:
+    if not is_visible(text) or " " in text:  # urlsplit would judge the text without its tabs and line breaks
+        raise ValueError("must hold no spaces, line breaks or invisible characters")
+    try:
+        parts = urlsplit(text)
+        usable = parts.scheme in {"http", "https"} and parts.hostname and (parts.port is None or parts.port)
+    except ValueError:
+        usable = False
+    if not usable:
+        raise ValueError("must be an http or https address with a host")
+    return parts

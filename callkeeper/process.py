@@ -4,33 +4,32 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import FrameType
-from typing import Any, Final
+from typing import Final
 
-from callkeeper.environment import Reader, asked_for
-from callkeeper.variables import VARIABLES
+from callkeeper.environment import Section
+from callkeeper.settings import VARIABLES
 
 REMOVED = "CALLKEEPER_REMOVED_SECRETS"
 """Names the variables that were removed, for the log of the process that goes on without them."""
 
 
-def own_environment(environ: Mapping[str, str], read: Callable[[Reader], Any]) -> dict[str, str] | None:
+def own_environment(environ: Mapping[str, str], section: type[Section]) -> dict[str, str] | None:
     """Return an environment without the secrets that a process does not read; None if it holds no such secret.
 
     Args:
         environ: The environment as it is.
-        read: Reads the settings of the process.
+        section: The settings of the process.
     """
-    own = asked_for(VARIABLES, read)
-    foreign = {variable.name for variable in VARIABLES if variable.is_secret} - own.keys()
+    foreign = {name for name, variable in VARIABLES.items() if variable.is_secret} - section.variables().keys()
     removed = sorted(foreign & environ.keys())
     if not removed:
         return None
     return {name: value for name, value in environ.items() if name not in removed} | {REMOVED: ",".join(removed)}
 
 
-def keep_own_secrets(read: Callable[[Reader], Any]) -> list[str]:
+def keep_own_secrets(section: type[Section]) -> list[str]:
     """Start this program again in the same process without the secrets that it does not read; return their names.
 
     Some platforms give every process of an application the same environment. A web process that holds the service
@@ -39,7 +38,7 @@ def keep_own_secrets(read: Callable[[Reader], Any]) -> list[str]:
     To delete them from ``os.environ`` would not be enough: the kernel shows the environment that a process was started
     with in ``/proc/<pid>/environ``.
     """
-    environ = own_environment(os.environ, read)
+    environ = own_environment(os.environ, section)
     if environ is not None:
         os.execve(sys.executable, sys.orig_argv, environ)  # noqa: S606  (ourselves, with the same arguments)
     return [name for name in os.environ.pop(REMOVED, "").split(",") if name]

@@ -1,191 +1,192 @@
-"""The settings of each command: frozen records read from the environment.
+"""Every setting there is: frozen records, one for each kind of process, read from environment variables.
 
-Every command reads only what it needs, so the web process never holds the service account's password and the
-worker never holds the push secret. A start that fails names every variable that is missing or wrong.
+A process reads only what it needs, so the web process never holds the service account's password and a worker never
+holds the push secret. The text below a field explains its variable; docs/configuration.md and ``.env.example`` show it.
 """
 
-from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import Self, cast
+from typing import Final
 
-import msgspec
 from msgspec.structs import replace
 
-from callkeeper import variables as var
-from callkeeper.environment import Reader
+from callkeeper import credentials, parsing
+from callkeeper.environment import Section, Variable, optional, part, required
 from callkeeper.parsing import RequestedBy
-from callkeeper.redis_place import RedisPlace
-from calls.keys import Keys
+from callkeeper.redis_place import RedisPlace, Tls, parse_place
+from calls.backoff import Schedule
+from calls.keys import PREFIX, Keys
+from calls.record import CHECK_LIMIT
 from calls.retention import Retention
+from calls.rules import RuleBook, load_rules
 from desk.access import AdminLogin, DeskToken
 from reseller.push_headers import Headers
 from reseller.secret import Secret
 
-
-class _Section(msgspec.Struct, frozen=True, kw_only=True):
-    """A record that can be read from the environment, alone or as a part of another."""
-
-    @classmethod
-    @abstractmethod
-    def read(cls, reader: Reader) -> Self:
-        """Read the record; faults stay with the reader."""
-
-    @classmethod
-    def load(cls, environ: Mapping[str, str]) -> Self:
-        """Read the record from an environment.
-
-        Raises:
-            SettingsWrong: Something is missing or wrong; lists all of it.
-        """
-        reader = Reader(environ)
-        return reader.finish(cls.read(reader))
+_DAY_S: Final = 86400
+_NAMED: Final = "<as issued at onboarding>"
 
 
-class StoreSettings(_Section, frozen=True, kw_only=True):
+class StoreSettings(Section, frozen=True, kw_only=True):
     """Where the calls are kept, and how log lines look: what every process needs."""
 
-    redis: RedisPlace
-    key_prefix: str
-    log_format: str
-    retention: Retention
+    redis_url: RedisPlace = required("REDIS_URL", parse_place, "redis://localhost:6379/0", secret=True)
+    """Where the calls and the RQ queue are kept; rediss:// for TLS, redis+sentinel://h1:26379,h2:26379/master/0."""
+    redis_ca: Path | None = optional("CALLKEEPER_REDIS_CA", parsing.certificates, "/etc/ssl/redis-ca.pem", None)
+    """Certificates of the authorities trusted for rediss://, a PEM file. Default: the system's."""
+    redis_tls: Tls = optional("CALLKEEPER_REDIS_TLS", parsing.one_of(Tls), "verified", Tls.VERIFIED)
+    """unverified: take any certificate of a rediss:// server; a warning at every start. Default verified."""
+    key_prefix: str = optional("CALLKEEPER_REDIS_PREFIX", parsing.key_prefix, "ck", PREFIX)
+    """What our keys in Redis begin with, where several installations share one. Default ck."""
+    keep_calls_s: int = optional("CALLKEEPER_KEEP_CALLS", parsing.span(60, 365 * _DAY_S), "14d", 14 * _DAY_S)
+    """How long settled calls, their trails and the event log are kept: 1m to 365d. Default 14d."""
+    keep_events: int = optional("CALLKEEPER_KEEP_EVENTS", parsing.between(1000, 10_000_000), "100000", 100_000)
+    """How many events the event log holds at most, 1000 to 10000000. Default 100000."""
+    keep_figures_s: int = optional("CALLKEEPER_KEEP_FIGURES", parsing.span(3600, 2 * _DAY_S), "1h", 3600)
+    """How long figures are kept by the minute: 1h to 2d. Default 1h."""
+    log_format: str = optional("CALLKEEPER_LOG_FORMAT", parsing.one_of(("json", "console")), "json", "json")
+    """How log lines look: json or console. Default json."""
 
-    @classmethod
-    def read(cls, reader: Reader) -> Self:
-        """Read REDIS_URL, what belongs to it, how long it keeps what is over, and the log format."""
-        place: RedisPlace | None = reader.required(var.REDIS_URL)
-        tls, authorities = reader.defaulted(var.REDIS_TLS), reader.optional(var.REDIS_CA)
-        if place is not None:
-            place = replace(place, tls=tls, authorities=authorities)
-        return cls(
-            redis=cast("RedisPlace", place),
-            key_prefix=reader.defaulted(var.REDIS_PREFIX),
-            log_format=reader.defaulted(var.LOG_FORMAT),
-            retention=Retention(
-                calls_s=reader.defaulted(var.KEEP_CALLS),
-                events=reader.defaulted(var.KEEP_EVENTS),
-                figures_s=reader.defaulted(var.KEEP_FIGURES),
-            ),
-        )
+    @property
+    def redis(self) -> RedisPlace:
+        """Where Redis is, and how its certificate is verified."""
+        return replace(self.redis_url, tls=self.redis_tls, authorities=self.redis_ca)
 
     @property
     def keys(self) -> Keys:
         """What our keys are called."""
         return Keys(self.key_prefix)
 
+    @property
+    def retention(self) -> Retention:
+        """How long Redis keeps what is over."""
+        return Retention(calls_s=self.keep_calls_s, events=self.keep_events, figures_s=self.keep_figures_s)
 
-class ServiceSettings(_Section, frozen=True, kw_only=True):
+
+class ServiceSettings(Section, frozen=True, kw_only=True):
     """Where the service is and who we are to it.
 
     Spec: Authentication.
     """
 
-    url: str
-    access_token: Secret
-    email: str
-    password: Secret
-    requested_by: RequestedBy
-
-    @classmethod
-    def read(cls, reader: Reader) -> Self:
-        """Read the service's address and our credentials."""
-        return cls(
-            url=reader.required(var.SERVICE_URL),
-            access_token=reader.required(var.ACCESS_TOKEN),
-            email=reader.required(var.EMAIL),
-            password=reader.required(var.PASSWORD),
-            requested_by=reader.required(var.REQUESTED_BY),
-        )
+    url: str = required("CALLKEEPER_SERVICE_URL", parsing.service_url, "https://service.example")
+    """Base address of the voice-verification service, without /external."""
+    access_token: Secret = required("CALLKEEPER_ACCESS_TOKEN", parsing.header_secret, _NAMED, secret=True)
+    """The access token issued at onboarding; sent only when logging in."""
+    email: str = required("CALLKEEPER_EMAIL", parsing.email, "svc@reseller.example", secret=True)
+    """The service account's e-mail address."""
+    password: Secret = required("CALLKEEPER_PASSWORD", parsing.credential, _NAMED, secret=True)
+    """The service account's password."""
+    requested_by: RequestedBy = required("CALLKEEPER_REQUESTED_BY", parsing.requested_by, "bot, cu-1=svc1, cu-2=svc2")
+    """Core username that automatic actions are recorded for; key=username for single institutions."""
 
 
-class WebSettings(_Section, frozen=True, kw_only=True):
+class _RulesFile(Section, frozen=True, kw_only=True):
+    """Which rules are in force: for web they say whether a person's action can succeed."""
+
+    rules: Path | None = optional("CALLKEEPER_RULES", parsing.rules_file, "rules.toml", None)
+    """Path of the rules file, or the name of a shipped one. Default: the shipped, cautious one."""
+
+
+class RuleSettings(_RulesFile, frozen=True, kw_only=True):
+    """Which rules workers follow, and when they check."""
+
+    check_at: tuple[float, ...] | None = optional(
+        "CALLKEEPER_CHECK_AT", parsing.check_times, "2, 5, 9, 14, 20, 30, 45, 60", None
+    )
+    """Check times in seconds after assignment, at most 20; replaces those of the rules file."""
+
+    def book(self, owned: frozenset[str] | None = None) -> RuleBook:
+        """Return the rules in force; ``owned`` are the institutions that they may name (None: any).
+
+        Raises:
+            calls.rules.RulesError: The file has faults.
+        """
+        book = load_rules(self.rules, owned=owned)
+        if self.check_at is None:
+            return book
+        reserve = min(book.schedule.reserve, CHECK_LIMIT - len(self.check_at))
+        return book.with_schedule(Schedule(self.check_at, reserve))
+
+
+class WebSettings(_RulesFile, frozen=True, kw_only=True):
     """What the web process needs: nothing of the service's credentials."""
 
-    store: StoreSettings
-    port: int
-    push_headers: Headers
-    push_headers_previous: Headers | None
-    push_headers_previous_until: datetime | None
-    admin: AdminLogin | None
-    desk_tokens: tuple[DeskToken, ...]
-    """Empty: there is no desk API."""
-    desk_origins: tuple[str, ...]
-    forwarded_hops: int
-    """Routers of ours in front of the web process; 0: what a request says of its way is not believed."""
-    public_url: str | None
-    """None: nobody has said; only the doctor asks."""
-    rules: Path | None
-    """None: the shipped rules. The desk says by them what would come of a person's word."""
+    store: StoreSettings = part(StoreSettings)
+    port: int = optional("PORT", parsing.between(0, 65535), "8000", 8000)
+    """The port that the web process listens on; platforms set it. Default 8000."""
+    push_headers: Headers = required(
+        "CALLKEEPER_PUSH_HEADERS",
+        credentials.push_headers,
+        "X-Push-Key: <printed by: callkeeper secret new>",
+        secret=True,
+    )
+    """The headers that every push must carry, exactly as typed in the dashboard."""
+    push_headers_previous: Headers | None = optional(
+        *("CALLKEEPER_PUSH_HEADERS_PREVIOUS", credentials.push_headers, "X-Push-Key: <the one used before>", None),
+        secret=True,
+    )
+    """While the secret is exchanged: the headers used before, accepted too."""
+    push_headers_previous_until: datetime | None = optional(
+        "CALLKEEPER_PUSH_HEADERS_PREVIOUS_UNTIL", parsing.until, "2027-01-31", None
+    )
+    """Until when: an ISO date (through the end of that day, UTC) or an instant with its zone."""
+    admin: AdminLogin | None = optional(
+        "CALLKEEPER_ADMIN", credentials.login, "ops:<12 or more characters>", None, secret=True
+    )
+    """user:password for the board, the RQ dashboard and /metrics. Unset: none of them is served."""
+    desk_tokens: tuple[DeskToken, ...] = optional(
+        *("CALLKEEPER_DESK_TOKENS", credentials.desk_tokens),
+        *("desktop:<16 or more characters>, ivr:<16 or more characters>@cu-1|cu-2", ()),
+        secret=True,
+    )
+    """name:token of the software that may use the desk, @cu-1|cu-2 limits it. Unset: there is no desk API."""
+    desk_origins: tuple[str, ...] = optional("CALLKEEPER_DESK_ORIGINS", parsing.origins, "https://agents.example", ())
+    """Origins of web pages that may use the desk from a browser. Default: none."""
+    forwarded_hops: int = optional("CALLKEEPER_FORWARDED_HOPS", parsing.between(0, 5), "1", 0)
+    """Routers in front of web that append to X-Forwarded-For, 0 to 5 (Heroku: 1). Default 0: the header is ignored."""
+    public_url: str | None = optional("CALLKEEPER_PUBLIC_URL", parsing.public_url, "https://callkeeper.example", None)
+    """Where the web process is reached from outside; callkeeper doctor looks there. Unset: it does not."""
 
-    @classmethod
-    def read(cls, reader: Reader) -> Self:
-        """Read the port, the push headers and the watchers' login."""
-        previous = reader.optional(var.PUSH_HEADERS_PREVIOUS)
-        until = reader.optional(var.PUSH_HEADERS_PREVIOUS_UNTIL)
-        if reader.is_set(var.PUSH_HEADERS_PREVIOUS) and not reader.is_set(var.PUSH_HEADERS_PREVIOUS_UNTIL):
-            reader.fault(var.PUSH_HEADERS_PREVIOUS_UNTIL, f"is required with {var.PUSH_HEADERS_PREVIOUS.name}")
-        return cls(
-            store=StoreSettings.read(reader),
-            port=reader.defaulted(var.PORT),
-            push_headers=reader.required(var.PUSH_HEADERS),
-            push_headers_previous=previous,
-            push_headers_previous_until=until,
-            admin=reader.optional(var.ADMIN),
-            desk_tokens=reader.optional(var.DESK_TOKENS) or (),
-            desk_origins=reader.defaulted(var.DESK_ORIGINS),
-            forwarded_hops=reader.defaulted(var.FORWARDED_HOPS),
-            public_url=reader.optional(var.PUBLIC_URL),
-            rules=reader.optional(var.RULES),
-        )
+    def contradictions(self) -> Iterator[tuple[str, str]]:
+        """Yield the end of a rotation that is missing: without it the old secret would be valid for ever."""
+        if self.push_headers_previous is not None and self.push_headers_previous_until is None:
+            yield "CALLKEEPER_PUSH_HEADERS_PREVIOUS_UNTIL", "is required with CALLKEEPER_PUSH_HEADERS_PREVIOUS"
 
 
-class OutcomeSettings(_Section, frozen=True, kw_only=True):
+class OutcomeSettings(Section, frozen=True, kw_only=True):
     """Where outcomes are posted, and how they are signed."""
 
-    url: str
-    secret: Secret
-    may_be_private: bool
+    url: str = required("CALLKEEPER_OUTCOME_URL", parsing.outcome_url, "https://core.example/callkeeper")
+    """Where outcomes of calls are posted, signed by Standard Webhooks; https. Unset: nowhere."""
+    secret: Secret = required(
+        *("CALLKEEPER_OUTCOME_SECRET", parsing.outcome_secret, "whsec_<printed by: callkeeper secret outcome>"),
+        secret=True,
+    )
+    """The key of the signatures: whsec_ and 24 to 64 bytes in base64. Required with the URL."""
+    may_be_private: bool = optional("CALLKEEPER_OUTCOME_PRIVATE", parsing.yes_or_no, "no", default=False)
+    """yes: outcomes may go to addresses of this machine or of a private network. Default no."""
 
-    @classmethod
-    def read(cls, reader: Reader) -> Self:
-        """Read the address, the key of the signatures and whether the address may be a private one."""
-        url = reader.required(var.OUTCOME_URL)
-        if str(url).startswith("http:") and not reader.defaulted(var.OUTCOME_PRIVATE):
-            reader.fault(var.OUTCOME_URL, f"is on this machine, which needs {var.OUTCOME_PRIVATE.name}=yes")
-        return cls(
-            url=url,
-            secret=reader.required(var.OUTCOME_SECRET),
-            may_be_private=reader.defaulted(var.OUTCOME_PRIVATE),
-        )
+    def contradictions(self) -> Iterator[tuple[str, str]]:
+        """Yield the address if it is one of this machine, and that is not allowed."""
+        if str(self.url).startswith("http:") and not self.may_be_private:
+            yield "CALLKEEPER_OUTCOME_URL", "is on this machine, which needs CALLKEEPER_OUTCOME_PRIVATE=yes"
 
 
-class WorkerSettings(_Section, frozen=True, kw_only=True):
+class WorkerSettings(RuleSettings, frozen=True, kw_only=True):
     """What a worker needs: nothing of the push secret."""
 
-    store: StoreSettings
-    service: ServiceSettings
-    institutions: tuple[str, ...] | None
-    """None: all that the service account manages."""
-    rules: Path | None
-    """None: the shipped rules."""
-    check_at: tuple[float, ...] | None
-    """Seconds after assignment; None: as the rules say."""
-    reconcile_s: float
-    queue_page: int
-    outcomes: OutcomeSettings | None
-    """None: outcomes are posted nowhere."""
+    store: StoreSettings = part(StoreSettings)
+    service: ServiceSettings = part(ServiceSettings)
+    institutions: tuple[str, ...] | None = optional("CALLKEEPER_INSTITUTIONS", parsing.institutions, "cu-1, cu-2", None)
+    """The institutions to act for, separated by commas. Default: all that the service account manages."""
+    reconcile_s: float = optional("CALLKEEPER_RECONCILE_S", parsing.seconds(1, 60), "5", 5.0)
+    """Seconds between two looks for new calls while calls are live, 1 to 60. Default 5."""
+    queue_page: int = optional("CALLKEEPER_QUEUE_PAGE", parsing.between(10, 10_000), "500", 500)
+    """Entries of the queue asked for at once, 10 to 10000; halved where the service refuses. Default 500."""
+    outcomes: OutcomeSettings | None = part(OutcomeSettings, only_if="CALLKEEPER_OUTCOME_URL")
 
-    @classmethod
-    def read(cls, reader: Reader) -> Self:
-        """Read where Redis and the service are and how calls are to be handled."""
-        return cls(
-            store=StoreSettings.read(reader),
-            service=ServiceSettings.read(reader),
-            institutions=reader.optional(var.INSTITUTIONS),
-            rules=reader.optional(var.RULES),
-            check_at=reader.optional(var.CHECK_AT),
-            reconcile_s=reader.defaulted(var.RECONCILE_S),
-            queue_page=reader.defaulted(var.QUEUE_PAGE),
-            outcomes=OutcomeSettings.read(reader) if reader.is_set(var.OUTCOME_URL) else None,
-        )
+
+VARIABLES: Final[dict[str, Variable]] = WebSettings.variables() | WorkerSettings.variables()
+"""Every variable there is, by name."""

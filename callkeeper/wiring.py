@@ -6,7 +6,6 @@ from typing import Any
 
 import uvloop
 
-from callkeeper.check_times import with_check_times
 from callkeeper.connections import blocking_redis, warn_of_redis, worker_redis
 from callkeeper.named_institutions import named_by_worker
 from callkeeper.process import collect_seldom
@@ -16,7 +15,7 @@ from calls.figures import Figures
 from calls.figures.reporter import Reporter
 from calls.figures.writing import Author, FigureWriter
 from calls.keys import Keys
-from calls.rules import RuleBook, load_rules
+from calls.rules import RuleBook
 from calls.wake import ADVANCE, RECONCILE, Waker
 from reseller import Secret, ServiceConfig
 from workers.crew import Crew
@@ -46,7 +45,7 @@ def rule_book(settings: WorkerSettings) -> RuleBook:
         calls.rules.RulesError: The file has faults.
     """
     owned = frozenset(settings.institutions) if settings.institutions is not None else None
-    return with_check_times(load_rules(settings.rules, owned=owned), settings.check_at)
+    return settings.book(owned)
 
 
 def _sink(settings: OutcomeSettings) -> Callable[[], Sink]:

@@ -9,8 +9,8 @@ from typing import Any, BinaryIO
 import click
 import msgspec
 
-from callkeeper.check_times import rules_in_force
 from callkeeper.redis_query import query_redis
+from callkeeper.settings import RuleSettings
 from callkeeper.terminal import Failed, Misused, say, say_json
 from calls.known import KnownInstitutions
 from calls.policies import Policies
@@ -96,7 +96,7 @@ def fit_command(
 
 def _book(rules_file: str | None) -> RuleBook:
     try:
-        return load_rules(rules_file) if rules_file else rules_in_force(os.environ)
+        return load_rules(rules_file) if rules_file else RuleSettings.load(os.environ).book()
     except RulesError as error:
         raise Failed(*error.lines) from None
 

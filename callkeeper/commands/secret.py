@@ -6,9 +6,9 @@ from base64 import b64encode
 
 import click
 
+from callkeeper.credentials import desk_tokens, push_headers
 from callkeeper.redis_query import query_redis
 from callkeeper.terminal import Misused, say
-from callkeeper.variables import DESK_TOKENS, OUTCOME_SECRET, PUSH_HEADERS, REDIS_URL
 from calls.queries import Queries
 
 _BYTES = 32
@@ -28,13 +28,13 @@ def new(header: str) -> None:
     """
     line = f"{header}: {secrets.token_urlsafe(_BYTES)}"
     try:
-        [_single] = PUSH_HEADERS.parse(line)
+        [_single] = push_headers(line)
     except ValueError:
         raise click.BadParameter("not the name of one request header", param_hint="--header") from None
     say("# In the dashboard: Settings, Push Notifications, request headers")
     say(line)
     say("# In the environment of the web process")
-    say(f"{PUSH_HEADERS.name}={line}")
+    say(f"CALLKEEPER_PUSH_HEADERS={line}")
 
 
 @secret.command()
@@ -51,13 +51,13 @@ def token(name: str, institutions: tuple[str, ...], *, force: bool) -> None:
     value = secrets.token_urlsafe(_BYTES)
     entry = f"{name}:{value}" + (f"@{'|'.join(institutions)}" if institutions else "")
     try:
-        DESK_TOKENS.parse(entry)
+        desk_tokens(entry)
     except ValueError as problem:
         raise click.BadParameter(str(problem), param_hint="NAME") from None
     say("# For the software: it sends the header Authorization: Bearer, and this")
     say(value)
     say("# In the environment of the web process, after a comma if there are others")
-    say(f"{DESK_TOKENS.name}={entry}")
+    say(f"CALLKEEPER_DESK_TOKENS={entry}")
 
 
 def _check(institutions: tuple[str, ...]) -> None:
@@ -66,8 +66,8 @@ def _check(institutions: tuple[str, ...]) -> None:
     Raises:
         Misused: There is none of this key.
     """
-    if not os.environ.get(REDIS_URL.name):
-        say(f"Not checked whether the institution exists: {REDIS_URL.name} is not set. The doctor checks it.", err=True)
+    if not os.environ.get("REDIS_URL"):
+        say("Not checked whether the institution exists: REDIS_URL is not set. The doctor checks it.", err=True)
         return
     known = query_redis(lambda redis, keys: Queries(redis, keys=keys).institutions())
     problems = [problem for key in institutions if (problem := known.problem(key))]
@@ -79,4 +79,4 @@ def _check(institutions: tuple[str, ...]) -> None:
 def outcome() -> None:
     """Print a new key for the signatures of outcomes: for the environment, and for whoever receives them."""
     key = f"whsec_{b64encode(secrets.token_bytes(_BYTES)).decode()}"
-    say(f"{OUTCOME_SECRET.name}={key}")
+    say(f"CALLKEEPER_OUTCOME_SECRET={key}")

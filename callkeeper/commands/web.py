@@ -21,7 +21,7 @@ from calls.rules import RulesError
 )
 def web(host: str, port: int | None) -> None:
     """Take push events, answer health checks, show the board and the RQ dashboard, until told to stop."""
-    removed = keep_own_secrets(WebSettings.read)
+    removed = keep_own_secrets(WebSettings)
     settings = WebSettings.load(os.environ)
     if port is not None:
         settings = replace(settings, port=port)

@@ -17,7 +17,7 @@ def worker() -> None:
     """Run one worker: claim what is due, move every call on, until told to stop."""
     from callkeeper.wiring import run_worker  # noqa: PLC0415
 
-    removed = keep_own_secrets(WorkerSettings.read)
+    removed = keep_own_secrets(WorkerSettings)
     settings = WorkerSettings.load(os.environ)
     log = set_up_logging(settings.store.log_format)
     divert_crashes(log)

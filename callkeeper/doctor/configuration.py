@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import Final, Literal
 
 from callkeeper.doctor.finding import Finding, Topic, fault, ok, warning
-from callkeeper.environment import Fault, SettingsWrong
+from callkeeper.environment import SettingsFault, SettingsWrong
 from callkeeper.settings import WebSettings, WorkerSettings
 from callkeeper.wiring import rule_book
 from calls.rules import RulesError, load_rules
@@ -18,7 +18,7 @@ _SECTIONS: Final[Mapping[Part, type[WebSettings | WorkerSettings]]] = {"web": We
 
 def settings_findings(environ: Mapping[str, str], only: Part | None = None) -> list[Finding]:
     """Read the settings of web and worker, or of ``only`` one of them; every fault is a finding of its own."""
-    faults: dict[Fault, None] = {}
+    faults: dict[SettingsFault, None] = {}
     for part, section in _SECTIONS.items():
         if only not in {None, part}:
             continue

@@ -12,14 +12,12 @@ from pathlib import Path
 import httpx
 import pytest
 
-from callkeeper.environment import asked_for
-from callkeeper.settings import WebSettings, WorkerSettings
-from callkeeper.variables import VARIABLES
+from callkeeper.settings import VARIABLES, WebSettings, WorkerSettings
 from tests.unit.deploy.manifests import given_to
 
-READS = {"web": asked_for(VARIABLES, WebSettings.read), "worker": asked_for(VARIABLES, WorkerSettings.read)}
-SECRETS = {variable.name for variable in VARIABLES if variable.is_secret}
-REQUIRED = {variable.name for variable in VARIABLES if variable.is_required}
+READS = {"web": WebSettings.variables(), "worker": WorkerSettings.variables()}
+SECRETS = {name for name, variable in VARIABLES.items() if variable.is_secret}
+REQUIRED = {name for name, variable in VARIABLES.items() if variable.is_required}
 EVERYTHING = {
     "CALLKEEPER_SERVICE_URL": "http://127.0.0.1:1",
     "CALLKEEPER_ACCESS_TOKEN": "canary-worker-access-token",
@@ -43,7 +41,7 @@ def test_process_is_given_what_it_reads_and_nothing_else(platform: str, process:
     """A platform's files give a process every variable that it requires, and none that it does not read."""
     given = given_to(platform, process)
     assert given - READS[process].keys() == set()
-    required = {name for name, how in READS[process].items() if how == "x"} & REQUIRED
+    required = {name for name, variable in READS[process].items() if variable.is_required} & REQUIRED
     assert required - given == set()
 
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from callkeeper.documents import meanings
 from callkeeper.environment import SettingsWrong
-from callkeeper.settings import ServiceSettings, StoreSettings, WebSettings, WorkerSettings
-from callkeeper.variables import VARIABLES
+from callkeeper.settings import VARIABLES, ServiceSettings, StoreSettings, WebSettings, WorkerSettings
 
 WEB = {
     "REDIS_URL": "rediss://user:canary-redis@redis.example:6380/1?health_check_interval=30",
@@ -231,16 +231,16 @@ def test_env_example_lists_exactly_what_exists() -> None:
     """`.env.example` and the code name the same variables, in the same order, with the same meanings."""
     root = Path(__file__).parents[3]
     assert (root / ".env.example").read_text(encoding="utf-8") == "\n".join(
-        f"# {variable.meaning}{' Required.' if variable.is_required else ''}\n"
+        f"# {meanings()[variable.name]}{' Required.' if variable.is_required else ''}\n"
         f"{'' if variable.is_required else '# '}{variable.name}={variable.example}\n"
-        for variable in VARIABLES
+        for variable in VARIABLES.values()
     )
 
 
 def test_env_example_is_not_a_working_configuration() -> None:
     """Whoever copies `.env.example` and fills in nothing is told so: placeholders are refused."""
     with pytest.raises(SettingsWrong) as caught:
-        WebSettings.load({variable.name: variable.example for variable in VARIABLES})
+        WebSettings.load({variable.name: variable.example for variable in VARIABLES.values()})
     assert "CALLKEEPER_PUSH_HEADERS" in {fault.name for fault in caught.value.faults}
 
 

@@ -10,7 +10,7 @@ from jsonschema_rs import Draft202012Validator, meta
 
 from callkeeper.cli import main
 from callkeeper.fleet import STOP_S
-from callkeeper.variables import VARIABLES
+from callkeeper.settings import VARIABLES
 from tests.unit.deploy.manifests import (
     COMPOSE,
     DEPLOY,
@@ -31,7 +31,7 @@ DOCUMENTS = list(documents())
 NAMES = [name for name, _, _ in DOCUMENTS]
 RELEASE = "doctor --before-deploy"
 GIVEN_BY_PLATFORM = {"REDIS_URL", "PORT"}
-REQUIRED = {variable.name for variable in VARIABLES if variable.is_required} - GIVEN_BY_PLATFORM
+REQUIRED = {name for name, variable in VARIABLES.items() if variable.is_required} - GIVEN_BY_PLATFORM
 
 
 @pytest.mark.parametrize(("_name", "schema_name", "document"), DOCUMENTS, ids=NAMES)
@@ -98,7 +98,7 @@ def test_platform_asks_for_every_required_variable_and_for_no_other(platform: st
     """Whoever fills in what the file asks for has a start that succeeds; a variable that does not exist is a mistake."""
     asked = variables_of_platforms()[platform]
     assert asked >= REQUIRED
-    known = {variable.name for variable in VARIABLES} | {"PYTHON_VERSION"}
+    known = {*VARIABLES} | {"PYTHON_VERSION"}
     assert asked <= known
 
 
@@ -198,7 +198,7 @@ def test_workers_are_scaled_by_a_figure_that_is_exported() -> None:
     """Lateness, as /metrics names it: a query for a figure that nobody exports would never start a worker."""
     [scaled] = of_kind("ScaledObject")
     query = scaled["spec"]["triggers"][0]["metadata"]["query"]
-    source = (ROOT / "desk" / "exposition.py").read_text(encoding="utf-8")
+    source = (ROOT / "desk" / "metrics.py").read_text(encoding="utf-8")
     names = set(re.findall(r"callkeeper_(\w+)", query))
     assert names == {"late_seconds", "service_away"}
     assert all(f'"{name}"' in source for name in names)
