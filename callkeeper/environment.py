@@ -4,14 +4,24 @@ All variables are read before any is used, so a start that fails names every fau
 value: it may be a secret, or a secret typed into the wrong place.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple, Self, TypeVar, cast
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping
+from difflib import get_close_matches
+from typing import Any, Final, NamedTuple, Self, TypeVar, cast
 
 import msgspec
 from msgspec.structs import replace
 
 T = TypeVar("T")
 D = TypeVar("D")
+
+
+PREFIX: Final = "CALLKEEPER"
+REMOVED: Final = "CALLKEEPER_REMOVED_SECRETS"
+"""Set by a process that starts itself again: names the secrets that it has removed."""
+
+_SERVICE_LINK: Final = re.compile(r"\w+_SERVICE_(HOST|PORT(_\w+)?)|\w+_PORT_\d+_[A-Z]+(_[A-Z]+)?")
+"""Kubernetes sets such variables in every pod for every service: a service ``callkeeper-web`` gives them our prefix."""
 
 
 class SettingsFault(NamedTuple):
@@ -130,3 +140,21 @@ class Section(msgspec.Struct, frozen=True, kw_only=True):
             inner = declared.section.variables().values()
             found |= {each.name: replace(each, is_required=False) if declared.only_if else each for each in inner}
         return found
+
+
+def unknown_variables(environ: Mapping[str, str], known: Collection[str]) -> list[tuple[str, str | None]]:
+    """Return variables that begin like ours and that no setting has, each with the nearest that exists.
+
+    Args:
+        environ: The environment; of its values only the form of a Kubernetes service link is looked at.
+        known: The names of all settings.
+    """
+    short = {name.removeprefix(f"{PREFIX}_"): name for name in known}
+    found = []
+    for name in sorted(environ.keys() - {*known, REMOVED}):
+        prefix, _, rest = name.upper().partition("_")
+        is_link = _SERVICE_LINK.fullmatch(name) or environ[name].startswith(("tcp://", "udp://"))
+        if get_close_matches(prefix, [PREFIX], cutoff=0.85) and not is_link:
+            nearest = get_close_matches(rest, short, n=1)
+            found.append((name, short[nearest[0]] if nearest else None))
+    return found

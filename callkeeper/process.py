@@ -8,11 +8,10 @@ from collections.abc import Mapping
 from types import FrameType
 from typing import Final
 
-from callkeeper.environment import Section
-from callkeeper.settings import VARIABLES
+from structlog.typing import FilteringBoundLogger
 
-REMOVED = "CALLKEEPER_REMOVED_SECRETS"
-"""Names the variables that were removed, for the log of the process that goes on without them."""
+from callkeeper.environment import REMOVED, Section, unknown_variables
+from callkeeper.settings import VARIABLES
 
 
 def own_environment(environ: Mapping[str, str], section: type[Section]) -> dict[str, str] | None:
@@ -42,6 +41,12 @@ def keep_own_secrets(section: type[Section]) -> list[str]:
     if environ is not None:
         os.execve(sys.executable, sys.orig_argv, environ)  # noqa: S606  (ourselves, with the same arguments)
     return [name for name in os.environ.pop(REMOVED, "").split(",") if name]
+
+
+def warn_of_unknown_variables(log: FilteringBoundLogger) -> None:
+    """Log every variable that begins like ours and that no setting has: it is probably misspelled, and has no effect."""
+    for name, nearest in unknown_variables(os.environ, VARIABLES):
+        log.warning("setting_unknown", setting=name, nearest=nearest)
 
 
 YOUNG: Final = 50_000

@@ -107,6 +107,9 @@ EVENTS: Final[dict[str, LogEvent]] = {
     # institutions and the service
     "listing_failed": _event("an institution's queue could not be read", "institution", "said"),
     "institution_foreign": _event("something is due for an institution that is not ours", "institution"),
+    "setting_unknown": _event(
+        "a variable begins like ours, but no setting has this name; the nearest that exists", "setting", "nearest"
+    ),
     "institution_unknown": _event(
         "a setting names an institution that the account does not have; the nearest that it has",
         *("setting", "institution", "nearest"),

@@ -7,10 +7,10 @@ from typing import Any
 import uvloop
 
 from callkeeper.connections import blocking_redis, warn_of_redis, worker_redis
-from callkeeper.named_institutions import named_by_worker
 from callkeeper.process import collect_seldom
 from callkeeper.redis_place import RedisPlace
 from callkeeper.settings import OutcomeSettings, ServiceSettings, WorkerSettings
+from callkeeper.unknown_names import named_by_worker
 from calls.figures import Figures
 from calls.figures.reporter import Reporter
 from calls.figures.writing import Author, FigureWriter

@@ -83,6 +83,7 @@ class Keys:
         self.changes = f"{prefix}:changes"
         self.statements = f"{prefix}:statements"
         self.figures = f"{prefix}:figures"
+        self.settings = f"{prefix}:settings"
         self.processes = f"{prefix}:processes"
         self.logins = f"{prefix}:logins"
         self.login_gate = f"{prefix}:token:gate"

@@ -26,8 +26,8 @@ _COLOURS = {Severity.OK: "green", Severity.WARNING: "yellow", Severity.FAULT: "b
 def doctor(*, as_json: bool, before_deploy: bool, only: Part | None) -> None:
     """Look at settings, rules, Redis, the service, the workers and the pushes; name each fault and its remedy.
 
-    Logs in to the service once, and changes nothing. Exits with 1 if there is a fault. docs/operations.md has a section for
-    every line.
+    Logs in to the service once. It changes nothing, except that --before-deploy stores which variables this version
+    knows. Exits with 1 if there is a fault. docs/operations.md has a section for every line.
     """
     console = terminal_console(soft_wrap=True)
 

@@ -6,7 +6,7 @@ import click
 from msgspec.structs import replace
 
 from callkeeper.logs import divert_crashes, set_up_logging
-from callkeeper.process import collect_seldom, keep_own_secrets
+from callkeeper.process import collect_seldom, keep_own_secrets, warn_of_unknown_variables
 from callkeeper.serving import WebServer, listen
 from callkeeper.settings import WebSettings
 from callkeeper.terminal import Failed
@@ -29,6 +29,7 @@ def web(host: str, port: int | None) -> None:
     divert_crashes(log)
     if removed:
         log.warning("secrets_removed", variables=removed)
+    warn_of_unknown_variables(log)
     try:
         listener = listen(host, settings.port)
     except OSError as error:

@@ -6,7 +6,7 @@ import sys
 import click
 
 from callkeeper.logs import divert_crashes, set_up_logging
-from callkeeper.process import keep_own_secrets
+from callkeeper.process import keep_own_secrets, warn_of_unknown_variables
 from callkeeper.settings import WorkerSettings
 from callkeeper.terminal import say
 from calls.rules import RulesError
@@ -23,6 +23,7 @@ def worker() -> None:
     divert_crashes(log)
     if removed:
         log.warning("secrets_removed", variables=removed)
+    warn_of_unknown_variables(log)
     try:
         run_worker(settings, log)
     except RulesError as error:

@@ -9,15 +9,21 @@ from typing import TypeVar
 from redis.asyncio import Redis
 
 from callkeeper.connections import worker_redis
-from callkeeper.doctor.configuration import Part, rules_findings, settings_findings
+from callkeeper.doctor.configuration import (
+    Part,
+    released_variables,
+    rules_findings,
+    settings_findings,
+    unknown_variable_findings,
+)
 from callkeeper.doctor.finding import Finding, Severity, Topic
 from callkeeper.doctor.pushes import front_findings, push_findings
 from callkeeper.doctor.service import service_findings
 from callkeeper.doctor.store import store_findings
 from callkeeper.doctor.work import waiting_findings, work_findings
 from callkeeper.environment import SettingsWrong
-from callkeeper.named_institutions import named_by_web, named_by_worker
 from callkeeper.settings import WebSettings, WorkerSettings
+from callkeeper.unknown_names import named_by_web, named_by_worker
 from calls.keys import Keys
 
 __all__ = ["Finding", "Part", "Severity", "Topic", "examine"]
@@ -41,6 +47,8 @@ async def examine(
     web = _loaded(WebSettings, environ) if only != "worker" else None
     known = worker or (web if only == "web" else None)
     if known is None:
+        for finding in unknown_variable_findings(environ, frozenset()):
+            yield finding
         return
     for finding in rules_findings(known):
         yield finding
@@ -48,7 +56,12 @@ async def examine(
         store = await store_findings(redis, known.store.redis)
         for finding in store:
             yield finding
-        if any(finding.topic is Topic.REDIS and finding.severity is Severity.FAULT for finding in store):
+        is_away = any(finding.topic is Topic.REDIS and finding.severity is Severity.FAULT for finding in store)
+        keys = known.store.keys
+        released = frozenset() if is_away else await released_variables(redis, keys, is_release=before_deploy)
+        for finding in unknown_variable_findings(environ, released):
+            yield finding
+        if is_away:
             return
         institutions: set[str] = set()
         if worker is not None:

@@ -2,12 +2,15 @@
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Final, Literal
+from typing import Any, Final, Literal
+
+from redis.asyncio import Redis
 
 from callkeeper.doctor.finding import Finding, Topic, fault, ok, warning
-from callkeeper.environment import SettingsFault, SettingsWrong
-from callkeeper.settings import WebSettings, WorkerSettings
+from callkeeper.environment import SettingsFault, SettingsWrong, unknown_variables
+from callkeeper.settings import VARIABLES, WebSettings, WorkerSettings
 from callkeeper.wiring import rule_book
+from calls.keys import Keys
 from calls.rules import RulesError, load_rules
 
 Part = Literal["web", "worker"]
@@ -35,6 +38,36 @@ def settings_findings(environ: Mapping[str, str], only: Part | None = None) -> l
         return [ok(Topic.SETTINGS, "worker has what it needs")]
     said = "web and worker have what they need" if only is None else "web has what it needs"
     return [ok(Topic.SETTINGS, said), *_rotation(WebSettings.load(environ))]
+
+
+async def released_variables(redis: "Redis", keys: Keys, *, is_release: bool) -> frozenset[str]:
+    """Return the variables that any version knew in its release step; a release step adds its own.
+
+    Without this list, a rollback would be refused for a variable that only the newer version knows.
+    """
+    client: Any = redis  # its stubs cannot know that answers are bytes here
+    if is_release:
+        await client.sadd(keys.settings, *VARIABLES)
+    return frozenset(name.decode() for name in await client.smembers(keys.settings))
+
+
+def unknown_variable_findings(environ: Mapping[str, str], released: frozenset[str]) -> list[Finding]:
+    """Name the variables that begin like ours and that no setting has.
+
+    Args:
+        environ: The settings.
+        released: Variables that other versions know, as far as that can be told.
+    """
+    found = []
+    for name, nearest in unknown_variables(environ, VARIABLES):
+        if name in released:
+            detail = "is not known to this version, but to another one that was released here"
+            found.append(warning(Topic.SETTINGS, detail, "after a rollback nothing; else remove it", about=name))
+        else:
+            detail = "no setting has this name" + (f"; did you mean {nearest}?" if nearest else "")
+            remedy = "correct the name, or remove the variable: docs/configuration.md lists all of them"
+            found.append(fault(Topic.SETTINGS, detail, remedy, about=name))
+    return found
 
 
 def _rotation(settings: WebSettings) -> list[Finding]:

@@ -13,6 +13,7 @@ from redis.asyncio import Redis as AsyncRedis
 
 from callkeeper.doctor import Finding, Part, Severity, examine
 from callkeeper.doctor.service import clock_finding
+from callkeeper.settings import VARIABLES
 from calls.keys import CallId, Keys
 from tests.sandbox_fixtures import ServedSandbox
 
@@ -31,9 +32,16 @@ def environment(redis_url: str, sandbox: ServedSandbox) -> dict[str, str]:
     }
 
 
-async def findings(environ: dict[str, str], only: Part | None = None) -> dict[str, Finding]:
+async def findings(
+    environ: dict[str, str], only: Part | None = None, *, before_deploy: bool = False
+) -> dict[str, Finding]:
     """Return what the doctor found, by what was looked at."""
-    return {finding.what: finding async for finding in examine(environ, only=only)}
+    return {finding.what: finding async for finding in examine(environ, only=only, before_deploy=before_deploy)}
+
+
+def faults_in(found: dict[str, Finding]) -> set[str]:
+    """Return what is a fault."""
+    return {what for what, finding in found.items() if finding.severity is Severity.FAULT}
 
 
 async def test_doctor_finds_only_the_missing_processes_on_a_good_installation(
@@ -45,6 +53,45 @@ async def test_doctor_finds_only_the_missing_processes_on_a_good_installation(
     assert faults == {"web", "workers"}
     assert found["queue cu-1"].severity is Severity.OK
     assert "callkeeper worker" in found["workers"].remedy
+
+
+@pytest.mark.parametrize("only", [None, "web", "worker"])
+async def test_release_step_refuses_a_misspelled_variable(
+    redis_url: str, sandbox_server: ServedSandbox, only: Part | None
+) -> None:
+    """A variable that no version knows stops a release, with the name that was meant and without its value."""
+    environ = environment(redis_url, sandbox_server) | {"CALLKEEPER_RECONCIL_S": "canary"}
+    found = await findings(environ, only, before_deploy=True)
+    assert faults_in(found) == {"settings CALLKEEPER_RECONCIL_S"}
+    finding = found["settings CALLKEEPER_RECONCIL_S"]
+    assert "CALLKEEPER_RECONCILE_S" in finding.detail + finding.remedy
+    assert "canary" not in finding.detail + finding.remedy
+
+
+async def test_misspelled_variable_is_named_beside_the_one_that_it_leaves_unset(
+    redis_url: str, sandbox_server: ServedSandbox
+) -> None:
+    """A required variable that is misspelled is named twice: as missing, and as what was typed."""
+    environ = environment(redis_url, sandbox_server)
+    environ["CALLKEEPER_EMAILS"] = environ.pop("CALLKEEPER_EMAIL")
+    assert faults_in(await findings(environ, "worker")) >= {"settings CALLKEEPER_EMAIL", "settings CALLKEEPER_EMAILS"}
+
+
+async def test_rollback_is_not_refused_for_a_variable_of_the_newer_version(
+    redis_url: str, sandbox_server: ServedSandbox
+) -> None:
+    """A variable that another version knew in its release step is a warning: a rollback keeps the newer settings."""
+    environ = environment(redis_url, sandbox_server)
+    with Redis.from_url(redis_url) as redis:
+        assert not redis.exists(Keys().settings)
+        await findings(environ)
+        assert not redis.exists(Keys().settings)  # only the release step writes
+        await findings(environ, before_deploy=True)
+        assert {name.decode() for name in redis.smembers(Keys().settings)} == set(VARIABLES)
+        redis.sadd(Keys().settings, "CALLKEEPER_NEWER")
+    found = await findings(environ | {"CALLKEEPER_NEWER": "x"}, before_deploy=True)
+    assert faults_in(found) == set()
+    assert found["settings CALLKEEPER_NEWER"].severity is Severity.WARNING
 
 
 @pytest.mark.parametrize(("only", "hidden"), [("web", "CALLKEEPER_PASSWORD"), ("worker", "CALLKEEPER_PUSH_HEADERS")])

@@ -28,10 +28,13 @@ AUTHENTIC = {"X-Push-Key": PUSH_KEY}
 class Web:
     """A running web process."""
 
-    def __init__(self, process: subprocess.Popen[str], first_line: str) -> None:
+    def __init__(self, process: subprocess.Popen[str]) -> None:
         self.process = process
-        self.lines = [json.loads(first_line)]
-        self.client = httpx.Client(base_url=self.lines[0]["url"], trust_env=False)
+        assert process.stdout is not None
+        self.lines = [json.loads(process.stdout.readline())]
+        while self.lines[-1]["event"] != "web_listening":
+            self.lines.append(json.loads(process.stdout.readline()))
+        self.client = httpx.Client(base_url=self.lines[-1]["url"], trust_env=False)
 
     def push(self) -> httpx.Response:
         """Send one event."""
@@ -54,8 +57,7 @@ def web_process(**environ: str) -> Iterator[Web]:
         text=True,
     )
     try:
-        assert process.stdout is not None
-        web = Web(process, process.stdout.readline())
+        web = Web(process)
         with web.client:
             yield web
     finally:
@@ -138,6 +140,14 @@ def test_web_logs_and_shows_no_secret(start: Callable[..., Web], redis_url: str)
     text = json.dumps(web.end(signal.SIGTERM))
     assert "canary" not in text + page
     assert "5550100" not in text
+
+
+def test_web_warns_of_a_misspelled_variable(start: Callable[..., Web]) -> None:
+    """A variable that nobody reads is named at the start, with the one that was meant and without its value."""
+    web = start(CALLKEEPER_FORWARDED_HOP="canary")
+    [line] = [line for line in web.end(signal.SIGTERM) if line["event"] == "setting_unknown"]
+    assert (line["setting"], line["nearest"]) == ("CALLKEEPER_FORWARDED_HOP", "CALLKEEPER_FORWARDED_HOPS")
+    assert "canary" not in json.dumps(line)
 
 
 def test_web_refuses_to_start_without_its_settings() -> None:
