@@ -24,12 +24,12 @@ from calls.policies import Policies
 from calls.record import Call, Phase
 from calls.wishes import Told, WishState
 from desk.access import DeskToken, DeskTokens
+from desk.actions import Actions
 from desk.bodies import BODIES, read_body
 from desk.openapi import document
 from desk.problems import Problem, invalid, not_found, too_often, unauthorized, unavailable
-from desk.speaking import Speaking
 from desk.stream import Stream, Tickets
-from desk.views import PageView, call_view, story_view, wish_view
+from desk.views import PageView, action_view, call_view, story_view
 from reseller.keys import is_institution_key, is_voice_id
 
 
@@ -78,7 +78,7 @@ class DeskApi:
         self,
         tokens: DeskTokens,
         lookup: Lookup,
-        speaking: Speaking,
+        actions: Actions,
         stream: Stream,
         tickets: Tickets,
         policies: Policies,
@@ -87,7 +87,7 @@ class DeskApi:
         self._tokens = tokens
         self._limiter = AttemptLimiter()
         self._lookup = lookup
-        self._speaking = speaking
+        self._actions = actions
         self._stream = stream
         self._tickets = tickets
         self._policies = policies
@@ -105,7 +105,7 @@ class DeskApi:
             Route("/calls", self.list_calls),
             Route("/stream", self.stream),
             Route("/tickets", self.ticket, methods=["POST"]),
-            Route(f"{call}/wishes/{{wish}}", self.show_wish),
+            Route(f"{call}/actions/{{action_id}}", self.show_action),
             *(Route(f"{call}/{action}", self._speaker(action), methods=["POST"]) for action in BODIES),
             Route(call, self.show_call),
         ]
@@ -154,16 +154,16 @@ class DeskApi:
             wait_s = _number(request.query_params.get("wait"), "wait", 0, MAX_WAIT_S, 0)
             key = _idempotency_key(request)
             body = await read_body(request, BODIES[action])
-            wish, call_id = await self._speaking.say(token, place, action, body, key)
-            return await self._answer(call_id, wish, wait_s)
+            action_id, call_id = await self._actions.request(token, place, action, body, key)
+            return await self._answer(call_id, action_id, wait_s)
 
         return speak
 
-    async def show_wish(self, request: Request) -> Response:
-        """Return what became of a wish."""
+    async def show_action(self, request: Request) -> Response:
+        """Return what became of an action."""
         place = self._place(request)
         wait_s = _number(request.query_params.get("wait"), "wait", 0, MAX_WAIT_S, 0)
-        return await self._answer(place, request.path_params["wish"], wait_s)
+        return await self._answer(place, request.path_params["action_id"], wait_s)
 
     async def stream(self, request: Request) -> Response:
         """Stream the calls that change, to a token or to whoever brings a ticket."""
@@ -180,10 +180,10 @@ class DeskApi:
         """Issue a ticket for the stream."""
         return _json(await self._tickets.issue(self._token(request)), 201)
 
-    async def _answer(self, call_id: CallId, wish: str, wait_s: float) -> Response:
-        action, answer = await self._speaking.outcome(call_id, wish, within_s=wait_s)
-        watch = f"/desk/calls/{_quoted(call_id)}/wishes/{wish}"
-        return _wish(wish, cast("Action", action), answer, watch)
+    async def _answer(self, call_id: CallId, action_id: str, wait_s: float) -> Response:
+        action, answer = await self._actions.result(call_id, action_id, within_s=wait_s)
+        watch = f"/desk/calls/{_quoted(call_id)}/actions/{action_id}"
+        return _action_response(action_id, cast("Action", action), answer, watch)
 
     def _token(self, request: Request) -> DeskToken:
         offered = [value for name, value in request.scope["headers"] if name == b"authorization"]
@@ -266,9 +266,9 @@ def _quoted(call_id: CallId) -> str:
     return f"{quote(call_id.institution_key, safe='')}/{quote(call_id.voice_id, safe='')}"
 
 
-def _wish(wish: str, action: Action, answer: Told, watch: str) -> Response:
+def _action_response(action_id: str, action: Action, answer: Told, watch: str) -> Response:
     status = 202 if answer.state is WishState.PENDING else 200
-    return _json(wish_view(wish, action, answer, watch), status, {"Location": watch})
+    return _json(action_view(action_id, action, answer, watch), status, {"Location": watch})
 
 
 def _json(view: object, status: int = 200, headers: dict[str, str] | None = None) -> Response:

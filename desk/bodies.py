@@ -30,7 +30,7 @@ class Said(msgspec.Struct, frozen=True):
     operator: str
     at: datetime
     token: str
-    wish: str
+    action_id: str
 
 
 class AssignBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -42,7 +42,7 @@ class AssignBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def note(self, said: Said) -> Statement:
         """Return the note that says so."""
         return AssignWish(
-            person_id=self.person_id, operator=said.operator, said_at=said.at, token=said.token, wish=said.wish
+            person_id=self.person_id, operator=said.operator, said_at=said.at, token=said.token, wish=said.action_id
         )
 
 
@@ -66,7 +66,7 @@ class VerifiedBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             said_at=said.at,
             remark=self.notes or None,
             token=said.token,
-            wish=said.wish,
+            wish=said.action_id,
         )
 
 
@@ -78,7 +78,9 @@ class DistrustedBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def note(self, said: Said) -> Statement:
         """Return the note that says so."""
-        return Distrusted(reason=self.reason, operator=said.operator, said_at=said.at, token=said.token, wish=said.wish)
+        return Distrusted(
+            reason=self.reason, operator=said.operator, said_at=said.at, token=said.token, wish=said.action_id
+        )
 
 
 class CheckBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -88,7 +90,7 @@ class CheckBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def note(self, said: Said) -> Statement:
         """Return the note that says so."""
-        return CheckWish(operator=said.operator, said_at=said.at, token=said.token, wish=said.wish)
+        return CheckWish(operator=said.operator, said_at=said.at, token=said.token, wish=said.action_id)
 
 
 class ResolveBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -99,7 +101,9 @@ class ResolveBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def note(self, said: Said) -> Statement:
         """Return the note that says so."""
-        return Resolved(applied=self.applied, operator=said.operator, said_at=said.at, token=said.token, wish=said.wish)
+        return Resolved(
+            applied=self.applied, operator=said.operator, said_at=said.at, token=said.token, wish=said.action_id
+        )
 
 
 Body = AssignBody | VerifiedBody | DistrustedBody | CheckBody | ResolveBody

@@ -14,9 +14,9 @@ from calls.rules.book import RuleBook
 from calls.store import Store
 from calls.wake import Waker
 from desk.access import DeskToken, DeskTokens
+from desk.actions import Actions
 from desk.api import DeskApi
 from desk.feed import BUFFER, Feed
-from desk.speaking import Speaking
 from desk.stream import HEARTBEAT_S, STREAMS_PER_TOKEN, Stream, Tickets
 
 
@@ -62,10 +62,10 @@ class Desk:
         self._waiting = waiting_redis
         self.feed = Feed(Changes(waiting_redis, keys=keys), self.lookup, log, room=room)
         self.waker = waker
-        self.speaking = Speaking(redis, store, self.lookup, self.feed, book, waker, log, now=now)
+        self.actions = Actions(redis, store, self.lookup, self.feed, book, waker, log, now=now)
         stream = Stream(self.feed, changes, book.policies, heartbeat_s=heartbeat_s, per_token=streams_per_token)
         tickets = Tickets(redis, tokens, keys=keys)
-        self.app: ASGIApp = DeskApi(known, self.lookup, self.speaking, stream, tickets, book.policies, log).app(origins)
+        self.app: ASGIApp = DeskApi(known, self.lookup, self.actions, stream, tickets, book.policies, log).app(origins)
 
     def leave(self) -> None:
         """End every stream and every wait, so that the process can."""

@@ -8,15 +8,15 @@ import msgspec
 
 from desk.bodies import BODIES
 from desk.problems import MEDIA_TYPE, ProblemView
-from desk.views import GoneView, PageView, StoryView, TicketView, WishView
+from desk.views import ActionView, GoneView, PageView, StoryView, TicketView
 
 _REF: Final = "#/components/schemas/{name}"
-_VIEWS: Final = (PageView, StoryView, WishView, TicketView, GoneView, ProblemView)
+_VIEWS: Final = (PageView, StoryView, ActionView, TicketView, GoneView, ProblemView)
 
 _REFUSALS: Final = {
     "400": "A part of the request is missing or wrong; `detail` names it.",
     "401": "No valid token.",
-    "404": "No such call or wish, or not this token's to see.",
+    "404": "No such call or action, or not this token's to see.",
     "405": "This address does not take that method.",
     "409": "The law or the rules stand in the way; `reasons` say why. Nothing was asked of the service.",
     "413": "The body is longer than 8 KiB.",
@@ -50,7 +50,7 @@ def _document() -> dict[str, Any]:
         "/desk/calls": {"get": _list()},
         call: {"get": _operation("show_call", "Show a call and its story", _PLACE, {"200": StoryView}, "404")},
         **{f"{call}/{action}": {"post": _speak(action)} for action in BODIES},
-        f"{call}/wishes/{{wish}}": {"get": _watch()},
+        f"{call}/actions/{{action_id}}": {"get": _watch()},
         "/desk/tickets": {"post": _operation("ticket", "Issue a ticket for the stream", (), {"201": TicketView})},
         "/desk/stream": {"get": _stream()},
     }
@@ -134,7 +134,7 @@ def _speak(action: str) -> dict[str, Any]:
         "Makes a repetition of this request within a day harmless.",
         {"type": "string", "pattern": "^[!-~]{1,128}$"},
     )
-    answers: dict[str, type] = {"200": WishView, "202": WishView}
+    answers: dict[str, type] = {"200": ActionView, "202": ActionView}
     operation = _operation(
         action, _SUMMARIES[action], (*_PLACE, _WAIT, key), answers, "400", "404", "409", "413", "415", "422"
     )
@@ -143,9 +143,11 @@ def _speak(action: str) -> dict[str, Any]:
 
 
 def _watch() -> dict[str, Any]:
-    wish = _parameter("wish", "path", "The wish's id.", {"type": "string", "minLength": 1})
-    answers: dict[str, type] = {"200": WishView, "202": WishView}
-    return _operation("show_wish", "Show what became of a wish", (*_PLACE, wish, _WAIT), answers, "400", "404")
+    action_id = _parameter("action_id", "path", "The id of the action.", {"type": "string", "minLength": 1})
+    answers: dict[str, type] = {"200": ActionView, "202": ActionView}
+    return _operation(
+        "show_action", "Show what became of an action", (*_PLACE, action_id, _WAIT), answers, "400", "404"
+    )
 
 
 def _stream() -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What the desk shows: calls, their stories, wishes, tickets. The only shapes that leave over its API, stream and webhooks.
+"""What the desk shows: calls, their stories, actions, tickets. The only shapes that leave over its API, stream and webhooks.
 
 Of a candidate it shows id, name and person type; of the rest of a person nothing is kept (see ``calls.reading``).
 """
@@ -135,10 +135,10 @@ class PageView(msgspec.Struct, frozen=True):
     next: str | None
 
 
-class WishView(msgspec.Struct, frozen=True, kw_only=True):
-    """A wish and what became of it. ``operator``: by whose word it was done. ``watch``: where to look again."""
+class ActionView(msgspec.Struct, frozen=True, kw_only=True):
+    """An action and what became of it. ``operator``: by whose word it was done. ``watch``: where to look again."""
 
-    wish: str
+    action_id: str
     action: Literal["assign", "verified", "distrusted", "check", "resolve"]
     state: WishState
     reasons: tuple[ReasonView, ...]
@@ -213,12 +213,12 @@ def _line(line: Line) -> LineView:
     return LineView(line.at_s, line.until_s, line.tone, line.text, rows)
 
 
-def wish_view(
-    wish: str, action: Literal["assign", "verified", "distrusted", "check", "resolve"], told: Told, watch: str
-) -> WishView:
-    """Return a wish as the desk shows it."""
-    return WishView(
-        wish=wish,
+def action_view(
+    action_id: str, action: Literal["assign", "verified", "distrusted", "check", "resolve"], told: Told, watch: str
+) -> ActionView:
+    """Return an action as the desk shows it."""
+    return ActionView(
+        action_id=action_id,
         action=action,
         state=told.state,
         reasons=reasons_of(told.reasons),

@@ -77,7 +77,7 @@ class Board:
         self._pausing = Pausing(redis, keys=keys)
         self._renderer = Renderer(base, desk.book)
         self._queries = Queries(redis, keys=keys)
-        self._forms = FormHandlers(desk.speaking, self._pausing, self._queries, tokens, now=now)
+        self._forms = FormHandlers(desk.actions, self._pausing, self._queries, tokens, now=now)
         context, hour = BoardContextReader(redis, desk.lookup), HourReader(FigureReader(redis, keys=keys))
         self._writer = CallWriter(self._renderer, tokens)
         self.frames = FrameSource(desk.feed, self._queries, context, hour, desk.book, log)
@@ -152,24 +152,30 @@ class Board:
 
     async def call(self, request: Request) -> Response:
         """Show one call."""
-        wish = request.query_params.get("wish", "")
-        return await self._call_page(request, _place(request), wish if wish.isalnum() and len(wish) < 64 else "")
+        action_id = request.query_params.get("action", "")
+        return await self._call_page(
+            request, _place(request), action_id if action_id.isalnum() and len(action_id) < 64 else ""
+        )
 
     async def _call_page(
         self,
         request: Request,
         place: CallId,
-        wish: str = "",
+        action_id: str = "",
         *,
         problem: FormRefused | None = None,
         said: Mapping[str, str] | None = None,
     ) -> Response:
         known = await self._known(place)
-        page = call_page(known, self._book, wish or None, self._now())
+        page = call_page(known, self._book, action_id or None, self._now())
         view = self._writer.view(page, self._now(), _operator(request), said)
         status = problem.status if problem else 200
         return self._page(
-            *("call.html", status), page=page, html=view.html, wish=wish, problem=str(problem) if problem else ""
+            *("call.html", status),
+            page=page,
+            html=view.html,
+            action_id=action_id,
+            problem=str(problem) if problem else "",
         )
 
     async def pausing(self, request: Request) -> Response:
@@ -238,10 +244,10 @@ class Board:
             place, form = _place(request), {}
             try:
                 form = await self._forms.read(request)
-                wish, call_id = await self._forms.say(place, action, form)
+                action_id, call_id = await self._forms.request(place, action, form)
             except FormRefused as problem:
                 return await self._call_page(request, place, problem=problem, said=form)
-            answer = RedirectResponse(f"{self._base}/{path_of(call_id)}?wish={wish}", 303)
+            answer = RedirectResponse(f"{self._base}/{path_of(call_id)}?action={action_id}", 303)
             return _remember(answer, form["operator"])
 
         return speak
@@ -268,8 +274,8 @@ class Board:
             return stream(self._streams.of_board(key))
         if not (key and is_institution_key(key) and is_voice_id(voice_id)):
             raise HTTPException(404)
-        wish = request.query_params.get("wish")
-        return stream(self._streams.of_call(CallId(key, voice_id), wish, _operator(request)))
+        action_id = request.query_params.get("action")
+        return stream(self._streams.of_call(CallId(key, voice_id), action_id, _operator(request)))
 
     async def _known(self, place: CallId) -> Known:
         known = await self._desk.lookup.known(*place)

@@ -78,7 +78,7 @@ def _people(call: Call) -> tuple[Person, ...]:
     return tuple(found.values())
 
 
-_WISHES: Final = {
+_RESULTS: Final = {
     WishState.PENDING: (StateTone.BUSY, "arrow", "Heard. It is on its way …"),
     WishState.DONE: (StateTone.GOOD, "tick", "Done."),
     WishState.HELD: (StateTone.WARN, "bars", "Held back:"),
@@ -125,8 +125,8 @@ class CallPage:
     result: ActionResult | None
 
 
-def call_page(known: Known, book: RuleBook, wish: str | None, now: datetime) -> CallPage:
-    """Return the page of a call at an instant; with ``wish`` also what became of that."""
+def call_page(known: Known, book: RuleBook, action_id: str | None, now: datetime) -> CallPage:
+    """Return the page of a call at an instant; with ``action_id`` also what became of that."""
     call, story = known.call, tell(recorded(known.call, known.trail))
     return CallPage(
         call_id=known.call_id,
@@ -136,7 +136,7 @@ def call_page(known: Known, book: RuleBook, wish: str | None, now: datetime) -> 
         story=story.lines,
         ending=story.ending,
         offers=offers_of(call, book, now),
-        result=_result_of(known, book, wish) if wish else None,
+        result=_result_of(known, book, action_id) if action_id else None,
     )
 
 
@@ -159,7 +159,7 @@ class CallWriter:
         piece = self._renderer.piece
         html = {
             "call-head": piece("call_head", page),
-            "wish": piece("wish", page.result),
+            "action": piece("action_result", page.result),
             "call-facts": piece("call_facts", page),
             "story": piece("story", page),
             "forms": piece("forms", page, FORM_FIELD, self._tokens.issue(), operator, OTHERWISE, said or {}),
@@ -173,10 +173,10 @@ def path_of(call_id: CallId) -> str:
     return f"calls/{quote(call_id.institution_key, safe='')}/{quote(call_id.voice_id, safe='')}"
 
 
-def _result_of(known: Known, book: RuleBook, wish: str) -> ActionResult:
-    line = line_of(known.trail, wish)
+def _result_of(known: Known, book: RuleBook, action_id: str) -> ActionResult:
+    line = line_of(known.trail, action_id)
     answer = told(known.call, known.trail, line, book) if line else Told(WishState.PENDING)
-    tone, shape, words = _WISHES[answer.state]
+    tone, shape, words = _RESULTS[answer.state]
     reasons = "; ".join(MEANINGS.get(reason, reason) for reason in answer.reasons)
     by = f" By {answer.operator}." if answer.operator and answer.state is WishState.DONE else ""
     return ActionResult(tone, shape, f"{words} {reasons}".rstrip() + by)

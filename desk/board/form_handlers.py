@@ -13,10 +13,10 @@ from calls.pause import EVERYWHERE, Pause, PauseScope
 from calls.pausing import Pausing, why_not_resumed
 from calls.queries import Queries
 from desk.access import DeskToken
+from desk.actions import Actions
 from desk.bodies import BODIES, BODY_LIMIT, Body
 from desk.problems import Problem
 from desk.signing import FORM_FIELD, FormTokens
-from desk.speaking import Speaking
 from reseller import Secret
 
 BOARD: Final = DeskToken("board", Secret(""))
@@ -36,14 +36,14 @@ class FormHandlers:
 
     def __init__(
         self,
-        speaking: Speaking,
+        actions: Actions,
         pausing: Pausing,
         queries: Queries,
         tokens: FormTokens,
         *,
         now: Callable[[], datetime],
     ) -> None:
-        self._speaking = speaking
+        self._actions = actions
         self._queries = queries
         self._pausing = pausing
         self._tokens = tokens
@@ -74,8 +74,8 @@ class FormHandlers:
             raise FormRefused(403, "This page was open for too long. Nothing was done; please say it again.")
         return form
 
-    async def say(self, place: CallId, action: str, form: Mapping[str, str]) -> tuple[str, CallId]:
-        """Say something to a call; return the wish, and the id that the call's record is kept under.
+    async def request(self, place: CallId, action: str, form: Mapping[str, str]) -> tuple[str, CallId]:
+        """Request an action for a call; return its id, and the id that the call's record is kept under.
 
         Raises:
             FormRefused: A field is wrong, or the law or the rules stand in the way.
@@ -85,7 +85,7 @@ class FormHandlers:
         except msgspec.ValidationError as error:
             raise FormRefused(400, f"{_field(str(error))} is missing or not what belongs there.") from None
         try:
-            return await self._speaking.say(BOARD, place, action, body, None)
+            return await self._actions.request(BOARD, place, action, body, None)
         except Problem as problem:
             reasons = "; ".join(reason.meaning for reason in problem.view.reasons)
             raise FormRefused(problem.view.status, f"Not done: {reasons or problem.view.title}") from None

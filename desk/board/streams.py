@@ -55,7 +55,7 @@ class Streams:
                 if event is not None:
                     yield event
 
-    async def of_call(self, place: CallId, wish: str | None, operator: str) -> AsyncIterator[bytes]:
+    async def of_call(self, place: CallId, action_id: str | None, operator: str) -> AsyncIterator[bytes]:
         """Yield what is new on the page of a call, until there is no such call."""
         news = News()
         yield BEGIN
@@ -69,7 +69,7 @@ class Streams:
                     continue
                 if known is None:
                     return
-                page = call_page(known, self._desk.book, wish, self._now())
+                page = call_page(known, self._desk.book, action_id, self._now())
                 yield news.of(self._writer.view(page, self._now(), operator)) or ALIVE
                 change = await listener.next(CALL_LOOK_S)
                 while change is not None and change.call_id != known.call_id and not listener.is_over:

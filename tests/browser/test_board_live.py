@@ -55,7 +55,7 @@ def test_verified_by_an_administrator_is_enrolled(stage: Stage) -> None:
     form.locator("select[name=validation_type]").select_option("OneTimePasswordAuth")
     form.locator("input[name=operator]").fill(OPERATOR)
     form.get_by_role("button").click()
-    expect(board.locator("#wish")).to_contain_text("Done. By ann.")
+    expect(board.locator("#action")).to_contain_text("Done. By ann.")
     expect(board.locator("#call-head")).to_contain_text("Enrolled")
 
 
@@ -128,7 +128,7 @@ def test_unresolved_effect_is_shown_on_top_and_resolved_by_a_person(stage: Stage
     alarm.click()
     board.locator("form[action$='/resolve'] input[value=true]").check()
     board.locator("form[action$='/resolve']").get_by_role("button").click()
-    expect(board.locator("#wish")).to_contain_text("Done.")
+    expect(board.locator("#action")).to_contain_text("Done.")
     expect(board.locator("#call-head")).to_contain_text("Rejected")
     assert stage.stack.account({"voice_id": voice_id})["tally"]["arrived"]["reject_voice"] == 1
 

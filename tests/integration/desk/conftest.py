@@ -62,7 +62,7 @@ class DeskRig(Rig):
         return await self.http.post(address, json={"operator": OPERATOR, **body}, headers=headers)
 
     async def outcome(self, said: httpx.Response) -> Any:
-        """Return what became of a wish, by the address that its answer named."""
+        """Return what became of an action, by the address that its answer named."""
         assert said.status_code in {200, 202}, said.text
         answer = await self.http.get(said.json()["watch"].removeprefix("/desk"))
         return answer.json()

@@ -25,7 +25,7 @@ async def test_verified_enrolls_once_as_the_operator(desk: DeskRig) -> None:
     assert (await desk.outcome(said))["state"] == "pending"
     await desk.run(5)
     assert await desk.outcome(said) | {"watch": ""} == {
-        "wish": said.json()["wish"],
+        "action_id": said.json()["action_id"],
         "action": "verified",
         "state": "done",
         "reasons": [],
@@ -164,14 +164,14 @@ async def test_outcome_tells_what_the_mover_decided_otherwise(desk: DeskRig) -> 
     assert "enroll" not in desk.ledger(call)
 
 
-async def test_repetition_under_a_key_is_one_wish(desk: DeskRig) -> None:
-    """The same request under the same Idempotency-Key is the same wish, before and after it was heard."""
+async def test_repetition_under_a_key_is_one_action(desk: DeskRig) -> None:
+    """The same request under the same Idempotency-Key is the same action, before and after it was heard."""
     call = desk.stage.call(END)
     await desk.run(5)
     answers = [await desk.say(call, "verified", key="k-1", **VERIFIED)]
     await desk.run(5)
     answers += [await desk.say(call, "verified", key="k-1", **VERIFIED) for _ in range(2)]
-    assert len({answer.json()["wish"] for answer in answers}) == 1
+    assert len({answer.json()["action_id"] for answer in answers}) == 1
     assert [answer.status_code for answer in answers] == [202, 200, 200]
     other = await desk.say(call, "verified", key="k-1", person_id="p-2", validation_type="Other")
     assert (other.status_code, other.json()["code"]) == (422, "idempotency_key_reused")

@@ -38,7 +38,7 @@ async def test_desk_ignores_strangers_and_never_a_token(desk: DeskRig) -> None:
     assert (await desk.http.get("/calls")).status_code == 200
 
 
-@pytest.mark.parametrize("voice_id", ["x/wishes/y", "x/verified", "a?b=c#d", "%2e%2e", "..x/y", "100%", "ü/ß"])
+@pytest.mark.parametrize("voice_id", ["x/actions/y", "x/verified", "a?b=c#d", "%2e%2e", "..x/y", "100%", "ü/ß"])
 async def test_desk_finds_a_call_by_whatever_id(desk: DeskRig, voice_id: str) -> None:
     """A11: a quoted id is one part of the address whatever it holds: it chooses no other endpoint, its call is found."""
     await desk.store.note(CallId(KEY, voice_id), Listed(listed_at=desk.clock.now, started_at=desk.clock.now))
@@ -46,7 +46,7 @@ async def test_desk_finds_a_call_by_whatever_id(desk: DeskRig, voice_id: str) ->
     address = f"/calls/{KEY}/{quote(voice_id, safe='')}"
     assert (await desk.http.get(address)).json()["call"]["voice_id"] == voice_id
     said = await desk.http.post(f"{address}/check", json={"operator": "x"})
-    assert said.json()["watch"].startswith(f"/desk{address}/wishes/")
+    assert said.json()["watch"].startswith(f"/desk{address}/actions/")
 
 
 async def test_desk_hides_other_institutions(desk: DeskRig) -> None:
@@ -55,7 +55,7 @@ async def test_desk_hides_other_institutions(desk: DeskRig) -> None:
     await desk.run(5)
     async with desk.client("ivr") as http:
         assert (await http.get("/calls")).json() == {"calls": [], "next": None}
-        for path in (f"/calls/{KEY}/{call.voice_id}", f"/calls/{KEY}/{call.voice_id}/wishes/w"):
+        for path in (f"/calls/{KEY}/{call.voice_id}", f"/calls/{KEY}/{call.voice_id}/actions/w"):
             assert (await http.get(path)).status_code == 404
         said = await http.post(f"/calls/{KEY}/{call.voice_id}/check", json={"operator": "x"})
         assert said.status_code == 404

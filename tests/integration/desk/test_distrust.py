@@ -98,7 +98,7 @@ def test_late_distrust_needs_an_end_a_voice_id_and_no_reject(changes: dict[str, 
     assert (heard.phase is Phase.ENDED, heard.is_settled) == (is_heard, not is_heard)
 
 
-async def test_wish_of_the_other_kinds_is_refused_after_the_end(desk: DeskRig) -> None:
+async def test_action_of_the_other_kinds_is_refused_after_the_end(desk: DeskRig) -> None:
     """Only a distrust is heard after the end: nobody is assigned, enrolled or checked any more."""
     call = await ended(desk)
     verified = {"person_id": "p-1", "validation_type": "OneTimePasswordAuth"}

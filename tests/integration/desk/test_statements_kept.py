@@ -33,7 +33,7 @@ async def say_by(desk: DeskRig, any_id: str, action: str = "distrusted", **body:
 
 async def state_by(desk: DeskRig, any_id: str, said: httpx.Response) -> tuple[str, list[str]]:
     """Return the state of a statement and its reasons, asked for by an id of the speaker's choice."""
-    answer = await desk.http.get(f"/calls/{KEY}/{any_id}/wishes/{said.json()['wish']}")
+    answer = await desk.http.get(f"/calls/{KEY}/{any_id}/actions/{said.json()['action_id']}")
     assert answer.status_code in {200, 202}, answer.text
     view = answer.json()
     return view["state"], [reason["name"] for reason in view["reasons"]]
@@ -234,9 +234,9 @@ async def test_statement_is_found_through_several_merges(desk: DeskRig) -> None:
         assert await desk.store.merge(held, place, CallId(KEY, into), note, checks=0)
     await desk.run(5)
     assert desk.ledger(call)["reject_voice"] == 1
-    for wish in ("1" * 32, "2" * 32):
+    for action_id in ("1" * 32, "2" * 32):
         for any_id in ("v-1", "v-2", "v-3"):
-            answer = await desk.http.get(f"/calls/{KEY}/{any_id}/wishes/{wish}")
+            answer = await desk.http.get(f"/calls/{KEY}/{any_id}/actions/{action_id}")
             assert (answer.status_code, answer.json()["state"]) == (200, "done")
 
 
@@ -260,7 +260,7 @@ async def test_statement_with_a_repeated_key_keeps_its_place(desk: DeskRig) -> N
     first = await desk.say(call, "assign", key="4711", person_id="p-1")
     second = await desk.say(call, "assign", operator="agent-8", person_id="p-2")
     repeated = await desk.say(call, "assign", key="4711", person_id="p-1")
-    assert repeated.json()["wish"] == first.json()["wish"]
+    assert repeated.json()["action_id"] == first.json()["action_id"]
     await asyncio.sleep(0)
     await desk.run(5)
     assert (await desk.record(call)).person_id == "p-2"

@@ -1,4 +1,4 @@
-"""Takes people's words to calls: says at once what cannot be, leaves the note, watches for the outcome.
+"""The actions that people and software request for a call: refuses what cannot succeed, leaves a note, awaits the result.
 
 A note does nothing by itself. Whoever moves the call folds it into the record and decides within the rules and the law; what
 we say here about the outcome is read from the record that it wrote.
@@ -33,15 +33,15 @@ LOOK_EVERY_S: Final = 1.0
 """While waiting, how often is looked also if no change is announced."""
 
 
-class Promise(msgspec.Struct, frozen=True):
-    """What an Idempotency-Key stands for: a wish, and the fingerprint of the request that made it."""
+class IdempotentRequest(msgspec.Struct, frozen=True):
+    """What an Idempotency-Key stands for: the id of an action, and the fingerprint of the request that made it."""
 
-    wish: str
+    action_id: str
     request: str
 
 
-class Speaking:
-    """What the desk's software can say about a call."""
+class Actions:
+    """Accepts requested actions as notes to their calls, and tells what became of them."""
 
     def __init__(
         self,
@@ -65,16 +65,16 @@ class Speaking:
         self._log = log
         self._now = now
 
-    async def say(
+    async def request(
         self, token: DeskToken, place: CallId, action: str, body: Body, idempotency_key: str | None
     ) -> tuple[str, CallId]:
-        """Leave a wish on a call; return its id and the id under which it was left.
+        """Leave a note for an action on a call; return the action's id, and the id under which the note was left.
 
         Args:
-            token: Over which it is said.
+            token: Whose request it is.
             place: Which call, by either of its ids.
             action: The last part of the address.
-            body: What is said.
+            body: The details.
             idempotency_key: Under which a repetition is recognised, for a day.
 
         Raises:
@@ -85,64 +85,64 @@ class Speaking:
         known = await self._known(place)
         call_id = _said_to(known, place, action)
         request = _fingerprint(place, action, body)
-        promise = Promise(uuid4().hex, request)
+        accepted = IdempotentRequest(uuid4().hex, request)
         kept_at = self._keys.wish(token.name, idempotency_key) if idempotency_key else None
         kept = await self._kept(kept_at, request) if kept_at else None
-        if kept is not None and line_of(known.trail, kept.wish) is not None:
-            return kept.wish, call_id
+        if kept is not None and line_of(known.trail, kept.action_id) is not None:
+            return kept.action_id, call_id
         if kept is None:
-            self._refuse(known, body.note(Said(body.operator, self._now(), token.name, promise.wish)))
+            self._refuse(known, body.note(Said(body.operator, self._now(), token.name, accepted.action_id)))
             if kept_at is not None:
-                await self._redis.set(kept_at, msgspec.json.encode(promise), ex=REMEMBERED_S, nx=True)
-                promise = await self._kept(kept_at, request) or promise
+                await self._redis.set(kept_at, msgspec.json.encode(accepted), ex=REMEMBERED_S, nx=True)
+                accepted = await self._kept(kept_at, request) or accepted
         else:
-            promise = kept
-        await self._leave(call_id, body.note(Said(body.operator, self._now(), token.name, promise.wish)))
+            accepted = kept
+        await self._leave(call_id, body.note(Said(body.operator, self._now(), token.name, accepted.action_id)))
         self._log.info(
             "desk_heard",
             institution=place.institution_key,
             voice_id=place.voice_id,
             action=action,
             desk=token.name,
-            trace_id=promise.wish,
+            trace_id=accepted.action_id,
         )
-        return promise.wish, call_id
+        return accepted.action_id, call_id
 
-    async def outcome(self, place: CallId, wish: str, *, within_s: float) -> tuple[str, Told]:
-        """Return what a wish was and what became of it, waiting for that up to ``within_s``.
+    async def result(self, place: CallId, action_id: str, *, within_s: float) -> tuple[str, Told]:
+        """Return an action's kind and its result, waiting for that up to ``within_s``.
 
         Raises:
-            Problem: Nobody has made that wish about this call.
+            Problem: No such action was requested for this call.
             redis.exceptions.RedisError: Redis is away.
         """
         loop = asyncio.get_running_loop()
         end_s = loop.time() + within_s
         with self._feed.listen() as listener:
             while True:
-                action, answer = await self._look(place, wish)
+                action, answer = await self._look(place, action_id)
                 left_s = end_s - loop.time()
                 if answer.state is not WishState.PENDING or left_s <= 0 or listener.is_over:
                     return action, answer
                 await listener.next(min(left_s, LOOK_EVERY_S))
 
-    async def _look(self, place: CallId, wish: str) -> tuple[str, Told]:
+    async def _look(self, place: CallId, action_id: str) -> tuple[str, Told]:
         known = await self._lookup.known(*place)
-        line = line_of(known.trail, wish) if known else None
+        line = line_of(known.trail, action_id) if known else None
         if known is None or line is None:
-            return await self._unheard(place, known.call_id if known else place, wish), PENDING
+            return await self._unheard(place, known.call_id if known else place, action_id), PENDING
         if known.is_merging:
             return _action(line.kind), PENDING
         return _action(line.kind), told(known.call, known.trail, line, self._book)
 
-    async def _unheard(self, place: CallId, call_id: CallId, wish: str) -> str:
-        """Return what kind of wish waits to be heard, under the id that was used or under that of the call's record."""
+    async def _unheard(self, place: CallId, call_id: CallId, action_id: str) -> str:
+        """Return the kind of an action whose note is unread, under the id that was used or that of the call's record."""
         for waiting_at in dict.fromkeys((place, call_id)):
             for stored in await self._redis.hvals(self._keys.inbox(waiting_at.member)):
                 note = parse_note(stored)
-                if getattr(note, "wish", None) == wish:
+                if getattr(note, "wish", None) == action_id:
                     return _action(note.note_id.partition(":")[0])
         known = await self._lookup.known(*place)  # it may have been heard between the two looks
-        line = line_of(known.trail, wish) if known else None
+        line = line_of(known.trail, action_id) if known else None
         if line is None:
             raise not_found()
         return _action(line.kind)
@@ -153,14 +153,14 @@ class Speaking:
             raise not_found()
         return known
 
-    async def _kept(self, key: str, request: str) -> Promise | None:
+    async def _kept(self, key: str, request: str) -> IdempotentRequest | None:
         stored = await self._redis.get(key)
         if stored is None:
             return None
-        promise = msgspec.json.decode(stored, type=Promise)
-        if promise.request != request:
+        accepted = msgspec.json.decode(stored, type=IdempotentRequest)
+        if accepted.request != request:
             raise Problem(422, "idempotency_key_reused")
-        return promise
+        return accepted
 
     def _refuse(self, known: Known, statement: Statement) -> None:
         """Refuse what, by all that is known now, can come to nothing."""
