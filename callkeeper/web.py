@@ -18,7 +18,7 @@ from callkeeper.connection_limit import ReservedConnections, room_for_others
 from callkeeper.connections import blocking_redis, feed_redis, receiver_redis, warn_of_redis
 from callkeeper.middleware import Forwarded, PlainPath
 from callkeeper.settings import WebSettings
-from callkeeper.unknown_names import named_by_web, warn_of_unknown
+from callkeeper.unknown_institutions import named_by_web, warn_of_unknown
 from calls.endings import end
 from calls.figures import Figures
 from calls.figures.reporter import Reporter

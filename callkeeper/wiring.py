@@ -10,7 +10,7 @@ from callkeeper.connections import blocking_redis, warn_of_redis, worker_redis
 from callkeeper.process import collect_seldom
 from callkeeper.redis_place import RedisPlace
 from callkeeper.settings import OutcomeSettings, ServiceSettings, WorkerSettings
-from callkeeper.unknown_names import named_by_worker
+from callkeeper.unknown_institutions import named_by_worker
 from calls.figures import Figures
 from calls.figures.reporter import Reporter
 from calls.figures.writing import Author, FigureWriter

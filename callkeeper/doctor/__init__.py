@@ -23,7 +23,7 @@ from callkeeper.doctor.store import store_findings
 from callkeeper.doctor.work import waiting_findings, work_findings
 from callkeeper.environment import SettingsWrong
 from callkeeper.settings import WebSettings, WorkerSettings
-from callkeeper.unknown_names import named_by_web, named_by_worker
+from callkeeper.unknown_institutions import named_by_web, named_by_worker
 from calls.keys import Keys
 
 __all__ = ["Finding", "Part", "Severity", "Topic", "examine"]

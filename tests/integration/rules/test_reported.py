@@ -9,7 +9,7 @@ from redis.asyncio import Redis
 from structlog.testing import LogCapture
 from structlog.typing import FilteringBoundLogger
 
-from callkeeper.unknown_names import warn_of_unknown
+from callkeeper.unknown_institutions import warn_of_unknown
 from calls.backoff import Schedule
 from calls.institution import Standing
 from calls.listings import Listings

@@ -1,4 +1,4 @@
-"""The settings that name institutions. Whether there are such institutions is known only once their list has been read.
+"""Institutions that the settings name and that the account does not have; only a login's list tells.
 
 Workers look when they have logged in (``workers.institutions``), the web process when workers have stored the list, the
 doctor when it has logged in itself.
