@@ -22,6 +22,12 @@ _PASSING = frozenset({"paused", "redis_changed"})
 NOT_FOUND_FOR = timedelta(seconds=60)
 """For how long "not found" is only a delay."""
 
+LISTED_FOR = timedelta(seconds=180)
+"""For how long a call that a queue listed is there, whatever its stored details say. Full listings come once a minute."""
+
+LIST_AGAIN = timedelta(seconds=20)
+"""A listing that is older than this does not bear out a call whose details are "not found": the queue is asked."""
+
 
 def age_out(call: Call, book: RuleBook, facts: Facts, now: datetime) -> Step | None:
     """A call that never ends, or that the service does not know any more, is not watched for ever."""
@@ -37,7 +43,17 @@ def is_lost(call: Call, book: RuleBook, now: datetime) -> bool:
     if call.is_reopened:
         born, most = call.end_seen_at, HEARD_AFTER_END
     too_old = born is not None and now - born > most
-    return too_old or (call.not_found_since is not None and now - call.not_found_since > NOT_FOUND_FOR)
+    is_unknown = call.not_found_since is not None and now - call.not_found_since > NOT_FOUND_FOR
+    return too_old or (is_unknown and not _is_listed(call, now, LISTED_FOR))
+
+
+def must_be_listed_again(call: Call, now: datetime) -> bool:
+    """Tell whether only the queue can say if a call whose details are "not found" is still there."""
+    return call.not_found_since is not None and not call.is_unlisted and not _is_listed(call, now, LIST_AGAIN)
+
+
+def _is_listed(call: Call, now: datetime, within: timedelta) -> bool:
+    return not call.is_unlisted and call.listed_at is not None and now - call.listed_at <= within
 
 
 def close(call: Call, book: RuleBook, facts: Facts, now: datetime) -> Step | None:

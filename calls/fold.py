@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from calls.clock import set_back
 from calls.effects import may_begin
 from calls.facts import ESTABLISHES, REJECTED, Status
+from calls.held import instant
 from calls.keys import CallId
 from calls.lost_checks import charge_if_assigned
 from calls.notes import Listed, MemberRejected, Merged, Note, Pushed, Unlisted
@@ -108,8 +109,9 @@ def fold_note(call: Call, note: Note, now: datetime) -> tuple[Call, list[Entry]]
 
 
 def _pushed(call: Call, note: Pushed, now: datetime) -> tuple[Call, list[Entry]]:
+    recorded_at = min(instant(note.recorded_ms), now) if note.recorded_ms else now
     entry = Entry(
-        at=min(note.received_at, now),
+        at=recorded_at,
         what="pushed",
         kind="end" if note.has_ended else "start",
         event_id=note.event_id,
@@ -118,7 +120,7 @@ def _pushed(call: Call, note: Pushed, now: datetime) -> tuple[Call, list[Entry]]
         call,
         alternate_id=call.alternate_id or note.alternate_id,
         phone_number=call.phone_number or note.phone_number,
-        hinted_at=call.hinted_at or min(note.received_at, now),
+        hinted_at=call.hinted_at or recorded_at,
     )
     if note.has_ended and not call.is_settled:
         last = call.reading.read_at if call.reading else now - PUSH_READ_GAP

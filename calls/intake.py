@@ -62,6 +62,7 @@ class Intake:
         keys: Keys | None = None,
         retention: Retention | None = None,
         now_ms: Callable[[], int] | None = None,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         within_s: float = WITHIN_S,
         figures: Figures | None = None,
     ) -> None:
@@ -72,6 +73,7 @@ class Intake:
             keys: Under which names.
             retention: How much of the event log stays.
             now_ms: Replaces Redis's clock.
+            clock: This process's own.
             within_s: How long Redis may take to confirm an event.
             figures: Counts events that no replica confirmed.
         """
@@ -81,6 +83,7 @@ class Intake:
         self._scripts = Scripts(redis, figures)
         self._retention = Retention() if retention is None else retention
         self._now_ms = now_ms
+        self._clock = clock
         self._events = Gathering(self._record, most=MOST_TOGETHER, abreast=ABREAST)
 
     async def record(self, event: PushEvent, *, event_id: str) -> Receipt:
@@ -99,7 +102,7 @@ class Intake:
         """Write events down in one script; the first is told to wake somebody for all of them."""
         keys, retention = self._keys, self._retention
         now_ms = self._now_ms() if self._now_ms else None
-        at = datetime.fromtimestamp(now_ms / 1000, UTC) if now_ms is not None else datetime.now(UTC)
+        at = self._clock()
         args: list[Arg] = [now_ms if now_ms is not None else "", keys.prefix, retention.events, retention.calls_s]
         args.append(int(CONFIRM_LOOKS_S[0] * 1000))
         for event, event_id in events:

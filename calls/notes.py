@@ -21,13 +21,18 @@ class InboxFull(Exception):
 
 
 class Pushed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="pushed"):
-    """A push event came in: a hint that the call started or ended, and no more than that."""
+    """A push event came in: a hint that the call started or ended, and no more than that.
+
+    ``received_at`` is by the clock of the process that received it, ``recorded_ms`` by Redis's; the script that leaves the
+    note gives it, 0 where an earlier release left it.
+    """
 
     has_ended: bool
     event_id: str
     received_at: datetime
     alternate_id: str | None = None
     phone_number: str | None = None
+    recorded_ms: int = 0
 
     @property
     def note_id(self) -> str:

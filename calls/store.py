@@ -18,6 +18,7 @@ from typing import Any
 
 from redis.asyncio import Redis
 
+from calls.clock import Jumps
 from calls.figures import Figures
 from calls.gate import FAILURES_THAT_SHUT, PROBE_EVERY_MS, Gate
 from calls.held import LEASE, Epoch, Held, Lease, LeaseLost, Placement, held_of, instant, pauses_of
@@ -109,6 +110,7 @@ class Store:
         self._claimer = secrets.token_hex(8)
         self._claims = self._reports = 0
         self._changed_at_s: float | None = None
+        self.jumps = Jumps()
         self._seen: tuple[str, int, float] | None = None  # epoch, its time in ms, our time just before
         self.look_backs = Allowance(redis, self.keys)
         self.members = Members(redis, self.keys, kept_s=kept_s, tell=partial(self.note, even_settled=True))
@@ -163,6 +165,7 @@ class Store:
         if seen_epoch not in ("", epoch_id):
             self._changed_at_s = asked_at_s
         self._seen = (epoch_id, int(answer[0]), asked_at_s)
+        self.jumps.see(now, asked_at_s, self.monotonic())
         since = instant(int(answer[2]))
         if self._changed_at_s is not None:
             # Redis's clock may jump ahead: effects wait for as long as they should by our clock too.
@@ -412,6 +415,13 @@ class Store:
         member = institution_member(institution_key)
         stamp = f'"{secrets.token_hex(4)}"'.encode()
         return (await self._note(member, ask, stamp, even_settled=True, wake=wake))[1]
+
+    async def ask_whether_listed(self, call_id: CallId) -> None:
+        """Have an institution's queue listed in full, and the call told if it is in there, although it was told before."""
+        opened = self.keys.opened(call_id.institution_key)
+        if await self._redis.hexists(opened, call_id.voice_id):
+            await self._redis.hset(opened, call_id.voice_id, "")
+            await self.ask_to_look(call_id.institution_key, Ask.FULL)
 
     async def enlist(self, institution_keys: Iterable[str]) -> None:
         """Make every institution due that is not in the due set: new ones, and those a lost Redis forgot."""

@@ -142,7 +142,7 @@ class Rig:
         )
         self.listings = Listings(redis, unreadable=unreadable)
         self.queries = Queries(redis)
-        self.intake = Intake(redis, now_ms=self.now_ms, retention=retention)
+        self.intake = Intake(redis, now_ms=self.now_ms, clock=lambda: self.clock.now, retention=retention)
         self.institutions = Institutions(
             self.service,
             self.listings,

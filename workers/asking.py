@@ -9,6 +9,7 @@ from typing import Literal
 
 from msgspec.structs import replace
 
+from calls.closing import must_be_listed_again
 from calls.decide import read_retry
 from calls.record import Call, Phase
 from calls.steps import Decline
@@ -45,6 +46,8 @@ async def read(claim: Claim) -> None:
         phone_call = await _details(claim, "read", claim.bot)
     except ResellerError as error:
         _read_failed(claim, error)
+        if must_be_listed_again(claim.call, claim.now):
+            await claim.tools.store.ask_whether_listed(claim.call_id)
         return
     if not claim.is_over:
         take_in(claim, phone_call)

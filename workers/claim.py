@@ -65,6 +65,7 @@ class Claim:
         )
         if held.lost is not None:
             call = charge_lost_writes(call, tools.book, held.lost)
+        call = tools.store.jumps.catch_up(call)
         call, entries = fold_epoch(call, held.epoch.id, must_verify=held.lost is not None, now=held.now)
         for note in notes:
             call, lines = fold_note(call, note, held.now)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
+from itertools import pairwise
 
 import msgspec
 from msgspec.structs import replace
@@ -35,6 +36,9 @@ found by the wide look that its hint asks for half a second later."""
 
 WIDE = timedelta(seconds=120)
 """How far back a wide look goes: the service's clock may differ, and an entry may come late."""
+
+BORNE_OUT = timedelta(hours=1)
+"""How far apart two starts may be of which one bears out the other. Until then a look lists a little more."""
 
 FULL_EVERY_S = 60.0
 IDLE_S = 8.0
@@ -100,7 +104,7 @@ class Listing:
         key, now = watch.institution_key, held.now
         if watch.cursor is None:
             await self.listings.begin_listing(key)
-            watch = replace(watch, cursor=0)
+            watch = replace(watch, cursor=0, newest_at=None)  # the service's clock may have been set back
         watch = await self._pages(held, watch, tally, since=None, is_full=True)
         absent = await self.listings.absent(key)
         tally.found(key, gone=len(absent))
@@ -179,6 +183,9 @@ class Listing:
 def _since(watch: Watch, asked: set[str], now: datetime) -> datetime | None:
     """Return from which start on a look asks, by the service's clock: ours may be hours ahead of it.
 
+    Never later than our own present: starts ahead of that may be local times without a zone, which the service compares as
+    others. If its clock is ahead, a look lists all calls that are live.
+
     None, for all calls, where no start is known: a service that says nothing of starts may have none to compare.
     """
     if watch.newest_at is None:
@@ -196,5 +203,10 @@ def _unusable(entry: QueueEntry) -> str | None:
 
 
 def _newest(watch: Watch, starts: Sequence[datetime]) -> datetime | None:
-    """Return the latest start that was ever listed, by the service's clock."""
-    return max(starts if watch.newest_at is None else [*starts, watch.newest_at], default=None)
+    """Return the latest start that was ever listed and that another one bears out, by the service's clock.
+
+    A single start far ahead of all others is an error: later looks would begin there, and find nothing.
+    """
+    known = sorted([*starts, watch.newest_at] if watch.newest_at else starts)
+    borne_out = [later for earlier, later in pairwise(known) if later - earlier <= BORNE_OUT]
+    return max([*borne_out, *known[:1]] if watch.newest_at is None else [*borne_out, watch.newest_at], default=None)

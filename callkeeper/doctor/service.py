@@ -11,7 +11,7 @@ import httpx
 from redis.asyncio import Redis
 
 from callkeeper.doctor.configuration import foreign_rules_findings
-from callkeeper.doctor.finding import Finding, Topic, fault, graded, ok, warning
+from callkeeper.doctor.finding import Finding, Topic, fault, ok, warning
 from callkeeper.logs import quiet_log
 from callkeeper.settings import WorkerSettings
 from callkeeper.terminal import safe
@@ -20,8 +20,8 @@ from calls.known import KnownInstitutions, shown
 from calls.standings import Standings, ask_standings
 from reseller import LoginRefused, MemoryTokenStore, Reseller, ResellerError, ServiceUnavailable
 
-SKEW_S, TOO_SKEWED_S = 3.0, 30.0
-"""Times of calls are the service's, due times are Redis's; a Date header knows whole seconds only."""
+SKEW_S = 3.0
+"""From here on a difference of clocks is worth a warning; a Date header knows whole seconds only."""
 
 _OBSTACLES: Final = {
     "not_active": "it is not Active",
@@ -73,9 +73,12 @@ async def clock_finding(redis: "Redis", url: str) -> Finding:
     detail = ", ".join(f"{name} {ahead:+.1f} s" for name, ahead in clocks.items()) + ", seen from Redis"
     if service_at is None:
         detail += "; the service does not tell its own"
-    remedy = "synchronise the clocks (NTP) of Redis's machine and of this one"
-    worst = max(map(abs, clocks.values()))
-    return graded(Topic.CLOCK, worst, detail, remedy, warn=SKEW_S, fail=TOO_SKEWED_S)
+    if max(map(abs, clocks.values())) < SKEW_S:
+        return ok(Topic.CLOCK, detail)
+    remedy = (
+        "synchronise the clocks (NTP): calls go on as they should, but logs, trails and figures are hard to compare"
+    )
+    return warning(Topic.CLOCK, detail, remedy)
 
 
 async def _service_time(url: str) -> datetime | None:

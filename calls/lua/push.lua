@@ -5,6 +5,7 @@
 --       leave no note), key of its alternate id's alias, voice id for the alias ('' for none), whether the alias may lead to
 --       the call ('1' or ''), institution member, note id, note, key of the institution's last sample, is sample ('1' or '')
 -- Returns {1 if the caller has to enqueue a job else 0}.
+-- A note gets the instant of its recording by Redis's clock: that of the process that received it may differ by hours.
 -- An event that stands in the event log was recorded before: a repetition leaves no second note.
 local now = now_ms()
 local prefix = ARGV[2]
@@ -21,6 +22,7 @@ for n = 6, #ARGV, 10 do
         if alias_of ~= '' then redis.call('SET', alias, alias_of, 'EX', 86400) end
         local known = led == '1' and redis.call('GET', alias)
         if known then member = inst:gsub('^i:', 'c:', 1) .. ':' .. known end
+        note = string.sub(note, 1, -2) .. ',"recorded_ms":' .. string.format('%.0f', now) .. '}'
         local waits = redis.call('EXISTS', prefix .. ':item:' .. member) == 1 and 0 or tonumber(ARGV[5])
         leave_note(prefix, KEYS[1], member, id, note, now + waits, false)
         looks[inst] = true

@@ -322,14 +322,16 @@ async def test_institution_that_may_not_be_served_gets_reads_only(rig: Rig, stan
     assert (await rig.record(call)).phase is Phase.SETTLED
 
 
+NO_CALLS = '{"success": true, "phoneCalls": []}'
 NOT_FOUND = '{"success": false, "error": "Phone call not found."}'
 
 
 async def test_call_the_service_does_not_know_any_more_is_lost(rig: Rig) -> None:
-    """Details that are "not found" for a minute settle the call (D8)."""
+    """Details that are "not found" for a minute settle a call that the queue does not list either (D8)."""
     call = rig.stage.call(Happening(Kind.END, 500))
     await rig.run(5)
     rig.stage.sandbox.faults.add(Fault(target="details", action=Action.REFUSED, body=NOT_FOUND))
+    rig.stage.sandbox.faults.add(Fault(target="queue", action=Action.ANSWER, status=200, body=NO_CALLS))
     await rig.run(50)
     assert (await rig.record(call)).phase is Phase.LIVE
     await rig.run(60)

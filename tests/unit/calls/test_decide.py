@@ -292,21 +292,23 @@ def test_decide_settles_for_the_strongest_reason(changes: dict[str, Any], reason
 
 
 def test_decide_gives_up_a_call_that_never_ends() -> None:
-    """At the maximum age a call is lost; one the service does not know any more after a minute (D8).
+    """At the maximum age a call is lost; one the service does not know any more after a minute (D8), if it is not listed.
 
     The age counts from when we first saw the call: the service's clock may be hours behind.
     """
     old = call(first_seen_at=NOW - seconds(BOOK.maximum_age_s + 1))
     assert next_deed(old) == Settle(Reason.LOST)
     assert next_deed(call(started_at=NOW - seconds(BOOK.maximum_age_s + 1))) != Settle(Reason.LOST)
-    missing = call(not_found_since=NOW - seconds(61))
+    missing = call(not_found_since=NOW - seconds(61), is_unlisted=True)
     assert next_deed(missing) == Settle(Reason.LOST)
-    assert next_deed(call(not_found_since=NOW - seconds(59))) != Settle(Reason.LOST)
+    assert next_deed(replace(missing, not_found_since=NOW - seconds(59))) != Settle(Reason.LOST)
+    assert next_deed(replace(missing, is_unlisted=False, listed_at=NOW - seconds(60))) != Settle(Reason.LOST)
+    assert next_deed(replace(missing, is_unlisted=False, listed_at=NOW - seconds(181))) == Settle(Reason.LOST)
 
 
 def test_decide_gives_up_a_call_that_can_never_be_verified() -> None:
     """A call whose details are gone after a Redis restart is read, but not for ever (C4)."""
-    unverified = call(needs_verifying=True)
+    unverified = call(needs_verifying=True, is_unlisted=True)
     assert decide(unverified, BOOK, NOW) == Read("verify")
     assert next_deed(replace(unverified, not_found_since=NOW - seconds(61))) == Settle(Reason.LOST)
 

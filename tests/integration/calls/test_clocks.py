@@ -1,0 +1,268 @@
+"""Three clocks that differ by hours, or jump: Redis's, the service's, and that of a web process. Nothing changes by that."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace as but
+from datetime import UTC, datetime, timedelta
+from itertools import product
+from urllib.parse import parse_qs, urlsplit
+
+import httpx
+import pytest
+from redis.asyncio import Redis
+
+from calls.record import EffectState, Phase, Reason
+from sandbox.faults import Action, Fault
+from sandbox.state import Call, Happening, Kind
+from tests.rig import Rig
+from tests.sandbox_fixtures import Asgi
+
+HOURS = timedelta(hours=3)
+NOT_FOUND = '{"success": false, "error": "Phone call not found."}'
+
+
+class Clocks:
+    """By how much Redis's clock and a web process's are ahead of the stage's true time."""
+
+    def __init__(self, stage: Asgi, redis: timedelta = timedelta(), web: timedelta = timedelta()) -> None:
+        self.stage = stage
+        self.redis = redis
+        self.web = web
+
+    def redis_ms(self) -> int:
+        """Return what Redis's clock says."""
+        return int((self.stage.clock.now + self.redis).timestamp() * 1000)
+
+    def web_now(self) -> datetime:
+        """Return what the clock of a web process says."""
+        return self.stage.clock.now + self.web
+
+
+def rig_of(stage: Asgi, redis: Redis, clocks: Clocks, transport: httpx.AsyncBaseTransport | None = None) -> Rig:
+    """Return a whole callkeeper with these clocks."""
+    rig = Rig(stage, redis, now_ms=clocks.redis_ms, transport=transport)
+    rig.intake._clock = clocks.web_now
+    return rig
+
+
+def service_ahead(stage: Asgi, by: timedelta) -> None:
+    """Let the service's clock differ."""
+    stage.world.options = but(stage.world.options, clock_ahead_s=by.total_seconds())
+
+
+async def told(redis: Redis, *, redis_by: timedelta, service_by: timedelta, web_by: timedelta) -> object:
+    """Let three calls come, and return what the service was asked, and when, and how the calls ended."""
+    await redis.flushall()
+    stage = Asgi()
+    service_ahead(stage, service_by)
+    rig = rig_of(stage, redis, Clocks(stage, redis_by, web_by))
+    await rig.run(70)
+    began_at = stage.clock.now
+    green = stage.call(Happening(Kind.GREEN, 40), Happening(Kind.END, 100), voice_id="green", alternate_id="a-1")
+    await rig.push(green)
+    await rig.run(7)
+    stage.world.add_member(green.institution_key, "p-2", ["5550100222"], first_name="Bo", last_name="Example")
+    verified = stage.call(
+        Happening(Kind.MFA_VALIDATED, 20),
+        Happening(Kind.END, 90),
+        phone_number="5550100222",
+        voice_id="verified",
+        alternate_id="a-2",
+        listed_after_s=3.0,
+    )
+    await rig.push(verified)
+    await rig.run(200)
+    ledger = stage.sandbox.ledger
+    return [
+        (
+            call.voice_id,
+            [(str(one.operation), (one.at - began_at).total_seconds()) for one in ledger.arrivals(call.voice_id)],
+            (await rig.record(call)).reason,
+            (await rig.record(call)).checks_used,
+        )
+        for call in (green, verified)
+    ]
+
+
+@pytest.fixture(scope="module")
+def expected() -> list[object]:
+    """Hold what happens where all clocks agree; filled by whoever asks first."""
+    return []
+
+
+@pytest.mark.parametrize(
+    ("redis_by", "service_by", "web_by"),
+    list(product((-HOURS, HOURS), (-HOURS, HOURS), (-HOURS, timedelta(seconds=-12), HOURS))),
+    ids=lambda by: f"{by.total_seconds() / 3600:+.3g}h",
+)
+async def test_clocks_that_differ_by_hours_change_nothing(
+    redis: Redis, expected: list[object], redis_by: timedelta, service_by: timedelta, web_by: timedelta
+) -> None:
+    """The service is asked the same, in the same moments, and the calls end the same."""
+    zero = timedelta()
+    if not expected:
+        expected.append(await told(redis, redis_by=zero, service_by=zero, web_by=zero))
+    assert await told(redis, redis_by=redis_by, service_by=service_by, web_by=web_by) == expected[0]
+
+
+class Asked(httpx.AsyncBaseTransport):
+    """Remembers from which start each look at a queue asked."""
+
+    def __init__(self, inner: httpx.AsyncBaseTransport) -> None:
+        self.inner = inner
+        self.starts: list[datetime] = []
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Pass a request on."""
+        url = urlsplit(str(request.url))
+        for start in parse_qs(url.query).get("startDate", ()) if url.path.endswith("/queue") else ():
+            self.starts.append(datetime.fromisoformat(start).astimezone(UTC))
+        return await self.inner.handle_async_request(request)
+
+
+@pytest.mark.parametrize("by", [timedelta(), HOURS], ids=["agree", "redis ahead"])
+async def test_a_look_begins_at_the_newest_start_that_the_service_named(redis: Redis, by: timedelta) -> None:
+    """However far Redis's clock is ahead of it: else a look would miss what has just started."""
+    stage = Asgi()
+    asked = Asked(stage.transport)
+    rig = rig_of(stage, redis, Clocks(stage, by), asked)
+    calls = [stage.call(Happening(Kind.END, 300)) for _ in range(2)]
+    await rig.run(30)
+    newest = calls[-1].started_at
+    assert asked.starts
+    assert all(newest - timedelta(seconds=125) <= start <= newest for start in asked.starts)
+
+
+class Odd(httpx.AsyncBaseTransport):
+    """Says of one call in the queue that it starts in three hours."""
+
+    def __init__(self, inner: httpx.AsyncBaseTransport) -> None:
+        self.inner = inner
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Pass a request on."""
+        answer = await self.inner.handle_async_request(request)
+        if not request.url.path.endswith("/queue"):
+            return answer
+        await answer.aread()
+        told = answer.json()
+        for entry in told["phoneCalls"]:
+            if entry["voiceId"] == "odd":
+                entry["startDateTime"] = (datetime.fromisoformat(entry["startDateTime"]) + HOURS).isoformat()
+        return httpx.Response(200, json=told)
+
+
+async def test_one_start_far_ahead_of_all_others_hides_no_call(redis: Redis) -> None:
+    """A single start that nothing bears out is not where later looks begin."""
+    stage = Asgi()
+    rig = rig_of(stage, redis, Clocks(stage), Odd(stage.transport))
+    stage.call(Happening(Kind.END, 400))
+    await rig.run(30)
+    stage.call(Happening(Kind.END, 400), voice_id="odd", alternate_id="a-odd")
+    await rig.run(8)
+    later = stage.call(Happening(Kind.END, 300))
+    await rig.run(10)
+    assert rig.ledger(later)["assign"] == 1
+
+
+async def test_calls_are_found_after_the_clock_of_the_service_was_set_back(redis: Redis) -> None:
+    """What it said before is not where looks begin for ever: the next full listing knows better."""
+    stage = Asgi()
+    service_ahead(stage, HOURS)
+    rig = rig_of(stage, redis, Clocks(stage))
+    stage.call(Happening(Kind.END, 400))
+    await rig.run(30)
+    service_ahead(stage, timedelta())
+    await rig.run(65)
+    later = stage.call(Happening(Kind.END, 300))
+    await rig.run(10)
+    assert rig.ledger(later)["assign"] == 1
+
+
+async def not_found(rig: Rig, seconds: float) -> None:
+    """Let details say for so long that there is no such call."""
+    fault = Fault(target="details", action=Action.ANSWER, status=404, body=NOT_FOUND)
+    rig.stage.sandbox.faults.add(fault)
+    await rig.run(seconds)
+    rig.stage.sandbox.faults.clear()
+
+
+async def test_call_that_the_queue_lists_is_not_settled_as_lost(sandbox_asgi: Asgi, redis: Redis) -> None:
+    """Details that are "not found" for minutes: the queue says that the call is there."""
+    rig = Rig(sandbox_asgi, redis)
+    calls = [rig.stage.call(Happening(Kind.GREEN, 330), Happening(Kind.END, 500)) for _ in range(3)]
+    await rig.run(5)
+    await not_found(rig, 300)
+    assert [(await rig.record(call)).phase for call in calls] == [Phase.LIVE] * 3
+    await rig.run(300)
+    assert Reason.LOST not in [(await rig.record(call)).reason for call in calls]
+
+
+async def lived(redis: Redis, jumps: Callable[[Clocks, float], None]) -> object:
+    """Let calls live while Redis's clock jumps; return how they ended and how many checks they had."""
+    await redis.flushall()
+    stage = Asgi()
+    clocks = Clocks(stage)
+    rig = rig_of(stage, redis, clocks)
+    names = [f"v-{n}" for n in range(3)]
+    calls = [
+        stage.call(Happening(Kind.GREEN, 60), Happening(Kind.END, 200), voice_id=name, alternate_id=f"a-{name}")
+        for name in names
+    ]
+    for at_s in range(0, 320, 10):
+        jumps(clocks, at_s)
+        await rig.run(10)
+    return [(await rig.record(call)).reason for call in calls]
+
+
+@pytest.mark.parametrize("by_s", [-14_460, -300, 30, 300, 14_460])
+async def test_jump_of_the_clock_of_redis_ends_no_call(redis: Redis, by_s: int) -> None:
+    """Forward and back again: timeouts count the time that has passed, not what the clock says."""
+
+    def jump(clocks: Clocks, at_s: float) -> None:
+        clocks.redis = timedelta(seconds=by_s if 20 <= at_s < 100 else 0)
+
+    assert await lived(redis, jump) == [Reason.AUTHENTICATED] * 3
+
+
+class Held(httpx.AsyncBaseTransport):
+    """Holds the first enroll on its way until it is let go."""
+
+    def __init__(self, inner: httpx.AsyncBaseTransport) -> None:
+        self.inner = inner
+        self.arrived, self.go = asyncio.Event(), asyncio.Event()
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Pass a request on."""
+        if request.url.path.endswith("/enroll") and not self.arrived.is_set():
+            self.arrived.set()
+            await self.go.wait()
+        return await self.inner.handle_async_request(request)
+
+
+async def test_effect_under_way_while_the_clock_of_redis_jumps_is_not_called_absent(redis: Redis) -> None:
+    """The request began a moment ago, although Redis's clock says half a minute."""
+    stage = Asgi()
+    clocks, held = Clocks(stage), Held(stage.transport)
+    one, two = rig_of(stage, redis, clocks, held), rig_of(stage, redis, clocks)
+    call: Call = stage.call(Happening(Kind.MFA_VALIDATED, 10), Happening(Kind.END, 120))
+    await two.tick()
+    moving: asyncio.Task[int] | None = None
+    while not held.arrived.is_set():
+        moving = asyncio.ensure_future(one.tick())
+        await asyncio.wait({moving, asyncio.ensure_future(held.arrived.wait())}, return_when=asyncio.FIRST_COMPLETED)
+        if not held.arrived.is_set():
+            await moving
+            stage.advance(0.25)
+    assert moving is not None
+    await two.store.claim(0)
+    clocks.redis = timedelta(seconds=30)
+    for _ in range(6):
+        stage.advance(0.5)
+        await two.tick()
+    assert (await two.record(call)).enroll.state in {EffectState.SENT, EffectState.UNKNOWN}
+    held.go.set()
+    await moving
+    await two.run(130)
+    assert (await two.record(call)).enroll.state in {EffectState.APPLIED, EffectState.CONFIRMED}
+    assert two.ledger(call)["enroll"] == 1
