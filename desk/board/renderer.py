@@ -1,5 +1,8 @@
 """Writes the pieces of the board as markup. The only renderer: pages and the stream are made of them.
 
+A second one in the browser would have to know every state as well. *Measured* in four seconds with 2,000 live calls, 100
+changes a second: 27 ms of scripting with 24 lines an institution, 154 ms with 400.
+
 Bars and courses are SVG paths: the content policy forbids style attributes, and a path is geometry, not style.
 """
 
