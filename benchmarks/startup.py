@@ -24,7 +24,8 @@ def answer(effort: Effort) -> Answer:
         worker = [_worker(on) for _ in range(rounds)]
     rows = _row("web: listens", web), _row("worker: takes jobs", worker)
     imports = tuple(
-        (what, Spread.of(_import_s(what) for _ in range(rounds))) for what in ("callkeeper.web", "callkeeper.wiring")
+        (what, Spread.of(_import_s(what) for _ in range(rounds)))
+        for what in ("callkeeper.web_app", "callkeeper.wiring")
     )
     return Answer(
         "How soon is a process ready, and what does it weigh?",

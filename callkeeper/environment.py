@@ -71,10 +71,10 @@ class Variable(msgspec.Struct, frozen=True, kw_only=True):
         return self.default
 
 
-class Part(msgspec.Struct, frozen=True):
+class NestedSettings(msgspec.Struct, frozen=True):
     """A record within a record; with ``only_if`` it is read only where that variable is set, else it is None."""
 
-    section: type["Section"]
+    section: type["SettingsSection"]
     only_if: str = ""
 
     def read(self, environ: Mapping[str, str], faults: list[SettingsFault]) -> Any:
@@ -95,10 +95,10 @@ def optional(name: str, parse: Callable[[str], T], example: str, default: D, *, 
 
 def part(section: type[T], *, only_if: str = "") -> T:
     """Declare a field that is a record of its own."""
-    return cast("T", Part(cast("type[Section]", section), only_if))
+    return cast("T", NestedSettings(cast("type[SettingsSection]", section), only_if))
 
 
-class Section(msgspec.Struct, frozen=True, kw_only=True):
+class SettingsSection(msgspec.Struct, frozen=True, kw_only=True):
     """A record that can be read from the environment. Every field is `required`, `optional` or a `part`."""
 
     @classmethod
@@ -133,7 +133,7 @@ class Section(msgspec.Struct, frozen=True, kw_only=True):
         """Return every variable that the record reads, by name; nothing of a part that may be absent is required."""
         found: dict[str, Variable] = {}
         for field in msgspec.structs.fields(cls):
-            declared: Variable | Part = field.default
+            declared: Variable | NestedSettings = field.default
             if isinstance(declared, Variable):
                 found[declared.name] = declared
                 continue

@@ -10,11 +10,11 @@ from typing import Final
 
 from structlog.typing import FilteringBoundLogger
 
-from callkeeper.environment import REMOVED, Section, unknown_variables
+from callkeeper.environment import REMOVED, SettingsSection, unknown_variables
 from callkeeper.settings import VARIABLES
 
 
-def own_environment(environ: Mapping[str, str], section: type[Section]) -> dict[str, str] | None:
+def own_environment(environ: Mapping[str, str], section: type[SettingsSection]) -> dict[str, str] | None:
     """Return an environment without the secrets that a process does not read; None if it holds no such secret.
 
     Args:
@@ -28,7 +28,7 @@ def own_environment(environ: Mapping[str, str], section: type[Section]) -> dict[
     return {name: value for name, value in environ.items() if name not in removed} | {REMOVED: ",".join(removed)}
 
 
-def keep_own_secrets(section: type[Section]) -> list[str]:
+def keep_own_secrets(section: type[SettingsSection]) -> list[str]:
     """Start this program again in the same process without the secrets that it does not read; return their names.
 
     Some platforms give every process of an application the same environment. A web process that holds the service

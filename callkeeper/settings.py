@@ -12,7 +12,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from callkeeper import credentials, parsing
-from callkeeper.environment import Section, Variable, optional, part, required
+from callkeeper.environment import SettingsSection, Variable, optional, part, required
 from callkeeper.parsing import RequestedBy
 from callkeeper.redis_place import RedisPlace, Tls, parse_place
 from calls.backoff import Schedule
@@ -28,7 +28,7 @@ _DAY_S: Final = 86400
 _NAMED: Final = "<as issued at onboarding>"
 
 
-class StoreSettings(Section, frozen=True, kw_only=True):
+class StoreSettings(SettingsSection, frozen=True, kw_only=True):
     """Where the calls are kept, and how log lines look: what every process needs."""
 
     redis_url: RedisPlace = required("REDIS_URL", parse_place, "redis://localhost:6379/0", secret=True)
@@ -64,7 +64,7 @@ class StoreSettings(Section, frozen=True, kw_only=True):
         return Retention(calls_s=self.keep_calls_s, events=self.keep_events, figures_s=self.keep_figures_s)
 
 
-class ServiceSettings(Section, frozen=True, kw_only=True):
+class ServiceSettings(SettingsSection, frozen=True, kw_only=True):
     """Where the service is and who we are to it.
 
     Spec: Authentication.
@@ -82,7 +82,7 @@ class ServiceSettings(Section, frozen=True, kw_only=True):
     """Core username that automatic actions are recorded for; key=username for single institutions."""
 
 
-class _RulesFile(Section, frozen=True, kw_only=True):
+class _RulesFile(SettingsSection, frozen=True, kw_only=True):
     """Which rules are in force: for web they say whether a person's action can succeed."""
 
     rules: Path | None = optional("CALLKEEPER_RULES", parsing.rules_file, "rules.toml", None)
@@ -155,7 +155,7 @@ class WebSettings(_RulesFile, frozen=True, kw_only=True):
             yield "CALLKEEPER_PUSH_HEADERS_PREVIOUS_UNTIL", "is required with CALLKEEPER_PUSH_HEADERS_PREVIOUS"
 
 
-class OutcomeSettings(Section, frozen=True, kw_only=True):
+class OutcomeSettings(SettingsSection, frozen=True, kw_only=True):
     """Where outcomes are posted, and how they are signed."""
 
     url: str = required("CALLKEEPER_OUTCOME_URL", parsing.outcome_url, "https://core.example/callkeeper")

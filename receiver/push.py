@@ -26,7 +26,7 @@ from calls.figures import catalogue as figure
 from calls.intake import CALL_END, CALL_START, Intake
 from calls.limiter import AttemptLimiter, Failure, network_of
 from calls.wake import Waker
-from receiver import answers
+from receiver import responses
 from receiver.authentication import PushAuthentication
 from reseller.push import PushEvent, PushUnreadable, parse_push
 
@@ -177,9 +177,9 @@ class PushEndpoint:
         except ClientLeft:
             self._log.info("push_refused", reason="client_left")
             self._counting.refused("client_left")
-            return answers.client_left()
+            return responses.client_left()
         except BodyTooLarge:
-            return self._refused("too_large", answers.too_large())
+            return self._refused("too_large", responses.too_large())
         return await self._take(body)
 
     def _refusal(
@@ -190,7 +190,7 @@ class PushEndpoint:
         if sender is None:
             return self._turn_away(network_of(request.client))
         if not is_plain_json(headers):
-            return self._refused("media_type", answers.unsupported_media_type())
+            return self._refused("media_type", responses.unsupported_media_type())
         if sender == "previous":
             self._log.info("push_previous_headers_used")
         return None
@@ -206,10 +206,10 @@ class PushEndpoint:
         failure = self._limiter.fail(who)
         if failure is Failure.OVER:
             self._counting.refused("credentials")
-            return answers.ignored(self._limiter.wait_s(who))
+            return responses.ignored(self._limiter.wait_s(who))
         if failure is Failure.LAST:
             self._log.warning("attempts_limited", where="push", address=who)
-        return self._refused("credentials", answers.unauthorized())
+        return self._refused("credentials", responses.unauthorized())
 
     async def _take(self, body: bytes) -> Response:
         """Record an authentic body and return the answer; a worker is woken after the answer has been sent.
@@ -219,7 +219,7 @@ class PushEndpoint:
         try:
             event = parse_push(body)
         except PushUnreadable as problem:
-            answer = answers.unreadable(problem.field, problem.remedy)
+            answer = responses.unreadable(problem.field, problem.remedy)
             return self._refused("unreadable", answer, field=problem.field)
         event_id, received_at, began_s = secrets.token_hex(16), self._now(), time.perf_counter()
         try:
@@ -232,7 +232,7 @@ class PushEndpoint:
                 error=type(problem.__cause__).__name__,
             )
             self._counting.refused("not_recorded")
-            return answers.unavailable()
+            return responses.unavailable()
         self._counting.accepted(event, received_at, time.perf_counter() - began_s)
         self._log.info(
             "push_accepted",
@@ -244,7 +244,7 @@ class PushEndpoint:
             alternate_id=event.alternate_voice_id,
             is_test=event.is_test is True,
         )
-        return answers.accepted(event_id, BackgroundTask(self._wake) if wake else None)
+        return responses.accepted(event_id, BackgroundTask(self._wake) if wake else None)
 
     async def _record(self, event: PushEvent, event_id: str) -> bool:
         """Write the event down, if need be after a short wait; repeating is safe, the id stays the same.

@@ -9,7 +9,7 @@ import click
 import msgspec
 from rich.console import Console
 
-from callkeeper.doctor import Finding, Part, Severity, examine
+from callkeeper.doctor import Finding, ProcessKind, Severity, examine
 from callkeeper.terminal import say_json, terminal_console
 
 _COLOURS = {Severity.OK: "green", Severity.WARNING: "yellow", Severity.FAULT: "bold red"}
@@ -23,7 +23,7 @@ _COLOURS = {Severity.OK: "green", Severity.WARNING: "yellow", Severity.FAULT: "b
     type=click.Choice(["web", "worker"]),
     help="Look at what this process needs, where its settings are separate. Default: web and worker together.",
 )
-def doctor(*, as_json: bool, before_deploy: bool, only: Part | None) -> None:
+def doctor(*, as_json: bool, before_deploy: bool, only: ProcessKind | None) -> None:
     """Look at settings, rules, Redis, the service, the workers and the pushes; name each fault and its remedy.
 
     Logs in to the service once. It changes nothing, except that --before-deploy stores which variables this version

@@ -10,7 +10,7 @@ from callkeeper.process import collect_seldom, keep_own_secrets, warn_of_unknown
 from callkeeper.serving import WebServer, listen
 from callkeeper.settings import WebSettings
 from callkeeper.terminal import Failed
-from callkeeper.web import web_app
+from callkeeper.web_app import web_app
 from calls.rules import RulesError
 
 

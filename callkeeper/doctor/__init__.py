@@ -10,7 +10,7 @@ from redis.asyncio import Redis
 
 from callkeeper.connections import worker_redis
 from callkeeper.doctor.configuration import (
-    Part,
+    ProcessKind,
     released_variables,
     rules_findings,
     settings_findings,
@@ -18,21 +18,21 @@ from callkeeper.doctor.configuration import (
 )
 from callkeeper.doctor.finding import Finding, Severity, Topic
 from callkeeper.doctor.pushes import front_findings, push_findings
+from callkeeper.doctor.redis_server import store_findings
 from callkeeper.doctor.service import service_findings
-from callkeeper.doctor.store import store_findings
 from callkeeper.doctor.work import waiting_findings, work_findings
 from callkeeper.environment import SettingsWrong
 from callkeeper.settings import WebSettings, WorkerSettings
 from callkeeper.unknown_institutions import named_by_web, named_by_worker
 from calls.keys import Keys
 
-__all__ = ["Finding", "Part", "Severity", "Topic", "examine"]
+__all__ = ["Finding", "ProcessKind", "Severity", "Topic", "examine"]
 
 S = TypeVar("S", WebSettings, WorkerSettings)
 
 
 async def examine(
-    environ: Mapping[str, str], *, before_deploy: bool = False, only: Part | None = None
+    environ: Mapping[str, str], *, before_deploy: bool = False, only: ProcessKind | None = None
 ) -> AsyncIterator[Finding]:
     """Look at everything that can be looked at; what depends on a fault is left out.
 

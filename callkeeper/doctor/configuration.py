@@ -13,13 +13,16 @@ from callkeeper.wiring import rule_book
 from calls.keys import Keys
 from calls.rules import RulesError, load_rules
 
-Part = Literal["web", "worker"]
+ProcessKind = Literal["web", "worker"]
 """A process that has settings of its own."""
 
-_SECTIONS: Final[Mapping[Part, type[WebSettings | WorkerSettings]]] = {"web": WebSettings, "worker": WorkerSettings}
+_SECTIONS: Final[Mapping[ProcessKind, type[WebSettings | WorkerSettings]]] = {
+    "web": WebSettings,
+    "worker": WorkerSettings,
+}
 
 
-def settings_findings(environ: Mapping[str, str], only: Part | None = None) -> list[Finding]:
+def settings_findings(environ: Mapping[str, str], only: ProcessKind | None = None) -> list[Finding]:
     """Read the settings of web and worker, or of ``only`` one of them; every fault is a finding of its own."""
     faults: dict[SettingsFault, None] = {}
     for part, section in _SECTIONS.items():

@@ -11,7 +11,7 @@ from calls.figures.catalogue import Figure
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class TileDetail:
     """One of several numbers beneath a tile's own: a word and a number."""
 
     word: str
@@ -28,7 +28,7 @@ class Tile:
     meaning: str
     course: Sequence[float] = ()
     told: str = ""
-    parts: Sequence[Part] = field(default_factory=tuple)
+    parts: Sequence[TileDetail] = field(default_factory=tuple)
 
 
 def seconds(value: float | None) -> str:
@@ -60,7 +60,7 @@ def _live(minutes: Sequence[Minute], live: int) -> Tile:
     course = [max(0.0, live - later) for later in accumulate(reversed(grown[1:]), initial=0.0)][::-1]
     return Tile(
         *("Live calls", str(live), "now", course, f"in the last hour up to {max(course, default=0):.0f}"),
-        (Part("found", f"{sum(found):.0f}"), Part("settled", f"{sum(settled):.0f}")),
+        (TileDetail("found", f"{sum(found):.0f}"), TileDetail("settled", f"{sum(settled):.0f}")),
     )
 
 
@@ -69,9 +69,9 @@ def _pushes(minutes: Sequence[Minute]) -> Tile:
     lost, found = sum(_course(minutes, figure.CALLS_FOUND, by="queue")), sum(_course(minutes, figure.CALLS_FOUND))
     refused = sum(_course(minutes, figure.PUSHES_REFUSED))
     parts = (
-        Part("lost", f"{lost:.0f} of {found:.0f}", is_bad=found >= 10 and lost > found / 2),
-        Part("lag p95", seconds(_spread(minutes, figure.PUSH_LAG).quantile(0.95))),
-        Part("refused", f"{refused:.0f}", is_bad=refused > 0),
+        TileDetail("lost", f"{lost:.0f} of {found:.0f}", is_bad=found >= 10 and lost > found / 2),
+        TileDetail("lag p95", seconds(_spread(minutes, figure.PUSH_LAG).quantile(0.95))),
+        TileDetail("refused", f"{refused:.0f}", is_bad=refused > 0),
     )
     return Tile("Pushes received", f"{sum(course):.0f}", "in an hour", course[:-1], _told(course), parts)
 
@@ -80,7 +80,7 @@ def _detection(minutes: Sequence[Minute]) -> Tile:
     lag = _spread(minutes, figure.DETECTION_LAG)
     course = [minute.figures.spread(figure.DETECTION_LAG).mean or 0.0 for minute in minutes]
     late = _spread(minutes, figure.CHECK_LATE).quantile(0.95)
-    parts = (Part("p95", seconds(lag.quantile(0.95))), Part("checks late p95", seconds(late)))
+    parts = (TileDetail("p95", seconds(lag.quantile(0.95))), TileDetail("checks late p95", seconds(late)))
     told = f"mean of a minute, at most {seconds(max(course, default=0))}"
     return Tile("Detection lag", seconds(lag.quantile(0.5)), "median, at most", course, told, parts)
 
@@ -91,7 +91,7 @@ def _decisions(minutes: Sequence[Minute]) -> Tile:
     for minute in minutes:
         by_rule.update(dict(minute.figures.rows(figure.DECISIONS)))
     shown = [pair for pair in by_rule.most_common() if pair[0][0] != "none"][:RULES_SHOWN]
-    parts = [Part(_rule(*labels), str(n)) for labels, n in shown]
+    parts = [TileDetail(_rule(*labels), str(n)) for labels, n in shown]
     return Tile("Decisions of rules", f"{sum(course):.0f}", "in an hour", course[:-1], _told(course), parts)
 
 
@@ -105,9 +105,9 @@ def _service(minutes: Sequence[Minute]) -> Tile:
     requests = sum(_course(minutes, figure.SERVICE_REQUESTS))
     errors = requests - sum(_course(minutes, figure.SERVICE_REQUESTS, outcome="answered"))
     parts = (
-        Part("p95", seconds(spread.quantile(0.95))),
-        Part("requests", f"{requests:.0f}"),
-        Part("errors", f"{errors:.0f}", is_bad=errors > 0),
+        TileDetail("p95", seconds(spread.quantile(0.95))),
+        TileDetail("requests", f"{requests:.0f}"),
+        TileDetail("errors", f"{errors:.0f}", is_bad=errors > 0),
     )
     told = f"mean of a minute, at most {seconds(max(course, default=0))}"
     return Tile("Service answers in", seconds(spread.quantile(0.5)), "median", course, told, parts)
@@ -118,9 +118,9 @@ def _budget(minutes: Sequence[Minute]) -> Tile:
     mean = _spread(minutes, figure.CHECKS_SPENT).mean
     early, spent = _course(minutes, figure.BUDGET_SPENT, when="early"), _course(minutes, figure.BUDGET_SPENT)
     parts = (
-        Part("a call", "-" if mean is None else f"{mean:.1f} of 20"),
-        Part("budgets spent", f"{sum(spent):.0f}"),
-        Part("early", f"{sum(early):.0f}", is_bad=sum(early) > 0),
+        TileDetail("a call", "-" if mean is None else f"{mean:.1f} of 20"),
+        TileDetail("budgets spent", f"{sum(spent):.0f}"),
+        TileDetail("early", f"{sum(early):.0f}", is_bad=sum(early) > 0),
     )
     return Tile("Checks spent", f"{sum(course):.0f}", "in an hour", course[:-1], _told(course), parts)
 

@@ -21,7 +21,7 @@ from starlette.routing import Mount, Route
 
 from callkeeper.demo import demonstration
 from callkeeper.settings import WebSettings
-from callkeeper.web import web_app
+from callkeeper.web_app import web_app
 from sandbox import population
 from sandbox.access import Credentials
 from sandbox.state import PushSettings

@@ -12,7 +12,7 @@ import pytest
 import structlog
 
 from callkeeper.settings import WebSettings
-from callkeeper.web import web_app
+from callkeeper.web_app import web_app
 from tests.acceptance.test_canaries import templates_of
 from tests.audit.conftest import ENVIRON, Effort, Target
 from tests.audit.raw_requests import Gunner, Shot

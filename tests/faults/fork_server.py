@@ -26,7 +26,7 @@ from typing import Self
 
 from callkeeper.fleet import STOP_S, ManagedProcess, plain_environment
 
-PRELOADED = ("callkeeper.wiring", "callkeeper.commands.worker", "callkeeper.web", "callkeeper.commands.web")
+PRELOADED = ("callkeeper.wiring", "callkeeper.commands.worker", "callkeeper.web_app", "callkeeper.commands.web")
 """Imported before the first fork."""
 
 _LOOK_EVERY_S = 0.01

@@ -11,7 +11,7 @@ import pytest
 from redis import Redis
 from redis.asyncio import Redis as AsyncRedis
 
-from callkeeper.doctor import Finding, Part, Severity, examine
+from callkeeper.doctor import Finding, ProcessKind, Severity, examine
 from callkeeper.doctor.service import clock_finding
 from callkeeper.settings import VARIABLES
 from calls.keys import CallId, Keys
@@ -33,7 +33,7 @@ def environment(redis_url: str, sandbox: ServedSandbox) -> dict[str, str]:
 
 
 async def findings(
-    environ: dict[str, str], only: Part | None = None, *, before_deploy: bool = False
+    environ: dict[str, str], only: ProcessKind | None = None, *, before_deploy: bool = False
 ) -> dict[str, Finding]:
     """Return what the doctor found, by what was looked at."""
     return {finding.what: finding async for finding in examine(environ, only=only, before_deploy=before_deploy)}
@@ -57,7 +57,7 @@ async def test_doctor_finds_only_the_missing_processes_on_a_good_installation(
 
 @pytest.mark.parametrize("only", [None, "web", "worker"])
 async def test_release_step_refuses_a_misspelled_variable(
-    redis_url: str, sandbox_server: ServedSandbox, only: Part | None
+    redis_url: str, sandbox_server: ServedSandbox, only: ProcessKind | None
 ) -> None:
     """A variable that no version knows stops a release, with the name that was meant and without its value."""
     environ = environment(redis_url, sandbox_server) | {"CALLKEEPER_RECONCIL_S": "canary"}
@@ -96,7 +96,7 @@ async def test_rollback_is_not_refused_for_a_variable_of_the_newer_version(
 
 @pytest.mark.parametrize(("only", "hidden"), [("web", "CALLKEEPER_PASSWORD"), ("worker", "CALLKEEPER_PUSH_HEADERS")])
 async def test_doctor_looks_at_the_settings_of_one_process(
-    redis_url: str, sandbox_server: ServedSandbox, only: Part, hidden: str
+    redis_url: str, sandbox_server: ServedSandbox, only: ProcessKind, hidden: str
 ) -> None:
     """Where web and worker have separate settings, each is examined with its own; web's need no login at the service."""
     environ = environment(redis_url, sandbox_server)

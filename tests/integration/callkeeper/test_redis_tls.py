@@ -16,7 +16,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 
 from callkeeper.connections import blocking_redis, receiver_redis
 from callkeeper.doctor.finding import Severity
-from callkeeper.doctor.store import store_findings
+from callkeeper.doctor.redis_server import store_findings
 from callkeeper.settings import StoreSettings
 
 CERTIFICATES = Path(__file__).parents[1] / "reseller" / "certificates"

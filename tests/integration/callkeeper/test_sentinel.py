@@ -12,7 +12,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from callkeeper.connections import blocking_redis, feed_redis, receiver_redis, worker_redis
 from callkeeper.doctor import Severity
-from callkeeper.doctor.store import store_findings
+from callkeeper.doctor.redis_server import store_findings
 from callkeeper.redis_place import RedisPlace, parse_place
 from calls.scripts import Scripts
 from calls.wake import Waker, calls_queue

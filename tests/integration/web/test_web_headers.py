@@ -8,7 +8,7 @@ import pytest
 import structlog
 
 from callkeeper.settings import WebSettings
-from callkeeper.web import web_app
+from callkeeper.web_app import web_app
 from desk.browser_headers import EVERYWHERE
 
 ENVIRON = {

@@ -1,4 +1,4 @@
-"""The push endpoint's answers: small, fixed, and never an echo of what was sent.
+"""The push endpoint's responses: small, fixed, and never an echo of what was sent.
 
 The service shows them to people on its settings page (Spec: Events 2), so they say what to repair.
 """

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from callkeeper.doctor.finding import Finding, Severity, Topic
-from callkeeper.doctor.store import store_findings
+from callkeeper.doctor.redis_server import store_findings
 from callkeeper.redis_place import RedisPlace, Tls, parse_place
 
 GOOD: dict[str, Any] = {
