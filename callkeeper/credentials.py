@@ -1,4 +1,4 @@
-"""Reads credentials of our own, which we choose: push headers, the watchers' login, desk tokens.
+"""Reads credentials of our own, which we choose: push headers, the admin login, desk tokens.
 
 Those that are easy to guess are refused, by zxcvbn: common passwords, names, words, dates, rows of keys, repetitions. No
 list of passwords holds ``Welcome2026!`` or ``adminadmin12345``. Every function raises ValueError with what is wrong and

@@ -57,7 +57,7 @@ EVENTS: Final[dict[str, LogEvent]] = {
     "admin_refused": _event("somebody without the login, or another site, asked for a page", "reason"),
     "desk_refused": _event("software without a valid token or ticket asked for something", "reason"),
     "desk_heard": _event("a person's word was taken to a call; over which token", *_CALL, "action", "desk"),
-    "board_failed": _event("a bug: the board could not be written; watchers come back and it is begun anew"),
+    "board_failed": _event("a bug: the board could not be written; open pages reconnect and it starts again"),
     "feed_away": _event("the stream of changes cannot be read; listeners wait"),
     # callkeeper web
     "web_listening": _event("the web process takes requests", "url"),

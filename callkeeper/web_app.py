@@ -1,4 +1,4 @@
-"""The web process: the push endpoint, the desk and the watchers' pages in one Starlette application."""
+"""The web process: the push endpoint, the desk and the pages for people in one Starlette application."""
 
 import asyncio
 import re

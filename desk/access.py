@@ -86,7 +86,7 @@ class AdminOnly:
 
         Args:
             app: The application.
-            login: Of the watchers.
+            login: The admin login.
             log: Where refusals are said.
             limiter: Shared by everything that this login opens: guesses at one page count for all.
         """

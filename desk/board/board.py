@@ -1,4 +1,4 @@
-"""The board as an application: its pages, its stream, its forms. It stands behind the watchers' login (``desk.access``)."""
+"""The board as an application: its pages, its stream, its forms. It stands behind the admin login (``desk.access``)."""
 
 import asyncio
 import mimetypes
