@@ -27,7 +27,7 @@ from redis.retry import Retry
 from redis.sentinel import Sentinel, SentinelManagedConnection, SentinelManagedSSLConnection
 from structlog.typing import FilteringBoundLogger
 
-from callkeeper.redis_place import RedisPlace, Sentinels, Tls
+from callkeeper.redis_location import RedisLocation, Sentinels, Tls
 from calls.replication import Standing
 
 
@@ -182,22 +182,22 @@ _AWAY = (RedisConnectionError, RedisTimeoutError)
 _NO_PLACE = ("host", "port", "path", "connection_class")
 
 
-def receiver_redis(place: RedisPlace) -> "AsyncRedis":
+def receiver_redis(place: RedisLocation) -> "AsyncRedis":
     """Connect as the receiver does: a second, tried once more; the sender is waiting."""
     return _async(place, timeout_s=1.0, retries=1)
 
 
-def worker_redis(place: RedisPlace) -> "AsyncRedis":
+def worker_redis(place: RedisLocation) -> "AsyncRedis":
     """Connect as the moves of a worker do: well within a lease."""
     return _async(place, timeout_s=2.0, retries=2)
 
 
-def feed_redis(place: RedisPlace) -> "AsyncRedis":
+def feed_redis(place: RedisLocation) -> "AsyncRedis":
     """Connect as the desk's feed does: it waits for changes longer than any answer may take, and tries again by itself."""
     return _async(place, timeout_s=FEED_TIMEOUT_S, retries=0)
 
 
-def blocking_redis(place: RedisPlace, *, timeout_s: float = 2.0) -> "Redis":
+def blocking_redis(place: RedisLocation, *, timeout_s: float = 2.0) -> "Redis":
     """Connect as threads, RQ and commands do."""
     options = _waits(timeout_s) | {"retry": Retry(_backoff(), 1, supported_errors=_AWAY)}
     known = place.sentinels
@@ -209,7 +209,7 @@ def blocking_redis(place: RedisPlace, *, timeout_s: float = 2.0) -> "Redis":
     )
 
 
-def warn_of_redis(place: RedisPlace, log: FilteringBoundLogger) -> None:
+def warn_of_redis(place: RedisLocation, log: FilteringBoundLogger) -> None:
     """Log that the connection to Redis can be read by others, or that its certificate is not verified."""
     if place.uses_tls and place.tls is Tls.UNVERIFIED:
         log.warning("redis_unverified")
@@ -217,7 +217,7 @@ def warn_of_redis(place: RedisPlace, log: FilteringBoundLogger) -> None:
         log.warning("redis_unencrypted", address=place.address)
 
 
-def _async(place: RedisPlace, *, timeout_s: float, retries: int) -> "AsyncRedis":
+def _async(place: RedisLocation, *, timeout_s: float, retries: int) -> "AsyncRedis":
     retry = AsyncRetry(_backoff(), retries, supported_errors=_AWAY)
     options = _waits(timeout_s) | {"retry": retry, "max_connections": 64}
     known = place.sentinels
@@ -232,19 +232,19 @@ def _waits(timeout_s: float) -> dict[str, Any]:
     return {"socket_timeout": timeout_s, "socket_connect_timeout": timeout_s}
 
 
-def _to_master(place: RedisPlace) -> dict[str, Any]:
+def _to_master(place: RedisLocation) -> dict[str, Any]:
     """Return what the URL says about whichever server is the master: user, password, database, TLS."""
     said = {name: value for name, value in parse_url(place.url.reveal()).items() if name not in _NO_PLACE}
     return said | _tls(place)
 
 
-def _to_sentinels(place: RedisPlace, known: Sentinels) -> dict[str, Any]:
+def _to_sentinels(place: RedisLocation, known: Sentinels) -> dict[str, Any]:
     """Return how the sentinels are asked: each only once and for a short time, there are others."""
     password = known.password.reveal() if known.password else None
     return _waits(SENTINEL_TIMEOUT_S) | {"username": known.username, "password": password} | _tls(place)
 
 
-def _tls(place: RedisPlace) -> dict[str, Any]:
+def _tls(place: RedisLocation) -> dict[str, Any]:
     return {"ssl": True, **place.tls_options()} if place.uses_tls else {}
 
 

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from callkeeper import credentials, parsing
 from callkeeper.environment import SettingsSection, Variable, optional, part, required
 from callkeeper.parsing import RequestedBy
-from callkeeper.redis_place import RedisPlace, Tls, parse_place
+from callkeeper.redis_location import RedisLocation, Tls, parse_location
 from calls.backoff import Schedule
 from calls.keys import PREFIX, Keys
 from calls.record import CHECK_LIMIT
@@ -31,7 +31,7 @@ _NAMED: Final = "<as issued at onboarding>"
 class StoreSettings(SettingsSection, frozen=True, kw_only=True):
     """Where the calls are kept, and how log lines look: what every process needs."""
 
-    redis_url: RedisPlace = required("REDIS_URL", parse_place, "redis://localhost:6379/0", secret=True)
+    redis_url: RedisLocation = required("REDIS_URL", parse_location, "redis://localhost:6379/0", secret=True)
     """Where the calls and the RQ queue are kept; rediss:// for TLS, redis+sentinel://h1:26379,h2:26379/master/0."""
     redis_ca: Path | None = optional("CALLKEEPER_REDIS_CA", parsing.certificates, "/etc/ssl/redis-ca.pem", None)
     """Certificates of the authorities trusted for rediss://, a PEM file. Default: the system's."""
@@ -49,7 +49,7 @@ class StoreSettings(SettingsSection, frozen=True, kw_only=True):
     """How log lines look: json or console. Default json."""
 
     @property
-    def redis(self) -> RedisPlace:
+    def redis(self) -> RedisLocation:
         """Where Redis is, and how its certificate is verified."""
         return replace(self.redis_url, tls=self.redis_tls, authorities=self.redis_ca)
 

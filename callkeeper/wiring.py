@@ -8,7 +8,7 @@ import uvloop
 
 from callkeeper.connections import blocking_redis, warn_of_redis, worker_redis
 from callkeeper.process import collect_seldom
-from callkeeper.redis_place import RedisPlace
+from callkeeper.redis_location import RedisLocation
 from callkeeper.settings import OutcomeSettings, ServiceSettings, WorkerSettings
 from callkeeper.unknown_institutions import named_by_worker
 from calls.figures import Figures
@@ -96,7 +96,7 @@ def run_worker(settings: WorkerSettings, log: Any, *, crew_class: type[Crew] = C
         crew.close()
 
 
-def _worker(place: RedisPlace, keys: Keys, jobs: type[CallJob], crew: Crew) -> CallWorker:
+def _worker(place: RedisLocation, keys: Keys, jobs: type[CallJob], crew: Crew) -> CallWorker:
     return CallWorker(
         blocking_redis(place), job_class=jobs, on_stop=crew.stop, leave=os._exit, queue_name=keys.queue_name
     )

@@ -25,7 +25,7 @@ from calls.store import REMEMBERED_S, Store
 from calls.wake import Waker
 from calls.wishes import PENDING, Told, WishState, foresee, line_of, told
 from desk.access import DeskToken
-from desk.bodies import Body, Said
+from desk.bodies import ActionOrigin, Body
 from desk.feed import Feed
 from desk.problems import Problem, not_found, too_many_waiting
 
@@ -91,13 +91,13 @@ class Actions:
         if kept is not None and line_of(known.trail, kept.action_id) is not None:
             return kept.action_id, call_id
         if kept is None:
-            self._refuse(known, body.note(Said(body.operator, self._now(), token.name, accepted.action_id)))
+            self._refuse(known, body.note(ActionOrigin(body.operator, self._now(), token.name, accepted.action_id)))
             if kept_at is not None:
                 await self._redis.set(kept_at, msgspec.json.encode(accepted), ex=REMEMBERED_S, nx=True)
                 accepted = await self._kept(kept_at, request) or accepted
         else:
             accepted = kept
-        await self._leave(call_id, body.note(Said(body.operator, self._now(), token.name, accepted.action_id)))
+        await self._leave(call_id, body.note(ActionOrigin(body.operator, self._now(), token.name, accepted.action_id)))
         self._log.info(
             "desk_heard",
             institution=place.institution_key,

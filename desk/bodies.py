@@ -24,8 +24,8 @@ Text = Annotated[str, msgspec.Meta(max_length=500)]
 T = TypeVar("T", bound=msgspec.Struct)
 
 
-class Said(msgspec.Struct, frozen=True):
-    """Who said something, when, over which token, and under which id."""
+class ActionOrigin(msgspec.Struct, frozen=True):
+    """Where a requested action comes from: the operator, the time, the token, and the id of the action."""
 
     operator: str
     at: datetime
@@ -39,10 +39,14 @@ class AssignBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     operator: Operator
     person_id: PersonId
 
-    def note(self, said: Said) -> Statement:
+    def note(self, origin: ActionOrigin) -> Statement:
         """Return the note that says so."""
         return AssignWish(
-            person_id=self.person_id, operator=said.operator, said_at=said.at, token=said.token, wish=said.action_id
+            person_id=self.person_id,
+            operator=origin.operator,
+            said_at=origin.at,
+            token=origin.token,
+            wish=origin.action_id,
         )
 
 
@@ -57,16 +61,16 @@ class VerifiedBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     validation_type: ValidationType
     notes: Text | None = None
 
-    def note(self, said: Said) -> Statement:
+    def note(self, origin: ActionOrigin) -> Statement:
         """Return the note that says so."""
         return Verified(
             person_id=self.person_id,
             validation_type=self.validation_type,
-            operator=said.operator,
-            said_at=said.at,
+            operator=origin.operator,
+            said_at=origin.at,
             remark=self.notes or None,
-            token=said.token,
-            wish=said.action_id,
+            token=origin.token,
+            wish=origin.action_id,
         )
 
 
@@ -76,10 +80,10 @@ class DistrustedBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     operator: Operator
     reason: Text
 
-    def note(self, said: Said) -> Statement:
+    def note(self, origin: ActionOrigin) -> Statement:
         """Return the note that says so."""
         return Distrusted(
-            reason=self.reason, operator=said.operator, said_at=said.at, token=said.token, wish=said.action_id
+            reason=self.reason, operator=origin.operator, said_at=origin.at, token=origin.token, wish=origin.action_id
         )
 
 
@@ -88,9 +92,9 @@ class CheckBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     operator: Operator
 
-    def note(self, said: Said) -> Statement:
+    def note(self, origin: ActionOrigin) -> Statement:
         """Return the note that says so."""
-        return CheckWish(operator=said.operator, said_at=said.at, token=said.token, wish=said.action_id)
+        return CheckWish(operator=origin.operator, said_at=origin.at, token=origin.token, wish=origin.action_id)
 
 
 class ResolveBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -99,10 +103,10 @@ class ResolveBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     operator: Operator
     applied: bool
 
-    def note(self, said: Said) -> Statement:
+    def note(self, origin: ActionOrigin) -> Statement:
         """Return the note that says so."""
         return Resolved(
-            applied=self.applied, operator=said.operator, said_at=said.at, token=said.token, wish=said.action_id
+            applied=self.applied, operator=origin.operator, said_at=origin.at, token=origin.token, wish=origin.action_id
         )
 
 

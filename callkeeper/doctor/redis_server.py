@@ -9,7 +9,7 @@ from redis.asyncio import Redis
 from redis.exceptions import AuthenticationError, NoPermissionError, RedisError
 
 from callkeeper.doctor.finding import Finding, Topic, fault, graded, ok, warning
-from callkeeper.redis_place import RedisPlace, Tls
+from callkeeper.redis_location import RedisLocation, Tls
 
 OLDEST: Final = (6, 2)
 """The oldest version whose commands and scripts we use."""
@@ -24,7 +24,7 @@ _PINGS: Final = 15
 _REFUSED: Final = (AuthenticationError, NoPermissionError)
 
 
-async def store_findings(redis: "Redis", place: RedisPlace) -> list[Finding]:
+async def store_findings(redis: "Redis", place: RedisLocation) -> list[Finding]:
     """Look at Redis; what depends on its answer is left out when there is none."""
     client: Any = redis  # its stubs cannot know what INFO answers
     try:
@@ -45,7 +45,7 @@ async def store_findings(redis: "Redis", place: RedisPlace) -> list[Finding]:
     ]
 
 
-def _away(place: RedisPlace, error: Exception) -> Finding:
+def _away(place: RedisLocation, error: Exception) -> Finding:
     if "certificate" in str(error).lower():
         remedy = "name the authority in CALLKEEPER_REDIS_CA; CALLKEEPER_REDIS_TLS=unverified only where there is none"
         return fault(Topic.REDIS, f"the certificate of {place.address} does not verify", remedy)
@@ -57,7 +57,7 @@ def _away(place: RedisPlace, error: Exception) -> Finding:
     return fault(Topic.REDIS, f"{place.address} does not answer ({type(error).__name__})", remedy)
 
 
-def _version(place: RedisPlace, info: Mapping[str, Any]) -> Finding:
+def _version(place: RedisLocation, info: Mapping[str, Any]) -> Finding:
     name, version = info.get("server_name", "redis"), str(info.get("redis_version", "0"))
     detail = f"{place.address}, {name} {info.get('valkey_version', version)}"
     if info.get("role") != "master":
@@ -68,7 +68,7 @@ def _version(place: RedisPlace, info: Mapping[str, Any]) -> Finding:
     return ok(Topic.REDIS, detail)
 
 
-def _tls(place: RedisPlace) -> Finding:
+def _tls(place: RedisLocation) -> Finding:
     if place.uses_tls and place.tls is Tls.UNVERIFIED:
         remedy = "name the authority in CALLKEEPER_REDIS_CA and take CALLKEEPER_REDIS_TLS away"
         return warning(
@@ -127,7 +127,7 @@ def _memory(info: Mapping[str, Any]) -> Finding:
     return graded(Topic.REDIS_MEMORY, used / limit, detail, remedy, warn=FULL, fail=TOO_FULL)
 
 
-def _failover(place: RedisPlace, info: Mapping[str, Any]) -> list[Finding]:
+def _failover(place: RedisLocation, info: Mapping[str, Any]) -> list[Finding]:
     """Look at what a failover would do, where there is somebody to take over."""
     replicas = int(info.get("connected_slaves", 0))
     if place.sentinels is None and not replicas:

@@ -25,7 +25,7 @@ from calls.lookup import Known
 from calls.pausing import Pausing, past_pauses
 from calls.queries import Queries
 from desk.board.board_context import BoardContextReader, HourReader
-from desk.board.call_page import CallWriter, call_page, path_of
+from desk.board.call_page import CallRenderer, call_page, path_of
 from desk.board.form_handlers import FormHandlers, FormRefused
 from desk.board.frame_source import FrameSource
 from desk.board.renderer import STATIC, Renderer, groups_in
@@ -79,9 +79,9 @@ class Board:
         self._queries = Queries(redis, keys=keys)
         self._forms = FormHandlers(desk.actions, self._pausing, self._queries, tokens, now=now)
         context, hour = BoardContextReader(redis, desk.lookup), HourReader(FigureReader(redis, keys=keys))
-        self._writer = CallWriter(self._renderer, tokens)
+        self._call_renderer = CallRenderer(self._renderer, tokens)
         self.frames = FrameSource(desk.feed, self._queries, context, hour, desk.book, log)
-        self._streams = Streams(self.frames, desk, self._renderer, self._writer, now=now)
+        self._streams = Streams(self.frames, desk, self._renderer, self._call_renderer, now=now)
 
     def app(self) -> Starlette:
         """Build the application; its routes are whole paths, beginning with the base."""
@@ -168,7 +168,7 @@ class Board:
     ) -> Response:
         known = await self._known(place)
         page = call_page(known, self._book, action_id or None, self._now())
-        view = self._writer.view(page, self._now(), _operator(request), said)
+        view = self._call_renderer.view(page, self._now(), _operator(request), said)
         status = problem.status if problem else 200
         return self._page(
             *("call.html", status),

@@ -33,7 +33,7 @@ class Person:
 
 
 @dataclass(frozen=True, slots=True)
-class Offers:
+class AvailableForms:
     """Which forms a call's page shows. ``unresolved`` names the effect that a person has to look up."""
 
     people: tuple[Person, ...]
@@ -51,7 +51,7 @@ class Offers:
         return bool(self.unresolved) or self.taken_back or self.assign or self.verified or self.distrusted or self.check
 
 
-def offers_of(call: Call, book: RuleBook, now: datetime) -> Offers:
+def available_forms(call: Call, book: RuleBook, now: datetime) -> AvailableForms:
     """Return what can be said about a call."""
     facts = facts_of(call, book.policies)
     is_open = not call.is_settled and not facts.ended
@@ -59,7 +59,7 @@ def offers_of(call: Call, book: RuleBook, now: datetime) -> Offers:
     unresolved = [
         kind for kind in (EffectKind.ENROLL, EffectKind.REJECT) if call.effect(kind).state is EffectState.UNRESOLVED
     ]
-    return Offers(
+    return AvailableForms(
         people=_people(call),
         unresolved=unresolved[0] if unresolved else None,
         taken_back=needs_person(call),
@@ -121,7 +121,7 @@ class CallPage:
     facts: tuple[Fact, ...]
     story: tuple[Line, ...]
     ending: str
-    offers: Offers
+    forms: AvailableForms
     result: ActionResult | None
 
 
@@ -135,12 +135,12 @@ def call_page(known: Known, book: RuleBook, action_id: str | None, now: datetime
         facts=tuple(_facts(call, book)),
         story=story.lines,
         ending=story.ending,
-        offers=offers_of(call, book, now),
+        forms=available_forms(call, book, now),
         result=_result_of(known, book, action_id) if action_id else None,
     )
 
 
-class CallWriter:
+class CallRenderer:
     """Writes the pieces of a call's page, with a token in its forms."""
 
     def __init__(self, renderer: Renderer, tokens: FormTokens) -> None:
@@ -165,7 +165,7 @@ class CallWriter:
             "forms": piece("forms", page, FORM_FIELD, self._tokens.issue(), operator, OTHERWISE, said or {}),
         }
         # Forms are written anew when something else is offered, not because every one has a token of its own.
-        return View(now, html, {}, {"forms": repr(page.offers)})
+        return View(now, html, {}, {"forms": repr(page.forms)})
 
 
 def path_of(call_id: CallId) -> str:

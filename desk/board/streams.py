@@ -14,7 +14,7 @@ from redis.exceptions import RedisError
 from starlette.responses import Response, StreamingResponse
 
 from calls.keys import CallId
-from desk.board.call_page import CallWriter, call_page
+from desk.board.call_page import CallRenderer, call_page
 from desk.board.frame import Frame
 from desk.board.frame_source import FrameSource
 from desk.board.renderer import Renderer, View
@@ -22,7 +22,7 @@ from desk.desk import Desk
 from desk.feed import RETRY_S
 
 HEARTBEAT_S: Final = 15.0
-"""After so long without news a comment shows both sides that the connection lives."""
+"""After so long without updates a comment shows both sides that the connection lives."""
 
 CALL_LOOK_S: Final = 5.0
 """How often a call's page looks anew, also when nothing seems to have changed."""
@@ -32,17 +32,23 @@ class Streams:
     """Yields events; each begins with everything."""
 
     def __init__(
-        self, frames: FrameSource, desk: Desk, renderer: Renderer, writer: CallWriter, *, now: Callable[[], datetime]
+        self,
+        frames: FrameSource,
+        desk: Desk,
+        renderer: Renderer,
+        call_renderer: CallRenderer,
+        *,
+        now: Callable[[], datetime],
     ) -> None:
         self._frames = frames
         self._desk = desk
         self._renderer = renderer
-        self._writer = writer
+        self._call_renderer = call_renderer
         self._now = now
 
     async def of_board(self, only: str | None) -> AsyncIterator[bytes]:
         """Yield what is new on the board, or of one institution."""
-        news, seen = News(), 0
+        updates, seen = PageUpdates(), 0
         yield BEGIN
         async with self._frames.watching():
             while not self._frames.is_broken:
@@ -51,13 +57,13 @@ class Streams:
                     yield ALIVE
                     continue
                 seen = frame.n
-                event = news.of(self._renderer.view(frame, only), _said(frame))
+                event = updates.of(self._renderer.view(frame, only), _said(frame))
                 if event is not None:
                     yield event
 
     async def of_call(self, place: CallId, action_id: str | None, operator: str) -> AsyncIterator[bytes]:
         """Yield what is new on the page of a call, until there is no such call."""
-        news = News()
+        updates = PageUpdates()
         yield BEGIN
         with self._desk.feed.listen() as listener:
             while not listener.is_over:
@@ -70,7 +76,7 @@ class Streams:
                 if known is None:
                     return
                 page = call_page(known, self._desk.book, action_id, self._now())
-                yield news.of(self._writer.view(page, self._now(), operator)) or ALIVE
+                yield updates.of(self._call_renderer.view(page, self._now(), operator)) or ALIVE
                 change = await listener.next(CALL_LOOK_S)
                 while change is not None and change.call_id != known.call_id and not listener.is_over:
                     change = await listener.next(CALL_LOOK_S)
@@ -85,7 +91,7 @@ def _said(frame: Frame) -> str:
 _HEADERS: Final = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 
-class News:
+class PageUpdates:
     """What one page has been told so far."""
 
     def __init__(self) -> None:
@@ -102,7 +108,7 @@ class News:
             return None
         now_ms = int(view.now.timestamp() * 1000)
         data = msgspec.json.encode({"now": now_ms, "html": html, "order": order, "said": said})
-        return b"event: news\ndata: %b\n\n" % data
+        return b"event: updates\ndata: %b\n\n" % data
 
 
 def stream(events: AsyncIterator[bytes]) -> Response:

@@ -540,7 +540,7 @@ CONTROLS: Final = (
         "callkeeper/connections.py",
         "if place.is_exposed:",
         "if place is None:",
-        "tests/unit/callkeeper/test_redis_place.py",
+        "tests/unit/callkeeper/test_redis_location.py",
         "warned_of",
     ),
     Control(

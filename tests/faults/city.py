@@ -19,7 +19,7 @@ import httpx
 
 from callkeeper.connections import blocking_redis
 from callkeeper.fleet import Fleet, ManagedProcess
-from callkeeper.redis_place import parse_place
+from callkeeper.redis_location import parse_location
 from calls.figures import Snapshot
 from calls.figures import catalogue as figure
 from calls.keys import Keys, parse_member
@@ -81,7 +81,7 @@ class City:
 
     def redis(self) -> Any:
         """Connect to Redis, to whichever server is the master."""
-        return blocking_redis(parse_place(self.redis_url), timeout_s=20.0)
+        return blocking_redis(parse_location(self.redis_url), timeout_s=20.0)
 
     def records(self) -> dict[str, Call]:
         """Return our records by voice id."""

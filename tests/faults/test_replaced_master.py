@@ -13,7 +13,7 @@ from redis.exceptions import RedisError
 
 from callkeeper.connections import receiver_redis
 from callkeeper.embedded import embedded_redis
-from callkeeper.redis_place import parse_place
+from callkeeper.redis_location import parse_location
 from calls.figures import Figures
 from calls.intake import Intake
 from calls.keys import Keys
@@ -67,12 +67,12 @@ async def test_event_confirmed_by_a_master_that_is_replaced_is_known_to_the_next
 ) -> None:
     """Another replica goes on confirming what the old master writes: such an event must not be answered with 202."""
     with watched_redis(tmp_path, replicas=2, least_replicas=least_replicas) as watched:
-        async with receiver_redis(parse_place(watched.url)) as redis, pushing(redis) as confirmed:
+        async with receiver_redis(parse_location(watched.url)) as redis, pushing(redis) as confirmed:
             await asyncio.sleep(0.5)
             await asyncio.to_thread(replace, watched)
             before = len(confirmed)
             await asyncio.sleep(AFTERWARDS_S)
-        async with receiver_redis(parse_place(watched.url)) as redis:
+        async with receiver_redis(parse_location(watched.url)) as redis:
             assert confirmed - await logged(redis) == set()
             assert len(confirmed) > before, "nothing was confirmed by the next master"
 

@@ -8,7 +8,7 @@ from click.testing import CliRunner
 from callkeeper.cli import main
 from callkeeper.connections import blocking_redis
 from callkeeper.demo import demonstration
-from callkeeper.redis_place import parse_place
+from callkeeper.redis_location import parse_location
 from calls.keys import CallId, Keys
 from calls.record import Phase, parse_call
 from sandbox import population
@@ -29,7 +29,7 @@ def test_calls_are_settled_under_a_prefix_behind_a_sentinel(tmp_path: Path) -> N
             demonstration(
                 tmp_path / "data", workers=1, seed=1, scenario="none", web_environ=environ, worker_environ=environ
             ) as demo,
-            blocking_redis(parse_place(watched.url)) as redis,
+            blocking_redis(parse_location(watched.url)) as redis,
             contextlib.closing(Sides(demo.redis_url, demo.service_url)) as sides,
         ):
             phone = population.phone(KEY, population.SHARED)

@@ -73,20 +73,20 @@ function arrange(list, order, fresh) {
   }
 }
 
-function show(news) {
-  state.ahead = news.now - Date.now();
+function show(update) {
+  state.ahead = update.now - Date.now();
   const fresh = new Map();
-  for (const [id, markup] of Object.entries(news.html)) {
+  for (const [id, markup] of Object.entries(update.html)) {
     const piece = parsed(markup);
     const place = document.getElementById(id);
     if (place) replace(place, piece);
     else fresh.set(id, piece);
   }
-  for (const [id, order] of Object.entries(news.order)) {
+  for (const [id, order] of Object.entries(update.order)) {
     const list = document.getElementById(id);
     if (list) arrange(list, order, fresh);
   }
-  if (news.said) say(news.said);
+  if (update.said) say(update.said);
   tick();
 }
 
@@ -113,7 +113,7 @@ function follow() {
   stream?.close();
   const own = new EventSource(address);
   stream = own;
-  own.addEventListener("news", (event) => {
+  own.addEventListener("updates", (event) => {
     lamp(true, "Live");
     show(JSON.parse(event.data));
   });

@@ -13,7 +13,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from callkeeper.connections import blocking_redis, feed_redis, receiver_redis, worker_redis
 from callkeeper.doctor import Severity
 from callkeeper.doctor.redis_server import store_findings
-from callkeeper.redis_place import RedisPlace, parse_place
+from callkeeper.redis_location import RedisLocation, parse_location
 from calls.scripts import Scripts
 from calls.wake import Waker, calls_queue
 from tests.faults.sentinel import Watched, watched_redis
@@ -38,7 +38,7 @@ async def guarded(tmp_path: Path) -> AsyncIterator[Watched]:
 class Connections:
     """One connection of each kind that our processes have, and what they do with it."""
 
-    def __init__(self, place: RedisPlace) -> None:
+    def __init__(self, place: RedisLocation) -> None:
         self.all = [connect(place) for connect in (receiver_redis, worker_redis, feed_redis)]
         self.jobs = blocking_redis(place)
         self._scripts = Scripts(self.all[1])
@@ -79,7 +79,7 @@ async def again(ask: Callable[[], Awaitable[Any]]) -> Any:
 
 async def test_every_connection_follows_the_master(watched: Watched) -> None:
     """Receiver, workers, feed, RQ: what was written is there, before and after the master is killed."""
-    async with aclosing(Connections(parse_place(watched.url))) as connections:
+    async with aclosing(Connections(parse_location(watched.url))) as connections:
         await connections.write()
         replicated: Any = connections.all[0]
         await replicated.wait(1, 5000)
@@ -94,7 +94,7 @@ async def test_every_connection_leaves_a_master_that_lives_on(guarded: Watched) 
 
     The refusal reaches a script in other words than a command; either way the connection asks the sentinel anew.
     """
-    async with aclosing(Connections(parse_place(guarded.url))) as connections:
+    async with aclosing(Connections(parse_location(guarded.url))) as connections:
         await connections.write()
         replicated: Any = connections.all[0]
         await replicated.wait(2, 5000)
@@ -116,7 +116,7 @@ async def test_every_connection_leaves_a_master_that_lives_on(guarded: Watched) 
 )
 async def test_doctor_names_what_is_wrong_with_the_url(watched: Watched, right: str, wrong: str, told: str) -> None:
     """A refused login is no server that is away; where the sentinels name no master, all that may be wrong is said."""
-    place = parse_place(watched.url.replace(right, wrong))
+    place = parse_location(watched.url.replace(right, wrong))
     async with worker_redis(place) as redis:
         [finding] = await store_findings(redis, place)
     assert finding.severity is Severity.FAULT

@@ -6,7 +6,7 @@ import pytest
 
 from callkeeper.doctor.finding import Finding, Severity, Topic
 from callkeeper.doctor.redis_server import store_findings
-from callkeeper.redis_place import RedisPlace, Tls, parse_place
+from callkeeper.redis_location import RedisLocation, Tls, parse_location
 
 GOOD: dict[str, Any] = {
     "redis_version": "7.2.4",
@@ -39,7 +39,7 @@ class Server:
         return {name: self._synced}
 
 
-async def look(place: RedisPlace, **differences: Any) -> dict[Topic, Finding]:
+async def look(place: RedisLocation, **differences: Any) -> dict[Topic, Finding]:
     """Return what is found, by topic."""
     server: Any = Server(**differences)
     return {finding.topic: finding for finding in await store_findings(server, place)}
@@ -64,7 +64,7 @@ async def test_redis_that_is_not_as_it_should_be_is_named(
     differences: dict[str, Any], topic: Topic, severity: Severity, words: str
 ) -> None:
     """One difference, one finding that is not well, with what to do about it; all else stays well."""
-    found = await look(parse_place("redis://localhost/0"), **differences)
+    found = await look(parse_location("redis://localhost/0"), **differences)
     assert found[topic].severity is severity
     assert words in found[topic].detail
     assert bool(found[topic].remedy) is (severity is not Severity.OK)
@@ -73,7 +73,7 @@ async def test_redis_that_is_not_as_it_should_be_is_named(
 
 async def test_sentinels_without_a_replica_are_warned_of() -> None:
     """Sentinels are there so that somebody takes over: without a replica nobody can."""
-    found = await look(parse_place("redis+sentinel://h1,h2/master/0"))
+    found = await look(parse_location("redis+sentinel://h1,h2/master/0"))
     assert found[Topic.REDIS_FAILOVER].detail == "the master has no replica"
 
 
@@ -90,7 +90,7 @@ async def test_sentinels_without_a_replica_are_warned_of() -> None:
 )
 async def test_redis_tls_is_judged_by_where_it_is(url: str, tls: Tls, severity: Severity, words: str) -> None:
     """Encryption is asked for where the connection leaves the private network, and a verified certificate always."""
-    place = parse_place(url)
-    found = await look(RedisPlace(url=place.url, sentinels=None, address=place.address, tls=tls))
+    place = parse_location(url)
+    found = await look(RedisLocation(url=place.url, sentinels=None, address=place.address, tls=tls))
     assert found[Topic.REDIS_TLS].severity is severity
     assert words in found[Topic.REDIS_TLS].detail

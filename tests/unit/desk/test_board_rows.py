@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from calls.facts import facts_of
 from calls.pause import PauseScope
 from calls.record import Candidate, Effect, EffectState, Phase, Reason
-from desk.board.call_page import offers_of
+from desk.board.call_page import available_forms
 from desk.board.renderer import Renderer, area, bars, cells, line
 from desk.board.rows import next_of, row_of
 from desk.board.states import STATE_STYLES, StateName, state_of
@@ -101,7 +101,7 @@ def test_every_call_has_a_line_and_offers(drawn: Any) -> None:
     """Whatever a record says, it can be shown, and its forms be offered."""
     drawn = replace(drawn, saved_at=NOW)
     assert Renderer("/board", BOOK).piece("row", row_of(drawn, BOOK)).startswith("<li id=")
-    assert offers_of(drawn, BOOK, NOW) is not None
+    assert available_forms(drawn, BOOK, NOW) is not None
 
 
 def test_row_holds_nothing_of_a_person() -> None:
@@ -146,7 +146,7 @@ def test_shares_fill_the_bar() -> None:
 def test_offers_follow_the_call() -> None:
     """An unresolved effect can be closed also when the call is over; all else only while it lives."""
     over = call(phase=Phase.SETTLED, reason=Reason.UNRESOLVED, end_seen_at=NOW, reject=UNRESOLVED)
-    offers = offers_of(over, BOOK, NOW)
-    assert (offers.unresolved, offers.verified, offers.assign, offers.check) == ("reject", False, False, False)
-    offers = offers_of(call(), BOOK, NOW)
-    assert (offers.unresolved, offers.verified, offers.check, offers.distrusted) == (None, True, True, True)
+    forms = available_forms(over, BOOK, NOW)
+    assert (forms.unresolved, forms.verified, forms.assign, forms.check) == ("reject", False, False, False)
+    forms = available_forms(call(), BOOK, NOW)
+    assert (forms.unresolved, forms.verified, forms.check, forms.distrusted) == (None, True, True, True)

@@ -9,7 +9,7 @@ from structlog.testing import LogCapture
 from structlog.typing import FilteringBoundLogger
 
 from callkeeper.connections import blocking_redis, receiver_redis, warn_of_redis
-from callkeeper.redis_place import RedisPlace, Tls, parse_place
+from callkeeper.redis_location import RedisLocation, Tls, parse_location
 from callkeeper.settings import StoreSettings
 
 BEHIND = "rediss+sentinel://app:canary%40word@h1:26380,h2,[::1]:26381/calls-master/3"
@@ -18,7 +18,7 @@ OPTIONS = "sentinel_username=look&sentinel_password=canary-look&health_check_int
 
 def test_place_behind_sentinels_is_read_in_full() -> None:
     """Every sentinel with its port, the master's name, both logins, the database, and the client's own options."""
-    place = parse_place(f"{BEHIND}?{OPTIONS}")
+    place = parse_location(f"{BEHIND}?{OPTIONS}")
     assert place.sentinels is not None
     assert place.sentinels.addresses == (("h1", 26380), ("h2", 26379), ("::1", 26381))
     assert (place.sentinels.master, place.sentinels.username) == ("calls-master", "look")
@@ -37,7 +37,7 @@ def test_place_behind_sentinels_is_read_in_full() -> None:
 @pytest.mark.parametrize("text", [BEHIND, f"{BEHIND}?{OPTIONS}", "redis://app:canary@h1/0?health_check_interval=1"])
 def test_place_shows_no_secret(text: str) -> None:
     """Promise 6: neither the record nor the address that pages and logs show holds a password."""
-    place = parse_place(text)
+    place = parse_location(text)
     assert "canary" not in repr(place) + place.address
     assert "h1" in place.address
 
@@ -59,7 +59,7 @@ def test_place_shows_no_secret(text: str) -> None:
 def test_place_refuses_what_it_cannot_mean(text: str, problem: str) -> None:
     """The fault is named without the text: it may hold a password."""
     with pytest.raises(ValueError, match=problem) as caught:
-        parse_place(text)
+        parse_location(text)
     assert "canary" not in str(caught.value)
 
 
@@ -110,10 +110,10 @@ SCHEMES = st.sampled_from(["redis", "rediss", "unix", "redis+sentinel", "rediss+
 PARTS = st.text(st.sampled_from("ab1:@/,?&=%[]#. é\n"), max_size=24)
 
 
-def read_or_refused(text: str) -> RedisPlace | ValueError:
+def read_or_refused(text: str) -> RedisLocation | ValueError:
     """Return the place, or why there is none."""
     try:
-        return parse_place(text)
+        return parse_location(text)
     except ValueError as problem:
         return problem
 
@@ -122,7 +122,7 @@ def read_or_refused(text: str) -> RedisPlace | ValueError:
 def test_place_is_read_or_refused_and_never_repeats_a_password(scheme: str, rest: str) -> None:
     """Whatever is typed, the answer is a place or a ValueError; its cause, which may quote the password, is not shown."""
     match read_or_refused(f"{scheme}://user:canary-word@{rest}"):
-        case RedisPlace() as place:
+        case RedisLocation() as place:
             assert "canary-word" not in repr(place)
             assert blocking_redis(place).connection_pool.connection_kwargs
         case problem:

@@ -40,7 +40,7 @@ class Sentinels(NamedTuple):
     password: Secret | None
 
 
-class RedisPlace(msgspec.Struct, frozen=True, kw_only=True):
+class RedisLocation(msgspec.Struct, frozen=True, kw_only=True):
     """Where Redis is.
 
     Attributes:
@@ -84,7 +84,7 @@ class RedisPlace(msgspec.Struct, frozen=True, kw_only=True):
         return {"ssl_cert_reqs": "required", "ssl_check_hostname": True, **trusted}
 
 
-def parse_place(text: str) -> RedisPlace:
+def parse_location(text: str) -> RedisLocation:
     """Read ``redis://``, ``rediss://``, ``unix://``, or either with sentinels.
 
     With sentinels: ``redis+sentinel://user:password@host:26379,host2:26379/master/0``; user and password are the
@@ -103,10 +103,10 @@ def parse_place(text: str) -> RedisPlace:
         raise ValueError("names no host")
     parts = urlsplit(text)
     address = parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
-    return RedisPlace(url=Secret(text), sentinels=None, address=address)
+    return RedisLocation(url=Secret(text), sentinels=None, address=address)
 
 
-def _behind_sentinels(plain: str, scheme: str, rest: str) -> RedisPlace:
+def _behind_sentinels(plain: str, scheme: str, rest: str) -> RedisLocation:
     rest, _, query = rest.partition("?")
     everybody, _, path = rest.partition("/")
     credentials, at, hosts = everybody.rpartition("@")
@@ -123,7 +123,7 @@ def _behind_sentinels(plain: str, scheme: str, rest: str) -> RedisPlace:
     if options:
         url += f"?{urlencode(options)}"
     _options_of(url)
-    return RedisPlace(
+    return RedisLocation(
         url=Secret(url),
         sentinels=Sentinels(addresses, master, username, Secret(password) if password else None),
         address=f"{scheme}://{hosts}/{master}/{db or 0}",
