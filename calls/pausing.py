@@ -8,9 +8,11 @@ from typing import Any
 import msgspec
 from redis.asyncio import Redis
 
+from calls.figures import Figures
 from calls.keys import Keys
 from calls.known import KnownInstitutions, shown
 from calls.pause import EVERYWHERE, Pause, Pauses, PauseScope, encode_pause, parse_pauses
+from calls.scripts import Arg, Scripts
 
 KEPT = 200
 """How many pauses and resumptions the history holds; the oldest are dropped first."""
@@ -71,8 +73,9 @@ def why_not_resumed(institution_key: str | None, pauses: Pauses, known: KnownIns
 class Pausing:
     """Changes and reads pauses. Workers see them with their next claim, and at every booking of an effect."""
 
-    def __init__(self, redis: "Redis", *, keys: Keys | None = None) -> None:
+    def __init__(self, redis: "Redis", *, keys: Keys | None = None, figures: Figures | None = None) -> None:
         self._redis: Any = redis  # its stubs cannot know that answers are bytes here
+        self._scripts = Scripts(redis, figures)
         self.keys = Keys() if keys is None else keys
 
     async def pause(self, institution_key: str | None, pause: Pause) -> None:
@@ -84,24 +87,19 @@ class Pausing:
         change = Change(
             institution=where, operator=pause.operator, because=pause.because, at=pause.at, scope=pause.scope
         )
-        async with self._redis.pipeline(transaction=True) as pipe:
-            pipe.hset(self.keys.pause, where, encode_pause(pause))
-            self._remember(pipe, change)
-            await pipe.execute()
+        await self._write(change, encode_pause(pause))
 
     async def resume(self, institution_key: str | None, *, operator: str, because: str, at: datetime) -> bool:
         """Lift the pause of one institution, or the one over all (None); return whether there was one."""
         where = EVERYWHERE if institution_key is None else institution_key
         change = Change(institution=where, operator=operator, because=because, at=at)
-        async with self._redis.pipeline(transaction=True) as pipe:
-            pipe.hdel(self.keys.pause, where)
-            self._remember(pipe, change)
-            lifted, *_ = await pipe.execute()
-        return bool(lifted)
+        return await self._write(change, b"")
 
-    def _remember(self, pipe: Any, change: Change) -> None:
-        pipe.lpush(self.keys.pause_history, msgspec.json.encode(change))
-        pipe.ltrim(self.keys.pause_history, 0, KEPT - 1)
+    async def _write(self, change: Change, pause: bytes) -> bool:
+        """Write a pause, or lift one (empty); return whether there was one to lift."""
+        keys = [self.keys.pause, self.keys.pause_history]
+        args: list[Arg] = ["", change.institution, pause, msgspec.json.encode(change), KEPT]
+        return bool(await self._scripts.call("pause", keys, args, replicated=True))
 
     async def pauses(self) -> Pauses:
         """Return the pauses in force."""

@@ -17,7 +17,9 @@ from calls.figures import Figures
 from calls.gathering import Gathering
 from calls.replication import Replication
 
-ScriptName = Literal["push", "note", "claim", "keep", "save", "merge", "pulse", "service", "count", "tidy", "limit"]
+ScriptName = Literal[
+    "push", "note", "claim", "keep", "save", "merge", "pulse", "service", "count", "tidy", "limit", "pause"
+]
 """The scripts there are, one file each."""
 
 Arg = str | bytes | int | float

@@ -17,7 +17,8 @@ from calls.held import Held, LeaseLost, Placement
 from calls.intake import Intake
 from calls.keys import CallId
 from calls.notes import CheckWish, Merged, Verified, encode_note
-from calls.pause import PauseScope
+from calls.pause import Pause, PauseScope
+from calls.pausing import Pausing
 from calls.record import Call, encode_call
 from calls.scripts import Arg, ScriptName, Scripts, source
 from calls.store import Ask, Store
@@ -63,6 +64,8 @@ class Life:
         self.store, self.other = self._store(), self._store()
         self.intake = Intake(redis, now_ms=hand)
         self.intake._scripts = Recorder(redis, self.sent)
+        self.pausing = Pausing(redis)
+        self.pausing._scripts = Recorder(redis, self.sent)
         self.figures = Figures()
         self.writer = FigureWriter(self.figures, Author("worker-1", "worker"), now_ms=hand, memory=lambda: 1)
 
@@ -102,12 +105,11 @@ class Life:
         await self.store.save(held, NEWER, Placement(0, listed="live"), entries=[LINE], checks=1)
         yield
         held = await self.claim(self.other, A)
-        await self.redis.hset(
-            "ck:pause", "*", '{"scope":"all","operator":"ann","because":"x","at":"2026-11-21T12:00:00Z"}'
-        )
+        await self.pausing.pause(None, Pause(scope=PauseScope.ALL, operator="ann", because="x", at=START))
+        yield
         with pytest.raises(LeaseLost, match="paused"):
             await self.other.keep(held, RECORD, unless_paused=PauseScope.EFFECTS, entries=[LINE])
-        await self.redis.delete("ck:pause")
+        await self.pausing.resume(None, operator="ann", because="x", at=START)
         yield
         await self.other.keep(held, NEWER, entries=[LINE], book_check=2)
         yield

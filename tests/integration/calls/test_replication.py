@@ -16,8 +16,9 @@ from callkeeper.embedded import EmbeddedRedis, embedded_redis
 from calls.figures import Figures
 from calls.intake import Intake
 from calls.keys import CallId
-from calls.notes import Distrusted
-from calls.pause import PauseScope
+from calls.notes import Distrusted, Resolved
+from calls.pause import Pause, PauseScope
+from calls.pausing import Pausing
 from calls.store import Store
 from reseller.push import PushEvent
 
@@ -69,8 +70,24 @@ class Site:
         self.figures.batch()
         await self.store.keep(held, b"{}", unless_paused=PauseScope.EFFECTS, replicated=True)
 
+    async def resolve(self) -> None:
+        """Take a person's resolution."""
+        said = Resolved(operator="ann", said_at=datetime.now(UTC), applied=True)
+        assert (await self.store.note(CALL, said))[0]
 
-WRITES: dict[str, Callable[[Site], Awaitable[None]]] = {"push": Site.push, "statement": Site.state, "effect": Site.send}
+    async def pause(self) -> None:
+        """Pause everything."""
+        pausing, at = Pausing(self.redis, figures=self.figures), datetime.now(UTC)
+        await pausing.pause(None, Pause(scope=PauseScope.ALL, operator="ann", because="a drill", at=at))
+
+
+WRITES: dict[str, Callable[[Site], Awaitable[None]]] = {
+    "push": Site.push,
+    "statement": Site.state,
+    "resolution": Site.resolve,
+    "pause": Site.pause,
+    "effect": Site.send,
+}
 
 
 @pytest.fixture
@@ -130,7 +147,8 @@ async def test_a_write_that_no_replica_confirms_stands_and_is_counted(
     with frozen(servers[1]):
         await write(site)
         assert site.counted >= 1
-        assert await site.redis.exists(site.store.keys.inbox(CALL.member), site.store.keys.item(CALL.member))
+        keys = site.store.keys
+        assert await site.redis.exists(keys.inbox(CALL.member), keys.item(CALL.member), keys.pause)
 
 
 @pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
