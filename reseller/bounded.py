@@ -5,44 +5,41 @@ unfolding a whole chunk is late. zlib is told how much it may still give.
 """
 
 import zlib
-from collections.abc import AsyncIterator
+from dataclasses import dataclass
 
 import httpx
 
 _GZIP_OR_ZLIB = 32 + zlib.MAX_WBITS
-_HOP_HEADERS = (b"content-encoding", b"content-length", b"transfer-encoding")
 
 
 class BodyRefused(Exception):
     """The body is larger than allowed or not what its encoding says."""
 
 
-class BoundedTransport(httpx.AsyncBaseTransport):
-    """Pass requests on; hand answers back decoded and cut at ``max_bytes``.
+@dataclass(frozen=True, slots=True)
+class ServiceResponse:
+    """A response that was received whole: its body decoded, no longer than allowed."""
+
+    status_code: int
+    headers: httpx.Headers
+    content: bytes
+
+
+async def receive(response: httpx.Response, max_bytes: int) -> ServiceResponse:
+    """Read a response to its end and close it.
 
     Raises:
-        BodyRefused: While the body is read: too large, in an unknown encoding, or badly encoded.
+        BodyRefused: The body is larger than ``max_bytes``, in an unknown encoding, or badly encoded.
     """
-
-    def __init__(self, inner: httpx.AsyncBaseTransport, max_bytes: int) -> None:
-        self._inner = inner
-        self._max_bytes = max_bytes
-
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Send the request and return its answer with a bounded stream."""
-        answer = await self._inner.handle_async_request(request)
-        encoding = answer.headers.get("content-encoding")
-        assert isinstance(answer.stream, httpx.AsyncByteStream)  # noqa: S101  (narrows: this transport is async)
-        return httpx.Response(
-            answer.status_code,
-            headers=[(name, value) for name, value in answer.headers.raw if name.lower() not in _HOP_HEADERS],
-            stream=_BoundedStream(answer.stream, encoding, self._max_bytes),
-            extensions=answer.extensions,
-        )
-
-    async def aclose(self) -> None:
-        """Close the transport below."""
-        await self._inner.aclose()
+    # Not by ``response.aread()``: httpx decodes without a cap, and its layers of iterators cost more than all the rest here.
+    assert isinstance(response.stream, httpx.AsyncByteStream)  # noqa: S101  (narrows: our transports are async)
+    try:
+        unfolding = Unfolding(response.headers.get("content-encoding"), max_bytes)
+        parts = [unfolding.feed(chunk) async for chunk in response.stream]
+        unfolding.finish()
+    finally:
+        await response.aclose()
+    return ServiceResponse(response.status_code, response.headers, b"".join(parts))
 
 
 class Unfolding:
@@ -71,22 +68,6 @@ class Unfolding:
     def finish(self) -> None:
         """Make sure that nothing is missing."""
         self._decoder.finish()
-
-
-class _BoundedStream(httpx.AsyncByteStream):
-    def __init__(self, inner: httpx.AsyncByteStream, encoding: str | None, max_bytes: int) -> None:
-        self._inner = inner
-        self._encoding = encoding
-        self._max_bytes = max_bytes
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        unfolding = Unfolding(self._encoding, self._max_bytes)
-        async for chunk in self._inner:
-            yield unfolding.feed(chunk)
-        unfolding.finish()
-
-    async def aclose(self) -> None:
-        await self._inner.aclose()
 
 
 def _decoder(encoding: str) -> "_Identity | _Deflate":

@@ -21,6 +21,7 @@ from reseller.answers import (
     TokenAnswer,
     UserTokenAnswer,
 )
+from reseller.bounded import ServiceResponse
 from reseller.config import ServiceConfig
 from reseller.conversation import Conversation, Observe, unobserved
 from reseller.enumerations import ValidationType
@@ -313,7 +314,7 @@ class Reseller(InstitutionEndpoints):
         await self._talk.effect(Request(endpoint, endpoint.at(voice_id), headers), _BASE, guard)
 
 
-def _top_level_call(answer: httpx.Response) -> PhoneCall:
+def _top_level_call(answer: ServiceResponse) -> PhoneCall:
     name = endpoints.DETAILS.name
     try:
         call = _CALL.read(answer.content)

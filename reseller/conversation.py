@@ -5,11 +5,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
-import httpx
 import msgspec
 from structlog.typing import FilteringBoundLogger
 
 from reseller.answers import BaseAnswer, TokenAnswer
+from reseller.bounded import ServiceResponse
 from reseller.config import ServiceConfig
 from reseller.endpoints import TOKEN, Endpoint
 from reseller.errors import (
@@ -74,7 +74,7 @@ class Conversation:
         """Return how many seconds a request may take."""
         return self._config.deadline_s
 
-    async def ask(self, request: Request, *, may_repeat: bool = True) -> httpx.Response:
+    async def ask(self, request: Request, *, may_repeat: bool = True) -> ServiceResponse:
         """Send a read or a check and return its answer, whatever it is.
 
         Args:
@@ -87,7 +87,7 @@ class Conversation:
 
     async def read(
         self, request: Request, reader: Reader[A], *, may_repeat: bool = True, needs_success: bool = True
-    ) -> tuple[httpx.Response, A]:
+    ) -> tuple[ServiceResponse, A]:
         """Send a read or a check; return its answer and the record in it.
 
         Raises:

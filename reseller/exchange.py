@@ -13,7 +13,7 @@ from functools import lru_cache
 import aiohttp
 import httpx
 
-from reseller.bounded import BodyRefused, BoundedTransport
+from reseller.bounded import BodyRefused, ServiceResponse, receive
 from reseller.config import ServiceConfig
 from reseller.endpoints import Endpoint
 from reseller.errors import (
@@ -79,7 +79,11 @@ class Request:
         if first_byte is not None:
             headers.append((b"connection", b"close"))
         extensions = {} if first_byte is None else {FIRST_BYTE: first_byte}
-        return httpx.Request(self.endpoint.method, url, headers=headers, content=self.content, extensions=extensions)
+        # Given ``content`` instead of a stream, httpx looks for headers to add: four times the work. aiohttp adds the same.
+        stream = httpx.ByteStream(self.content or b"")
+        sent = httpx.Request(self.endpoint.method, url, headers=headers, stream=stream, extensions=extensions)
+        sent.read()
+        return sent
 
 
 @lru_cache(maxsize=16_384)
@@ -99,14 +103,13 @@ class Exchange:
     ) -> None:
         self._deadline_s = config.deadline_s
         self._base_url = config.base_url
-        reads = reads_transport(config) if reads is None else reads
-        effects = effects_transport(config) if effects is None else effects
-        self._reads = BoundedTransport(reads, config.max_body_bytes)
-        self._effects = BoundedTransport(effects, config.max_body_bytes)
+        self._max_body_bytes = config.max_body_bytes
+        self._reads = reads_transport(config) if reads is None else reads
+        self._effects = effects_transport(config) if effects is None else effects
 
     async def ask(
         self, request: Request, session: Session | None = None, *, may_repeat: bool = False
-    ) -> httpx.Response:
+    ) -> ServiceResponse:
         """Send a request that may be lost without harm; repeated only after a 401, by its ``session``.
 
         Args:
@@ -129,7 +132,7 @@ class Exchange:
             failure = _failure(request.endpoint.name, error)
         raise failure
 
-    async def effect(self, request: Request, session: Session, guard: Guard | None) -> httpx.Response:
+    async def effect(self, request: Request, session: Session, guard: Guard | None) -> ServiceResponse:
         """Send a request that changes something, once, over a connection of its own.
 
         Raises:
@@ -159,14 +162,10 @@ class Exchange:
         *,
         may_repeat: bool,
         first_byte: "FirstByte | None" = None,
-    ) -> httpx.Response:
-        async def send(token: SsoToken | None) -> httpx.Response:
+    ) -> ServiceResponse:
+        async def send(token: SsoToken | None) -> ServiceResponse:
             response = await transport.handle_async_request(request.build(self._base_url, token, first_byte))
-            try:
-                await response.aread()
-            finally:
-                await response.aclose()
-            return response
+            return await receive(response, self._max_body_bytes)
 
         return await send(None) if session is None else await session.spend(send, request.scope, may_repeat=may_repeat)
 

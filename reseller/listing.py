@@ -4,10 +4,10 @@ Assumed: either a bare array, or an object in which exactly one property beside 
 Five fields of each entry are read; the rest of it, secrets included, never becomes a value.
 """
 
-import httpx
 import msgspec
 
 from reseller.answers import BaseAnswer
+from reseller.bounded import ServiceResponse
 from reseller.endpoints import INSTITUTIONS
 from reseller.errors import AnswerUnreadable
 from reseller.institutions import InstitutionSummary
@@ -21,7 +21,7 @@ _array = msgspec.json.Decoder(list[msgspec.Raw])
 _object = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
-def institution_list(answer: httpx.Response) -> tuple[tuple[InstitutionSummary, ...], int]:
+def institution_list(answer: ServiceResponse) -> tuple[tuple[InstitutionSummary, ...], int]:
     """Return the institutions that can be read, and how many cannot.
 
     Raises:
@@ -41,7 +41,7 @@ def institution_list(answer: httpx.Response) -> tuple[tuple[InstitutionSummary, 
     return readable, len(summaries) - len(readable)
 
 
-def _entries(answer: httpx.Response) -> list[msgspec.Raw] | None:
+def _entries(answer: ServiceResponse) -> list[msgspec.Raw] | None:
     try:
         if answer.content.lstrip()[:1] == b"[":
             return _array.decode(answer.content)

@@ -6,8 +6,7 @@ fields that ``application/problem+json`` usually has, as the Spec does not show 
 
 from collections.abc import Iterator
 
-import httpx
-
+from reseller.bounded import ServiceResponse
 from reseller.reading import Unreadable, parse
 from reseller.secret import Secret
 
@@ -17,7 +16,7 @@ MOST = 20
 """Texts that are kept of one answer."""
 
 
-def texts_of(answer: httpx.Response) -> tuple[Secret, ...]:
+def texts_of(answer: ServiceResponse) -> tuple[Secret, ...]:
     """Return the texts in an answer, each once; none of one that cannot be read."""
     try:
         body = parse(answer.content)

@@ -13,9 +13,9 @@ import secrets
 from collections.abc import Awaitable, Callable
 from typing import assert_never
 
-import httpx
 from structlog.typing import FilteringBoundLogger
 
+from reseller.bounded import ServiceResponse
 from reseller.config import LoginPolicy
 from reseller.endpoints import TOKEN
 from reseller.errors import AccessRefused, LoginRefused, ResellerError, ServiceBusy, ServiceUnavailable, TokenFault
@@ -193,8 +193,8 @@ class Session:
             raise AccessRefused(endpoint, wait_s, arrived=False)
 
     async def spend(
-        self, send: Callable[[SsoToken], Awaitable[httpx.Response]], scope: str, *, may_repeat: bool
-    ) -> httpx.Response:
+        self, send: Callable[[SsoToken], Awaitable[ServiceResponse]], scope: str, *, may_repeat: bool
+    ) -> ServiceResponse:
         """Send a request with the token, and note what becomes of that; on a 401 perhaps send once more.
 
         A 401 that is the last word is the answer, and the verdict names it.

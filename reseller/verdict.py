@@ -8,9 +8,8 @@ import re
 from email.utils import parsedate_to_datetime
 from typing import TypeVar
 
-import httpx
-
 from reseller.answers import BaseAnswer
+from reseller.bounded import ServiceResponse
 from reseller.endpoints import ADD_INSTITUTION, DETAILS, INSTITUTION, LOGIN_AS, UPDATE_INSTITUTION, Endpoint
 from reseller.errors import (
     AnswerUnreadable,
@@ -35,7 +34,7 @@ _INSTITUTION_ENDPOINTS = (INSTITUTION, UPDATE_INSTITUTION, LOGIN_AS)
 _CODE = re.compile(r"(?!.*\d{5})[A-Za-z][A-Za-z0-9_.-]{0,39}")
 
 
-def verdict(endpoint: Endpoint, answer: httpx.Response, reader: Reader[A], *, needs_success: bool = True) -> A:
+def verdict(endpoint: Endpoint, answer: ServiceResponse, reader: Reader[A], *, needs_success: bool = True) -> A:
     """Return the record of an answer that succeeded.
 
     Args:
@@ -61,7 +60,7 @@ def verdict(endpoint: Endpoint, answer: httpx.Response, reader: Reader[A], *, ne
         raise
 
 
-def _verdict(endpoint: Endpoint, answer: httpx.Response, reader: Reader[A], *, needs_success: bool) -> A:
+def _verdict(endpoint: Endpoint, answer: ServiceResponse, reader: Reader[A], *, needs_success: bool) -> A:
     check_status(endpoint, answer)
     record = _read(endpoint, answer, reader)
     if record.success is False:
@@ -75,7 +74,7 @@ def _verdict(endpoint: Endpoint, answer: httpx.Response, reader: Reader[A], *, n
     return record
 
 
-def effect_verdict(endpoint: Endpoint, answer: httpx.Response, reader: Reader[A]) -> A:
+def effect_verdict(endpoint: Endpoint, answer: ServiceResponse, reader: Reader[A]) -> A:
     """Return the record of an effect that was applied.
 
     Raises:
@@ -91,7 +90,7 @@ def effect_verdict(endpoint: Endpoint, answer: httpx.Response, reader: Reader[A]
     raise OutcomeUnknown(endpoint.name, reason).saying(texts)
 
 
-def check_status(endpoint: Endpoint, answer: httpx.Response) -> None:
+def check_status(endpoint: Endpoint, answer: ServiceResponse) -> None:
     """Raise what a status alone says.
 
     Raises:
@@ -107,7 +106,7 @@ def check_status(endpoint: Endpoint, answer: httpx.Response) -> None:
         raise ServiceUnavailable(endpoint.name, f"status {answer.status_code}")
 
 
-def retry_after_s(answer: httpx.Response) -> float | None:
+def retry_after_s(answer: ServiceResponse) -> float | None:
     """Return how long the service asks to be left alone, in seconds, at most an hour; None if it does not say.
 
     A date is measured against the answer's own ``Date``, not against our clock.
@@ -122,7 +121,7 @@ def retry_after_s(answer: httpx.Response) -> float | None:
     return min(max(wait.total_seconds(), 0.0), MAX_RETRY_AFTER_S)
 
 
-def _read(endpoint: Endpoint, answer: httpx.Response, reader: Reader[A]) -> A:
+def _read(endpoint: Endpoint, answer: ServiceResponse, reader: Reader[A]) -> A:
     try:
         return reader.read(answer.content)
     except Unreadable as error:
@@ -130,12 +129,12 @@ def _read(endpoint: Endpoint, answer: httpx.Response, reader: Reader[A]) -> A:
     raise AnswerUnreadable(endpoint.name, f"status {answer.status_code}, {reason}")
 
 
-def _refusal(endpoint: Endpoint, answer: httpx.Response, record: BaseAnswer) -> ServiceRefused:
+def _refusal(endpoint: Endpoint, answer: ServiceResponse, record: BaseAnswer) -> ServiceRefused:
     code = record.code if record.code and _CODE.fullmatch(record.code) else None
     return _kind(endpoint, answer, record)(endpoint.name, status=answer.status_code, code=code)
 
 
-def _kind(endpoint: Endpoint, answer: httpx.Response, record: BaseAnswer) -> type[ServiceRefused]:
+def _kind(endpoint: Endpoint, answer: ServiceResponse, record: BaseAnswer) -> type[ServiceRefused]:
     texts = [record.code or "", *(text.reveal() for text in (record.error, *record.errors) if text is not None)]
     words = " ".join(re.sub(r"[\s_-]", "", text).lower() for text in texts)
     is_missing = answer.status_code == 404 or "notfound" in words

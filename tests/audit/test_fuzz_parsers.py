@@ -14,6 +14,7 @@ from calls.rules import SHIPPED, RulesError, parse_rules
 from receiver.authentication import HeaderSet, PushAuthentication
 from reseller import ResellerError
 from reseller.answers import AssignAnswer, BaseAnswer, DetailsAnswer, QueueAnswer, TokenAnswer
+from reseller.bounded import ServiceResponse
 from reseller.endpoints import DETAILS
 from reseller.listing import institution_list
 from reseller.push import PushUnreadable, parse_push
@@ -95,7 +96,7 @@ def test_answers_of_the_service_are_read_or_refused(kind: type[BaseAnswer], body
     """D4: of any answer it makes a record, or a typed error without the service's words."""
     reader: Reader[Any] = Reader(kind)
     try:
-        verdict(DETAILS, httpx.Response(status, content=body), reader)
-        institution_list(httpx.Response(status, content=body))
+        verdict(DETAILS, ServiceResponse(status, httpx.Headers(), body), reader)
+        institution_list(ServiceResponse(status, httpx.Headers(), body))
     except ResellerError as error:
         assert "canary" not in str(error)

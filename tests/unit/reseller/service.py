@@ -2,16 +2,22 @@
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import httpx
 
 from reseller import LoginPolicy, Reseller, Secret, ServiceConfig, TokenStore
+from reseller.bounded import ServiceResponse
 from reseller.conversation import Observe, unobserved
 from tests.transports import AnnouncingTransport
 
 Reply = Callable[[httpx.Request], httpx.Response]
+
+
+def responded(status: int, content: bytes = b"", headers: Sequence[tuple[bytes, bytes]] = ()) -> ServiceResponse:
+    """Return what the client makes of a response."""
+    return ServiceResponse(status, httpx.Headers(headers), content)
 
 
 def success(**body: object) -> httpx.Response:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reseller.bounded import BodyRefused, BoundedTransport
+from reseller.bounded import BodyRefused, receive
 
 MIB = 1024 * 1024
 
@@ -41,9 +41,8 @@ def encoded(body: bytes, encoding: str | None) -> bytes:
 async def received(*chunks: bytes, encoding: str | None, max_bytes: int) -> bytes:
     """Return what a client reads of an answer."""
     headers = {} if encoding is None else {"content-encoding": encoding}
-    transport = httpx.MockTransport(lambda _: httpx.Response(200, headers=headers, stream=Chunks(*chunks)))
-    async with httpx.AsyncClient(transport=BoundedTransport(transport, max_bytes)) as client:
-        return (await client.get("http://service.test/")).content
+    response = httpx.Response(200, headers=headers, stream=Chunks(*chunks))
+    return (await receive(response, max_bytes)).content
 
 
 @given(st.binary(max_size=2000), st.sampled_from([None, "gzip", "deflate", "identity"]), st.integers(1, 50))

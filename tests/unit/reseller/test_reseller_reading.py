@@ -5,17 +5,18 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
-import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from reseller import AnswerUnreadable, PhoneCall, ResellerError, Secret
 from reseller.answers import BaseAnswer, DetailsAnswer, QueueAnswer
+from reseller.bounded import ServiceResponse
 from reseller.endpoints import DETAILS, QUEUE, Endpoint
 from reseller.listing import institution_list
 from reseller.reading import Reader, Unreadable
 from reseller.verdict import verdict
+from tests.unit.reseller.service import responded
 from tests.unit.reseller.spec_tables import RECORDS
 
 QUEUE_READER = Reader(QueueAnswer)
@@ -91,7 +92,7 @@ def change(value: Any, path: tuple[Any, ...], how: str, new: Any) -> None:
             value[f"{last}2"] = new
 
 
-def error_of(endpoint: Endpoint, answer: httpx.Response, reader: Reader[Any]) -> ResellerError | None:
+def error_of(endpoint: Endpoint, answer: ServiceResponse, reader: Reader[Any]) -> ResellerError | None:
     """Return the error that an answer amounts to; anything but one of ours goes through."""
     try:
         verdict(endpoint, answer, reader)
@@ -110,7 +111,7 @@ def test_answer_with_changed_optional_fields_is_read_or_refused(name: str, data:
     changes = st.tuples(places, st.sampled_from(["drop", "null", "retype", "add"]), anything)
     for path, how, new in data.draw(st.lists(changes, max_size=8)):
         change(body, path, how, new)
-    error = error_of(endpoint, httpx.Response(200, content=json.dumps(body).encode()), reader)
+    error = error_of(endpoint, responded(200, json.dumps(body).encode()), reader)
     if error is not None:
         assert isinstance(error, AnswerUnreadable)
         assert "123-45-6789" not in f"{error!r} {error}"
@@ -127,16 +128,16 @@ def test_answer_with_missing_or_null_optional_fields_is_read(name: str, data: st
     places = st.sampled_from(optional_places(name, body))
     for path, how in data.draw(st.lists(st.tuples(places, st.sampled_from(["drop", "null"])), max_size=8)):
         change(body, path, how, None)
-    assert verdict(endpoint, httpx.Response(200, content=json.dumps(body).encode()), reader).success
+    assert verdict(endpoint, responded(200, json.dumps(body).encode()), reader).success
 
 
 @given(st.binary(max_size=200) | anything.map(lambda value: json.dumps(value).encode()))
 def test_any_bytes_are_read_or_refused(body: bytes) -> None:
     """D4: no body, however foreign, is a crash."""
     for reader in (QUEUE_READER, DETAILS_READER):
-        error_of(DETAILS, httpx.Response(200, content=body), reader)
+        error_of(DETAILS, responded(200, body), reader)
     with suppress(ResellerError):
-        institution_list(httpx.Response(200, content=body))
+        institution_list(responded(200, body))
 
 
 @pytest.mark.parametrize(
@@ -320,7 +321,7 @@ def test_base_answer_shows_no_message() -> None:
 )
 def test_institution_list_is_found_in_any_wrapper(body: str) -> None:
     """A bare array or the one array of an object; what cannot be read is left out and counted."""
-    readable, left_out = institution_list(httpx.Response(200, content=body.encode()))
+    readable, left_out = institution_list(responded(200, body.encode()))
     assert [(each.key, each.status) for each in readable] == [("cu-1", "Active")]
     assert left_out == (3 if "items" in body else 0)
 
@@ -329,4 +330,4 @@ def test_institution_list_is_found_in_any_wrapper(body: str) -> None:
 def test_institution_list_that_is_not_there_is_unreadable(body: str) -> None:
     """No list is not an empty list."""
     with pytest.raises(AnswerUnreadable):
-        institution_list(httpx.Response(200, content=body.encode()))
+        institution_list(responded(200, body.encode()))

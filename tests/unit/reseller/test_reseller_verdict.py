@@ -3,7 +3,6 @@
 import json
 import pickle
 
-import httpx
 import pytest
 
 from reseller import (
@@ -19,19 +18,21 @@ from reseller import (
 )
 from reseller import errors as all_errors
 from reseller.answers import BaseAnswer
+from reseller.bounded import ServiceResponse
 from reseller.endpoints import ADD_INSTITUTION, ASSIGN, DETAILS, ENROLL, INSTITUTION, REJECT_VOICE, Endpoint
 from reseller.reading import Reader
 from reseller.verdict import effect_verdict, retry_after_s, verdict
+from tests.unit.reseller.service import responded
 
 BASE = Reader(BaseAnswer)
 
 
-def answer(status: int, **body: object) -> httpx.Response:
+def answer(status: int, **body: object) -> ServiceResponse:
     """Make an answer of a JSON object."""
-    return httpx.Response(status, content=json.dumps(body).encode())
+    return responded(status, json.dumps(body).encode())
 
 
-def refusal(endpoint: Endpoint, given: httpx.Response) -> ResellerError:
+def refusal(endpoint: Endpoint, given: ServiceResponse) -> ResellerError:
     """Return the error that an answer amounts to."""
     with pytest.raises(ResellerError) as caught:
         verdict(endpoint, given, BASE)
@@ -45,7 +46,7 @@ def refusal(endpoint: Endpoint, given: httpx.Response) -> ResellerError:
         (DETAILS, answer(429), ServiceBusy),
         (DETAILS, answer(503, success=False), ServiceBusy),
         (DETAILS, answer(500, success=False), ServiceUnavailable),
-        (DETAILS, httpx.Response(502, content=b"<html>"), ServiceUnavailable),
+        (DETAILS, responded(502, b"<html>"), ServiceUnavailable),
         (DETAILS, answer(200, success=False), ServiceRefused),
         (DETAILS, answer(200, success=False, error="no"), ServiceRefused),
         (DETAILS, answer(200, success=False, errors=["no"]), ServiceRefused),
@@ -68,12 +69,12 @@ def refusal(endpoint: Endpoint, given: httpx.Response) -> ResellerError:
         (DETAILS, answer(403, success=True), AnswerUnreadable),
         (DETAILS, answer(302, success=True), AnswerUnreadable),
         (DETAILS, answer(200), AnswerUnreadable),
-        (DETAILS, httpx.Response(200, content=b"<html>"), AnswerUnreadable),
-        (DETAILS, httpx.Response(404, content=b"<html>"), AnswerUnreadable),
-        (DETAILS, httpx.Response(200, content=b""), AnswerUnreadable),
+        (DETAILS, responded(200, b"<html>"), AnswerUnreadable),
+        (DETAILS, responded(404, b"<html>"), AnswerUnreadable),
+        (DETAILS, responded(200, b""), AnswerUnreadable),
     ],
 )
-def test_answer_amounts_to_its_error(endpoint: Endpoint, given: httpx.Response, kind: type[ResellerError]) -> None:
+def test_answer_amounts_to_its_error(endpoint: Endpoint, given: ServiceResponse, kind: type[ResellerError]) -> None:
     """D3, D4, D5: `success` decides, and a status only where the Spec or plain HTTP gives it a meaning."""
     assert type(refusal(endpoint, given)) is kind
 
@@ -85,9 +86,9 @@ def test_success_is_success(status: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "given", [answer(500), answer(429), answer(503), answer(200), httpx.Response(200, content=b"x"), answer(302)]
+    "given", [answer(500), answer(429), answer(503), answer(200), responded(200, b"x"), answer(302)]
 )
-def test_effect_without_a_clear_answer_is_unknown(given: httpx.Response) -> None:
+def test_effect_without_a_clear_answer_is_unknown(given: ServiceResponse) -> None:
     """E1: whatever is neither applied nor declined is unknown, 429 and 503 too."""
     with pytest.raises(OutcomeUnknown):
         effect_verdict(ENROLL, given, BASE)
@@ -150,7 +151,7 @@ def test_retry_after_is_understood_or_none(retry_after: str | None, date: str | 
     """D5: seconds or a date, at most an hour; nonsense is nothing said."""
     given = {"retry-after": retry_after, "date": date}
     headers = [(name.encode(), value.encode()) for name, value in given.items() if value is not None]
-    assert retry_after_s(httpx.Response(503, headers=headers)) == expected
+    assert retry_after_s(responded(503, headers=headers)) == expected
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 import pickle
 from typing import Any
 
-import httpx
 import msgspec
 import pytest
 
@@ -12,6 +11,7 @@ from reseller.endpoints import ADD_INSTITUTION, ENROLL, QUEUE
 from reseller.errors import OutcomeUnknown, ResellerError, ServiceRefused, ServiceUnavailable
 from reseller.reading import Reader
 from reseller.verdict import effect_verdict, verdict
+from tests.unit.reseller.service import responded
 
 READER = Reader(BaseAnswer)
 NAMED = "Phone call not found for Ada Example"
@@ -19,7 +19,7 @@ NAMED = "Phone call not found for Ada Example"
 
 def failure(body: Any, status: int = 200, *, is_effect: bool = False) -> ResellerError:
     """Return the error that an answer amounts to."""
-    answer = httpx.Response(status, content=body if isinstance(body, bytes) else msgspec.json.encode(body))
+    answer = responded(status, body if isinstance(body, bytes) else msgspec.json.encode(body))
     judge, endpoint = (effect_verdict, ENROLL) if is_effect else (verdict, ADD_INSTITUTION if status == 400 else QUEUE)
     with pytest.raises(ResellerError) as caught:
         judge(endpoint, answer, READER)
