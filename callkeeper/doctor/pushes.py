@@ -1,4 +1,8 @@
-"""What can be found of the pushes and from outside: whether pushes come, why they are refused, what the edge answers."""
+"""What can be found of the pushes and from outside: whether pushes come, why they are refused, what the edge answers.
+
+A wrong push header cannot be seen from inside, only its effect: refusals are counted, and an hour with refusals and
+without a single push taken is a fault.
+"""
 
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable

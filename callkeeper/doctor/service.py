@@ -34,7 +34,10 @@ _WITHIN_S: Final = 5.0
 async def service_findings(
     redis: "Redis", settings: WorkerSettings, named: Mapping[str, frozenset[str]]
 ) -> AsyncIterator[Finding]:
-    """Log in and look around. The login is our own: the workers' token would hide a password that is wrong.
+    """Log in and look around, with a login of its own that is kept nowhere.
+
+    The workers share a token that slides as long as it is used. It would hide a wrong password until the next lapse, hours
+    after the deployment that brought it. Assumed: a second login leaves the first token alone.
 
     ``named`` are the institutions that settings name, by setting; those of the rules file are looked at with their lines.
     """
