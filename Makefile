@@ -76,6 +76,8 @@ nightly: $(STAMP) ## What takes too long for every change: long chaos, a long ab
 	for seed in 2 3 4; do $(BIN)/python -m tests.faults.chaos --minutes 2 --seed $$seed || exit 1; done
 	$(BIN)/python -m pytest tests/integration/figures
 	$(BIN)/python -m tests.faults.failover_run --seconds 60 --rate 20
+	$(BIN)/python -m tests.faults.failover_run --seconds 290 --rate 5 --failovers 20
+	$(BIN)/python -m tests.faults.failover_run --seconds 120 --rate 5 --failovers 8 --least-replicas 0
 	$(BIN)/python -m tests.faults.soak --minutes 30 --rate 10
 	$(BIN)/python -m tests.readme --every-python
 	$(MAKE) audit controls

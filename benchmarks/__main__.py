@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from benchmarks import assigning, checks, push, recovery, replay, scale, schedule, startup
+from benchmarks import assigning, checks, push, recovery, replay, replicas, scale, schedule, startup
 from benchmarks.answer import Answer
 from benchmarks.effort import SMOKE, Effort
 from benchmarks.goals import GOALS
@@ -17,6 +17,7 @@ SPEED: dict[str, Callable[[Effort], Answer]] = {
     "checks": checks.answer,
     "push": push.answer,
     "assigning": assigning.answer,
+    "replicas": replicas.answer,
     "scale": scale.answer,
     "startup": startup.answer,
 }
@@ -29,7 +30,8 @@ QUESTIONS: dict[str, Callable[[Effort], Answer]] = {
     **SPEED,
 }
 
-_MODULES = {"assigning": assigning, "checks": checks, "push": push, "scale": scale, "startup": startup}
+_MODULES = {"assigning": assigning, "checks": checks, "push": push, "replicas": replicas, "scale": scale}
+_MODULES |= {"startup": startup}
 _MODULES |= {"recovery": recovery, "replay": replay, "schedule": schedule}
 
 
