@@ -149,6 +149,11 @@ class WebSettings(_RulesFile, frozen=True, kw_only=True):
     public_url: str | None = optional("CALLKEEPER_PUBLIC_URL", parsing.public_url, "https://callkeeper.example", None)
     """Where the web process is reached from outside; callkeeper doctor looks there. Unset: it does not."""
 
+    def named_institutions(self) -> dict[str, frozenset[str]]:
+        """Return the institutions that the settings name, by variable; the rules file is the workers' own."""
+        limits = (token.institutions or () for token in self.desk_tokens)
+        return {"CALLKEEPER_DESK_TOKENS": frozenset[str]().union(*limits)}
+
     def contradictions(self) -> Iterator[tuple[str, str]]:
         """Yield the end of a rotation that is missing: without it the old secret would be valid for ever."""
         if self.push_headers_previous is not None and self.push_headers_previous_until is None:
@@ -186,6 +191,14 @@ class WorkerSettings(RuleSettings, frozen=True, kw_only=True):
     queue_page: int = optional("CALLKEEPER_QUEUE_PAGE", parsing.between(10, 10_000), "500", 500)
     """Entries of the queue asked for at once, 10 to 10000; halved where the service refuses. Default 500."""
     outcomes: OutcomeSettings | None = part(OutcomeSettings, only_if="CALLKEEPER_OUTCOME_URL")
+
+    def named_institutions(self, in_rules: frozenset[str] = frozenset()) -> dict[str, frozenset[str]]:
+        """Return the institutions that the settings name, by variable; ``in_rules`` are those of the rules file."""
+        return {
+            "CALLKEEPER_INSTITUTIONS": frozenset(self.institutions or ()),
+            "CALLKEEPER_REQUESTED_BY": frozenset(key for key, _ in self.service.requested_by.by_institution),
+            "CALLKEEPER_RULES": in_rules,
+        }
 
 
 VARIABLES: Final[dict[str, Variable]] = WebSettings.variables() | WorkerSettings.variables()

@@ -2,11 +2,12 @@
 
 import asyncio
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, nullcontext
-from typing import Final
+from typing import Any, Final
 
 from redis.asyncio import Redis
+from redis.exceptions import RedisError
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
@@ -18,7 +19,6 @@ from callkeeper.connection_limit import ReservedConnections, room_for_others
 from callkeeper.connections import blocking_redis, feed_redis, receiver_redis, warn_of_redis
 from callkeeper.middleware import Forwarded, PlainPath
 from callkeeper.settings import WebSettings
-from callkeeper.unknown_institutions import named_by_web, warn_of_unknown
 from calls.endings import end
 from calls.figures import Figures
 from calls.figures.reporter import Reporter
@@ -40,6 +40,9 @@ from desk.stream import STREAMS_PER_TOKEN
 from receiver.authentication import HeaderSet, PushAuthentication
 from receiver.health import health_routes
 from receiver.push import PushCounting, PushEndpoint, utc_now
+
+LOOK_EVERY_S: Final = 15.0
+"""Seconds between two looks whether the list of institutions is stored by now."""
 
 _ALWAYS_SERVED: Final = frozenset({b"/push", b"/healthz", b"/readyz"})
 
@@ -84,7 +87,7 @@ def web_app(settings: WebSettings, log: FilteringBoundLogger) -> Starlette:
     async def lifespan(_app: Starlette) -> AsyncIterator[None]:
         reporter.start()
         queries = Queries(redis, keys=store.keys)
-        warning = asyncio.create_task(warn_of_unknown(named_by_web(settings), queries, log))
+        warning = asyncio.create_task(warn_of_unknown_institutions(settings.named_institutions(), queries, log))
         async with desk.running() if desk else nullcontext():
             yield
         await end({warning})
@@ -150,6 +153,31 @@ def _desk(settings: WebSettings, redis: "Redis", waker: Waker, figures: Figures,
         store=Store(redis, keys=settings.store.keys, figures=figures),
         streams_per_token=min(STREAMS_PER_TOKEN, room_for_others() // 2),
     )
+
+
+async def warn_of_unknown_institutions(
+    named: Mapping[str, frozenset[str]], queries: Queries, log: Any, *, every_s: float = LOOK_EVERY_S
+) -> None:
+    """Log which institutions of the settings do not exist, once their list is stored; return then.
+
+    Workers look when they have logged in (``workers.institutions``), the doctor when it has logged in itself.
+
+    Args:
+        named: The institutions that settings name, by variable.
+        queries: Read the list that workers store.
+        log: Where to log.
+        every_s: Seconds between two looks for the list.
+    """
+    while any(named.values()):
+        try:
+            known = await queries.institutions()
+        except (RedisError, OSError):
+            known = None
+        if known is not None and known.is_list_stored:
+            for setting, key, nearest in known.unknown(named):
+                log.warning("institution_unknown", setting=setting, institution=key, nearest=nearest)
+            return
+        await asyncio.sleep(every_s)
 
 
 def _authentication(settings: WebSettings) -> PushAuthentication:

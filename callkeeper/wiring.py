@@ -10,7 +10,6 @@ from callkeeper.connections import blocking_redis, warn_of_redis, worker_redis
 from callkeeper.process import collect_seldom
 from callkeeper.redis_location import RedisLocation
 from callkeeper.settings import OutcomeSettings, ServiceSettings, WorkerSettings
-from callkeeper.unknown_institutions import named_by_worker
 from calls.figures import Figures
 from calls.figures.reporter import Reporter
 from calls.figures.writing import Author, FigureWriter
@@ -67,7 +66,7 @@ def run_worker(settings: WorkerSettings, log: Any, *, crew_class: type[Crew] = C
         book=book,
         requested_by=settings.service.requested_by.for_institution,
         only=frozenset(settings.institutions) if settings.institutions is not None else None,
-        named=named_by_worker(settings, book.institutions),
+        named=settings.named_institutions(book.institutions),
         reconcile_s=settings.reconcile_s,
         queue_page=settings.queue_page,
         log=log,

@@ -23,7 +23,6 @@ from callkeeper.doctor.service import service_findings
 from callkeeper.doctor.work import waiting_findings, work_findings
 from callkeeper.environment import SettingsWrong
 from callkeeper.settings import WebSettings, WorkerSettings
-from callkeeper.unknown_institutions import named_by_web, named_by_worker
 from calls.keys import Keys
 
 __all__ = ["Finding", "ProcessKind", "Severity", "Topic", "examine"]
@@ -65,7 +64,7 @@ async def examine(
             return
         institutions: set[str] = set()
         if worker is not None:
-            named = {**named_by_worker(worker), **(named_by_web(web) if web is not None else {})}
+            named = worker.named_institutions() | (web.named_institutions() if web is not None else {})
             async for finding in service_findings(redis, worker, named):
                 if finding.topic is Topic.QUEUE:
                     institutions.add(finding.about)

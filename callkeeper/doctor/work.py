@@ -6,8 +6,8 @@ from typing import Final
 
 from redis.asyncio import Redis
 
+from callkeeper.commands.pause import pause_lines
 from callkeeper.doctor.finding import Finding, Topic, fault, graded, ok, warning
-from callkeeper.pause_view import pause_lines
 from calls.figures import FigureReader, Minute, Present, Process, read_present
 from calls.figures import catalogue as figure
 from calls.gate import Away, service_away

@@ -9,7 +9,7 @@ from redis.asyncio import Redis
 from structlog.testing import LogCapture
 from structlog.typing import FilteringBoundLogger
 
-from callkeeper.unknown_institutions import warn_of_unknown
+from callkeeper.web_app import warn_of_unknown_institutions
 from calls.backoff import Schedule
 from calls.institution import Standing
 from calls.listings import Listings
@@ -115,7 +115,7 @@ async def test_web_warns_of_a_desk_token_for_an_unknown_institution(redis: Redis
     logged = structlog.testing.LogCapture()
     log = structlog.wrap_logger(None, processors=[logged])
     named = {"CALLKEEPER_DESK_TOKENS": frozenset({"cu-1", "Cu-2"})}
-    looking = asyncio.create_task(warn_of_unknown(named, Queries(redis), log, every_s=0.01))
+    looking = asyncio.create_task(warn_of_unknown_institutions(named, Queries(redis), log, every_s=0.01))
     await asyncio.sleep(0.1)
     assert (looking.done(), logged.entries) == (False, [])
     await Listings(redis).save_standings([Standing(key="cu-1"), Standing(key="cu-2")])
