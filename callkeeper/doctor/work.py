@@ -2,7 +2,7 @@
 
 from collections import Counter
 from datetime import UTC, datetime
-from typing import Final
+from typing import Any, Final
 
 from redis.asyncio import Redis
 
@@ -32,6 +32,8 @@ async def work_findings(redis: "Redis", keys: Keys) -> list[Finding]:
     """Look at processes, due times and what is waiting for whom."""
     processes = await FigureReader(redis, keys=keys).processes()
     present = await read_present(redis, keys=keys)
+    client: Any = redis  # its stubs cannot know that TIME is awaited
+    seconds, _ = await client.time()  # figures are of Redis's minutes
     return [
         _web(processes),
         _workers(processes),
@@ -39,7 +41,7 @@ async def work_findings(redis: "Redis", keys: Keys) -> list[Finding]:
         _breaker(present, await service_away(redis, keys)),
         *(_barred(barred) for barred in await barred_scopes(redis, keys)),
         *(_missing(key, since) for key, since in sorted((await Listings(redis, keys=keys).missing()).items())),
-        *_replication(await FigureReader(redis, keys=keys).minutes(datetime.now(UTC))),
+        *_replication(await FigureReader(redis, keys=keys).minutes(datetime.fromtimestamp(seconds, UTC))),
         _jobs(present),
         *_outcomes(present),
     ]
