@@ -26,6 +26,7 @@ _COMMANDS = {
     "pauses": "callkeeper.commands.pause:pauses",
     "reseller": "callkeeper.commands.reseller:reseller",
     "schedule": "callkeeper.commands.schedule:schedule",
+    "service": "callkeeper.commands.service:service",
     "secret": "callkeeper.commands.secret:secret",
 }
 

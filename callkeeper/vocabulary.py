@@ -134,9 +134,14 @@ EVENTS: Final[dict[str, LogEvent]] = {
     ),
     "login_made": _event("the service account has logged in; for so many institutions", "institutions"),
     "service_away": _event(
-        "the service failed five requests in a row, or asked for a pause: all workers leave it alone"
+        "logins fail, or three institutions (or all) fail together: all workers leave the service alone", "because"
     ),
     "service_back": _event("the service answers again"),
+    "institution_away": _event(
+        "five requests in a row failed for an institution, or the service asked for a pause: it is left alone",
+        *("institution", "because"),
+    ),
+    "institution_back": _event("the service answers for an institution again", "institution"),
     "access_refused": _event(
         "401 with a token just issued: the operation of the institution is left alone, others go on",
         "institution",

@@ -18,7 +18,20 @@ from calls.gathering import Gathering
 from calls.replication import Replication
 
 ScriptName = Literal[
-    "push", "note", "claim", "keep", "save", "merge", "pulse", "service", "count", "tidy", "limit", "pause"
+    "push",
+    "note",
+    "claim",
+    "keep",
+    "save",
+    "merge",
+    "pulse",
+    "report",
+    "probe",
+    "retry",
+    "count",
+    "tidy",
+    "limit",
+    "pause",
 ]
 """The scripts there are, one file each."""
 

@@ -6,10 +6,9 @@ Redis's; ``now_ms`` replaces them in tests.
 """
 
 import asyncio
-import random
 import secrets
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import partial
@@ -18,9 +17,9 @@ from typing import Any
 
 from redis.asyncio import Redis
 
+from calls.breaker_box import BreakerBox
 from calls.clock import Jumps
 from calls.figures import Figures
-from calls.gate import FAILURES_THAT_SHUT, PROBE_EVERY_MS, Gate
 from calls.held import LEASE, Epoch, Held, Lease, LeaseLost, Placement, held_of, instant, pauses_of
 from calls.keys import CallId, Keys, institution_member, parse_member
 from calls.looking_back import Allowance
@@ -38,6 +37,9 @@ LONGEST_WAIT_MS = 60_000
 
 MAX_FAILURES = 5
 """Steps that fail in a row until a call is parked for a person."""
+
+MOST_OF_ONE = 64
+"""Calls of one institution that a worker moves at a time, where there are several: slow answers for one hold up no other."""
 
 REMEMBERED_S = 86400
 """For how long an Idempotency-Key stands for its wish, and a repetition of a statement or a claim is recognised."""
@@ -98,7 +100,6 @@ class Store:
         self._kept_s = kept_s
         self._outbox = outbox.prefix if outbox else ""
         self.keys = Keys() if keys is None else keys
-        self.gate = Gate()
         self.lease = lease
         self.pauses = Pauses()
         self.jobs_waiting = 0
@@ -108,7 +109,8 @@ class Store:
         self.monotonic = monotonic
         self.unreadable = unreadable
         self._claimer = secrets.token_hex(8)
-        self._claims = self._reports = 0
+        self._claims = 0
+        self.breakers = BreakerBox(self._scripts, self.keys, self._now, self._claimer)
         self._changed_at_s: float | None = None
         self.jumps = Jumps()
         self._seen: tuple[str, int, float] | None = None  # epoch, its time in ms, our time just before
@@ -125,12 +127,23 @@ class Store:
         seconds, micros = await self._redis.time()
         return datetime.fromtimestamp(seconds + micros / 1e6, UTC)
 
-    async def claim(self, limit: int, *, shift_starts: bool = False) -> list[Held]:
+    async def claim(
+        self,
+        limit: int,
+        *,
+        shift_starts: bool = False,
+        is_probe: bool = False,
+        holds: Mapping[str, int] | None = None,
+    ) -> list[Held]:
         """Take up to ``limit`` due members, each with a lease and a nonce of its own; see what is paused, and what waits.
+
+        Half of them have been due for longest, the others fell due last.
 
         Args:
             limit: How many.
             shift_starts: Whoever makes something due from now on may ask for a job again.
+            is_probe: Claim although the account's breaker is open, to try whether it is over.
+            holds: How many calls of each institution are in flight here, where that is limited (`MOST_OF_ONE`).
         """
         asked_at_s = self.monotonic()
         self._claims += 1
@@ -140,11 +153,12 @@ class Store:
             [
                 self.keys.due,
                 self.keys.wake,
-                self.keys.service,
+                self.keys.breakers,
                 self.keys.pause,
                 self.keys.epoch,
                 self.keys.queue,
                 self.keys.claimer(self._claimer),
+                self.keys.token,
             ],
             [
                 self._now(),
@@ -154,11 +168,13 @@ class Store:
                 self._claimer,
                 FARTHEST_MS,
                 "1" if shift_starts else "",
-                PROBE_EVERY_MS,
+                "1" if is_probe else "",
                 self._claims,
                 REMEMBERED_S,
                 seen_epoch,
                 seen_ms + int((asked_at_s - seen_at_s) * 1000),
+                "" if holds is None else MOST_OF_ONE,
+                *(part for key, n in (holds or {}).items() for part in (institution_member(key)[2:], n)),
             ],
         )
         now, epoch_id = instant(int(answer[0])), answer[1].decode()
@@ -170,18 +186,18 @@ class Store:
         if self._changed_at_s is not None:
             # Redis's clock may jump ahead: effects wait for as long as they should by our clock too.
             since = max(since, now - timedelta(seconds=asked_at_s - self._changed_at_s))
-        lost = None if answer[8] < 0 else timedelta(milliseconds=answer[8])
+        lost = None if answer[7] < 0 else timedelta(milliseconds=answer[7])
         epoch = Epoch(epoch_id, since, lost, was_seen_to_begin=self._changed_at_s is not None)
-        self.gate.see(now, shut_ms=int(answer[3]), failures=int(answer[4]))
-        self.pauses = pauses_of(answer[5])
+        self.breakers.see(answer[3])
+        self.pauses = pauses_of(answer[4])
         for key in self.pauses.unreadable:
             self.unreadable("pause", key)
-        self.next_due_s = answer[6] / 1000 if answer[6] >= 0 else inf
-        if answer[6] >= 0:
+        self.next_due_s = answer[5] / 1000 if answer[5] >= 0 else inf
+        if answer[5] >= 0:
             self._due_in(self.next_due_s)
-        self.jobs_waiting = answer[7]
+        self.jobs_waiting = answer[6]
         held = []
-        for row in answer[9:]:
+        for row in answer[8:]:
             try:
                 held.append(held_of(row, epoch, now, self.pauses))
             except UnicodeDecodeError:
@@ -193,30 +209,6 @@ class Store:
         self.unreadable("member", "")
         item = self.keys.item("").encode() + member
         await self._redis.pipeline().zrem(self.keys.due, member).delete(item).execute()
-
-    async def report(self, *, succeeded: bool, pause_s: float | None = None) -> bool:
-        """Tell all workers how a request to the service went; return whether that shut or opened the gate.
-
-        Args:
-            succeeded: The service answered.
-            pause_s: For how long it asked to be left alone.
-        """
-        self._reports += 1
-        changed, shut_ms, failures, now_ms = await self._scripts.call(
-            "service",
-            [self.keys.service, self.keys.claimer(self._claimer)],
-            [
-                self._now(),
-                self._reports,
-                "ok" if succeeded else "failed",
-                "" if pause_s is None else int(pause_s * 1000),
-                random.random(),  # noqa: S311  (spreads the retries of many workers)
-                FAILURES_THAT_SHUT,
-                REMEMBERED_S,
-            ],
-        )
-        self.gate.see(instant(int(now_ms)), shut_ms=int(shut_ms), failures=int(failures))
-        return bool(changed)
 
     async def keep(
         self,
@@ -426,11 +418,24 @@ class Store:
     async def enlist(self, institution_keys: Iterable[str]) -> None:
         """Make every institution due that is not in the due set: new ones, and those a lost Redis forgot."""
         members = {institution_member(key): key for key in institution_keys}
+        self.breakers.acted_for = frozenset(members.values())
         if not members:
             return
         scores: list[float | None] = await self._redis.zmscore(self.keys.due, list(members))
         missing = [key for key, score in zip(members.values(), scores, strict=True) if score is None]
         await asyncio.gather(*(self.ask_to_look(key, Ask.FULL) for key in missing))
+
+    async def note_look(self, institution_key: str, at: datetime) -> None:
+        """Write down that a complete look at an institution's queue began at an instant of Redis's clock."""
+        await self._redis.hset(self.keys.looked, institution_key, at.isoformat())
+
+    async def looked_at(self, institution_key: str) -> datetime | None:
+        """Return when the last complete look at an institution's queue began; None if that is not known."""
+        stored = await self._redis.hget(self.keys.looked, institution_key)
+        try:
+            return None if stored is None else datetime.fromisoformat(stored.decode())
+        except ValueError:
+            return None
 
     async def _note(
         self, member: str, note_id: str, note: bytes, *, even_settled: bool, wake: bool, wish: str | None = None

@@ -88,8 +88,19 @@ def _gauges(present: Present, processes: Sequence[Process]) -> Iterator[Metric]:
     yield _gauge(
         "attention", "calls that need a person, by reason", ("reason",), {(r,): n for r, n in present.attention.items()}
     )
-    yield _gauge("service_away", "1 while the service is left alone", (), {(): int(present.gate_is_shut)})
-    yield _gauge("service_failures", "requests in a row without a usable answer", (), {(): present.gate_failures})
+    yield _gauge("service_away", "1 while the whole service is left alone", (), {(): int(present.is_service_away)})
+    yield _gauge(
+        "institutions_away",
+        "institutions that are left alone by themselves, because requests fail or the service asked for a pause",
+        (),
+        {(): present.institutions_away},
+    )
+    yield _gauge(
+        "service_failures",
+        "requests in a row without a usable answer, of the institution that has most",
+        (),
+        {(): present.service_failures},
+    )
     yield _gauge("login_failures", "logins in a row without a proven token", (), {(): present.login_failures})
     yield _gauge(
         "jobs", "RQ jobs by state", ("state",), {("waiting",): present.jobs_waiting, ("failed",): present.jobs_failed}

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from calls.gate import service_away
+from calls.breakers import service_away
 from calls.keys import Keys
 
 READY_WITHIN_S: Final = 1.0

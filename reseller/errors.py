@@ -4,7 +4,7 @@
 
     ResellerError
     ├── ServiceUnavailable        try again: no whole answer in time, or a 5xx
-    │   └── ServiceBusy           ... not before `retry_after_s`: 429 or 503
+    │   └── ServiceBusy           ... not before `retry_after_s`: 429
     ├── ServiceRefused            do not: the service understood and declined (`success` is false)
     │   ├── CallNotFound          ... because it knows no such call
     │   └── InstitutionNotFound   ... or no such institution
@@ -71,11 +71,12 @@ class ServiceUnavailable(ResellerError):
 
 
 class ServiceBusy(ServiceUnavailable):
-    """The service asks to be left alone for a while (429 or 503).
+    """The service asks to be left alone for a while (429).
 
-    ``retry_after_s`` is what it asked for, in seconds, at most an hour, or None if it named no time.
+    ``retry_after_s`` is what it asked for, in seconds, at most a minute, or None if it named no time.
 
-    Spec: Limits. Assumed: rate limits are not shown; 429 and 503 mean the same.
+    Spec: Limits. Assumed: rate limits are not shown. What a 503 says of the time is a guess at the end of an outage and is
+    not obeyed: one small request every three seconds finds the end.
     """
 
     def __init__(self, endpoint: str, reason: str, retry_after_s: float | None = None) -> None:

@@ -27,7 +27,7 @@ from reseller.said import texts_of
 
 A = TypeVar("A", bound=BaseAnswer)
 
-MAX_RETRY_AFTER_S = 3600.0
+MAX_RETRY_AFTER_S = 60.0
 """However long the service asks to be left alone, it is looked at again after this."""
 
 _INSTITUTION_ENDPOINTS = (INSTITUTION, UPDATE_INSTITUTION, LOGIN_AS)
@@ -45,8 +45,8 @@ def verdict(endpoint: Endpoint, answer: ServiceResponse, reader: Reader[A], *, n
 
     Raises:
         TokenLapsed: 401.
-        ServiceBusy: 429 or 503.
-        ServiceUnavailable: Any other 5xx.
+        ServiceBusy: 429.
+        ServiceUnavailable: 5xx.
         ServiceRefused: ``success`` is false; or the problem response of add-institution.
         AnswerUnreadable: Anything that the Spec does not describe.
 
@@ -95,19 +95,19 @@ def check_status(endpoint: Endpoint, answer: ServiceResponse) -> None:
 
     Raises:
         TokenLapsed: 401.
-        ServiceBusy: 429 or 503.
-        ServiceUnavailable: Any other 5xx.
+        ServiceBusy: 429.
+        ServiceUnavailable: 5xx.
     """
     if answer.status_code == 401:
         raise TokenLapsed(endpoint.name, "status 401")
-    if answer.status_code in (429, 503):
-        raise ServiceBusy(endpoint.name, f"status {answer.status_code}", retry_after_s(answer))
+    if answer.status_code == 429:
+        raise ServiceBusy(endpoint.name, "status 429", retry_after_s(answer))
     if answer.status_code >= 500:
         raise ServiceUnavailable(endpoint.name, f"status {answer.status_code}")
 
 
 def retry_after_s(answer: ServiceResponse) -> float | None:
-    """Return how long the service asks to be left alone, in seconds, at most an hour; None if it does not say.
+    """Return how long the service asks to be left alone, in seconds, at most a minute; None if it does not say.
 
     A date is measured against the answer's own ``Date``, not against our clock.
     """

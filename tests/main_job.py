@@ -34,7 +34,6 @@ PROMISES = ("found", "assigned", "checked", "enrolled", "rejected", "settled")
 NOT_KEPT: Mapping[str, Sequence[str]] = {
     "limit-5": ("assigned", "checked", "enrolled"),
     "limit-15": ("assigned", "checked", "enrolled"),
-    "busy-one-retry-after": PROMISES,
 }
 """What may be missing under a variant: a dozen calls at once cannot be served at 5 requests per second."""
 

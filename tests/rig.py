@@ -32,6 +32,7 @@ from calls.trail import Entry
 from reseller import Reseller, Secret, ServiceConfig
 from reseller.config import LoginPolicy
 from reseller.push import PushEvent
+from sandbox.access import Credentials
 from sandbox.state import Call as SandboxCall
 from tests.sandbox_fixtures import CREDENTIALS, KEY, PHONE, Asgi
 from tests.transports import AnnouncingTransport
@@ -39,6 +40,7 @@ from workers.counting import Counting
 from workers.institutions import Institutions
 from workers.listing import Listing
 from workers.noticing import UnreadableNotice
+from workers.probing import Probing
 from workers.service import ServiceObserver
 from workers.service_clock import ServiceClock
 from workers.shift import Shift
@@ -84,6 +86,7 @@ class Rig:
         outbox: Where outcomes wait to be sent, if somebody wants them.
         retention: How long what is over is kept.
         hold_s: For how long effects are held when Redis is new; a test's Redis always is.
+        credentials: What the service account logs in with.
     """
 
     def __init__(
@@ -98,6 +101,7 @@ class Rig:
         outbox: Keys | None = None,
         retention: Retention | None = None,
         hold_s: float = 0.0,
+        credentials: Credentials = CREDENTIALS,
     ) -> None:
         retention = Retention() if retention is None else retention
         self.stage = stage
@@ -112,9 +116,9 @@ class Rig:
         self.figures = Figures()
         config = ServiceConfig(
             base_url="http://127.0.0.1",
-            access_token=Secret(CREDENTIALS.access_token),
-            email=Secret(CREDENTIALS.email),
-            password=Secret(CREDENTIALS.password),
+            access_token=Secret(credentials.access_token),
+            email=Secret(credentials.email),
+            password=Secret(credentials.password),
             login=LoginPolicy() if login is None else login,
         )
         tokens = RedisTokenStore(redis, clock=lambda: self.clock.now.timestamp())  # noqa: PLW0108  (the hand moves)
@@ -164,6 +168,7 @@ class Rig:
         )
         listing = Listing(self.tools, self.listings, 5.0, choose=lambda _, high: high, told=wakeups.wake)
         self.shift = Shift(self.tools, self.institutions, listing, log, wakeups=wakeups)
+        self.probing = Probing(self.tools, self.institutions, told=wakeups.wake)
 
     def now_ms(self) -> int:
         """Return Redis's clock in milliseconds: the hand-moved one, unless the rig has another."""
@@ -186,6 +191,7 @@ class Rig:
     async def tick(self) -> int:
         """Claim what is due now and move it on; return how much that was."""
         await self.institutions.refresh()
+        await asyncio.gather(*await self.probing.look())
         claimed = await self.store.claim(100)
         await asyncio.gather(*(self.shift.move(held) for held in claimed))
         return len(claimed)

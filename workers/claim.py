@@ -25,6 +25,7 @@ from workers.tally import Tally
 from workers.tools import Tools
 
 AWAY, REFUSED = "the service is away", "the service refuses the institution"
+INSTITUTION_AWAY = "the service does not answer for the institution, or asked for a pause"
 """Why a call is held back."""
 
 FORGET = b"-"

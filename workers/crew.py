@@ -12,9 +12,9 @@ from typing import Any, ClassVar, TypeVar
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
+from calls.breakers import service_away
 from calls.endings import end
 from calls.figures import Figures
-from calls.gate import service_away
 from calls.held import Lease
 from calls.keys import Keys
 from calls.listings import Listings
@@ -29,6 +29,7 @@ from workers.deliveries import Deliveries
 from workers.institutions import Institutions
 from workers.listing import Listing
 from workers.noticing import UnreadableNotice
+from workers.probing import Probing
 from workers.service import ServiceObserver
 from workers.service_clock import ServiceClock
 from workers.shift import Shift
@@ -133,7 +134,8 @@ class Crew:
         try:
             if self._is_stopping:
                 shift.stop()
-            async with self._beside(shift), self._progress(shift.tally, job_key):
+            probing = Probing(tools, institutions, told=self._wakeups.wake)
+            async with self._beside(shift), probing.running(), self._progress(shift.tally, job_key):
                 tally = await shift.run()
             if self._tidying is not None:
                 await self._tidying.tidy()

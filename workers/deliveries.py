@@ -1,8 +1,8 @@
 """Sends outcomes out, beside the calls of a shift: at least once, in order for each call, never holding a call up.
 
 What is to be sent stands in the trails; here is kept how far each was sent, under keys like those of calls (claim, lease,
-nonce, due time), so that two workers never send for one call. A gate of its own, shared by all workers, leaves a sink alone
-that is away. What a sink did not take for a day waits for a person, and for the call's next outcome.
+nonce, due time), so that two workers never send for one call. A breaker of its own, shared by all workers, leaves a sink
+alone that is away. What a sink did not take for a day waits for a person, and for the call's next outcome.
 """
 
 import asyncio
@@ -16,6 +16,7 @@ import msgspec
 from msgspec.structs import replace
 from redis.exceptions import RedisError
 
+from calls.breakers import ACCOUNT, Heard
 from calls.endings import end
 from calls.figures import Figures
 from calls.figures import catalogue as figure
@@ -79,7 +80,8 @@ class Deliveries:
     async def claim(self) -> int:
         """Begin to send for what is due now; return for how many calls."""
         room = IN_FLIGHT - len(self._tasks)
-        claimed = await self.store.claim(room) if room > 0 else []
+        is_probe = bool(self.store.breakers.opened and await self.store.breakers.take_probes())
+        claimed = await self.store.claim(1 if is_probe else room, is_probe=is_probe) if room > 0 else []
         for held in claimed:
             task = asyncio.ensure_future(self._advance(held))
             self._tasks.add(task)
@@ -161,10 +163,10 @@ class Deliveries:
         )
 
     async def _report(self, answer: Answer) -> None:
-        """Tell the gate: a sink that answers is not away, whatever it answers."""
+        """Tell the breaker: a sink that answers is not away, whatever it answers."""
         is_away = answer is Answer.AWAY
-        if is_away or self.store.gate.failures:
-            await self.store.report(succeeded=not is_away)
+        if is_away or self.store.breakers.has_failed(ACCOUNT):
+            await self.store.breakers.report(Heard.FAILURE if is_away else Heard.ANSWER)
 
 
 def _names(call_id: CallId) -> dict[str, str]:

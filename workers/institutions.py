@@ -63,6 +63,7 @@ class Institutions:
         self._enlisted_at_s: float | None = None
         self._asked_at_s: dict[str, float] = {}
         self._figures = figures
+        self._unknown_because = ""
         self._missing: dict[str, datetime] = {}
 
     @property
@@ -95,11 +96,17 @@ class Institutions:
         if self._refreshed_at_s is None or now_s - self._refreshed_at_s > REFRESH_S:
             try:
                 await self._load()
-                self._refreshed_at_s = now_s
+                self._refreshed_at_s, self._unknown_because = now_s, ""
             except ResellerError as error:
                 self._refreshed_at_s = now_s - REFRESH_S + 2.0
-                self._log.warning("institutions_unknown", error=type(error).__name__)
+                self._warn_unknown(error)
         await self.enlist()
+
+    def _warn_unknown(self, error: ResellerError) -> None:
+        """Log that the service does not tell which institutions there are, once for each kind of error in a row."""
+        if self._unknown_because != type(error).__name__:
+            self._unknown_because = type(error).__name__
+            self._log.warning("institutions_unknown", error=self._unknown_because)
 
     async def enlist(self) -> None:
         """Make every institution due that is not in the due set, where that was not looked at a few seconds ago."""

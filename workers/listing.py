@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import partial
 from itertools import pairwise
 
 import msgspec
@@ -42,6 +41,11 @@ BORNE_OUT = timedelta(hours=1)
 
 FULL_EVERY_S = 60.0
 IDLE_S = 8.0
+LONGEST_RETRY_S = 5.0
+"""A queue that cannot be listed is tried this often at least, so that its calls are found soon when it can."""
+
+RENEW_AFTER_S = 1.0
+"""A listing whose lease is older renews it before it asks again."""
 
 Choose = Callable[[float, float], float]
 
@@ -94,11 +98,15 @@ class Listing:
             return Watch(institution_key=institution_key)
 
     async def _look(self, held: Held, watch: Watch, asked: set[str], tally: Tally) -> Watch:
-        now = held.now
+        now, is_narrow = held.now, asked == {Ask.LOOK} and watch.newest_at is not None
         full_is_due = watch.full_at is None or not 0 <= (now - watch.full_at).total_seconds() < FULL_EVERY_S
         if full_is_due or watch.cursor is not None or Ask.FULL in asked:
-            return await self._full(held, watch, tally)
-        return await self._pages(held, watch, tally, since=_since(watch, asked, now), is_full=False)
+            watch, is_narrow = await self._full(held, watch, tally), False
+        else:
+            watch = await self._pages(held, watch, tally, since=_since(watch, asked, now), is_full=False)
+        if not is_narrow:
+            await self.tools.store.note_look(watch.institution_key, now)
+        return watch
 
     async def _full(self, held: Held, watch: Watch, tally: Tally) -> Watch:
         key, now = watch.institution_key, held.now
@@ -120,8 +128,19 @@ class Listing:
         A full listing saves how far it is and ends when a page brings nothing new; a look ends with the first page that is
         not full, and begins anew.
         """
+        monotonic = self.tools.monotonic
+        renewed_at_s = monotonic()
+
+        async def ask(cursor: int, size: int) -> Sequence[QueueEntry]:
+            # To read one page may take several requests: where each is slow the lease would end between them.
+            nonlocal renewed_at_s
+            if monotonic() - renewed_at_s > RENEW_AFTER_S:
+                await self.tools.store.keep(held)
+                renewed_at_s = monotonic()
+            return await self._page(watch.institution_key, since, cursor, size)
+
         pages = QueuePages(
-            partial(self._page, watch.institution_key, since),
+            ask,
             self.page_size,
             watch.paging,
             cursor=(watch.cursor or 0) if is_full else 0,
@@ -140,6 +159,7 @@ class Listing:
             if is_full:
                 watch = replace(watch, cursor=pages.cursor)
             await self.tools.store.keep(held, encode_watch(watch) if is_full else None)
+            renewed_at_s = monotonic()
 
     async def _page(self, key: str, since: datetime | None, cursor: int, size: int) -> Sequence[QueueEntry]:
         return await self.tools.service.queue(
@@ -176,7 +196,7 @@ class Listing:
         is_live = await self.listings.has_open(watch.institution_key)
         period_s = self.reconcile_s if is_live else max(IDLE_S, self.reconcile_s)
         if watch.failures:
-            period_s = min(30.0, 2.0 ** min(watch.failures, 5) / 2)
+            period_s = min(LONGEST_RETRY_S, 2.0 ** min(watch.failures, 5) / 2)
         return int(period_s * self.choose(0.8, 1.0) * 1000)
 
 

@@ -6,8 +6,8 @@ What the steps do: ``asking`` (look, read, check), ``ledger`` and ``sending`` (e
 from datetime import datetime, timedelta
 from typing import assert_never
 
+from calls.breakers import ACCOUNT, Breaker
 from calls.decide import decide
-from calls.gate import Gate
 from calls.steps import (
     Check,
     Decline,
@@ -27,7 +27,7 @@ from calls.steps import (
     Withdraw,
 )
 from workers.asking import check, decline, look, look_back, read
-from workers.claim import AWAY, REFUSED, Claim
+from workers.claim import AWAY, INSTITUTION_AWAY, REFUSED, Claim
 from workers.explaining import note, note_facts
 from workers.ledger import establish, intend, withdraw
 from workers.sending import send
@@ -57,9 +57,11 @@ async def move(claim: Claim) -> None:
         step = decide(claim.call, claim.tools.book, claim.now, late=claim.held.late)
         if n and isinstance(step, _ASKS) and claim.age_s > RELEASE_AFTER_S:
             step = Wait(claim.now)
-        allowed, because = through_the_gate(step, claim.tools.store.gate, claim.now), AWAY
+        institution_key = claim.call_id.institution_key
+        breaker = claim.tools.store.breakers.over(institution_key)
+        allowed, because = past_the_breaker(step, breaker, claim.now), _because(breaker)
         if allowed is step:
-            barred_s = claim.tools.service.reads_barred_s(claim.call_id.institution_key)
+            barred_s = claim.tools.service.reads_barred_s(institution_key)
             allowed, because = past_the_bar(step, barred_s, claim.now), REFUSED
         if allowed is not step and isinstance(allowed, Wait):
             claim.hold_back(because)
@@ -69,12 +71,14 @@ async def move(claim: Claim) -> None:
     raise RuntimeError(f"no end after {MAX_STEPS} steps")
 
 
-def through_the_gate(step: Step, gate: Gate, now: datetime) -> Step:
-    """Return the step, or what takes its place while the service is away: a wait, or a free read to try it."""
-    shut_until = gate.wait(now)
-    if shut_until is not None and isinstance(step, (Read, LookBack, *_BOOKS)):
-        return Wait(shut_until)
-    return Read("probe") if gate.is_probing and isinstance(step, _BOOKS) else step
+def past_the_breaker(step: Step, breaker: Breaker | None, now: datetime) -> Step:
+    """Return the step, or a wait while the service or the institution is left alone: nobody claims the call until then."""
+    is_held = breaker is not None and isinstance(step, (Read, LookBack, *_BOOKS))
+    return Wait(now) if is_held else step
+
+
+def _because(breaker: Breaker | None) -> str:
+    return AWAY if breaker is None or breaker.institution_key == ACCOUNT else INSTITUTION_AWAY
 
 
 def past_the_bar(step: Step, barred_s: float | None, now: datetime) -> Step:

@@ -89,7 +89,7 @@ class Pacemaker:
             redis.exceptions.RedisError: Redis is away; the next look tries again.
         """
         keys = self._keys
-        named = [keys.due, keys.wake, keys.queue, keys.service, keys.epoch]
+        named = [keys.due, keys.wake, keys.queue, keys.breakers, keys.epoch, keys.token]
         if self._script(keys=named, args=[self._now_ms() if self._now_ms else "", late_ms, int(QUIET_S * 1000)]) != 1:
             return
         try:

@@ -1,7 +1,7 @@
-"""Observes every request to the service: counts it, and tells the gate that all workers share how it went.
+"""Observes every request to the service: counts it, and tells the breakers that all workers share how it went.
 
-A service that fails five requests in a row, or asks for a pause, is left alone by everybody: nothing is claimed, no check
-is booked. Then one member at a time is tried, and the first success opens the gate.
+An institution that fails five requests in a row, or for which the service asks for a pause, is left alone by everybody; so
+is the whole account where logins fail or institutions fail together. See `calls.breakers`.
 """
 
 from contextlib import suppress
@@ -9,24 +9,30 @@ from typing import Any
 
 from redis.exceptions import RedisError
 
+from calls.breakers import ACCOUNT, Heard
 from calls.figures import Figures
 from calls.figures import catalogue as figure
 from calls.store import Store
 from reseller import (
     AccessRefused,
     CertificateRefused,
+    LoginRefused,
     NotSent,
     OutcomeUnknown,
     ResellerError,
     ServiceBusy,
     ServiceUnavailable,
+    TokenFault,
+    TokenLapsed,
     Unsendable,
 )
 from reseller.endpoints import TOKEN, AuthMode, Endpoint
 
+_FAILURES = (ServiceUnavailable, OutcomeUnknown, CertificateRefused, LoginRefused, TokenFault)
+
 
 class ServiceObserver:
-    """What a client's `Observe` is in a worker. Only requests about calls open and shut the gate."""
+    """What a client's `Observe` is in a worker."""
 
     def __init__(self, store: Store, log: Any, figures: Figures) -> None:
         self._store = store
@@ -42,33 +48,69 @@ class ServiceObserver:
         self._figures.observe(figure.SERVICE_SECONDS, seconds, endpoint.name)
         if endpoint == TOKEN:
             self._figures.count(figure.LOGINS, outcome)
-        if endpoint.mode is AuthMode.SERVICE_ACCOUNT:
-            await self._tell_gate(institution_key, error)
+        if isinstance(error, AccessRefused):
+            self._figures.count(figure.ACCESS_REFUSED, institution_key, error.endpoint)
+        heard = heard_of(endpoint, institution_key, error)
+        if heard is not None:
+            pause_s = (error.retry_after_s or 0.0) if isinstance(error, ServiceBusy) else 0.0
+            await self._tell(*heard, pause_s, outcome)
 
-    async def _tell_gate(self, institution_key: str, error: BaseException | None) -> None:
-        match error:
-            case ServiceBusy():
-                await self._failed(error, error.retry_after_s)
-            case NotSent():
-                if error.__cause__ is None and not isinstance(error, Unsendable):
-                    await self._failed(error)
-            case AccessRefused():
-                self._figures.count(figure.ACCESS_REFUSED, institution_key, error.endpoint)
-            case ServiceUnavailable() | OutcomeUnknown() | CertificateRefused():
-                await self._failed(error)
-            case ResellerError() | None:
-                await self._succeeded()
-
-    async def _failed(self, error: ResellerError, pause_s: float | None = None) -> None:
-        with suppress(RedisError):
-            if await self._store.report(succeeded=False, pause_s=pause_s):
-                self._figures.count(figure.SERVICE_OUTAGES)
-                self._log.error("service_away", error=type(error).__name__)
-
-    async def _succeeded(self) -> None:
-        """Tell of a success only where there were failures: the usual case costs nothing."""
-        if not self._store.gate.failures:
+    async def _tell(self, heard: Heard, institution_key: str, pause_s: float, outcome: str) -> None:
+        """Tell all workers; of an answer only where there were failures, so that the usual case costs nothing."""
+        breakers = self._store.breakers
+        if heard is Heard.ANSWER and not breakers.has_failed(institution_key):
             return
         with suppress(RedisError):
-            if await self._store.report(succeeded=True):
-                self._log.info("service_back")
+            opened, closed = await breakers.report(heard, institution_key, pause_s=pause_s)
+            for key in opened:
+                self._log_opened(key, heard, outcome)
+            for key in closed:
+                self._log_closed(key)
+
+    def _log_opened(self, institution_key: str, heard: Heard, outcome: str) -> None:
+        if institution_key == ACCOUNT:
+            self._figures.count(figure.SERVICE_OUTAGES)
+            self._log.error("service_away", error=outcome, because=heard)
+        else:
+            self._log.error("institution_away", institution=institution_key, error=outcome, because=heard)
+
+    def _log_closed(self, institution_key: str) -> None:
+        if institution_key == ACCOUNT:
+            self._log.info("service_back")
+        else:
+            self._log.info("institution_back", institution=institution_key)
+
+
+def heard_of(endpoint: Endpoint, institution_key: str, error: BaseException | None) -> tuple[Heard, str] | None:
+    """Return what a request tells of the service, and of which institution (`ACCOUNT`: of none); None if nothing.
+
+    A request that failed because its login failed is no institution's failure. A 401 with a good token proves that the
+    service answers, and nothing of the institution.
+    """
+    if isinstance(error, ServiceBusy) and error.retry_after_s is not None:
+        return Heard.PAUSE, institution_key
+    if endpoint == TOKEN:
+        return (Heard.LOGIN, ACCOUNT) if isinstance(error, ResellerError) else None
+    if endpoint.mode is not AuthMode.SERVICE_ACCOUNT:
+        return None
+    match error:
+        case NotSent():
+            return None if isinstance(error, Unsendable) else _not_sent(error, institution_key)
+        case AccessRefused():
+            return Heard.ANSWER, ACCOUNT
+        case TokenLapsed():
+            return None
+        case ResellerError() if isinstance(error, _FAILURES):
+            return Heard.FAILURE, ACCOUNT if error.endpoint == TOKEN.name else institution_key
+        case ResellerError() | None:
+            return Heard.ANSWER, institution_key
+    return None
+
+
+def _not_sent(error: NotSent, institution_key: str) -> tuple[Heard, str] | None:
+    cause = error.__cause__
+    if cause is None:
+        return Heard.FAILURE, institution_key
+    if isinstance(cause, ResellerError):
+        return Heard.FAILURE, ACCOUNT if cause.endpoint == TOKEN.name else institution_key
+    return None  # our own guard forbade it

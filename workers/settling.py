@@ -1,11 +1,14 @@
 """Closes calls: settles one with its reason, drops a hint that was no call."""
 
 from contextlib import suppress
+from datetime import timedelta
 
 from msgspec.structs import replace
 from redis.exceptions import RedisError
 
 from calls.held import Placement
+from calls.hints import CONFIRM_LOOKS_S
+from calls.institution import FOREIGN
 from calls.record import Phase, Reason
 from calls.steps import Drop
 from calls.trail import Entry
@@ -27,8 +30,21 @@ async def settle(claim: Claim, reason: Reason) -> None:
     claim.tools.log.info("call_settled", **claim.names, reason=reason, checks=claim.call.checks_used)
 
 
+LISTED_WITHIN = timedelta(seconds=CONFIRM_LOOKS_S[-1])
+"""How long after a hint a look at the queue has to begin to show that there is no such call: an event may outrun it."""
+
+LOOK_AGAIN = timedelta(seconds=5)
+
+
 async def drop(claim: Claim, step: Drop) -> None:
-    """Forget a hint that the queue never listed."""
+    """Forget a hint that the queue does not list, after a complete look at it: one that failed says nothing."""
+    now, hinted_at = claim.now, claim.call.hinted_at or claim.now
+    if claim.call.standing != FOREIGN:
+        looked_at = await claim.tools.store.looked_at(claim.call_id.institution_key)
+        if looked_at is None or looked_at < hinted_at + LISTED_WITHIN:
+            # A listing that shows the call makes it due at once: the wait may grow.
+            await claim.let_go(now + max(LOOK_AGAIN, (now - hinted_at) / 8))
+            return
     claim.entries.append(Entry(at=claim.now, what="dropped", because=step.because, rules=claim.tools.book.digest))
     await claim.forget()
     claim.tally.add("dropped")

@@ -5,9 +5,11 @@ Nothing outlives a shift: every task is finished or, at the deadline, cancelled 
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from redis.exceptions import RedisError
@@ -16,7 +18,7 @@ from calls.endings import end
 from calls.figures import catalogue as figure
 from calls.held import Held, LeaseLost, Placement
 from calls.keys import CallId, parse_member
-from calls.store import MAX_FAILURES
+from calls.store import MAX_FAILURES, MOST_OF_ONE
 from calls.trail import Entry
 from workers.claim import FORGET, Claim
 from workers.following import follow_member, follow_trace
@@ -82,6 +84,9 @@ class Shift:
     _stopping: asyncio.Event = field(default_factory=asyncio.Event)
     _tasks: dict[asyncio.Task[None], float] = field(default_factory=dict)
     """What is in flight, and since when by the loop's clock."""
+    _refreshing: asyncio.Task[None] | None = None
+    _holds: Counter[str] = field(default_factory=Counter)
+    """How many calls of each institution are in flight."""
 
     def stop(self) -> None:
         """Claim no more; finish what is in flight. Call it in the loop's thread."""
@@ -98,13 +103,13 @@ class Shift:
         """
         loop, figures = asyncio.get_running_loop(), self.tools.counting.figures
         began_s = loop.time()
-        refreshing = asyncio.ensure_future(self.institutions.refresh())
+        self._refreshing = asyncio.ensure_future(self.institutions.refresh())
         try:
             if not self.institutions.are_known:
-                await refreshing
-            await self._claim_until_over(refreshing)
+                await self._refreshing
+            await self._claim_until_over()
         finally:
-            await end({refreshing})
+            await end({self._refreshing})
             await self._gather()
             figures.observe(figure.SHIFT_SECONDS, loop.time() - began_s)
             figures.count(figure.SHIFTS, "failed" if self.failures else "finished")
@@ -112,14 +117,13 @@ class Shift:
             raise StepsFailed(self.failures)
         return self.tally
 
-    async def _claim_until_over(self, refreshing: asyncio.Future[None]) -> None:
+    async def _claim_until_over(self) -> None:
         loop = asyncio.get_running_loop()
         started_s = loop.time()
         first = True
         while not self._stopping.is_set():
             self.beat()
-            if refreshing.done():
-                refreshing.result()  # a Redis that is away ends the shift
+            self._look_after_institutions()
             await self.institutions.enlist()
             room = min(CLAIM_AT_ONCE, IN_FLIGHT - len(self._tasks))
             claimed = await self._claim(room, shift_starts=first) if room > 0 else []
@@ -133,9 +137,18 @@ class Shift:
             elif len(claimed) < room:
                 await self.wakeups.wait()
 
+    def _look_after_institutions(self) -> None:
+        """Notice how the refreshing ended; begin anew as long as the service has not told which institutions there are."""
+        if self._refreshing is None or not self._refreshing.done():
+            return
+        self._refreshing.result()  # a Redis that is away ends the shift
+        if not self.institutions.are_known and not self.tools.store.breakers.opened:
+            self._refreshing = asyncio.ensure_future(self.institutions.refresh())
+
     async def _claim(self, room: int, *, shift_starts: bool) -> list[Held]:
         self.wakeups.claims()
-        claimed = await self.tools.store.claim(room, shift_starts=shift_starts)
+        holds = self._holds if len(self.institutions.keys) > 1 else None
+        claimed = await self.tools.store.claim(room, shift_starts=shift_starts, holds=holds)
         self.wakeups.claimed(found=bool(claimed))
         self.tally.pauses = self.tools.store.pauses
         self.tools.pauses.see(self.tally.pauses, self.log)
@@ -164,10 +177,17 @@ class Shift:
     def _start(self, held: Held) -> None:
         task = asyncio.ensure_future(self.move(held))
         self._tasks[task] = asyncio.get_running_loop().time()
-        task.add_done_callback(self._forget)
+        owner = _owner(held.member)
+        self._holds[owner] += 1
+        task.add_done_callback(partial(self._forget, owner))
 
-    def _forget(self, task: asyncio.Task[None]) -> None:
+    def _forget(self, owner: str, task: asyncio.Task[None]) -> None:
         self._tasks.pop(task, None)
+        if self._holds[owner] == MOST_OF_ONE:
+            self.wakeups.wake()  # more of its calls may be due
+        self._holds[owner] -= 1
+        if not self._holds[owner]:
+            del self._holds[owner]
 
     async def _gather(self) -> None:
         """Let what is in flight finish; at the deadline cancel it. What it had booked, the next claim finds booked."""
@@ -241,6 +261,15 @@ class Shift:
         entries = [Entry(at=held.now, what="parked", because=f"{type(error).__name__} at {where}")] if is_parked else []
         with suppress(LeaseLost, RedisError):
             await self.tools.store.save(held, None, placement, entries=entries, failures=failures)
+
+
+def _owner(member: str) -> str:
+    """Return the institution of a call; nothing for what is not limited."""
+    try:
+        owner = parse_member(member)
+    except ValueError:
+        return ""
+    return owner.institution_key if isinstance(owner, CallId) else ""
 
 
 def _where(error: BaseException) -> str:

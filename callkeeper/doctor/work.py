@@ -8,9 +8,9 @@ from redis.asyncio import Redis
 
 from callkeeper.commands.pause import pause_lines
 from callkeeper.doctor.finding import Finding, Topic, fault, graded, ok, warning
+from calls.breakers import ACCOUNT, Breaker, account_of, open_breakers
 from calls.figures import FigureReader, Minute, Present, Process, read_present
 from calls.figures import catalogue as figure
-from calls.gate import Away, service_away
 from calls.keys import Keys
 from calls.listings import Listings
 from calls.pausing import Pausing
@@ -38,7 +38,7 @@ async def work_findings(redis: "Redis", keys: Keys) -> list[Finding]:
         _web(processes),
         _workers(processes),
         _lateness(present),
-        _breaker(present, await service_away(redis, keys)),
+        *_breakers(present, await open_breakers(redis, keys)),
         *(_barred(barred) for barred in await barred_scopes(redis, keys)),
         *(_missing(key, since) for key, since in sorted((await Listings(redis, keys=keys).missing()).items())),
         *_replication(await FigureReader(redis, keys=keys).minutes(datetime.fromtimestamp(seconds, UTC))),
@@ -74,14 +74,23 @@ def _lateness(present: Present) -> Finding:
     return graded(Topic.DUE_CALLS, present.late_s, detail, remedy, warn=LATE_S, fail=TOO_LATE_S)
 
 
-def _breaker(present: Present, away: Away | None) -> Finding:
-    if away is not None:
-        remedy = "ask the service operator; nothing is lost, workers go on by themselves"
-        return warning(Topic.BREAKER, f"the service is {away.words}", remedy)
+def _breakers(present: Present, breakers: list[Breaker]) -> list[Finding]:
+    remedy = (
+        "ask the service operator; nothing is lost, workers go on by themselves (callkeeper service retry: at once)"
+    )
+    found = [
+        warning(Topic.BREAKER, f"the service is {breaker.words}", remedy)
+        if breaker.institution_key == ACCOUNT
+        else warning(Topic.BREAKER, f"{breaker.words}; other institutions go on", remedy, about=breaker.institution_key)
+        for breaker in breakers
+    ]
+    if account_of(breakers) is not None:
+        return found
     if present.login_failures >= _LOGINS_IN_VAIN:
         detail = f"{present.login_failures} logins in a row were in vain; the next one waits"
-        return warning(Topic.BREAKER, detail, "see the line login; correct the account's password everywhere")
-    return ok(Topic.BREAKER, "the service is asked as usual")
+        remedy = "see the line login; correct the account's password everywhere"
+        return [warning(Topic.BREAKER, detail, remedy), *found]
+    return found or [ok(Topic.BREAKER, "the service is asked as usual")]
 
 
 def _barred(barred: Barred) -> Finding:

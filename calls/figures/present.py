@@ -7,6 +7,7 @@ from typing import Any
 from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
+from calls.breakers import ACCOUNT, account_of, breakers_of, opened
 from calls.keys import Keys
 from calls.wake import FAILURE_TTL_S
 
@@ -27,8 +28,11 @@ class Present:
     """How late the one is that has waited longest."""
     attention: Counter[str]
     """What needs a person, by reason."""
-    gate_is_shut: bool
-    gate_failures: int
+    is_service_away: bool
+    institutions_away: int
+    """Institutions that are left alone by themselves: they fail, or the service asked for a pause."""
+    service_failures: int
+    """Requests in a row without a usable answer, of the institution or the account that has most."""
     login_failures: int
     """Logins in a row without a proven token."""
     jobs_waiting: int
@@ -48,7 +52,7 @@ async def read_present(redis: "Redis", *, keys: Keys | None = None, now_ms: int 
     pipe = client.pipeline(transaction=False)
     pipe.time().zcard(keys.live).zcard(keys.settled).zrange(keys.due, 0, 0, withscores=True)
     pipe.zdiff([keys.due, keys.live]).hvals(keys.attention).hvals(keys.outbox.attention)
-    pipe.hmget(keys.service, ["until", "failures", "open"]).hmget(keys.login_gate, ["failures"])
+    pipe.hgetall(keys.breakers).hmget(keys.login_gate, ["failures"])
     pipe.llen(keys.queue).scard(keys.workers).zcard(keys.outbox.due)
     (
         time,
@@ -58,7 +62,7 @@ async def read_present(redis: "Redis", *, keys: Keys | None = None, now_ms: int 
         unconfirmed,
         attention,
         unsent,
-        gate,
+        stored,
         login,
         waiting,
         workers,
@@ -82,8 +86,9 @@ async def read_present(redis: "Redis", *, keys: Keys | None = None, now_ms: int 
         overdue=overdue,
         late_s=max(0.0, (now - first[0][1]) / 1000) if first else 0.0,
         attention=Counter(why.decode() for why in (*attention, *unsent)),
-        gate_is_shut=gate[2] is not None,
-        gate_failures=int(gate[1] or 0),
+        is_service_away=account_of(opened(stored)) is not None,
+        institutions_away=sum(breaker.institution_key != ACCOUNT for breaker in opened(stored)),
+        service_failures=max((breaker.failures for breaker in breakers_of(stored).values()), default=0),
         login_failures=int(login[0] or 0),
         jobs_waiting=waiting,
         jobs_failed=failed,

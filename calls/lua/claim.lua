@@ -1,9 +1,10 @@
 -- Take what is due: a lease and a nonce each.
--- KEYS: due, wake marker, service, pauses, epoch, RQ queue, last claim of this claimer
+-- KEYS: due, wake marker, breakers, pauses, epoch, RQ queue, last claim of this claimer, token
 -- ARGV: now, prefix, how many, lease in ms, claimer, farthest legal due time in ms from now, a shift starts ('1' or ''),
---       ms between two probes of a service that is away, number of the claim, seconds its number is kept, epoch of the
---       claimer's last claim ('' for none), what that server's clock says now, by the claimer's own clock
--- Returns {now, epoch, since when it is known, ms the service's gate stays shut, failures in a row, pauses, ms until the next
+--       this claim is the probe of the account ('1' or ''), number of the claim, seconds its number is kept, epoch of the
+--       claimer's last claim ('' for none), what that server's clock says now, by the claimer's own clock, how many calls
+--       of one institution the claimer may hold ('' for any number), then institutions of which it holds some, and how many
+-- Returns {now, epoch, since when it is known, breakers, pauses, ms until the next
 -- member is due (-1 if none is), jobs that wait, ms in which writes were lost before this epoch (-1 if that is not known),
 -- [member, nonce, checks, lost writes, failures, record, ms since it was due, [note id, note, ...]] ...}. Lost writes is ''
 -- unless Redis changed since the record was written; then 'from:until', in ms of the old server's clock, either of them
@@ -42,18 +43,11 @@ if num(lost_until, nil) and num(lost_from, nil) then lost_ms = tonumber(lost_unt
 local far = redis.call('ZREVRANGEBYSCORE', KEYS[1], '+inf', '(' .. (now + tonumber(ARGV[6])), 'LIMIT', 0, 100)
 for _, member in ipairs(far) do redis.call('ZADD', KEYS[1], now, member) end
 
--- While the service is away nothing is claimed; then one member at a time, until a request succeeds.
-local gate = redis.call('HMGET', KEYS[3], 'until', 'failures', 'open', 'probe')
 local limit = tonumber(ARGV[3])
-local left = math.max(0, num(gate[1], 0) - now, num(gate[4], 0) - now)
-if left > 0 then
-    limit = 0
-elseif gate[3] and limit > 0 and number > last_number then
-    limit = 1
-    redis.call('HSET', KEYS[3], 'probe', now + tonumber(ARGV[8]))
-end
+local away = breakers(KEYS[3])
+if is_open(away['']) and ARGV[8] ~= '1' then limit = 0 end
 
-local answer = {now, current, since, left, num(gate[2], 0), redis.call('HGETALL', KEYS[4]), -1, redis.call('LLEN', KEYS[6]), lost_ms}
+local answer = {now, current, since, redis.call('HGETALL', KEYS[3]), redis.call('HGETALL', KEYS[4]), -1, redis.call('LLEN', KEYS[6]), lost_ms}
 local taken = {}
 local function hand_out(member, its_nonce, late)
     local kept = redis.call('HMGET', prefix .. ':item:' .. member, 'rec', 'checks', 'verify', 'failures')
@@ -69,30 +63,63 @@ if number == last_number then
         if held[1] == its_nonce and held[2] == current then hand_out(member, its_nonce, 0) end
     end
 elseif number > last_number then
-    local due = {}
-    if limit > 0 then due = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now, 'WITHSCORES', 'LIMIT', 0, limit) end
-    for n = 1, #due, 2 do
-        local member, late = due[n], now - math.floor(tonumber(due[n + 1]))
+    local most, holds = num(ARGV[13], math.huge), {}
+    for n = 14, #ARGV, 2 do holds[ARGV[n]] = tonumber(ARGV[n + 1]) end
+
+    -- Take a member if that is possible; false if it stays where it is.
+    local function take(member, score)
         local item = prefix .. ':item:' .. member
-        local kept = redis.call('HMGET', item, 'epoch', 'verify')
+        local kind, institution = string.match(member, '^(%a):([^:]*)')
+        institution = institution or ''
+        if institution ~= '' and is_open(away[institution]) then
+            -- Out of everybody's way until the institution answers.
+            redis.call('ZREM', KEYS[1], member)
+            redis.call('ZADD', prefix .. ':parked:' .. institution, 'LT', score, member)
+            return true
+        end
         if redis.call('HEXISTS', item, 'rec') == 0 and redis.call('EXISTS', prefix .. ':inbox:' .. member) == 0 then
             redis.call('ZREM', KEYS[1], member)
-        else
-            if kept[1] and kept[1] ~= current then
-                -- A record that was not written under the epoch before this one misses more than this one's lost writes.
-                local from = (kept[1] == before and not kept[2]) and lost_from or ''
-                redis.call('HSET', item, 'verify', from .. ':' .. (lost_until or string.format('%.0f', now)))
+            return true
+        end
+        if kind == 'c' then
+            if (holds[institution] or 0) >= most then return false end
+            holds[institution] = (holds[institution] or 0) + 1
+        end
+        local kept = redis.call('HMGET', item, 'epoch', 'verify')
+        if kept[1] and kept[1] ~= current then
+            -- A record that was not written under the epoch before this one misses more than this one's lost writes.
+            local from = (kept[1] == before and not kept[2]) and lost_from or ''
+            redis.call('HSET', item, 'verify', from .. ':' .. (lost_until or string.format('%.0f', now)))
+        end
+        taken[#taken + 1] = member
+        local its_nonce = nonce .. ':' .. #taken
+        redis.call('HSET', item, 'nonce', its_nonce, 'epoch', current)
+        redis.call('ZADD', KEYS[1], now + tonumber(ARGV[4]), member)
+        hand_out(member, its_nonce, now - math.floor(tonumber(score)))
+        return true
+    end
+
+    -- Take what is due, up to so many, stepping over what stays.
+    local function take_from(command, from, to, up_to)
+        local stepped = 0
+        for _ = 1, 16 do
+            if #taken >= up_to then return end
+            local due = redis.call(command, KEYS[1], from, to, 'WITHSCORES', 'LIMIT', stepped, 128)
+            for n = 1, #due, 2 do
+                if #taken >= up_to then return end
+                if not take(due[n], due[n + 1]) then stepped = stepped + 1 end
             end
-            taken[#taken + 1] = member
-            local its_nonce = nonce .. ':' .. #taken
-            redis.call('HSET', item, 'nonce', its_nonce, 'epoch', current)
-            redis.call('ZADD', KEYS[1], now + tonumber(ARGV[4]), member)
-            hand_out(member, its_nonce, late)
+            if #due < 256 then return end
         end
     end
+    -- One half is what has been due for longest, the other what fell due last: after an outage new calls come first too.
+    take_from('ZRANGEBYSCORE', '-inf', now, math.ceil(limit / 2))
+    take_from('ZREVRANGEBYSCORE', now, '-inf', limit)
     redis.call('HSET', KEYS[7], 'number', number, 'members', cjson.encode(taken))
     redis.call('EXPIRE', KEYS[7], ARGV[10])
 end
-local first = redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')
-if first[2] then answer[7] = math.max(0, left, math.floor(tonumber(first[2])) - now) end
+local first = num(redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')[2], math.huge)
+local probe = next_probe(away, has_token(KEYS[8], now)) or math.huge
+if is_open(away['']) then first = probe end
+if math.min(first, probe) < math.huge then answer[6] = math.max(0, math.floor(math.min(first, probe)) - now) end
 return answer

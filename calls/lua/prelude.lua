@@ -61,6 +61,48 @@ local function reopen(prefix, member, item, moved)
     redis.call('PERSIST', trail)
 end
 
+-- The breakers (`calls.breakers`): a hash of institution, as members spell it ('' for the account) -> 'failures since wait
+-- why'. `since` is 0 while it is closed, `wait` is when it is tried next. One that cannot be read is closed.
+local function breakers(key)
+    local found, all = {}, redis.call('HGETALL', key)
+    for n = 1, #all, 2 do
+        local failures, since, wait, why = string.match(all[n + 1], '^(%d+) (%d+) (%d+) (%a+)$')
+        if failures and #since < 15 and #wait < 15 then
+            found[all[n]] = {failures = tonumber(failures), since = tonumber(since), wait = tonumber(wait), why = why}
+        end
+    end
+    return found
+end
+
+local function set_breaker(key, scope, b)
+    redis.call('HSET', key, scope, string.format('%.0f %.0f %.0f %s', b.failures, b.since, b.wait, b.why))
+    redis.call('EXPIRE', key, 3600)
+end
+
+local function is_open(b) return b ~= nil and b.since > 0 end
+
+local function has_token(key, now) return num(redis.call('HGET', key, 'expires'), 0) > now end
+
+-- Whose open breakers are tried. Without a token a login is tried, and while the account is to be left alone nothing else.
+local function probed(all, there_is_token)
+    if is_open(all['']) and (not there_is_token or all[''].why == 'pause') then return {''} end
+    local found = {}
+    for scope, b in pairs(all) do
+        if is_open(b) then found[#found + 1] = scope end
+    end
+    table.sort(found, function(one, other)
+        if all[one].wait ~= all[other].wait then return all[one].wait < all[other].wait end
+        return one < other
+    end)
+    return found
+end
+
+-- When the next probe is due, nil if nothing is left alone.
+local function next_probe(all, there_is_token)
+    local first = probed(all, there_is_token)[1]
+    return first and all[first].wait
+end
+
 -- Leave a note in a member's inbox (one field per kind of note: a repetition replaces) and make it due.
 -- A tombstone forwards all but a listing; a settled call takes only the notes that are meant for one. Returns 1 if the note
 -- was taken, 0 if not, 2 if it was not because `most` notes wait already.

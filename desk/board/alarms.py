@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
+from calls.breakers import ACCOUNT
 from calls.figures import Minute
 from calls.figures import catalogue as figure
-from calls.keys import CallId, parse_member
+from calls.keys import CallId, institution_member, parse_member
 from calls.record import Call, EffectState
 from calls.unenrolling import TAKEN_BACK
 from desk.board.board_context import BoardContext
@@ -53,9 +54,15 @@ def _standing_still(context: BoardContext) -> Iterator[Alarm]:
     elif context.late_s > LATE_S:
         advice = f"What is due waits {context.late_s:.0f} s. Start more workers, or look at their logs."
         yield Alarm("a-late", StateTone.WARN, "Calls are late", advice)
-    if context.service_until is not None:
-        advice = "No call is moved until it answers again; it is tried with one request at a time."
-        yield Alarm("a-service", StateTone.BAD, "The service is away", advice)
+    for breaker in context.breakers:
+        if breaker.institution_key == ACCOUNT:
+            advice = f"No call is moved until it answers again: {breaker.words}."
+            yield Alarm("a-service", StateTone.BAD, "The service is away", advice, since=breaker.since)
+        else:
+            advice = f"Its calls wait, others go on: {breaker.words}."
+            slot = f"a-{slot_of(institution_member(breaker.institution_key))}"
+            where = breaker.institution_key
+            yield Alarm(slot, StateTone.WARN, "An institution is left alone", advice, where, since=breaker.since)
 
 
 def _counted(minutes: Sequence[Minute]) -> Iterator[Alarm]:

@@ -8,6 +8,7 @@ from typing import Any, Final
 import msgspec
 from redis.asyncio import Redis
 
+from calls.breakers import Breaker, account_of, opened
 from calls.figures import FigureReader, Minute
 from calls.institution import Standing, parse_standings
 from calls.intake import EventEntry
@@ -50,8 +51,8 @@ class Pushes:
 class BoardContext:
     """What the board shows beside the calls at one moment, by Redis's clock.
 
-    ``attention``: member to reason. ``records``: the calls among these. ``service_until``: the service is left alone until
-    then. ``late_s``: for how long the first due member has waited.
+    ``attention``: member to reason. ``records``: the calls among these. ``breakers``: what is left alone.
+    ``late_s``: for how long the first due member has waited.
     """
 
     now: datetime
@@ -60,10 +61,15 @@ class BoardContext:
     pauses: Pauses
     standings: Mapping[str, Standing]
     workers: Workers
-    service_until: datetime | None
+    breakers: Sequence[Breaker]
     late_s: float
     pushes: Pushes
     settled: Sequence[Call]
+
+    @property
+    def service_away(self) -> bool:
+        """Tell whether the whole service is left alone."""
+        return account_of(self.breakers) is not None
 
 
 class BoardContextReader:
@@ -81,10 +87,10 @@ class BoardContextReader:
         keys = self._keys
         pipe = self._redis.pipeline(transaction=False)
         pipe.time().hgetall(keys.attention).hgetall(keys.outbox.attention).hgetall(keys.pause)
-        pipe.hgetall(keys.standings).smembers(keys.workers).hmget(keys.service, ["until", "open"])
+        pipe.hgetall(keys.standings).smembers(keys.workers).hgetall(keys.breakers)
         pipe.zrange(keys.due, 0, 0, withscores=True).zrevrange(keys.settled, 0, SETTLED_SHOWN - 1)
         self._ask_events(pipe)
-        time, parked, unsent, pauses, standings, names, gate, first, settled, events = await pipe.execute()
+        time, parked, unsent, pauses, standings, names, breakers, first, settled, events = await pipe.execute()
         now_ms = time[0] * 1000 + time[1] / 1000
         self._note(events)
         attention = _attention(parked, unsent)
@@ -97,7 +103,7 @@ class BoardContextReader:
             pauses=parse_pauses(tuple((key.decode(), value) for key, value in pauses.items())),
             standings=parse_standings(standings),
             workers=await self._workers(names),
-            service_until=_shut_until(gate, now_ms),
+            breakers=opened(breakers),
             late_s=max(0.0, (now_ms - first[0][1]) / 1000) if first else 0.0,
             pushes=self._pushes,
             settled=[records[member] for member in members if member in records],
@@ -147,13 +153,6 @@ def _is_call(member: str) -> bool:
         return isinstance(parse_member(member), CallId)
     except ValueError:
         return False
-
-
-def _shut_until(gate: Sequence[bytes | None], now_ms: float) -> datetime | None:
-    until, is_open = gate
-    if until is None or is_open is None or float(until) <= now_ms:
-        return None
-    return _instant(float(until))
 
 
 def _instant(ms: float) -> datetime:

@@ -101,6 +101,7 @@ class Worker:
     async def take_turn(self, limit: int) -> int:
         """Claim up to so many and move them on; return how many there were."""
         await self.rig.institutions.refresh()
+        await asyncio.gather(*await self.rig.probing.look())
         claimed = await self.rig.store.claim(limit)
         self.moves = {asyncio.ensure_future(self.rig.shift.move(held)) for held in claimed}
         if self.moves:

@@ -173,7 +173,8 @@ async def test_doctor_names_what_waits_and_for_whom(redis_url: str, sandbox_serv
     """A service that is away, a call that is late, a failed job, a doubt, an outcome that nobody took: a line each."""
     keys, now_ms = Keys(), int(time.time() * 1000)
     with Redis.from_url(redis_url) as redis:
-        redis.hset(keys.service, mapping={"open": now_ms - 60_000, "failures": 7, "until": now_ms + 5_000})
+        redis.hset(keys.breakers, "", f"7 {now_ms - 60_000} {now_ms + 2_000} failure")
+        redis.hset(keys.breakers, "cu-1", f"1 {now_ms - 60_000} {now_ms + 2_000} pause")
         redis.zadd(keys.due, {CallId("cu-1", "v-1").member: now_ms - 30_000})
         redis.zadd(keys.failed_jobs, {"job": now_ms})
         redis.hset(keys.attention, CallId("cu-1", "v-2").member, "enroll unresolved")
@@ -181,6 +182,7 @@ async def test_doctor_names_what_waits_and_for_whom(redis_url: str, sandbox_serv
         found = await findings(environment(redis_url, sandbox_server))
     assert found["breaker"].severity is Severity.WARNING
     assert "7 requests failed in a row" in found["breaker"].detail
+    assert "the service asked for it (429)" in found["breaker cu-1"].detail
     assert found["due calls"].severity is Severity.FAULT
     assert found["due calls"].detail.startswith("1 due, ")
     assert (found["jobs"].severity, found["jobs"].detail) == (Severity.WARNING, "1 have failed, 0 wait")

@@ -331,7 +331,7 @@ def test_outage_is_reported_by_one_job_in_ten_minutes(
     """Of the shifts in an outage the first asks its job to fail; the others only say since when."""
     crew, keys = crew_of(redis_url, sandbox_server, log), Keys()
     now_ms = int(time.time() * 1000)
-    redis.hset(keys.service, mapping={"open": now_ms, "failures": 9, "until": now_ms + 60_000})
+    redis.hset(keys.breakers, "", f"9 {now_ms} {now_ms + 60_000} failure")
     stock(redis).enqueue(ADVANCE)  # a job that waits ends an idle shift at once
     tallies = [crew.advance() for _ in range(2)]
     crew.close()

@@ -10,6 +10,7 @@ from typing import Any, get_args
 import pytest
 from redis.asyncio import Redis
 
+from calls.breakers import Heard
 from calls.figures import Figures
 from calls.figures import catalogue as figure
 from calls.figures.writing import Author, FigureWriter
@@ -71,7 +72,7 @@ class Life:
 
     def _store(self) -> Store:
         store = Store(self.redis, now_ms=self.hand, monotonic=lambda: self.hand.ms / 1000)
-        store._scripts = Recorder(self.redis, self.sent)
+        store._scripts = store.breakers.scripts = Recorder(self.redis, self.sent)
         return store
 
     async def claim(self, store: Store, call_id: CallId) -> Held:
@@ -118,10 +119,11 @@ class Life:
         await self.store.keep(held, NEWER, entries=[LINE])
         yield
         for _ in range(6):
-            await self.store.report(succeeded=False)
+            await self.store.breakers.report(Heard.FAILURE, KEY)
         yield
         self.hand.ms += 120_000
-        await self.other.report(succeeded=True)
+        await self.store.breakers.take_probes()
+        await self.other.breakers.report(Heard.ANSWER, KEY)
         yield
         for _ in range(2):
             self.figures.count(figure.REDIS_FAILED)
@@ -168,8 +170,8 @@ async def test_every_script_may_be_repeated_at_any_later_time(redis: Redis, hand
             await life.repeat((sent[0], sent[1], [hand(), *sent[2][1:]]))
             assert lasting(await dump(redis)) == before, f"{sent[0]} was carried out twice"
     untried = set(get_args(ScriptName)) - {name for name, _, _ in life.sent}
-    assert untried == {"pulse", "limit"}, (
-        "pulse writes nothing that lasts, and a failed login that counts twice is safe"
+    assert untried == {"pulse", "limit", "retry"}, (
+        "pulse writes nothing that lasts; a failed login that counts twice and a probe more are safe"
     )
 
 

@@ -1,4 +1,4 @@
-"""The service answers 401 for one institution: that one is left alone, the others notice nothing."""
+"""One institution is in trouble (429, 401, 5xx, slow or no answers, a refused queue): the others notice nothing."""
 
 from collections import Counter
 
@@ -8,6 +8,7 @@ from calls.figures import catalogue as figure
 from calls.tokens import barred_scopes
 from sandbox.faults import Action, Fault
 from sandbox.state import Call, Happening, Kind
+from tests.recovery import TROUBLES, notice, trouble, virtually
 from tests.rig import Rig
 
 END = Happening(Kind.END, 600)
@@ -126,3 +127,35 @@ async def test_other_worker_learns_what_one_found(rig: Rig) -> None:
     await second.run(60)
     assert events(second)["login_made"] == 0
     assert events(second)["access_refused"] == 0
+
+
+@pytest.fixture(scope="module")
+def quiet() -> list[tuple[float, list[float]]]:
+    """Return when calls of an institution are assigned and checked while nobody is in trouble."""
+    return virtually(trouble(TROUBLES["none"]))
+
+
+@pytest.mark.parametrize("name", [name for name in TROUBLES if name != "none"])
+def test_trouble_of_one_institution_delays_another_by_a_second_at_most(
+    quiet: list[tuple[float, list[float]]], name: str
+) -> None:
+    """Whatever the trouble: assigns and checks of the other institution come within a second of their usual time."""
+    seen = notice(quiet, virtually(trouble(TROUBLES[name])))
+    assert seen.assigned_s <= 1
+    assert seen.check_s <= 1
+
+
+async def test_pause_for_one_institution_stops_it_and_no_other(rig: Rig) -> None:
+    """429 with Retry-After: nothing is sent for that institution until the time is over, everything for others (e10)."""
+    mine, other = rig.stage.call(END), rig.stage.call(END, key=OTHER)
+    await rig.run(10)
+    busy = Fault(target="*", action=Action.ANSWER, status=429, headers={"Retry-After": "30"}, institution_key=OTHER)
+    rig.stage.sandbox.faults.add(busy)
+    await rig.run(5)
+    rig.stage.sandbox.faults.clear()
+    before = len(rig.stage.sandbox.ledger.arrivals(other.voice_id)), len(checks(rig, mine))
+    await rig.run(20)
+    assert len(rig.stage.sandbox.ledger.arrivals(other.voice_id)) == before[0]
+    assert len(checks(rig, mine)) >= before[1] + 3
+    await rig.run(25)
+    assert len(rig.stage.sandbox.ledger.arrivals(other.voice_id)) > before[0]

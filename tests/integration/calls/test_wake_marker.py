@@ -102,7 +102,7 @@ async def test_wake_up_that_is_repeated_later_changes_nothing_more(store: Store,
 async def look(store: Store, redis: Redis, now_ms: int, late_ms: int = LATE_MS) -> int:
     """Look as the pacemaker does; return whether a job is asked for."""
     keys = store.keys
-    named = [keys.due, keys.wake, keys.queue, keys.service, keys.epoch]
+    named = [keys.due, keys.wake, keys.queue, keys.breakers, keys.epoch, keys.token]
     return int(await Scripts(redis).call("pulse", named, [now_ms, late_ms, int(QUIET_S * 1000)]))
 
 
@@ -126,9 +126,9 @@ async def test_overdue_work_asks_for_a_job_unless_the_service_is_left_alone(
     """Work that is 60 ms late asks for a job; not while the service is left alone, when it would not be claimed."""
     await store.claim(1)
     await redis.zadd(store.keys.due, {"c:cu-1:v-1": hand() - LATE_MS})
-    await redis.hset(store.keys.service, "until", hand() + 1000)
+    await redis.hset(store.keys.breakers, "", f"5 {hand()} {hand() + 1000} failure")
     assert await look(store, redis, hand()) == 0
-    await redis.hset(store.keys.service, "until", hand() - 1)
+    await redis.hset(store.keys.breakers, "", f"5 {hand()} {hand() - LATE_MS} failure")
     assert await look(store, redis, hand()) == 1
     assert await look(store, redis, hand()) == 0
 
@@ -136,7 +136,7 @@ async def test_overdue_work_asks_for_a_job_unless_the_service_is_left_alone(
 async def test_shift_is_asked_for_after_ten_seconds_without_one(store: Store, redis: Redis, hand: Hand) -> None:
     """However quiet it is, and in an outage too, a shift runs somewhere every ten seconds; fifty pacemakers ask once."""
     await store.claim(1)
-    await redis.hset(store.keys.service, "until", hand() + 60_000)
+    await redis.hset(store.keys.breakers, "", f"5 {hand()} {hand() + 60_000} failure")
     assert await look(store, redis, hand() + 9_900) == 0
     assert sum([await look(store, redis, hand() + 10_000) for _ in range(50)]) == 1
 

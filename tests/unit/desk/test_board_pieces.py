@@ -103,7 +103,7 @@ def test_silence_of_pushes_and_refused_logins_are_alarms() -> None:
     silent = minute(0, {figure.CALLS_FOUND.name: {("cu-1", "queue"): 3}})
     pushed = minute(1, {figure.CALLS_FOUND.name: {("cu-1", "push"): 1}})
     refused = minute(2, {figure.LOGINS.name: {("LoginRefused",): 1}})
-    context = BoardContext(NOW, {}, {}, Pauses(), {}, Workers(1), None, 0.0, Pushes(), ())
+    context = BoardContext(NOW, {}, {}, Pauses(), {}, Workers(1), (), 0.0, Pushes(), ())
     for minutes, slots in (([silent], ["a-pushes"]), ([pushed, silent], []), ([refused], ["a-login"]), ([], [])):
         assert [alarm.slot for alarm in alarms_of([], context, minutes)] == slots
 

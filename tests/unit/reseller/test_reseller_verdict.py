@@ -44,7 +44,7 @@ def refusal(endpoint: Endpoint, given: ServiceResponse) -> ResellerError:
     [
         (DETAILS, answer(401, success=True), TokenLapsed),
         (DETAILS, answer(429), ServiceBusy),
-        (DETAILS, answer(503, success=False), ServiceBusy),
+        (DETAILS, answer(503, success=False), ServiceUnavailable),
         (DETAILS, answer(500, success=False), ServiceUnavailable),
         (DETAILS, responded(502, b"<html>"), ServiceUnavailable),
         (DETAILS, answer(200, success=False), ServiceRefused),
@@ -138,7 +138,7 @@ def test_error_says_nothing_of_the_body(status: int) -> None:
         (" 5 ", None, 5.0),
         ("0", None, 0.0),
         ("-5", None, None),
-        ("999999999999999", None, 3600.0),
+        ("999999999999999", None, 60.0),
         ("soon", None, None),
         ("\u0665", None, None),
         ("Wed, 21 Oct 2026 07:28:30 GMT", "Wed, 21 Oct 2026 07:28:00 GMT", 30.0),
@@ -148,10 +148,10 @@ def test_error_says_nothing_of_the_body(status: int) -> None:
     ],
 )
 def test_retry_after_is_understood_or_none(retry_after: str | None, date: str | None, expected: float | None) -> None:
-    """D5: seconds or a date, at most an hour; nonsense is nothing said."""
+    """D5: seconds or a date, at most a minute; nonsense is nothing said."""
     given = {"retry-after": retry_after, "date": date}
     headers = [(name.encode(), value.encode()) for name, value in given.items() if value is not None]
-    assert retry_after_s(responded(503, headers=headers)) == expected
+    assert retry_after_s(responded(429, headers=headers)) == expected
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,17 @@
+-- Take the turn to try what is left alone: each every few seconds, more seldom where very many are.
+-- KEYS: breakers, token
+-- ARGV: now, ms between two probes, how many at most
+-- Returns whose breakers are to be tried. A repetition finds the turn taken.
+local now = now_ms()
+local all, taken = breakers(KEYS[1]), {}
+local tried = probed(all, has_token(KEYS[2], now))
+local every = tonumber(ARGV[2]) * math.max(1, #tried / 30)
+for _, scope in ipairs(tried) do
+    local b = all[scope]
+    if b.wait <= now and #taken < tonumber(ARGV[3]) then
+        b.wait = now + (scope == '' and tonumber(ARGV[2]) or every)
+        set_breaker(KEYS[1], scope, b)
+        taken[#taken + 1] = scope
+    end
+end
+return taken

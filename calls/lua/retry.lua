@@ -1,0 +1,16 @@
+-- Have everything that is left alone tried at once: open breakers, and logins that wait because they were refused.
+-- KEYS: breakers, login gate, wakeup
+-- ARGV: now
+-- Returns the breakers.
+local now = now_ms()
+for scope, b in pairs(breakers(KEYS[1])) do
+    if is_open(b) then
+        b.wait = now
+        set_breaker(KEYS[1], scope, b)
+    end
+end
+for _, field in ipairs(redis.call('HKEYS', KEYS[2])) do
+    if field == 'shut' or string.sub(field, 1, 8) == 'refused:' then redis.call('HDEL', KEYS[2], field) end
+end
+if redis.call('LLEN', KEYS[3]) == 0 then redis.call('RPUSH', KEYS[3], '1') end
+return redis.call('HGETALL', KEYS[1])

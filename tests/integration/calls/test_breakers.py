@@ -1,0 +1,333 @@
+"""The breakers before the service: one for the account, one for each institution, shared by all workers."""
+
+from itertools import pairwise
+from typing import Any
+
+import httpx
+import pytest
+from redis.asyncio import Redis
+from starlette.applications import Starlette
+
+from calls.breaker_box import FAILURES_THAT_OPEN, PROBE_EVERY_MS, retry_service
+from calls.breakers import ACCOUNT, Breaker, Heard, breakers_of, open_breakers, service_away
+from calls.held import Placement
+from calls.keys import CallId, Keys, institution_member
+from calls.notes import Pushed
+from calls.store import MOST_OF_ONE, Store
+from receiver.health import health_routes
+from sandbox.faults import Action, Fault
+from sandbox.state import Happening, Kind
+from tests.integration.calls.hand import Hand
+from tests.rig import KEY, Rig
+
+END = Happening(Kind.END, 400)
+ALL = frozenset({"cu-1", "cu-2", "cu-3", "cu-4"})
+
+
+@pytest.fixture
+def away() -> Fault:
+    """Return a service that answers everything with 500."""
+    return Fault(target="*", action=Action.ANSWER, status=500)
+
+
+@pytest.fixture
+async def store(redis: Redis, hand: Hand) -> Store:
+    """Return a store that acts for four institutions, with a token."""
+    store = Store(redis, now_ms=hand, monotonic=lambda: hand.ms / 1000)
+    store.breakers.acted_for = ALL
+    await redis.hset(store.keys.token, "expires", hand() + 10**9)
+    return store
+
+
+async def fail(store: Store, key: str, times: int = FAILURES_THAT_OPEN) -> list[str]:
+    """Report failures of an institution; return whose breakers that opened."""
+    opened = []
+    for _ in range(times):
+        opened += (await store.breakers.report(Heard.FAILURE, key))[0]
+    return opened
+
+
+async def read_all(redis: Any, keys: Keys) -> dict[str, Breaker]:
+    """Return all breakers, closed ones too."""
+    return breakers_of(await redis.hgetall(keys.breakers))
+
+
+async def due(store: Store, *calls: CallId) -> None:
+    """Make calls due now."""
+    for call in calls:
+        await store.note(call, Pushed(has_ended=False, event_id="ev", received_at=await store.now()))
+
+
+def names(held: list[Any]) -> set[str]:
+    """Return the members that were claimed."""
+    return {each.member for each in held}
+
+
+async def test_five_failures_of_an_institution_open_its_breaker_only(store: Store, redis: Redis) -> None:
+    """Its calls are claimed by nobody, those of others by everybody; an answer brings them back with their due times."""
+    one, other = CallId("cu-1", "v-1"), CallId("cu-2", "v-2")
+    assert await fail(store, "cu-1", FAILURES_THAT_OPEN - 1) == []
+    assert await fail(store, "cu-1", 1) == ["cu-1"]
+    assert await service_away(redis) is None
+    second = Store(redis, now_ms=store._now_ms)
+    await due(store, one, other)
+    assert names(await second.claim(10)) == {other.member}
+    assert second.breakers.over("cu-1") is not None
+    assert second.breakers.over("cu-2") is None
+    await second.breakers.report(Heard.ANSWER, "cu-1")
+    assert names(await store.claim(10)) == {one.member}
+    assert await redis.hgetall(store.keys.breakers) == {}
+
+
+async def test_answer_begins_the_count_anew(store: Store) -> None:
+    """Failures between answers are those of single calls."""
+    for _ in range(4):
+        assert await fail(store, "cu-1", FAILURES_THAT_OPEN - 1) == []
+        await store.breakers.report(Heard.ANSWER, "cu-1")
+
+
+async def test_three_institutions_that_fail_together_open_the_account(store: Store, hand: Hand) -> None:
+    """Two do not, three do; it is tried at once then, because others may answer, and the first answer closes it."""
+    assert await fail(store, "cu-1") == ["cu-1"]
+    assert await fail(store, "cu-2") == ["cu-2"]
+    await due(store, CallId("cu-4", "v-4"))
+    assert len(await store.claim(1)) == 1
+    assert await fail(store, "cu-3") == ["cu-3", ACCOUNT]
+    await due(store, CallId("cu-4", "v-5"))
+    assert await store.claim(10) == []
+    assert await store.breakers.take_probes() == [ACCOUNT]
+    assert (await store.breakers.report(Heard.ANSWER, "cu-4"))[1] == [ACCOUNT]
+    assert len(await store.claim(10)) == 1
+    assert set(await store.breakers.take_probes()) == {"cu-1", "cu-2", "cu-3"}, "they are tried at once"
+    hand.ms += 1
+
+
+async def test_institutions_that_fail_one_after_another_leave_the_account_alone(store: Store, hand: Hand) -> None:
+    """A minute apart they have reasons of their own; where all fail it is the account's all the same."""
+    for key in ("cu-1", "cu-2", "cu-3"):
+        assert await fail(store, key) == [key]
+        hand.ms += 60_000
+    assert await fail(store, "cu-4") == ["cu-4", ACCOUNT]
+
+
+async def test_pause_that_the_service_asks_for_holds_for_the_institution(store: Store, hand: Hand) -> None:
+    """429 with Retry-After: nothing is tried before its end, however many others ask for pauses; others go on."""
+    for key in ("cu-1", "cu-2", "cu-3"):
+        assert await store.breakers.report(Heard.PAUSE, key, pause_s=20) == ([key], [])
+    await due(store, CallId("cu-1", "v-1"), CallId("cu-4", "v-4"))
+    assert names(await store.claim(10)) == {CallId("cu-4", "v-4").member}
+    hand.ms += 19_999
+    assert await store.breakers.take_probes() == []
+    hand.ms += 1
+    assert set(await store.breakers.take_probes()) == {"cu-1", "cu-2", "cu-3"}
+
+
+async def test_pause_for_a_request_of_no_institution_holds_for_all(store: Store, hand: Hand) -> None:
+    """429 for the login or the list of institutions: the whole account is left alone."""
+    await store.breakers.report(Heard.PAUSE, pause_s=5)
+    await due(store, CallId("cu-1", "v-1"))
+    assert await store.claim(10) == []
+    assert await store.breakers.take_probes() == []
+    hand.ms += 5000
+    assert await store.breakers.take_probes() == [ACCOUNT]
+
+
+async def test_failed_login_opens_the_account_where_there_is_no_token(store: Store, redis: Redis) -> None:
+    """With a token that others use it says nothing; without one a failed request of any institution says the same."""
+    assert await store.breakers.report(Heard.LOGIN) == ([], [])
+    await redis.delete(store.keys.token)
+    assert await store.breakers.report(Heard.LOGIN) == ([ACCOUNT], [])
+    await redis.delete(store.keys.breakers)
+    assert await store.breakers.report(Heard.FAILURE, "cu-1") == ([ACCOUNT], [])
+    assert await store.breakers.report(Heard.ANSWER, "cu-1") == ([], [ACCOUNT])
+
+
+async def test_probes_are_three_seconds_apart_for_all_workers_together(store: Store, redis: Redis, hand: Hand) -> None:
+    """One worker takes each turn; who takes it and dies delays the next by three seconds."""
+    await fail(store, "cu-1")
+    workers = [Store(redis, now_ms=hand) for _ in range(5)]
+    taken = []
+    for _ in range(60):
+        hand.ms += 250
+        taken += [(hand.ms, key) for worker in workers for key in await worker.breakers.take_probes()]
+    apart = [later - earlier for (earlier, _), (later, _) in pairwise(taken)]
+    assert apart == [PROBE_EVERY_MS] * 4
+
+
+async def test_hundreds_of_failing_institutions_are_tried_by_turns(store: Store, hand: Hand) -> None:
+    """The more are away, the more seldom each is tried: ten listings a second at most."""
+    keys = [f"cu-{n}" for n in range(200)]
+    store.breakers.acted_for = frozenset({*keys, "cu-other"})
+    for key in keys:
+        await fail(store, key)
+    await store.breakers.report(Heard.ANSWER, "cu-other")
+    tried: list[str] = []
+    for _ in range(4 * 60):
+        hand.ms += 250
+        tried += await store.breakers.take_probes()
+    assert {tried.count(key) for key in keys} <= {2, 3, 4}
+
+
+async def test_call_in_hand_keeps_its_lease_when_the_breaker_closes(store: Store, hand: Hand) -> None:
+    """A holder that renewed its lease while its institution was left alone is not overtaken by a second mover."""
+    call = CallId("cu-1", "v-1")
+    await due(store, call)
+    [held] = await store.claim(10)
+    await fail(store, "cu-1")
+    hand.ms += store.lease.ms + 1
+    assert await store.claim(10) == []
+    await store.keep(held, b"{}")
+    await store.breakers.report(Heard.ANSWER, "cu-1")
+    assert await store.claim(10) == []
+    await store.save(held, b"{}", Placement(0))
+    hand.ms += 1
+    assert names(await store.claim(10)) == {call.member}
+
+
+async def test_half_of_a_claim_fell_due_last(store: Store, hand: Hand) -> None:
+    """What waited longest and what came last are both claimed, whatever lies between."""
+    calls = [CallId("cu-1", f"v-{n}") for n in range(100)]
+    for call in calls:
+        hand.ms += 10
+        await due(store, call)
+    claimed = [held.member for held in await store.claim(10)]
+    assert set(claimed) == {call.member for call in [*calls[:5], *calls[-5:]]}
+    assert len(await store.claim(200)) == 90
+
+
+async def test_queue_is_read_first_when_the_service_is_back(store: Store, hand: Hand) -> None:
+    """The listings of the institutions come before everything that was due, however long that has waited."""
+    await store.enlist(["cu-1", "cu-2"])
+    first = await store.claim(10)
+    for held in first:
+        await store.save(held, b"{}", Placement(30_000))
+    await due(store, *(CallId("cu-1", f"v-{n}") for n in range(50)))
+    await store.breakers.report(Heard.PAUSE, pause_s=1)
+    hand.ms += 2000
+    await store.breakers.report(Heard.ANSWER, "cu-1")
+    assert {institution_member("cu-1"), institution_member("cu-2")} <= names(await store.claim(4))
+
+
+async def test_calls_of_one_institution_leave_room_for_another(store: Store) -> None:
+    """A worker holds so many calls of one institution at most; the others are still found among hundreds of its calls."""
+    many = [CallId("cu-1", f"v-{n}") for n in range(300)]
+    await due(store, *many[:150], CallId("cu-2", "v-x"), *many[150:])
+    claimed = names(await store.claim(128, holds={"cu-1": 10}))
+    assert CallId("cu-2", "v-x").member in claimed
+    assert len(claimed) == MOST_OF_ONE - 10 + 1
+
+
+async def test_report_repeated_by_the_client_counts_once(store: Store, redis: Redis) -> None:
+    """A report whose answer was lost and that Redis runs twice leaves the same state as once (C14)."""
+    keys = store.keys
+    named = [keys.breakers, keys.claimer("c-1"), keys.due, keys.token]
+    for _ in range(4):
+        args = [store._now(), 7, keys.prefix, "failure", "cu-1", 0, 5, 3, 15_000, 1000, 60]
+        await store._scripts.call("report", named, args)
+    assert [breaker.failures for breaker in (await read_all(redis, keys)).values()] == [1]
+
+
+async def test_retry_lets_everything_be_tried_at_once(store: Store, redis: Redis) -> None:
+    """`callkeeper service retry`: breakers and refused logins; idle workers are woken."""
+    await store.breakers.report(Heard.PAUSE, "cu-1", pause_s=60)
+    await redis.hset(store.keys.login_gate, mapping={"refused:abc": 10**14, "shut": 10**14, "failures": 3})
+    assert [breaker.institution_key for breaker in await retry_service(redis)] == ["cu-1"]
+    assert await redis.hgetall(store.keys.login_gate) == {b"failures": b"3"}
+    assert await redis.llen(store.keys.wakeup) == 1
+
+
+async def test_nothing_is_booked_while_the_service_is_away(rig: Rig, away: Fault) -> None:
+    """From the moment the breaker opens no check is booked, and single listings are all that is asked (D5)."""
+    calls = [rig.stage.call(END) for _ in range(10)]
+    await rig.run(5)
+    rig.stage.sandbox.faults.add(away)
+    await rig.run(20)
+    booked = sum([(await rig.record(call)).checks_used for call in calls])
+    arrived = rig.stage.sandbox.ledger.entries.number
+    await rig.run(60)
+    assert sum([(await rig.record(call)).checks_used for call in calls]) == booked
+    assert rig.stage.sandbox.ledger.entries.number - arrived <= 2 * (60 / 3 + 1)
+    assert "service_away" in {entry["event"] for entry in rig.log.entries}
+
+
+async def test_first_success_closes_the_breakers_and_work_goes_on(rig: Rig, away: Fault) -> None:
+    """When the service is back, a probe finds out within seconds, and everything goes on."""
+    call = rig.stage.call(Happening(Kind.GREEN, 30), END)
+    await rig.run(5)
+    rig.stage.sandbox.faults.add(away)
+    await rig.run(30)
+    rig.stage.sandbox.faults.clear()
+    await rig.run(5)
+    assert {"service_back", "institution_back"} <= {entry["event"] for entry in rig.log.entries}
+    assert await open_breakers(rig.redis) == []
+    await rig.run(10)
+    record = await rig.record(call)
+    assert record.reading is not None
+    assert record.reading.status == "FullAuthentication"
+
+
+async def test_failures_of_single_calls_open_nothing(rig: Rig) -> None:
+    """Failures of one call are not the institution's: every answer about another begins the count anew."""
+    broken = rig.stage.call(END)
+    for _ in range(5):
+        rig.stage.call(END)
+    rig.stage.sandbox.faults.add(Fault(target="*", action=Action.ANSWER, status=500, voice_id=broken.voice_id))
+    await rig.run(60)
+    assert not {"service_away", "institution_away"} & {entry["event"] for entry in rig.log.entries}
+
+
+async def ready(rig: Rig) -> tuple[int, dict[str, object]]:
+    """Return what ``/readyz`` says."""
+    redis: Any = AlwaysMaster(rig.redis)
+    app = httpx.ASGITransport(Starlette(routes=health_routes(redis)))
+    async with httpx.AsyncClient(transport=app, base_url="http://web") as client:
+        answer = await client.get("/readyz")
+    return answer.status_code, answer.json()
+
+
+class AlwaysMaster:
+    """A Redis in this process, which knows no ROLE."""
+
+    def __init__(self, redis: Any) -> None:
+        self._redis = redis
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._redis, name)
+
+    async def role(self) -> list[bytes]:
+        """Say that it takes writes."""
+        return [b"master"]
+
+
+async def test_away_is_shown_by_readyz_until_the_first_success(rig: Rig, away: Fault) -> None:
+    """While the service is away ``/readyz`` says so and stays 200: events are recorded all the same (D5)."""
+    rig.stage.call(END)
+    await rig.run(5)
+    assert await ready(rig) == (200, {"ready": True, "service": "there"})
+    rig.stage.sandbox.faults.add(away)
+    began_at = rig.clock.now
+    await rig.run(20)
+    assert await ready(rig) == (200, {"ready": True, "service": "away"})
+    seen = await service_away(rig.redis)
+    assert seen is not None
+    assert seen.since is not None
+    assert began_at <= seen.since
+    assert seen.failures >= FAILURES_THAT_OPEN
+    assert f"away since {seen.since:%H:%M:%S} UTC" in seen.words
+    rig.stage.sandbox.faults.clear()
+    await rig.run(5)
+    assert await ready(rig) == (200, {"ready": True, "service": "there"})
+    assert await service_away(rig.redis) is None
+
+
+async def test_trouble_of_one_institution_is_not_the_services(rig: Rig) -> None:
+    """Of two institutions one fails: ``/readyz`` says that the service is there, the metrics count one that is away."""
+    rig.stage.world.add_institution("cu-2", "Second")
+    rig.stage.call(END)
+    rig.stage.call(END, key="cu-2")
+    await rig.run(5)
+    rig.stage.sandbox.faults.add(Fault(target="*", action=Action.ANSWER, status=500, institution_key="cu-2"))
+    await rig.run(20)
+    assert [breaker.institution_key for breaker in await open_breakers(rig.redis)] == ["cu-2"]
+    assert await ready(rig) == (200, {"ready": True, "service": "there"})
+    assert KEY not in {entry.get("institution") for entry in rig.log.entries if entry["event"] == "institution_away"}

@@ -1,0 +1,389 @@
+"""Outages in virtual time: whole shifts against a service that goes away while calls arrive throughout.
+
+``python -m tests.recovery`` measures how long after the service's return the first new call is assigned, and prints the
+table of docs/guarantees.md; with ``--trouble`` the table of what one institution notices of another's trouble.
+"""
+
+import argparse
+import asyncio
+import datetime as dt
+import statistics
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+
+import httpx
+from fakeredis import FakeAsyncRedis, FakeServer
+
+from calls.breaker_box import retry_service
+from calls.endings import end
+from calls.held import Held
+from sandbox.access import Credentials
+from sandbox.faults import Action, Fault
+from sandbox.state import Call, Happening, Kind
+from tests.faults.test_wakeups import VirtualLoop
+from tests.rig import KEY, Rig
+from tests.sandbox_fixtures import CREDENTIALS, START, Asgi, HandClock
+from workers.probing import Probing
+from workers.shift import Shift
+
+T = TypeVar("T")
+OTHER: Final = "cu-2"
+ANSWER_S: Final = 0.02
+DEADLINE_S: Final = 6.0
+
+NEW: Final = Credentials(password="another")
+
+Begin = Callable[["Works"], None]
+
+
+class LoopClock(HandClock):
+    """The clock of the event loop, whose time is virtual."""
+
+    def __init__(self) -> None:
+        """Begin with the loop."""
+
+    @property
+    def now(self) -> dt.datetime:  # type: ignore[override]  # nobody moves this hand
+        """Return the loop's time as an instant."""
+        return START + dt.timedelta(seconds=self.monotonic())
+
+    def __call__(self) -> dt.datetime:
+        """Return the present."""
+        return self.now
+
+    def monotonic(self) -> float:
+        """Return the loop's time."""
+        return asyncio.get_running_loop().time()
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait."""
+        await asyncio.sleep(seconds)
+
+
+class Between(httpx.AsyncBaseTransport):
+    """Stands between workers and service: slow for an institution, away, or hanging."""
+
+    def __init__(self, inner: httpx.AsyncBaseTransport) -> None:
+        self.inner = inner
+        self.slow: dict[str, float] = {}
+        self.is_refusing = False
+        self.is_hanging = False
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Wait, then pass the request on; or do not."""
+        if self.is_refusing:
+            raise httpx.ConnectError("connection refused")
+        if self.is_hanging:
+            await asyncio.sleep(3600)
+        await asyncio.sleep(self.slow.get(request.headers.get("InstitutionKey", ""), ANSWER_S))
+        return await self.inner.handle_async_request(request)
+
+
+class Works:
+    """A worker that works shift after shift, at a service with one institution or more; its Redis is in this process."""
+
+    def __init__(self, *, institutions: int = 1) -> None:
+        self.stage = Asgi(clock=LoopClock())
+        for n in range(2, institutions + 1):
+            self.stage.world.add_institution(f"cu-{n}", f"Number {n}")
+            self.stage.world.add_member(f"cu-{n}", "p-1", ["5550100001"])
+        self.between = Between(self.stage.transport)
+        self._server = FakeServer()
+        self.rig = self._hire()
+        self.longest_s = 0.0
+        self.in_flight: Counter[str] = Counter()
+        self._working: asyncio.Task[None] | None = None
+        self._ticking: asyncio.Task[None] | None = None
+        self.most_in_flight: Counter[str] = Counter()
+
+    def _hire(self, credentials: Credentials = CREDENTIALS) -> Rig:
+        return Rig(self.stage, FakeAsyncRedis(server=self._server), transport=self.between, credentials=credentials)
+
+    async def mend(self, name: str) -> None:
+        """End the outage of this name, by what a person does where one has to."""
+        self.stage.sandbox.faults.clear()
+        self.between.is_refusing = self.between.is_hanging = False
+        if name.endswith("new password"):
+            self.rig = self._hire(NEW)
+            await self.stop()
+            self.begin()
+        elif name.endswith("retry`"):
+            self.stage.sandbox.credentials = CREDENTIALS
+            await retry_service(self.rig.redis, now_ms=self.rig.now_ms())
+
+    def begin(self) -> None:
+        """Begin to work."""
+        self._working, self._ticking = asyncio.ensure_future(self.work()), asyncio.ensure_future(self.tick())
+
+    def look_after(self) -> None:
+        """Raise what ended the work, if anything did."""
+        for task in (self._working, self._ticking):
+            if task is not None and task.done():
+                task.result()
+
+    async def stop(self) -> None:
+        """End the work."""
+        await end({task for task in (self._working, self._ticking) if task is not None})
+
+    async def work(self) -> None:
+        """Work shift after shift, with the probing beside it, as a crew does."""
+        while True:
+            own = self.rig
+            shift = Watched(own.tools, own.institutions, own.shift.listing, own.shift.log, wakeups=own.shift.wakeups)
+            shift.works = self
+            async with Probing(own.tools, own.institutions, told=own.shift.wakeups.wake).running():
+                await shift.run()
+            await asyncio.sleep(0.01)
+
+    async def tick(self) -> None:
+        """Let things happen in the service."""
+        while True:
+            self.stage.sandbox.tick()
+            await asyncio.sleep(0.25)
+
+    async def call(self, key: str = KEY, *, lasts_s: float = 600, pushed: bool = True) -> Call:
+        """Let a call begin, and push it."""
+        call = self.stage.call(Happening(Kind.END, lasts_s), key=key)
+        if pushed:
+            await self.rig.push(call)
+            self.rig.shift.wakeups.wake()
+        return call
+
+    def assigned_s(self, call: Call) -> float | None:
+        """Return how many seconds after its start a call was first assigned; None if it was not."""
+        arrivals = self.stage.sandbox.ledger.arrivals(call.voice_id)
+        done = [arrival.at for arrival in arrivals if arrival.operation == "assign" and arrival.applied]
+        return (min(done) - call.started_at).total_seconds() if done else None
+
+    def checks_s(self, call: Call) -> list[float]:
+        """Return how many seconds after its start each check of a call was made."""
+        arrivals = self.stage.sandbox.ledger.arrivals(call.voice_id)
+        return [(arrival.at - call.started_at).total_seconds() for arrival in arrivals if arrival.operation == "check"]
+
+    def events(self) -> Counter[str]:
+        """Return how often each event was logged."""
+        return Counter(entry["event"] for entry in self.rig.log.entries)
+
+
+class Watched(Shift):
+    """A shift that is watched: how long its claims last, how many of an institution there are."""
+
+    works: Works
+
+    async def move(self, held: Held) -> None:
+        """Move one member on."""
+        works, key = self.works, held.member.split(":")[1]
+        began_s = asyncio.get_running_loop().time()
+        works.in_flight[key] += 1
+        works.most_in_flight[key] = max(works.most_in_flight[key], works.in_flight[key])
+        try:
+            await super().move(held)
+        finally:
+            works.in_flight[key] -= 1
+            works.longest_s = max(works.longest_s, asyncio.get_running_loop().time() - began_s)
+
+
+@asynccontextmanager
+async def working(*, institutions: int = 1) -> AsyncIterator[Works]:
+    """Return a worker at work."""
+    works = Works(institutions=institutions)
+    works.begin()
+    try:
+        yield works
+        works.look_after()
+    finally:
+        await works.stop()
+
+
+def virtually(what: Coroutine[Any, Any, T]) -> T:
+    """Run in virtual time."""
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        return runner.run(what)
+
+
+def _fault(**more: Any) -> Begin:
+    def begin(works: Works) -> None:
+        works.stage.sandbox.faults.add(Fault(**more))
+
+    return begin
+
+
+def _refuse_connections(works: Works) -> None:
+    works.between.is_refusing = True
+
+
+def _hang(works: Works) -> None:
+    works.between.is_hanging = True
+
+
+def _expire_tokens(works: Works) -> None:
+    """The service forgets its tokens, and answers 503 meanwhile."""
+    works.stage.world.state.tokens.clear()
+    works.stage.sandbox.faults.add(Fault(target="*", action=Action.ANSWER, status=503))
+
+
+def _change_password(works: Works) -> None:
+    """The account's password was changed: no token, no login."""
+    works.stage.world.state.tokens.clear()
+    works.stage.sandbox.credentials = NEW
+
+
+OUTAGES: Final[Mapping[str, Begin]] = {
+    "connections refused": _refuse_connections,
+    "503": _fault(target="*", action=Action.ANSWER, status=503),
+    "503 with Retry-After: 3600": _fault(target="*", action=Action.ANSWER, status=503, headers={"Retry-After": "3600"}),
+    "hanging": _hang,
+    "503, and all tokens expired": _expire_tokens,
+    "login refused, then workers with the new password": _change_password,
+    "login refused, then the old password and `service retry`": _change_password,
+}
+
+
+@dataclass(slots=True)
+class Recovery:
+    """What was seen of one outage: when the first call that began after it was assigned, and what was lost."""
+
+    first_s: float
+    first_pushless_s: float
+    live_unfound: int
+    log: Counter[str] = field(default_factory=Counter)
+
+
+async def outage(name: str, lasts_s: float, *, per_s: float = 1.0, lead_s: float = 8.0) -> Recovery:
+    """Let an outage come and go while calls arrive; return how the worker recovers.
+
+    Args:
+        name: One of `OUTAGES`.
+        lasts_s: How long it lasts, in seconds.
+        per_s: Calls a second, before, during and after it; each lasts two minutes and is pushed.
+        lead_s: Seconds before it.
+    """
+    async with working() as works:
+        arriving = asyncio.ensure_future(_arrive(works, per_s))
+        await asyncio.sleep(lead_s)
+        OUTAGES[name](works)
+        await asyncio.sleep(lasts_s)
+        await works.mend(name)
+        back_at = works.stage.clock.now
+        first, pushless = await works.call(), await works.call(pushed=False)
+        await asyncio.sleep(12)
+        await end({arriving})
+        live = [call for call in works.stage.world.state.calls.values() if call.ended_at is None]
+        old = [call for call in live if call.started_at < back_at + dt.timedelta(seconds=2)]
+        found = {call.voice_id for call in old if await works.rig.find(call.voice_id) is not None}
+        return Recovery(
+            works.assigned_s(first) or 99.0, works.assigned_s(pushless) or 99.0, len(old) - len(found), works.events()
+        )
+
+
+async def _arrive(works: Works, per_s: float) -> None:
+    while True:
+        await works.call(lasts_s=120)
+        await asyncio.sleep(1 / per_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """What an institution noticed of another's trouble: how late its calls were assigned and checked, in seconds."""
+
+    assigned_s: float
+    check_s: float
+
+
+TROUBLES: Final[Mapping[str, Begin]] = {
+    "none": lambda _: None,
+    "429 with Retry-After: 60": _fault(
+        target="*", action=Action.ANSWER, status=429, headers={"Retry-After": "60"}, institution_key=OTHER
+    ),
+    "429 without Retry-After": _fault(target="*", action=Action.ANSWER, status=429, institution_key=OTHER),
+    "401": _fault(target="*", action=Action.UNAUTHORIZED, institution_key=OTHER),
+    "500": _fault(target="*", action=Action.ANSWER, status=500, institution_key=OTHER),
+    "connections reset": _fault(target="*", action=Action.RESET, institution_key=OTHER),
+    "answers after 5.5 s": lambda works: works.between.slow.update({OTHER: 5.5}),
+    "no answers": lambda works: works.between.slow.update({OTHER: 3600.0}),
+    "its queue is refused": _fault(target="queue", action=Action.REFUSED, institution_key=OTHER),
+}
+
+
+async def trouble(begin: Begin, *, calls: int = 8, watched_s: float = 60.0) -> list[tuple[float, list[float]]]:
+    """Let one institution with many calls be in trouble; return when another's calls were assigned and checked.
+
+    A call of the other institution begins every ten seconds, with voice ids that do not depend on the trouble: its check
+    times are the same with and without.
+
+    Args:
+        begin: Begins the trouble.
+        calls: How many calls the institution in trouble has.
+        watched_s: For how long it lasts.
+    """
+    async with working(institutions=2) as works:
+        for _ in range(calls):
+            works.stage.call(Happening(Kind.END, 600), key=OTHER)
+        await asyncio.sleep(20)
+        begin(works)
+        watched = []
+        for n in range(int(watched_s / 10)):
+            watched.append(works.stage.call(Happening(Kind.END, 600), voice_id=f"w-{n}"))
+            await works.rig.push(watched[-1])
+            works.rig.shift.wakeups.wake()
+            await asyncio.sleep(10)
+        return [(works.assigned_s(call) or 99.0, works.checks_s(call)) for call in watched]
+
+
+def notice(quiet: Sequence[tuple[float, list[float]]], seen: Sequence[tuple[float, list[float]]]) -> Notice:
+    """Compare a run with trouble with one without."""
+    assigned = max(at_s - usual_s for (at_s, _), (usual_s, _) in zip(seen, quiet, strict=True))
+    checks = [
+        at_s - usual_s
+        for (_, checks), (_, usual) in zip(seen, quiet, strict=True)
+        for at_s, usual_s in zip([*checks, *[999.0] * (len(usual) - len(checks))], usual, strict=False)
+    ]
+    return Notice(max(0.0, assigned), max(0.0, *checks))
+
+
+def measure_outages(lengths_s: Sequence[float]) -> list[str]:
+    """Return the rows of the table of outages."""
+    rows = []
+    for name in OUTAGES:
+        seen = [virtually(outage(name, lasts_s + begins_s)) for lasts_s in lengths_s for begins_s in (0.0, 1.1, 2.3)]
+        firsts, pushless = [run.first_s for run in seen], [run.first_pushless_s for run in seen]
+        dropped = sum(run.live_unfound for run in seen)
+        rows.append(
+            f"| {name} | {statistics.median(firsts):.1f} | {max(firsts):.1f} | {statistics.median(pushless):.1f} | "
+            f"{max(pushless):.1f} | {dropped} |"
+        )
+        sys.stdout.write(rows[-1] + "\n")
+        sys.stdout.flush()
+    return rows
+
+
+def measure_troubles() -> list[str]:
+    """Return the rows of the table of one institution's trouble."""
+    quiet = virtually(trouble(TROUBLES["none"]))
+    rows = []
+    for name, begin in TROUBLES.items():
+        seen = notice(quiet, virtually(trouble(begin)))
+        rows.append(f"| {name} | {seen.assigned_s:.2f} | {seen.check_s:.2f} |")
+        sys.stdout.write(rows[-1] + "\n")
+        sys.stdout.flush()
+    return rows
+
+
+def main() -> None:
+    """Measure what was asked for."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--trouble", action="store_true", help="one institution's trouble, not outages")
+    parser.add_argument("--lengths", type=float, nargs="+", default=[10.0, 60.0, 300.0], help="of outages, in seconds")
+    given = parser.parse_args()
+    if given.trouble:
+        measure_troubles()
+    else:
+        measure_outages(given.lengths)
+
+
+if __name__ == "__main__":
+    main()
