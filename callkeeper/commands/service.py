@@ -4,7 +4,6 @@ import click
 import msgspec
 from redis.asyncio import Redis
 
-from callkeeper.asking import ask_redis
 from callkeeper.terminal import safe, say, say_json
 from calls.breaker_box import retry_service
 from calls.breakers import ACCOUNT, Breaker, open_breakers
