@@ -4,6 +4,7 @@ import click
 import msgspec
 from redis.asyncio import Redis
 
+from callkeeper.redis_query import query_redis
 from callkeeper.terminal import safe, say, say_json
 from calls.breaker_box import retry_service
 from calls.breakers import ACCOUNT, Breaker, open_breakers
@@ -25,7 +26,7 @@ def service(context: click.Context, *, wants_json: bool) -> None:
     async def look(redis: "Redis", keys: Keys) -> list[Breaker]:
         return await open_breakers(redis, keys)
 
-    breakers = ask_redis(look)
+    breakers = query_redis(look)
     if wants_json:
         say_json(msgspec.json.encode([_as_json(breaker) for breaker in breakers]))
     elif not breakers:
@@ -41,7 +42,7 @@ def retry() -> None:
     async def change(redis: "Redis", keys: Keys) -> list[Breaker]:
         return await retry_service(redis, keys)
 
-    breakers = ask_redis(change)
+    breakers = query_redis(change)
     if not breakers:
         say("Nothing is left alone; a login that was refused may be tried now.")
     for breaker in breakers:

@@ -61,6 +61,7 @@ class Institutions:
     """Knows everything; a refresh may be slow."""
 
     are_known = True
+    keys: frozenset[str] = frozenset()
 
     def __init__(self, refresh_s: float) -> None:
         self.refresh_s = refresh_s
