@@ -33,7 +33,6 @@ from workers.shift import Shift
 T = TypeVar("T")
 OTHER: Final = "cu-2"
 ANSWER_S: Final = 0.02
-DEADLINE_S: Final = 6.0
 
 NEW: Final = Credentials(password="another")
 
@@ -72,9 +71,11 @@ class Between(httpx.AsyncBaseTransport):
         self.slow: dict[str, float] = {}
         self.is_refusing = False
         self.is_hanging = False
+        self.begun = 0
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Wait, then pass the request on; or do not."""
+        self.begun += 1
         if self.is_refusing:
             raise httpx.ConnectError("connection refused")
         if self.is_hanging:
