@@ -1,0 +1,25 @@
+"""Recovery from an outage with real processes: calls arrive throughout, and the first new one is assigned within 10 s."""
+
+import os
+import time
+
+from tests.acceptance.stack import Stack, end, until
+
+LASTS_S = float(os.environ.get("CALLKEEPER_TEST_OUTAGE_S", "25"))
+"""How long the service is away: ten minutes every night."""
+
+
+def test_outage_of_the_service_is_over_within_ten_seconds(lonely: Stack) -> None:
+    """503 for everything, a call every two seconds, one worker: whoever calls afterwards is assigned within 10 s."""
+    before = lonely.call(end(3600))
+    until(lambda: lonely.arrived(before).get("assign"), 10, "the assign before the outage")
+    lonely.fault("*", "answer", status=503)
+    began_s = time.monotonic()
+    during = []
+    while time.monotonic() - began_s < LASTS_S:
+        during.append(lonely.call(end(3600)))
+        time.sleep(2)
+    lonely.lift_faults()
+    after = lonely.call(end(60))
+    until(lambda: lonely.arrived(after).get("assign"), 10, "the assign of the first call after the outage")
+    until(lambda: all(lonely.arrived(call).get("assign") for call in during), 30, "the calls of the outage")
