@@ -68,6 +68,8 @@ _NAMED_SCRIPT = """<script nonce="{{ g.nonce }}">
 $.ajaxPrefilter(function (_options, _original, request) {
     request.setRequestHeader("%s", {{ form_token()|tojson }});
 });
+// A description of ours is a sentence: it is shown whole, on several lines.
+$("script[name=job-row]").text((_n, row) => row.replace(" ellipsify", ""));
 """
 
 _POLICY = (

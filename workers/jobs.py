@@ -45,6 +45,9 @@ class CallJob(Job):
     functions: ClassVar[Mapping[str, Callable[..., Tally]]] = {}
     queue_name: ClassVar[str] = QUEUE_NAME
 
+    reason = ""
+    """Why the job failed, in one line or with the places in our code: what its failure is kept as."""
+
     def restore(self, raw_data: Any) -> Any:
         """Read a job from its hash; one that cannot be read becomes one that is refused, so that the worker lives on."""
         try:
@@ -64,6 +67,13 @@ class CallJob(Job):
             StepsFailed: Steps of calls failed by bugs.
         """
         self.failure_ttl = BUG_TTL_S
+        try:
+            return self._perform()
+        except Exception as error:
+            self.reason = f"{type(error).__name__}: {error}"
+            raise
+
+    def _perform(self) -> Any:
         function = self._function()
         self.connection.persist(self.key)
         tally = _run(function, self.key, *self.args)

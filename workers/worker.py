@@ -19,11 +19,13 @@ from rq import SimpleWorker
 from rq.exceptions import StopRequested
 from rq.job import Job
 from rq.queue import Queue
+from rq.registry import StartedJobRegistry
 from rq.serializers import JSONSerializer
 from rq.timeouts import BaseDeathPenalty
 
 from calls.keys import QUEUE_NAME
 from calls.wake import RESULT_TTL_S, calls_queue
+from workers.jobs import CallJob
 
 WORKER_TTL_S = 20
 """RQ waits 15 s less than this for a job and a connection 10 s more; stock, a dead connection goes unnoticed for 415 s."""
@@ -119,6 +121,17 @@ class CallWorker(SimpleWorker):
             super().execute_job(job, queue)
         finally:
             self._is_at_work = False
+
+    def handle_job_failure(
+        self,
+        job: Job,
+        queue: Queue,
+        started_job_registry: StartedJobRegistry | None = None,
+        exc_string: str = "",
+    ) -> None:
+        """Keep the reason of a failed job instead of a traceback that begins with RQ's own code."""
+        reason = job.reason if isinstance(job, CallJob) and job.reason else exc_string
+        super().handle_job_failure(job, queue, started_job_registry, exc_string=reason)
 
     def set_shutdown_requested_date(self) -> None:
         """Write nothing to Redis from a signal handler."""

@@ -22,6 +22,9 @@ from tests.browser.stage import OPERATOR, Stage, launch, line
 
 FOLDER: Final = Path(__file__).parents[2] / "docs" / "screenshots"
 FLOWS_FOR_S: Final = 50
+OUTAGE_S: Final = 60
+"""Longer than a shift with nothing to do: the first that ends in the outage reports it by failing."""
+OUTAGE: Final = ("queue", "read", "check", "assign", "enroll", "reject_voice")
 WALL: Final = {"width": 1600, "height": 1000}
 PHONE: Final[dict[str, Any]] = {
     "viewport": {"width": 390, "height": 844},
@@ -70,6 +73,20 @@ def take(stage: Stage) -> None:
     mask = "fields => fields.forEach(field => { field.value = 'X-Push-Key: ' + '•'.repeat(24) })"
     sandbox.locator("input[name=headers]").evaluate_all(mask)
     shoot(sandbox, "sandbox")
+    shoot(jobs(stage, "finished"), "jobs")
+    for target in OUTAGE:
+        stage.stack.fault(target, "answer", status=503)
+    board.goto(f"{stage.web_url}/board")
+    board.wait_for_timeout(OUTAGE_S * 1000)
+    shoot(jobs(stage, "failed"), "jobs-outage")
+
+
+def jobs(stage: Stage, registry: str) -> Page:
+    """Open RQ's dashboard at a registry of our queue."""
+    page = stage.context(viewport={"width": 1600, "height": 700}).new_page()
+    page.goto(f"{stage.web_url}/rq/0/view/jobs/calls/{registry}/8/dsc/1")
+    page.locator("#jobs tbody tr").first.wait_for()
+    return page
 
 
 def distrust(stage: Stage, sandbox: Page) -> str:

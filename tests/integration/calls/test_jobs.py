@@ -118,7 +118,7 @@ async def test_job_of_an_outage_fails_once_and_says_so(redis: Redis, redis_url: 
     sentence = "nothing was due; service unreachable since 03:12 UTC"
     assert failed.is_failed
     assert failed.latest_result() is not None
-    assert f"ServiceUnreachable: {sentence}" in str(failed.latest_result().exc_string)  # type: ignore[union-attr]
+    assert failed.latest_result().exc_string == f"ServiceUnreachable: {sentence}"  # type: ignore[union-attr]
     assert finished.is_finished
     assert failed.description == finished.description == f"advance: {sentence}"
     assert kept_for_s(redis, report) <= FAILURE_TTL_S
