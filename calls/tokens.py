@@ -82,7 +82,7 @@ class RedisTokenStore:
 
     async def probe(self, scope: str) -> float | None:
         """Let one request at a time try a barred scope."""
-        wait_ms = await self._run("probe", scope, _ms(PROBE_EVERY_S))
+        wait_ms = await self._run("probe", scope, _ms(FIRST_WAIT_S), _ms(PROBE_EVERY_S))
         return None if wait_ms is None else wait_ms / 1000
 
     async def claim_login(self, nonce: str, *, instead_of: str | None, lease_s: float, account: str = "") -> LoginTurn:

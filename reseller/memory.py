@@ -8,7 +8,6 @@ from reseller.tokens import (
     ALIVE_S,
     FIRST_WAIT_S,
     OVERTAKE_S,
-    PROBE_EVERY_S,
     SUSPICION_S,
     TOKEN_TTL_S,
     Login,
@@ -21,6 +20,7 @@ from reseller.tokens import (
     SsoToken,
     institution_of,
     operation_of,
+    probe_wait_s,
 )
 
 
@@ -86,7 +86,7 @@ class MemoryTokenStore:
         if told is not None and told.until is not None:
             if now - (self._expires_at - TOKEN_TTL_S) >= ALIVE_S:
                 return Refusal(is_current=True, is_proven=token.is_proven)
-            told.until = told.until if now < told.until else now + PROBE_EVERY_S
+            told.until = told.until if now < told.until else now + probe_wait_s(now - told.at)
             return Refusal(is_current=True, is_proven=token.is_proven, barred_s=told.until - now)
         refused_before = told is not None and told.generation != generation and now - told.at < SUSPICION_S
         if refused_before or self._is_refused(institution_of(scope)):
@@ -121,7 +121,7 @@ class MemoryTokenStore:
             return None
         if now < told.until:
             return told.until - now
-        told.until = now + PROBE_EVERY_S
+        told.until = now + probe_wait_s(now - told.at)
         return 0.0
 
     async def claim_login(self, nonce: str, *, instead_of: str | None, lease_s: float, account: str = "") -> LoginTurn:

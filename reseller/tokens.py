@@ -28,17 +28,25 @@ TOKEN_TTL_S = 1800.0
 SUSPICION_S = 60.0
 """How soon after each other two tokens have to be refused for a scope to be barred."""
 
-FIRST_WAIT_S = 2.0
+FIRST_WAIT_S = 1.0
 """How long a scope that has just been barred is left alone."""
 
 PROBE_EVERY_S = 3.0
-"""How often one request tries a barred scope after that."""
+"""How often one request tries a scope that has been barred for longer; before, the waits are as long as it has been barred.
+
+A service that answers 401 now and then holds a call up for a second, one that refuses an institution gets few requests.
+"""
 
 OVERTAKE_S = 3.0
 """After a failed login, how long the next one may take until another is made beside it: the service may let it hang."""
 
 ALIVE_S = 15.0
 """After so long without an accepted request a token may have lapsed: a barred scope's 401 leads to a login then."""
+
+
+def probe_wait_s(barred_for_s: float) -> float:
+    """Return after how many seconds a barred scope is tried once more."""
+    return max(FIRST_WAIT_S, min(PROBE_EVERY_S, barred_for_s))
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,11 @@ local function set_refusal(scope, r)
     redis.call('PEXPIRE', REFUSED, GATE_TTL_MS)
 end
 
+-- When a barred scope is tried once more: see probe_wait_s in reseller/tokens.py.
+local function next_try(r, now, first, most)
+    return now + math.max(first, math.min(most, now - r.since))
+end
+
 -- Barred scopes and for how many ms each is left alone, in turn.
 local function barred(now)
     local found, all = {}, redis.call('HGETALL', REFUSED)

@@ -1,10 +1,11 @@
--- Ask whether barred scope ARGV[2] may be tried. Returns 0 if so, and no other caller may for ARGV[3] ms; else in how many
--- ms it may be tried; nil if it is not barred.
+-- Ask whether barred scope ARGV[2] may be tried. ARGV[3], ARGV[4]: the shortest and the longest wait between two
+-- tries, in ms. Returns 0 if so, and no other caller may until the next try; else in how many ms it may be tried; nil if it
+-- is not barred.
 local now = now_ms()
 local known = refusal(redis.call('HGET', REFUSED, ARGV[2]))
 if not known or known.till == 0 then return nil end
 if now < known.till then return known.till - now end
 if is_repetition('token_probe ' .. ARGV[2]) then return tonumber(ARGV[3]) end
-known.till = now + tonumber(ARGV[3])
+known.till = next_try(known, now, tonumber(ARGV[3]), tonumber(ARGV[4]))
 set_refusal(ARGV[2], known)
 return 0

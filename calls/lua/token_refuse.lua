@@ -17,7 +17,7 @@ if is_barred then
     local accepted = tonumber(redis.call('HGET', TOKEN, 'expires')) - tonumber(ARGV[8])
     if now - accepted >= tonumber(ARGV[7]) then return {1, proven, -1, 0} end
     if now >= known.till then
-        known.till = now + tonumber(ARGV[6])
+        known.till = next_try(known, now, tonumber(ARGV[5]), tonumber(ARGV[6]))
         set_refusal(ARGV[3], known)
     end
     return {1, proven, known.till - now, 0}

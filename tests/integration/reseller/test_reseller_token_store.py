@@ -168,15 +168,19 @@ async def test_scope_that_was_accepted_in_between_is_not_barred(store: TokenStor
 
 
 async def test_one_request_at_a_time_tries_a_barred_scope(store: TokenStore, clock: Clock) -> None:
-    """After the wait one may ask; the others wait on, however many there are."""
+    """After the wait one may ask; the others wait on, however many there are. The waits grow, up to a bound."""
     await issue(store)
     assert await store.probe(QUEUE) is None
     await bar(store, clock)
     assert await store.probe(QUEUE) == FIRST_WAIT_S
     clock.now += FIRST_WAIT_S
-    assert await store.probe(QUEUE) == 0.0
-    assert await store.probe(QUEUE) == PROBE_EVERY_S
-    assert (await store.refuse("n-2", QUEUE)).barred_s == PROBE_EVERY_S
+    waits = []
+    for _ in range(4):
+        assert await store.probe(QUEUE) == 0.0
+        waits.append(await store.probe(QUEUE))
+        assert (await store.refuse("n-2", QUEUE)).barred_s == waits[-1]
+        clock.now += waits[-1] or 0.0
+    assert waits == [FIRST_WAIT_S, 2 * FIRST_WAIT_S, PROBE_EVERY_S, PROBE_EVERY_S]
 
 
 async def test_success_clears_the_bar_and_lets_the_others_of_the_institution_try(
@@ -193,7 +197,7 @@ async def test_success_clears_the_bar_and_lets_the_others_of_the_institution_try
     assert await store.clear(QUEUE) is True
     assert await store.probe(QUEUE) is None
     assert await store.probe(DETAILS) == 0.0
-    assert await store.probe("queue cu-2") == PROBE_EVERY_S
+    assert await store.probe("queue cu-2") == FIRST_WAIT_S
 
 
 async def test_barred_scope_is_heard_when_nobody_else_has_the_token_accepted(store: TokenStore, clock: Clock) -> None:
