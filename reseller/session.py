@@ -130,12 +130,13 @@ class Session:
         else:
             self._keep(token)
 
-    async def accepted(self, token: SsoToken, scope: str) -> None:
-        """Note a successful request: the token is proven and its expiry moves (seldom written, see policy)."""
+    async def accepted(self, token: SsoToken, scope: str, *, succeeded: bool) -> None:
+        """Note a request that was let in; if it succeeded, the token is proven and its expiry moves (seldom, see policy)."""
         try:
             if scope in self._suspects or scope in self._barred:
                 await self._cleared(scope)
-            await self._slide(token)
+            if succeeded:
+                await self._slide(token)
         except Exception as error:  # noqa: BLE001  (bookkeeping must not spoil an answer that is there)
             self._slid = None
             self._log.warning("token_not_slid", error=type(error).__name__)
@@ -220,8 +221,9 @@ class Session:
             refusal = await self.refused(token, scope) if answer.status_code == 401 else None
         if refusal is not None and refusal.is_current and not refusal.is_proven and may_repeat:
             raise TokenFault(TOKEN.name, "a token just issued was refused")
-        if 200 <= answer.status_code < 300:
-            await self.accepted(token, scope)
+        # Whoever is refused what it asked for was let in: a page that is too large must not keep a queue barred for good.
+        if answer.status_code not in (401, 429) and answer.status_code < 500:
+            await self.accepted(token, scope, succeeded=200 <= answer.status_code < 300)
         return answer
 
     async def _obtain(self, *, instead_of: str | None) -> SsoToken:

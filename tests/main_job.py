@@ -34,8 +34,13 @@ PROMISES = ("found", "assigned", "checked", "enrolled", "rejected", "settled")
 NOT_KEPT: Mapping[str, Sequence[str]] = {
     "limit-5": ("assigned", "checked", "enrolled", "rejected"),
     "limit-15": ("assigned", "checked", "enrolled"),
+    "busy-all": ("enrolled", "rejected"),
 }
-"""What may be missing under a variant: a dozen calls at once cannot be served at 5 requests per second."""
+"""What may be missing under a variant.
+
+A dozen calls at once cannot be served at 5 requests per second. An effect that is answered 429 may have been carried out:
+by the time it is known to be absent, a call of half a minute has ended.
+"""
 
 NOT_KEPT_TOGETHER: Mapping[frozenset[str], Sequence[str]] = {
     frozenset({"401-after-acting", "dates-local-west"}): ("checked", "enrolled"),

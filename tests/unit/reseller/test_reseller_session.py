@@ -15,12 +15,13 @@ from reseller import (
     NotSent,
     PhoneCall,
     Reseller,
+    ServiceRefused,
     ServiceUnavailable,
     SsoToken,
     TokenFault,
     TokenLapsed,
 )
-from reseller.tokens import PROBE_EVERY_S
+from reseller.tokens import FIRST_WAIT_S, PROBE_EVERY_S
 from tests.unit.reseller.service import Clock, Service, reseller_on, success
 
 
@@ -436,6 +437,23 @@ async def test_institution_is_asked_again_and_recovers_by_itself(
         await read_of(reseller, "cu-1")
     assert recovered_after_s is not None
     assert service.logins == 2
+
+
+async def test_refusal_of_what_was_asked_shows_that_the_institution_is_accepted(
+    reseller: Reseller, service: Service, clock: Clock
+) -> None:
+    """A barred scope whose try is answered 400 is open again: a smaller page may be asked for at once."""
+    await read_of(reseller, "cu-1")
+    refuse_one(service)
+    clock.now += 60
+    with pytest.raises((AccessRefused, TokenFault)):
+        await read_of(reseller, "cu-bad")
+    service.reply = lambda _: httpx.Response(400, json={"success": False})
+    clock.now += FIRST_WAIT_S
+    with pytest.raises(ServiceRefused):
+        await read_of(reseller, "cu-bad")
+    service.reply = lambda _: GOOD
+    assert (await read_of(reseller, "cu-bad")).voice_id == "v-1"
 
 
 async def test_lapse_is_found_while_an_institution_is_barred(
