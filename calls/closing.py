@@ -11,7 +11,7 @@ from calls.steps import Read, Settle, Step, Wait, Withdraw
 from calls.verdict import judge
 
 SETTLE_AFTER = timedelta(seconds=3)
-"""Between the first sight of the end and the last read: the service settles the record at the end too."""
+"""Between the first sight of the end and the last read. Assumed: the service settles its record within this time."""
 
 RESUME_LOOK = timedelta(seconds=5)
 """How often an ended call that waits for the end of a pause is looked at."""
@@ -20,7 +20,7 @@ _PASSING = frozenset({"paused", "redis_changed"})
 """Articles of the law that forbid only for a while."""
 
 NOT_FOUND_FOR = timedelta(seconds=60)
-"""For how long "not found" is only a delay."""
+"""Assumed: "not found" of a live call is only a delay, for this long."""
 
 LISTED_FOR = timedelta(seconds=180)
 """For how long a call that a queue listed is there, whatever its stored details say. Full listings come once a minute."""

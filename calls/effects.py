@@ -90,6 +90,11 @@ def next_doubt_read(effect: Effect, call: Call, now: datetime) -> datetime:
 
 
 def _shows(kind: EffectKind, effect: Effect, reading: Reading) -> bool:
+    """Tell whether an effect has left its trace.
+
+    Assumed: an enroll leaves one of AcceptCallerVoice, FullAuthentication, the policy Green Manual Authentication and
+    ``successfulVoiceEnrollment``; a reject leaves RejectCallerVoice, until a later activity overwrites it.
+    """
     match kind:
         case EffectKind.ASSIGN:
             return reading.person_id is not None and reading.person_id == effect.person_id

@@ -49,7 +49,9 @@ NO_CHANGE = frozenset(
         "Voice Pending",
     }
 )
-"""Statuses of the Spec that change nothing for us. A status in neither list is reported."""
+"""Statuses of the Spec that change nothing for us, nor does a status in neither list, which is reported.
+
+Assumed: the Spec lists what the statuses are called, and says of a few only what follows from them."""
 
 ESTABLISHES = {
     Status.ANSWERED_QUESTIONS: "KnowledgeBasedAuth",
@@ -262,4 +264,5 @@ def facts_of(call: Call, policies: Policies) -> Facts:
 def _is_ours(call: Call) -> bool:
     """Tell whether the present assignment is ours: our person, and no name on the call but the one we used."""
     is_our_person = call.assigned_person_id is not None and call.assigned_person_id == call.person_id
+    # Assumed: the core username on a record is that of whoever assigned or claimed the call last.
     return is_our_person and call.core_username in {None, call.assigned_as}

@@ -17,7 +17,9 @@ CONFIRM_LOOKS_S = (0.5, 1.5, 3.5, 7.5)
 """When after a hint the queue is looked at again: an event may outrun the queue. The first look came with the hint."""
 
 HINT_LIVES = timedelta(seconds=10)
-"""After so long without being listed a hint is dropped."""
+"""After so long without being listed a hint is dropped.
+
+Assumed: the queue shows a call within this time of its event. Numbers on an ignore list never appear."""
 
 ASK_AGAIN = timedelta(seconds=1)
 """While the service has not told whether an institution is active, nothing is asked for its hints."""

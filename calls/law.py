@@ -48,6 +48,7 @@ LAW: tuple[Article, ...] = (
     ),
     _article("call_ended", {_ASSIGN, _ENROLL}, "nobody is assigned or enrolled after the call has ended", ended=True),
     _article(
+        # Assumed: the service takes an assign over a person who is assigned, and replaces them.
         *("somebody_assigned", {_ASSIGN}),
         "a person whom somebody else assigned is never replaced",
         assigned=True,
@@ -132,6 +133,7 @@ LAW: tuple[Article, ...] = (
         frozenset({_ENROLL}),
         (("opted_in", False),),
         "the rules demand an opt-in, and none was seen in this call",
+        # Assumed: an enroll needs no opt-in unless the rules demand one.
         if_opt_in_required=True,
     ),
     _article("determined_fraud", {_ENROLL}, "a research case found fraud: the voice is not enrolled", fraud=True),

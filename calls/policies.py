@@ -33,7 +33,7 @@ class Policies:
     def colour(self, name: str) -> Colour:
         """Classify a policy; red wins over green, and a name that no pattern covers is never guessed.
 
-        ``Green Manual Authentication`` is green by its meaning, whatever the patterns say: an enroll applies it.
+        ``Green Manual Authentication`` is green by its meaning, whatever the patterns say (Assumed: an enroll applies it).
         """
         if name == MANUAL_GREEN:
             return Colour.GREEN

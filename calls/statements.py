@@ -15,7 +15,7 @@ from calls.trail import Entry
 from calls.unenrolling import needs_person
 
 HEARD_AFTER_END = timedelta(days=1)
-"""For how long after the end of a call a person's distrust leads to a reject."""
+"""For how long after the end of a call a person's distrust leads to a reject. Assumed: the service takes one then."""
 
 
 def fold_statement(call: Call, note: Statement, now: datetime) -> tuple[Call, list[Entry]]:

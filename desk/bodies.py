@@ -19,7 +19,10 @@ Operator = Annotated[str, msgspec.Meta(pattern=r"^[!-~]{1,64}$(?!\n)", descripti
 PersonId = Annotated[
     str, msgspec.Meta(pattern=r"^[!-~]([ -~]{0,126}[!-~])?$(?!\n)", description="One of the candidates' ids.")
 ]
+"""Assumed: person ids are 1 to 128 printable ASCII characters."""
+
 Text = Annotated[str, msgspec.Meta(max_length=500)]
+"""Assumed: the service takes notes of an enroll of up to 500 characters, with any content."""
 
 T = TypeVar("T", bound=msgspec.Struct)
 

@@ -272,7 +272,10 @@ class PushEndpoint:
 
 
 def is_plain_json(headers: Mapping[bytes, bytes]) -> bool:
-    """Tell whether a body is said to be uncompressed JSON; nothing said counts as JSON."""
+    """Tell whether a body is said to be uncompressed JSON; nothing said counts as JSON.
+
+    Assumed: the service sends its events so.
+    """
     media_type = headers.get(b"content-type", b"application/json").partition(b";")[0].strip().lower()
     is_json = media_type == b"application/json" or (
         media_type.startswith(b"application/") and media_type.endswith(b"+json")

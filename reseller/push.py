@@ -4,7 +4,7 @@ A body is read leniently where nothing depends on it and strictly where somethin
 once, so refusing one loses it for ever, but an id that could steer a request or split a line must not get in.
 Only ``Type``, ``InstitutionKey`` and one of the two ids are required.
 
-Spec: Events.
+Spec: Events. Assumed: an empty id counts as absent, and a missing ``IsTest`` as null.
 """
 
 import json

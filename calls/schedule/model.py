@@ -6,8 +6,8 @@ and b costs
     C(a, b) = int_a^b (F(u) - F(a)) S(u) du
 
 and a schedule the sum over its gaps, the last one up to the horizon. F is what the call would have shown if it lived:
-results and ends are taken as independent. On an even grid the integrals are running sums (trapezoids), so every C is a few
-look-ups.
+results and ends are independent (Assumed: a call does not end sooner because its result came). On an even grid the
+integrals are running sums (trapezoids), so every C is a few look-ups.
 """
 
 from collections.abc import Sequence
