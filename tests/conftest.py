@@ -19,7 +19,7 @@ from calls.limiter import AttemptLimiter, LoginLimiter
 
 # How long an example takes says how busy the machine is, not whether a law holds. In CI the same examples are tried each
 # time, so that a change is judged by itself; everywhere else, and every night with many more, chance looks for new ones.
-IS_NIGHT = os.environ.get("CALLKEEPER_MODEL") == "nightly"
+IS_NIGHT = os.environ.get("TEST_MODEL") == "nightly"
 settings.register_profile(
     "laws",
     deadline=None,

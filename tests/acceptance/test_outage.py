@@ -5,7 +5,7 @@ import time
 
 from tests.acceptance.stack import Stack, end, until
 
-LASTS_S = float(os.environ.get("CALLKEEPER_TEST_OUTAGE_S", "25"))
+LASTS_S = float(os.environ.get("TEST_OUTAGE_S", "25"))
 """How long the service is away: ten minutes every night."""
 
 

@@ -1,4 +1,4 @@
-"""How long the audit looks: ``CALLKEEPER_AUDIT`` is ``short`` (for every change) or ``full``."""
+"""How long the audit looks: ``TEST_AUDIT`` is ``short`` (for every change) or ``full``."""
 
 import json
 import os
@@ -39,7 +39,7 @@ class Effort:
 
 
 EFFORTS = {"short": Effort(8_000, 100, 4), "full": Effort(50_000, 3_000, 100)}
-EFFORT = EFFORTS[os.environ.get("CALLKEEPER_AUDIT", "short")]
+EFFORT = EFFORTS[os.environ.get("TEST_AUDIT", "short")]
 
 settings.register_profile(
     "audit", max_examples=EFFORT.examples, deadline=None, suppress_health_check=list(HealthCheck), derandomize=False

@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -227,13 +227,14 @@ class Town:
 
 
 @contextmanager
-def town(data: Path, seed: int) -> Iterator[Town]:
-    """Run a town until the block ends."""
+def town(data: Path, seed: int, variants: Sequence[str] = ()) -> Iterator[Town]:
+    """Run a town until the block ends; the service answers open questions by these variants."""
     port = HeldPort()
     with redis_server(data / "redis") as redis, Fleet(data / "logs") as fleet:
         sandbox = fleet.start(
             "sandbox",
             *("sandbox", "--seed", str(seed), "--gap", str(GAP_S)),
+            *(f"--variant={name}" for name in variants),
             *("--push-url", f"http://127.0.0.1:{port.number}/push", "--push-headers", f"X-Push-Key: {PUSH_KEY}"),
             environ={},
         )
@@ -323,9 +324,13 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=1.0)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--variant", action="append", default=[], help="Of the sandbox; may be repeated.")
     parser.add_argument("--data", type=Path, default=None, help="Where logs and data are kept; default: nowhere.")
     given = parser.parse_args(arguments)
-    with tempfile.TemporaryDirectory() as temporary, town(given.data or Path(temporary), given.seed) as running:
+    with (
+        tempfile.TemporaryDirectory() as temporary,
+        town(given.data or Path(temporary), given.seed, given.variant) as running,
+    ):
         running.live_through(given.minutes * 60)
         time.sleep(CALM_S)
         end_all_calls(running.sides)
@@ -343,7 +348,8 @@ def main(arguments: list[str]) -> int:
     for line in broken:
         print(f"BROKEN  {line}")  # noqa: T201
     is_clean = in_time and not broken
-    print(f"seed {given.seed}, {given.minutes:g} min: {'clean' if is_clean else 'NOT CLEAN'}")  # noqa: T201
+    under = f", under {', '.join(given.variant)}" if given.variant else ""
+    print(f"seed {given.seed}, {given.minutes:g} min{under}: {'clean' if is_clean else 'NOT CLEAN'}")  # noqa: T201
     return 0 if is_clean else 1
 
 

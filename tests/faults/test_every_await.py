@@ -4,7 +4,7 @@ Where the model draws interleavings, this walks: a call is found, assigned, watc
 rejected, and ends; a blow falls on the n-th crossing of either seam, for every n there is. The other worker goes on;
 a frozen one comes back when its lease is long over. Then the same with Redis rolled back to every moment of that life.
 
-Every fifth crossing is struck, each blow beginning elsewhere; with ``CALLKEEPER_MODEL=nightly`` every one.
+Every fifth crossing is struck, each blow beginning elsewhere; with ``TEST_MODEL=nightly`` every one.
 """
 
 import os
@@ -22,7 +22,7 @@ from tests.faults.world import ONE, World
 
 pytestmark = pytest.mark.timeout(900)
 
-STRIDE = 1 if os.environ.get("CALLKEEPER_MODEL") == "nightly" else 5
+STRIDE = 1 if os.environ.get("TEST_MODEL") == "nightly" else 5
 
 
 def first_check_s(world: World) -> float:

@@ -5,7 +5,7 @@ at every request and after every step, and at the end, when calm has returned an
 rolled back Redis forgot may be sent once more for each time it was forgotten, but only after the stored details were read
 and show nothing of it. Never more than 20 checks are made, however much Redis lost.
 
-``CALLKEEPER_MODEL=nightly`` draws more and longer interleavings.
+``TEST_MODEL=nightly`` draws more and longer interleavings.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ from tests.sandbox_fixtures import KEY
 
 T = TypeVar("T")
 
-IS_NIGHTLY = os.environ.get("CALLKEEPER_MODEL") == "nightly"
+IS_NIGHTLY = os.environ.get("TEST_MODEL") == "nightly"
 MOST_CALLS = 3
 
 MODEL = settings(

@@ -19,7 +19,7 @@ from tests.faults.site import PATIENCE_S, Site, Stage
 PUSH_BOUND_S = 5.0
 """An event is answered within this, whatever Redis does: three attempts of 1.2 s and the pauses between them."""
 
-AWAY_S = float(os.environ.get("CALLKEEPER_TEST_AWAY_S", "8"))
+AWAY_S = float(os.environ.get("TEST_AWAY_S", "8"))
 """How long Redis stays away; the nightly run sets 40."""
 
 BACK_WITHIN_S = 2.0

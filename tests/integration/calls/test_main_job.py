@@ -10,7 +10,7 @@ from tests.covering import covering_sets
 from tests.main_job import NOT_KEPT, NOT_KEPT_TOGETHER, PROMISES, not_kept
 
 SETS = covering_sets()
-CHOSEN = SETS if os.environ.get("CALLKEEPER_MODEL") == "nightly" else SETS[:8]
+CHOSEN = SETS if os.environ.get("TEST_MODEL") == "nightly" else SETS[:8]
 """All pairs take minutes: for every change only the sets that hold most of them."""
 
 
