@@ -77,14 +77,13 @@ elseif number > last_number then
             redis.call('ZADD', prefix .. ':parked:' .. institution, 'LT', score, member)
             return true
         end
+        -- Before anything is read of it: thousands may have to be stepped over.
+        if kind == 'c' and (holds[institution] or 0) >= most then return false end
         if redis.call('HEXISTS', item, 'rec') == 0 and redis.call('EXISTS', prefix .. ':inbox:' .. member) == 0 then
             redis.call('ZREM', KEYS[1], member)
             return true
         end
-        if kind == 'c' then
-            if (holds[institution] or 0) >= most then return false end
-            holds[institution] = (holds[institution] or 0) + 1
-        end
+        if kind == 'c' then holds[institution] = (holds[institution] or 0) + 1 end
         local kept = redis.call('HMGET', item, 'epoch', 'verify')
         if kept[1] and kept[1] ~= current then
             -- A record that was not written under the epoch before this one misses more than this one's lost writes.
@@ -100,16 +99,17 @@ elseif number > last_number then
     end
 
     -- Take what is due, up to so many, stepping over what stays.
+    local PAGE = 128
     local function take_from(command, from, to, up_to)
         local stepped = 0
         for _ = 1, 16 do
             if #taken >= up_to then return end
-            local due = redis.call(command, KEYS[1], from, to, 'WITHSCORES', 'LIMIT', stepped, 128)
+            local due = redis.call(command, KEYS[1], from, to, 'WITHSCORES', 'LIMIT', stepped, PAGE)
             for n = 1, #due, 2 do
                 if #taken >= up_to then return end
                 if not take(due[n], due[n + 1]) then stepped = stepped + 1 end
             end
-            if #due < 256 then return end
+            if #due < 2 * PAGE then return end -- a member and its score each
         end
     end
     -- One half is what has been due for longest, the other what fell due last: after an outage new calls come first too.
