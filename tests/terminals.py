@@ -19,7 +19,11 @@ _TOLD: Final = 2000
 
 _ESCAPES: Final = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\r")
 # What becomes the session's leader must not be a process that has threads: so a small program enters the terminal.
-_ENTER: Final = "import os, sys; os.login_tty(int(sys.argv[1])); os.execvp(sys.argv[2], sys.argv[2:])"
+# A test run in the background ignores SIGINT, and what it starts would inherit that: a person's shell does not ignore it.
+_ENTER: Final = (
+    "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); "
+    "os.login_tty(int(sys.argv[1])); os.execvp(sys.argv[2], sys.argv[2:])"
+)
 
 
 class Terminal:
