@@ -96,16 +96,22 @@ class ReadableJob(Job):
         except Exception:  # noqa: BLE001  (foreign data)
             return {}
 
-    def delete(self, *args: Any, **options: Any) -> None:
-        """Remove the job from wherever it is listed, and its hash."""
-        if self.is_readable:
-            super().delete(*args, **options)
-            return
+    def delete(self, *_args: Any, **_options: Any) -> None:
+        """Remove the job from wherever it is listed, and what is kept of it.
+
+        RQ's own way reads the job's state and executions first, and fails if a worker removes them meanwhile.
+        """
         queue = ReadableQueue(self.origin, connection=self.connection)
-        queue.remove(self.id)
-        for registry in _REGISTRIES:
-            self.connection.zrem(registry(queue=queue).key, self.id)
-        self.connection.delete(self.key)
+        executions: Any = self.connection.zrange(f"rq:executions:{self.id}", 0, -1)
+        runs = [f"{self.id}:{execution.decode()}" for execution in executions]
+        with self.connection.pipeline() as pipeline:
+            queue.remove(self.id, pipeline=pipeline)
+            for registry in _REGISTRIES:
+                pipeline.zrem(registry(queue=queue).key, self.id, *runs)
+            of_runs = (f"rq:execution:{run}" for run in runs)
+            pipeline.delete(self.key, self.dependents_key, self.dependencies_key, *of_runs)
+            pipeline.delete(f"rq:executions:{self.id}", f"rq:results:{self.id}")
+            pipeline.execute()
 
     def requeue(self, at_front: bool = False) -> Job:
         """Enqueue a failed job again.

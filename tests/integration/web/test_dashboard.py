@@ -233,6 +233,22 @@ async def test_dashboard_requeues_and_deletes_one_job(ops: httpx.AsyncClient, qu
     assert queue.job_ids == []
 
 
+@pytest.mark.parametrize("lost", ["execution", "status"])
+async def test_dashboard_deletes_a_job_that_ends_meanwhile(
+    lost: str, ops: httpx.AsyncClient, queue: Queue, redis: "Redis"
+) -> None:
+    """A worker may remove its own part of a job while the button is pressed: the rest goes, and nothing fails."""
+    job = queue.enqueue(report, "x")
+    redis.zadd(f"rq:executions:{job.id}", {"run-1": 4e9})
+    redis.zadd("rq:wip:calls", {f"{job.id}:run-1": 4e9})
+    if lost == "status":
+        redis.hdel(f"rq:job:{job.id}", "status")
+    assert (await ops.post(f"/rq/job/{job.id}/delete", headers=OWN_PAGE)).json() == {"status": "OK"}
+    assert [key for key in redis.keys("*") if job.id.encode() in key] == []
+    assert redis.zrange("rq:wip:calls", 0, -1) == []
+    assert queue.job_ids == []
+
+
 async def test_dashboard_says_what_it_cannot_requeue(ops: httpx.AsyncClient, queue: Queue) -> None:
     """A job that cannot be requeued is refused: another queue's and one that is gone do not exist, or it has not failed."""
     theirs = Queue("other", connection=queue.connection).enqueue("a.b")
