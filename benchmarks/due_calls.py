@@ -15,8 +15,8 @@ from calls.notes import Listed
 from calls.reading import fingerprint
 from calls.record import Call, Candidate, Effect, EffectState, Phase, Reading, encode_call
 from calls.rules import RuleBook
+from calls.rules.verdict import judge
 from calls.trail import Entry, encode_entry
-from calls.verdict import judge
 from calls.wake import Waker
 
 

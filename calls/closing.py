@@ -6,9 +6,9 @@ from calls.effects import may_begin
 from calls.facts import Facts
 from calls.record import Call, EffectKind, EffectState, Reason
 from calls.rules.book import Outcome, RuleBook
+from calls.rules.verdict import judge
 from calls.statements import HEARD_AFTER_END
 from calls.steps import Read, Settle, Step, Wait, Withdraw
-from calls.verdict import judge
 
 SETTLE_AFTER = timedelta(seconds=3)
 """Between the first sight of the end and the last read. Assumed: the service settles its record within this time."""

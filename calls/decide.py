@@ -15,6 +15,7 @@ from calls.hints import confirm
 from calls.institution import FOREIGN
 from calls.record import CHECK_LIMIT, DONE, IN_DOUBT, Call, Effect, EffectKind, EffectState, Phase
 from calls.rules.book import RuleBook
+from calls.rules.verdict import Verdict, judge
 from calls.steps import (
     Check,
     Decline,
@@ -29,7 +30,6 @@ from calls.steps import (
     Withdraw,
 )
 from calls.unenrolling import recheck
-from calls.verdict import Verdict, judge
 from calls.watch import automatic_left, must_look_first, reserve_left
 
 FRESH = timedelta(seconds=2)

@@ -5,7 +5,7 @@ from datetime import datetime
 
 from calls.assigning import Assignment
 from calls.record import EffectKind, EffectState, Reason
-from calls.verdict import Verdict
+from calls.rules.verdict import Verdict
 
 
 @dataclass(frozen=True, slots=True)

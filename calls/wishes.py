@@ -20,9 +20,9 @@ from calls.law import BRIEF, LAW, forbidden
 from calls.notes import Statement
 from calls.record import DONE, Call, Effect, EffectKind, EffectState, Reason
 from calls.rules.book import RuleBook
+from calls.rules.verdict import judge
 from calls.trail import Entry
 from calls.unenrolling import needs_person
-from calls.verdict import judge
 
 
 class WishState(StrEnum):

@@ -4,8 +4,8 @@ from msgspec.structs import replace
 
 from calls.assigning import Assignment
 from calls.facts import facts_of
+from calls.rules.verdict import Verdict, table
 from calls.trail import Entry
-from calls.verdict import Verdict, table
 from workers.claim import Claim
 
 

@@ -7,9 +7,9 @@ from msgspec.structs import replace
 
 from calls.fold import assigned
 from calls.record import EffectKind, EffectState, with_effect
+from calls.rules.verdict import Verdict
 from calls.steps import Establish, Intend, Withdraw
 from calls.trail import Entry
-from calls.verdict import Verdict
 from workers.claim import Claim
 from workers.explaining import note
 

@@ -14,14 +14,14 @@ from rich.table import Table
 from callkeeper.documents import rules_document
 from callkeeper.redis_query import Span, query_redis
 from callkeeper.terminal import say, say_json, terminal_console
-from calls.cases import Result, load_cases, try_cases
 from calls.queries import Queries
 from calls.recording import Recorded, RecordingWrong, parse_recordings
-from calls.replay import Did, Replay
-from calls.replay import replay as replay_calls
-from calls.report import Report
-from calls.report import report as count_calls
 from calls.rules import RuleBook, RulesError, load_rules
+from calls.rules.cases import Result, load_cases, try_cases
+from calls.rules.replay import Did, Replay
+from calls.rules.replay import replay as replay_calls
+from calls.rules.report import Report
+from calls.rules.report import report as count_calls
 
 BAD_FILE = 2
 """Exit code: a file has faults. 1 is for cases that fail."""

@@ -1,13 +1,14 @@
-"""The rules of an institution: their records, the file they are read from, and everything that can be wrong with it.
+"""The rules of an institution: their records, their file, what is wrong with it, what they decide and would have decided.
 
-``book`` holds the records, ``file`` reads one; ``reader``, ``sections``, ``conditions`` find what is wrong with single
-things, ``proofs`` and ``world`` what is wrong with rules together, ``lines`` and ``faults`` say where and how.
+``book`` holds the records, ``file`` reads one; ``lines``, ``sections``, ``conditions`` and ``reader`` find what is wrong
+with single things, ``world`` and ``proofs`` what is wrong with rules together. ``verdict`` applies rules to a call;
+``cases``, ``replay`` and ``report`` rehearse them.
 """
 
 from calls.rules.book import AS_VERIFIED, AssignRule, Condition, Outcome, Rule, RuleBook, Stage
-from calls.rules.faults import Fault, RulesError
 from calls.rules.file import SHIPPED, load_rules, parse_rules
 from calls.rules.reader import PERSON_TYPES
+from calls.rules.sections import Fault, RulesError
 
 __all__ = [
     "AS_VERIFIED",

@@ -3,8 +3,7 @@
 from calls.facts import FACTS, FactMeaning, Value
 from calls.record import CHECK_LIMIT
 from calls.rules.book import Condition
-from calls.rules.faults import one_of
-from calls.rules.sections import Section
+from calls.rules.sections import Section, one_of
 
 _KINDS = {bool: "true or false", int: "a whole number", str: "a text"}
 

@@ -10,10 +10,9 @@ from importlib.resources import files
 from pathlib import Path
 
 from calls.rules.book import RuleBook
-from calls.rules.faults import Fault, RulesError
 from calls.rules.lines import Lines
 from calls.rules.reader import read_book
-from calls.rules.sections import Faults
+from calls.rules.sections import Fault, Faults, RulesError
 
 SHIPPED = ("default", "demo", "watch-only")
 """Rule books that come with the software and are known by name."""

@@ -10,8 +10,7 @@ from calls.law import articles
 from calls.record import EffectKind
 from calls.rules.book import Condition, Outcome, Rule, Stage
 from calls.rules.conditions import describe_condition
-from calls.rules.faults import Fault
-from calls.rules.sections import Faults
+from calls.rules.sections import Fault, Faults
 from calls.rules.world import possible
 
 _EFFECTS = {Outcome.ENROLL: EffectKind.ENROLL, Outcome.REJECT: EffectKind.REJECT}

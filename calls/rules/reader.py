@@ -9,10 +9,9 @@ from calls.policies import Policies
 from calls.record import CHECK_LIMIT
 from calls.rules.book import AS_VERIFIED, AssignRule, Outcome, Rule, RuleBook, Stage
 from calls.rules.conditions import read_conditions
-from calls.rules.faults import one_of
 from calls.rules.patterns import overlap
 from calls.rules.proofs import prove
-from calls.rules.sections import Faults, Section
+from calls.rules.sections import Faults, Section, one_of
 
 PERSON_TYPES = ("Primary", "Joint", "Beneficiary", "AuthorizedSigner", "CoBorrower", "CoSigner")
 """Spec: Person match."""

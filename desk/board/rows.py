@@ -19,8 +19,8 @@ from calls.keys import CallId
 from calls.queries import Queries
 from calls.record import IN_DOUBT, Call, EffectKind, Phase
 from calls.rules.book import RuleBook
+from calls.rules.verdict import Verdict
 from calls.steps import Check, Intend, Note, NoteFacts, Read, Send, Step, Wait
-from calls.verdict import Verdict
 from desk.board.states import STATE_STYLES, CallState, StateName, StateStyle, state_of
 from desk.feed import CallChange
 

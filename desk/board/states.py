@@ -12,7 +12,7 @@ from calls.facts import Facts, facts_of
 from calls.law import BRIEF, LAW
 from calls.record import IN_DOUBT, Call, EffectKind, EffectState, Phase, Reason
 from calls.rules.book import Outcome, RuleBook
-from calls.verdict import Verdict, judge
+from calls.rules.verdict import Verdict, judge
 
 
 class StateTone(StrEnum):

@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from calls.recording import Recorded
-from calls.report import report
 from calls.rules import Outcome, Rule, RuleBook, Stage, load_rules
+from calls.rules.report import report
 from tests.integration.rules.conftest import MakeRig
 from tests.rig import Rig
 

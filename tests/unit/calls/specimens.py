@@ -12,8 +12,8 @@ from calls.fold import fold_reading
 from calls.institution import FOREIGN, UNKNOWN
 from calls.record import Call, Candidate, Effect, EffectState, Identity, Phase, Reading, Word
 from calls.rules import load_rules
+from calls.rules.verdict import Verdict
 from calls.steps import Note, NoteFacts, Step
-from calls.verdict import Verdict
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 BOOK = load_rules(None)

@@ -9,7 +9,7 @@ from calls.facts import facts_of
 from calls.law import forbidden
 from calls.outcomes import outcomes
 from calls.record import Call, EffectKind, Reason
-from calls.replay import _Court
+from calls.rules.replay import _Court
 from calls.steps import Check, Settle, Wait
 from calls.trail import Entry
 from desk.board.states import StateName, state_of

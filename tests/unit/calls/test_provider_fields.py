@@ -10,8 +10,8 @@ from calls.facts import facts_of
 from calls.reading import reading_of
 from calls.record import Phase, Reason
 from calls.rules import parse_rules
+from calls.rules.verdict import judge
 from calls.steps import Settle
-from calls.verdict import judge
 from desk.board.rows import row_of
 from desk.board.states import StateName, state_of
 from desk.views import call_view

@@ -7,8 +7,8 @@ from calls.facts import Facts
 from calls.record import EffectState, Phase, Reason
 from calls.recording import Recorded
 from calls.rules import Outcome, RuleBook
+from calls.rules.verdict import judge, table
 from calls.trail import Entry
-from calls.verdict import judge, table
 
 BEGAN = datetime(2026, 11, 21, 12, tzinfo=UTC)
 LIVE: dict[str, str | bool | int | None] = {"allowed": True, "real_voice_id": True, "assigned": True, "candidates": 1}

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from calls.cases import load_cases, parse_cases, try_cases
 from calls.rules import SHIPPED, RulesError, load_rules
+from calls.rules.cases import load_cases, parse_cases, try_cases
 
 BOOKS = Path(__file__).parents[3] / "calls" / "rulebooks"
 

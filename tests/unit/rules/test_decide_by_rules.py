@@ -12,8 +12,8 @@ from calls.law import forbidden
 from calls.pause import PauseScope
 from calls.record import Call, Effect, EffectKind, EffectState
 from calls.rules import RuleBook, Stage
+from calls.rules.verdict import Verdict
 from calls.steps import Check, Intend, Note, Send, Withdraw
-from calls.verdict import Verdict
 from tests.unit.calls.specimens import CALLS, NOW, call, next_deed, verified
 from tests.unit.rules.specimens import BOOK, any_book, any_rule
 

@@ -13,7 +13,7 @@ from calls.law import LAW, articles, forbidden
 from calls.record import EffectKind
 from calls.rules import Outcome, Stage
 from calls.rules.book import RuleBook
-from calls.verdict import judge, matches, table
+from calls.rules.verdict import judge, matches, table
 from tests.unit.rules.specimens import BOOK, any_book, any_facts, any_rule
 
 EXPECTED = {

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from calls.policies import Policies
 from calls.recording import FORMAT, RecordingWrong, encode_recorded, parse_recordings
-from calls.replay import replay as replay_calls
 from calls.rules import Outcome, Rule, RuleBook, Stage, load_rules
+from calls.rules.replay import replay as replay_calls
 from tests.unit.rules.recordings import record
 from tests.unit.rules.specimens import any_book
 

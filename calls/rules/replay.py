@@ -13,9 +13,9 @@ from calls.facts import Facts
 from calls.policies import MANUAL_GREEN, Colour
 from calls.recording import Recorded
 from calls.rules.book import Outcome, RuleBook
+from calls.rules.verdict import Verdict, judge, table
 from calls.story import shown
 from calls.trail import Entry, Tried
-from calls.verdict import Verdict, judge, table
 
 _EFFECTS = (Outcome.ENROLL, Outcome.REJECT)
 

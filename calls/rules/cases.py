@@ -16,11 +16,10 @@ from calls.facts import Facts
 from calls.policies import Colour
 from calls.rules.book import Outcome, RuleBook
 from calls.rules.conditions import read_conditions
-from calls.rules.faults import RulesError
 from calls.rules.file import SHIPPED, parse_toml
-from calls.rules.sections import Faults, Section
+from calls.rules.sections import Faults, RulesError, Section
+from calls.rules.verdict import Verdict, judge, table
 from calls.story import row_of
-from calls.verdict import Verdict, judge, table
 
 ORDINARY = Facts.from_dict(
     {"allowed": True, "real_voice_id": True, "assigned": True, "candidates": 1, "status": "CheckRiskAndAuthentication"}
