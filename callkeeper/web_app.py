@@ -20,11 +20,10 @@ from callkeeper.connections import blocking_redis, feed_redis, receiver_redis, w
 from callkeeper.middleware import Forwarded, PlainPath
 from callkeeper.settings import WebSettings
 from calls.endings import end
-from calls.figures import Figures
-from calls.figures.reporter import Reporter
-from calls.figures.writing import Author, FigureWriter
 from calls.intake import Intake
 from calls.limiter import AttemptLimiter, LoginLimiter
+from calls.metrics.counting import Figures
+from calls.metrics.writing import Author, FigureWriter, Reporter
 from calls.queries import Queries
 from calls.rules import load_rules
 from calls.store import Store

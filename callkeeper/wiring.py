@@ -10,10 +10,9 @@ from callkeeper.connections import blocking_redis, warn_of_redis, worker_redis
 from callkeeper.process import collect_seldom
 from callkeeper.redis_location import RedisLocation
 from callkeeper.settings import OutcomeSettings, ServiceSettings, WorkerSettings
-from calls.figures import Figures
-from calls.figures.reporter import Reporter
-from calls.figures.writing import Author, FigureWriter
 from calls.keys import Keys
+from calls.metrics.counting import Figures
+from calls.metrics.writing import Author, FigureWriter, Reporter
 from calls.rules import RuleBook
 from calls.wake import ADVANCE, RECONCILE, Waker
 from reseller import Secret, ServiceConfig

@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 from redis.asyncio import Redis
 
-from calls.figures import Figures
 from calls.keys import Keys
 from calls.known import KnownInstitutions, shown
+from calls.metrics.counting import Figures
 from calls.pause import EVERYWHERE, Pause, Pauses, PauseScope, encode_pause, parse_pauses
 from calls.scripts import Arg, Scripts
 

@@ -17,8 +17,8 @@ from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import ResponseError
 
-from calls.figures import Figures
-from calls.figures import catalogue as figure
+from calls.metrics import catalogue as figure
+from calls.metrics.counting import Figures
 
 WITHIN_MS: Final = 100
 """How long a write waits for replicas. If none confirms it in time, the write stands, and that is counted."""

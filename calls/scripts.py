@@ -13,8 +13,8 @@ from redis.asyncio import Redis
 from redis.commands.core import AsyncScript
 from redis.exceptions import NoScriptError
 
-from calls.figures import Figures
 from calls.gathering import Gathering
+from calls.metrics.counting import Figures
 from calls.replication import Replication
 
 ScriptName = Literal[

@@ -19,11 +19,11 @@ from redis.asyncio import Redis
 
 from calls.breaker_box import BreakerBox
 from calls.clock import Jumps
-from calls.figures import Figures
 from calls.held import LEASE, Epoch, Held, Lease, LeaseLost, Placement, held_of, instant, pauses_of
 from calls.keys import CallId, Keys, institution_member, parse_member
 from calls.looking_back import Allowance
 from calls.members import Members
+from calls.metrics.counting import Figures
 from calls.notes import MOST_WAITING, InboxFull, Note, Statement, encode_note
 from calls.pause import Pauses, PauseScope
 from calls.scripts import Scripts

@@ -17,10 +17,11 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import Receive, Scope, Send
 
-from calls.figures import FigureReader, Present, Process, Snapshot, Spread, read_present
-from calls.figures.catalogue import FIGURES, Figure
 from calls.keys import Keys
 from calls.listings import Listings
+from calls.metrics.catalogue import FIGURES, Figure
+from calls.metrics.present import Present, read_present
+from calls.metrics.reading import FigureReader, Process, Snapshot, Spread
 
 PREFIX: Final = "callkeeper_"
 _KINDS: Final = ("web", "worker")

@@ -21,10 +21,10 @@ from starlette.responses import Response
 from starlette.types import Receive
 from structlog.typing import FilteringBoundLogger
 
-from calls.figures import Figures
-from calls.figures import catalogue as figure
 from calls.intake import CALL_END, CALL_START, Intake
 from calls.limiter import AttemptLimiter, Failure, network_of
+from calls.metrics import catalogue as figure
+from calls.metrics.counting import Figures
 from calls.wake import Waker
 from receiver import responses
 from receiver.authentication import PushAuthentication

@@ -15,12 +15,13 @@ import httpx
 import structlog
 from msgspec.structs import replace
 
-from calls.figures import FigureReader, Figures, Snapshot
-from calls.figures.writing import Author, FigureWriter
 from calls.held import Lease
 from calls.intake import Intake
 from calls.keys import CallId, Keys
 from calls.listings import Listings
+from calls.metrics.counting import Figures
+from calls.metrics.reading import FigureReader, Snapshot
+from calls.metrics.writing import Author, FigureWriter
 from calls.notes import Note
 from calls.queries import Queries
 from calls.record import Call, EffectKind

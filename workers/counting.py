@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from calls.facts import facts_of
-from calls.figures import Figures
-from calls.figures import catalogue as figure
+from calls.metrics import catalogue as figure
+from calls.metrics.counting import Figures
 from calls.record import Call, Phase, Reason
 from calls.rules.book import RuleBook
 from calls.trail import Entry

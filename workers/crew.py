@@ -14,11 +14,11 @@ from redis.exceptions import RedisError
 
 from calls.breakers import service_away
 from calls.endings import end
-from calls.figures import Figures
 from calls.held import Lease
 from calls.keys import Keys
 from calls.listings import Listings
 from calls.lookup import Lookup
+from calls.metrics.counting import Figures
 from calls.queries import Queries
 from calls.rules.book import RuleBook
 from calls.store import KEPT_S, Ask, Store

@@ -18,11 +18,11 @@ from redis.exceptions import RedisError
 
 from calls.breakers import ACCOUNT, Heard
 from calls.endings import end
-from calls.figures import Figures
-from calls.figures import catalogue as figure
 from calls.held import Held, LeaseLost, Placement
 from calls.keys import CallId, parse_member
 from calls.lookup import Known, Lookup
+from calls.metrics import catalogue as figure
+from calls.metrics.counting import Figures
 from calls.outcomes import Outcome, outcomes
 from calls.store import Store
 from workers.following import follow_member, follow_trace

@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any, Final
 
-from calls.figures import Figures
-from calls.figures import catalogue as figure
 from calls.institution import FOREIGN, UNKNOWN, Standing
 from calls.known import KnownInstitutions
 from calls.listings import Listings
+from calls.metrics import catalogue as figure
+from calls.metrics.counting import Figures
 from calls.standings import ask_standings
 from calls.store import Store
 from reseller import Reseller, ResellerError

@@ -15,11 +15,11 @@ from itertools import pairwise
 import msgspec
 from msgspec.structs import replace
 
-from calls.figures import catalogue as figure
 from calls.held import Held, Placement
 from calls.institution import Watch, encode_watch, parse_watch
 from calls.keys import CallId
 from calls.listings import Listings
+from calls.metrics import catalogue as figure
 from calls.notes import Unlisted
 from calls.reading import fingerprint, listed_of, plausible_start
 from calls.store import Ask

@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from calls.figures import Figures
-from calls.figures import catalogue as figure
+from calls.metrics import catalogue as figure
+from calls.metrics.counting import Figures
 from calls.pause import Pauses
 
 

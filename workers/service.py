@@ -10,8 +10,8 @@ from typing import Any
 from redis.exceptions import RedisError
 
 from calls.breakers import ACCOUNT, Heard
-from calls.figures import Figures
-from calls.figures import catalogue as figure
+from calls.metrics import catalogue as figure
+from calls.metrics.counting import Figures
 from calls.store import Store
 from reseller import (
     AccessRefused,

@@ -15,9 +15,9 @@ from typing import Any
 from redis.exceptions import RedisError
 
 from calls.endings import end
-from calls.figures import catalogue as figure
 from calls.held import Held, LeaseLost, Placement
 from calls.keys import CallId, parse_member
+from calls.metrics import catalogue as figure
 from calls.store import MAX_FAILURES, MOST_OF_ONE
 from calls.trail import Entry
 from workers.claim import FORGET, Claim

@@ -9,10 +9,11 @@ from redis.asyncio import Redis
 from callkeeper.commands.pause import pause_lines
 from callkeeper.doctor.finding import Finding, Topic, fault, graded, ok, warning
 from calls.breakers import ACCOUNT, Breaker, account_of, open_breakers
-from calls.figures import FigureReader, Minute, Present, Process, read_present
-from calls.figures import catalogue as figure
 from calls.keys import Keys
 from calls.listings import Listings
+from calls.metrics import catalogue as figure
+from calls.metrics.present import Present, read_present
+from calls.metrics.reading import FigureReader, Minute, Process
 from calls.pausing import Pausing
 from calls.queries import Queries
 from calls.tokens import Barred, barred_scopes

@@ -6,9 +6,9 @@ from datetime import datetime
 from typing import Final
 
 from calls.breakers import ACCOUNT
-from calls.figures import Minute
-from calls.figures import catalogue as figure
 from calls.keys import CallId, institution_member, parse_member
+from calls.metrics import catalogue as figure
+from calls.metrics.reading import Minute
 from calls.record import Call, EffectState
 from calls.unenrolling import TAKEN_BACK
 from desk.board.board_context import BoardContext

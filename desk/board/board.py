@@ -19,9 +19,9 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 from starlette.routing import Route
 from structlog.typing import FilteringBoundLogger
 
-from calls.figures import FigureReader
 from calls.keys import CallId
 from calls.lookup import Known
+from calls.metrics.reading import FigureReader
 from calls.pausing import Pausing, past_pauses
 from calls.queries import Queries
 from desk.board.board_context import BoardContextReader, HourReader

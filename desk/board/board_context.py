@@ -9,11 +9,11 @@ import msgspec
 from redis.asyncio import Redis
 
 from calls.breakers import Breaker, account_of, opened
-from calls.figures import FigureReader, Minute
 from calls.institution import Standing, parse_standings
 from calls.intake import EventEntry
 from calls.keys import CallId, parse_member
 from calls.lookup import Lookup
+from calls.metrics.reading import FigureReader, Minute
 from calls.pause import Pauses, parse_pauses
 from calls.record import Call
 

@@ -8,9 +8,9 @@ from hashlib import sha256
 from typing import Final
 from urllib.parse import quote
 
-from calls.figures import Minute
 from calls.institution import Standing
 from calls.known import KnownInstitutions
+from calls.metrics.reading import Minute
 from desk.board.alarms import Alarm, alarms_of
 from desk.board.board_context import BoardContext
 from desk.board.hour import Tile, tiles_of

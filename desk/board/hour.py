@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
-from calls.figures import Minute, Spread
-from calls.figures import catalogue as figure
-from calls.figures.catalogue import Figure
+from calls.metrics import catalogue as figure
+from calls.metrics.catalogue import Figure
+from calls.metrics.reading import Minute, Spread
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,9 +3,9 @@
 import pytest
 from redis.asyncio import Redis
 
-from calls.figures import Snapshot
-from calls.figures import catalogue as figure
 from calls.keys import Keys
+from calls.metrics import catalogue as figure
+from calls.metrics.reading import Snapshot
 from reseller.push import PushEvent
 from tests.rig import Rig
 from tests.sandbox_fixtures import Asgi

@@ -14,9 +14,9 @@ from playwright.sync_api import Page, expect, sync_playwright
 from redis import Redis
 
 from callkeeper.demo import demonstration
-from calls.figures import Figures
-from calls.figures import catalogue as figure
-from calls.figures.writing import Author, FigureWriter
+from calls.metrics import catalogue as figure
+from calls.metrics.counting import Figures
+from calls.metrics.writing import Author, FigureWriter
 from tests.acceptance.stack import Stack
 from tests.browser.stage import OPERATOR, Stage, launch, line
 

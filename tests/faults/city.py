@@ -20,9 +20,9 @@ import httpx
 from callkeeper.connections import blocking_redis
 from callkeeper.fleet import Fleet, ManagedProcess
 from callkeeper.redis_location import parse_location
-from calls.figures import Snapshot
-from calls.figures import catalogue as figure
 from calls.keys import Keys, parse_member
+from calls.metrics import catalogue as figure
+from calls.metrics.reading import Snapshot
 from calls.record import Call, parse_call
 from calls.trail import Entry, parse_trail
 from sandbox import population

@@ -14,9 +14,9 @@ import structlog
 from fakeredis import FakeAsyncRedis, FakeRedis, FakeServer
 
 from calls.endings import end
-from calls.figures import Figures
 from calls.held import Held, Placement
 from calls.keys import CallId, Keys
+from calls.metrics.counting import Figures
 from calls.notes import Pushed
 from calls.store import Store
 from calls.wake import Waker

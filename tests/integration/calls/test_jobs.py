@@ -19,9 +19,9 @@ from rq.job import Job
 from rq.serializers import JSONSerializer
 from structlog.typing import FilteringBoundLogger
 
-from calls.figures import Figures
-from calls.figures.present import read_present
 from calls.keys import QUEUE_NAME, Keys
+from calls.metrics.counting import Figures
+from calls.metrics.present import read_present
 from calls.pause import Pause, PauseScope, encode_pause
 from calls.rules import load_rules
 from calls.wake import ADVANCE, BUG_TTL_S, FAILURE_TTL_S, RECONCILE, calls_queue

@@ -11,12 +11,12 @@ import pytest
 from redis.asyncio import Redis
 
 from calls.breakers import Heard
-from calls.figures import Figures
-from calls.figures import catalogue as figure
-from calls.figures.writing import Author, FigureWriter
 from calls.held import Held, LeaseLost, Placement
 from calls.intake import Intake
 from calls.keys import CallId
+from calls.metrics import catalogue as figure
+from calls.metrics.counting import Figures
+from calls.metrics.writing import Author, FigureWriter
 from calls.notes import CheckWish, Merged, Verified, encode_note
 from calls.pause import Pause, PauseScope
 from calls.pausing import Pausing

@@ -7,9 +7,9 @@ import pytest
 from redis.asyncio import Redis
 from structlog.typing import FilteringBoundLogger
 
-from calls.figures import Figures
 from calls.held import Lease
 from calls.keys import Keys
+from calls.metrics.counting import Figures
 from calls.rules import load_rules
 from calls.store import Store
 from reseller import MemoryTokenStore, Reseller, Secret, ServiceConfig

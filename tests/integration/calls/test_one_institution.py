@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from calls.figures import catalogue as figure
+from calls.metrics import catalogue as figure
 from calls.tokens import barred_scopes
 from sandbox.faults import Action, Fault
 from sandbox.state import Call, Happening, Kind

@@ -6,7 +6,7 @@ import httpx
 import pytest
 from redis.asyncio import Redis
 
-from calls.figures import catalogue as figure
+from calls.metrics import catalogue as figure
 from sandbox.faults import Action, Fault
 from sandbox.state import Call, Happening, Kind
 from tests.rig import KEY, Rig

@@ -13,9 +13,9 @@ import pytest
 from redis.asyncio import Redis
 
 from callkeeper.embedded import EmbeddedRedis, embedded_redis
-from calls.figures import Figures
 from calls.intake import Intake
 from calls.keys import CallId
+from calls.metrics.counting import Figures
 from calls.notes import Distrusted, Resolved
 from calls.pause import Pause, PauseScope
 from calls.pausing import Pausing

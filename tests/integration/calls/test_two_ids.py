@@ -6,9 +6,9 @@ import itertools
 import pytest
 from redis.asyncio import Redis
 
-from calls.figures import catalogue as figure
 from calls.held import LeaseLost
 from calls.keys import CallId
+from calls.metrics import catalogue as figure
 from calls.notes import Distrusted, Listed, Merged, encode_note
 from calls.record import Call, Candidate, EffectState, Phase, Reason
 from calls.rules import load_rules

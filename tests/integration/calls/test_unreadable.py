@@ -7,8 +7,8 @@ import msgspec
 import pytest
 from redis.exceptions import RedisError
 
-from calls.figures import catalogue as figure
 from calls.keys import Keys
+from calls.metrics import catalogue as figure
 from calls.pause import PauseScope
 from sandbox.state import Happening, Kind
 from tests.integration.desk.test_deliveries import Courier

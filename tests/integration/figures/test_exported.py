@@ -14,10 +14,10 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from structlog.typing import FilteringBoundLogger
 
-from calls.figures import Figures
-from calls.figures.catalogue import FIGURES
-from calls.figures.writing import Author, FigureWriter
 from calls.limiter import LoginLimiter
+from calls.metrics.catalogue import FIGURES
+from calls.metrics.counting import Figures
+from calls.metrics.writing import Author, FigureWriter
 from calls.notes import Distrusted, Verified
 from desk.access import AdminLogin, AdminOnly
 from desk.metrics import MetricsPage, read_everything

@@ -7,12 +7,11 @@ from redis import Redis as BlockingRedis
 from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from calls.figures import FigureReader, Figures
-from calls.figures import catalogue as figure
-from calls.figures.fields import field_name, parse_field
-from calls.figures.reporter import Reporter
-from calls.figures.writing import ALIVE_S, Author, FigureWriter
 from calls.keys import Keys
+from calls.metrics import catalogue as figure
+from calls.metrics.counting import Figures, field_name, parse_field
+from calls.metrics.reading import FigureReader
+from calls.metrics.writing import ALIVE_S, Author, FigureWriter, Reporter
 
 NOON = 1_795_262_400_000
 

@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from calls.figures import Minute, Snapshot, Spread
-from calls.figures import catalogue as figure
+from calls.metrics import catalogue as figure
+from calls.metrics.reading import Minute, Snapshot, Spread
 from calls.pause import Pauses
 from desk.board.alarms import alarms_of
 from desk.board.board_context import BoardContext, Pushes, Workers

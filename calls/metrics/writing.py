@@ -1,8 +1,13 @@
-"""Writes what a process has counted to Redis: one script, the same when it is repeated."""
+"""Writes what a process has counted to Redis once a second: one script, the same when it is repeated.
+
+The thread that writes has a connection of its own, so a shift that is stuck or a busy event loop is still reported.
+"""
 
 import os
 import socket
+import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from secrets import token_hex
@@ -10,9 +15,10 @@ from typing import Any, Final, Literal
 
 from redis import Redis
 from redis.asyncio import Redis as AsyncRedis
+from redis.exceptions import RedisError
 
-from calls.figures.counting import Batch, Figures
 from calls.keys import Keys
+from calls.metrics.counting import Batch, Figures
 from calls.scripts import source
 
 MINUTES_KEPT_S: Final = 3900
@@ -111,3 +117,33 @@ def memory_of(process: int | Literal["self"] = "self") -> int:
     except (OSError, ValueError, IndexError):
         return 0
     return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+EVERY_S: Final = 1.0
+
+
+class Reporter:
+    """Writes figures until it is stopped; what Redis did not take is written the next time."""
+
+    def __init__(self, redis: "Redis", writer: FigureWriter, *, every_s: float = EVERY_S) -> None:
+        self._redis = redis
+        self._writer = writer
+        self._every_s = every_s
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="figures", daemon=True)
+
+    def start(self) -> None:
+        """Begin to write."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Write once more, and end."""
+        self._ended.set()
+        self._thread.join(timeout=3)
+
+    def _run(self) -> None:
+        is_over = False
+        while not is_over:
+            is_over = self._ended.wait(self._every_s)
+            with suppress(RedisError, OSError):
+                self._writer.write(self._redis)

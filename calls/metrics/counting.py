@@ -1,12 +1,47 @@
-"""Counting in one process: what was counted since the last writing, in memory."""
+"""Counting in one process: what was counted since the last write, in memory, and how it is named in Redis.
+
+A field is ``name|label|label`` for a counter, with ``|bucket`` or ``|sum`` after it for a histogram. Everything is an
+integer, so that Redis can add: sums are kept in millionths.
+"""
 
 import threading
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
+from urllib.parse import quote, unquote
 
-from calls.figures.catalogue import Figure
-from calls.figures.fields import SUM, field_name, scaled
+from calls.metrics.catalogue import FIGURES, Figure
+
+SUM: Final = "sum"
+_MILLION: Final = 1_000_000
+
+
+def field_name(name: str, labels: Sequence[str], part: str | None = None) -> str:
+    """Return the field of a counter, or of one part of a histogram."""
+    parts = [name, *(quote(label, safe=" /:.,+") for label in labels)]
+    return "|".join(parts if part is None else [*parts, part])
+
+
+def parse_field(field: str) -> tuple[Figure, tuple[str, ...], str | None] | None:
+    """Return figure, labels and part; None for a field that this version does not know."""
+    name, *parts = field.split("|")
+    figure = FIGURES.get(name)
+    if figure is None or len(parts) != len(figure.labels) + bool(figure.bounds):
+        return None
+    part = parts.pop() if figure.bounds else None
+    return figure, tuple(map(unquote, parts)), part
+
+
+def scaled(value: float) -> int:
+    """Return a sum as stored."""
+    return round(value * _MILLION)
+
+
+def unscaled(stored: int) -> float:
+    """Return a stored sum as it was measured."""
+    return stored / _MILLION
+
 
 MOST_FIELDS = 4096
 """Different things counted between two writings; what is more is a mistake in labels, and not counted."""
