@@ -17,11 +17,11 @@ from benchmarks.listing import Took, list_twice
 from benchmarks.process import cpu_s, resident_mb
 from benchmarks.spread import Spread
 from benchmarks.stage import Stage, stage, wait_until
-from calls.backoff import Schedule
 from calls.decide import next_read
 from calls.keys import CallId, Keys
 from calls.record import Call
 from calls.rules import RuleBook, load_rules
+from calls.schedule.check_plan import Schedule
 
 AGES_S = 240.0
 """Calls have been watched for up to so long: all ages at once, as in a call centre."""

@@ -11,11 +11,10 @@ from random import Random
 
 from benchmarks.answer import Answer, Cell, Table
 from benchmarks.live_calls import watch
-from calls.backoff import Schedule
 from calls.rules import load_rules
+from calls.schedule.check_plan import Schedule
 from calls.schedule.fit import fit
-from calls.schedule.laws import PRIOR_CALL, PRIOR_RESULT, Lognormal
-from calls.schedule.model import HORIZON_S, Model, prior
+from calls.schedule.model import HORIZON_S, PRIOR_CALL, PRIOR_RESULT, Lognormal, Model, prior
 from calls.schedule.optimum import backoff_optimum, optimum
 from tests.simulated_calls import closed_rule, drawn_times, even_calls, observed_through
 

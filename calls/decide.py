@@ -16,6 +16,7 @@ from calls.institution import FOREIGN
 from calls.record import CHECK_LIMIT, DONE, IN_DOUBT, Call, Effect, EffectKind, EffectState, Phase
 from calls.rules.book import RuleBook
 from calls.rules.verdict import Verdict, judge
+from calls.schedule.check_plan import automatic_left, must_look_first, reserve_left
 from calls.steps import (
     Check,
     Decline,
@@ -30,7 +31,6 @@ from calls.steps import (
     Withdraw,
 )
 from calls.unenrolling import recheck
-from calls.watch import automatic_left, must_look_first, reserve_left
 
 FRESH = timedelta(seconds=2)
 """How old the read may be that directly precedes an effect."""

@@ -27,10 +27,10 @@ from calls.record import (
     with_effect,
 )
 from calls.rules.book import RuleBook
+from calls.schedule.check_plan import begin_watch
 from calls.statements import fold_statement, later, may_reopen, reopened, stronger
 from calls.trail import Entry
 from calls.unenrolling import fold_member_rejected, fold_unenrolled
-from calls.watch import begin_watch
 
 PUSH_READ_GAP = timedelta(seconds=1)
 """However often an end is pushed, stored details are not read more often than this because of it."""

@@ -11,11 +11,19 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from calls.backoff import Schedule
 from calls.held import Epoch, LostWrites
 from calls.record import DONE, Call
 from calls.rules.book import RuleBook
-from calls.watch import automatic_left, begin_watch, check_answered, check_booked, check_failed, plan_anew, reserve_left
+from calls.schedule.check_plan import (
+    Schedule,
+    automatic_left,
+    begin_watch,
+    check_answered,
+    check_booked,
+    check_failed,
+    plan_anew,
+    reserve_left,
+)
 
 
 class Window(NamedTuple):

@@ -4,10 +4,9 @@ from collections.abc import Iterator, Sequence
 from math import inf, sqrt
 from random import Random
 
-from calls.backoff import Schedule
-from calls.schedule.laws import Lognormal
-from calls.schedule.model import Model
-from calls.schedule.observed import Observation
+from calls.schedule.check_plan import Schedule
+from calls.schedule.estimate import Observation
+from calls.schedule.model import Lognormal, Model
 
 GOLDEN = (sqrt(5) - 1) / 2
 

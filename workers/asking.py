@@ -12,10 +12,10 @@ from msgspec.structs import replace
 from calls.closing import must_be_listed_again
 from calls.decide import read_retry
 from calls.record import Call, Phase
+from calls.schedule.check_plan import check_answered, check_booked, check_failed
 from calls.steps import Decline
 from calls.store import Ask
 from calls.trail import Entry
-from calls.watch import check_answered, check_booked, check_failed
 from reseller import AccessRefused, CallNotFound, PhoneCall, ResellerError, ServiceRefused, TokenLapsed
 from workers.answer import take_in
 from workers.claim import REFUSED, Claim

@@ -3,9 +3,9 @@
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from calls.backoff import Schedule
 from calls.facts import Value
 from calls.policies import Policies
+from calls.schedule.check_plan import Schedule
 
 AS_VERIFIED = "as_verified"
 """The validation type the person or the service verified by."""

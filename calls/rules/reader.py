@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-from calls.backoff import Schedule, schedule_faults
 from calls.facts import OTHERWISE
 from calls.policies import Policies
 from calls.record import CHECK_LIMIT
@@ -12,6 +11,7 @@ from calls.rules.conditions import read_conditions
 from calls.rules.patterns import overlap
 from calls.rules.proofs import prove
 from calls.rules.sections import Faults, Section, one_of
+from calls.schedule.check_plan import Schedule, schedule_faults
 
 PERSON_TYPES = ("Primary", "Joint", "Beneficiary", "AuthorizedSigner", "CoBorrower", "CoSigner")
 """Spec: Person match."""

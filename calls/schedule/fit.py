@@ -1,8 +1,8 @@
 """A schedule for an institution's own calls: F and S from what was observed, the optimum for them, and how sure that is.
 
-F is the lognormal unless the calls speak against it: unless Turnbull's estimate, smoothed, makes what was observed likelier
-by more than a factor of e^12, the price of its freedom. The band comes from drawing the calls anew with replacement and
-estimating again (bootstrap, percentiles 2.5 and 97.5).
+F is the lognormal unless the calls speak against it: unless Turnbull's estimate, smoothed, makes what was observed
+likelier by more than a factor of e^12, the price of its freedom. The band comes from drawing the calls anew with
+replacement and estimating again (bootstrap, percentiles 2.5 and 97.5).
 """
 
 from collections import Counter
@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from math import inf
 from random import Random
 
-from calls.backoff import Schedule
+from calls.schedule.check_plan import Schedule
 from calls.schedule.estimate import (
     Interval,
+    Observation,
     fit_lognormal,
     interpolated,
     interval_of,
@@ -22,9 +23,7 @@ from calls.schedule.estimate import (
     smoothed,
     turnbull,
 )
-from calls.schedule.laws import Lognormal
-from calls.schedule.model import HORIZON_S, STEP_S, Model
-from calls.schedule.observed import Observation
+from calls.schedule.model import HORIZON_S, STEP_S, Lognormal, Model
 from calls.schedule.optimum import backoff_optimum
 
 MIN_CALLS = 200

@@ -1,7 +1,7 @@
-"""What a schedule costs: for how long a result exists, in a call that lives, without our knowing it.
+"""When results come, how long calls live, and what a schedule then costs: for how long a result exists without our knowing.
 
-With F(u) the probability that the result exists at u and S(u) that the call still lives then, a gap between two checks at a
-and b costs
+Times are seconds after the watch of a call began. With F(u) the probability that the result exists at u and S(u) that
+the call still lives then, a gap between two checks at a and b costs
 
     C(a, b) = int_a^b (F(u) - F(a)) S(u) du
 
@@ -10,12 +10,53 @@ results and ends are independent (Assumed: a call does not end sooner because it
 integrals are running sums (trapezoids), so every C is a few look-ups.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, pairwise
+from math import erf, exp, log, sqrt
+from statistics import NormalDist
 
-from calls.schedule.laws import PRIOR_CALL, PRIOR_RESULT, Curve
+Curve = Callable[[float], float]
+"""A probability as a function of seconds after the watch began."""
+
+_NORMAL = NormalDist()
+
+
+@dataclass(frozen=True, slots=True)
+class Lognormal:
+    """A time whose logarithm is normal, for the ``share`` of calls that have one at all.
+
+    Attributes:
+        median_s: Median of those that have one, in seconds.
+        sigma: Standard deviation of the natural logarithm.
+        share: 0 to 1.
+    """
+
+    median_s: float
+    sigma: float
+    share: float = 1.0
+
+    def cdf(self, t_s: float) -> float:
+        """Return the probability that it has come by a time."""
+        if t_s <= 0:
+            return 0.0
+        return self.share * 0.5 * (1 + erf(log(t_s / self.median_s) / (self.sigma * sqrt(2))))
+
+    def survival(self, t_s: float) -> float:
+        """Return the probability that it has not come by a time."""
+        return 1 - self.cdf(t_s)
+
+    def quantile(self, p: float) -> float:
+        """Return the time by which it has come with probability ``p``, of those that have one; 0 < p < 1."""
+        return self.median_s * exp(self.sigma * _NORMAL.inv_cdf(p))
+
+
+PRIOR_RESULT = Lognormal(25.0, 0.7)
+"""When a result comes, until an institution's own calls say better."""
+
+PRIOR_CALL = Lognormal(240.0, 0.85)
+"""How long a call lives, likewise."""
 
 HORIZON_S = 900.0
 STEP_S = 0.25

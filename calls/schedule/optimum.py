@@ -4,17 +4,17 @@
 
     best[k][b] = min over a < b of best[k-1][a] + C(a, b)
 
-needs no search: C(a, b) = known_s[b] + (F[a] alive_s[a] - known_s[a]) - F[a] alive_s[b], so for a fixed a it is a straight
-line in alive_s[b], with slopes -F[a] that never rise and arguments that never fall. The minimum is the lower envelope of the
-lines, walked once: O(n G). (The same monotony is the quadrangle inequality C(a,b) + C(a',b') <= C(a,b') + C(a',b) for
-a <= a' <= b <= b', which holds since F never falls and S is never negative.)
+needs no search: C(a, b) = known_s[b] + (F[a] alive_s[a] - known_s[a]) - F[a] alive_s[b], so for a fixed a it is a
+straight line in alive_s[b], with slopes -F[a] that never rise and arguments that never fall. The minimum is the lower
+envelope of the lines, walked once: O(n G). (The same monotony is the quadrangle inequality C(a,b) + C(a',b') <= C(a,b')
++ C(a',b) for a <= a' <= b <= b', which holds since F never falls and S is never negative.)
 
 ``backoff_optimum`` adds that gaps never shrink after the first check. Then the next gap is part of the state:
 
     cost[k][b][g] = min over g' >= g of C(b, b+g') + cost[k-1][b+g'][g']
 
-which is a running minimum over g: O(1) for each state, and G^2 (log n) / 2 states, as the k gaps to come have to fit. That
-is done exhaustively on a coarse grid, and refined on finer and finer ones among the neighbours of what was found.
+which is a running minimum over g: O(1) for each state, and G^2 (log n) / 2 states, as the k gaps to come have to fit.
+That is done exhaustively on a coarse grid, and refined on finer and finer ones among the neighbours of what was found.
 """
 
 from collections.abc import Sequence

@@ -13,10 +13,10 @@ from calls.lookup import Known
 from calls.record import Call, EffectKind, EffectState
 from calls.recording import recorded
 from calls.rules.book import RuleBook
+from calls.schedule.check_plan import reserve_left
 from calls.statements import may_reopen
 from calls.story import Line, tell
 from calls.unenrolling import needs_person
-from calls.watch import reserve_left
 from calls.wishes import MEANINGS, Told, WishState, line_of, told
 from desk.board.renderer import Renderer, View
 from desk.board.rows import CallRow, row_of

@@ -7,10 +7,10 @@ import httpx
 import pytest
 from redis.asyncio import Redis
 
-from calls.backoff import Schedule
 from calls.notes import CheckWish, Distrusted, Verified
 from calls.record import EffectState, Reason
 from calls.rules import load_rules
+from calls.schedule.check_plan import Schedule
 from sandbox.access import Operation
 from sandbox.faults import Action, Fault
 from sandbox.state import Call, Happening, Kind

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from calls.backoff import Schedule
 from calls.notes import CheckWish
 from calls.record import CHECK_LIMIT
+from calls.schedule.check_plan import Schedule
 from sandbox.faults import Action, Fault
 from sandbox.state import Call, Happening, Kind
 from tests.rig import Rig

@@ -10,12 +10,12 @@ from structlog.testing import LogCapture
 from structlog.typing import FilteringBoundLogger
 
 from callkeeper.web_app import warn_of_unknown_institutions
-from calls.backoff import Schedule
 from calls.institution import Standing
 from calls.listings import Listings
 from calls.pause import Pause, Pauses, PauseScope
 from calls.queries import Queries
 from calls.rules import load_rules
+from calls.schedule.check_plan import Schedule
 from sandbox.access import Operation
 from sandbox.state import Happening, Kind
 from tests.rig import Rig

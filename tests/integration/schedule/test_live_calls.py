@@ -12,7 +12,7 @@ from benchmarks.schedule import LAWS, best_for, model_of, replanned
 from callkeeper.cli import main
 from calls.recording import encode_recorded
 from calls.rules import load_rules
-from calls.schedule.laws import Lognormal
+from calls.schedule.model import Lognormal
 from tests.simulated_calls import even_calls
 
 SHIPPED = load_rules(None).schedule

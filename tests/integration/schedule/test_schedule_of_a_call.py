@@ -3,8 +3,8 @@
 import pytest
 from redis.asyncio import Redis
 
-from calls.backoff import Schedule
 from calls.rules import load_rules
+from calls.schedule.check_plan import Schedule
 from sandbox.faults import Action, Fault
 from sandbox.state import Call, Happening, Kind
 from tests.rig import Rig

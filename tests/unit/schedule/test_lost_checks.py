@@ -10,13 +10,20 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from calls.backoff import Schedule
 from calls.held import Epoch, LostWrites
 from calls.lost_checks import Window, charge_earlier_record, charge_if_assigned, charge_lost_writes, most_automatic
 from calls.record import CHECK_LIMIT, Call, Phase
 from calls.rules import load_rules
 from calls.rules.book import RuleBook
-from calls.watch import automatic_left, begin_watch, check_answered, check_booked, check_failed, reserve_left
+from calls.schedule.check_plan import (
+    Schedule,
+    automatic_left,
+    begin_watch,
+    check_answered,
+    check_booked,
+    check_failed,
+    reserve_left,
+)
 
 START = datetime(2026, 11, 21, 12, tzinfo=UTC)
 BOOK = load_rules(None)

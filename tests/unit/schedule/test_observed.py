@@ -8,7 +8,7 @@ import pytest
 from calls.policies import Policies
 from calls.record import EffectState, Phase, Reason
 from calls.recording import Recorded
-from calls.schedule.observed import Observation, observe
+from calls.schedule.estimate import Observation, observe
 from calls.trail import Entry, What
 
 START = datetime(2026, 11, 21, 12, tzinfo=UTC)

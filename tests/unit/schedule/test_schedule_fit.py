@@ -10,13 +10,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callkeeper.commands.schedule import checks_table, fit_document, fit_lines
-from calls.backoff import schedule_faults
 from calls.rules import load_rules
-from calls.schedule.estimate import fit_lognormal, interval_of, kaplan_meier, likelihood, smoothed, turnbull
+from calls.schedule.check_plan import schedule_faults
+from calls.schedule.estimate import (
+    Observation,
+    fit_lognormal,
+    interval_of,
+    kaplan_meier,
+    likelihood,
+    smoothed,
+    turnbull,
+)
 from calls.schedule.fit import MIN_CALLS, MIN_DECIDED, TooFewCalls, fit
-from calls.schedule.laws import Lognormal
-from calls.schedule.model import Model
-from calls.schedule.observed import Observation
+from calls.schedule.model import Lognormal, Model
 from calls.schedule.optimum import backoff_optimum
 from tests.simulated_calls import drawn_times, observed_through
 

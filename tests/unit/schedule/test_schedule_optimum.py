@@ -7,10 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calls.backoff import Schedule, schedule_faults
 from calls.rules import load_rules
-from calls.schedule.laws import Lognormal
-from calls.schedule.model import STEP_S, Model, prior
+from calls.schedule.check_plan import Schedule, schedule_faults
+from calls.schedule.model import STEP_S, Lognormal, Model, prior
 from calls.schedule.optimum import TooManyChecks, backoff_optimum, exhaustive_backoff, optimum
 from tests.simulated_calls import closed_rule
 

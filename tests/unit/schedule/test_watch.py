@@ -5,10 +5,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from msgspec.structs import replace
 
-from calls.backoff import Schedule
 from calls.record import Call, Reading
-from calls.watch import (
+from calls.schedule.check_plan import (
     LOOK_AGAIN,
+    Schedule,
     begin_watch,
     check_answered,
     check_booked,
