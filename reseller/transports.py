@@ -59,6 +59,8 @@ class AiohttpTransport(httpx.AsyncBaseTransport):
             URL(str(request.url), encoded=True),
             headers=[(name.decode("ascii"), value.decode("ascii")) for name, value in request.headers.raw],
             data=_Announced(content, announce) if announce is not None else content or None,
+            # aiohttp would call a POST without a body application/octet-stream.
+            skip_auto_headers=("Content-Type",) if request.method == "POST" and not content else None,
             allow_redirects=False,
         )
         return httpx.Response(response.status, headers=response.raw_headers, stream=_Body(response))
@@ -75,8 +77,6 @@ class AiohttpTransport(httpx.AsyncBaseTransport):
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),
             trust_env=False,
             auto_decompress=False,
-            # aiohttp would call a request without a body application/octet-stream, and add headers that we did not set.
-            skip_auto_headers=("Content-Type", "User-Agent", "Accept", "Accept-Encoding"),
             middlewares=(_once,),
         )
 

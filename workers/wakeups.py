@@ -11,7 +11,10 @@ from typing import Any, Final
 from redis.exceptions import RedisError
 
 APART_S: Final = 0.02
-"""Claims of a shift are at least this far apart: what falls due meanwhile is claimed together."""
+"""Claims at due times are at least this far apart: what falls due meanwhile is claimed together."""
+
+WOKEN_APART_S: Final = 0.005
+"""The same for claims after a wake-up. A start needs two of them, one for the look and one for the call."""
 
 APART_AT_MOST_S: Final = 0.32
 """Claims at a due time that find nothing, because other shifts were first, get rarer up to this."""
@@ -40,7 +43,7 @@ class Wakeups:
     def wake(self) -> None:
         """Claim as soon as possible: somebody made something due."""
         self._was_woken = True
-        self._claim_at(self._claimed_at_s + APART_S)
+        self._claim_at(self._claimed_at_s + WOKEN_APART_S)
 
     def due_in(self, seconds: float) -> None:
         """Claim in so many seconds: something is due then."""
