@@ -36,7 +36,7 @@ FRESH = timedelta(seconds=2)
 """How old the read may be that directly precedes an effect."""
 
 MAX_ASSIGNS = 3
-"""Assigns sent for one call, corrections by the desk included; those answered 401 are not counted."""
+"""Assigns sent for one call, corrections by the desk included; those answered 401 or 429 are not counted."""
 
 _ASSIGN_OPEN = frozenset({EffectState.NONE, EffectState.INTENDED, EffectState.ABSENT})
 """Ledgers of an assign after which somebody may be assigned without anybody asking anew."""
@@ -225,7 +225,7 @@ def _look_closer(call: Call, book: RuleBook, facts: Facts, now: datetime, late: 
 
 
 def _assign_retry_at(call: Call, now: datetime) -> datetime | None:
-    """Return when an assign that was answered 401 may be sent again, if that is to come."""
+    """Return when an assign that was answered 401 or 429 may be sent again, if that is to come."""
     retry_at = call.assign.retry_at
     return retry_at if call.assign.state is EffectState.ABSENT and retry_at is not None and retry_at > now else None
 

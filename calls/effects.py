@@ -17,10 +17,10 @@ DOUBT_READS_S = (1.0, 3.0, 8.0, 20.0)
 """When stored details are read after an effect was sent without a usable answer."""
 
 MAX_REQUESTS = 2
-"""Requests of one enroll, or of one reject, that may reach the service. The second one only after a 401."""
+"""Requests of one enroll, or of one reject, that may reach the service. The second one only after a 401 or a 429."""
 
 ASSIGN_RETRY_S = (3.0, 6.0, 12.0, 24.0, 48.0, 60.0)
-"""How long an assign waits after the first, second ... 401 in a row; the last one repeats."""
+"""How long an assign waits after the first, second ... 401 or 429 in a row; the last one repeats."""
 
 _IN_VAIN = frozenset({EffectState.REFUSED, EffectState.ABSENT})
 """How a reject ends that came to nothing for certain."""
@@ -48,10 +48,10 @@ def evidence(kind: EffectKind, call: Call, now: datetime) -> EffectState | None:
     return None
 
 
-def after_401(kind: EffectKind, effect: Effect, now: datetime) -> Effect:
-    """Return the ledger of an effect that was answered 401: it may be sent again once it is proved absent.
+def after_turning_away(kind: EffectKind, effect: Effect, now: datetime) -> Effect:
+    """Return the ledger of an effect that was answered 401 or 429: it may be sent again once it is proved absent.
 
-    Assumed: a 401 is given before anything is done. It is looked up all the same.
+    Assumed: both are given before anything is done. It is looked up all the same.
     """
     unauthorized = effect.unauthorized + 1
     wait_s = ASSIGN_RETRY_S[min(unauthorized, len(ASSIGN_RETRY_S)) - 1] if kind is EffectKind.ASSIGN else 0.0
@@ -60,7 +60,7 @@ def after_401(kind: EffectKind, effect: Effect, now: datetime) -> Effect:
 
 
 def may_begin(kind: EffectKind, call: Call) -> bool:
-    """Tell whether an enroll or a reject may be intended: never sent, or answered 401 and proved absent.
+    """Tell whether an enroll or a reject may be intended: never sent, or answered 401 or 429 and proved absent.
 
     A reject that provably came to nothing also where a person has asked for another one since it was sent.
     """

@@ -91,9 +91,9 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     unsent: int = 0
     """Those of them of which provably no byte was written."""
     unauthorized: int = 0
-    """Those of them that were answered 401."""
+    """Those of them that were answered 401 or 429."""
     retry_at: datetime | None = None
-    """From when on it may be sent again after a 401, once it is absent. None: it may not."""
+    """From when on it may be sent again after a 401 or a 429, once it is absent. None: it may not."""
     status_before: str | None = None
     updated_before: datetime | None = None
     """When the service's record had last changed, by the same read as ``status_before``."""

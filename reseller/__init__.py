@@ -33,6 +33,7 @@ from reseller.errors import (
     ServiceUnavailable,
     TokenFault,
     TokenLapsed,
+    TurnedAway,
     Unsendable,
 )
 from reseller.exchange import Guard
@@ -111,6 +112,7 @@ __all__ = [
     "TokenFault",
     "TokenLapsed",
     "TokenStore",
+    "TurnedAway",
     "Unsendable",
     "User",
     "UserGroup",

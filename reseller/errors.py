@@ -13,6 +13,7 @@
     ├── AccessRefused             HTTP 401 though the token is good: leave this institution's operation alone for a while
     ├── TokenLapsed               HTTP 401: of a check, renew the token and book anew; of an effect, read first
     ├── OutcomeUnknown            an effect may or may not have been applied: read, never repeat
+    │   └── TurnedAway            ... 429: most likely it was not; read first, as after a 401
     ├── NeedsPerson               wake a person
     │   ├── LoginRefused          the service account was refused
     │   ├── TokenFault            a token just issued was refused
@@ -149,6 +150,18 @@ class AccessRefused(ResellerError):
 
 class OutcomeUnknown(ResellerError):
     """The effect may or may not have been applied: read the call, never blindly send again."""
+
+
+class TurnedAway(OutcomeUnknown):
+    """An effect was answered 429: too many requests; ``retry_after_s`` as of `ServiceBusy`.
+
+    Assumed: a 429 is given before anything is done. It is looked up all the same.
+    """
+
+    def __init__(self, endpoint: str, reason: str, retry_after_s: float | None = None) -> None:
+        super().__init__(endpoint, reason)
+        self.args = (endpoint, reason, retry_after_s)
+        self.retry_after_s = retry_after_s
 
 
 class NeedsPerson(ResellerError):

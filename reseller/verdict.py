@@ -21,6 +21,7 @@ from reseller.errors import (
     ServiceRefused,
     ServiceUnavailable,
     TokenLapsed,
+    TurnedAway,
 )
 from reseller.reading import Reader, Unreadable
 from reseller.said import texts_of
@@ -80,14 +81,17 @@ def effect_verdict(endpoint: Endpoint, answer: ServiceResponse, reader: Reader[A
     Raises:
         TokenLapsed: 401.
         ServiceRefused: ``success`` is false: understood and declined.
-        OutcomeUnknown: Everything else, 429 and 503 included. Assumed: the Spec does not say that nothing was
-            done then.
+        TurnedAway: 429.
+        OutcomeUnknown: Everything else, 503 included. Assumed: the Spec does not say that nothing was done then.
     """
+    unknown: OutcomeUnknown
     try:
         return verdict(endpoint, answer, reader)
+    except ServiceBusy as error:
+        unknown, texts = TurnedAway(endpoint.name, error.reason, error.retry_after_s), error.texts
     except (ServiceUnavailable, AnswerUnreadable) as error:
-        reason, texts = error.reason, error.texts
-    raise OutcomeUnknown(endpoint.name, reason).saying(texts)
+        unknown, texts = OutcomeUnknown(endpoint.name, error.reason), error.texts
+    raise unknown.saying(texts)
 
 
 def check_status(endpoint: Endpoint, answer: ServiceResponse) -> None:

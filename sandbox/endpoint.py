@@ -203,6 +203,8 @@ class Exchange:
             world.happen_now(self._call, fault.happening)
         if fault.action is Action.UNAUTHORIZED and not fault.is_applied:
             raise UnauthorizedError
+        if fault.turns_away:
+            return UNSERVED
         session = authenticate(world, self._sandbox.credentials, self._inbound)
         arrival.authenticated = True
         if not fault.is_applied:

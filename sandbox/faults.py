@@ -101,6 +101,11 @@ class Fault(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         """Say whether the service does what was asked before things go wrong."""
         return self.applied if self.applied is not None else self.action in _APPLIED
 
+    @property
+    def turns_away(self) -> bool:
+        """Say whether a request is answered 429 before anybody looks at it, as one too many is."""
+        return self.action is Action.ANSWER and self.status == 429 and not self.is_applied
+
 
 _APPLIED = frozenset(
     {

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 from msgspec.structs import replace
 
-from calls.effects import after_401
+from calls.effects import after_turning_away
 from calls.held import LeaseLost
 from calls.pause import PauseScope
 from calls.record import Effect, EffectKind, EffectState, with_effect
@@ -16,6 +16,7 @@ from reseller import (
     ResellerError,
     ServiceRefused,
     TokenLapsed,
+    TurnedAway,
     Unsendable,
     ValidationType,
 )
@@ -109,8 +110,8 @@ async def _request(claim: Claim, kind: EffectKind, effect: Effect, booked_at_s: 
     except ResellerError as error:
         claim.tally.add("effects_in_doubt")
         log.warning("effect_in_doubt", **claim.names, kind=kind, error=type(error).__name__, said=error.plain)
-        if isinstance(error, TokenLapsed):
-            claim.call = with_effect(claim.call, kind, after_401(kind, claim.call.effect(kind), claim.now))
+        if isinstance(error, TokenLapsed | TurnedAway):
+            claim.call = with_effect(claim.call, kind, after_turning_away(kind, claim.call.effect(kind), claim.now))
         return EffectState.UNKNOWN
     return EffectState.APPLIED
 

@@ -24,10 +24,12 @@ from reseller import (
     ServiceUnavailable,
     TokenFault,
     TokenLapsed,
+    TurnedAway,
     Unsendable,
 )
 from reseller.endpoints import TOKEN, AuthMode, Endpoint
 
+_BUSY = (ServiceBusy, TurnedAway)
 _FAILURES = (ServiceUnavailable, OutcomeUnknown, CertificateRefused, LoginRefused, TokenFault)
 
 
@@ -52,7 +54,7 @@ class ServiceObserver:
             self._figures.count(figure.ACCESS_REFUSED, institution_key, error.endpoint)
         heard = heard_of(endpoint, institution_key, error)
         if heard is not None:
-            pause_s = (error.retry_after_s or 0.0) if isinstance(error, ServiceBusy) else 0.0
+            pause_s = (error.retry_after_s or 0.0) if isinstance(error, _BUSY) else 0.0
             await self._tell(*heard, pause_s, outcome)
 
     async def _tell(self, heard: Heard, institution_key: str, pause_s: float, outcome: str) -> None:
@@ -87,7 +89,7 @@ def heard_of(endpoint: Endpoint, institution_key: str, error: BaseException | No
     A request that failed because its login failed is no institution's failure. A 401 with a good token proves that the
     service answers, and nothing of the institution.
     """
-    if isinstance(error, ServiceBusy) and error.retry_after_s is not None:
+    if isinstance(error, _BUSY) and error.retry_after_s is not None:
         return Heard.PAUSE, institution_key
     if endpoint == TOKEN:
         return (Heard.LOGIN, ACCOUNT) if isinstance(error, ResellerError) else None

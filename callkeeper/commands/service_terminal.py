@@ -38,6 +38,7 @@ from reseller import (
     ServiceRefused,
     ServiceUnavailable,
     TokenLapsed,
+    TurnedAway,
 )
 from reseller.record import Record
 from reseller.secret import MASK
@@ -47,6 +48,7 @@ T = TypeVar("T")
 ADVICE: tuple[tuple[type[ResellerError], str], ...] = (
     (CallNotFound, "the service knows no such call"),
     (InstitutionNotFound, "the service knows no such institution"),
+    (TurnedAway, "the service was too busy: most likely nothing was done; look at the call's details first"),
     (OutcomeUnknown, "it may or may not have been applied: look at the call's details before anything else"),
     (NotSent, "nothing was sent"),
     (ServiceUnavailable, "try again in a while"),

@@ -95,6 +95,17 @@ async def test_scripted_401_is_not_past_authentication(sandbox_asgi: Asgi) -> No
     assert (tally.arrived["enroll"], tally.authenticated["enroll"]) == (2, 1)
 
 
+async def test_scripted_429_is_not_past_authentication(sandbox_asgi: Asgi) -> None:
+    """A request too many is turned away before anybody looks at it, unless the fault says that it was applied."""
+    call = sandbox_asgi.call()
+    for applied in (None, True):
+        fault = Fault(target="enroll", action=Action.ANSWER, status=429, applied=applied, times=1)
+        sandbox_asgi.sandbox.faults.add(fault)
+        assert (await enroll(sandbox_asgi, call.voice_id)).status_code == 429
+    tally = sandbox_asgi.sandbox.ledger.tally(call.voice_id)
+    assert (tally.arrived["enroll"], tally.authenticated["enroll"], tally.applied["enroll"]) == (2, 1, 1)
+
+
 async def test_scripted_401_may_come_after_the_deed(sandbox_asgi: Asgi) -> None:
     """A fault that says ``applied`` lets the service act before it answers 401."""
     call = sandbox_asgi.call()

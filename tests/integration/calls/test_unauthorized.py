@@ -1,4 +1,4 @@
-"""A 401 on an effect: the service most likely did nothing, which is looked up before anything is sent again."""
+"""A 401 or a 429 on an effect: the service most likely did nothing, which is looked up before anything is sent again."""
 
 from itertools import pairwise
 from typing import Any
@@ -19,6 +19,7 @@ from tests.unit.calls.specimens import call as live_call
 END = Happening(Kind.END, 310)
 OFTEN = LoginPolicy(min_interval_s=0.0)
 ONCE = [EffectKind.ENROLL, EffectKind.REJECT]
+REFUSALS = {"401": {"action": Action.UNAUTHORIZED}, "429": {"action": Action.ANSWER, "status": 429}}
 OPERATIONS = {EffectKind.ASSIGN: "assign", EffectKind.ENROLL: "enroll", EffectKind.REJECT: "reject_voice"}
 
 
@@ -39,9 +40,9 @@ async def ask_for(rig: Rig, call: Call, kind: EffectKind) -> None:
     assert await rig.note(call, note)
 
 
-def refuse(rig: Rig, kind: EffectKind, **more: Any) -> None:
-    """Answer requests of a kind with 401."""
-    rig.stage.sandbox.faults.add(Fault(target=OPERATIONS[kind], action=Action.UNAUTHORIZED, **more))
+def refuse(rig: Rig, kind: EffectKind, status: str = "401", **more: Any) -> None:
+    """Answer requests of a kind with 401 or 429."""
+    rig.stage.sandbox.faults.add(Fault(target=OPERATIONS[kind], **REFUSALS[status], **more))
 
 
 def requests(rig: Rig, call: Call, kind: EffectKind) -> list[float]:
@@ -55,10 +56,11 @@ def logins(rig: Rig) -> int:
     return sum(entry["event"] == "login_made" for entry in rig.log.entries)
 
 
+@pytest.mark.parametrize("status", REFUSALS)
 @pytest.mark.parametrize("kind", ONCE)
-async def test_effect_that_is_always_unauthorized_is_sent_twice_at_most(rig: Rig, kind: EffectKind) -> None:
-    """After two requests answered 401 the effect is a person's to resolve, and nobody logs in again and again."""
-    refuse(rig, kind)
+async def test_effect_that_is_always_turned_away_is_sent_twice_at_most(rig: Rig, kind: EffectKind, status: str) -> None:
+    """After two requests answered 401 or 429 the effect is a person's to resolve, and nobody logs in again and again."""
+    refuse(rig, kind, status)
     call = rig.stage.call(END)
     await rig.run(5)
     await ask_for(rig, call, kind)
@@ -70,10 +72,13 @@ async def test_effect_that_is_always_unauthorized_is_sent_twice_at_most(rig: Rig
     assert logins(rig) <= 3
 
 
+@pytest.mark.parametrize("status", REFUSALS)
 @pytest.mark.parametrize("kind", ONCE)
-async def test_unauthorized_effect_is_sent_again_after_proven_absence(rig: Rig, kind: EffectKind) -> None:
+async def test_effect_that_was_turned_away_is_sent_again_after_proven_absence(
+    rig: Rig, kind: EffectKind, status: str
+) -> None:
     """Stored details have to show nothing of it for 20 s; then it is sent once more."""
-    refuse(rig, kind, times=1)
+    refuse(rig, kind, status, times=1)
     call = rig.stage.call(END)
     await rig.run(5)
     await ask_for(rig, call, kind)
@@ -85,10 +90,13 @@ async def test_unauthorized_effect_is_sent_again_after_proven_absence(rig: Rig, 
     assert (await rig.record(call)).effect(kind).state is EffectState.APPLIED
 
 
+@pytest.mark.parametrize("status", REFUSALS)
 @pytest.mark.parametrize("kind", list(EffectKind))
-async def test_effect_applied_in_spite_of_a_401_is_found_by_reading(rig: Rig, kind: EffectKind) -> None:
-    """A service that acts and answers 401 all the same gets no second request."""
-    refuse(rig, kind, times=1, applied=True)
+async def test_effect_applied_although_it_was_turned_away_is_found_by_reading(
+    rig: Rig, kind: EffectKind, status: str
+) -> None:
+    """A service that acts and answers 401 or 429 all the same gets no second request."""
+    refuse(rig, kind, status, times=1, applied=True)
     call = rig.stage.call(END)
     await rig.run(5)
     if kind is not EffectKind.ASSIGN:
@@ -142,9 +150,10 @@ async def test_absence_that_a_person_states_is_final(rig: Rig) -> None:
     assert (await rig.record(call)).enroll.state is EffectState.ABSENT
 
 
-async def test_assign_is_repeated_with_growing_waits(rig: Rig) -> None:
-    """An assign that is answered 401 is tried again after 3, 6, 12 ... s, a minute at most, also while pushes come in."""
-    refuse(rig, EffectKind.ASSIGN)
+@pytest.mark.parametrize("status", REFUSALS)
+async def test_assign_is_repeated_with_growing_waits(rig: Rig, status: str) -> None:
+    """An assign that is turned away is tried again after 3, 6, 12 ... s, a minute at most, also while pushes come in."""
+    refuse(rig, EffectKind.ASSIGN, status)
     call = rig.stage.call(END)
     for _ in range(100):
         await rig.push(call)
@@ -158,9 +167,10 @@ async def test_assign_is_repeated_with_growing_waits(rig: Rig) -> None:
     assert logins(rig) <= 3
 
 
-async def test_assign_goes_on_when_the_service_accepts_it(rig: Rig) -> None:
-    """A few 401 do not use up the assigns of a call."""
-    refuse(rig, EffectKind.ASSIGN, times=4)
+@pytest.mark.parametrize("status", REFUSALS)
+async def test_assign_goes_on_when_the_service_accepts_it(rig: Rig, status: str) -> None:
+    """A few 401 or 429 do not use up the assigns of a call."""
+    refuse(rig, EffectKind.ASSIGN, status, times=4)
     call = rig.stage.call(END)
     await rig.run(90)
     assert (await rig.record(call)).assign.state is EffectState.APPLIED
