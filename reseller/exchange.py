@@ -50,6 +50,8 @@ class Request:
     query: str = ""
     content: bytes | None = None
     is_check: bool = False
+    about: str = ""
+    """The institution that the path names, where no header does: what goes wrong concerns that one only."""
 
     @property
     def scope(self) -> str:
@@ -58,8 +60,8 @@ class Request:
 
     @property
     def institution_key(self) -> str:
-        """Return the institution that the request is made for; empty if it names none."""
-        return self.headers.get("InstitutionKey", "")
+        """Return the institution that the request is made for, or about; empty if it names none."""
+        return self.headers.get("InstitutionKey", self.about)
 
     def build(self, base_url: str, token: SsoToken | None, first_byte: "FirstByte | None") -> httpx.Request:
         """Return the request as it is sent.

@@ -47,7 +47,7 @@ class InstitutionEndpoints:
         Spec: Endpoints 10.
         """
         endpoint = endpoints.INSTITUTION
-        answer, record = await self._talk.read(Request(endpoint, endpoint.at(key)), _INSTITUTION)
+        answer, record = await self._talk.read(Request(endpoint, endpoint.at(key), about=key), _INSTITUTION)
         if record.institution is None:
             raise InstitutionNotFound(endpoint.name, status=answer.status_code)
         return record.institution
@@ -81,7 +81,7 @@ class InstitutionEndpoints:
         """
         endpoint = endpoints.UPDATE_INSTITUTION
         body = msgspec.json.encode({"name": name, "core": str(core)})
-        await self._talk.read(Request(endpoint, endpoint.at(key), content=body), _BASE)
+        await self._talk.read(Request(endpoint, endpoint.at(key), content=body, about=key), _BASE)
 
     async def login_as(self, key: str) -> LoginAsAnswer:
         """Log in as an institution: a token and the places it opens.
@@ -92,7 +92,8 @@ class InstitutionEndpoints:
         Spec: Endpoints 12; Rules per operation 6. Assumed: the base response may be missing there.
         """
         endpoint = endpoints.LOGIN_AS
-        _, record = await self._talk.read(Request(endpoint, endpoint.at(key)), _LOGIN_AS, needs_success=False)
+        request = Request(endpoint, endpoint.at(key), about=key)
+        _, record = await self._talk.read(request, _LOGIN_AS, needs_success=False)
         if not record.token:
             raise AnswerUnreadable(endpoint.name, "token is missing")
         return record

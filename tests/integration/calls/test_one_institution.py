@@ -1,9 +1,11 @@
 """One institution is in trouble (429, 401, 5xx, slow or no answers, a refused queue): the others notice nothing."""
 
 from collections import Counter
+from typing import Any
 
 import pytest
 
+from calls.breakers import service_away
 from calls.metrics import catalogue as figure
 from calls.tokens import barred_scopes
 from sandbox.faults import Action, Fault
@@ -159,3 +161,21 @@ async def test_pause_for_one_institution_stops_it_and_no_other(rig: Rig) -> None
     assert len(checks(rig, mine)) >= before[1] + 3
     await rig.run(25)
     assert len(rig.stage.sandbox.ledger.arrivals(other.voice_id)) > before[0]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"action": Action.ANSWER, "status": 429, "headers": {"Retry-After": "60"}},
+        {"action": Action.UNAUTHORIZED},
+    ],
+    ids=["429", "401"],
+)
+async def test_institution_that_cannot_be_read_by_its_key_stops_no_other(rig: Rig, answer: dict[str, Any]) -> None:
+    """Where the list fails, each is asked for by its key: what is answered for one of them is about that one."""
+    rig.stage.sandbox.faults.add(Fault(target="institutions", action=Action.REFUSED))
+    rig.stage.sandbox.faults.add(Fault(target="institution", institution_key=OTHER, **answer))
+    mine = rig.stage.call(END)
+    await rig.run(10)
+    assert mine.person_id == "p-1"
+    assert await service_away(rig.redis, rig.store.keys) is None

@@ -19,7 +19,10 @@ from tests.unit.calls.specimens import call as live_call
 END = Happening(Kind.END, 310)
 OFTEN = LoginPolicy(min_interval_s=0.0)
 ONCE = [EffectKind.ENROLL, EffectKind.REJECT]
-REFUSALS = {"401": {"action": Action.UNAUTHORIZED}, "429": {"action": Action.ANSWER, "status": 429}}
+REFUSALS: dict[str, dict[str, Any]] = {
+    "401": {"action": Action.UNAUTHORIZED},
+    "429": {"action": Action.ANSWER, "status": 429},
+}
 OPERATIONS = {EffectKind.ASSIGN: "assign", EffectKind.ENROLL: "enroll", EffectKind.REJECT: "reject_voice"}
 
 
