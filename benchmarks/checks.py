@@ -17,7 +17,7 @@ from benchmarks.spread import Spread
 from benchmarks.stage import Stage, stage, wait_until
 from callkeeper.fleet import ManagedProcess
 from callkeeper.settings import RuleSettings
-from calls.keys import Keys
+from calls.store.keys import Keys
 
 WARM_UP = 20
 RESULTS, IDS, GO = "bench:results", "bench:ids", "bench:go"

@@ -10,14 +10,14 @@ from msgspec.structs import replace
 
 from benchmarks.answers import KEY, PERSON, STATUS
 from calls.facts import facts_of
-from calls.keys import CallId, Keys
 from calls.notes import Listed
 from calls.reading import fingerprint
 from calls.record import Call, Candidate, Effect, EffectState, Phase, Reading, encode_call
 from calls.rules import RuleBook
 from calls.rules.verdict import judge
+from calls.store.job_queue import Waker
+from calls.store.keys import CallId, Keys
 from calls.trail import Entry, encode_entry
-from calls.wake import Waker
 
 
 def settings(folder: Path) -> dict[str, str]:

@@ -9,9 +9,10 @@ from redis.asyncio import Redis
 from benchmarks.answers import KEY
 from benchmarks.stage import Stage, stage
 from callkeeper.connections import with_command_packing
-from calls.listings import Listings
 from calls.rules import load_rules
-from calls.store import Ask, Store
+from calls.store.inbox import Ask
+from calls.store.listings import Listings
+from calls.store.store import Store
 from reseller import Reseller, Secret, ServiceConfig
 from reseller.memory import MemoryTokenStore
 from workers.listing import Listing

@@ -18,10 +18,10 @@ from benchmarks.process import cpu_s, resident_mb
 from benchmarks.spread import Spread
 from benchmarks.stage import Stage, stage, wait_until
 from calls.decide import next_read
-from calls.keys import CallId, Keys
 from calls.record import Call
 from calls.rules import RuleBook, load_rules
 from calls.schedule.check_plan import Schedule
+from calls.store.keys import CallId, Keys
 
 AGES_S = 240.0
 """Calls have been watched for up to so long: all ages at once, as in a call centre."""

@@ -16,7 +16,7 @@ from benchmarks.load import PUSH_KEY
 from benchmarks.process import Meter, process, python
 from callkeeper.embedded import embedded_redis
 from callkeeper.fleet import ManagedProcess
-from calls.keys import Keys
+from calls.store.keys import Keys
 
 PATIENCE_S = 60.0
 

@@ -10,8 +10,8 @@ from typing import Any, Final, Self
 import httpx
 from redis import Redis
 
-from calls.keys import Keys
 from calls.record import Call, Phase, parse_call
+from calls.store.keys import Keys
 
 SETTLES_WITHIN_S: Final = 30.0
 """Seconds after its end by which a call has to be settled: a read finds the end, then one last read is made."""

@@ -14,8 +14,8 @@ from redis.exceptions import RedisError
 from callkeeper.connections import blocking_redis, worker_redis
 from callkeeper.settings import StoreSettings
 from callkeeper.terminal import Failed
-from calls.keys import Keys
-from calls.wake import Waker
+from calls.store.job_queue import Waker
+from calls.store.keys import Keys
 
 T = TypeVar("T")
 

@@ -15,11 +15,10 @@ from callkeeper import credentials, parsing
 from callkeeper.environment import SettingsSection, Variable, optional, part, required
 from callkeeper.parsing import RequestedBy
 from callkeeper.redis_location import RedisLocation, Tls, parse_location
-from calls.keys import PREFIX, Keys
 from calls.record import CHECK_LIMIT
-from calls.retention import Retention
 from calls.rules import RuleBook, load_rules
 from calls.schedule.check_plan import Schedule
+from calls.store.keys import PREFIX, Keys, Retention
 from desk.access import AdminLogin, DeskToken
 from reseller.push_headers import Headers
 from reseller.secret import Secret

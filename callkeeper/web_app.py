@@ -19,15 +19,15 @@ from callkeeper.connection_limit import ReservedConnections, room_for_others
 from callkeeper.connections import blocking_redis, feed_redis, receiver_redis, warn_of_redis
 from callkeeper.middleware import Forwarded, PlainPath
 from callkeeper.settings import WebSettings
-from calls.endings import end
-from calls.intake import Intake
-from calls.limiter import AttemptLimiter, LoginLimiter
 from calls.metrics.counting import Figures
 from calls.metrics.writing import Author, FigureWriter, Reporter
-from calls.queries import Queries
 from calls.rules import load_rules
-from calls.store import Store
-from calls.wake import Waker
+from calls.store.attempt_limiter import AttemptLimiter, LoginLimiter
+from calls.store.intake import Intake
+from calls.store.job_queue import Waker
+from calls.store.queries import Queries
+from calls.store.store import Store
+from calls.store.tasks import end
 from desk.access import AdminOnly
 from desk.board.board import Board
 from desk.browser_headers import EVERYWHERE, SafeHeaders

@@ -10,11 +10,11 @@ from callkeeper.connections import blocking_redis, warn_of_redis, worker_redis
 from callkeeper.process import collect_seldom
 from callkeeper.redis_location import RedisLocation
 from callkeeper.settings import OutcomeSettings, ServiceSettings, WorkerSettings
-from calls.keys import Keys
 from calls.metrics.counting import Figures
 from calls.metrics.writing import Author, FigureWriter, Reporter
 from calls.rules import RuleBook
-from calls.wake import ADVANCE, RECONCILE, Waker
+from calls.store.job_queue import ADVANCE, RECONCILE, Waker
+from calls.store.keys import Keys
 from reseller import Secret, ServiceConfig
 from workers.crew import Crew
 from workers.jobs import CallJob, job_class

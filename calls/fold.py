@@ -9,7 +9,6 @@ from calls.clock import set_back
 from calls.effects import may_begin
 from calls.facts import ESTABLISHES, REJECTED, Status
 from calls.held import instant
-from calls.keys import CallId
 from calls.lost_checks import charge_if_assigned
 from calls.notes import Listed, MemberRejected, Merged, Note, Pushed, Unlisted
 from calls.policies import MANUAL_GREEN
@@ -29,6 +28,7 @@ from calls.record import (
 from calls.rules.book import RuleBook
 from calls.schedule.check_plan import begin_watch
 from calls.statements import fold_statement, later, may_reopen, reopened, stronger
+from calls.store.keys import CallId
 from calls.trail import Entry
 from calls.unenrolling import fold_member_rejected, fold_unenrolled
 

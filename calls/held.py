@@ -1,6 +1,6 @@
 """What a claim hands out: a member, the lease on it, and where its holder puts it when letting go.
 
-No I/O: ``calls.store`` claims and writes.
+No I/O: ``calls.store.store`` claims and writes.
 """
 
 from dataclasses import dataclass, field

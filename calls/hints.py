@@ -1,17 +1,36 @@
 """A hint: a call that was pushed or that a person named, and that the service has not confirmed yet. Pure.
 
-A hint waits for the queue to list it, and is dropped if that does not happen: a listing finds a real call. If its end was
-pushed it is looked at once more before that (``calls.looking_back``). A hint that a
-person made a statement about is never dropped. Its stored details are asked for too, because its id may be an alternate id
-or the queue may be late, and if the service knows no such call it is settled with that reason.
+A hint waits for the queue to list it, and is dropped if that does not happen: a listing finds a real call. If its end
+was pushed, its stored details are read once before that, so that a call that ended before any queue listed it leaves a
+record. Whoever can push can push the end of calls that never were: such reads come after everything else and have an
+allowance (``calls.store.listings.Allowance``).
+
+A hint that a person made a statement about is never dropped. Its stored details are asked for too, because its id may
+be an alternate id or the queue may be late, and if the service knows no such call it is settled with that reason.
 """
 
 from datetime import datetime, timedelta
 
 from calls.institution import FOREIGN, UNKNOWN
-from calls.looking_back import look_back
 from calls.record import Call, Reason
-from calls.steps import Look, Read, Settle, Step, Wait
+from calls.steps import Drop, Look, LookBack, Read, Settle, Step, Wait
+
+PUT_OFF = timedelta(seconds=5)
+"""While workers are late such a read waits, up to ``GIVEN_UP`` after the hint; then the hint is dropped."""
+
+GIVEN_UP = timedelta(minutes=5)
+
+NOT_LISTED = "the queue does not list it"
+
+
+def look_back(call: Call, hinted_at: datetime, now: datetime, *, is_late: bool) -> Step:
+    """Return the next step of a hint that no queue has listed in time."""
+    if call.end_hinted_at is None or call.standing is not None or call.looked_back_at is not None:
+        return Drop(NOT_LISTED)
+    if is_late:
+        return Wait(now + PUT_OFF) if now - hinted_at < GIVEN_UP else Drop(NOT_LISTED)
+    return LookBack()
+
 
 CONFIRM_LOOKS_S = (0.5, 1.5, 3.5, 7.5)
 """When after a hint the queue is looked at again: an event may outrun the queue. The first look came with the hint."""

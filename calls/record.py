@@ -244,7 +244,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     recheck_from: datetime | None = None
     """Since when a reject of the member may have taken the enroll back: stored details tell."""
     enrolled_for: str | None = None
-    """The person under whom the enroll is noted down for later rejects (``calls.members``)."""
+    """The person under whom the enroll is noted down for later rejects (``calls.store.inbox``)."""
     rejected_for: str | None = None
     """The person whose other calls have been told of the reject."""
     opted_out_seen: bool = False

@@ -2,12 +2,12 @@
 
 Every token has a name, which the trail shows for each action it asked for.
 
-Wrong passwords are limited by address (`calls.limiter`). Beyond the limit the right one is refused too, or guessing could go
-on. A browser that has logged in gets a cookie and is counted by itself, so a stranger behind the same router cannot
-lock it out. The cookie gives no access.
+Wrong passwords are limited by address (`calls.store.attempt_limiter`). Beyond the limit the right one is refused too,
+or guessing could go on. A browser that has logged in gets a cookie and is counted by itself, so a stranger behind the
+same router cannot lock it out. The cookie gives no access.
 
-A browser sends Basic credentials with any request, also one that a foreign page has started; so a request that
-changes something must come from our own pages.
+A browser sends Basic credentials with any request, also one that a foreign page has started; so a request that changes
+something must come from our own pages.
 """
 
 import hmac
@@ -22,7 +22,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from structlog.typing import FilteringBoundLogger
 
-from calls.limiter import AttemptLimiter, Failure, LoginLimiter, network_of
+from calls.store.attempt_limiter import AttemptLimiter, Failure, LoginLimiter, network_of
 from desk.browser_headers import PAGE, SafeHeaders
 from desk.signing import Signer, key_for, key_of_login
 from reseller.secret import Secret

@@ -17,12 +17,12 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 from structlog.typing import FilteringBoundLogger
 
-from calls.keys import CallId
-from calls.lookup import Known, Lookup
 from calls.notes import Distrusted, InboxFull, Resolved, Statement, parse_note
 from calls.rules.book import RuleBook
-from calls.store import REMEMBERED_S, Store
-from calls.wake import Waker
+from calls.store.job_queue import Waker
+from calls.store.keys import REMEMBERED_S, CallId
+from calls.store.queries import Known, Lookup
+from calls.store.store import Store
 from calls.wishes import PENDING, Told, WishState, foresee, line_of, told
 from desk.access import DeskToken
 from desk.bodies import ActionOrigin, Body

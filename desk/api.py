@@ -17,11 +17,11 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 from structlog.typing import FilteringBoundLogger
 
-from calls.keys import CallId
-from calls.limiter import AttemptLimiter, Failure, network_of
-from calls.lookup import Lookup
 from calls.policies import Policies
 from calls.record import Call, Phase
+from calls.store.attempt_limiter import AttemptLimiter, Failure, network_of
+from calls.store.keys import CallId
+from calls.store.queries import Lookup
 from calls.wishes import Told, WishState
 from desk.access import DeskToken, DeskTokens
 from desk.actions import Actions

@@ -37,7 +37,7 @@ from rq.worker import BaseWorker
 from rq_dashboard import web as rq_pages
 from starlette.types import ASGIApp
 
-from calls.keys import QUEUE_NAME
+from calls.store.keys import QUEUE_NAME
 from desk.readable_jobs import ReadableJob, ReadableQueue, readable_workers
 from desk.signing import FORM_HEADER, FormTokens
 

@@ -8,11 +8,11 @@ from redis.asyncio import Redis
 from starlette.types import ASGIApp
 from structlog.typing import FilteringBoundLogger
 
-from calls.changes import Changes
-from calls.lookup import Lookup
 from calls.rules.book import RuleBook
-from calls.store import Store
-from calls.wake import Waker
+from calls.store.change_stream import Changes
+from calls.store.job_queue import Waker
+from calls.store.queries import Lookup
+from calls.store.store import Store
 from desk.access import DeskToken, DeskTokens
 from desk.actions import Actions
 from desk.api import DeskApi

@@ -13,11 +13,11 @@ import msgspec
 from redis.exceptions import RedisError
 from structlog.typing import FilteringBoundLogger
 
-from calls.changes import Changes, order
-from calls.endings import end
-from calls.keys import CallId, parse_member
-from calls.lookup import Lookup
 from calls.record import Call
+from calls.store.change_stream import Changes, order
+from calls.store.keys import CallId, parse_member
+from calls.store.queries import Lookup
+from calls.store.tasks import end
 
 BLOCK_MS: Final = 5000
 """How long one wait for changes lasts; the connection's own time limit has to be longer."""

@@ -17,11 +17,11 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import Receive, Scope, Send
 
-from calls.keys import Keys
-from calls.listings import Listings
 from calls.metrics.catalogue import FIGURES, Figure
 from calls.metrics.present import Present, read_present
 from calls.metrics.reading import FigureReader, Process, Snapshot, Spread
+from calls.store.keys import Keys
+from calls.store.listings import Listings
 
 PREFIX: Final = "callkeeper_"
 _KINDS: Final = ("web", "worker")

@@ -16,9 +16,9 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from calls.changes import START, Changes, is_position, order
-from calls.keys import Keys
 from calls.policies import Policies
+from calls.store.change_stream import START, Changes, is_position, order
+from calls.store.keys import Keys
 from desk.access import DeskToken
 from desk.feed import CallChange, Feed, Listener
 from desk.problems import invalid, too_many_streams, unauthorized

@@ -9,8 +9,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from calls.breakers import service_away
-from calls.keys import Keys
+from calls.store.breakers import service_away
+from calls.store.keys import Keys
 
 READY_WITHIN_S: Final = 1.0
 

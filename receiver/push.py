@@ -21,11 +21,11 @@ from starlette.responses import Response
 from starlette.types import Receive
 from structlog.typing import FilteringBoundLogger
 
-from calls.intake import CALL_END, CALL_START, Intake
-from calls.limiter import AttemptLimiter, Failure, network_of
 from calls.metrics import catalogue as figure
 from calls.metrics.counting import Figures
-from calls.wake import Waker
+from calls.store.attempt_limiter import AttemptLimiter, Failure, network_of
+from calls.store.intake import CALL_END, CALL_START, Intake
+from calls.store.job_queue import Waker
 from receiver import responses
 from receiver.authentication import PushAuthentication
 from reseller.push import PushEvent, PushUnreadable, parse_push

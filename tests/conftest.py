@@ -14,8 +14,8 @@ from structlog.testing import LogCapture
 from structlog.typing import FilteringBoundLogger
 
 from callkeeper.embedded import EmbeddedRedis, embedded_redis
-from calls.keys import Keys
-from calls.limiter import AttemptLimiter, LoginLimiter
+from calls.store.attempt_limiter import AttemptLimiter, LoginLimiter
+from calls.store.keys import Keys
 
 # How long an example takes says how busy the machine is, not whether a law holds. In CI the same examples are tried each
 # time, so that a change is judged by itself; everywhere else, and every night with many more, chance looks for new ones.

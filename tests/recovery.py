@@ -18,9 +18,9 @@ from typing import Any, Final, TypeVar
 import httpx
 from fakeredis import FakeAsyncRedis, FakeServer
 
-from calls.breaker_box import retry_service
-from calls.endings import end
 from calls.held import Held
+from calls.store.breakers import retry_service
+from calls.store.tasks import end
 from sandbox.access import Credentials
 from sandbox.faults import Action, Fault
 from sandbox.state import Call, Happening, Kind

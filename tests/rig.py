@@ -16,19 +16,18 @@ import structlog
 from msgspec.structs import replace
 
 from calls.held import Lease
-from calls.intake import Intake
-from calls.keys import CallId, Keys
-from calls.listings import Listings
 from calls.metrics.counting import Figures
 from calls.metrics.reading import FigureReader, Snapshot
 from calls.metrics.writing import Author, FigureWriter
 from calls.notes import Note
-from calls.queries import Queries
 from calls.record import Call, EffectKind
-from calls.retention import Retention
 from calls.rules import RuleBook, load_rules
-from calls.store import Store
-from calls.tokens import RedisTokenStore
+from calls.store.intake import Intake
+from calls.store.keys import CallId, Keys, Retention
+from calls.store.listings import Listings
+from calls.store.queries import Queries
+from calls.store.sso_token import RedisTokenStore
+from calls.store.store import Store
 from calls.trail import Entry
 from reseller import Reseller, Secret, ServiceConfig
 from reseller.config import LoginPolicy

@@ -14,7 +14,7 @@ from calls.decide import read_retry
 from calls.record import Call, Phase
 from calls.schedule.check_plan import check_answered, check_booked, check_failed
 from calls.steps import Decline
-from calls.store import Ask
+from calls.store.inbox import Ask
 from calls.trail import Entry
 from reseller import AccessRefused, CallNotFound, PhoneCall, ResellerError, ServiceRefused, TokenLapsed
 from workers.answer import take_in

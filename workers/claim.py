@@ -11,11 +11,11 @@ from msgspec.structs import replace
 
 from calls.fold import fold_epoch, fold_note, new_call
 from calls.held import Held, Placement
-from calls.keys import CallId
 from calls.lost_checks import charge_earlier_record, charge_lost_writes
 from calls.notes import fold_order, parse_note
 from calls.pause import PauseScope
 from calls.record import Call, EffectKind, EffectState, Phase, encode_call, parse_call
+from calls.store.keys import CallId
 from calls.tracing import trace_of
 from calls.trail import Entry
 from calls.unenrolling import TAKEN_BACK, needs_person

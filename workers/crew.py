@@ -12,17 +12,17 @@ from typing import Any, ClassVar, TypeVar
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from calls.breakers import service_away
-from calls.endings import end
 from calls.held import Lease
-from calls.keys import Keys
-from calls.listings import Listings
-from calls.lookup import Lookup
 from calls.metrics.counting import Figures
-from calls.queries import Queries
 from calls.rules.book import RuleBook
-from calls.store import KEPT_S, Ask, Store
-from calls.tokens import RedisTokenStore
+from calls.store.breakers import service_away
+from calls.store.inbox import Ask
+from calls.store.keys import KEPT_S, Keys
+from calls.store.listings import Listings
+from calls.store.queries import Lookup, Queries
+from calls.store.sso_token import RedisTokenStore
+from calls.store.store import Store
+from calls.store.tasks import end
 from reseller import Reseller, ServiceConfig
 from workers.counting import Counting
 from workers.deliveries import Deliveries

@@ -16,15 +16,15 @@ import msgspec
 from msgspec.structs import replace
 from redis.exceptions import RedisError
 
-from calls.breakers import ACCOUNT, Heard
-from calls.endings import end
 from calls.held import Held, LeaseLost, Placement
-from calls.keys import CallId, parse_member
-from calls.lookup import Known, Lookup
 from calls.metrics import catalogue as figure
 from calls.metrics.counting import Figures
 from calls.outcomes import Outcome, outcomes
-from calls.store import Store
+from calls.store.breakers import ACCOUNT, Heard
+from calls.store.keys import CallId, parse_member
+from calls.store.queries import Known, Lookup
+from calls.store.store import Store
+from calls.store.tasks import end
 from workers.following import follow_member, follow_trace
 from workers.sink import Answer, Sink
 

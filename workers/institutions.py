@@ -13,11 +13,11 @@ from typing import Any, Final
 
 from calls.institution import FOREIGN, UNKNOWN, Standing
 from calls.known import KnownInstitutions
-from calls.listings import Listings
 from calls.metrics import catalogue as figure
 from calls.metrics.counting import Figures
 from calls.standings import ask_standings
-from calls.store import Store
+from calls.store.listings import Listings
+from calls.store.store import Store
 from reseller import Reseller, ResellerError
 
 REFRESH_S = 60.0

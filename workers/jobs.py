@@ -13,9 +13,9 @@ from typing import Any, ClassVar, Final
 from rq.exceptions import AbandonedJobError
 from rq.job import Job
 
-from calls.keys import QUEUE_NAME
+from calls.store.job_queue import BUG_TTL_S, FAILURE_TTL_S, NO_DEADLINE
+from calls.store.keys import QUEUE_NAME
 from calls.traceback_filter import filtered_traceback
-from calls.wake import BUG_TTL_S, FAILURE_TTL_S, NO_DEADLINE
 from workers.shift import StepsFailed
 from workers.tally import Tally
 

@@ -17,12 +17,12 @@ from msgspec.structs import replace
 
 from calls.held import Held, Placement
 from calls.institution import Watch, encode_watch, parse_watch
-from calls.keys import CallId
-from calls.listings import Listings
 from calls.metrics import catalogue as figure
 from calls.notes import Unlisted
 from calls.reading import fingerprint, listed_of, plausible_start
-from calls.store import Ask
+from calls.store.inbox import Ask
+from calls.store.keys import CallId
+from calls.store.listings import Listings
 from reseller import AccessRefused, QueueEntry, ResellerError, ServiceRefused
 from reseller.keys import is_voice_id
 from workers.pages import QueuePages

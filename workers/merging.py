@@ -7,9 +7,9 @@ service may have mixed two calls up: the answer counts as unreadable.
 
 from msgspec.structs import replace
 
-from calls.keys import CallId
 from calls.metrics import catalogue as figure
 from calls.notes import Merged, encode_note
+from calls.store.keys import CallId
 from reseller import AnswerUnreadable, PhoneCall
 from reseller.keys import is_same_id, is_voice_id
 from workers.claim import Claim

@@ -6,7 +6,6 @@ What the steps do: ``asking`` (look, read, check), ``ledger`` and ``sending`` (e
 from datetime import datetime, timedelta
 from typing import assert_never
 
-from calls.breakers import ACCOUNT, Breaker
 from calls.decide import decide
 from calls.steps import (
     Check,
@@ -26,6 +25,7 @@ from calls.steps import (
     Wait,
     Withdraw,
 )
+from calls.store.breakers import ACCOUNT, Breaker
 from workers.asking import check, decline, look, look_back, read
 from workers.claim import AWAY, INSTITUTION_AWAY, REFUSED, Claim
 from workers.explaining import note, note_facts

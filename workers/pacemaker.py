@@ -13,9 +13,9 @@ from typing import Any
 from redis import Redis
 from redis.exceptions import RedisError
 
-from calls.keys import Keys
-from calls.scripts import source
-from calls.wake import Waker
+from calls.store.job_queue import Waker
+from calls.store.keys import Keys
+from calls.store.scripts import source
 
 LOOK_EVERY_S = 0.2
 LATE_MS = 60

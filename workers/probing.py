@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from redis.exceptions import RedisError
 
-from calls.breakers import ACCOUNT
-from calls.endings import end
+from calls.store.breakers import ACCOUNT
+from calls.store.tasks import end
 from reseller import ResellerError
 from workers.following import follow_member, follow_trace
 from workers.institutions import Institutions

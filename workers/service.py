@@ -1,7 +1,7 @@
 """Observes every request to the service: counts it, and tells the breakers that all workers share how it went.
 
 An institution that fails five requests in a row, or for which the service asks for a pause, is left alone by everybody; so
-is the whole account where logins fail or institutions fail together. See `calls.breakers`.
+is the whole account where logins fail or institutions fail together. See `calls.store.breakers`.
 """
 
 from contextlib import suppress
@@ -9,10 +9,10 @@ from typing import Any
 
 from redis.exceptions import RedisError
 
-from calls.breakers import ACCOUNT, Heard
 from calls.metrics import catalogue as figure
 from calls.metrics.counting import Figures
-from calls.store import Store
+from calls.store.breakers import ACCOUNT, Heard
+from calls.store.store import Store
 from reseller import (
     AccessRefused,
     CertificateRefused,

@@ -14,11 +14,11 @@ from typing import Any
 
 from redis.exceptions import RedisError
 
-from calls.endings import end
 from calls.held import Held, LeaseLost, Placement
-from calls.keys import CallId, parse_member
 from calls.metrics import catalogue as figure
-from calls.store import MAX_FAILURES, MOST_OF_ONE
+from calls.store.keys import CallId, parse_member
+from calls.store.store import MAX_FAILURES, MOST_OF_ONE
+from calls.store.tasks import end
 from calls.trail import Entry
 from workers.claim import FORGET, Claim
 from workers.following import follow_member, follow_trace

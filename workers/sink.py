@@ -20,9 +20,9 @@ from aiohttp.abc import AbstractResolver
 from httpx_aiohttp import AiohttpTransport
 from standardwebhooks import Webhook
 
-from calls.keys import CallId
 from calls.outcomes import Outcome
 from calls.record import Call
+from calls.store.keys import CallId
 from reseller import Secret
 from reseller.tracing import trace_headers
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from redis.exceptions import RedisError
 
-from calls.store import Store
+from calls.store.store import Store
 
 EVERY_S = 3600.0
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from calls.rules.book import RuleBook
-from calls.store import Store
+from calls.store.store import Store
 from reseller import Reseller
 from workers.counting import Counting
 from workers.noticing import PauseNotice

@@ -23,8 +23,8 @@ from rq.registry import StartedJobRegistry
 from rq.serializers import JSONSerializer
 from rq.timeouts import BaseDeathPenalty
 
-from calls.keys import QUEUE_NAME
-from calls.wake import RESULT_TTL_S, calls_queue
+from calls.store.job_queue import RESULT_TTL_S, calls_queue
+from calls.store.keys import QUEUE_NAME
 from workers.jobs import CallJob
 
 WORKER_TTL_S = 20

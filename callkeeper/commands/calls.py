@@ -13,12 +13,12 @@ from rich.text import Text
 
 from callkeeper.redis_query import Span, enqueue_reconcile, query_redis
 from callkeeper.terminal import Failed, Misused, printable_json, safe, say, say_json, shown, terminal_console
-from calls.keys import CallId, Keys, parse_member
 from calls.notes import InboxFull, Resolved
-from calls.queries import Queries
 from calls.record import Call, EffectKind, EffectState
 from calls.recording import encode_recorded, recorded
-from calls.store import Store
+from calls.store.keys import CallId, Keys, parse_member
+from calls.store.queries import Queries
+from calls.store.store import Store
 from calls.story import Line, Row, Story, Tone, tell
 from calls.trail import Entry
 

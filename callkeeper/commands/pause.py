@@ -11,11 +11,11 @@ from redis.asyncio import Redis
 
 from callkeeper.redis_query import query_redis
 from callkeeper.terminal import Misused, say, say_json
-from calls.keys import Keys
 from calls.known import KnownInstitutions, shown
 from calls.pause import EVERYWHERE, Pause, Pauses, PauseScope
-from calls.pausing import PastPause, Pausing, past_pauses, why_not_resumed
-from calls.queries import Queries
+from calls.store.keys import Keys
+from calls.store.pauses import PastPause, Pausing, past_pauses, why_not_resumed
+from calls.store.queries import Queries
 from reseller.keys import is_institution_key
 
 Command = Callable[..., None]

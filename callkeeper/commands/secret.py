@@ -9,7 +9,7 @@ import click
 from callkeeper.credentials import desk_tokens, push_headers
 from callkeeper.redis_query import query_redis
 from callkeeper.terminal import Misused, say
-from calls.queries import Queries
+from calls.store.queries import Queries
 
 _BYTES = 32
 

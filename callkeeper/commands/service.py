@@ -6,9 +6,8 @@ from redis.asyncio import Redis
 
 from callkeeper.redis_query import query_redis
 from callkeeper.terminal import safe, say, say_json
-from calls.breaker_box import retry_service
-from calls.breakers import ACCOUNT, Breaker, open_breakers
-from calls.keys import Keys
+from calls.store.breakers import ACCOUNT, Breaker, open_breakers, retry_service
+from calls.store.keys import Keys
 
 
 @click.group(invoke_without_command=True)

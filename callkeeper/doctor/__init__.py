@@ -23,7 +23,7 @@ from callkeeper.doctor.service import service_findings
 from callkeeper.doctor.work import waiting_findings, work_findings
 from callkeeper.environment import SettingsWrong
 from callkeeper.settings import WebSettings, WorkerSettings
-from calls.keys import Keys
+from calls.store.keys import Keys
 
 __all__ = ["Finding", "ProcessKind", "Severity", "Topic", "examine"]
 

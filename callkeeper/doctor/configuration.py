@@ -10,8 +10,8 @@ from callkeeper.doctor.finding import Finding, Topic, fault, ok, warning
 from callkeeper.environment import SettingsFault, SettingsWrong, unknown_variables
 from callkeeper.settings import VARIABLES, WebSettings, WorkerSettings
 from callkeeper.wiring import rule_book
-from calls.keys import Keys
 from calls.rules import RulesError, load_rules
+from calls.store.keys import Keys
 
 ProcessKind = Literal["web", "worker"]
 """A process that has settings of its own."""

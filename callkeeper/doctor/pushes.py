@@ -15,10 +15,10 @@ from redis.asyncio import Redis
 
 from callkeeper.doctor.finding import Finding, Topic, fault, ok, warning
 from callkeeper.settings import WebSettings
-from calls.intake import EventEntry
-from calls.keys import Keys
 from calls.metrics import catalogue
 from calls.metrics.reading import FigureReader, Snapshot
+from calls.store.intake import EventEntry
+from calls.store.keys import Keys
 
 NOBODY = "doctor"
 """The institution that our own samples name: none of anybody's."""

@@ -8,15 +8,15 @@ from redis.asyncio import Redis
 
 from callkeeper.commands.pause import pause_lines
 from callkeeper.doctor.finding import Finding, Topic, fault, graded, ok, warning
-from calls.breakers import ACCOUNT, Breaker, account_of, open_breakers
-from calls.keys import Keys
-from calls.listings import Listings
 from calls.metrics import catalogue as figure
 from calls.metrics.present import Present, read_present
 from calls.metrics.reading import FigureReader, Minute, Process
-from calls.pausing import Pausing
-from calls.queries import Queries
-from calls.tokens import Barred, barred_scopes
+from calls.store.breakers import ACCOUNT, Breaker, account_of, open_breakers
+from calls.store.keys import Keys
+from calls.store.listings import Listings
+from calls.store.pauses import Pausing
+from calls.store.queries import Queries
+from calls.store.sso_token import Barred, barred_scopes
 
 LATE_S, TOO_LATE_S = 1.0, 5.0
 """A due call that waits longer than this has too few workers."""

@@ -61,7 +61,7 @@ local function reopen(prefix, member, item, moved)
     redis.call('PERSIST', trail)
 end
 
--- The breakers (`calls.breakers`): a hash of institution, as members spell it ('' for the account) -> 'failures since wait
+-- The breakers (`calls.store.breakers`): a hash of institution, as members spell it ('' for the account) -> 'failures since wait
 -- why'. `since` is 0 while it is closed, `wait` is when it is tried next. One that cannot be read is closed.
 local function breakers(key)
     local found, all = {}, redis.call('HGETALL', key)

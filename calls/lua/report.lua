@@ -1,4 +1,4 @@
--- Note what a request told of the service, for all workers: see `calls.breakers`.
+-- Note what a request told of the service, for all workers: see `calls.store.breakers`.
 -- KEYS: breakers, last claim of the reporter (its reports are numbered there too), due, token
 -- ARGV: now, number of the report, prefix, what was heard ('answer' | 'failure' | 'pause' | 'login'), of which institution
 --       ('' for the account), ms of the pause, failures that open a breaker, institutions that open the account's, within

@@ -7,9 +7,9 @@ from typing import Any
 from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
-from calls.breakers import ACCOUNT, account_of, breakers_of, opened
-from calls.keys import Keys
-from calls.wake import FAILURE_TTL_S
+from calls.store.breakers import ACCOUNT, account_of, breakers_of, opened
+from calls.store.job_queue import FAILURE_TTL_S
+from calls.store.keys import Keys
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,9 +8,9 @@ from typing import Any
 
 from redis.asyncio import Redis
 
-from calls.keys import Keys
 from calls.metrics.catalogue import Figure
 from calls.metrics.counting import SUM, parse_field, unscaled
+from calls.store.keys import Keys
 
 Labels = tuple[str, ...]
 

@@ -17,9 +17,9 @@ from redis import Redis
 from redis.asyncio import Redis as AsyncRedis
 from redis.exceptions import RedisError
 
-from calls.keys import Keys
 from calls.metrics.counting import Batch, Figures
-from calls.scripts import source
+from calls.store.keys import Keys
+from calls.store.scripts import source
 
 MINUTES_KEPT_S: Final = 3900
 """The last hour, and the minute that is under way."""

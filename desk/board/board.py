@@ -19,11 +19,10 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 from starlette.routing import Route
 from structlog.typing import FilteringBoundLogger
 
-from calls.keys import CallId
-from calls.lookup import Known
 from calls.metrics.reading import FigureReader
-from calls.pausing import Pausing, past_pauses
-from calls.queries import Queries
+from calls.store.keys import CallId
+from calls.store.pauses import Pausing, past_pauses
+from calls.store.queries import Known, Queries
 from desk.board.board_context import BoardContextReader, HourReader
 from desk.board.call_page import CallRenderer, call_page, path_of
 from desk.board.form_handlers import FormHandlers, FormRefused

@@ -8,14 +8,14 @@ from typing import Any, Final
 import msgspec
 from redis.asyncio import Redis
 
-from calls.breakers import Breaker, account_of, opened
 from calls.institution import Standing, parse_standings
-from calls.intake import EventEntry
-from calls.keys import CallId, parse_member
-from calls.lookup import Lookup
 from calls.metrics.reading import FigureReader, Minute
 from calls.pause import Pauses, parse_pauses
 from calls.record import Call
+from calls.store.breakers import Breaker, account_of, opened
+from calls.store.intake import EventEntry
+from calls.store.keys import CallId, parse_member
+from calls.store.queries import Lookup
 
 SETTLED_SHOWN: Final = 12
 FIRST_EVENTS: Final = 500

@@ -8,13 +8,13 @@ from urllib.parse import quote
 
 from calls.decide import wish_obstacle
 from calls.facts import OTHERWISE, facts_of
-from calls.keys import CallId
-from calls.lookup import Known
 from calls.record import Call, EffectKind, EffectState
 from calls.recording import recorded
 from calls.rules.book import RuleBook
 from calls.schedule.check_plan import reserve_left
 from calls.statements import may_reopen
+from calls.store.keys import CallId
+from calls.store.queries import Known
 from calls.story import Line, tell
 from calls.unenrolling import needs_person
 from calls.wishes import MEANINGS, Told, WishState, line_of, told

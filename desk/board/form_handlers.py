@@ -8,10 +8,10 @@ from urllib.parse import parse_qsl
 import msgspec
 from starlette.requests import ClientDisconnect, Request
 
-from calls.keys import CallId
 from calls.pause import EVERYWHERE, Pause, PauseScope
-from calls.pausing import Pausing, why_not_resumed
-from calls.queries import Queries
+from calls.store.keys import CallId
+from calls.store.pauses import Pausing, why_not_resumed
+from calls.store.queries import Queries
 from desk.access import DeskToken
 from desk.actions import Actions
 from desk.bodies import BODIES, BODY_LIMIT, Body

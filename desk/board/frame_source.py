@@ -12,9 +12,9 @@ from typing import Final
 from redis.exceptions import RedisError
 from structlog.typing import FilteringBoundLogger
 
-from calls.queries import Queries
 from calls.record import Call
 from calls.rules.book import RuleBook
+from calls.store.queries import Queries
 from desk.board.board_context import BoardContextReader, HourReader
 from desk.board.frame import Frame, frame_of
 from desk.board.rows import CallRow, LiveCalls, row_of

@@ -15,12 +15,12 @@ from msgspec.structs import replace
 
 from calls.decide import decide, may_check
 from calls.facts import Facts, facts_of
-from calls.keys import CallId
-from calls.queries import Queries
 from calls.record import IN_DOUBT, Call, EffectKind, Phase
 from calls.rules.book import RuleBook
 from calls.rules.verdict import Verdict
 from calls.steps import Check, Intend, Note, NoteFacts, Read, Send, Step, Wait
+from calls.store.keys import CallId
+from calls.store.queries import Queries
 from desk.board.states import STATE_STYLES, CallState, StateName, StateStyle, state_of
 from desk.feed import CallChange
 

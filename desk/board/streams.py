@@ -13,7 +13,7 @@ import msgspec
 from redis.exceptions import RedisError
 from starlette.responses import Response, StreamingResponse
 
-from calls.keys import CallId
+from calls.store.keys import CallId
 from desk.board.call_page import CallRenderer, call_page
 from desk.board.frame import Frame
 from desk.board.frame_source import FrameSource

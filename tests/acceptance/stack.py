@@ -15,8 +15,8 @@ from redis import Redis
 
 from callkeeper.demo import Demo, demonstration
 from callkeeper.fleet import ManagedProcess
-from calls.keys import CallId, Keys
 from calls.record import Call, Phase, parse_call
+from calls.store.keys import CallId, Keys
 from calls.trail import Entry, parse_trail
 from sandbox import population
 

@@ -15,8 +15,8 @@ from redis import Redis as BlockingRedis
 from callkeeper.commands.run import addresses
 from callkeeper.demo import Secrets, demonstration
 from callkeeper.embedded import embedded_redis
-from calls.keys import Keys
 from calls.record import parse_call
+from calls.store.keys import Keys
 from tests.acceptance.stack import Stack, end, until
 
 

@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 
 from callkeeper.cli import main
 from callkeeper.demo import demonstration
-from calls.keys import Keys
+from calls.store.keys import Keys
 from tests.acceptance.stack import KEY, Stack, end, until
 
 WHY = ("--because", "core migration", "--operator", "jane")

@@ -269,7 +269,7 @@ CONTROLS: Final = (
     ),
     Control(
         "guesses of the login are limited",
-        "calls/limiter.py",
+        "calls/store/attempt_limiter.py",
         "if here is Failure.OVER:",
         "if True:\n            return Failure.COUNTED\n        if here is Failure.OVER:",
         "tests/audit/test_login.py",
@@ -277,7 +277,7 @@ CONTROLS: Final = (
     ),
     Control(
         "guesses are counted for all processes",
-        "calls/limiter.py",
+        "calls/store/attempt_limiter.py",
         "is_over, left_ms = await self._ask(who, count=True)",
         "raise TimeoutError",
         "tests/audit/test_login.py",

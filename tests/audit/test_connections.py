@@ -14,7 +14,7 @@ from threading import Thread
 import pytest
 
 from callkeeper.http_protocol import MAX_HEADERS, MAX_OVERHEAD
-from calls.limiter import ALLOWED
+from calls.store.attempt_limiter import ALLOWED
 from desk.browser_headers import EVERYWHERE
 from tests.audit.conftest import Target, web_process
 from tests.audit.raw_requests import PUSH_KEY, TOKEN

@@ -3,9 +3,9 @@
 import pytest
 from redis.asyncio import Redis
 
-from calls.keys import Keys
 from calls.metrics import catalogue as figure
 from calls.metrics.reading import Snapshot
+from calls.store.keys import Keys
 from reseller.push import PushEvent
 from tests.rig import Rig
 from tests.sandbox_fixtures import Asgi

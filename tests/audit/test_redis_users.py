@@ -23,7 +23,7 @@ from rq.serializers import JSONSerializer
 from callkeeper.demo import sandbox_url, service_environment
 from callkeeper.embedded import embedded_redis, find_server
 from callkeeper.fleet import Fleet
-from calls.keys import Keys
+from calls.store.keys import Keys
 from desk.signing import FORM_HEADER
 from sandbox import population
 from tests.acceptance.stack import Sides, until

@@ -25,10 +25,10 @@ from callkeeper.logs import quiet_log, render_console
 from callkeeper.observer import Audit, Fate, Picture
 from callkeeper.terminal import printable_json, safe, terminal_console
 from calls.institution import Standing, encode_standing
-from calls.keys import CallId, Keys, institution_member
 from calls.pause import EVERYWHERE, Pause, PauseScope, encode_pause
-from calls.pausing import Change
 from calls.record import Call, Effect, EffectState, Phase, Reading, Reason, encode_call
+from calls.store.keys import CallId, Keys, institution_member
+from calls.store.pauses import Change
 from calls.trail import Entry, Result, Tried, What, encode_entry
 from sandbox.server import address, bind, create_server, serve
 from sandbox.service import Sandbox

@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from playwright.sync_api import Page, expect
 from redis import Redis
 
-from calls.keys import CallId, Keys
 from calls.record import Call, encode_call
+from calls.store.keys import CallId, Keys
 from tests.browser.stage import Stage
 from tests.unit.calls.specimens import call, reading
 

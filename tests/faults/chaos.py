@@ -22,8 +22,8 @@ from typing import Any
 
 from callkeeper.fleet import Fleet, ManagedProcess
 from calls.held import LEASE
-from calls.keys import Keys
 from calls.record import Call, parse_call
+from calls.store.keys import Keys
 from sandbox.access import Credentials
 from tests.acceptance.stack import Sides, until
 from tests.faults import audit

@@ -40,9 +40,10 @@ from callkeeper.logs import set_up_logging
 from callkeeper.settings import WorkerSettings
 from callkeeper.wiring import run_worker
 from calls.held import Held, Placement
-from calls.keys import CallId, parse_member
-from calls.listings import Listings
-from calls.store import Ask, Store
+from calls.store.inbox import Ask
+from calls.store.keys import CallId, parse_member
+from calls.store.listings import Listings
+from calls.store.store import Store
 from calls.trail import Entry
 from reseller import Reseller, ServiceConfig, TokenStore
 from reseller.conversation import Observe

@@ -15,9 +15,9 @@ import httpx
 import msgspec
 
 from calls.held import LEASE
-from calls.keys import CallId
 from calls.notes import AssignWish, Distrusted, Note, Resolved, Statement, Verified
 from calls.record import Call, EffectKind, EffectState, Identity, Word
+from calls.store.keys import CallId
 from calls.trail import Entry
 from sandbox.access import Operation
 from sandbox.state import Call as SandboxCall

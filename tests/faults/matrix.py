@@ -17,9 +17,9 @@ from redis.asyncio import Redis
 
 from callkeeper.fleet import ManagedProcess
 from calls.held import LEASE
-from calls.intake import Intake
-from calls.keys import CallId, Keys, institution_member
 from calls.record import DONE, IN_DOUBT, EffectKind, EffectState, Phase
+from calls.store.intake import Intake
+from calls.store.keys import CallId, Keys, institution_member
 from reseller.push import PushEvent
 from tests.acceptance.stack import until
 from tests.faults.crashpoints import MID_REQUEST_S

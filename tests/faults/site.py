@@ -19,7 +19,7 @@ from typing import Any
 import httpx
 
 from callkeeper.fleet import Fleet, ManagedProcess
-from calls.keys import Keys
+from calls.store.keys import Keys
 from sandbox.access import Credentials
 from tests.acceptance.stack import Sides, until
 from tests.faults.fork_server import ForkServer

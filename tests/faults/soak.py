@@ -15,10 +15,10 @@ from typing import Any
 
 from redis import Redis
 
-from calls.keys import Keys
 from calls.metrics import catalogue as figure
 from calls.metrics.reading import Snapshot
 from calls.metrics.writing import EVERY_S, memory_of
+from calls.store.keys import Keys
 from tests.faults.city import City, city
 from tests.faults.redis_server import redis_server
 

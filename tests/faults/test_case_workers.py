@@ -9,10 +9,10 @@ import httpx
 import pytest
 from redis.asyncio import Redis
 
-from calls.keys import CallId
 from calls.notes import Distrusted, Verified
 from calls.record import Reason
-from calls.store import MAX_FAILURES
+from calls.store.keys import CallId
+from calls.store.store import MAX_FAILURES
 from sandbox.access import Operation
 from sandbox.state import Happening, Kind
 from tests.rig import Rig

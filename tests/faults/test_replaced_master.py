@@ -14,9 +14,9 @@ from redis.exceptions import RedisError
 from callkeeper.connections import receiver_redis
 from callkeeper.embedded import embedded_redis
 from callkeeper.redis_location import parse_location
-from calls.intake import Intake
-from calls.keys import Keys
 from calls.metrics.counting import Figures
+from calls.store.intake import Intake
+from calls.store.keys import Keys
 from reseller.push import PushEvent
 from tests.faults.sentinel import Watched, watched_redis
 

@@ -13,13 +13,13 @@ import pytest
 import structlog
 from fakeredis import FakeAsyncRedis, FakeRedis, FakeServer
 
-from calls.endings import end
 from calls.held import Held, Placement
-from calls.keys import CallId, Keys
 from calls.metrics.counting import Figures
 from calls.notes import Pushed
-from calls.store import Store
-from calls.wake import Waker
+from calls.store.job_queue import Waker
+from calls.store.keys import CallId, Keys
+from calls.store.store import Store
+from calls.store.tasks import end
 from workers.pacemaker import LOOK_EVERY_S, SOON_MS, Pacemaker
 from workers.shift import Shift
 from workers.wakeups import Wakeups

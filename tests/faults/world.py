@@ -17,13 +17,12 @@ from redis.exceptions import RedisError
 
 from calls.held import LEASE
 from calls.institution import FOREIGN
-from calls.keys import CallId, Keys, parse_member
-from calls.lookup import Lookup
 from calls.notes import Distrusted, Resolved, Statement
-from calls.queries import end_of_the_way
 from calls.record import Call, Phase, parse_call
 from calls.rules.book import RuleBook
-from calls.store import FARTHEST_MS
+from calls.store.keys import CallId, Keys, parse_member
+from calls.store.queries import Lookup, follow_tombstones
+from calls.store.store import FARTHEST_MS
 from calls.trail import Entry
 from calls.wishes import WishState, line_of, told
 from reseller.config import LoginPolicy
@@ -383,7 +382,7 @@ class World:
         ids = (call.voice_id, call.alternate_id)
         for id_ in ids:
             member = CallId(call.institution_key, id_).member
-            owner = parse_member(await end_of_the_way(self.servers.current(), self.keys, member))
+            owner = parse_member(await follow_tombstones(self.servers.current(), self.keys, member))
             assert isinstance(owner, CallId)
             assert owner.voice_id in ids, f"{id_} was merged into {owner.voice_id}, another call"
         merged = {line.voice_id for line in (await self.load(call.voice_id))[1] if line.what == "merged"}

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from typing import Any
 
 import calls.institution
-import calls.intake
 import calls.notes
 import calls.record
+import calls.store.intake
 import calls.trail
 from callkeeper.cli import main
 
@@ -67,7 +67,7 @@ class Reader:
 def become(version: str) -> None:
     """Make this process one of another version."""
     change = {"newer": newer, "older": older}[version]
-    for module in (calls.record, calls.notes, calls.institution, calls.trail, calls.intake):
+    for module in (calls.record, calls.notes, calls.institution, calls.trail, calls.store.intake):
         codecs: Any = module
         codecs._ENCODER = Writer(codecs._ENCODER, change)
     if version == "older":

@@ -9,8 +9,8 @@ from callkeeper.cli import main
 from callkeeper.connections import blocking_redis
 from callkeeper.demo import demonstration
 from callkeeper.redis_location import parse_location
-from calls.keys import CallId, Keys
 from calls.record import Phase, parse_call
+from calls.store.keys import CallId, Keys
 from sandbox import population
 from tests.acceptance.stack import KEY, Sides, until
 from tests.faults.sentinel import TENANT, watched_redis

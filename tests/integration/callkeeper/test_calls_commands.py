@@ -10,10 +10,10 @@ from click.testing import CliRunner, Result
 from redis.asyncio import Redis
 
 from callkeeper.cli import main
-from calls.keys import Keys
 from calls.notes import Distrusted
 from calls.record import EffectState, Reason
-from calls.wake import RECONCILE
+from calls.store.job_queue import RECONCILE
+from calls.store.keys import Keys
 from sandbox.faults import Action, Fault
 from sandbox.state import Call, Happening, Kind
 from tests.rig import KEY, Rig

@@ -14,7 +14,7 @@ from redis.asyncio import Redis as AsyncRedis
 from callkeeper.doctor import Finding, ProcessKind, Severity, examine
 from callkeeper.doctor.service import clock_finding
 from callkeeper.settings import VARIABLES
-from calls.keys import CallId, Keys
+from calls.store.keys import CallId, Keys
 from tests.sandbox_fixtures import ServedSandbox
 
 

@@ -14,8 +14,8 @@ from callkeeper.connections import blocking_redis, feed_redis, receiver_redis, w
 from callkeeper.doctor import Severity
 from callkeeper.doctor.redis_server import store_findings
 from callkeeper.redis_location import RedisLocation, parse_location
-from calls.scripts import Scripts
-from calls.wake import Waker, calls_queue
+from calls.store.job_queue import Waker, calls_queue
+from calls.store.scripts import Scripts
 from tests.faults.sentinel import Watched, watched_redis
 
 _KEYS = ["ck:due", "ck:wakeup", "ck:wake", "rq:queue:calls"]

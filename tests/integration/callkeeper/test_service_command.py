@@ -6,8 +6,8 @@ from click.testing import CliRunner, Result
 from redis import Redis
 
 from callkeeper.cli import main
-from calls.breakers import breakers_of
-from calls.keys import Keys
+from calls.store.breakers import breakers_of
+from calls.store.keys import Keys
 
 
 def command(redis_url: str, *arguments: str) -> Result:

@@ -8,12 +8,21 @@ import pytest
 from redis.asyncio import Redis
 from starlette.applications import Starlette
 
-from calls.breaker_box import FAILURES_THAT_OPEN, PROBE_EVERY_MS, retry_service
-from calls.breakers import ACCOUNT, Breaker, Heard, breakers_of, open_breakers, service_away
 from calls.held import Placement
-from calls.keys import CallId, Keys, institution_member
 from calls.notes import Pushed
-from calls.store import MOST_OF_ONE, Store
+from calls.store.breakers import (
+    ACCOUNT,
+    FAILURES_THAT_OPEN,
+    PROBE_EVERY_MS,
+    Breaker,
+    Heard,
+    breakers_of,
+    open_breakers,
+    retry_service,
+    service_away,
+)
+from calls.store.keys import CallId, Keys, institution_member
+from calls.store.store import MOST_OF_ONE, Store
 from receiver.health import health_routes
 from sandbox.faults import Action, Fault
 from sandbox.state import Happening, Kind

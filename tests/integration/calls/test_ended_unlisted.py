@@ -2,8 +2,8 @@
 
 from msgspec.structs import replace
 
-from calls.looking_back import LOOK_BACKS_A_MINUTE
 from calls.record import Phase, Reason
+from calls.store.listings import LOOK_BACKS_A_MINUTE
 from reseller.push import PushEvent
 from sandbox.state import Happening, Kind
 from tests.rig import KEY, Rig

@@ -3,8 +3,8 @@
 import pytest
 from redis.asyncio import Redis
 
-from calls.listings import Listings
 from calls.metrics import catalogue as figure
+from calls.store.listings import Listings
 from sandbox.faults import Action, Fault
 from sandbox.state import Happening, Kind
 from tests.rig import KEY, Rig

@@ -19,12 +19,12 @@ from rq.job import Job
 from rq.serializers import JSONSerializer
 from structlog.typing import FilteringBoundLogger
 
-from calls.keys import QUEUE_NAME, Keys
 from calls.metrics.counting import Figures
 from calls.metrics.present import read_present
 from calls.pause import Pause, PauseScope, encode_pause
 from calls.rules import load_rules
-from calls.wake import ADVANCE, BUG_TTL_S, FAILURE_TTL_S, RECONCILE, calls_queue
+from calls.store.job_queue import ADVANCE, BUG_TTL_S, FAILURE_TTL_S, RECONCILE, calls_queue
+from calls.store.keys import QUEUE_NAME, Keys
 from reseller import Secret, ServiceConfig
 from tests.sandbox_fixtures import KEY, ServedSandbox
 from workers.crew import Crew

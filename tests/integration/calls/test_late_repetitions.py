@@ -10,20 +10,21 @@ from typing import Any, get_args
 import pytest
 from redis.asyncio import Redis
 
-from calls.breakers import Heard
 from calls.held import Held, LeaseLost, Placement
-from calls.intake import Intake
-from calls.keys import CallId
 from calls.metrics import catalogue as figure
 from calls.metrics.counting import Figures
 from calls.metrics.writing import Author, FigureWriter
 from calls.notes import CheckWish, Merged, Verified, encode_note
 from calls.pause import Pause, PauseScope
-from calls.pausing import Pausing
 from calls.record import Call, encode_call
-from calls.scripts import Arg, ScriptName, Scripts, source
-from calls.store import Ask, Store
-from calls.tokens import RedisTokenStore
+from calls.store.breakers import Heard
+from calls.store.inbox import Ask
+from calls.store.intake import Intake
+from calls.store.keys import CallId
+from calls.store.pauses import Pausing
+from calls.store.scripts import Arg, ScriptName, Scripts, source
+from calls.store.sso_token import RedisTokenStore
+from calls.store.store import Store
 from reseller import Secret
 from reseller.push import PushEvent
 from reseller.tokens import Login, Shut

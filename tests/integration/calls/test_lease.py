@@ -8,10 +8,10 @@ from redis.asyncio import Redis
 from structlog.typing import FilteringBoundLogger
 
 from calls.held import Lease
-from calls.keys import Keys
 from calls.metrics.counting import Figures
 from calls.rules import load_rules
-from calls.store import Store
+from calls.store.keys import Keys
+from calls.store.store import Store
 from reseller import MemoryTokenStore, Reseller, Secret, ServiceConfig
 from reseller.config import REQUEST_DEADLINE_S
 from workers.crew import Crew

@@ -9,10 +9,10 @@ import pytest
 from msgspec.structs import replace
 from redis.asyncio import Redis
 
-from calls.keys import CallId
 from calls.notes import AssignWish, Verified
 from calls.record import Phase, Reason
 from calls.rules import load_rules
+from calls.store.keys import CallId
 from reseller.push import PushEvent
 from sandbox.faults import Action, Fault
 from sandbox.institutions import InstitutionStatus

@@ -13,9 +13,9 @@ from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as RedisAway
 
 from calls.held import LEASE
-from calls.keys import CallId, institution_member
 from calls.record import Phase, Reason
-from calls.store import MAX_FAILURES, Store
+from calls.store.keys import CallId, institution_member
+from calls.store.store import MAX_FAILURES, Store
 from reseller import PhoneCall
 from sandbox.faults import Action, Fault
 from sandbox.state import Call, Happening, Kind

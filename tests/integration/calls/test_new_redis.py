@@ -5,10 +5,10 @@ from datetime import timedelta
 from redis.asyncio import Redis
 
 from calls.held import LEASE, Placement
-from calls.keys import CallId
 from calls.notes import Distrusted, Pushed, Verified
 from calls.record import Reason
-from calls.store import Store
+from calls.store.keys import CallId
+from calls.store.store import Store
 from sandbox.state import Happening, Kind
 from tests.integration.calls.hand import Hand
 from tests.rig import Rig

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from calls.breakers import service_away
 from calls.metrics import catalogue as figure
-from calls.tokens import barred_scopes
+from calls.store.breakers import service_away
+from calls.store.sso_token import barred_scopes
 from sandbox.faults import Action, Fault
 from sandbox.state import Call, Happening, Kind
 from tests.recovery import TROUBLES, notice, trouble, virtually

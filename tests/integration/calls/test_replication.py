@@ -13,13 +13,13 @@ import pytest
 from redis.asyncio import Redis
 
 from callkeeper.embedded import EmbeddedRedis, embedded_redis
-from calls.intake import Intake
-from calls.keys import CallId
 from calls.metrics.counting import Figures
 from calls.notes import Distrusted, Resolved
 from calls.pause import Pause, PauseScope
-from calls.pausing import Pausing
-from calls.store import Store
+from calls.store.intake import Intake
+from calls.store.keys import CallId
+from calls.store.pauses import Pausing
+from calls.store.store import Store
 from reseller.push import PushEvent
 
 CALL = CallId("cu-1", "v-1")

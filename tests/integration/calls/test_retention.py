@@ -4,10 +4,9 @@ import pytest
 from redis.asyncio import Redis
 
 from calls.held import Placement
-from calls.intake import Intake
-from calls.keys import CallId, Keys
 from calls.notes import Distrusted, Resolved
-from calls.retention import Retention
+from calls.store.intake import Intake
+from calls.store.keys import CallId, Keys, Retention
 from reseller.push import PushEvent
 from sandbox.faults import Action, Fault
 from sandbox.state import Happening, Kind

@@ -8,11 +8,11 @@ import pytest
 from redis.asyncio import Redis
 
 from calls.held import LEASE, Held
-from calls.keys import CallId
 from calls.notes import Distrusted, Resolved, Verified
 from calls.record import EffectState, Reason, parse_call
 from calls.rules import load_rules
-from calls.store import Store
+from calls.store.keys import CallId
+from calls.store.store import Store
 from calls.trail import Entry
 from reseller import NotSent
 from sandbox.faults import Action, Fault

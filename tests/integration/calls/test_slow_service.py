@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from calls.store import MOST_OF_ONE
+from calls.store.store import MOST_OF_ONE
 from tests.recovery import OTHER, virtually, working
 from tests.rig import KEY
 from workers.shift import IN_FLIGHT

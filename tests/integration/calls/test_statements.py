@@ -8,9 +8,9 @@ import pytest
 from redis.asyncio import Redis
 
 from calls.held import instant
-from calls.keys import CallId
 from calls.notes import MOST_WAITING, AssignWish, CheckWish, Distrusted, Statement, Verified
-from calls.store import Store
+from calls.store.keys import CallId
+from calls.store.store import Store
 from sandbox.faults import Action, Fault
 from sandbox.state import Call as SandboxCall
 from sandbox.state import Happening, Kind

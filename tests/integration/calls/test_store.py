@@ -10,11 +10,11 @@ from msgspec.structs import replace
 from redis.asyncio import Redis
 
 from calls.held import LEASE, Held, LeaseLost, LostWrites, Placement, instant
-from calls.keys import CallId
 from calls.notes import Merged, Note, Pushed, Statement, Unlisted, Verified, encode_note, parse_note
 from calls.record import Call, encode_call
-from calls.scripts import Arg, ScriptName, Scripts
-from calls.store import FARTHEST_MS, LONGEST_WAIT_MS, Store
+from calls.store.keys import CallId
+from calls.store.scripts import Arg, ScriptName, Scripts
+from calls.store.store import FARTHEST_MS, LONGEST_WAIT_MS, Store
 from calls.trail import Entry
 from tests.integration.calls.hand import Hand
 from tests.sandbox_fixtures import START

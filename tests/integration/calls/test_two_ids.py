@@ -7,11 +7,11 @@ import pytest
 from redis.asyncio import Redis
 
 from calls.held import LeaseLost
-from calls.keys import CallId
 from calls.metrics import catalogue as figure
 from calls.notes import Distrusted, Listed, Merged, encode_note
 from calls.record import Call, Candidate, EffectState, Phase, Reason
 from calls.rules import load_rules
+from calls.store.keys import CallId
 from sandbox.state import Call as SandboxCall
 from sandbox.state import Happening, Kind
 from tests.mixed_up import MixedUp

@@ -7,9 +7,9 @@ import msgspec
 import pytest
 from redis.exceptions import RedisError
 
-from calls.keys import Keys
 from calls.metrics import catalogue as figure
 from calls.pause import PauseScope
+from calls.store.keys import Keys
 from sandbox.state import Happening, Kind
 from tests.integration.desk.test_deliveries import Courier
 from tests.rig import KEY, Rig

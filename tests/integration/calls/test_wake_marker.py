@@ -6,12 +6,12 @@ from typing import Any
 import uvloop
 from redis.asyncio import Redis
 
-from calls.endings import end
 from calls.held import Placement
-from calls.keys import CallId
 from calls.notes import Pushed
-from calls.scripts import Scripts
-from calls.store import Store
+from calls.store.keys import CallId
+from calls.store.scripts import Scripts
+from calls.store.store import Store
+from calls.store.tasks import end
 from tests.integration.calls.hand import Hand
 from tests.sandbox_fixtures import START
 from workers.pacemaker import LATE_MS, QUIET_S, SOON_MS

@@ -8,9 +8,9 @@ import pytest
 from redis import Redis as BlockingRedis
 from redis.asyncio import Redis
 
-from calls.keys import Keys
 from calls.rules import RuleBook
-from calls.wake import Waker
+from calls.store.job_queue import Waker
+from calls.store.keys import Keys
 from desk.access import DeskToken
 from desk.desk import Desk
 from reseller import Secret

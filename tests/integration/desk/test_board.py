@@ -14,11 +14,11 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from structlog.testing import LogCapture
 from structlog.typing import FilteringBoundLogger
 
-from calls.keys import Keys
 from calls.pause import Pause, PauseScope
-from calls.pausing import Pausing
 from calls.record import Effect, EffectState, encode_call
 from calls.rules import load_rules
+from calls.store.keys import Keys
+from calls.store.pauses import Pausing
 from desk.board.board import Board
 from desk.board.frame_source import FrameSource
 from desk.board.states import StateName

@@ -16,9 +16,9 @@ from redis.asyncio import Redis
 from standardwebhooks import Webhook
 
 from callkeeper.logs import describe_exception, keep_to_vocabulary, render_json
-from calls.keys import Keys
-from calls.lookup import Lookup
-from calls.store import Store
+from calls.store.keys import Keys
+from calls.store.queries import Lookup
+from calls.store.store import Store
 from sandbox.access import Credentials
 from sandbox.state import Happening, Kind
 from tests.integration.desk.conftest import TOKENS, DeskRig

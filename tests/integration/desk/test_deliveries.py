@@ -10,10 +10,9 @@ import pytest
 from redis.asyncio import Redis
 from standardwebhooks import Webhook
 
-from calls.keys import CallId, Keys
-from calls.lookup import Lookup
-from calls.queries import Queries
-from calls.store import Store
+from calls.store.keys import CallId, Keys
+from calls.store.queries import Lookup, Queries
+from calls.store.store import Store
 from reseller import Secret
 from sandbox.state import Happening, Kind
 from tests.rig import Rig

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from calls.keys import CallId
 from calls.record import Effect, EffectState, encode_call
+from calls.store.keys import CallId
 from sandbox.state import Happening, Kind
 from tests.integration.desk.conftest import OPERATOR, DeskRig
 from tests.rig import KEY, PHONE

@@ -6,9 +6,9 @@ from urllib.parse import quote
 
 import pytest
 
-from calls.keys import CallId
-from calls.limiter import ALLOWED
 from calls.notes import Listed
+from calls.store.attempt_limiter import ALLOWED
+from calls.store.keys import CallId
 from sandbox.state import Happening, Kind
 from tests.integration.desk.conftest import DeskRig
 from tests.rig import KEY

@@ -7,10 +7,10 @@ import pytest
 from redis.asyncio import Redis
 from structlog.typing import FilteringBoundLogger
 
-from calls.changes import Changes
-from calls.keys import CallId, Keys
-from calls.lookup import Lookup
 from calls.record import encode_call
+from calls.store.change_stream import Changes
+from calls.store.keys import CallId, Keys
+from calls.store.queries import Lookup
 from desk.feed import Feed
 from tests.unit.calls.specimens import call
 

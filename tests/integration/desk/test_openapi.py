@@ -18,8 +18,8 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from calls.keys import CallId, Keys
 from calls.record import Candidate, encode_call
+from calls.store.keys import CallId, Keys
 from desk.openapi import document
 from tests.integration.web.test_web_process import web_process
 from tests.unit.calls.specimens import call

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from aiohttp.abc import AbstractResolver, ResolveResult
 
-from calls.keys import CallId
 from calls.outcomes import Outcome
 from calls.record import Call
+from calls.store.keys import CallId
 from calls.trail import Entry
 from reseller import Secret
 from workers.sink import Answer, Sink

@@ -8,10 +8,9 @@ import pytest
 
 from calls.fold import fold_note, new_call
 from calls.held import Placement
-from calls.keys import CallId
 from calls.notes import MOST_WAITING, AssignWish, Distrusted, Merged, encode_note, parse_note
 from calls.record import Call, Phase, Reason, encode_call
-from calls.retention import Retention
+from calls.store.keys import CallId, Retention
 from reseller.push import PushEvent
 from sandbox.faults import Action, Fault
 from sandbox.state import Call as SandboxCall

@@ -14,10 +14,10 @@ from redis.exceptions import RedisError
 from starlette.applications import Starlette
 from starlette.routing import Route
 
-from calls.keys import CallId, Keys
 from calls.notes import Distrusted, Merged
 from calls.record import Call
-from calls.wake import Waker
+from calls.store.job_queue import Waker
+from calls.store.keys import CallId, Keys
 from receiver.authentication import HeaderSet, PushAuthentication
 from receiver.push import PushCounting, PushEndpoint
 from reseller.push_headers import parse_header_settings

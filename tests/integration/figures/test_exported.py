@@ -14,11 +14,11 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from structlog.typing import FilteringBoundLogger
 
-from calls.limiter import LoginLimiter
 from calls.metrics.catalogue import FIGURES
 from calls.metrics.counting import Figures
 from calls.metrics.writing import Author, FigureWriter
 from calls.notes import Distrusted, Verified
+from calls.store.attempt_limiter import LoginLimiter
 from desk.access import AdminLogin, AdminOnly
 from desk.metrics import MetricsPage, read_everything
 from reseller.secret import Secret

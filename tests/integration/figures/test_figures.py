@@ -7,11 +7,11 @@ from redis import Redis as BlockingRedis
 from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from calls.keys import Keys
 from calls.metrics import catalogue as figure
 from calls.metrics.counting import Figures, field_name, parse_field
 from calls.metrics.reading import FigureReader
 from calls.metrics.writing import ALIVE_S, Author, FigureWriter, Reporter
+from calls.store.keys import Keys
 
 NOON = 1_795_262_400_000
 

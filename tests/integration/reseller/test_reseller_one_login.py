@@ -5,7 +5,7 @@ from contextlib import AsyncExitStack
 
 from redis.asyncio import Redis
 
-from calls.tokens import RedisTokenStore
+from calls.store.sso_token import RedisTokenStore
 from tests.integration.reseller.raw_service import Arrival, client, raw_service, reply
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from redis.asyncio import Redis
 
-from calls.tokens import RedisTokenStore
+from calls.store.sso_token import RedisTokenStore
 from reseller import (
     Login,
     LoginGranted,

@@ -6,10 +6,10 @@ from redis.asyncio import Redis
 
 from callkeeper.doctor import Finding, Severity, examine
 from calls.institution import Standing
-from calls.listings import Listings
 from calls.pause import Pause, PauseScope
-from calls.pausing import Pausing
 from calls.rules import load_rules
+from calls.store.listings import Listings
+from calls.store.pauses import Pausing
 from tests.sandbox_fixtures import START, ServedSandbox
 
 RULES = """\

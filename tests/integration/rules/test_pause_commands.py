@@ -11,9 +11,9 @@ from redis.asyncio import Redis
 
 from callkeeper.cli import main
 from calls.institution import Standing
-from calls.intake import Intake
-from calls.keys import Keys
-from calls.listings import Listings
+from calls.store.intake import Intake
+from calls.store.keys import Keys
+from calls.store.listings import Listings
 from reseller.push import PushEvent
 
 WHY = ("--because", "drill", "--operator", "jane")

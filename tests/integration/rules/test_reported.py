@@ -11,11 +11,11 @@ from structlog.typing import FilteringBoundLogger
 
 from callkeeper.web_app import warn_of_unknown_institutions
 from calls.institution import Standing
-from calls.listings import Listings
 from calls.pause import Pause, Pauses, PauseScope
-from calls.queries import Queries
 from calls.rules import load_rules
 from calls.schedule.check_plan import Schedule
+from calls.store.listings import Listings
+from calls.store.queries import Queries
 from sandbox.access import Operation
 from sandbox.state import Happening, Kind
 from tests.rig import Rig

@@ -21,8 +21,8 @@ from starlette.routing import Mount
 from structlog.testing import LogCapture
 from structlog.typing import FilteringBoundLogger
 
-from calls.limiter import LoginLimiter
-from calls.wake import calls_queue
+from calls.store.attempt_limiter import LoginLimiter
+from calls.store.job_queue import calls_queue
 from desk.access import AdminLogin, AdminOnly
 from desk.browser_headers import SafeHeaders
 from desk.dashboard import dashboard

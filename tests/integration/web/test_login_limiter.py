@@ -7,8 +7,8 @@ from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from calls.keys import Keys
-from calls.limiter import ALLOWED, EVERY_S, AttemptLimiter, Failure, LoginLimiter
+from calls.store.attempt_limiter import ALLOWED, EVERY_S, AttemptLimiter, Failure, LoginLimiter
+from calls.store.keys import Keys
 
 ADDRESS = "203.0.113.7"
 

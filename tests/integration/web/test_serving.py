@@ -24,9 +24,9 @@ from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 from callkeeper.connection_limit import STUCK_S, Deadlines
 from callkeeper.http_protocol import MAX_OVERHEAD, BoundedProtocol
 from callkeeper.serving import WebServer, listen, url_of
-from calls.intake import Intake
-from calls.keys import Keys
-from calls.wake import Waker
+from calls.store.intake import Intake
+from calls.store.job_queue import Waker
+from calls.store.keys import Keys
 from receiver.authentication import HeaderSet, PushAuthentication
 from receiver.push import PushEndpoint
 from reseller.push_headers import parse_header_settings

@@ -16,8 +16,8 @@ from redis import Redis
 
 from callkeeper.cli import main
 from callkeeper.settings import WebSettings
-from calls.keys import Keys
-from calls.wake import calls_queue
+from calls.store.job_queue import calls_queue
+from calls.store.keys import Keys
 
 PUSH_KEY = "canary-push-1f8b32d9"
 LOGIN = ("ops", "canary-admin-0123456")

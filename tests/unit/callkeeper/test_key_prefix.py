@@ -4,7 +4,7 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-from calls.keys import Keys
+from calls.store.keys import Keys
 
 ROOT = Path(__file__).parents[3]
 PACKAGES = ("receiver", "desk", "workers", "calls", "callkeeper")

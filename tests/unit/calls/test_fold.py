@@ -9,7 +9,6 @@ from msgspec.structs import replace
 
 from calls.facts import Facts, facts_of
 from calls.fold import fold_epoch, fold_note, fold_reading, new_call
-from calls.keys import CallId
 from calls.notes import (
     AssignWish,
     CheckWish,
@@ -23,6 +22,7 @@ from calls.notes import (
     Verified,
 )
 from calls.record import Call, Candidate, Effect, EffectState, Phase, Reason
+from calls.store.keys import CallId
 from calls.trail import Entry
 from calls.wishes import WishState, foresee, told
 from tests.unit.calls.specimens import BOOK, CALLS, INSTANTS, NOW, call, read_again, reading, seconds, verified, word

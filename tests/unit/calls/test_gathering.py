@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from calls.gathering import Gathering
+from calls.store.scripts import Gathering
 
 
 class Doubling:

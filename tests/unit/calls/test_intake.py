@@ -5,8 +5,8 @@ from typing import Any, cast
 
 from fakeredis import FakeAsyncRedis
 
-from calls.intake import MOST_TOGETHER, Intake
-from calls.keys import Keys
+from calls.store.intake import MOST_TOGETHER, Intake
+from calls.store.keys import Keys
 from reseller.push import PushEvent
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calls.limiter import AttemptLimiter, Failure, network_of
+from calls.store.attempt_limiter import AttemptLimiter, Failure, network_of
 
 
 @dataclass

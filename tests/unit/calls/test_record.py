@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import fields
 
-from calls.keys import CallId, Keys, institution_member, parse_member
 from calls.notes import Merged, encode_note, parse_note
 from calls.record import Call, encode_call, parse_call
+from calls.store.keys import CallId, Keys, institution_member, parse_member
 from calls.trail import Entry, What, encode_entry, parse_trail
 from tests.unit.calls.specimens import CALLS, NOW, call
 from tests.unit.calls.test_fold import NOTES

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from fakeredis import FakeAsyncRedis
 
-from calls.scripts import ScriptCall, Scripts
+from calls.store.scripts import ScriptCall, Scripts
 
 
 class Silent(Scripts):

@@ -9,7 +9,7 @@ from starlette.responses import PlainTextResponse
 from structlog.testing import LogCapture
 from structlog.typing import FilteringBoundLogger
 
-from calls.limiter import ALLOWED, LoginLimiter
+from calls.store.attempt_limiter import ALLOWED, LoginLimiter
 from desk.access import KNOWN_S, RENEWED_S, AdminLogin, AdminOnly, DeskToken, DeskTokens
 from desk.signing import Signer
 from reseller import Secret

@@ -20,10 +20,10 @@ from starlette.types import Message, Receive
 from structlog.testing import LogCapture
 from structlog.typing import FilteringBoundLogger
 
-from calls.intake import Intake, Receipt
-from calls.keys import Keys
-from calls.limiter import ALLOWED
-from calls.wake import Waker
+from calls.store.attempt_limiter import ALLOWED
+from calls.store.intake import Intake, Receipt
+from calls.store.job_queue import Waker
+from calls.store.keys import Keys
 from receiver.authentication import HeaderSet, PushAuthentication
 from receiver.push import BODY_LIMIT, PushEndpoint
 from reseller.push import PushEvent

@@ -6,7 +6,7 @@ import pytest
 from fakeredis import FakeRedis
 from rq.serializers import JSONSerializer
 
-from calls.wake import ADVANCE
+from calls.store.job_queue import ADVANCE
 from workers.jobs import JobFailed, job_class
 from workers.tally import Tally
 

@@ -11,7 +11,7 @@ from rq import Queue
 from rq.job import Job
 from rq.serializers import JSONSerializer
 
-from calls.keys import QUEUE_NAME, Keys
+from calls.store.keys import QUEUE_NAME, Keys
 
 ADVANCE: Final = "workers.jobs.advance"
 """The job function that moves on every call that is due, by name: senders need not import what it needs."""
@@ -37,7 +37,7 @@ def calls_queue(connection: "Redis", name: str = QUEUE_NAME, *, job_class: type[
 
     Args:
         connection: Answers in bytes (``decode_responses`` off), as RQ needs it.
-        name: Of the queue; `calls.keys.Keys.queue_name` where several installations share a Redis.
+        name: Of the queue; `calls.store.keys.Keys.queue_name` where several installations share a Redis.
         job_class: As which its jobs are read, also those whose worker was killed.
     """
     return Queue(

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from redis.asyncio import Redis
 
-from calls.keys import Keys
+from calls.store.keys import Keys
 
 START: Final = "0-0"
 KEPT: Final = 100_000

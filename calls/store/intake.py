@@ -11,13 +11,11 @@ from datetime import UTC, datetime
 import msgspec
 from redis.asyncio import Redis
 
-from calls.gathering import Gathering
 from calls.hints import CONFIRM_LOOKS_S
-from calls.keys import CallId, Keys, institution_member
 from calls.metrics.counting import Figures
 from calls.notes import Pushed, encode_note
-from calls.retention import Retention
-from calls.scripts import Arg, Scripts
+from calls.store.keys import CallId, Keys, Retention, institution_member
+from calls.store.scripts import Arg, Gathering, Scripts
 from reseller.push import PushEvent
 
 CALL_START = "CallStart"

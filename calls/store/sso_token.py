@@ -15,8 +15,8 @@ import msgspec
 from redis.asyncio import Redis
 from redis.commands.core import AsyncScript
 
-from calls.keys import Keys
-from calls.scripts import joined
+from calls.store.keys import Keys
+from calls.store.scripts import joined
 from reseller.secret import Secret
 from reseller.tokens import (
     ALIVE_S,

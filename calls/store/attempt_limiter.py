@@ -19,8 +19,8 @@ from typing import Final
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from calls.keys import Keys
-from calls.scripts import Scripts
+from calls.store.keys import Keys
+from calls.store.scripts import Scripts
 
 ALLOWED: Final = 10
 """Failures in a row that are each answered and logged as such."""

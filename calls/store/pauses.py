@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 from redis.asyncio import Redis
 
-from calls.keys import Keys
 from calls.known import KnownInstitutions, shown
 from calls.metrics.counting import Figures
 from calls.pause import EVERYWHERE, Pause, Pauses, PauseScope, encode_pause, parse_pauses
-from calls.scripts import Arg, Scripts
+from calls.store.keys import Keys
+from calls.store.scripts import Arg, Scripts
 
 KEPT = 200
 """How many pauses and resumptions the history holds; the oldest are dropped first."""

@@ -1,4 +1,4 @@
-"""The names of everything we keep in Redis, under one prefix.
+"""The names of everything we keep in Redis, under one prefix, and for how long it is kept.
 
 A *member* is the name of one thing that falls due: ``c:<institution>:<voice id>`` for a call, ``i:<institution>`` for an
 institution. The institution part is percent-encoded, so the first two colons always separate.
@@ -7,6 +7,32 @@ institution. The institution part is percent-encoded, so the first two colons al
 from functools import lru_cache
 from typing import NamedTuple
 from urllib.parse import quote, unquote
+
+import msgspec
+
+KEPT_S = 14 * 86400
+"""For how long a settled call can be read, unless told otherwise."""
+
+REMEMBERED_S = 86400
+"""For how long an Idempotency-Key stands for its wish, and a repetition of a statement or a claim is recognised."""
+
+
+class Retention(msgspec.Struct, frozen=True, kw_only=True):
+    """How much stays in Redis.
+
+    ``calls_s``: settled calls, their trails, how far their outcomes were sent, and the event log. ``events``: lines of that
+    log at most. ``figures_s``: figures by the minute.
+    """
+
+    calls_s: int = KEPT_S
+    events: int = 100_000
+    figures_s: int = 3600
+
+    @property
+    def minutes_s(self) -> int:
+        """Return how long a minute of figures is kept: a little longer, for the one that is under way."""
+        return self.figures_s + 300
+
 
 PREFIX = "ck"
 """What our keys begin with unless told otherwise."""
@@ -54,6 +80,15 @@ def parse_member(member: str) -> CallId | str:
     if kind == "i" and institution and not colon:
         return unquote(institution)
     raise ValueError(f"not the name of a call or an institution: {member!r}")
+
+
+def names_of(member: str) -> tuple[str, str]:
+    """Return the institution and the voice id of a member; nothing for a name that somebody else wrote."""
+    try:
+        owner = parse_member(member)
+    except ValueError:
+        return "", ""
+    return (owner.institution_key, owner.voice_id) if isinstance(owner, CallId) else (owner, "")
 
 
 class Keys:

@@ -9,24 +9,19 @@ import asyncio
 import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
-from enum import StrEnum
-from functools import partial
+from datetime import timedelta
 from math import inf
-from typing import Any
 
 from redis.asyncio import Redis
 
-from calls.breaker_box import BreakerBox
 from calls.clock import Jumps
 from calls.held import LEASE, Epoch, Held, Lease, LeaseLost, Placement, held_of, instant, pauses_of
-from calls.keys import CallId, Keys, institution_member, parse_member
-from calls.looking_back import Allowance
-from calls.members import Members
 from calls.metrics.counting import Figures
-from calls.notes import MOST_WAITING, InboxFull, Note, Statement, encode_note
 from calls.pause import Pauses, PauseScope
-from calls.scripts import Scripts
+from calls.store.breakers import BreakerBox
+from calls.store.inbox import Ask, Inbox
+from calls.store.keys import KEPT_S, REMEMBERED_S, CallId, Keys, institution_member, names_of
+from calls.store.listings import Allowance
 from calls.trail import Entry, encode_entry
 
 FARTHEST_MS = 120_000
@@ -41,29 +36,14 @@ MAX_FAILURES = 5
 MOST_OF_ONE = 64
 """Calls of one institution that a worker moves at a time, where there are several: slow answers for one hold up no other."""
 
-REMEMBERED_S = 86400
-"""For how long an Idempotency-Key stands for its wish, and a repetition of a statement or a claim is recognised."""
-
-KEPT_S = 14 * 86400
-"""For how long a settled call can be read, unless told otherwise."""
-
 _MERGE_REFUSED = {0: "lease", 3: "notes"}
-_FULL = 2
 _DUE_AT_ONCE = 2
 """How ``save`` answers where notes wait that nobody has read."""
 
 _PAUSE_ASKED = {None: "", PauseScope.EFFECTS: "any", PauseScope.ALL: "all"}
 
 
-class Ask(StrEnum):
-    """How much of an institution's queue somebody wants looked at."""
-
-    LOOK = "look"  # what started in the last seconds: a push came in
-    WIDE = "wide"  # what started in the last minutes: a hint was not listed yet
-    FULL = "full"  # everything
-
-
-class Store:
+class Store(Inbox):
     """Everything that moves calls and institutions on goes through here."""
 
     def __init__(
@@ -94,12 +74,8 @@ class Store:
             figures: Counts statements and effects that no replica of Redis confirmed.
             unreadable: Told what kind of stored value cannot be read, and of which institution.
         """
-        self._redis: Any = redis  # its stubs cannot know that answers are bytes here
-        self._scripts = Scripts(redis, figures)
-        self._now_ms = now_ms
-        self._kept_s = kept_s
+        super().__init__(redis, keys=keys, now_ms=now_ms, kept_s=kept_s, figures=figures)
         self._outbox = outbox.prefix if outbox else ""
-        self.keys = Keys() if keys is None else keys
         self.lease = lease
         self.pauses = Pauses()
         self.jobs_waiting = 0
@@ -115,17 +91,6 @@ class Store:
         self.jumps = Jumps()
         self._seen: tuple[str, int, float] | None = None  # epoch, its time in ms, our time just before
         self.look_backs = Allowance(redis, self.keys)
-        self.members = Members(redis, self.keys, kept_s=kept_s, tell=partial(self.note, even_settled=True))
-
-    def _now(self) -> int | str:
-        return self._now_ms() if self._now_ms else ""
-
-    async def now(self) -> datetime:
-        """Return Redis's time, aware UTC."""
-        if self._now_ms:
-            return instant(self._now_ms())
-        seconds, micros = await self._redis.time()
-        return datetime.fromtimestamp(seconds + micros / 1e6, UTC)
 
     async def claim(
         self,
@@ -251,7 +216,7 @@ class Store:
                 "" if book_check is None else book_check,
                 "1" if only_if_no_notes else "",
                 _PAUSE_ASKED[unless_paused],
-                _names(held.member)[0],
+                names_of(held.member)[0],
                 self._outbox,
                 len(folded) // 2,
                 *folded,
@@ -282,7 +247,7 @@ class Store:
             LeaseLost: The claim is gone; nothing was written.
         """
         folded = _pairs(held.notes) if record is not None else []
-        institution, voice_id = _names(held.member)
+        institution, voice_id = names_of(held.member)
         due = placement.due_in_ms
         answer = await self._scripts.call(
             "save",
@@ -318,15 +283,6 @@ class Store:
             self._due_in(0.0)
         elif due is not None:
             self._due_in(due / 1000)
-
-    async def keep_alias(self, institution_key: str, alternate_id: str) -> None:
-        """Let an alternate id lead to its call for as long as a settled call is kept, and no longer."""
-        await self._redis.expire(self.keys.alias(institution_key, alternate_id), self._kept_s)
-
-    async def alias(self, call_id: CallId) -> str | None:
-        """Return the voice id that a push named together with this alternate id."""
-        voice_id = await self._redis.get(self.keys.alias(*call_id))
-        return None if voice_id is None else voice_id.decode()
 
     async def tidy(self) -> int:
         """Take off the list of what needs a person whatever has expired; return how much that was."""
@@ -376,45 +332,6 @@ class Store:
             raise LeaseLost(held.member, _MERGE_REFUSED[answer])
         return bool(answer == 1)
 
-    async def note(
-        self, call_id: CallId, note: Note, *, even_settled: bool = False, wake: bool = False
-    ) -> tuple[bool, bool]:
-        """Tell a call something. Returns whether the note was taken, and whether the caller has to enqueue a job.
-
-        A statement gets its number here. One with the wish of a statement that was received before changes nothing.
-
-        Raises:
-            InboxFull: Too many notes wait for a statement to be taken; nothing was written.
-        """
-        return await self._note(
-            call_id.member,
-            note.note_id,
-            encode_note(note),
-            even_settled=even_settled,
-            wake=wake,
-            wish=(note.wish or "") if isinstance(note, Statement) else None,
-        )
-
-    async def nudge(self, call_id: CallId) -> None:
-        """Make a member due now, without telling it anything: what was given up is tried again."""
-        await self._note(call_id.member, "nudge", b"", even_settled=True, wake=False)
-
-    async def ask_to_look(self, institution_key: str, ask: Ask, *, wake: bool = False) -> bool:
-        """Make an institution's queue be looked at now. Returns whether the caller has to enqueue a job.
-
-        The asking is unlike any other, so that one that comes during a look leads to another look.
-        """
-        member = institution_member(institution_key)
-        stamp = f'"{secrets.token_hex(4)}"'.encode()
-        return (await self._note(member, ask, stamp, even_settled=True, wake=wake))[1]
-
-    async def ask_whether_listed(self, call_id: CallId) -> None:
-        """Have an institution's queue listed in full, and the call told if it is in there, although it was told before."""
-        opened = self.keys.opened(call_id.institution_key)
-        if await self._redis.hexists(opened, call_id.voice_id):
-            await self._redis.hset(opened, call_id.voice_id, "")
-            await self.ask_to_look(call_id.institution_key, Ask.FULL)
-
     async def enlist(self, institution_keys: Iterable[str]) -> None:
         """Make every institution due that is not in the due set: new ones, and those a lost Redis forgot."""
         members = {institution_member(key): key for key in institution_keys}
@@ -425,53 +342,9 @@ class Store:
         missing = [key for key, score in zip(members.values(), scores, strict=True) if score is None]
         await asyncio.gather(*(self.ask_to_look(key, Ask.FULL) for key in missing))
 
-    async def note_look(self, institution_key: str, at: datetime) -> None:
-        """Write down that a complete look at an institution's queue began at an instant of Redis's clock."""
-        await self._redis.hset(self.keys.looked, institution_key, at.isoformat())
-
-    async def looked_at(self, institution_key: str) -> datetime | None:
-        """Return when the last complete look at an institution's queue began; None if that is not known."""
-        stored = await self._redis.hget(self.keys.looked, institution_key)
-        try:
-            return None if stored is None else datetime.fromisoformat(stored.decode())
-        except ValueError:
-            return None
-
-    async def _note(
-        self, member: str, note_id: str, note: bytes, *, even_settled: bool, wake: bool, wish: str | None = None
-    ) -> tuple[bool, bool]:
-        """Leave a note; ``wish`` is that of a statement, empty if it has none, and None for any other note."""
-        keys = self.keys
-        answer = await self._scripts.call(
-            "note",
-            [
-                *(keys.due, keys.wakeup, keys.wake, keys.queue),
-                *(keys.statements, keys.statement(wish or "")),
-            ],
-            [
-                *(self._now(), keys.prefix, member, note_id, note),
-                *("1" if even_settled else "", "1" if wake else ""),
-                "" if wish is None else "wish" if wish else "statement",
-                *(REMEMBERED_S, MOST_WAITING),
-            ],
-            replicated=wish is not None,
-        )
-        if answer[0] == _FULL:
-            raise InboxFull(f"{MOST_WAITING} statements and events about this call wait already; try again later")
-        return answer[0] == 1, answer[1] == 1
-
     def _item_keys(self, member: str) -> list[str]:
         return [self.keys.item(member), self.keys.inbox(member), self.keys.due, self.keys.trail(member)]
 
 
 def _pairs(notes: dict[bytes, bytes]) -> list[bytes]:
     return [part for pair in notes.items() for part in pair]
-
-
-def _names(member: str) -> tuple[str, str]:
-    """Return the institution and the voice id of a member; nothing for a name that somebody else wrote."""
-    try:
-        owner = parse_member(member)
-    except ValueError:
-        return "", ""
-    return (owner.institution_key, owner.voice_id) if isinstance(owner, CallId) else (owner, "")

@@ -1,19 +1,153 @@
-"""Finds calls for people's software: one by either of its ids, or many in pages, without reading more than asked for."""
+"""Reads of the calls in Redis: nothing here changes anything.
 
-from collections.abc import Callable
+``Queries`` reads for people: everything, or what needs a person. ``Lookup`` reads for people's software: one call by either
+of its ids, or many in pages, without reading more than asked for.
+"""
+
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from msgspec.structs import replace
 from redis.asyncio import Redis
 
-from calls.keys import CallId, Keys, parse_member
+from calls.institution import parse_standing
 from calls.known import KnownInstitutions
 from calls.notes import MERGED
 from calls.pause import parse_pauses
-from calls.queries import Queries, end_of_the_way
 from calls.record import Call, parse_call
+from calls.recording import Recorded, recorded
+from calls.store.keys import CallId, Keys, institution_member, parse_member
 from calls.trail import Entry, parse_trail
+
+MOST_TOMBSTONES = 20
+"""Followed one after the other at most, as the scripts do."""
+
+
+class Queries:
+    """Reads calls, trails and what needs a person."""
+
+    def __init__(self, redis: "Redis", *, keys: Keys | None = None) -> None:
+        self._redis: Any = redis  # its stubs cannot know that answers are bytes here
+        self.keys = Keys() if keys is None else keys
+
+    async def load(self, call_id: CallId) -> Call | None:
+        """Read a call's record; follows a tombstone. None if there is none."""
+        item = self.keys.item(call_id.member)
+        moved, record = await self._redis.hmget(item, ["moved", "rec"])
+        if moved is not None:
+            end = await follow_tombstones(self._redis, self.keys, moved.decode())
+            record = await self._redis.hget(self.keys.item(end), "rec")
+        return None if record is None else parse_call(record)
+
+    async def trail(self, call_id: CallId) -> tuple[Entry, ...]:
+        """Read a call's trail, oldest line first; follows a tombstone."""
+        member = await follow_tombstones(self._redis, self.keys, call_id.member)
+        return parse_trail(await self._redis.lrange(self.keys.trail(member), 0, -1))
+
+    async def find(self, voice_id: str) -> list[CallId]:
+        """Return the calls that an id, real or alternate, stands for: usually one."""
+        found = {}
+        for key in await self._institution_keys():
+            call_id = CallId(key, voice_id)
+            alias = await self._redis.get(self.keys.alias(key, voice_id))
+            for candidate in (call_id, CallId(key, alias.decode()) if alias else None):
+                if candidate is not None and await self._redis.exists(self.keys.item(candidate.member)):
+                    found[candidate.institution_key] = candidate
+        return list(found.values())
+
+    async def institutions(self) -> KnownInstitutions:
+        """Return the institutions that exist as far as we know: the stored list, and those seen in calls.
+
+        A push alone does not make an institution known, because its key may be invented.
+        """
+        pipe = self._redis.pipeline(transaction=False)
+        listed, live = await pipe.hgetall(self.keys.standings).zrange(self.keys.live, 0, -1).execute()
+        calls = Counter(owner.institution_key for owner in map(_owner, live) if isinstance(owner, CallId))
+        names: dict[str, str | None] = dict.fromkeys([*await self._institution_keys(), *calls])
+        names.update((key.decode(), _name(standing)) for key, standing in listed.items())
+        return KnownInstitutions(names, calls, is_list_stored=bool(listed))
+
+    async def _institution_keys(self) -> list[str]:
+        """Return the institutions whose queue was read: each is due again and again, and has a record of its own."""
+        pattern = institution_member("") + "*"
+        members = [member async for member, _ in self._redis.zscan_iter(self.keys.due, match=pattern, count=1000)]
+        pipe = self._redis.pipeline(transaction=False)
+        for member in members:
+            pipe.hexists(self.keys.item(member.decode()), "rec")
+        were_read = await pipe.execute() if members else []
+        owners = (_owner(member) for member, was_read in zip(members, were_read, strict=True) if was_read)
+        return sorted({owner for owner in owners if isinstance(owner, str)})
+
+    async def live(self) -> AsyncIterator[Call]:
+        """Read the calls that are not settled, oldest first."""
+        async for call in self._each(await self._redis.zrange(self.keys.live, 0, -1)):
+            yield call
+
+    async def settled(self, limit: int) -> AsyncIterator[Call]:
+        """Read the calls that were settled last, newest first."""
+        async for call in self._each(await self._redis.zrevrange(self.keys.settled, 0, limit - 1)):
+            yield call
+
+    async def recordings(self, since: datetime | None = None) -> AsyncIterator[Recorded]:
+        """Read calls with their trails, live ones first; of the settled ones those settled since an instant."""
+        least = "-inf" if since is None else since.timestamp() * 1000
+        members = await self._redis.zrange(self.keys.live, 0, -1)
+        members += await self._redis.zrangebyscore(self.keys.settled, least, "+inf")
+        for start in range(0, len(members), 500):
+            pipe = self._redis.pipeline(transaction=False)
+            for member in members[start : start + 500]:
+                pipe.hget(self.keys.item(member.decode()), "rec")
+                pipe.lrange(self.keys.trail(member.decode()), 0, -1)
+            answers = await pipe.execute()
+            for record, trail in zip(answers[::2], answers[1::2], strict=True):
+                if record is not None:
+                    yield recorded(parse_call(record), parse_trail(trail))
+
+    async def _each(self, members: Sequence[bytes]) -> AsyncIterator[Call]:
+        for start in range(0, len(members), 500):
+            pipe = self._redis.pipeline(transaction=False)
+            for member in members[start : start + 500]:
+                pipe.hget(self.keys.item(member.decode()), "rec")
+            for record in await pipe.execute():
+                if record is not None:
+                    yield parse_call(record)
+
+    async def attention(self) -> dict[str, str]:
+        """Return what needs a person: member to reason."""
+        stored = await self._redis.hgetall(self.keys.attention)
+        unsent = await self._redis.hgetall(self.keys.outbox.attention)
+        return {
+            member.decode(): "; ".join(why[member].decode() for why in (stored, unsent) if member in why)
+            for member in {**stored, **unsent}
+        }
+
+
+def _owner(member: bytes) -> CallId | str | None:
+    """Return what a member stands for, None if somebody else wrote it."""
+    try:
+        return parse_member(member.decode())
+    except ValueError:
+        return None
+
+
+def _name(standing: bytes) -> str | None:
+    """Return the display name in a stored standing; one that cannot be read still shows that there is an institution."""
+    parsed = parse_standing(standing)
+    return None if parsed is None else parsed.name
+
+
+async def follow_tombstones(redis: Any, keys: Keys, member: str) -> str:
+    """Return the member that tombstones lead to; what was merged may have been merged again."""
+    for _ in range(MOST_TOMBSTONES):
+        further = await redis.hget(keys.item(member), "moved")
+        if further is None:
+            break
+        member = further.decode()
+    return member
+
 
 SCAN_LIMIT = 2000
 """Records read for one page at most: a rare match is looked for in several requests."""
@@ -63,7 +197,7 @@ class Lookup:
         )
         tombstone, record = moved
         if tombstone is not None:
-            owner = parse_member(await end_of_the_way(self._redis, keys, tombstone.decode()))
+            owner = parse_member(await follow_tombstones(self._redis, keys, tombstone.decode()))
             return owner if isinstance(owner, CallId) else None, True
         if record is not None:
             return direct, True
@@ -107,7 +241,7 @@ class Lookup:
         found = {}
         for member, (moved, record) in zip(members, stored, strict=True):
             if moved is not None:
-                end = await end_of_the_way(self._redis, self.keys, moved.decode())
+                end = await follow_tombstones(self._redis, self.keys, moved.decode())
                 record = await self._redis.hget(self.keys.item(end), "rec")  # noqa: PLW2901
             if record is not None:
                 found[member] = parse_call(record)

@@ -7,7 +7,28 @@ from typing import Any
 from redis.asyncio import Redis
 
 from calls.institution import Standing, encode_standing, parse_standings
-from calls.keys import Keys
+from calls.store.keys import Keys
+
+LOOK_BACKS_A_MINUTE = 30
+"""Reads for ends of unlisted calls in a minute, of all institutions together."""
+
+
+class Allowance:
+    """The reads of the present minute, counted in Redis."""
+
+    def __init__(self, redis: Any, keys: Keys) -> None:
+        self._redis = redis
+        self._keys = keys
+
+    async def take(self, now: datetime) -> bool:
+        """Take one read of the present minute's; return whether there was one left.
+
+        A repetition of the command takes one more: that errs on the safe side.
+        """
+        key = self._keys.look_backs(int(now.timestamp()) // 60)
+        pipe = self._redis.pipeline(transaction=True)
+        taken, _ = await pipe.incr(key).expire(key, 120).execute()
+        return bool(taken <= LOOK_BACKS_A_MINUTE)
 
 
 class Listings:
