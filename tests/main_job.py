@@ -61,7 +61,11 @@ is enrolled after the end: under these variants callers stay for a minute longer
 
 FOUND_WITHIN_S = 12.0
 CROWD = 11
+
 END_S = 30.0
+VERIFIED_S = 15.0
+"""Later than the assign, also where that is turned away at first: who was verified before is nobody that we know."""
+
 CROWD_END_S = 20.0
 LONGER_S = 60.0
 LONGEST_S = 150
@@ -107,13 +111,13 @@ class MainJob:
         async with self.stage.client, self.stage.sandbox.client:
             await self._pass(6)
             self._call("green", Happening(Kind.GREEN, 8))
-            self._call("passcode", Happening(Kind.MFA_VALIDATED, 10, "operator-2"))
+            self._call("passcode", Happening(Kind.MFA_VALIDATED, VERIFIED_S, "operator-2"))
             self._call("impostor", Happening(Kind.MISMATCH, 6), Happening(Kind.HIGH_RISK, 6))
             self._call("elsewhere", Happening(Kind.GREEN, 8), key=LAST)
             for number in range(CROWD):
                 self._call(f"crowd {number}", Happening(Kind.GREEN, 2), end_s=CROWD_END_S)
             await self._pass(8)
-            self._call("late", Happening(Kind.MFA_VALIDATED, 8, "operator-2"))
+            self._call("late", Happening(Kind.MFA_VALIDATED, VERIFIED_S, "operator-2"))
             await self._pass(END_S + self.longer_s)
             for _ in range(LONGEST_S):
                 if await self._are_settled():
