@@ -10,8 +10,7 @@ from msgspec.structs import replace
 
 from benchmarks.answers import KEY, PERSON, STATUS
 from calls.facts import facts_of
-from calls.notes import Listed
-from calls.reading import fingerprint
+from calls.notes import Listed, fingerprint
 from calls.record import Call, Candidate, Effect, EffectState, Phase, Reading, encode_call
 from calls.rules import RuleBook
 from calls.rules.verdict import judge

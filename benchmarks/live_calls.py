@@ -16,10 +16,10 @@ from tempfile import TemporaryDirectory
 from redis.asyncio import Redis
 
 from callkeeper.embedded import embedded_redis
-from calls.recording import Recorded
 from calls.rules import RuleBook, load_rules
 from calls.schedule.check_plan import Schedule
 from calls.schedule.estimate import shows_result
+from calls.trail import Recorded
 from sandbox.state import Call, Happening, Kind
 from tests.rig import Rig
 from tests.sandbox_fixtures import PHONE, Asgi

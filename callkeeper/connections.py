@@ -28,7 +28,7 @@ from redis.sentinel import Sentinel, SentinelManagedConnection, SentinelManagedS
 from structlog.typing import FilteringBoundLogger
 
 from callkeeper.redis_location import RedisLocation, Sentinels, Tls
-from calls.store.replication import Standing
+from calls.store.scripts import Standing
 
 
 class CommandPacking:

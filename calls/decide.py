@@ -8,11 +8,10 @@ from datetime import datetime, timedelta
 from zlib import crc32
 
 from calls.assigning import judge_assignment
-from calls.closing import age_out, close, is_lost
-from calls.effects import evidence, is_later, may_begin, next_doubt_read
+from calls.closing import age_out, close, confirm, is_lost
+from calls.effects import evidence, is_later, may_begin, next_doubt_read, recheck
 from calls.facts import Facts, facts_of
-from calls.hints import confirm
-from calls.institution import FOREIGN
+from calls.institutions import FOREIGN
 from calls.record import CHECK_LIMIT, DONE, IN_DOUBT, Call, Effect, EffectKind, EffectState, Phase
 from calls.rules.book import RuleBook
 from calls.rules.verdict import Verdict, judge
@@ -30,7 +29,6 @@ from calls.steps import (
     Wait,
     Withdraw,
 )
-from calls.unenrolling import recheck
 
 FRESH = timedelta(seconds=2)
 """How old the read may be that directly precedes an effect."""

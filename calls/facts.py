@@ -1,21 +1,68 @@
 """The facts of a call that rules and the law may speak of: a closed list, each with a type and a meaning.
 
-Raw provider scores are not among them and never will be: "Raw scores are present only on the provider's call-end events
-and are not to be used for caller-handling decisions" (Spec: Vendor call).
+The colours of the provider's policies are facts too: a call's policies are known by name only (Spec: Vendor call, last
+sentence). Raw provider scores are not among the facts and never will be: "Raw scores are present only on the provider's
+call-end events and are not to be used for caller-handling decisions" (Spec: Vendor call).
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from fnmatch import fnmatchcase
 from operator import attrgetter
 from typing import Any
 
 import msgspec
 
-from calls.held import LEASE
+from calls.claimed import LEASE
 from calls.pause import PauseScope
-from calls.policies import MANUAL_GREEN, Colour, Policies
 from calls.record import DONE, IN_DOUBT, Call
+
+
+class Colour(StrEnum):
+    """What a policy's name says about the caller."""
+
+    GREEN = "green"
+    RED = "red"
+    NEUTRAL = "neutral"
+    UNCLASSIFIED = "unclassified"
+
+
+MANUAL_GREEN = "Green Manual Authentication"
+"""The policy that an enroll applies: green by a person's word, not by the voice. Spec: States, row enroll."""
+
+
+@dataclass(frozen=True, slots=True)
+class Policies:
+    """The colours of policies, by name or pattern (``*`` stands for anything).
+
+    Assumed: names of green and red policies begin with the colour, as the one name in the Spec does.
+    """
+
+    green: tuple[str, ...] = ()
+    red: tuple[str, ...] = ()
+    neutral: tuple[str, ...] = ()
+
+    def colour(self, name: str) -> Colour:
+        """Classify a policy; red wins over green, and a name that no pattern covers is never guessed.
+
+        ``Green Manual Authentication`` is green by its meaning, whatever the patterns say (Assumed: an enroll applies it).
+        """
+        if name == MANUAL_GREEN:
+            return Colour.GREEN
+        for colour, patterns in (
+            (Colour.RED, self.red),
+            (Colour.GREEN, self.green),
+            (Colour.NEUTRAL, self.neutral),
+        ):
+            if any(fnmatchcase(name, pattern) for pattern in patterns):
+                return colour
+        return Colour.UNCLASSIFIED
+
+    def colours(self, names: Iterable[str]) -> frozenset[Colour]:
+        """Return the colours that a call's policies have."""
+        return frozenset(self.colour(name) for name in names)
+
 
 Value = bool | int | str | None
 

@@ -5,13 +5,10 @@ from datetime import datetime, timedelta
 
 from msgspec.structs import replace
 
-from calls.clock import set_back
-from calls.effects import may_begin
-from calls.facts import ESTABLISHES, REJECTED, Status
-from calls.held import instant
-from calls.lost_checks import charge_if_assigned
+from calls.claimed import instant
+from calls.effects import fold_member_rejected, fold_unenrolled, may_begin
+from calls.facts import ESTABLISHES, MANUAL_GREEN, REJECTED, Status
 from calls.notes import Listed, MemberRejected, Merged, Note, Pushed, Unlisted
-from calls.policies import MANUAL_GREEN
 from calls.record import (
     DONE,
     IN_DOUBT,
@@ -25,12 +22,12 @@ from calls.record import (
     Reason,
     with_effect,
 )
+from calls.recovery import charge_if_assigned, set_back
 from calls.rules.book import RuleBook
 from calls.schedule.check_plan import begin_watch
 from calls.statements import fold_statement, later, may_reopen, reopened, stronger
 from calls.store.keys import CallId
 from calls.trail import Entry
-from calls.unenrolling import fold_member_rejected, fold_unenrolled
 
 PUSH_READ_GAP = timedelta(seconds=1)
 """However often an end is pushed, stored details are not read more often than this because of it."""

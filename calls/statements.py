@@ -8,11 +8,10 @@ from typing import assert_never
 
 from msgspec.structs import replace
 
-from calls.effects import may_begin
+from calls.effects import may_begin, needs_person
 from calls.notes import AssignWish, CheckWish, Distrusted, Resolved, Statement, Verified, statement_order
 from calls.record import DONE, Call, EffectKind, EffectState, Identity, Phase, Reason, Word, with_effect
 from calls.trail import Entry
-from calls.unenrolling import needs_person
 
 HEARD_AFTER_END = timedelta(days=1)
 """For how long after the end of a call a person's distrust leads to a reject. Assumed: the service takes one then."""

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from calls.record import CHECK_LIMIT, EffectState
-from calls.recording import Recorded
-from calls.trail import Entry, Tried
+from calls.trail import Entry, Recorded, Tried
 
 
 class Tone(StrEnum):

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from calls.assigning import judge_assignment
 from calls.decide import MAX_ASSIGNS, assigned_too_often, wish_obstacle
-from calls.effects import may_begin
+from calls.effects import may_begin, needs_person
 from calls.facts import Facts, facts_of
 from calls.fold import fold_note
 from calls.law import BRIEF, LAW, forbidden
@@ -22,7 +22,6 @@ from calls.record import DONE, Call, Effect, EffectKind, EffectState, Reason
 from calls.rules.book import RuleBook
 from calls.rules.verdict import judge
 from calls.trail import Entry
-from calls.unenrolling import needs_person
 
 
 class WishState(StrEnum):

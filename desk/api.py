@@ -17,7 +17,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 from structlog.typing import FilteringBoundLogger
 
-from calls.policies import Policies
+from calls.facts import Policies
 from calls.record import Call, Phase
 from calls.store.attempt_limiter import AttemptLimiter, Failure, network_of
 from calls.store.keys import CallId

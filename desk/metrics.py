@@ -18,8 +18,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from calls.metrics.catalogue import FIGURES, Figure
-from calls.metrics.present import Present, read_present
-from calls.metrics.reading import FigureReader, Process, Snapshot, Spread
+from calls.metrics.reading import FigureReader, Present, Process, Snapshot, Spread, read_present
 from calls.store.keys import Keys
 from calls.store.listings import Listings
 

@@ -1,6 +1,6 @@
 """What the desk shows: calls, their stories, actions, tickets. The only shapes that leave over its API, stream and webhooks.
 
-Of a candidate it shows id, name and person type; of the rest of a person nothing is kept (see ``calls.reading``).
+Of a candidate it shows id, name and person type; of the rest of a person nothing is kept (see ``calls.notes``).
 """
 
 from collections.abc import Sequence
@@ -9,12 +9,10 @@ from typing import Literal
 
 import msgspec
 
-from calls.facts import facts_of
-from calls.policies import Policies
+from calls.facts import Policies, facts_of
 from calls.record import CHECK_LIMIT, Call, Effect, EffectState, Identity, Phase, Reason
-from calls.recording import recorded
 from calls.story import Line, Tone, tell
-from calls.trail import Entry
+from calls.trail import Entry, recorded
 from calls.wishes import Told, WishState
 from desk.problems import ReasonView, reasons_of
 

@@ -18,7 +18,7 @@ from typing import Any, Final, TypeVar
 import httpx
 from fakeredis import FakeAsyncRedis, FakeServer
 
-from calls.held import Held
+from calls.claimed import Held
 from calls.store.breakers import retry_service
 from calls.store.tasks import end
 from sandbox.access import Credentials

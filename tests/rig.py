@@ -15,7 +15,7 @@ import httpx
 import structlog
 from msgspec.structs import replace
 
-from calls.held import Lease
+from calls.claimed import Lease
 from calls.metrics.counting import Figures
 from calls.metrics.reading import FigureReader, Snapshot
 from calls.metrics.writing import Author, FigureWriter

@@ -5,12 +5,11 @@ from datetime import timedelta
 from msgspec.structs import replace
 
 from calls.decide import next_read
-from calls.facts import STATUSES
+from calls.facts import STATUSES, Colour
 from calls.fold import fold_reading
-from calls.lost_checks import charge_earlier_record
-from calls.policies import Colour
-from calls.reading import reading_of
+from calls.notes import reading_of
 from calls.record import Call, EffectKind, EffectState, Phase, Reading
+from calls.recovery import charge_earlier_record
 from calls.trail import Entry
 from reseller import PhoneCall
 from workers.claim import Claim

@@ -9,16 +9,15 @@ from datetime import datetime, timedelta
 
 from msgspec.structs import replace
 
+from calls.claimed import Held, Placement
+from calls.effects import TAKEN_BACK, needs_person
 from calls.fold import fold_epoch, fold_note, new_call
-from calls.held import Held, Placement
-from calls.lost_checks import charge_earlier_record, charge_lost_writes
-from calls.notes import fold_order, parse_note
+from calls.notes import fold_order, parse_note, trace_of
 from calls.pause import PauseScope
 from calls.record import Call, EffectKind, EffectState, Phase, encode_call, parse_call
+from calls.recovery import charge_earlier_record, charge_lost_writes
 from calls.store.keys import CallId
-from calls.tracing import trace_of
 from calls.trail import Entry
-from calls.unenrolling import TAKEN_BACK, needs_person
 from reseller import ResellerError
 from workers.following import follow_trace
 from workers.tally import Tally

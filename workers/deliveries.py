@@ -16,7 +16,7 @@ import msgspec
 from msgspec.structs import replace
 from redis.exceptions import RedisError
 
-from calls.held import Held, LeaseLost, Placement
+from calls.claimed import Held, LeaseLost, Placement
 from calls.metrics import catalogue as figure
 from calls.metrics.counting import Figures
 from calls.outcomes import Outcome, outcomes

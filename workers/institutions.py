@@ -11,11 +11,9 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any, Final
 
-from calls.institution import FOREIGN, UNKNOWN, Standing
-from calls.known import KnownInstitutions
+from calls.institutions import FOREIGN, UNKNOWN, KnownInstitutions, Standing, ask_standings
 from calls.metrics import catalogue as figure
 from calls.metrics.counting import Figures
-from calls.standings import ask_standings
 from calls.store.listings import Listings
 from calls.store.store import Store
 from reseller import Reseller, ResellerError

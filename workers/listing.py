@@ -15,11 +15,10 @@ from itertools import pairwise
 import msgspec
 from msgspec.structs import replace
 
-from calls.held import Held, Placement
-from calls.institution import Watch, encode_watch, parse_watch
+from calls.claimed import Held, Placement
+from calls.institutions import Watch, encode_watch, parse_watch
 from calls.metrics import catalogue as figure
-from calls.notes import Unlisted
-from calls.reading import fingerprint, listed_of, plausible_start
+from calls.notes import Unlisted, fingerprint, listed_of, plausible_start
 from calls.store.inbox import Ask
 from calls.store.keys import CallId
 from calls.store.listings import Listings

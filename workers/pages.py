@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from calls.institution import Paging
+from calls.institutions import Paging
 from reseller import InstitutionNotFound, QueueEntry, ServiceRefused
 
 Ask = Callable[[int, int], Awaitable[Sequence[QueueEntry]]]

@@ -5,8 +5,8 @@ from datetime import timedelta
 
 from msgspec.structs import replace
 
+from calls.claimed import LeaseLost
 from calls.effects import after_turning_away
-from calls.held import LeaseLost
 from calls.pause import PauseScope
 from calls.record import Effect, EffectKind, EffectState, with_effect
 from calls.trail import Entry

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 
-from calls.held import Epoch
+from calls.claimed import Epoch
 
 FOUND_WITHIN_S = 10.0
 """A call is found so soon after it began. A process that has read queues for so long has met every call of before."""

@@ -6,9 +6,9 @@ from datetime import timedelta
 from msgspec.structs import replace
 from redis.exceptions import RedisError
 
-from calls.held import Placement
-from calls.hints import CONFIRM_LOOKS_S
-from calls.institution import FOREIGN
+from calls.claimed import Placement
+from calls.closing import CONFIRM_LOOKS_S
+from calls.institutions import FOREIGN
 from calls.record import Phase, Reason
 from calls.steps import Drop
 from calls.trail import Entry

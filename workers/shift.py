@@ -14,10 +14,10 @@ from typing import Any
 
 from redis.exceptions import RedisError
 
-from calls.held import Held, LeaseLost, Placement
+from calls.claimed import Held, LeaseLost, Placement
 from calls.metrics import catalogue as figure
 from calls.store.keys import CallId, parse_member
-from calls.store.store import MAX_FAILURES, MOST_OF_ONE
+from calls.store.store import MOST_OF_ONE
 from calls.store.tasks import end
 from calls.trail import Entry
 from workers.claim import FORGET, Claim
@@ -50,6 +50,9 @@ YIELD_AFTER_S = 1.0
 NOT_KNOWN_YET_MS = 1000
 LEAVE_S = 8.0
 """How long what is in flight may go on in a worker that was told to stop: it has to be gone within 10 s."""
+
+MAX_FAILURES = 5
+"""Steps that fail in a row until a call is parked for a person."""
 
 IN_FLIGHT = 256
 CLAIM_AT_ONCE = 128

@@ -15,12 +15,11 @@ from callkeeper.redis_query import Span, enqueue_reconcile, query_redis
 from callkeeper.terminal import Failed, Misused, printable_json, safe, say, say_json, shown, terminal_console
 from calls.notes import InboxFull, Resolved
 from calls.record import Call, EffectKind, EffectState
-from calls.recording import encode_recorded, recorded
 from calls.store.keys import CallId, Keys, parse_member
 from calls.store.queries import Queries
 from calls.store.store import Store
 from calls.story import Line, Row, Story, Tone, tell
-from calls.trail import Entry
+from calls.trail import Entry, encode_recorded, recorded
 
 
 @click.group()

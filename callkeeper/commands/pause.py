@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 
 from callkeeper.redis_query import query_redis
 from callkeeper.terminal import Misused, say, say_json
-from calls.known import KnownInstitutions, shown
+from calls.institutions import KnownInstitutions, shown
 from calls.pause import EVERYWHERE, Pause, Pauses, PauseScope
 from calls.store.keys import Keys
 from calls.store.pauses import PastPause, Pausing, past_pauses, why_not_resumed

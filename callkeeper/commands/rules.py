@@ -14,7 +14,6 @@ from rich.table import Table
 from callkeeper.documents import rules_document
 from callkeeper.redis_query import Span, query_redis
 from callkeeper.terminal import say, say_json, terminal_console
-from calls.recording import Recorded, RecordingWrong, parse_recordings
 from calls.rules import RuleBook, RulesError, load_rules
 from calls.rules.cases import Result, load_cases, try_cases
 from calls.rules.replay import Did, Replay
@@ -22,6 +21,7 @@ from calls.rules.replay import replay as replay_calls
 from calls.rules.report import Report
 from calls.rules.report import report as count_calls
 from calls.store.queries import Queries
+from calls.trail import Recorded, RecordingWrong, parse_recordings
 
 BAD_FILE = 2
 """Exit code: a file has faults. 1 is for cases that fail."""

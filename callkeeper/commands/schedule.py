@@ -12,15 +12,15 @@ import msgspec
 from callkeeper.redis_query import query_redis
 from callkeeper.settings import RuleSettings
 from callkeeper.terminal import Failed, Misused, say, say_json
-from calls.known import KnownInstitutions
-from calls.policies import Policies
-from calls.recording import Recorded, RecordingWrong, parse_recordings
+from calls.facts import Policies
+from calls.institutions import KnownInstitutions
 from calls.rules import RuleBook, RulesError, load_rules
 from calls.schedule.drawing import draw_svg, draw_text
 from calls.schedule.estimate import Observation, observe
 from calls.schedule.fit import Fit, Lag, TooFewCalls, fit
 from calls.schedule.model import prior
 from calls.store.queries import Queries
+from calls.trail import Recorded, RecordingWrong, parse_recordings
 
 _rules = click.option("--rules", "rules_file", help="Another rules file than the one in force.")
 _institution = click.option("--institution", metavar="KEY", help="Only the calls of this institution.")

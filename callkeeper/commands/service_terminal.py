@@ -20,7 +20,7 @@ from callkeeper.logs import quiet_log
 from callkeeper.settings import ServiceSettings
 from callkeeper.terminal import Misused, safe, say, say_json, shown, terminal_console
 from callkeeper.wiring import service_config
-from calls.known import KnownInstitutions
+from calls.institutions import KnownInstitutions
 from reseller import (
     AccessRefused,
     AnswerUnreadable,

@@ -16,8 +16,7 @@ from callkeeper.logs import quiet_log
 from callkeeper.settings import WorkerSettings
 from callkeeper.terminal import safe
 from callkeeper.wiring import service_config
-from calls.known import KnownInstitutions, shown
-from calls.standings import Standings, ask_standings
+from calls.institutions import KnownInstitutions, Standings, ask_standings, shown
 from reseller import LoginRefused, MemoryTokenStore, Reseller, ResellerError, ServiceUnavailable
 
 SKEW_S = 3.0

@@ -9,8 +9,7 @@ from redis.asyncio import Redis
 from callkeeper.commands.pause import pause_lines
 from callkeeper.doctor.finding import Finding, Topic, fault, graded, ok, warning
 from calls.metrics import catalogue as figure
-from calls.metrics.present import Present, read_present
-from calls.metrics.reading import FigureReader, Minute, Process
+from calls.metrics.reading import FigureReader, Minute, Present, Process, read_present
 from calls.store.breakers import ACCOUNT, Breaker, account_of, open_breakers
 from calls.store.keys import Keys
 from calls.store.listings import Listings

@@ -3,8 +3,7 @@
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from calls.facts import Value
-from calls.policies import Policies
+from calls.facts import Policies, Value
 from calls.schedule.check_plan import Schedule
 
 AS_VERIFIED = "as_verified"

@@ -12,8 +12,7 @@ from typing import Any
 from msgspec.structs import asdict
 from msgspec.structs import replace as with_fields
 
-from calls.facts import Facts
-from calls.policies import Colour
+from calls.facts import Colour, Facts
 from calls.rules.book import Outcome, RuleBook
 from calls.rules.conditions import read_conditions
 from calls.rules.file import SHIPPED, parse_toml

@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from calls.facts import OTHERWISE
-from calls.policies import Policies
+from calls.facts import OTHERWISE, Policies
 from calls.record import CHECK_LIMIT
 from calls.rules.book import AS_VERIFIED, AssignRule, Outcome, Rule, RuleBook, Stage
 from calls.rules.conditions import read_conditions

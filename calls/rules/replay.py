@@ -9,13 +9,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from calls.facts import Facts
-from calls.policies import MANUAL_GREEN, Colour
-from calls.recording import Recorded
+from calls.facts import MANUAL_GREEN, Colour, Facts
 from calls.rules.book import Outcome, RuleBook
 from calls.rules.verdict import Verdict, judge, table
 from calls.story import shown
-from calls.trail import Entry, Tried
+from calls.trail import Entry, Recorded, Tried
 
 _EFFECTS = (Outcome.ENROLL, Outcome.REJECT)
 

@@ -8,10 +8,9 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from calls.policies import Colour, Policies
-from calls.recording import Recorded
+from calls.facts import Colour, Policies
 from calls.story import would
-from calls.trail import Entry, Tried
+from calls.trail import Entry, Recorded, Tried
 
 
 @dataclass(slots=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, TypeVar
 
-from calls.known import nearest
+from calls.institutions import nearest
 from calls.rules.lines import Lines
 
 Choice = TypeVar("Choice", bound=StrEnum)

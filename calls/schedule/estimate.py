@@ -16,12 +16,10 @@ from datetime import datetime
 from itertools import accumulate, pairwise
 from math import ceil, erfc, exp, inf, log, pi, sqrt
 
-from calls.facts import Status
-from calls.policies import MANUAL_GREEN, Colour, Policies
+from calls.facts import MANUAL_GREEN, Colour, Policies, Status
 from calls.record import DONE, EffectKind, Reason
-from calls.recording import Recorded
 from calls.schedule.model import Curve, Lognormal
-from calls.trail import Entry
+from calls.trail import Entry, Recorded
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,9 @@ Whoever leaves a note makes its member due. A reject of a person's voice is told
 States, row reject-voice: "all prior manual authentications of that member are un-enrolled").
 """
 
+import asyncio
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import partial
@@ -14,13 +15,13 @@ from typing import Any
 from msgspec.structs import replace
 from redis.asyncio import Redis
 
-from calls.held import instant
+from calls.claimed import instant
+from calls.effects import is_enrolled, is_rejected
 from calls.metrics.counting import Figures
 from calls.notes import MOST_WAITING, InboxFull, MemberRejected, Note, Statement, encode_note
 from calls.record import Call
 from calls.store.keys import KEPT_S, REMEMBERED_S, CallId, Keys, institution_member
 from calls.store.scripts import Scripts
-from calls.unenrolling import is_enrolled, is_rejected
 
 MOST_TOLD = 100
 """Calls of one member that are told of a reject, those enrolled last first: forged statements must not buy many reads."""
@@ -163,6 +164,15 @@ class Inbox:
         """Return the voice id that a push named together with this alternate id."""
         voice_id = await self._redis.get(self.keys.alias(*call_id))
         return None if voice_id is None else voice_id.decode()
+
+    async def enlist(self, institution_keys: Sequence[str]) -> None:
+        """Make every institution due that is not in the due set: new ones, and those a lost Redis forgot."""
+        members = {institution_member(key): key for key in institution_keys}
+        if not members:
+            return
+        scores: list[float | None] = await self._redis.zmscore(self.keys.due, list(members))
+        missing = [key for key, score in zip(members.values(), scores, strict=True) if score is None]
+        await asyncio.gather(*(self.ask_to_look(key, Ask.FULL) for key in missing))
 
     async def note_look(self, institution_key: str, at: datetime) -> None:
         """Write down that a complete look at an institution's queue began at an instant of Redis's clock."""

@@ -6,14 +6,14 @@ from typing import Any
 
 from redis.asyncio import Redis
 
-from calls.institution import Standing, encode_standing, parse_standings
+from calls.institutions import Standing, encode_standing, parse_standings
 from calls.store.keys import Keys
 
 LOOK_BACKS_A_MINUTE = 30
 """Reads for ends of unlisted calls in a minute, of all institutions together."""
 
 
-class Allowance:
+class LookBackAllowance:
     """The reads of the present minute, counted in Redis."""
 
     def __init__(self, redis: Any, keys: Keys) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from redis.asyncio import Redis
 
-from calls.known import KnownInstitutions, shown
+from calls.institutions import KnownInstitutions, shown
 from calls.metrics.counting import Figures
 from calls.pause import EVERYWHERE, Pause, Pauses, PauseScope, encode_pause, parse_pauses
 from calls.store.keys import Keys
@@ -81,7 +81,7 @@ class Pausing:
     async def pause(self, institution_key: str | None, pause: Pause) -> None:
         """Pause one institution, or all (None); a pause of the same place is replaced.
 
-        Whether there is such an institution is for the caller to check: see ``calls.known``.
+        Whether there is such an institution is for the caller to check: see ``calls.institutions``.
         """
         where = EVERYWHERE if institution_key is None else institution_key
         change = Change(

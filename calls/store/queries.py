@@ -13,14 +13,12 @@ from typing import Any
 from msgspec.structs import replace
 from redis.asyncio import Redis
 
-from calls.institution import parse_standing
-from calls.known import KnownInstitutions
+from calls.institutions import KnownInstitutions, parse_standing
 from calls.notes import MERGED
 from calls.pause import parse_pauses
 from calls.record import Call, parse_call
-from calls.recording import Recorded, recorded
 from calls.store.keys import CallId, Keys, institution_member, parse_member
-from calls.trail import Entry, parse_trail
+from calls.trail import Entry, Recorded, parse_trail, recorded
 
 MOST_TOMBSTONES = 20
 """Followed one after the other at most, as the scripts do."""

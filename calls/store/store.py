@@ -5,23 +5,22 @@ goes to the inbox. Every script is idempotent, because the Redis client repeats 
 Redis's; ``now_ms`` replaces them in tests.
 """
 
-import asyncio
 import secrets
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from math import inf
 
 from redis.asyncio import Redis
 
-from calls.clock import Jumps
-from calls.held import LEASE, Epoch, Held, Lease, LeaseLost, Placement, held_of, instant, pauses_of
+from calls.claimed import LEASE, Epoch, Held, Lease, LeaseLost, Placement, held_of, instant, pauses_of
 from calls.metrics.counting import Figures
 from calls.pause import Pauses, PauseScope
+from calls.recovery import Jumps
 from calls.store.breakers import BreakerBox
-from calls.store.inbox import Ask, Inbox
+from calls.store.inbox import Inbox
 from calls.store.keys import KEPT_S, REMEMBERED_S, CallId, Keys, institution_member, names_of
-from calls.store.listings import Allowance
+from calls.store.listings import LookBackAllowance
 from calls.trail import Entry, encode_entry
 
 FARTHEST_MS = 120_000
@@ -29,9 +28,6 @@ FARTHEST_MS = 120_000
 
 LONGEST_WAIT_MS = 60_000
 """However late the next step is, a live member is looked at this often."""
-
-MAX_FAILURES = 5
-"""Steps that fail in a row until a call is parked for a person."""
 
 MOST_OF_ONE = 64
 """Calls of one institution that a worker moves at a time, where there are several: slow answers for one hold up no other."""
@@ -90,7 +86,7 @@ class Store(Inbox):
         self._changed_at_s: float | None = None
         self.jumps = Jumps()
         self._seen: tuple[str, int, float] | None = None  # epoch, its time in ms, our time just before
-        self.look_backs = Allowance(redis, self.keys)
+        self.look_backs = LookBackAllowance(redis, self.keys)
 
     async def claim(
         self,
@@ -332,15 +328,10 @@ class Store(Inbox):
             raise LeaseLost(held.member, _MERGE_REFUSED[answer])
         return bool(answer == 1)
 
-    async def enlist(self, institution_keys: Iterable[str]) -> None:
-        """Make every institution due that is not in the due set: new ones, and those a lost Redis forgot."""
-        members = {institution_member(key): key for key in institution_keys}
-        self.breakers.acted_for = frozenset(members.values())
-        if not members:
-            return
-        scores: list[float | None] = await self._redis.zmscore(self.keys.due, list(members))
-        missing = [key for key, score in zip(members.values(), scores, strict=True) if score is None]
-        await asyncio.gather(*(self.ask_to_look(key, Ask.FULL) for key in missing))
+    async def enlist(self, institution_keys: Sequence[str]) -> None:
+        """Make every institution due that is not in the due set, and count them as those that are acted for."""
+        self.breakers.acted_for = frozenset(institution_keys)
+        await super().enlist(institution_keys)
 
     def _item_keys(self, member: str) -> list[str]:
         return [self.keys.item(member), self.keys.inbox(member), self.keys.due, self.keys.trail(member)]

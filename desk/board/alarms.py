@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
+from calls.effects import TAKEN_BACK
 from calls.metrics import catalogue as figure
 from calls.metrics.reading import Minute
 from calls.record import Call, EffectState
 from calls.store.breakers import ACCOUNT
 from calls.store.keys import CallId, institution_member, parse_member
-from calls.unenrolling import TAKEN_BACK
 from desk.board.board_context import BoardContext
 from desk.board.rows import LiveCall, address_of, slot_of
 from desk.board.states import StateName, StateTone

@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 from redis.asyncio import Redis
 
-from calls.institution import Standing, parse_standings
+from calls.institutions import Standing, parse_standings
 from calls.metrics.reading import FigureReader, Minute
 from calls.pause import Pauses, parse_pauses
 from calls.record import Call

@@ -7,16 +7,16 @@ from typing import Final
 from urllib.parse import quote
 
 from calls.decide import wish_obstacle
+from calls.effects import needs_person
 from calls.facts import OTHERWISE, facts_of
 from calls.record import Call, EffectKind, EffectState
-from calls.recording import recorded
 from calls.rules.book import RuleBook
 from calls.schedule.check_plan import reserve_left
 from calls.statements import may_reopen
 from calls.store.keys import CallId
 from calls.store.queries import Known
 from calls.story import Line, tell
-from calls.unenrolling import needs_person
+from calls.trail import recorded
 from calls.wishes import MEANINGS, Told, WishState, line_of, told
 from desk.board.renderer import Renderer, View
 from desk.board.rows import CallRow, row_of

@@ -8,8 +8,7 @@ from hashlib import sha256
 from typing import Final
 from urllib.parse import quote
 
-from calls.institution import Standing
-from calls.known import KnownInstitutions
+from calls.institutions import KnownInstitutions, Standing
 from calls.metrics.reading import Minute
 from desk.board.alarms import Alarm, alarms_of
 from desk.board.board_context import BoardContext

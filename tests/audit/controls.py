@@ -494,7 +494,7 @@ CONTROLS: Final = (
     ),
     Control(
         "of a person no more than a name and an id is kept",
-        "calls/reading.py",
+        "calls/notes.py",
         "name = person.name or",
         "name = str(person.full_ssn and person.full_ssn.reveal()) or person.name or",
         "tests/integration/desk/test_canaries.py",

@@ -24,7 +24,7 @@ from callkeeper.fleet import Fleet
 from callkeeper.logs import quiet_log, render_console
 from callkeeper.observer import Audit, Fate, Picture
 from callkeeper.terminal import printable_json, safe, terminal_console
-from calls.institution import Standing, encode_standing
+from calls.institutions import Standing, encode_standing
 from calls.pause import EVERYWHERE, Pause, PauseScope, encode_pause
 from calls.record import Call, Effect, EffectState, Phase, Reading, Reason, encode_call
 from calls.store.keys import CallId, Keys, institution_member

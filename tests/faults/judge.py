@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import httpx
 import msgspec
 
-from calls.held import LEASE
+from calls.claimed import LEASE
 from calls.notes import AssignWish, Distrusted, Note, Resolved, Statement, Verified
 from calls.record import Call, EffectKind, EffectState, Identity, Word
 from calls.store.keys import CallId

@@ -16,7 +16,7 @@ import msgspec
 from redis.asyncio import Redis
 
 from callkeeper.fleet import ManagedProcess
-from calls.held import LEASE
+from calls.claimed import LEASE
 from calls.record import DONE, IN_DOUBT, EffectKind, EffectState, Phase
 from calls.store.intake import Intake
 from calls.store.keys import CallId, Keys, institution_member

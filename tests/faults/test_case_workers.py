@@ -12,11 +12,11 @@ from redis.asyncio import Redis
 from calls.notes import Distrusted, Verified
 from calls.record import Reason
 from calls.store.keys import CallId
-from calls.store.store import MAX_FAILURES
 from sandbox.access import Operation
 from sandbox.state import Happening, Kind
 from tests.rig import Rig
 from tests.sandbox_fixtures import KEY, Asgi
+from workers.shift import MAX_FAILURES
 
 END = Happening(Kind.END, 30)
 SAID_AT = datetime(2026, 11, 21, 12, tzinfo=UTC)

@@ -15,8 +15,8 @@ from typing import Any, Protocol
 from msgspec.structs import replace
 from redis.exceptions import RedisError
 
-from calls.held import LEASE
-from calls.institution import FOREIGN
+from calls.claimed import LEASE
+from calls.institutions import FOREIGN
 from calls.notes import Distrusted, Resolved, Statement
 from calls.record import Call, Phase, parse_call
 from calls.rules.book import RuleBook

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-import calls.institution
+import calls.institutions
 import calls.notes
 import calls.record
 import calls.store.intake
@@ -67,7 +67,7 @@ class Reader:
 def become(version: str) -> None:
     """Make this process one of another version."""
     change = {"newer": newer, "older": older}[version]
-    for module in (calls.record, calls.notes, calls.institution, calls.trail, calls.store.intake):
+    for module in (calls.record, calls.notes, calls.institutions, calls.trail, calls.store.intake):
         codecs: Any = module
         codecs._ENCODER = Writer(codecs._ENCODER, change)
     if version == "older":

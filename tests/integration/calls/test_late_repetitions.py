@@ -10,7 +10,7 @@ from typing import Any, get_args
 import pytest
 from redis.asyncio import Redis
 
-from calls.held import Held, LeaseLost, Placement
+from calls.claimed import Held, LeaseLost, Placement
 from calls.metrics import catalogue as figure
 from calls.metrics.counting import Figures
 from calls.metrics.writing import Author, FigureWriter

@@ -12,17 +12,17 @@ import pytest
 from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as RedisAway
 
-from calls.held import LEASE
+from calls.claimed import LEASE
 from calls.record import Phase, Reason
 from calls.store.keys import CallId, institution_member
-from calls.store.store import MAX_FAILURES, Store
+from calls.store.store import Store
 from reseller import PhoneCall
 from sandbox.faults import Action, Fault
 from sandbox.state import Call, Happening, Kind
 from tests.rig import KEY, Altered, Rig
 from tests.sandbox_fixtures import Asgi
 from workers.listing import FULL_EVERY_S
-from workers.shift import Shift, StepsFailed
+from workers.shift import MAX_FAILURES, Shift, StepsFailed
 
 END = Happening(Kind.END, 60)
 PERSON = [{"personId": "p-1", "name": "A"}]

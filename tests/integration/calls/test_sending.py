@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from calls.held import LEASE, Held
+from calls.claimed import LEASE, Held
 from calls.notes import Distrusted, Resolved, Verified
 from calls.record import EffectState, Reason, parse_call
 from calls.rules import load_rules

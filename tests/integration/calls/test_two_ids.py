@@ -6,7 +6,7 @@ import itertools
 import pytest
 from redis.asyncio import Redis
 
-from calls.held import LeaseLost
+from calls.claimed import LeaseLost
 from calls.metrics import catalogue as figure
 from calls.notes import Distrusted, Listed, Merged, encode_note
 from calls.record import Call, Candidate, EffectState, Phase, Reason

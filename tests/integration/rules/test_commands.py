@@ -12,8 +12,8 @@ from click.testing import CliRunner, Result
 from redis.asyncio import Redis
 
 from callkeeper.cli import main
-from calls.recording import parse_recordings
 from calls.rules import load_rules
+from calls.trail import parse_recordings
 from sandbox.state import Happening, Kind
 from tests.rig import Rig
 from tests.sandbox_fixtures import Asgi

@@ -5,7 +5,7 @@ from pathlib import Path
 from redis.asyncio import Redis
 
 from callkeeper.doctor import Finding, Severity, examine
-from calls.institution import Standing
+from calls.institutions import Standing
 from calls.pause import Pause, PauseScope
 from calls.rules import load_rules
 from calls.store.listings import Listings

@@ -10,7 +10,7 @@ from redis import Redis as BlockingRedis
 from redis.asyncio import Redis
 
 from callkeeper.cli import main
-from calls.institution import Standing
+from calls.institutions import Standing
 from calls.store.intake import Intake
 from calls.store.keys import Keys
 from calls.store.listings import Listings

@@ -10,7 +10,7 @@ from structlog.testing import LogCapture
 from structlog.typing import FilteringBoundLogger
 
 from callkeeper.web_app import warn_of_unknown_institutions
-from calls.institution import Standing
+from calls.institutions import Standing
 from calls.pause import Pause, Pauses, PauseScope
 from calls.rules import load_rules
 from calls.schedule.check_plan import Schedule

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from calls.decide import decide
 from calls.facts import STATUSES, facts_of
 from calls.fold import fold_reading
-from calls.institution import FOREIGN, UNKNOWN
+from calls.institutions import FOREIGN, UNKNOWN
 from calls.record import Call, Candidate, Effect, EffectState, Identity, Phase, Reading, Word
 from calls.rules import load_rules
 from calls.rules.verdict import Verdict

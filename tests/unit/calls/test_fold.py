@@ -9,18 +9,7 @@ from msgspec.structs import replace
 
 from calls.facts import Facts, facts_of
 from calls.fold import fold_epoch, fold_note, fold_reading, new_call
-from calls.notes import (
-    AssignWish,
-    CheckWish,
-    Distrusted,
-    Listed,
-    Merged,
-    Note,
-    Pushed,
-    Resolved,
-    Unlisted,
-    Verified,
-)
+from calls.notes import AssignWish, CheckWish, Distrusted, Listed, Merged, Note, Pushed, Resolved, Unlisted, Verified
 from calls.record import Call, Candidate, Effect, EffectState, Phase, Reason
 from calls.store.keys import CallId
 from calls.trail import Entry

@@ -5,9 +5,8 @@ import json
 import msgspec
 import pytest
 
-from calls.notes import encode_note
-from calls.policies import Colour, Policies
-from calls.reading import fingerprint, listed_of, reading_of
+from calls.facts import Colour, Policies
+from calls.notes import encode_note, fingerprint, listed_of, reading_of
 from calls.record import Reading
 from reseller.phone_calls import PhoneCall, QueueEntry
 from reseller.reading import Reader

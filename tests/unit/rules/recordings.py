@@ -5,10 +5,9 @@ from datetime import UTC, datetime, timedelta
 
 from calls.facts import Facts
 from calls.record import EffectState, Phase, Reason
-from calls.recording import Recorded
 from calls.rules import Outcome, RuleBook
 from calls.rules.verdict import judge, table
-from calls.trail import Entry
+from calls.trail import Entry, Recorded
 
 BEGAN = datetime(2026, 11, 21, 12, tzinfo=UTC)
 LIVE: dict[str, str | bool | int | None] = {"allowed": True, "real_voice_id": True, "assigned": True, "candidates": 1}

@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calls.facts import FACTS, STATUSES, VALIDATION_TYPES, Facts, Value, facts_of
+from calls.facts import FACTS, STATUSES, VALIDATION_TYPES, Colour, Facts, Policies, Value, facts_of
 from calls.fold import fold_reading
-from calls.policies import Colour, Policies
 from calls.record import Call, EffectKind, Reading
 from calls.rules import Outcome, Rule, Stage
 from calls.rules.book import Condition

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calls.policies import Policies
-from calls.recording import FORMAT, RecordingWrong, encode_recorded, parse_recordings
+from calls.facts import Policies
 from calls.rules import Outcome, Rule, RuleBook, Stage, load_rules
 from calls.rules.replay import replay as replay_calls
+from calls.trail import FORMAT, RecordingWrong, encode_recorded, parse_recordings
 from tests.unit.rules.recordings import record
 from tests.unit.rules.specimens import any_book
 

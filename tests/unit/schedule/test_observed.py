@@ -5,11 +5,10 @@ from typing import Any
 
 import pytest
 
-from calls.policies import Policies
+from calls.facts import Policies
 from calls.record import EffectState, Phase, Reason
-from calls.recording import Recorded
 from calls.schedule.estimate import Observation, observe
-from calls.trail import Entry, What
+from calls.trail import Entry, Recorded, What
 
 START = datetime(2026, 11, 21, 12, tzinfo=UTC)
 POLICIES = Policies(green=("Green *",), red=("Red *",))

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from calls.held import Epoch
+from calls.claimed import Epoch
 from workers.service_clock import FOUND_WITHIN_S, UNKNOWN, ServiceClock
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
