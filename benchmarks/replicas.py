@@ -15,7 +15,7 @@ from benchmarks.effort import Effort
 from benchmarks.spread import Spread
 from callkeeper.embedded import embedded_redis
 from calls.store.intake import Intake
-from reseller.push import PushEvent
+from reseller.push_event import PushEvent
 
 REPLICAS = (0, 1, 2)
 ABREAST = 8

@@ -10,8 +10,8 @@ from typing import Final
 
 from callkeeper.parsing import PLACEHOLDER, VISIBLE
 from desk.access import AdminLogin, DeskToken
-from reseller.keys import is_institution_key
-from reseller.push_headers import Headers, parse_header_settings
+from reseller.endpoints import is_institution_key
+from reseller.push_event import Headers, parse_header_settings
 from reseller.secret import Secret
 
 MIN_PUSH_SECRET: Final = 16

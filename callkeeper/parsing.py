@@ -18,7 +18,7 @@ import msgspec
 from callkeeper.terminal import is_visible
 from calls.record import CHECK_LIMIT
 from calls.rules import SHIPPED
-from reseller.keys import is_institution_key
+from reseller.endpoints import is_institution_key
 from reseller.secret import Secret
 
 S = TypeVar("S", bound=str)

@@ -20,7 +20,7 @@ from calls.rules import RuleBook, load_rules
 from calls.schedule.check_plan import Schedule
 from calls.store.keys import PREFIX, Keys, Retention
 from desk.access import AdminLogin, DeskToken
-from reseller.push_headers import Headers
+from reseller.push_event import Headers
 from reseller.secret import Secret
 
 _DAY_S: Final = 86400

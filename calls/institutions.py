@@ -218,7 +218,7 @@ class Standings:
 async def ask_standings(service: Reseller, keys: Iterable[str]) -> Standings:
     """Ask for the standing of institutions, and of all others that the list happens to name.
 
-    Spec: Endpoints 8 and 10. Assumed: the wrapper of the list is not shown; see `reseller.listing`.
+    Spec: Endpoints 8 and 10. Assumed: the wrapper of the list is not shown; see `reseller.conversation`.
     """
     asked = Standings()
     try:

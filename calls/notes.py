@@ -18,8 +18,8 @@ import msgspec
 
 from calls.record import Call, Candidate, Reading
 from reseller import PersonMatch, PhoneCall, QueueEntry
-from reseller.plain_words import plain_words
-from reseller.tracing import is_trace
+from reseller.errors import plain_words
+from reseller.exchange import is_trace
 
 MOST_WAITING = 100
 """Notes in one inbox beyond which no further statement is taken: workers are far behind, or a client repeats itself."""

@@ -30,7 +30,7 @@ from desk.openapi import document
 from desk.problems import Problem, invalid, not_found, too_often, unauthorized, unavailable
 from desk.stream import Stream, Tickets
 from desk.views import PageView, action_view, call_view, story_view
-from reseller.keys import is_institution_key, is_voice_id
+from reseller.endpoints import is_institution_key, is_voice_id
 
 
 class QuotedConvertor(Convertor[str]):

@@ -10,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from reseller.push_headers import Headers
+from reseller.push_event import Headers
 
 Sender = Literal["current", "previous"]
 """Which set of headers a sender has proved to know."""

@@ -28,7 +28,7 @@ from calls.store.intake import CALL_END, CALL_START, Intake
 from calls.store.job_queue import Waker
 from receiver import responses
 from receiver.authentication import PushAuthentication
-from reseller.push import PushEvent, PushUnreadable, parse_push
+from reseller.push_event import PushEvent, PushUnreadable, parse_push
 
 BODY_LIMIT: Final = 16 * 1024
 """Bytes; a push is some 300."""

@@ -1,6 +1,16 @@
 """The service's reseller interface in Python; knows nothing of Redis or of our calls."""
 
-from reseller.answers import LoginAsAnswer, TokenAnswer
+from reseller.answers import (
+    CoreConfig,
+    Institution,
+    InstitutionSummary,
+    LoginAsAnswer,
+    SsoAction,
+    Ticket,
+    TokenAnswer,
+    User,
+    VpnConfig,
+)
 from reseller.client import Reseller
 from reseller.config import LoginPolicy, ServiceConfig
 from reseller.enumerations import (
@@ -37,17 +47,17 @@ from reseller.errors import (
     Unsendable,
 )
 from reseller.exchange import Guard
-from reseller.institutions import (
-    CoreConfig,
-    Institution,
-    InstitutionSummary,
-    SsoAction,
-    Ticket,
-    User,
-    VpnConfig,
-)
 from reseller.memory import MemoryTokenStore
-from reseller.phone_calls import DriverLicense, MetaData, PersonMatch, PhoneCall, QueueEntry, ResearchCase
+from reseller.phone_calls import (
+    DriverLicense,
+    MetaData,
+    PersonMatch,
+    PhoneCall,
+    QueueEntry,
+    ResearchCase,
+    VendorCall,
+    VendorEvent,
+)
 from reseller.secret import Secret
 from reseller.tokens import (
     Login,
@@ -60,7 +70,6 @@ from reseller.tokens import (
     SsoToken,
     TokenStore,
 )
-from reseller.vendor import VendorCall, VendorEvent
 
 __all__ = [
     "AccessRefused",

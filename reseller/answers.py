@@ -1,11 +1,151 @@
-"""The envelopes that records come in: the base response and what each endpoint adds to it."""
+"""The envelopes that records come in: the base response and what each endpoint adds to it; and the records of institutions.
+
+Of each institution five facts are kept; in its full record the secrets are masked. Structures that the Spec does not
+show (contacts, voice and billing configuration, ticket messages) are kept unparsed as their JSON text, masked like any
+secret: nobody knows what they hold.
+"""
 
 from datetime import datetime
 
-from reseller.institutions import Institution, SsoAction
+from msgspec import field
+
 from reseller.phone_calls import PhoneCall, QueueEntry
-from reseller.record import Listed, Record
+from reseller.reading import Listed, Record
 from reseller.secret import Secret
+
+
+class InstitutionSummary(Record, frozen=True, kw_only=True):
+    """What callkeeper needs to know of an institution, and nothing else of its record.
+
+    ``status`` is an `InstitutionStatus` or a word newer than the Spec.
+
+    Spec: Institution.
+    """
+
+    vital = frozenset({"key", "status", "has_voice_auth", "is_test_mode"})
+
+    key: str
+    name: str | None = None
+    status: str = ""
+    has_voice_auth: bool = False
+    is_test_mode: bool = False
+
+
+class CoreConfig(Record, frozen=True, kw_only=True):
+    """How the service reaches the institution's core system; its secrets come as stored.
+
+    Spec: Core config.
+    """
+
+    created_at: datetime | None = field(name="createdDateUtc", default=None)
+    updated_at: datetime | None = field(name="updatedDateUtc", default=None)
+    core_config_id: int | None = None
+    institution_id: int | None = None
+    url: str | None = None
+    edge_access_key: Secret | None = None
+    core_type_b_sym: str | None = None
+    core_type_b_device_name: str | None = None
+    core_type_b_device_number: int | None = None
+    core_type_b_client_number: int | None = None
+    core_type_b_sys_user_num: int | None = None
+    core_type_b_admin_password: Secret | None = None
+    core_type_b_validation_tracking_record: int | None = None
+    core_type_a_username: Secret | None = None
+    core_type_a_password: Secret | None = None
+    core_type_a_device_name: str | None = None
+    core_type_a_interaction_type_serial: int | None = None
+    core_type_a_interaction_voice: int | None = None
+    core_type_a_interaction_non_voice: int | None = None
+    core_type_a_interaction_channel_serial: int | None = None
+    core_type_a_interaction_no_auth_serial: int | None = None
+    core_type_a_voice_opt_out_note_type_serial: int | None = None
+    core_type_a_ui_url: str | None = None
+
+
+class Ticket(Record, frozen=True, kw_only=True):
+    """A support ticket about a VPN. The words of ``status`` are not shown.
+
+    Spec: VPN config; Other shapes.
+    """
+
+    ticket_id: str = ""
+    institution_id: int = 0
+    subject: str = ""
+    created_by_user_id: int = 0
+    ticket_messages: Listed[Secret] = ()
+    status: str = ""
+
+
+class VpnConfig(Record, frozen=True, kw_only=True):
+    """The tunnel between the service and the institution. Both statuses are a `VpnStatus` or newer.
+
+    Spec: VPN config.
+    """
+
+    gateway_ip: str = ""
+    device_and_model: str = ""
+    authentication_value: Secret | None = None
+    firmware_version: str = ""
+    tunnel_interface: str = ""
+    source_ip: str = ""
+    destination_ip: str = ""
+    created_at: datetime | None = field(name="createdDateUtc", default=None)
+    updated_at: datetime | None = field(name="updatedDateUtc", default=None)
+    confirm_status: str = ""
+    institution_status: str = ""
+    ticket: Ticket | None = None
+
+
+class Institution(Record, frozen=True, kw_only=True):
+    """An institution's full record. ``core`` is a `CoreType`, ``status`` an `InstitutionStatus`, or newer.
+
+    Spec: Institution. The words of ``classification`` are not shown.
+    """
+
+    id: int = 0
+    name: str | None = None
+    host_name: str | None = None
+    allowed_phones: Listed[str] = ()
+    allowed_emails: Listed[str] = ()
+    is_test_mode: bool = False
+    mail_provider_domain: str | None = None
+    from_email: str | None = None
+    key: str | None = None
+    has_voice_auth: bool = False
+    core: str = ""
+    core_config: CoreConfig | None = None
+    vpn_config: VpnConfig | None = None
+    allowed_origins: Listed[str] = ()
+    contacts: Listed[Secret] = ()
+    voice_config: Secret | None = None
+    billing_config: Secret | None = None
+    classification: str = ""
+    status: str = ""
+    uses_ip_whitelisting: bool = False
+
+
+class SsoAction(Record, frozen=True, kw_only=True):
+    """A place that a log-in leads to. The addresses may carry a token: they are secrets.
+
+    Spec: Other shapes.
+    """
+
+    sso_url: Secret | None = None
+    action_text: str | None = None
+    is_hidden: bool = False
+    sso_url_ie: Secret | None = field(name="ssoUrlIE", default=None)
+    sso_url_new: Secret | None = None
+
+
+class User(Record, frozen=True, kw_only=True):
+    """A user of the service, nested in other records: a `UserType`, a `UserGroup` and an `AgentState`.
+
+    Spec: Other shapes.
+    """
+
+    user_type: str = ""
+    user_group: str = ""
+    agent_state: str = ""
 
 
 class BaseAnswer(Record, frozen=True, kw_only=True):

@@ -21,22 +21,16 @@ from reseller.answers import (
     TokenAnswer,
     UserTokenAnswer,
 )
-from reseller.bounded import ServiceResponse
 from reseller.config import ServiceConfig
-from reseller.conversation import Conversation, Observe, unobserved
+from reseller.conversation import Conversation, InstitutionEndpoints, Observe, unobserved
 from reseller.enumerations import ValidationType
-from reseller.errors import (
-    AnswerUnreadable,
-    CallNotFound,
-    OutcomeUnknown,
-    ServiceRefused,
-)
+from reseller.errors import AnswerUnreadable, CallNotFound, OutcomeUnknown, ServiceRefused
 from reseller.exchange import Exchange, Guard, Request
-from reseller.institution_endpoints import InstitutionEndpoints
 from reseller.phone_calls import PhoneCall, QueueEntry
 from reseller.reading import Reader, Unreadable
 from reseller.secret import Secret
 from reseller.tokens import TokenStore
+from reseller.transport import ServiceResponse
 
 HOUR_S = 3600.0
 

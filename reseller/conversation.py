@@ -1,31 +1,38 @@
-"""What all endpoints have in common: the headers of their auth mode, the exchange, the verdict on its answer."""
+"""What all endpoints have in common: headers of the auth mode, exchange, result; and the endpoints of institutions.
+
+Assumed: the list of institutions, whose wrapper the Spec does not show, is either a bare array, or an object in which
+exactly one property beside the base response's own is an array. Five fields of each entry are read; the rest of it,
+secrets included, never becomes a value.
+"""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
 import msgspec
 from structlog.typing import FilteringBoundLogger
 
-from reseller.answers import BaseAnswer, TokenAnswer
-from reseller.bounded import ServiceResponse
+from reseller import endpoints
+from reseller.answers import BaseAnswer, Institution, InstitutionAnswer, InstitutionSummary, LoginAsAnswer, TokenAnswer
 from reseller.config import ServiceConfig
-from reseller.endpoints import TOKEN, Endpoint
+from reseller.endpoints import INSTITUTIONS, TOKEN, Endpoint, header_value
+from reseller.enumerations import CoreType
 from reseller.errors import (
     AccessRefused,
     AnswerUnreadable,
+    InstitutionNotFound,
     LoginRefused,
     ServiceRefused,
     ServiceUnavailable,
     TokenLapsed,
 )
 from reseller.exchange import Exchange, Guard, Request
-from reseller.identifiers import header_value
-from reseller.reading import Reader
+from reseller.reading import Reader, Unreadable
+from reseller.results import check_status, effect_verdict, verdict
 from reseller.session import Session
 from reseller.tokens import Login, SsoToken, TokenStore, scope_of
-from reseller.verdict import effect_verdict, verdict
+from reseller.transport import ServiceResponse
 
 A = TypeVar("A", bound=BaseAnswer)
 T = TypeVar("T")
@@ -191,3 +198,132 @@ class Conversation:
         except TimeoutError:
             pass
         raise ServiceUnavailable(TOKEN.name, f"no login within {self._config.deadline_s:g} s")
+
+
+_BASE = Reader(BaseAnswer)
+_SUMMARY = Reader(InstitutionSummary)
+_BASE_LISTS = ("errors", "messages")
+_array = msgspec.json.Decoder(list[msgspec.Raw])
+_object = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+def institution_list(answer: ServiceResponse) -> tuple[tuple[InstitutionSummary, ...], int]:
+    """Return the institutions that can be read, and how many cannot.
+
+    Raises:
+        ServiceRefused: ``success`` is there and false.
+        AnswerUnreadable: No list is found.
+        TokenLapsed: 401.
+        ServiceUnavailable: 429 or 5xx.
+
+    Spec: Endpoints 8.
+    """
+    check_status(INSTITUTIONS, answer)
+    entries = _entries(answer)
+    if entries is None or not 200 <= answer.status_code < 300:
+        raise AnswerUnreadable(INSTITUTIONS.name, f"status {answer.status_code}, no list of institutions")
+    summaries = [_summary(entry) for entry in entries]
+    readable = tuple(summary for summary in summaries if summary is not None)
+    return readable, len(summaries) - len(readable)
+
+
+def _entries(answer: ServiceResponse) -> list[msgspec.Raw] | None:
+    try:
+        if answer.content.lstrip()[:1] == b"[":
+            return _array.decode(answer.content)
+        wrapper = _object.decode(answer.content)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None
+    verdict(INSTITUTIONS, answer, _BASE, needs_success=False)
+    arrays = [raw for name, raw in wrapper.items() if name not in _BASE_LISTS and bytes(raw)[:1] == b"["]
+    return _array.decode(arrays[0]) if len(arrays) == 1 else None
+
+
+def _summary(entry: msgspec.Raw) -> InstitutionSummary | None:
+    try:
+        return _SUMMARY.read(bytes(entry))
+    except Unreadable:
+        return None
+
+
+_INSTITUTION = Reader(InstitutionAnswer)
+_LOGIN_AS = Reader(LoginAsAnswer)
+
+
+class InstitutionEndpoints:
+    """List, read, add and change institutions; log in as one. Part of `reseller.client.Reseller`."""
+
+    def __init__(self, talk: Conversation, log: FilteringBoundLogger) -> None:
+        self._talk = talk
+        self._log = log
+
+    async def institutions(self) -> tuple[InstitutionSummary, ...]:
+        """List the institutions, five fields of each; their secrets never leave the parser.
+
+        Spec: Endpoints 8. Assumed: the list's wrapper is not shown; see `reseller.conversation`.
+        """
+        endpoint = endpoints.INSTITUTIONS
+        summaries, left_out = institution_list(await self._talk.ask(Request(endpoint, endpoint.at())))
+        if left_out:
+            self._log.warning("institutions_left_out", institutions=left_out)
+        return summaries
+
+    async def institution(self, key: str) -> Institution:
+        """Read an institution's full record, secrets masked.
+
+        Raises:
+            InstitutionNotFound: The service knows no such institution.
+
+        Spec: Endpoints 10.
+        """
+        endpoint = endpoints.INSTITUTION
+        answer, record = await self._talk.read(Request(endpoint, endpoint.at(key), about=key), _INSTITUTION)
+        if record.institution is None:
+            raise InstitutionNotFound(endpoint.name, status=answer.status_code)
+        return record.institution
+
+    async def add_institution(self, fields: Mapping[str, object]) -> None:
+        """Add an institution. An effect.
+
+        Args:
+            fields: The request's body; its fields are not shown. Assumed: at least ``name`` and ``core``, as update.
+
+        Raises:
+            ServiceRefused: Declined, also by a 400 problem response.
+            NotSent: Provably no byte was written.
+            TokenLapsed: 401; renew, then send anew.
+            OutcomeUnknown: May or may not have been applied.
+
+        Spec: Endpoints 9; Errors 3.
+        """
+        endpoint = endpoints.ADD_INSTITUTION
+        await self._talk.effect(
+            Request(endpoint, endpoint.at(), content=msgspec.json.encode(dict(fields))), _BASE, None
+        )
+
+    async def update_institution(self, key: str, *, name: str | None, core: CoreType) -> None:
+        """Change an institution's name and core type. Repeating it changes nothing more.
+
+        Raises:
+            InstitutionNotFound: The service knows no such institution.
+
+        Spec: Endpoints 11.
+        """
+        endpoint = endpoints.UPDATE_INSTITUTION
+        body = msgspec.json.encode({"name": name, "core": str(core)})
+        await self._talk.read(Request(endpoint, endpoint.at(key), content=body, about=key), _BASE)
+
+    async def login_as(self, key: str) -> LoginAsAnswer:
+        """Log in as an institution: a token and the places it opens.
+
+        Raises:
+            InstitutionNotFound: The service knows no such institution.
+
+        Spec: Endpoints 12; Rules per operation 6. Assumed: the base response may be missing there.
+        """
+        endpoint = endpoints.LOGIN_AS
+        request = Request(endpoint, endpoint.at(key), about=key)
+        _, record = await self._talk.read(request, _LOGIN_AS, needs_success=False)
+        if not record.token:
+            raise AnswerUnreadable(endpoint.name, "token is missing")
+        return record

@@ -1,12 +1,85 @@
-"""The twelve endpoints: name, method, path and which headers authenticate them.
+"""The twelve endpoints, and what may enter their paths and headers.
 
-The name is what errors and logs call the endpoint.
+The name of an endpoint is what errors and logs call it. An identifier may come from a forged push. Whatever it holds,
+it stays one part of the path that it was meant for, and a header value stays one header: quoted, or refused. The Spec
+shows no alphabet for voice ids and institution keys; ours are the widest that are safe in a header, a path and a Redis
+key.
 """
 
+import re
 from dataclasses import dataclass
 from enum import Enum, auto
+from typing import Final
+from urllib.parse import quote
 
-from reseller.identifiers import path_part
+from reseller.errors import Unsendable
+
+MAX_VOICE_ID: Final = 256
+MAX_INSTITUTION_KEY: Final = 64
+
+_INSTITUTION_KEY = re.compile(rf"[!-.0-~]{{1,{MAX_INSTITUTION_KEY}}}")  # visible ASCII without the slash
+_DOT_SEGMENTS = frozenset({".", ".."})
+
+
+_GUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+
+
+def is_same_id(one: str, other: str) -> bool:
+    """Tell whether two voice ids are the same: letter for letter, or as GUIDs, whose case means nothing."""
+    return one == other or (
+        one.lower() == other.lower() and _GUID.fullmatch(one) is not None and _GUID.fullmatch(other) is not None
+    )
+
+
+def is_voice_id(text: str) -> bool:
+    """Tell whether ``text`` may be a voice id or alternate id: 1 to 256 printable characters, blanks inside only.
+
+    Assumed: the Spec shows no alphabet; ``.`` and ``..`` would change a path whatever the quoting, also between slashes:
+    routers undo the quoting.
+    """
+    is_one_line = 0 < len(text) <= MAX_VOICE_ID and text.isprintable() and text == text.strip()
+    return is_one_line and _DOT_SEGMENTS.isdisjoint(text.replace("\\", "/").split("/"))
+
+
+def is_institution_key(text: str) -> bool:
+    """Tell whether ``text`` may be an institution's key: 1 to 64 visible ASCII characters, no slash.
+
+    Assumed: the Spec shows no alphabet; the key is sent as a header and as part of a path.
+    """
+    return _INSTITUTION_KEY.fullmatch(text) is not None and text not in _DOT_SEGMENTS
+
+
+MAX_LENGTH = 256
+"""Characters in an identifier. Assumed: the Spec names no limit; real ones are GUIDs and short keys."""
+
+
+def path_part(endpoint: str, identifier: str) -> str:
+    """Quote an identifier as exactly one part of a path.
+
+    ``.`` and ``..`` are refused because they are never quoted and mean other folders.
+
+    Raises:
+        Unsendable: Empty, too long, a folder name, or not text that UTF-8 can carry.
+    """
+    if not identifier or len(identifier) > MAX_LENGTH or identifier in (".", ".."):
+        raise Unsendable(endpoint, "the identifier is empty, too long or a folder name")
+    try:
+        return quote(identifier, safe="")
+    except UnicodeEncodeError:
+        pass
+    raise Unsendable(endpoint, "the identifier is not text")
+
+
+def header_value(endpoint: str, name: str, value: str) -> str:
+    """Return a header value unchanged if it can be sent as one.
+
+    Raises:
+        Unsendable: Empty, too long, with a line break, a control or a non-ASCII character, or with blanks at
+            its ends, which the receiver would not see.
+    """
+    if value and len(value) <= MAX_LENGTH and value.isascii() and value.isprintable() and value == value.strip():
+        return value
+    raise Unsendable(endpoint, f"the value of {name} cannot be a header")
 
 
 class AuthMode(Enum):

@@ -24,12 +24,62 @@ A message carries the endpoint's name, a status, a short reason: never a body, a
 service's own error text, which may hold personal data. That text is in ``full``, for whoever asked on the command
 line, and in ``plain``, with known words only, for logs and pages. For the same reason no error of the HTTP library
 hangs on these as cause or context: its request holds the token.
+
+``plain_words`` lets only words of a list through: the service's texts may repeat what was asked for, and nobody can
+tell a name from a word by its shape.
 """
 
+import re
 from typing import Self
 
-from reseller.plain_words import plain_words
 from reseller.secret import Secret
+
+WORDS = frozenset(
+    """
+    a about access accesstoken account action activity after again all allowed already alternate an and another any are as
+    assign assigned at authenticated authentication authorized bad be because been before being below between body bound
+    busy but by call caller calls can cannot carrier central change check checks child client closed code config configured
+    conflict connection contains content could credentials date day days deadline denied details device did digits disabled
+    does down due during duplicate each edge email empty end ended endpoint enroll enrolled enrollment error event exceeded
+    exist existing exists expected expired external failed failure feature field file first for forbidden format found from
+    full gateway given greater guid had has have header hour hours id identifier if in inactive incorrect institution
+    institutionkey institutions internal invalid is it item json key last later length less limit limited list live locked
+    login long longer low maximum may member message method minimum minute minutes missing more must name network new no none
+    not number of off offline on one only open operation or other out over owned page pagesize parameter parse password path
+    pending permission person personid phone phonenumber please policy present processed processing profile property provided
+    provider query queue rate read reason received record rejected reject request requested requestedby requests require
+    required resource response result retry right same second seconds see send sent server service session should size
+    sso ssotoken start started state status still stored string success supported system target temporarily than that the
+    their there this time timeout timed to token too try type unauthorized unavailable under unexpected unknown unsupported
+    until update url use used user username valid validation validationtype value values vendor verification verified version
+    voice voiceid voiceprint wait was were when which while will with within without write wrong yet you your zero
+    """.split()  # noqa: SIM905  (a table of words is read as a text)
+)
+"""Words of which error messages consist, in lower case: none is a name."""
+
+MOST = 200
+_HIDDEN = "…"
+_PIECE = re.compile(r"[^\s]+")
+_BARE = re.compile(r"^([(\[]*)([A-Za-z]+)([)\].,:;!?]*)$")
+_TAIL = re.compile(r"[.,:;!?]*$")
+
+
+def plain_words(text: str) -> str:
+    """Return a text in one line of at most 200 characters, with an ellipsis for whatever is not a word of the list."""
+    pieces: list[str] = []
+    for piece in _PIECE.findall(text[: 10 * MOST]):
+        bare = _BARE.match(piece)
+        plain = piece if bare and bare.group(2).lower() in WORDS else _HIDDEN + _tail(piece)
+        if plain.startswith(_HIDDEN) and pieces and pieces[-1].startswith(_HIDDEN):
+            pieces.pop()
+        pieces.append(plain)
+    line = " ".join(pieces)
+    return line if len(line) <= MOST else line[: MOST - 1].rstrip() + _HIDDEN
+
+
+def _tail(piece: str) -> str:
+    found = _TAIL.search(piece)
+    return found.group(0)[:1] if found else ""
 
 
 class ResellerError(Exception):

@@ -1,19 +1,26 @@
-"""One request and its whole response, inside one deadline.
+"""One request and its whole response, inside one deadline; and the trace of the event that it is made for, in its header.
 
-Failures leave here as errors of ours. They are raised outside the ``except`` that caught the HTTP library's error, because
-that error refers to the request, and the request holds the token.
+Failures leave here as errors of ours. They are raised outside the ``except`` that caught the HTTP library's error,
+because that error refers to the request, and the request holds the token.
+
+Whoever handles an event sets its trace for the task that does; every request that the task sends carries it, under the
+name that tracing tools know. A trace is a random number: it says nothing about a call or a person. Assumed: the service
+ignores a header that it does not know. The Spec names the headers that it reads, and no other.
 """
 
 import asyncio
+import re
+import secrets
 import ssl
 from collections.abc import Callable, Iterator, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import Final
 
 import aiohttp
 import httpx
 
-from reseller.bounded import BodyRefused, ServiceResponse, receive
 from reseller.config import ServiceConfig
 from reseller.endpoints import Endpoint
 from reseller.errors import (
@@ -26,8 +33,35 @@ from reseller.errors import (
 )
 from reseller.session import Session
 from reseller.tokens import SsoToken, scope_of
-from reseller.tracing import trace_headers
-from reseller.transports import FIRST_BYTE, effects_transport, reads_transport
+from reseller.transport import FIRST_BYTE, BodyRefused, ServiceResponse, effects_transport, reads_transport, receive
+
+HEADER: Final = "traceparent"
+"""Of W3C Trace Context: version, trace, the request's own number, flags."""
+
+_TRACE: Final = re.compile(r"[0-9a-f]{32}")
+_current: ContextVar[str | None] = ContextVar("trace", default=None)
+
+
+def new_trace() -> str:
+    """Return the trace of an event that brought none."""
+    return secrets.token_hex(16)
+
+
+def is_trace(text: str) -> bool:
+    """Tell whether a text is a trace: 32 hexadecimal digits, not all zero."""
+    return _TRACE.fullmatch(text) is not None and text.strip("0") != ""
+
+
+def follow(trace: str) -> None:
+    """Send every further request of this task for an event."""
+    _current.set(trace)
+
+
+def trace_headers() -> dict[str, str]:
+    """Return the header of a request that is about to be sent; none where no event is followed."""
+    trace = _current.get()
+    return {} if trace is None else {HEADER: f"00-{trace}-{secrets.token_hex(8)}-01"}
+
 
 Guard = Callable[[], None]
 """Called at the last point before the first byte of an effect; if it raises, nothing is written."""

@@ -15,7 +15,6 @@ from typing import assert_never
 
 from structlog.typing import FilteringBoundLogger
 
-from reseller.bounded import ServiceResponse
 from reseller.config import LoginPolicy
 from reseller.endpoints import TOKEN
 from reseller.errors import AccessRefused, LoginRefused, ResellerError, ServiceBusy, ServiceUnavailable, TokenFault
@@ -31,6 +30,7 @@ from reseller.tokens import (
     institution_of,
     operation_of,
 )
+from reseller.transport import ServiceResponse
 
 SLIDE_WHILE_BARRED_S = 1.0
 """How often a success is noted while a scope is barred."""

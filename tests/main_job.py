@@ -19,7 +19,7 @@ from callkeeper.embedded import embedded_redis
 from calls.record import EffectKind, EffectState, Phase
 from calls.rules import load_rules
 from reseller.config import LoginPolicy
-from reseller.push import PushUnreadable, parse_push
+from reseller.push_event import PushUnreadable, parse_push
 from sandbox.faults import PUSH, Action, Fault
 from sandbox.state import Call, Happening, Kind, PushSettings
 from sandbox.variants import VARIANTS

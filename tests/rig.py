@@ -31,7 +31,7 @@ from calls.store.store import Store
 from calls.trail import Entry
 from reseller import Reseller, Secret, ServiceConfig
 from reseller.config import LoginPolicy
-from reseller.push import PushEvent
+from reseller.push_event import PushEvent
 from sandbox.access import Credentials
 from sandbox.state import Call as SandboxCall
 from tests.sandbox_fixtures import CREDENTIALS, KEY, PHONE, Asgi

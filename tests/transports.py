@@ -2,7 +2,7 @@
 
 import httpx
 
-from reseller.transports import FIRST_BYTE
+from reseller.transport import FIRST_BYTE
 
 
 class AnnouncingTransport(httpx.AsyncBaseTransport):

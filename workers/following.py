@@ -2,7 +2,7 @@
 
 from structlog.contextvars import bind_contextvars
 
-from reseller.tracing import follow, new_trace
+from reseller.exchange import follow, new_trace
 
 
 def follow_member(institution_key: str, voice_id: str | None = None) -> None:

@@ -23,7 +23,7 @@ from calls.store.inbox import Ask
 from calls.store.keys import CallId
 from calls.store.listings import Listings
 from reseller import AccessRefused, QueueEntry, ResellerError, ServiceRefused
-from reseller.keys import is_voice_id
+from reseller.endpoints import is_voice_id
 from workers.pages import QueuePages
 from workers.tally import Tally
 from workers.tools import Tools

@@ -11,7 +11,7 @@ from calls.metrics import catalogue as figure
 from calls.notes import Merged, encode_note
 from calls.store.keys import CallId
 from reseller import AnswerUnreadable, PhoneCall
-from reseller.keys import is_same_id, is_voice_id
+from reseller.endpoints import is_same_id, is_voice_id
 from workers.claim import Claim
 
 

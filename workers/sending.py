@@ -20,7 +20,7 @@ from reseller import (
     Unsendable,
     ValidationType,
 )
-from reseller.keys import is_same_id
+from reseller.endpoints import is_same_id
 from workers.claim import Claim
 from workers.ledger import answered
 from workers.merging import note_misnamed

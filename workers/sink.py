@@ -24,7 +24,7 @@ from calls.outcomes import Outcome
 from calls.record import Call
 from calls.store.keys import CallId
 from reseller import Secret
-from reseller.tracing import trace_headers
+from reseller.exchange import trace_headers
 
 DEADLINE_S: Final = 5.0
 """For one post, from name resolution to the answer's status: well within a lease."""

@@ -16,7 +16,7 @@ from calls.pause import EVERYWHERE, Pause, Pauses, PauseScope
 from calls.store.keys import Keys
 from calls.store.pauses import PastPause, Pausing, past_pauses, why_not_resumed
 from calls.store.queries import Queries
-from reseller.keys import is_institution_key
+from reseller.endpoints import is_institution_key
 
 Command = Callable[..., None]
 

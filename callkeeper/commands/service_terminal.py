@@ -40,7 +40,7 @@ from reseller import (
     TokenLapsed,
     TurnedAway,
 )
-from reseller.record import Record
+from reseller.reading import Record
 from reseller.secret import MASK
 
 T = TypeVar("T")

@@ -16,7 +16,7 @@ from calls.metrics.counting import Figures
 from calls.notes import Pushed, encode_note
 from calls.store.keys import CallId, Keys, Retention, institution_member
 from calls.store.scripts import Arg, Gathering, Scripts
-from reseller.push import PushEvent
+from reseller.push_event import PushEvent
 
 CALL_START = "CallStart"
 CALL_END = "CallEnd"

@@ -31,7 +31,7 @@ from desk.board.renderer import STATIC, Renderer, groups_in
 from desk.board.streams import Streams, stream
 from desk.desk import Desk
 from desk.signing import FORM_FIELD, FormTokens
-from reseller.keys import is_institution_key, is_voice_id
+from reseller.endpoints import is_institution_key, is_voice_id
 
 OPERATOR: Final = "__Host-callkeeper-operator"
 """The cookie that fills in the core username of whoever said something last in this browser."""

@@ -37,7 +37,7 @@ CONTROLS: Final = (
     ),
     Control(
         "JSON is strict",
-        "reseller/push.py",
+        "reseller/push_event.py",
         "if len(fields) != len(pairs):",
         "if False:",
         "tests/unit/reseller/test_push.py",
@@ -449,7 +449,7 @@ CONTROLS: Final = (
     ),
     Control(
         "certificates are verified",
-        "reseller/transports.py",
+        "reseller/transport.py",
         "httpx.create_ssl_context(trust_env=False)",
         "httpx.create_ssl_context(verify=False, trust_env=False)",
         "tests/integration/reseller/test_reseller_tls.py",

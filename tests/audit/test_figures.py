@@ -6,7 +6,7 @@ from redis.asyncio import Redis
 from calls.metrics import catalogue as figure
 from calls.metrics.reading import Snapshot
 from calls.store.keys import Keys
-from reseller.push import PushEvent
+from reseller.push_event import PushEvent
 from tests.rig import Rig
 from tests.sandbox_fixtures import Asgi
 from workers.institutions import NOT_OURS

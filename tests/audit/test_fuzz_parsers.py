@@ -14,13 +14,12 @@ from calls.rules import SHIPPED, RulesError, parse_rules
 from receiver.authentication import HeaderSet, PushAuthentication
 from reseller import ResellerError
 from reseller.answers import AssignAnswer, BaseAnswer, DetailsAnswer, QueueAnswer, TokenAnswer
-from reseller.bounded import ServiceResponse
+from reseller.conversation import institution_list
 from reseller.endpoints import DETAILS
-from reseller.listing import institution_list
-from reseller.push import PushUnreadable, parse_push
-from reseller.push_headers import HeaderSettingsUnreadable, parse_header_settings
+from reseller.push_event import HeaderSettingsUnreadable, PushUnreadable, parse_header_settings, parse_push
 from reseller.reading import Reader
-from reseller.verdict import verdict
+from reseller.results import verdict
+from reseller.transport import ServiceResponse
 from tests.audit.mutants import mutants
 from tests.unit.reseller.test_reseller_reading import sample
 

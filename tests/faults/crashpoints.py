@@ -47,7 +47,7 @@ from calls.store.store import Store
 from calls.trail import Entry
 from reseller import Reseller, ServiceConfig, TokenStore
 from reseller.conversation import Observe
-from reseller.transports import FIRST_BYTE, effects_transport, reads_transport
+from reseller.transport import FIRST_BYTE, effects_transport, reads_transport
 from workers.crew import Crew
 
 _REQUEST = ("mid-request", "after-request")

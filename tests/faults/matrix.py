@@ -20,7 +20,7 @@ from calls.claimed import LEASE
 from calls.record import DONE, IN_DOUBT, EffectKind, EffectState, Phase
 from calls.store.intake import Intake
 from calls.store.keys import CallId, Keys, institution_member
-from reseller.push import PushEvent
+from reseller.push_event import PushEvent
 from tests.acceptance.stack import until
 from tests.faults.crashpoints import MID_REQUEST_S
 from tests.faults.site import PATIENCE_S, Site, Stage, freeze, is_frozen, thaw

@@ -28,7 +28,7 @@ from hypothesis.stateful import (
 
 from callkeeper.embedded import embedded_redis
 from calls.notes import AssignWish, CheckWish, Distrusted, Resolved, Statement, Verified
-from reseller.push import PushEvent
+from reseller.push_event import PushEvent
 from sandbox.access import Operation
 from sandbox.faults import Action, Fault
 from sandbox.state import Call as SandboxCall

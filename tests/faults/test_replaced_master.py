@@ -17,7 +17,7 @@ from callkeeper.redis_location import parse_location
 from calls.metrics.counting import Figures
 from calls.store.intake import Intake
 from calls.store.keys import Keys
-from reseller.push import PushEvent
+from reseller.push_event import PushEvent
 from tests.faults.sentinel import Watched, watched_redis
 
 ABREAST = 4

@@ -26,7 +26,7 @@ from calls.store.store import FARTHEST_MS
 from calls.trail import Entry
 from calls.wishes import WishState, line_of, told
 from reseller.config import LoginPolicy
-from reseller.push import PushEvent
+from reseller.push_event import PushEvent
 from sandbox.state import Call as SandboxCall
 from sandbox.state import Kind
 from tests.faults.judge import Judge, Kept, Memory, Said

@@ -26,7 +26,7 @@ from calls.store.scripts import Arg, ScriptName, Scripts, source
 from calls.store.sso_token import RedisTokenStore
 from calls.store.store import Store
 from reseller import Secret
-from reseller.push import PushEvent
+from reseller.push_event import PushEvent
 from reseller.tokens import Login, Shut
 from tests.integration.calls.hand import Hand
 from tests.integration.calls.test_store import LINE, NEWER, RECORD, dump

@@ -13,7 +13,7 @@ from calls.notes import AssignWish, Verified
 from calls.record import Phase, Reason
 from calls.rules import load_rules
 from calls.store.keys import CallId
-from reseller.push import PushEvent
+from reseller.push_event import PushEvent
 from sandbox.faults import Action, Fault
 from sandbox.institutions import InstitutionStatus
 from sandbox.state import Happening, Kind

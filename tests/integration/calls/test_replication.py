@@ -20,7 +20,7 @@ from calls.store.intake import Intake
 from calls.store.keys import CallId
 from calls.store.pauses import Pausing
 from calls.store.store import Store
-from reseller.push import PushEvent
+from reseller.push_event import PushEvent
 
 CALL = CallId("cu-1", "v-1")
 PUSH = PushEvent(type="CallStart", institution_key=CALL.institution_key, voice_id=CALL.voice_id)

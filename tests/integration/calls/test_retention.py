@@ -7,7 +7,7 @@ from calls.claimed import Placement
 from calls.notes import Distrusted, Resolved
 from calls.store.intake import Intake
 from calls.store.keys import CallId, Keys, Retention
-from reseller.push import PushEvent
+from reseller.push_event import PushEvent
 from sandbox.faults import Action, Fault
 from sandbox.state import Happening, Kind
 from tests.rig import KEY, Rig

@@ -11,7 +11,7 @@ from calls.fold import fold_note, new_call
 from calls.notes import MOST_WAITING, AssignWish, Distrusted, Merged, encode_note, parse_note
 from calls.record import Call, Phase, Reason, encode_call
 from calls.store.keys import CallId, Retention
-from reseller.push import PushEvent
+from reseller.push_event import PushEvent
 from sandbox.faults import Action, Fault
 from sandbox.state import Call as SandboxCall
 from sandbox.state import Happening, Kind

@@ -20,7 +20,7 @@ from calls.store.job_queue import Waker
 from calls.store.keys import CallId, Keys
 from receiver.authentication import HeaderSet, PushAuthentication
 from receiver.push import PushCounting, PushEndpoint
-from reseller.push_headers import parse_header_settings
+from reseller.push_event import parse_header_settings
 from sandbox.faults import Action, Fault
 from sandbox.state import Happening, Kind
 from tests.integration.calls.test_misfortunes import Broken

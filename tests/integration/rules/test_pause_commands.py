@@ -14,7 +14,7 @@ from calls.institutions import Standing
 from calls.store.intake import Intake
 from calls.store.keys import Keys
 from calls.store.listings import Listings
-from reseller.push import PushEvent
+from reseller.push_event import PushEvent
 
 WHY = ("--because", "drill", "--operator", "jane")
 NAMES = {"cu-1": "Harbour Example Credit Union", "cu-2": "Meadow Example Credit Union", "bank-1": "First Example Bank"}

@@ -29,7 +29,7 @@ from calls.store.job_queue import Waker
 from calls.store.keys import Keys
 from receiver.authentication import HeaderSet, PushAuthentication
 from receiver.push import PushEndpoint
-from reseller.push_headers import parse_header_settings
+from reseller.push_event import parse_header_settings
 from tests.waiting import until
 
 SECRET = "the-configured-push-secret"

@@ -7,7 +7,7 @@ from fakeredis import FakeAsyncRedis
 
 from calls.store.intake import MOST_TOGETHER, Intake
 from calls.store.keys import Keys
-from reseller.push import PushEvent
+from reseller.push_event import PushEvent
 
 
 class Counted(FakeAsyncRedis):

@@ -26,8 +26,7 @@ from calls.store.job_queue import Waker
 from calls.store.keys import Keys
 from receiver.authentication import HeaderSet, PushAuthentication
 from receiver.push import BODY_LIMIT, PushEndpoint
-from reseller.push import PushEvent
-from reseller.push_headers import parse_header_settings
+from reseller.push_event import PushEvent, parse_header_settings
 
 SECRET = "the-configured-push-secret"
 AUTHENTIC = {"X-Push-Key": SECRET}

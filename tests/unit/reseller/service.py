@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import httpx
 
 from reseller import LoginPolicy, Reseller, Secret, ServiceConfig, TokenStore
-from reseller.bounded import ServiceResponse
 from reseller.conversation import Observe, unobserved
+from reseller.transport import ServiceResponse
 from tests.transports import AnnouncingTransport
 
 Reply = Callable[[httpx.Request], httpx.Response]

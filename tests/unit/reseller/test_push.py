@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reseller.push import MAX_DEPTH, PushEvent, PushUnreadable, parse_push
+from reseller.push_event import MAX_DEPTH, PushEvent, PushUnreadable, parse_push
 
 CALL_START: dict[str, Any] = {
     "Type": "CallStart",

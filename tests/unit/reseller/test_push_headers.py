@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reseller.push_headers import HeaderSettingsUnreadable, parse_header_settings
+from reseller.push_event import HeaderSettingsUnreadable, parse_header_settings
 
 CANARY = "canary-7f3a"
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reseller.bounded import BodyRefused, receive
+from reseller.transport import BodyRefused, receive
 
 MIB = 1024 * 1024
 

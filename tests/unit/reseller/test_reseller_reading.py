@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from reseller import AnswerUnreadable, PhoneCall, ResellerError, Secret
 from reseller.answers import BaseAnswer, DetailsAnswer, QueueAnswer
-from reseller.bounded import ServiceResponse
+from reseller.conversation import institution_list
 from reseller.endpoints import DETAILS, QUEUE, Endpoint
-from reseller.listing import institution_list
 from reseller.reading import Reader, Unreadable
-from reseller.verdict import verdict
+from reseller.results import verdict
+from reseller.transport import ServiceResponse
 from tests.unit.reseller.service import responded
 from tests.unit.reseller.spec_tables import RECORDS
 

@@ -17,7 +17,7 @@ from reseller import (
     Unsendable,
     ValidationType,
 )
-from reseller.identifiers import path_part
+from reseller.endpoints import path_part
 from tests.unit.reseller.service import Clock, Service, reseller_on, success
 
 

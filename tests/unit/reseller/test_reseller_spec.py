@@ -10,7 +10,7 @@ from msgspec.structs import fields
 
 import reseller
 from reseller import answers, endpoints
-from reseller.record import Record
+from reseller.reading import Record
 from reseller.secret import Secret
 from tests.unit.reseller.spec_tables import ENDPOINTS, ENUMERATIONS, RECORDS
 

@@ -18,10 +18,10 @@ from reseller import (
 )
 from reseller import errors as all_errors
 from reseller.answers import BaseAnswer
-from reseller.bounded import ServiceResponse
 from reseller.endpoints import ADD_INSTITUTION, ASSIGN, DETAILS, ENROLL, INSTITUTION, REJECT_VOICE, Endpoint
 from reseller.reading import Reader
-from reseller.verdict import effect_verdict, retry_after_s, verdict
+from reseller.results import effect_verdict, retry_after_s, verdict
+from reseller.transport import ServiceResponse
 from tests.unit.reseller.service import responded
 
 BASE = Reader(BaseAnswer)

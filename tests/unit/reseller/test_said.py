@@ -10,7 +10,7 @@ from reseller.answers import BaseAnswer
 from reseller.endpoints import ADD_INSTITUTION, ENROLL, QUEUE
 from reseller.errors import OutcomeUnknown, ResellerError, ServiceRefused, ServiceUnavailable
 from reseller.reading import Reader
-from reseller.verdict import effect_verdict, verdict
+from reseller.results import effect_verdict, verdict
 from tests.unit.reseller.service import responded
 
 READER = Reader(BaseAnswer)

@@ -2,14 +2,18 @@
 
 `success` decides, not the status alone (Spec, Errors 1). A status the Spec gives a meaning to (401), or that says the
 service did not get to answer (429, 5xx), is believed before the body is looked at.
+
+What the service says of a failure is kept with the error. Spec: Base response (``error``, ``errors``, ``messages``);
+Errors 3 (problem response). Assumed: a problem response has the fields that ``application/problem+json`` usually has,
+as the Spec does not show them.
 """
 
 import re
+from collections.abc import Iterator
 from email.utils import parsedate_to_datetime
 from typing import TypeVar
 
 from reseller.answers import BaseAnswer
-from reseller.bounded import ServiceResponse
 from reseller.endpoints import ADD_INSTITUTION, DETAILS, INSTITUTION, LOGIN_AS, UPDATE_INSTITUTION, Endpoint
 from reseller.errors import (
     AnswerUnreadable,
@@ -23,8 +27,41 @@ from reseller.errors import (
     TokenLapsed,
     TurnedAway,
 )
-from reseller.reading import Reader, Unreadable
-from reseller.said import texts_of
+from reseller.reading import Reader, Unreadable, parse
+from reseller.secret import Secret
+from reseller.transport import ServiceResponse
+
+_FIELDS = ("error", "title", "detail", "message", "errors", "messages")
+
+MOST = 20
+"""Texts that are kept of one answer."""
+
+
+def texts_of(answer: ServiceResponse) -> tuple[Secret, ...]:
+    """Return the texts in an answer, each once; none of one that cannot be read."""
+    try:
+        body = parse(answer.content)
+    except Unreadable:
+        return ()
+    if not isinstance(body, dict):
+        return ()
+    found = dict.fromkeys(text for name in _FIELDS for text in _texts(body.get(name)))
+    return tuple(Secret(text) for text in list(found)[:MOST])
+
+
+def _texts(value: object) -> Iterator[str]:
+    """Yield the texts of a field: one, a list of them, or lists by the name of a request's field."""
+    match value:
+        case str() if value.strip():
+            yield value.strip()
+        case list():
+            yield from (text.strip() for text in value if isinstance(text, str) and text.strip())
+        case dict():
+            for texts in value.values():
+                yield from (text.strip() for text in texts if isinstance(text, str)) if isinstance(texts, list) else ()
+        case _:
+            pass
+
 
 A = TypeVar("A", bound=BaseAnswer)
 

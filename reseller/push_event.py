@@ -1,10 +1,15 @@
 """The service's push events: what their bodies and their headers look like, without any I/O.
 
-A body is read leniently where nothing depends on it and strictly where something does: the event is sent only
-once, so refusing one loses it for ever, but an id that could steer a request or split a line must not get in.
-Only ``Type``, ``InstitutionKey`` and one of the two ids are required.
+A body is read leniently where nothing depends on it and strictly where something does: the event is sent only once, so
+refusing one loses it for ever, but an id that could steer a request or split a line must not get in. Only ``Type``,
+``InstitutionKey`` and one of the two ids are required. Assumed: an empty id counts as absent, and a missing ``IsTest``
+as null.
 
-Spec: Events. Assumed: an empty id counts as absent, and a missing ``IsTest`` as null.
+The dashboard is told in its own notation which headers to send with every push: ``Header: value; Header2: value2``.
+They carry our authentication of the sender. A value can hold no ``;``, which separates; no name or value is ever
+repeated in an error, since a mistyped setting may show a secret where a name should be.
+
+Spec: Events.
 """
 
 import json
@@ -13,7 +18,64 @@ from typing import Any, Final, NoReturn
 
 import msgspec
 
-from reseller.keys import is_institution_key, is_voice_id
+from reseller.endpoints import is_institution_key, is_voice_id
+from reseller.secret import Secret
+
+Headers = tuple[tuple[str, Secret], ...]
+"""Lower-case names with their values."""
+
+_TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_VALUE: Final = re.compile(r"[!-~](?:[ \t]*[!-~])*")
+_TRANSPORT_OWNED: Final = frozenset(
+    {
+        "host",
+        "content-length",
+        "content-type",
+        "transfer-encoding",
+        "connection",
+        "keep-alive",
+        "upgrade",
+        "te",
+        "trailer",
+        "expect",
+    }
+)
+
+
+class HeaderSettingsUnreadable(ValueError):
+    """The setting does not follow ``Header: value; Header2: value2``; says which pair and why."""
+
+
+def parse_header_settings(text: str) -> Headers:
+    """Read the dashboard's notation into (lower-case name, value) pairs, in order.
+
+    A ``;`` after the last pair is accepted.
+
+    Raises:
+        HeaderSettingsUnreadable: No pair, a malformed one, or a name that occurs twice or is the transport's.
+
+    Spec: Events. Assumed: a value may hold any visible ASCII character but ``;``, and inner blanks.
+    """
+    pairs = text.strip().removesuffix(";").split(";")
+    headers = tuple(_parse_pair(number, pair) for number, pair in enumerate(pairs, start=1))
+    if len({name for name, _ in headers}) != len(headers):
+        raise HeaderSettingsUnreadable("a header name occurs twice")
+    return headers
+
+
+def _parse_pair(number: int, pair: str) -> tuple[str, Secret]:
+    name, colon, value = pair.partition(":")
+    name, value = name.strip().lower(), value.strip()
+    if not colon:
+        raise HeaderSettingsUnreadable(f"pair {number} has no colon")
+    if not _TOKEN.fullmatch(name):
+        raise HeaderSettingsUnreadable(f"pair {number}: not a legal header name")
+    if name in _TRANSPORT_OWNED:
+        raise HeaderSettingsUnreadable(f"pair {number}: the transport sets this header itself")
+    if not _VALUE.fullmatch(value):
+        raise HeaderSettingsUnreadable(f"pair {number}: the value must be visible ASCII characters")
+    return name, Secret(value)
+
 
 MAX_DEPTH: Final = 32
 """How deep arrays and objects may nest; the Spec's payload is flat."""
