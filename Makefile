@@ -73,6 +73,8 @@ nightly: $(STAMP) ## What takes too long for every change: long chaos, a long ab
 	TEST_MODEL=nightly $(BIN)/python -m pytest -q -n 2 tests/unit tests/integration tests/sandbox
 	$(BIN)/python -m tests.faults.protections
 	$(BIN)/python -m tests.faults.chaos --minutes 10 --seed 1
+	$(BIN)/python -m tests.faults.chaos_variants
+	$(BIN)/python -m tests.recovery --long
 	$(BIN)/python -m tests.redis_versions
 	for seed in 2 3 4; do $(BIN)/python -m tests.faults.chaos --minutes 2 --seed $$seed || exit 1; done
 	$(BIN)/python -m pytest tests/integration/figures

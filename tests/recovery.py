@@ -1,7 +1,8 @@
 """Outages in virtual time: whole shifts against a service that goes away while calls arrive throughout.
 
 ``python -m tests.recovery`` measures how long after the service's return the first new call is assigned, and prints the
-table of docs/guarantees.md; with ``--trouble`` the table of what one institution notices of another's trouble.
+table of docs/guarantees.md: of nine outages of each kind, with ``--long`` of one that lasts 90 minutes at two calls a
+second. With ``--trouble`` it prints the table of what one institution notices of another's trouble.
 """
 
 import argparse
@@ -35,6 +36,9 @@ OTHER: Final = "cu-2"
 ANSWER_S: Final = 0.02
 
 NEW: Final = Credentials(password="another")
+
+LONG_S: Final = 5400.0
+LONG_PER_S: Final = 2.0
 
 Begin = Callable[["Works"], None]
 
@@ -346,42 +350,60 @@ def notice(quiet: Sequence[tuple[float, list[float]]], seen: Sequence[tuple[floa
     return Notice(max(0.0, assigned), max(0.0, *checks))
 
 
-def measure_outages(lengths_s: Sequence[float]) -> list[str]:
-    """Return the rows of the table of outages."""
-    rows = []
+def measure_long_outages() -> None:
+    """Print the rows of the table of long outages: one of each kind, and how many calls came meanwhile."""
+    _print_heading("outage of 90 minutes", "calls meanwhile", "pushed call: s", "not pushed: s", "forgotten")
+    for name in OUTAGES:
+        seen = virtually(outage(name, LONG_S, per_s=LONG_PER_S))
+        cells = [
+            f"{LONG_S * LONG_PER_S:,.0f}",
+            f"{seen.first_s:.1f}",
+            f"{seen.first_pushless_s:.1f}",
+            seen.live_unfound,
+        ]
+        _print_row(name, *cells)
+
+
+def _print_heading(*names: str) -> None:
+    _print_row(*names)
+    _print_row("---", *["---:"] * (len(names) - 1))
+
+
+def _print_row(*cells: object) -> None:
+    sys.stdout.write(f"| {' | '.join(map(str, cells))} |\n")
+    sys.stdout.flush()
+
+
+def measure_outages(lengths_s: Sequence[float]) -> None:
+    """Print the rows of the table of outages."""
+    _print_heading("outage", "pushed call: median s", "worst s", "not pushed: median s", "worst s", "forgotten")
     for name in OUTAGES:
         seen = [virtually(outage(name, lasts_s + begins_s)) for lasts_s in lengths_s for begins_s in (0.0, 1.1, 2.3)]
-        firsts, pushless = [run.first_s for run in seen], [run.first_pushless_s for run in seen]
-        dropped = sum(run.live_unfound for run in seen)
-        rows.append(
-            f"| {name} | {statistics.median(firsts):.1f} | {max(firsts):.1f} | {statistics.median(pushless):.1f} | "
-            f"{max(pushless):.1f} | {dropped} |"
-        )
-        sys.stdout.write(rows[-1] + "\n")
-        sys.stdout.flush()
-    return rows
+        waits = [run.first_s for run in seen], [run.first_pushless_s for run in seen]
+        cells = [f"{of(each):.1f}" for each in waits for of in (statistics.median, max)]
+        _print_row(name, *cells, sum(run.live_unfound for run in seen))
 
 
-def measure_troubles() -> list[str]:
-    """Return the rows of the table of one institution's trouble."""
+def measure_troubles() -> None:
+    """Print the rows of the table of one institution's trouble."""
+    _print_heading("trouble of the other institution", "assigns at most later by s", "checks at most later by s")
     quiet = virtually(trouble(TROUBLES["none"]))
-    rows = []
     for name, begin in TROUBLES.items():
         seen = notice(quiet, virtually(trouble(begin)))
-        rows.append(f"| {name} | {seen.assigned_s:.2f} | {seen.check_s:.2f} |")
-        sys.stdout.write(rows[-1] + "\n")
-        sys.stdout.flush()
-    return rows
+        _print_row(name, f"{seen.assigned_s:.2f}", f"{seen.check_s:.2f}")
 
 
 def main() -> None:
     """Measure what was asked for."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--trouble", action="store_true", help="one institution's trouble, not outages")
-    parser.add_argument("--lengths", type=float, nargs="+", default=[10.0, 60.0, 300.0], help="of outages, in seconds")
+    parser.add_argument("--long", action="store_true", help="one outage of 90 minutes of each kind")
+    parser.add_argument("--lengths", type=float, nargs="+", default=[10.0, 60.0, 240.0], help="of outages, in seconds")
     given = parser.parse_args()
     if given.trouble:
         measure_troubles()
+    elif given.long:
+        measure_long_outages()
     else:
         measure_outages(given.lengths)
 

@@ -10,7 +10,7 @@ and show nothing of it. Never more than 20 checks are made, however much Redis l
 
 import asyncio
 import os
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -33,6 +33,7 @@ from sandbox.access import Operation
 from sandbox.faults import Action, Fault
 from sandbox.state import Call as SandboxCall
 from sandbox.state import Kind
+from tests.covering import covering_sets
 from tests.faults.failover import InProcess, TwoServers
 from tests.faults.seams import Blow, Fate, Seam
 from tests.faults.world import FOREIGN_KEY, NOBODY, NOWHERE, ONE, TEST_MODE, TWO, Servers, World
@@ -42,6 +43,9 @@ T = TypeVar("T")
 
 IS_NIGHTLY = os.environ.get("TEST_MODEL") == "nightly"
 MOST_CALLS = 3
+
+SETS = [[name for name in names if "slow" not in name] for names in covering_sets()]
+"""Every pair of variants, but for slow answers: in virtual time nothing waits."""
 
 MODEL = settings(
     max_examples=3000 if IS_NIGHTLY else 60,
@@ -93,6 +97,7 @@ class Model(RuleBasedStateMachine):
     """The interleavings. Every rule is one thing that may happen next."""
 
     calls: Bundle[SandboxCall] = Bundle("calls")
+    variants: Sequence[str] = ()
 
     def __init__(self) -> None:
         super().__init__()
@@ -116,7 +121,7 @@ class Model(RuleBasedStateMachine):
     async def _begin(self) -> World:
         servers = self.servers()
         await servers.fail_over()
-        world = World(servers)
+        world = World(servers, variants=self.variants)
         await world.settle_in()
         return world
 
@@ -313,6 +318,18 @@ class Model(RuleBasedStateMachine):
 
 TestModel = Model.TestCase
 TestModel.settings = MODEL
+
+
+@pytest.mark.parametrize(
+    "names", SETS if IS_NIGHTLY else SETS[:2], ids=lambda names: f"{names[0]} and {len(names) - 1}"
+)
+def test_model_under_variants(names: list[str]) -> None:
+    """The same where the service answers open questions otherwise: a few interleavings for each set of variants."""
+
+    class UnderVariants(Model):
+        variants = names
+
+    run_state_machine_as_test(UnderVariants, settings=settings(MODEL, max_examples=20 if IS_NIGHTLY else 5))
 
 
 def test_model_on_two_real_servers(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import asyncio
 import copy
 import datetime as dt
 import itertools
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -29,6 +29,7 @@ from reseller.config import LoginPolicy
 from reseller.push_event import PushEvent
 from sandbox.state import Call as SandboxCall
 from sandbox.state import Kind
+from tests.covering import calmed
 from tests.faults.judge import Judge, Kept, Memory, Said
 from tests.faults.seams import Fate, Life, Line, Wire
 from tests.mixed_up import MixedUp
@@ -119,8 +120,9 @@ class Snapshot:
 class World:
     """Everything, and the passing of time over it."""
 
-    def __init__(self, servers: Servers, book: RuleBook | None = None) -> None:
+    def __init__(self, servers: Servers, book: RuleBook | None = None, variants: Sequence[str] = ()) -> None:
         self.servers = servers
+        self.variants = variants
         self.book = book
         self.stage = Asgi()
         self.clock = self.stage.clock
@@ -134,6 +136,7 @@ class World:
         self.mixed_up = MixedUp(self.stage.transport)
         self._statements = 0
         self._people()
+        self.stage.sandbox.choose(variants)
         self.office = self._hire(Life()).rig
         self.judge = Judge(self.stage, self.load)
         self.workers = [self._hire(Life()), self._hire(Life())]
@@ -408,6 +411,7 @@ class World:
             worker.life.fate = None
         await self.wake_frozen()
         self.stage.sandbox.faults.clear()
+        self.stage.sandbox.choose(calmed(self.variants))
         self.mixed_up.mix.clear()
         await self.run(2)
         for call in self.calls:
