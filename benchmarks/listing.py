@@ -15,10 +15,10 @@ from calls.store.listings import Listings
 from calls.store.store import Store
 from reseller import Reseller, Secret, ServiceConfig
 from reseller.memory import MemoryTokenStore
+from workers.claim import Tools
+from workers.institutions import ServiceClock
 from workers.listing import Listing
-from workers.service_clock import ServiceClock
-from workers.tally import Tally
-from workers.tools import Tools
+from workers.measurements import Tally
 
 Took = tuple[float, float]
 """Seconds, and CPU seconds of this process."""

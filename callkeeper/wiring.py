@@ -16,12 +16,12 @@ from calls.rules import RuleBook
 from calls.store.job_queue import ADVANCE, RECONCILE, Waker
 from calls.store.keys import Keys
 from reseller import Secret, ServiceConfig
-from workers.crew import Crew
 from workers.jobs import CallJob, job_class
-from workers.pacemaker import Pacemaker
-from workers.sink import Sink
-from workers.tally import Tally
-from workers.worker import CallWorker, work
+from workers.measurements import Tally
+from workers.rq_worker import CallWorker, work
+from workers.runtime import Crew
+from workers.watchdog import Pacemaker
+from workers.webhook_client import Sink
 
 
 def service_config(settings: ServiceSettings) -> ServiceConfig:

@@ -26,3 +26,14 @@ def filtered_traceback(error: BaseException, *, depth: int = 0) -> Iterator[str]
 
 def _short(filename: str) -> str:
     return "/".join(Path(filename).parts[-2:])
+
+
+def innermost_place(error: BaseException) -> str:
+    """Return the innermost place of an error, without a single value."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None:
+        return "?"
+    code = trace.tb_frame.f_code
+    return f"{code.co_qualname}:{trace.tb_lineno}"

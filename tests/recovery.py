@@ -28,7 +28,7 @@ from sandbox.state import Call, Happening, Kind
 from tests.faults.test_wakeups import VirtualLoop
 from tests.rig import KEY, Rig
 from tests.sandbox_fixtures import CREDENTIALS, START, Asgi, HandClock
-from workers.probing import Probing
+from workers.service_health import Probing
 from workers.shift import Shift
 
 T = TypeVar("T")

@@ -36,16 +36,12 @@ from sandbox.access import Credentials
 from sandbox.state import Call as SandboxCall
 from tests.sandbox_fixtures import CREDENTIALS, KEY, PHONE, Asgi
 from tests.transports import AnnouncingTransport
-from workers.counting import Counting
-from workers.institutions import Institutions
+from workers.claim import Tools
+from workers.institutions import Institutions, ServiceClock
 from workers.listing import Listing
-from workers.noticing import UnreadableNotice
-from workers.probing import Probing
-from workers.service import ServiceObserver
-from workers.service_clock import ServiceClock
-from workers.shift import Shift
-from workers.tools import Tools
-from workers.wakeups import Wakeups
+from workers.measurements import Counting, UnreadableNotice
+from workers.service_health import Probing, ServiceObserver
+from workers.shift import Shift, Wakeups
 
 STEP_S = 0.25
 """The clock moves by whole steps, to what is due next."""

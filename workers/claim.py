@@ -1,13 +1,17 @@
 """One claimed call: its record as it changes, the lines that its trail gets, and the only ways to write them.
 
-Everything is written by the store's fenced writes; when one is refused the claim is over, and whoever holds the call now
-goes on from what was written.
+Everything is written by the store's fenced writes; when one is refused the claim is over, and whoever holds the call
+now goes on from what was written. ``follow_member`` and ``follow_trace`` say once for which call and event a task
+works: every log line and every request of it carries that from then on.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from typing import Any
 
 from msgspec.structs import replace
+from structlog.contextvars import bind_contextvars
 
 from calls.claimed import Held, Placement
 from calls.effects import TAKEN_BACK, needs_person
@@ -16,12 +20,52 @@ from calls.notes import fold_order, parse_note, trace_of
 from calls.pause import PauseScope
 from calls.record import Call, EffectKind, EffectState, Phase, encode_call, parse_call
 from calls.recovery import charge_earlier_record, charge_lost_writes
+from calls.rules.book import RuleBook
 from calls.store.keys import CallId
+from calls.store.store import Store
 from calls.trail import Entry
-from reseller import ResellerError
-from workers.following import follow_trace
-from workers.tally import Tally
-from workers.tools import Tools
+from reseller import Reseller, ResellerError
+from reseller.exchange import follow, new_trace
+from workers.institutions import ServiceClock
+from workers.measurements import Counting, PauseNotice, Tally
+
+
+def follow_member(institution_key: str, voice_id: str | None = None) -> None:
+    """Say for which institution, and for which of its calls, this task works."""
+    bind_contextvars(institution=institution_key, **({} if voice_id is None else {"voice_id": voice_id}))
+
+
+def follow_trace(trace: str | None = None) -> str:
+    """Say for which event this task works; a new one if it works for none. Return its trace."""
+    trace = trace or new_trace()
+    bind_contextvars(trace_id=trace)
+    follow(trace)
+    return trace
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """The store, the service, the rules, the time and the log: the same for every call of a shift.
+
+    Raises:
+        ValueError: A request may take longer than the store's lease allows for, or shorter: the two must be one number.
+    """
+
+    store: Store
+    service: Reseller
+    clock: ServiceClock
+    book: RuleBook
+    requested_by: Callable[[str], str]
+    monotonic: Callable[[], float]
+    log: Any
+    pauses: PauseNotice = field(default_factory=PauseNotice)
+    counting: Counting = field(default_factory=Counting)
+
+    def __post_init__(self) -> None:
+        deadline_s, request_s = self.service.deadline_s, self.store.lease.request_s
+        if deadline_s != request_s:
+            raise ValueError(f"requests take {deadline_s:g} s, leases allow for {request_s:g} s")
+
 
 AWAY, REFUSED = "the service is away", "the service refuses the institution"
 INSTITUTION_AWAY = "the service does not answer for the institution, or asked for a pause"

@@ -16,8 +16,8 @@ from rq.job import Job
 from calls.store.job_queue import BUG_TTL_S, FAILURE_TTL_S, NO_DEADLINE
 from calls.store.keys import QUEUE_NAME
 from calls.traceback_filter import filtered_traceback
+from workers.measurements import Tally
 from workers.shift import StepsFailed
-from workers.tally import Tally
 
 MAX_JOB: Final = 64 * 1024
 """Bytes of a job's hash, and of what its compressed fields unfold into; a failed job of ours has a few thousand."""

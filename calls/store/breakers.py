@@ -3,7 +3,7 @@
 Failures in a row, of all workers together, open an institution's breaker, and so does a service that asks for a pause
 (429). The account's opens when logins fail, or when three institutions, or all of them, fail together. While a breaker
 is open nothing is claimed, booked or sent for what it covers; a probe tries it every few seconds, and the first success
-closes it (``workers.probing``). A ``BreakerBox`` is a worker's view of the breakers and how it reports to the others.
+closes it (``workers.service_health``). A ``BreakerBox`` is a worker's view of the breakers and how it reports to the others.
 The sending of outcomes has a breaker of its own, the account's under other keys.
 """
 

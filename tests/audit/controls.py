@@ -433,7 +433,7 @@ CONTROLS: Final = (
     ),
     Control(
         "outcomes reach public addresses only",
-        "workers/sink.py",
+        "workers/webhook_client.py",
         "socket_factory=make_socket",
         "socket_factory=None",
         "tests/integration/desk/test_sink_connections.py",
@@ -441,7 +441,7 @@ CONTROLS: Final = (
     ),
     Control(
         "outcomes follow no redirect",
-        "workers/sink.py",
+        "workers/webhook_client.py",
         "follow_redirects=False",
         "follow_redirects=True",
         "tests/integration/desk/test_sink_connections.py",
@@ -515,7 +515,7 @@ CONTROLS: Final = (
     ),
     Control(
         "outcomes reach no reserved IPv6 address",
-        "workers/sink.py",
+        "workers/webhook_client.py",
         "host in _PUBLIC_IPV6 and not any(host in each for each in _NOT_PUBLIC_IPV6)",
         "host is not None",
         "tests/unit/desk/test_sink.py",

@@ -48,7 +48,7 @@ from calls.trail import Entry
 from reseller import Reseller, ServiceConfig, TokenStore
 from reseller.conversation import Observe
 from reseller.transport import FIRST_BYTE, effects_transport, reads_transport
-from workers.crew import Crew
+from workers.runtime import Crew
 
 _REQUEST = ("mid-request", "after-request")
 _SAVE = ("before-save", "after-save")

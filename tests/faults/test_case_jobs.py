@@ -14,8 +14,8 @@ from rq.webhook import Webhook
 
 from calls.store.job_queue import ADVANCE, calls_queue
 from workers.jobs import job_class
-from workers.tally import Tally
-from workers.worker import CallWorker
+from workers.measurements import Tally
+from workers.rq_worker import CallWorker
 
 
 @pytest.fixture

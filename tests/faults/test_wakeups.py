@@ -20,9 +20,8 @@ from calls.store.job_queue import Waker
 from calls.store.keys import CallId, Keys
 from calls.store.store import Store
 from calls.store.tasks import end
-from workers.pacemaker import LOOK_EVERY_S, SOON_MS, Pacemaker
-from workers.shift import Shift
-from workers.wakeups import Wakeups
+from workers.shift import Shift, Wakeups
+from workers.watchdog import LOOK_EVERY_S, SOON_MS, Pacemaker
 
 RESUMED_S = 1.5
 """Work is taken up again within this, whatever was lost."""

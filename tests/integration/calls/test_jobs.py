@@ -27,10 +27,10 @@ from calls.store.job_queue import ADVANCE, BUG_TTL_S, FAILURE_TTL_S, RECONCILE, 
 from calls.store.keys import QUEUE_NAME, Keys
 from reseller import Secret, ServiceConfig
 from tests.sandbox_fixtures import KEY, ServedSandbox
-from workers.crew import Crew
 from workers.jobs import MAX_JOB, CallJob, job_class
-from workers.tally import Tally
-from workers.worker import CallWorker
+from workers.measurements import Tally
+from workers.rq_worker import CallWorker
+from workers.runtime import Crew
 
 
 def did(**counts: int) -> Tally:

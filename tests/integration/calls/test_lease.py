@@ -14,9 +14,9 @@ from calls.store.keys import Keys
 from calls.store.store import Store
 from reseller import MemoryTokenStore, Reseller, Secret, ServiceConfig
 from reseller.config import REQUEST_DEADLINE_S
-from workers.crew import Crew
-from workers.service_clock import ServiceClock
-from workers.tools import Tools
+from workers.claim import Tools
+from workers.institutions import ServiceClock
+from workers.runtime import Crew
 
 
 def config(deadline_s: float) -> ServiceConfig:

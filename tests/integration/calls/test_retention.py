@@ -12,7 +12,7 @@ from sandbox.faults import Action, Fault
 from sandbox.state import Happening, Kind
 from tests.rig import KEY, Rig
 from tests.sandbox_fixtures import Asgi
-from workers.tidying import Tidying
+from workers.runtime import Tidying
 
 DAY_S = 86400
 DAYS = 6

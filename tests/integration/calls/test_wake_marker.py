@@ -14,8 +14,8 @@ from calls.store.store import Store
 from calls.store.tasks import end
 from tests.integration.calls.hand import Hand
 from tests.sandbox_fixtures import START
-from workers.pacemaker import LATE_MS, QUIET_S, SOON_MS
-from workers.wakeups import Wakeups
+from workers.shift import Wakeups
+from workers.watchdog import LATE_MS, QUIET_S, SOON_MS
 
 HINT = Pushed(has_ended=False, event_id="ev-1", received_at=START)
 

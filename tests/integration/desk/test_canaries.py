@@ -24,8 +24,8 @@ from sandbox.state import Happening, Kind
 from tests.integration.desk.conftest import TOKENS, DeskRig
 from tests.rig import KEY, PHONE
 from tests.sandbox_fixtures import Asgi
-from workers.deliveries import Deliveries
-from workers.sink import Sink
+from workers.webhook_client import Sink
+from workers.webhook_delivery import Deliveries
 
 SECRET = "whsec_Y2FuYXJ5LW91dGNvbWUta2V5LTAxMjM0NTY3ODk="
 

@@ -17,8 +17,8 @@ from reseller import Secret
 from sandbox.state import Happening, Kind
 from tests.rig import Rig
 from tests.sandbox_fixtures import Asgi
-from workers.deliveries import Deliveries
-from workers.sink import Sink
+from workers.webhook_client import Sink
+from workers.webhook_delivery import Deliveries
 
 SECRET = "whsec_Y2FuYXJ5LW91dGNvbWUta2V5LTAxMjM0NTY3ODk="
 END = Happening(Kind.END, 60)

@@ -16,7 +16,7 @@ from calls.record import Call
 from calls.store.keys import CallId
 from calls.trail import Entry
 from reseller import Secret
-from workers.sink import Answer, Sink
+from workers.webhook_client import Answer, Sink
 
 SECRET = Secret("whsec_Y2FuYXJ5LW91dGNvbWUta2V5LTAxMjM0NTY3ODk=")
 CERTIFICATES = Path(__file__).parents[1] / "reseller" / "certificates"

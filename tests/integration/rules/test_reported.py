@@ -21,7 +21,7 @@ from sandbox.state import Happening, Kind
 from tests.rig import Rig
 from tests.sandbox_fixtures import PHONE, START, Asgi
 from workers.institutions import Institutions
-from workers.noticing import PauseNotice
+from workers.measurements import PauseNotice
 
 DEMO = load_rules("demo")
 

@@ -15,7 +15,7 @@ from calls.trail import Entry
 from desk.board.states import StateName, state_of
 from desk.views import call_view
 from tests.unit.calls.specimens import BOOK, NOW, call, next_deed, read_again, seconds
-from workers.counting import _has_result
+from workers.measurements import _has_result
 
 GREEN, MANUAL, RED = "Green Voice Authentication", "Green Manual Authentication", "Red High Risk"
 FULL: dict[str, Any] = {"status": "FullAuthentication"}

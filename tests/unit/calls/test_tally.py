@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from calls.pause import Pause, Pauses, PauseScope
-from workers.tally import Tally
+from workers.measurements import Tally
 
 SENTENCES: dict[str, tuple[dict[str, int], int, str]] = {
     "nothing": ({}, 0, "nothing was due"),

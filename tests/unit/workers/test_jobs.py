@@ -8,7 +8,7 @@ from rq.serializers import JSONSerializer
 
 from calls.store.job_queue import ADVANCE
 from workers.jobs import JobFailed, job_class
-from workers.tally import Tally
+from workers.measurements import Tally
 
 
 def stumble(_job_key: str) -> Tally:

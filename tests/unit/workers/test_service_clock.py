@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from calls.claimed import Epoch
-from workers.service_clock import FOUND_WITHIN_S, UNKNOWN, ServiceClock
+from workers.institutions import AGE_UNKNOWN, FOUND_WITHIN_S, ServiceClock
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 KNOWN = Epoch("known", NOW)
@@ -67,7 +67,7 @@ def test_age_of_forgotten_calls_is_not_learned_from_them() -> None:
     assert process.age(20, emptied) == timedelta(seconds=81)
     ahead = Process(3600)
     ahead.lists(101, 20)
-    assert ahead.age(20, emptied) == UNKNOWN, "a start in the future tells nothing"
+    assert ahead.age(20, emptied) == AGE_UNKNOWN, "a start in the future tells nothing"
 
 
 @pytest.mark.parametrize("ahead_s", [-7200, 0, 7200])

@@ -25,8 +25,8 @@ from calls.store.keys import CallId, parse_member
 from calls.store.queries import Known, Lookup
 from calls.store.store import Store
 from calls.store.tasks import end
-from workers.following import follow_member, follow_trace
-from workers.sink import Answer, Sink
+from workers.claim import follow_member, follow_trace
+from workers.webhook_client import Answer, Sink
 
 LOOK_EVERY_S: Final = 0.1
 IN_FLIGHT: Final = 16

@@ -1,12 +1,14 @@
 """One worker process's means: an event loop that lives as long as the process, its connections, and the jobs it can do.
 
-The loop outlives the shifts so that connections do; a shift leaves no task behind in it.
+The loop outlives the shifts so that connections do; a shift leaves no task behind in it. Once an hour what has expired
+is taken off the list of what needs a person.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from contextvars import Context
+from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
 from redis.asyncio import Redis
@@ -24,20 +26,36 @@ from calls.store.sso_token import RedisTokenStore
 from calls.store.store import Store
 from calls.store.tasks import end
 from reseller import Reseller, ServiceConfig
-from workers.counting import Counting
-from workers.deliveries import Deliveries
-from workers.institutions import Institutions
+from workers.claim import Tools
+from workers.institutions import Institutions, ServiceClock
 from workers.listing import Listing
-from workers.noticing import UnreadableNotice
-from workers.probing import Probing
-from workers.service import ServiceObserver
-from workers.service_clock import ServiceClock
-from workers.shift import Shift
-from workers.sink import Sink
-from workers.tally import Tally
-from workers.tidying import Tidying
-from workers.tools import Tools
-from workers.wakeups import Wakeups
+from workers.measurements import Counting, Tally, UnreadableNotice
+from workers.service_health import Probing, ServiceObserver
+from workers.shift import Shift, Wakeups
+from workers.webhook_client import Sink
+from workers.webhook_delivery import Deliveries
+
+TIDY_EVERY_S = 3600.0
+
+
+@dataclass(slots=True)
+class Tidying:
+    """Tidies each store once an hour; the worker that finds it already done does no harm."""
+
+    stores: Sequence[Store]
+    monotonic: Callable[[], float]
+    _done_at_s: float | None = None
+
+    async def tidy(self) -> None:
+        """Tidy if it is time."""
+        now_s = self.monotonic()
+        if self._done_at_s is not None and now_s - self._done_at_s < TIDY_EVERY_S:
+            return
+        self._done_at_s = now_s
+        with suppress(RedisError):
+            for store in self.stores:
+                await store.tidy()
+
 
 T = TypeVar("T")
 

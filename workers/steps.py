@@ -1,0 +1,308 @@
+"""The steps that ask the service without changing anything there: a look at the queue, stored details, a check.
+
+A check costs one of the call's 20 and is booked before it is sent; reads are free, and whatever goes wrong with one is
+a read to repeat later.
+
+Nothing of an answer that names another call enters a record. If a push, or the other call's own record, says too that
+this record's id is an alternate id, this record becomes a tombstone, and what it knows a note to the other record.
+Otherwise the service may have mixed two calls up: the answer counts as unreadable.
+"""
+
+from datetime import timedelta
+from typing import Literal
+
+from msgspec.structs import replace
+
+from calls.closing import must_be_listed_again
+from calls.decide import next_read, read_retry
+from calls.facts import STATUSES, Colour
+from calls.fold import fold_reading
+from calls.metrics import catalogue as figure
+from calls.notes import Merged, encode_note, reading_of
+from calls.record import Call, EffectKind, EffectState, Phase, Reading
+from calls.recovery import charge_earlier_record
+from calls.schedule.check_plan import check_answered, check_booked, check_failed
+from calls.steps import Decline
+from calls.store.inbox import Ask
+from calls.store.keys import CallId
+from calls.trail import Entry
+from reseller import (
+    AccessRefused,
+    AnswerUnreadable,
+    CallNotFound,
+    PhoneCall,
+    ResellerError,
+    ServiceRefused,
+    TokenLapsed,
+)
+from reseller.endpoints import is_same_id, is_voice_id
+from workers.claim import REFUSED, Claim
+
+
+class AnswerMisnamed(AnswerUnreadable):
+    """The answer is about another call, and nothing confirms that the two ids are one call."""
+
+
+async def hold_to_name(claim: Claim, phone_call: PhoneCall, kind: str) -> None:
+    """Compare the voice id in an answer with the one that was asked about; the claim may be over afterwards.
+
+    Args:
+        claim: The call that was asked about.
+        phone_call: The answer. Assumed: one without a voice id is about the call that was asked about.
+        kind: What was asked: ``read`` or ``check``.
+
+    Raises:
+        AnswerMisnamed: The answer names another call.
+        LeaseLost: Somebody else moves the call now, or the queue has just listed it.
+
+    Spec: Rules per operation 2 (alternate ids are resolved).
+    """
+    named = phone_call.voice_id
+    if not named or is_same_id(named, claim.call_id.voice_id):
+        return
+    real_id = await _real_id(claim, named, phone_call.alternate_ids)
+    if real_id is not None and await _merge_into(claim, real_id):
+        return
+    claim.call = replace(claim.call, other_voice_id=named)
+    note_misnamed(claim, named, kind)
+    raise AnswerMisnamed(kind, "the answer names another call")
+
+
+def note_misnamed(claim: Claim, named: str, kind: str) -> None:
+    """Log and count an answer that names another call."""
+    claim.tools.log.warning("answer_misnamed", **claim.names, kind=kind, other=named)
+    counting = claim.tools.counting
+    counting.figures.count(figure.ANSWERS_MISNAMED, counting.label(claim.call_id.institution_key), kind)
+
+
+async def _real_id(claim: Claim, named: str, alternate_ids: frozenset[str]) -> str | None:
+    """Return the id that this record's id is an alternate id of, if that is certain.
+
+    An answer about somebody else's call, by a mistake of the service, looks like one about an alternate id: people's
+    statements would be carried out for the wrong caller. So a second source has to say the same, a push or the call's
+    own record; answers alone confirm nothing, however often they are repeated. The record of a real call, one that the
+    queue has listed or that an answer called by this very id, is never an alternate id.
+    """
+    voice_id = claim.call_id.voice_id
+    if claim.call.is_named_by_service or not is_voice_id(named):
+        return None
+    pushed = await claim.tools.store.alias(claim.call_id)
+    if pushed is not None and is_same_id(pushed, named):
+        return pushed
+    return named if voice_id in alternate_ids else None
+
+
+async def _merge_into(claim: Claim, voice_id: str) -> bool:
+    """Go on under the voice id that the service calls this call by.
+
+    Returns:
+        Whether the claim is over. Where the other id was merged into this one before, this is the one that stays.
+
+    Raises:
+        LeaseLost: Somebody else moves the call now, or the queue has just listed it.
+    """
+    other = CallId(claim.call_id.institution_key, voice_id)
+    # If the queue lists it after all, this record goes on: stored details are then read before anything else is done.
+    claim.call = replace(claim.call, needs_verifying=True)
+    await claim.keep()
+    note = encode_note(Merged(call=claim.call))
+    checks = claim.call.checks_used
+    claim.is_over = await claim.tools.store.merge(claim.held, claim.call_id, other, note, checks=checks)
+    if claim.is_over:
+        claim.tools.log.info("calls_merged", **claim.names, into=voice_id)
+    return claim.is_over
+
+
+def take_in(
+    claim: Claim,
+    phone_call: PhoneCall,
+    *,
+    check: int | None = None,
+    operator: str | None = None,
+    took_ms: int | None = None,
+) -> None:
+    """Fold an answer about this very call.
+
+    Args:
+        claim: The call that was asked about.
+        phone_call: The service's record of it.
+        check: The number of the check that brought the answer; None for stored details.
+        operator: The person who asked for it.
+        took_ms: How long it took.
+    """
+    now = claim.now
+    reading = reading_of(phone_call, now)
+    if reading.voice_id:
+        reading = replace(reading, voice_id=claim.call_id.voice_id)  # it may be spelled otherwise: `is_same_id`
+    before, book = claim.call, claim.tools.book
+    claim.call = fold_reading(_charged(claim, reading), reading, book, now)
+    claim.call = replace(claim.call, next_read_at=next_read(claim.call, book, now, late=claim.held.late))
+    changed = _told(before) != _told(claim.call)
+    if changed:
+        _report_unknown(claim, before.reading, reading)
+    if check is not None or changed:
+        claim.entries.append(
+            Entry(
+                at=now,
+                what="read" if check is None else "checked",
+                status=reading.status,
+                policies=reading.policies,
+                person_id=reading.person_id,
+                n=check,
+                took_ms=took_ms,
+                operator=operator,
+                trace=before.trace,
+            )
+        )
+    if claim.call.unenrolled_seen and not before.unenrolled_seen:
+        claim.entries.append(Entry(at=now, what="established", kind=EffectKind.ENROLL, state=EffectState.TAKEN_BACK))
+        claim.tools.log.warning("enroll_taken_back", **claim.names)
+    if claim.call.end_seen_at is not None and before.end_seen_at is None:
+        claim.entries.append(Entry(at=now, what="ended"))
+
+
+def _charged(claim: Claim, reading: Reading) -> Call:
+    """Count checks that a lost record may have spent on a call that an answer shows before the queue does."""
+    call, book = claim.call, claim.tools.book
+    if call.phase is not Phase.HINTED or claim.held.lost is not None:
+        return call
+    age = timedelta(seconds=book.maximum_age_s)
+    if reading.created_at is not None:
+        age = claim.tools.clock.age(reading.created_at, claim.now, claim.held.epoch)
+    begun = replace(call, person_id=reading.person_id or call.person_id)
+    charged = charge_earlier_record(begun, book, claim.held.epoch, claim.now, age=age)
+    return replace(charged, person_id=call.person_id)
+
+
+def _told(call: Call) -> tuple[object, ...]:
+    """Return what of a reading is worth a line when it changes."""
+    reading = call.reading
+    if reading is None:
+        return ()
+    return (
+        reading.status,
+        reading.policies,
+        reading.person_id,
+        reading.has_ended,
+        reading.research_status,
+        reading.provider_error,
+    )
+
+
+def _report_unknown(claim: Claim, before: Reading | None, reading: Reading) -> None:
+    """Log names that nobody gave a meaning: never guessed, and a person should know of them."""
+    known, policies, log = before.policies if before else (), claim.tools.book.policies, claim.tools.log
+    for policy in reading.policies:
+        if policy not in known and policies.colour(policy) is Colour.UNCLASSIFIED:
+            log.warning("policy_unclassified", **claim.names, policy=policy)
+    if reading.status not in (None, before.status if before else None, *STATUSES):
+        log.warning("status_unknown", **claim.names, status=reading.status)
+
+
+async def look(claim: Claim) -> None:
+    """Have the institution's queue looked at: it has not listed the call yet."""
+    await claim.tools.store.ask_to_look(claim.call_id.institution_key, Ask.WIDE)
+    claim.call = replace(claim.call, confirm_looks=claim.call.confirm_looks + 1)
+
+
+async def look_back(claim: Claim) -> None:
+    """Read the stored details of a call that ended unlisted, once; nothing without an allowance."""
+    claim.call = replace(claim.call, looked_back_at=claim.now)
+    if await claim.tools.store.look_backs.take(claim.now):
+        before = claim.call
+        await read(claim)
+        claim.tools.counting.found(before, claim.call)
+    else:
+        claim.tools.log.warning("look_back_refused", **claim.names)
+
+
+async def read(claim: Claim) -> None:
+    """Read stored details."""
+    claim.tally.add("reads")
+    try:
+        phone_call = await _details(claim, "read", claim.bot)
+    except ResellerError as error:
+        _read_failed(claim, error)
+        if must_be_listed_again(claim.call, claim.now):
+            await claim.tools.store.ask_whether_listed(claim.call_id)
+        return
+    if not claim.is_over:
+        take_in(claim, phone_call)
+
+
+def _read_failed(claim: Claim, error: ResellerError) -> None:
+    call, now = claim.call, claim.now
+    # The service shows no call under the id of a hint either if it answers with another call.
+    is_unknown = isinstance(error, CallNotFound) or (isinstance(error, AnswerMisnamed) and call.phase is Phase.HINTED)
+    not_found_since = (call.not_found_since or now) if is_unknown else None
+    call = replace(call, not_found_since=not_found_since)
+    if isinstance(error, AccessRefused):
+        retry_at = now + timedelta(seconds=error.retry_after_s)
+        claim.call = replace(call, reads_failed=max(1, call.reads_failed), next_read_at=retry_at)
+        claim.hold_back(REFUSED)
+        return
+    claim.call = replace(call, reads_failed=call.reads_failed + 1, next_read_at=read_retry(call, now))
+    claim.tally.add("reads_failed")
+    claim.tools.log.warning("read_failed", **claim.names, error=type(error).__name__, said=error.plain)
+
+
+async def check(claim: Claim, *, by_desk: bool) -> None:
+    """Book one of the 20 checks, then make it; never refunded, never repeated without another booking."""
+    call, now, n = claim.call, claim.now, claim.call.checks_used + 1
+    operator = call.check_wish.operator if by_desk and call.check_wish else None
+    claim.call = check_booked(call, claim.tools.book.schedule, now, by_desk=by_desk)
+    await claim.keep(book_check=n)
+    claim.tally.add("checks")
+    claim.tools.counting.booked(call, now)
+    try:
+        phone_call = await _details(claim, "check", operator or claim.bot)
+    except ResellerError as error:
+        claim.entries.append(
+            Entry(at=claim.now, what="check_failed", n=n, because=type(error).__name__, trace=call.trace)
+        )
+        claim.tally.add("checks_failed")
+        claim.tools.log.warning("check_failed", **claim.names, n=n, error=type(error).__name__, said=error.plain)
+        await _after_lapse(claim, error, call, by_desk=by_desk)
+        return
+    if claim.is_over:
+        return
+    took_ms = int((claim.now - now).total_seconds() * 1000)
+    claim.call = check_answered(claim.call, by_desk=by_desk)
+    take_in(claim, phone_call, check=n, operator=operator, took_ms=took_ms)
+    claim.tools.counting.answered(call, claim.call, claim.tools.book, claim.now)
+
+
+def decline(claim: Claim, step: Decline) -> None:
+    """Give up a check that a person asked for."""
+    wish = claim.call.check_wish
+    claim.call = replace(claim.call, check_wish=None)
+    operator = wish.operator if wish else None
+    claim.entries.append(Entry(at=claim.now, what="withdrawn", kind="check", because=step.because, operator=operator))
+
+
+async def _details(claim: Claim, kind: Literal["read", "check"], operator: str) -> PhoneCall:
+    """Read the service's record of the call; the claim is over if it became part of another."""
+    institution_key, voice_id = claim.call_id
+    phone_call = await claim.tools.service.details(
+        institution_key, voice_id, check=kind == "check", requested_by=operator
+    )
+    await hold_to_name(claim, phone_call, kind)
+    return phone_call
+
+
+async def _after_lapse(claim: Claim, error: ResellerError, before: Call, *, by_desk: bool) -> None:
+    """After a 401 log in, once a claim, and let the check be booked and made anew, for whoever wanted it.
+
+    A check that was answered with 401 was not made: what was known of the last one stays. A refusal is an answer; after
+    any other failure the next check is planned from the last answer.
+    """
+    if isinstance(error, TokenLapsed) and await claim.renew_token():
+        next_check_at = claim.call.next_check_at if by_desk else claim.now
+        claim.call = replace(
+            claim.call,
+            check_wish=before.check_wish,
+            last_check_at=before.last_check_at,
+            next_check_at=next_check_at,
+        )
+    elif not isinstance(error, ServiceRefused):
+        claim.call = check_failed(claim.call, claim.tools.book.schedule, claim.now, by_desk=by_desk)
