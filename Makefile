@@ -35,7 +35,7 @@ readme: $(STAMP) ## Do what README.md says in a fresh clone: ARGS="--every-pytho
 	$(BIN)/python -m tests.readme $(ARGS)
 
 test: $(STAMP) ## Run the test suite: unit, integration, the stand-in, acceptance with real processes
-	$(BIN)/python -m pytest -q -n 3 tests/unit tests/integration tests/sandbox $(ARGS)
+	$(BIN)/python -m pytest -q -n 3 --dist worksteal tests/unit tests/integration tests/sandbox $(ARGS)
 	$(BIN)/python -m pytest -q -n 5 --dist loadfile tests/acceptance --ignore tests/acceptance/test_canaries.py $(ARGS)
 
 audit: $(STAMP) ## Fuzz, look for canaries, holes and advisories; AUDIT=short for every change, ARGS="--strict" to insist on advisories

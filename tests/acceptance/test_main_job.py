@@ -1,9 +1,7 @@
 """A call goes from push to settled, with real processes, real Redis, real RQ and real HTTP."""
 
-import json
-
 from calls.record import EffectState, Reason
-from tests.acceptance.stack import KEY, Stack, end, until
+from tests.acceptance.stack import Stack, end
 
 GREEN = {"kind": "green", "after_s": 3}
 
@@ -32,49 +30,3 @@ def test_main_job_enrolls_a_caller_whom_the_service_verified_once(running: Stack
     verification = account["verifications"][-1]
     assert verification["validation_type"] == "OneTimePasswordAuth"
     assert verification["person_id"] == record.person_id
-
-
-def test_main_job_survives_a_thousand_repetitions_of_a_push(running: Stack) -> None:
-    """A thousand duplicates of an event lead to one assign and to the checks of one call."""
-    call = running.call(end(7))
-    payload = {
-        "Type": "CallStart",
-        "StartDateTime": call["started_at"],
-        "VoiceId": call["voice_id"],
-        "AlternateVoiceId": call["alternate_id"],
-        "PhoneNumber": call["phone_number"],
-        "IsTest": None,
-        "InstitutionKey": KEY,
-    }
-    headers = dict([_push_header(running)])
-    answers = [
-        running.http.post(f"{running.demo.web_url}/push", json=payload, headers=headers).status_code
-        for _ in range(1000)
-    ]
-    assert set(answers) == {202}
-    record = running.settled(call)
-    counts = running.arrived(call)
-    assert counts["assign"] == 1
-    assert counts["check"] <= 6, "the demo rules check at 2, 4, 6, 8 s"
-    assert record.checks_used >= counts["check"]
-
-
-def _push_header(running: Stack) -> tuple[str, str]:
-    key = json.loads((running.data / "secrets.json").read_text())["push_key"]
-    return "X-Push-Key", key
-
-
-def test_main_job_delays_no_call_because_of_a_hung_request(running: Stack) -> None:
-    """While a check of one call hangs, the checks of another come when they are due."""
-    hung = running.call(end(15))
-    until(lambda: running.arrived(hung).get("assign"), 10, "the assign")
-    running.fault("check", "hang", voice_id=hung["voice_id"], times=1)
-    until(lambda: running.arrived(hung).get("check"), 10, "the check that hangs")
-    other = running.call(end(9))
-    record = running.settled(other)
-    checked = [entry for entry in running.trail(other) if entry.what == "checked"]
-    assert record.watch_from is not None
-    assert checked, "the other call was checked"
-    due_s = dict(enumerate((2, 4, 6, 8), 1))
-    late_s = [(e.at - record.watch_from).total_seconds() - due_s[e.n] for e in checked if e.n in due_s]
-    assert max(late_s) < 0.5, late_s

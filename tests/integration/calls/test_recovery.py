@@ -14,8 +14,8 @@ from tests.rig import KEY, Rig
 
 RECOVERS_S = 10.0
 LENGTHS_S = (3.3, 21.7, 95.0, 400.0) if IS_NIGHT else (21.7,)
-LONG_MIN = (3, 20, 40) if IS_NIGHT else (6,)
-"""Outages in a run of 90 minutes at two calls a second; every change sees one of six minutes."""
+LONG_MIN = (3, 20, 40) if IS_NIGHT else (3,)
+"""Outages in a run of 90 minutes at two calls a second; every change sees one of three minutes."""
 
 
 @pytest.mark.parametrize("lasts_s", LENGTHS_S)
