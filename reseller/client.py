@@ -22,7 +22,7 @@ from reseller.answers import (
     UserTokenAnswer,
 )
 from reseller.config import ServiceConfig
-from reseller.conversation import Conversation, InstitutionEndpoints, Observe, unobserved
+from reseller.conversation import Conversation, Heed, InstitutionEndpoints, Observe, unheeded, unobserved
 from reseller.enumerations import ValidationType
 from reseller.errors import AnswerUnreadable, CallNotFound, OutcomeUnknown, ServiceRefused
 from reseller.exchange import Exchange, Guard, Request
@@ -74,6 +74,7 @@ class Reseller(InstitutionEndpoints):
         clock: Seconds, never going back.
         log: Where the session reports logins; see `Session`.
         observe: Awaited after every request, with how it went and how long it took.
+        heed: Called with the messages of every answer that succeeded and has some.
     """
 
     def __init__(
@@ -86,10 +87,11 @@ class Reseller(InstitutionEndpoints):
         clock: Callable[[], float] = time.monotonic,
         log: FilteringBoundLogger | None = None,
         observe: Observe = unobserved,
+        heed: Heed = unheeded,
     ) -> None:
         log = log if log is not None else structlog.get_logger("reseller")
         exchange = Exchange(config, reads_transport, effects_transport)
-        super().__init__(Conversation(config, tokens, exchange, clock=clock, log=log, observe=observe), log)
+        super().__init__(Conversation(config, tokens, exchange, clock=clock, log=log, observe=observe, heed=heed), log)
 
     @property
     def deadline_s(self) -> float:

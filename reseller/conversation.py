@@ -30,6 +30,7 @@ from reseller.errors import (
 from reseller.exchange import Exchange, Guard, Request
 from reseller.reading import Reader, Unreadable
 from reseller.results import check_status, effect_verdict, verdict
+from reseller.secret import Secret
 from reseller.session import Session
 from reseller.tokens import Login, SsoToken, TokenStore, scope_of
 from reseller.transport import ServiceResponse
@@ -42,6 +43,14 @@ _TOKEN = Reader(TokenAnswer)
 Observe = Callable[[Endpoint, str, BaseException | None, float], Awaitable[None]]
 """Awaited after every request, with everything that belongs to it (a login, a repeat after a 401): the endpoint, the
 institution's key, the error if there was one, and how many seconds it took."""
+
+
+Heed = Callable[[tuple[Secret, ...]], None]
+"""Called with what an answer that succeeded says besides. Spec: Base response, ``messages``."""
+
+
+def unheeded(_messages: tuple[Secret, ...]) -> None:
+    """Let informational messages pass."""
 
 
 async def unobserved(_endpoint: Endpoint, _institution_key: str, _error: BaseException | None, _seconds: float) -> None:
@@ -60,11 +69,13 @@ class Conversation:
         clock: Callable[[], float],
         log: FilteringBoundLogger,
         observe: Observe = unobserved,
+        heed: Heed = unheeded,
     ) -> None:
         self._config = config
         self._exchange = exchange
         self._clock = clock
         self._observe = observe
+        self._heed = heed
         deadline_s = config.deadline_s
         self._session = Session(
             tokens,
@@ -106,13 +117,13 @@ class Conversation:
             answer = await self._exchange.ask(request, self._session, may_repeat=may_repeat)
             if answer.status_code == 401 and (wait_s := self._session.barred_s(request.scope)) is not None:
                 raise AccessRefused(request.endpoint.name, wait_s)
-            return answer, verdict(request.endpoint, answer, reader, needs_success=needs_success)
+            return answer, self._heeded(verdict(request.endpoint, answer, reader, needs_success=needs_success))
 
     async def effect(self, request: Request, reader: Reader[A], guard: Guard | None) -> A:
         """Send an effect once; return the record that says that it was applied."""
         async with self._observed(request.endpoint, request.institution_key):
             answer = await self._exchange.effect(request, self._session, guard)
-            return effect_verdict(request.endpoint, answer, reader)
+            return self._heeded(effect_verdict(request.endpoint, answer, reader))
 
     def on_behalf(self, endpoint: Endpoint, institution_key: str, requested_by: str | None) -> dict[str, str]:
         """Return the headers that name the institution and the operator.
@@ -156,7 +167,7 @@ class Conversation:
     async def _request_token(self) -> TokenAnswer:
         answer = await self._exchange.ask(self._token_request())
         try:
-            record = verdict(TOKEN, answer, _TOKEN)
+            record = self._heeded(verdict(TOKEN, answer, _TOKEN))
         except (TokenLapsed, ServiceRefused) as error:
             reason, texts = error.reason, error.texts
         else:
@@ -168,6 +179,11 @@ class Conversation:
     async def aclose(self) -> None:
         """Close all connections."""
         await self._exchange.aclose()
+
+    def _heeded(self, record: A) -> A:
+        if record.messages:
+            self._heed(record.messages)
+        return record
 
     @asynccontextmanager
     async def _observed(self, endpoint: Endpoint, institution_key: str = "") -> AsyncIterator[None]:

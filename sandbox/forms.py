@@ -23,6 +23,8 @@ def written(answer: bytes, options: Options) -> bytes:
     """Return JSON with its date-times as the service writes them, and in the form that all its answers have."""
     if options.write_instant is not Options.write_instant or options.clock_ahead_s:
         answer = _INSTANT.sub(lambda found: _instant(found[1].decode(), options), answer)
+    if options.success_form is not Options.success_form:
+        answer = msgspec.json.encode(options.success_form(msgspec.json.decode(answer)))
     if options.answer_form is not Options.answer_form:
         answer = msgspec.json.encode(options.answer_form(msgspec.json.decode(answer)))
     return answer
@@ -140,6 +142,12 @@ def with_unknown_fields(answer: Any) -> Any:
         return answer
     known = {name: with_unknown_fields(value) for name, value in answer.items()}
     return {"$type": "v1.next", **known, "extensions": {"traits": [{"name": "x"}], "since": 2}}
+
+
+def with_message(answer: Any) -> Any:
+    """Add an informational message to every answer that succeeds."""
+    is_good = isinstance(answer, dict) and answer.get("success") is True
+    return {**answer, "messages": ["Maintenance on Sunday."]} if is_good else answer
 
 
 def without_nulls(answer: Any) -> Any:

@@ -72,6 +72,7 @@ class Options:
         refusal_status: HTTP status of a refusal, by its code.
         refusal_form: Form of a refusal.
         problem_form: Form of a problem response.
+        success_form: Form of every answer, for what an answer that succeeds says besides.
         answer_form: Form of every answer.
         shows_nested, shows_top: Where details carries the record.
         requests_per_s: How many requests are answered within one second; more get a 429. 0: all.
@@ -105,6 +106,7 @@ class Options:
     refusal_status: Callable[[str], int] = lambda _code: 200
     refusal_form: Form = unchanged
     problem_form: Form = unchanged
+    success_form: Form = unchanged
     answer_form: Form = unchanged
     shows_nested: bool = True
     shows_top: bool = True

@@ -164,6 +164,12 @@ _MESSAGE = _ask(
     _other("refusal-in-error", "In `error`, without a code.", refusal_form=forms.message_in("error")),
     _other("refusal-in-errors", "In `errors`, without a code.", refusal_form=forms.message_in("errors")),
 )
+_SUCCESS = _ask(
+    "Base response",
+    "Which answers that succeed carry `messages`",
+    "that to an added institution",
+    _other("messages-everywhere", "All of them.", success_form=forms.with_message),
+)
 _PROBLEM = _ask(
     "Errors, 3",
     "Which fields has the 400 problem body",
@@ -318,7 +324,7 @@ _ADDITION = _ask(
 QUESTIONS = (
     *(_LIST, _KEYS, _INSTITUTION, _ADDITION, _PROBLEM),
     *(_PAGE_SIZE, _PAGING, _PAST_END, _ORDER, _LIVE, _BOUNDS, _PERSONS),
-    *(_CONTENT_TYPE, _STATUS_OF_REFUSALS, _MESSAGE, _FIELDS, _RECORD),
+    *(_CONTENT_TYPE, _STATUS_OF_REFUSALS, _MESSAGE, _SUCCESS, _FIELDS, _RECORD),
     *(_UNAUTHORIZED, _LOGIN, _CREDENTIALS, _LIMIT, _FAILURES, _LATENCY),
     *(_DATES, _START, _CLOCK),
     *(_ACTIVITIES, _POLICIES, _UNENROLLED, _IDS, _EVENTS),

@@ -107,7 +107,14 @@ class Terminal(NamedTuple):
             say(text)
 
     async def _ask(self, question: Callable[[Reseller], Awaitable[T]]) -> T:
-        service = Reseller(service_config(self.settings), MemoryTokenStore(), log=quiet_log())
+        heard: set[str] = set()
+
+        def heed(messages: tuple[Secret, ...]) -> None:
+            texts = dict.fromkeys(text.reveal() for text in messages)
+            say(*(f"the service says: {text}" for text in texts if text not in heard), err=True)
+            heard.update(texts)
+
+        service = Reseller(service_config(self.settings), MemoryTokenStore(), log=quiet_log(), heed=heed)
         try:
             await self._check_institution(service)
             return await question(service)

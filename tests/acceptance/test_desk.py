@@ -17,7 +17,7 @@ from standardwebhooks import Webhook
 
 from callkeeper.demo import demonstration
 from callkeeper.fleet import ManagedProcess
-from tests.acceptance.stack import KEY, Stack, until
+from tests.acceptance.stack import KEY, Stack, end, until
 
 TOKEN = "canary-desktop-0123456789"
 SECRET = "whsec_Y2FuYXJ5LW91dGNvbWUta2V5LTAxMjM0NTY3ODk="
@@ -183,6 +183,17 @@ def test_desk_agent_distrusts_and_the_voice_is_rejected_once(floor: Floor) -> No
     assert floor.stack.arrived(call)["reject_voice"] == 1
     refused = floor.say(call, "verified", person_id=person, validation_type="OneTimePasswordAuth")
     assert (refused["code"], refused["reasons"][0]["name"]) == ("refused", "voice_rejected")
+
+
+def test_enroll_that_a_reject_takes_back_is_told_to_the_receiver(floor: Floor) -> None:
+    """Another call of the same member is rejected: the receiver is told, signed, that the enroll was taken back."""
+    call = floor.stack.call(end(60))
+    floor.say(call, "verified", person_id=floor.assigned(call), validation_type="OneTimePasswordAuth")
+    later = floor.stack.call(end(60), phone_number=call["phone_number"])
+    floor.assigned(later)
+    assert floor.say(later, "distrusted", operator="agent-8", reason="a second voice")["state"] == "done"
+    until(lambda: len(floor.receiver.told(call["voice_id"])) == 2, 10, "two outcomes")
+    assert floor.receiver.told(call["voice_id"]) == ["call.enrolled", "call.unenrolled"]
 
 
 def test_desks_that_contradict_each_other_at_once_have_one_outcome(floor: Floor) -> None:

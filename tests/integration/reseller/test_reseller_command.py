@@ -202,3 +202,21 @@ def test_refusal_is_shown_with_the_services_own_words(run: Run, sandbox_server: 
     result = run("details", KEY, "v-1")
     assert result.exit_code == 1
     assert "Ada Example has two accounts; Choose one" in result.stderr
+
+
+def test_messages_of_a_success_are_shown(run: Run, sandbox_server: ServedSandbox) -> None:
+    """What the service says besides goes to the person, each text once and in full; JSON stays JSON."""
+    sandbox_server.control("PUT", "/variants", ["messages-everywhere"])
+    voice_id = sandbox_server.call()["voice_id"]
+    for command in (("details", KEY, voice_id), ("reject-voice", KEY, voice_id, "--yes"), ("queue", KEY), ("token",)):
+        result = run(*command)
+        assert ok(result)
+        assert result.stderr.count("the service says: Maintenance on Sunday.") == 1
+    assert parsed(run("queue", KEY, "--json"))
+
+
+def test_message_about_an_addition_is_shown(run: Run) -> None:
+    """The key that the service gave to an added institution is in ``messages`` only."""
+    result = run("institutions", "add", "name=New One", "core=None")
+    assert ok(result)
+    assert "the service says: new-one" in result.stderr
