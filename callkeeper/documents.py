@@ -50,10 +50,24 @@ MEANINGS: Mapping[str, Mapping[str, tuple[str, str, str]]] = {
             ),
         ),
     },
+    "reject": {
+        "on_red_alone": (
+            "list of keys",
+            "nobody",
+            (
+                "institutions that let a rule reject although nothing but a red policy speaks against the caller; `doctor`"
+                " and `rules report` warn for as long as that is so. The rule has to name them too"
+            ),
+        ),
+    },
     "rule": {
         "name": ("text", "required", "how trails and reports call it; different for every rule"),
-        "when": ("table of facts", "always", "all of them must have the given values"),
-        "then": ("`enroll`, `reject`, `hold`", "required", "what the rule asks for"),
+        "when": ("table of facts", "always", "all of them must be as asked; see Conditions"),
+        "then": (
+            "`enroll`, `reject`, `ask`, `hold`",
+            "required",
+            "what the rule asks for; `ask` puts the call before a person and sends nothing",
+        ),
         "validation_type": (
             "a type, or `as_verified`",
             "required with enroll",
@@ -66,6 +80,16 @@ MEANINGS: Mapping[str, Mapping[str, tuple[str, str, str]]] = {
         ),
         "stage": ("`live`, `shadow`", "`live`", "in shadow a rule is only written down"),
         "institutions": ("list of keys", "all", "only for calls of these institutions"),
+        "valid_from": (
+            "instant with its zone",
+            "always",
+            "the rule is in force from then on; before, it is passed over",
+        ),
+        "valid_until": (
+            "instant with its zone",
+            "for good",
+            "the rule is in force before then, and not at that instant",
+        ),
     },
 }
 """Every key of a rules file: what it may be, what it is if it is left out, what it means."""
@@ -130,7 +154,11 @@ def _keys() -> str:
 def _type(fact: FactMeaning) -> str:
     if fact.kind is bool:
         return "true or false"
-    return "whole number" if fact.kind is int else "text: " + ", ".join(f"`{value}`" for value in fact.named)
+    if fact.kind is int:
+        return f"whole number of {fact.unit}" if fact.unit else "whole number"
+    if fact.kind is tuple:
+        return "names"
+    return "text: " + ", ".join(f"`{value}`" for value in fact.named) if fact.named else "any text"
 
 
 def _law() -> str:
@@ -139,7 +167,8 @@ def _law() -> str:
             f"`{article.name}`",
             ", ".join(sorted(article.forbids)),
             " and ".join(f"`{name}` is {str(value).lower()}" for name, value in article.when)
-            + (" and `require_opt_in` is true" if article.if_opt_in_required else ""),
+            + (" and `require_opt_in` is true" if article.if_opt_in_required else "")
+            + (", and the rule rejects on red alone" if article.if_on_red_alone else ""),
             article.meaning,
         ]
         for article in LAW

@@ -95,6 +95,7 @@ EVENTS: Final[dict[str, LogEvent]] = {
     "effect_in_doubt": _event("an effect may or may not have been applied; it is being read", *_CALL, "kind", "said"),
     "effect_unresolved": _event("an effect could not be read either: a person has to look", *_CALL, "kind"),
     "enroll_taken_back": _event("a reject of the member took an enroll back: a person has to look", *_CALL),
+    "person_asked": _event("a rule puts the call before a person; nothing is sent", *_CALL, "rule"),
     "policy_unclassified": _event("the rules give a policy no colour; nothing is enrolled under it", *_CALL, "policy"),
     "status_unknown": _event("the service wrote a status that its document does not know", *_CALL, "status"),
     "call_settled": _event("a call is over and all is written down", *_CALL, "reason", "checks"),

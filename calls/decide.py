@@ -13,7 +13,7 @@ from calls.effects import evidence, is_later, may_begin, next_doubt_read, rechec
 from calls.facts import Facts, facts_of
 from calls.institutions import FOREIGN
 from calls.record import CHECK_LIMIT, DONE, IN_DOUBT, Call, Effect, EffectKind, EffectState, Phase
-from calls.rules.book import RuleBook
+from calls.rules.book import Outcome, RuleBook
 from calls.rules.verdict import Verdict, judge
 from calls.schedule.check_plan import automatic_left, must_look_first, reserve_left
 from calls.steps import (
@@ -61,10 +61,10 @@ def decide(call: Call, book: RuleBook, now: datetime, *, late: timedelta = timed
     if call.phase is Phase.HINTED:
         return confirm(call, now, is_lost=is_lost(call, book, now), is_late=late > TOLERATED)
     if call.standing == FOREIGN:
-        return age_out(call, book, facts_of(call, book.policies), now) or Wait(now + FOREIGN_WAIT)
+        return age_out(call, book, facts_of(call, book.policies, now), now) or Wait(now + FOREIGN_WAIT)
     if call.needs_verifying and not is_lost(call, book, now):
         return _read_or_wait(call, "verify", now)
-    facts = facts_of(call, book.policies)
+    facts = facts_of(call, book.policies, now)
     return (
         _clear_doubt(call, now)
         or age_out(call, book, facts, now)
@@ -177,7 +177,8 @@ def _apply_rules(call: Call, book: RuleBook, facts: Facts, now: datetime) -> Ste
             return _read_or_wait(call, f"before {kind}", now)
         if wanted and may_begin(kind, call):
             return Intend(kind, call.person_id, verdict.validation_type, _operator(call, kind), verdict)
-    if verdict.fingerprint != call.last_verdict and (verdict.shadows or not is_done(call)):
+    is_asking = verdict.outcome is Outcome.ASK or call.asked is not None
+    if verdict.fingerprint != call.last_verdict and (verdict.shadows or is_asking or not is_done(call)):
         return Note(verdict)
     return NoteFacts() if facts.signature != call.last_facts else None
 
@@ -207,7 +208,8 @@ def _look_closer(call: Call, book: RuleBook, facts: Facts, now: datetime, late: 
     While workers are late a read that is due waits as long as that of a decided call: putting it off when it is due helps
     at once, what ``next_read`` puts off helps later.
     """
-    due = [at for at in (call.effects_held_until, _assign_retry_at(call, now)) if at is not None]
+    turn_at = book.next_turn(call.watch_from if call.person_id else None, now)
+    due = [at for at in (call.effects_held_until, _assign_retry_at(call, now), turn_at) if at is not None]
     if call.check_wish is not None and wish_obstacle(call, book, facts) is None:
         return Check(by_desk=True)
     if may_check(call, facts) and _may_check_unasked(call, book, facts) and call.next_check_at is not None:
@@ -269,7 +271,7 @@ def next_read(call: Call, book: RuleBook, now: datetime, *, late: timedelta = ti
     """
     if _may_have_ended(call, now):
         return now + timedelta(seconds=1)
-    is_open = may_check(call, facts_of(call, book.policies))
+    is_open = may_check(call, facts_of(call, book.policies, now))
     period_s = book.reads_undecided_s if is_open else book.reads_decided_s
     if late > TOLERATED:
         period_s = max(period_s, min(book.reads_decided_s, period_s + YIELD * (late - TOLERATED).total_seconds()))

@@ -7,16 +7,19 @@ call-end events and are not to be used for caller-handling decisions" (Spec: Ven
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from operator import attrgetter
 from typing import Any
+from zlib import crc32
 
 import msgspec
+from msgspec.structs import replace
 
 from calls.claimed import LEASE
 from calls.pause import PauseScope
-from calls.record import DONE, IN_DOUBT, Call
+from calls.record import CHECK_LIMIT, DONE, IN_DOUBT, Call, History, Reading
 
 
 class Colour(StrEnum):
@@ -120,7 +123,11 @@ OTHERWISE = ("OneTimePasswordAuth", "KnowledgeBasedAuth", "Other")
 
 
 class Facts(msgspec.Struct, frozen=True, gc=False):
-    """What is known of a call at the moment of a decision. Booleans read as statements."""
+    """What is known of a call at the moment of a decision. Booleans read as statements.
+
+    ``at`` is that moment, ``history`` what the checks showed; rules do not name these two, they are what dates and
+    ``on_checks`` are held against.
+    """
 
     green: bool
     manual: bool
@@ -157,31 +164,62 @@ class Facts(msgspec.Struct, frozen=True, gc=False):
     voice_match_rule: bool = False
     validation_rule: str | None = None
     provider_error: bool = False
+    green_policy: bool = False
+    policies: tuple[str, ...] = ()
+    assigned_s: int | None = None
+    history: History = History()
+    at: datetime | None = None
+
+    @property
+    def checks_left(self) -> int:
+        """Return how many of the call's checks are left."""
+        return CHECK_LIMIT - self.checks_used
 
     def as_dict(self) -> dict[str, Value]:
-        """Return the facts by name, as written into a trail: what is false, none or 0 is left out."""
-        return {name: value for name in FACTS if (value := getattr(self, name))}
+        """Return the facts by name, as written into a trail: what is false, none or 0 is left out.
+
+        Policies have a field of their own there, the history is in the lines of the checks.
+        """
+        return {name: value for name in _WRITTEN if (value := getattr(self, name))}
 
     @classmethod
-    def from_dict(cls, known: Mapping[str, Any]) -> "Facts":
+    def from_dict(
+        cls,
+        known: Mapping[str, Any],
+        *,
+        policies: Iterable[str] = (),
+        history: History = History(),  # noqa: B008  (frozen)
+        at: datetime | None = None,
+    ) -> "Facts":
         """Return the facts that were written down; what is left out is false, none or 0, names of other versions go."""
-        return cls(**{name: known.get(name, _ABSENT[fact.kind]) for name, fact in FACTS.items()})
+        written = {name: known.get(name, absent) for name, absent in _WRITTEN.items()}
+        if written["assigned_s"] == 0 and not written["assigned"]:
+            written["assigned_s"] = None
+        return cls(**written, policies=tuple(policies), history=history, at=at)
 
     @property
     def signature(self) -> str:
-        """Return a text that changes when any fact does, but for ``checks_used``, which has lines of its own."""
+        """Return a text that changes when any fact does, but for the checks, which have lines of their own, and the time."""
         flags = "".join(["1" if flag else "0" for flag in _FLAGS(self)])
         texts = f"{self.status or ''}/{self.validation_type or ''}/{self.validation_rule or ''}"
-        return f"{int(flags, 2):x}/{texts}/{self.candidates}"
+        named = f"/{crc32(chr(0).join(self.policies).encode()):x}" if self.policies else ""
+        return f"{int(flags, 2):x}/{texts}/{self.candidates}{named}"
 
 
 @dataclass(frozen=True, slots=True)
 class FactMeaning:
-    """The type of a fact, what it says, and its values where these are a closed list (other than true and false)."""
+    """The type of a fact, what it says, and its values where these are a closed list (other than true and false).
 
-    kind: type[bool] | type[int] | type[str]
+    ``most``: the largest value of a number that has one. ``unit``: of a number. ``by_check``: every check's answer shows it
+    anew, so that rules can ask on how many checks it was seen.
+    """
+
+    kind: type[bool] | type[int] | type[str] | type[tuple[str, ...]]
     meaning: str
     named: tuple[str, ...] = ()
+    most: int | None = None
+    unit: str = ""
+    by_check: bool = False
 
     @property
     def is_open(self) -> bool:
@@ -205,8 +243,10 @@ FACTS: Mapping[str, FactMeaning] = {
     "manual": FactMeaning(
         bool, "authenticated by a person's word only: Green Manual Authentication, or our own enroll"
     ),
-    "red": FactMeaning(bool, "a policy classified red is applied"),
-    "unclassified": FactMeaning(bool, "a policy is applied that the rules file gives no colour"),
+    "red": FactMeaning(bool, "a policy classified red is applied", by_check=True),
+    "green_policy": FactMeaning(bool, "a green policy is applied, by the voice or by hand, whatever else is"),
+    "unclassified": FactMeaning(bool, "a policy is applied that the rules file gives no colour", by_check=True),
+    "policies": FactMeaning(tuple, "the names of the policies applied, as last read", by_check=True),
     "rejected": FactMeaning(bool, "the voice was rejected, by whomever, at any time in this call"),
     "enrolled": FactMeaning(bool, "somebody, or we, enrolled the voice in this call"),
     "verified": FactMeaning(
@@ -219,14 +259,16 @@ FACTS: Mapping[str, FactMeaning] = {
     "distrusted": FactMeaning(bool, "a person at the desk said that the caller cannot be trusted"),
     "opted_out": FactMeaning(bool, "VoiceOptOut was seen at any time in this call"),
     "opted_in": FactMeaning(bool, "VoiceOptIn was seen in this call"),
-    "voice_mismatch": FactMeaning(bool, "the voice does not match the enrolled one"),
-    "high_risk_device": FactMeaning(bool, "the service calls the device a high risk"),
+    "voice_mismatch": FactMeaning(bool, "the voice does not match the enrolled one", by_check=True),
+    "high_risk_device": FactMeaning(bool, "the service calls the device a high risk", by_check=True),
     "ended": FactMeaning(bool, "the call has ended"),
     "fraud": FactMeaning(bool, "a research case is DeterminedFraud"),
     "real_voice_id": FactMeaning(bool, "the service itself named this voice id as the call's"),
     "allowed": FactMeaning(bool, "the institution is ours, active, with voice authentication, not in test mode"),
     "status": FactMeaning(str, "the call activity status last read", STATUSES),
-    "checks_used": FactMeaning(int, "authentication checks made, of 20"),
+    "checks_used": FactMeaning(int, "authentication checks made, of 20", most=CHECK_LIMIT),
+    "checks_left": FactMeaning(int, "authentication checks left, of 20", most=CHECK_LIMIT),
+    "assigned_s": FactMeaning(int, "since the call has had a person; none while it has nobody", unit="seconds"),
     "candidates": FactMeaning(int, "members the service matched to the caller's number"),
     "authenticated": FactMeaning(bool, "FullAuthentication was seen in this call without anybody's enroll"),
     "paused": FactMeaning(bool, "a person paused enrolls and rejects for this institution"),
@@ -242,7 +284,9 @@ FACTS: Mapping[str, FactMeaning] = {
     "validation_rule": FactMeaning(
         str, "the name of the validation rule applied to the call, as the institution calls it"
     ),
-    "provider_error": FactMeaning(bool, "the voice provider could not tell, and said why: not the same as undecided"),
+    "provider_error": FactMeaning(
+        bool, "the voice provider could not tell, and said why: not the same as undecided", by_check=True
+    ),
     "unenrolled": FactMeaning(bool, "a reject of the member took an enroll of this call back"),
     "fully_authenticated": FactMeaning(
         bool, "the service called the caller fully authenticated, by the voice or by anybody's enroll"
@@ -253,11 +297,17 @@ FACTS: Mapping[str, FactMeaning] = {
 }
 
 _FLAGS = attrgetter(*(name for name, fact in FACTS.items() if fact.kind is bool))
-_ABSENT: Mapping[type, Value] = {bool: False, int: 0, str: None}
+_ABSENT: Mapping[type, Any] = {bool: False, int: 0, str: None, tuple: ()}
+_WRITTEN = {name: _ABSENT[fact.kind] for name, fact in FACTS.items() if name not in {"policies", "checks_left"}}
+"""Facts that trails hold, and what is left out there."""
 
 
-def facts_of(call: Call, policies: Policies) -> Facts:
-    """Derive the facts from a record; the only place that does."""
+def facts_of(call: Call, policies: Policies, now: datetime | None = None) -> Facts:
+    """Derive the facts from a record; the only place that does.
+
+    ``now`` is the moment of the decision; None stands for that of the last write.
+    """
+    now = call.saved_at if now is None else now
     reading = call.reading
     status = reading.status if reading else None
     names = reading.policies if reading else ()
@@ -305,7 +355,44 @@ def facts_of(call: Call, policies: Policies) -> Facts:
         unenrolled=call.unenrolled_seen,
         fully_authenticated=call.full_authentication_seen or call.authenticated_seen,
         rejected_by_rule=call.rejected_by_rule_only and call.reject.state not in DONE,
+        green_policy=Colour.GREEN in colours or MANUAL_GREEN in names,
+        policies=names,
+        assigned_s=_assigned_s(call, now),
+        history=coloured(call.history, policies) if call.history.policies else call.history,
+        at=now,
     )
+
+
+def signs_of(reading: Reading) -> tuple[str, ...]:
+    """Return the facts that an answer shows by itself; colours follow from its policies, by the rules in force."""
+    shown = (
+        ("voice_mismatch", reading.is_voice_mismatch or reading.status == Status.MISMATCH),
+        ("high_risk_device", reading.is_high_risk_device),
+        ("provider_error", reading.provider_error is not None),
+    )
+    return tuple(name for name, holds in shown if holds)
+
+
+def _assigned_s(call: Call, now: datetime | None) -> int | None:
+    """Return how many seconds ago the call got its first person; checks are counted from then too."""
+    if call.person_id is None:
+        return None
+    if now is None or call.watch_from is None:
+        return 0
+    return max(0, int((now - call.watch_from).total_seconds()))
+
+
+def coloured(history: History, policies: Policies) -> History:
+    """Add on which checks a policy of a colour was applied."""
+    signs = {name: mask for name, mask in history.signs.items() if name not in _BY_COLOUR.values()}
+    for policy, mask in history.policies.items():
+        sign = _BY_COLOUR.get(policies.colour(policy))
+        if sign is not None:
+            signs[sign] = signs.get(sign, 0) | mask
+    return replace(history, signs=signs)
+
+
+_BY_COLOUR = {Colour.RED: "red", Colour.UNCLASSIFIED: "unclassified"}
 
 
 def _is_ours(call: Call) -> bool:

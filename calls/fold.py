@@ -176,6 +176,8 @@ def _merged(call: Call, note: Merged, now: datetime) -> tuple[Call, list[Entry]]
         candidates=call.candidates or other.candidates,
         watch_from=call.watch_from or other.watch_from,
         checks_by_desk=max(call.checks_by_desk, other.checks_by_desk),
+        history=call.history.joined(other.history),
+        asked=call.asked or other.asked,
         checks_if_assigned=max(call.checks_if_assigned, other.checks_if_assigned),
         next_check_at=call.next_check_at or other.next_check_at,
         identity=stronger(call.identity, other.identity),

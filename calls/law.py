@@ -17,7 +17,8 @@ _ASSIGN, _ENROLL, _REJECT = EffectKind.ASSIGN, EffectKind.ENROLL, EffectKind.REJ
 class Article:
     """One line of the law: it forbids the kinds of effect in ``forbids`` while every fact of ``when`` holds.
 
-    ``if_opt_in_required``: only where the rules file says ``[consent] require_opt_in = true``.
+    ``if_opt_in_required``: only where the rules file says ``[consent] require_opt_in = true``. ``if_on_red_alone``: only
+    against a reject for which a rule has no other reason than a red policy.
     """
 
     name: str
@@ -25,6 +26,7 @@ class Article:
     when: tuple[tuple[str, Value], ...]
     meaning: str
     if_opt_in_required: bool = False
+    if_on_red_alone: bool = False
 
     def forbids_now(self, facts: Facts) -> bool:
         """Tell whether the article's facts hold."""
@@ -34,6 +36,8 @@ class Article:
 def _article(name: str, forbids: set[EffectKind], meaning: str, /, **when: Value) -> Article:
     return Article(name, frozenset(forbids), tuple(when.items()), meaning)
 
+
+_RED_ALONE = "a red policy alone rejects nobody"
 
 LAW: tuple[Article, ...] = (
     _article(
@@ -142,6 +146,17 @@ LAW: tuple[Article, ...] = (
         fraud=True,
         distrusted=False,
     ),
+    *(
+        Article(
+            f"red_alone_{name}", frozenset({_REJECT}), ((fact, True),), f"{_RED_ALONE} {meaning}", if_on_red_alone=True
+        )
+        for name, fact, meaning in (
+            ("while_green", "green_policy", "while a green policy is applied too"),
+            ("while_authenticated", "fully_authenticated", "after FullAuthentication"),
+            ("while_enrolled", "enrolled", "after an enroll"),
+            ("while_verified", "verified", "of a caller whose identity was established otherwise"),
+        )
+    ),
     _article("paused", {_ENROLL, _REJECT}, "a person has paused effects; they are decided again later", paused=True),
     _article(
         *("redis_changed", {_ENROLL, _REJECT}),
@@ -157,24 +172,31 @@ BRIEF = frozenset({"voice_id_not_confirmed", "redis_changed"})
 """Articles that forbid for seconds only, and then no more: nothing that anybody has to be told about."""
 
 
-def forbidden(kind: EffectKind, facts: Facts, *, opt_in_required: bool = False) -> tuple[str, ...]:
+def forbidden(
+    kind: EffectKind, facts: Facts, *, opt_in_required: bool = False, on_red_alone: bool = False
+) -> tuple[str, ...]:
     """Name every article that forbids an effect now, in the law's order; empty when it is allowed.
 
     Spec: Rules per operation 3 and 4; States, rows enroll and reject-voice.
     """
-    against = articles(kind, opt_in_required=opt_in_required)
+    against = articles(kind, opt_in_required=opt_in_required, on_red_alone=on_red_alone)
     return tuple([article.name for article in against if article.forbids_now(facts)])
 
 
-def articles(kind: EffectKind, *, opt_in_required: bool = False) -> tuple[Article, ...]:
+def articles(kind: EffectKind, *, opt_in_required: bool = False, on_red_alone: bool = False) -> tuple[Article, ...]:
     """Return the articles that can forbid a kind of effect."""
-    return _OF_KIND[kind, opt_in_required]
+    return _OF_KIND[kind, opt_in_required, on_red_alone]
 
 
 _OF_KIND = {
-    (kind, required): tuple(
-        article for article in LAW if kind in article.forbids and (required or not article.if_opt_in_required)
+    (kind, required, alone): tuple(
+        article
+        for article in LAW
+        if kind in article.forbids
+        and (required or not article.if_opt_in_required)
+        and (alone or not article.if_on_red_alone)
     )
     for kind in EffectKind
     for required in (True, False)
+    for alone in (True, False)
 }

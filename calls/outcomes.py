@@ -13,7 +13,7 @@ from calls.law import BRIEF
 from calls.record import DONE, IN_DOUBT, EffectKind, EffectState
 from calls.trail import Entry
 
-OutcomeType = Literal["authenticated", "rejected", "enrolled", "unenrolled", "held", "unresolved", "settled"]
+OutcomeType = Literal["authenticated", "rejected", "enrolled", "unenrolled", "held", "asked", "unresolved", "settled"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +48,7 @@ class _Reader:
     told: set[OutcomeType] = field(default_factory=set)
     held: tuple[object, ...] = ()
     is_enroll_open: bool = False
+    asked: str | None = None
 
     def read(self, line: Entry) -> Iterator[OutcomeType]:
         """Yield what a line tells."""
@@ -57,6 +58,8 @@ class _Reader:
         yield from self._once(line, state)
         if self._is_news(line):
             yield "held"
+        if self._is_asked(line):
+            yield "asked"
         if line.what == "established" and state is EffectState.UNRESOLVED:
             yield "unresolved"
         if state is EffectState.TAKEN_BACK:
@@ -91,6 +94,13 @@ class _Reader:
         is_news = bool(held) and held != self.held
         self.held = held
         return is_news
+
+    def _is_asked(self, line: Entry) -> bool:
+        """Tell whether a rule puts the call before a person that did not do so in the decision before."""
+        if line.what != "decided" or line.asked == EffectKind.ASSIGN:
+            return False
+        before, self.asked = self.asked, line.rule if line.kind == "ask" else None
+        return self.asked is not None and self.asked != before
 
 
 def _state(line: Entry) -> EffectState | None:

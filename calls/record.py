@@ -4,6 +4,7 @@ Immutable; a new fact makes a new record (``msgspec.structs.replace``). Stored a
 every field of a later version optional, so that old and new processes can share one Redis. Instants are aware UTC.
 """
 
+from collections.abc import Iterable
 from datetime import datetime
 from enum import StrEnum
 
@@ -153,6 +154,38 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """When the service began its record, by the service's clock."""
 
 
+class History(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """On which checks an answer showed what: sets of checks, bit ``n - 1`` for check ``n``.
+
+    ``answered`` are the checks that had an answer, ``policies`` are by the policy's name, ``signs`` by a fact's name.
+    """
+
+    answered: int = 0
+    policies: dict[str, int] = {}
+    signs: dict[str, int] = {}
+
+    def with_answer(self, check: int, policies: Iterable[str], signs: Iterable[str]) -> "History":
+        """Return the history with the answer of one check."""
+        bit = 1 << (check - 1)
+        return History(
+            answered=self.answered | bit,
+            policies=self.policies | {name: self.policies.get(name, 0) | bit for name in policies},
+            signs=self.signs | {name: self.signs.get(name, 0) | bit for name in signs},
+        )
+
+    def joined(self, other: "History") -> "History":
+        """Return what two histories of one call know together."""
+        return History(
+            answered=self.answered | other.answered,
+            policies=_joined(self.policies, other.policies),
+            signs=_joined(self.signs, other.signs),
+        )
+
+
+def _joined(one: dict[str, int], other: dict[str, int]) -> dict[str, int]:
+    return {name: one.get(name, 0) | other.get(name, 0) for name in one | other}
+
+
 class Identity(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The caller's identity was established otherwise: by whom, how, and as whom."""
 
@@ -164,6 +197,19 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     remark: str | None = None
     number: int = 0
     """Of the statement that said so; see ``Word``."""
+
+
+ASKED = "asked by rule"
+"""Begins the attention item of a call that a rule puts before a person; the rule's name follows."""
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A rule put the call before a person. ``closed_by`` is who has seen to it; None before."""
+
+    rule: str
+    because: str
+    asked_at: datetime
+    closed_by: str | None = None
 
 
 class Word(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -271,6 +317,10 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """When the last check was made that had an answer."""
     checks_failed: int = 0
     """Checks without an answer since then."""
+    asked: Asked | None = None
+    """What a rule asks a person; it stays after the call's end until somebody has seen to it."""
+    history: History = History()
+    """What the checks' answers showed. A release that does not know it drops it: then rules see too few checks."""
     last_verdict: str | None = None
     """Name of the last decision written to the trail, so that one decision is one line."""
     last_facts: str | None = None

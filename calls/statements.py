@@ -140,6 +140,8 @@ def _resolved(call: Call, note: Resolved, now: datetime) -> tuple[Call, list[Ent
             )
     if needs_person(call):
         call = replace(call, unenroll_closed_by=note.operator)
+    if call.asked is not None and call.asked.closed_by is None:
+        call = replace(call, asked=replace(call.asked, closed_by=note.operator))
     if entries[1:] and call.is_settled:
         call = replace(call, reason=_reason_after(call))
     return call, entries

@@ -170,7 +170,8 @@ class _Teller:
             asked = f"{named} asks for {entry.asked}, the law forbids it ({', '.join(entry.forbidden)})"
             return f"decided: hold; {asked}{_paused(entry)}{self._digest(entry)}"
         how = f" with {entry.validation_type}" if entry.validation_type and entry.kind == "enroll" else ""
-        return f"decided: {entry.kind}{how}, by {named}: {entry.because}{self._digest(entry)}"
+        kind = "ask a person, nothing is sent" if entry.kind == "ask" else entry.kind
+        return f"decided: {kind}{how}, by {named}: {entry.because}{self._digest(entry)}"
 
     def _digest(self, entry: Entry) -> str:
         if entry.rules == self.rules:
@@ -226,7 +227,10 @@ def would(line: Tried) -> str:
     """Say what a rule in shadow would have done."""
     if line.forbidden:
         return f"would have asked for {line.then}, which the law forbids ({', '.join(line.forbidden)})"
-    return {"enroll": "would have enrolled", "reject": "would have rejected"}.get(line.then, "would have held")
+    return _WOULD.get(line.then, "would have held")
+
+
+_WOULD = {"enroll": "would have enrolled", "reject": "would have rejected", "ask": "would have asked a person"}
 
 
 def shown(value: object) -> str:

@@ -84,6 +84,8 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     state: str | None = None
     status: str | None = None
     policies: tuple[str, ...] = ()
+    signs: tuple[str, ...] = ()
+    """With a check: the facts that its answer showed by itself (``calls.facts.signs_of``)."""
     n: int | None = None
     took_ms: int | None = None
     rule: str | None = None

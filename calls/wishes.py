@@ -48,7 +48,7 @@ _MEANINGS = {
     "caller_distrusted": "a person at the desk said that the caller cannot be trusted",
     "rules_ask_otherwise": "the rules in force come to something else for this call",
     "assigned_too_often": f"the call was assigned {MAX_ASSIGNS} times",
-    "nothing_unresolved": "no effect of this call is unresolved, and no enroll was taken back that nobody has seen",
+    "nothing_unresolved": "nothing of this call waits for a person: no effect in doubt, no enroll taken back, no rule asks",
     "no_checks_left": "the call's 20 authentication checks are spent",
     "reserve_spent": "the checks that are kept for people are spent",
     "already_decided": "the service has stopped asking: the voice is authenticated, enrolled or red",
@@ -191,9 +191,10 @@ def _resolved(call: Call, trail: Sequence[Entry], line: Entry) -> Told:
     if ours:
         state = WishState.DONE if closed[-1] is ours[-1] else WishState.SUPERSEDED
         return Told(state, operator=closed[-1].operator)
-    if call.unenroll_closed_by is not None:
-        return Told(WishState.DONE, operator=call.unenroll_closed_by)
-    is_open = EffectState.UNRESOLVED in {call.enroll.state, call.reject.state} or needs_person(call)
+    closed_by = call.unenroll_closed_by or (call.asked.closed_by if call.asked is not None else None)
+    if closed_by is not None:
+        return Told(WishState.DONE, operator=closed_by)
+    is_open = EffectState.UNRESOLVED in {call.enroll.state, call.reject.state} or needs_person(call) or call.asked
     return PENDING if is_open else _held("nothing_unresolved")
 
 

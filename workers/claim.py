@@ -18,7 +18,7 @@ from calls.effects import TAKEN_BACK, needs_person
 from calls.fold import fold_epoch, fold_note, new_call
 from calls.notes import fold_order, parse_note, trace_of
 from calls.pause import PauseScope
-from calls.record import Call, EffectKind, EffectState, Phase, encode_call, parse_call
+from calls.record import ASKED, Call, EffectKind, EffectState, Phase, encode_call, parse_call
 from calls.recovery import charge_earlier_record, charge_lost_writes
 from calls.rules.book import RuleBook
 from calls.store.keys import CallId
@@ -224,4 +224,6 @@ def attention(call: Call) -> str:
     for kind in (EffectKind.ENROLL, EffectKind.REJECT):
         if call.effect(kind).state is EffectState.UNRESOLVED:
             return f"{kind} unresolved"
-    return TAKEN_BACK if needs_person(call) else ""
+    if needs_person(call):
+        return TAKEN_BACK
+    return f"{ASKED} {call.asked.rule!r}" if call.asked is not None and call.asked.closed_by is None else ""

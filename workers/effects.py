@@ -15,7 +15,8 @@ from calls.effects import after_turning_away
 from calls.facts import facts_of
 from calls.fold import assigned
 from calls.pause import PauseScope
-from calls.record import Effect, EffectKind, EffectState, with_effect
+from calls.record import Asked, Effect, EffectKind, EffectState, with_effect
+from calls.rules import Outcome
 from calls.rules.verdict import Verdict, table
 from calls.steps import Establish, Intend, Withdraw
 from calls.trail import Entry
@@ -40,8 +41,13 @@ def note(claim: Claim, verdict: Verdict | Assignment) -> None:
         _note_assignment(claim, verdict)
         return
     book, reading = claim.tools.book, claim.call.reading
-    facts = facts_of(claim.call, book.policies)
-    claim.call = replace(claim.call, last_verdict=verdict.fingerprint, last_facts=facts.signature)
+    facts = facts_of(claim.call, book.policies, claim.now)
+    claim.call = replace(
+        claim.call,
+        last_verdict=verdict.fingerprint,
+        last_facts=facts.signature,
+        asked=_asked(claim, verdict),
+    )
     claim.entries.append(
         Entry(
             at=claim.now,
@@ -59,6 +65,17 @@ def note(claim: Claim, verdict: Verdict | Assignment) -> None:
             pause=claim.pause,
         )
     )
+
+
+def _asked(claim: Claim, verdict: Verdict) -> Asked | None:
+    """Return what a person is asked from now on. The same rule asks once; what nobody asks any more is gone."""
+    if verdict.outcome is not Outcome.ASK:
+        return None
+    asked = claim.call.asked
+    if asked is not None and asked.rule == verdict.rule:
+        return asked
+    claim.tools.log.warning("person_asked", **claim.names, rule=verdict.rule)
+    return Asked(rule=verdict.rule, because=verdict.because, asked_at=claim.now)
 
 
 def _note_assignment(claim: Claim, assignment: Assignment) -> None:
@@ -81,7 +98,7 @@ def _note_assignment(claim: Claim, assignment: Assignment) -> None:
 
 def note_facts(claim: Claim) -> None:
     """Write facts down that changed without changing the decision."""
-    facts, reading = facts_of(claim.call, claim.tools.book.policies), claim.call.reading
+    facts, reading = facts_of(claim.call, claim.tools.book.policies, claim.now), claim.call.reading
     claim.call = replace(claim.call, last_facts=facts.signature)
     policies = reading.policies if reading else ()
     claim.entries.append(Entry(at=claim.now, what="facts", facts=facts.as_dict(), policies=policies))

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from calls.closing import must_be_listed_again
 from calls.decide import next_read, read_retry
-from calls.facts import STATUSES, Colour
+from calls.facts import STATUSES, Colour, signs_of
 from calls.fold import fold_reading
 from calls.metrics import catalogue as figure
 from calls.notes import Merged, encode_note, reading_of
@@ -136,6 +136,9 @@ def take_in(
         reading = replace(reading, voice_id=claim.call_id.voice_id)  # it may be spelled otherwise: `is_same_id`
     before, book = claim.call, claim.tools.book
     claim.call = fold_reading(_charged(claim, reading), reading, book, now)
+    if check is not None:
+        history = claim.call.history.with_answer(check, reading.policies, signs_of(reading))
+        claim.call = replace(claim.call, history=history)
     claim.call = replace(claim.call, next_read_at=next_read(claim.call, book, now, late=claim.held.late))
     changed = _told(before) != _told(claim.call)
     if changed:
@@ -147,6 +150,7 @@ def take_in(
                 what="read" if check is None else "checked",
                 status=reading.status,
                 policies=reading.policies,
+                signs=() if check is None else signs_of(reading),
                 person_id=reading.person_id,
                 n=check,
                 took_ms=took_ms,

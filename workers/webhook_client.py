@@ -207,7 +207,7 @@ def _message(call: Call, outcome: Outcome) -> Message:
         voice_id=call.voice_id,
         alternate_id=call.alternate_id,
         person_id=line.person_id or call.person_id,
-        reason=line.because if outcome.type == "settled" else None,
+        reason=line.because if outcome.type in {"settled", "asked"} else None,
         effect=line.asked if outcome.type == "held" else line.kind if outcome.type == "unresolved" else None,
         validation_type=line.validation_type,
         operator=line.operator,

@@ -13,8 +13,9 @@ from rich.text import Text
 
 from callkeeper.redis_query import Span, enqueue_reconcile, query_redis
 from callkeeper.terminal import Failed, Misused, printable_json, safe, say, say_json, shown, terminal_console
+from calls.effects import TAKEN_BACK, needs_person
 from calls.notes import InboxFull, Resolved
-from calls.record import Call, EffectKind, EffectState
+from calls.record import ASKED, Call, EffectKind, EffectState
 from calls.store.keys import CallId, Keys, parse_member
 from calls.store.queries import Queries
 from calls.store.store import Store
@@ -145,28 +146,38 @@ async def _show(queries: Queries, voice_id: str, institution: str | None) -> tup
 @calls.command()
 @click.argument("voice_id")
 @click.option("--applied/--absent", "applied", default=None, help="What the service's own record of the call shows.")
+@click.option("--seen", is_flag=True, help="You have seen that an enroll was taken back, or what a rule asks.")
 @click.option("--operator", required=True, help="Who looked; it is written into the trail.")
 @click.option("--institution", help="Its key; needed only where two institutions have a call of this id.")
-def resolve(voice_id: str, applied: bool | None, operator: str, institution: str | None) -> None:
-    """Say what became of an enroll or reject that is unresolved. Nothing is sent."""
-    if applied is None:
-        raise click.UsageError("say --applied or --absent: what the service's own record of the call shows")
+def resolve(voice_id: str, applied: bool | None, operator: str, institution: str | None, *, seen: bool) -> None:
+    """Say what became of an enroll or reject that is unresolved, or that you have seen a call. Nothing is sent."""
+    if (applied is None) is not seen:
+        raise click.UsageError(
+            "say --applied or --absent: what the service's own record of the call shows; or --seen, if nothing is unresolved"
+        )
     kinds = query_redis(
         lambda redis, keys: _resolve(redis, keys, voice_id, institution, applied=applied, operator=operator)
     )
-    say(f"{', '.join(kinds)} of {voice_id}: {'applied' if applied else 'absent'}, by {operator}")
+    what = "seen" if applied is None else "applied" if applied else "absent"
+    say(f"{', '.join(kinds)} of {voice_id}: {what}, by {operator}")
 
 
 async def _resolve(
-    redis: "Redis", keys: Keys, voice_id: str, institution: str | None, *, applied: bool, operator: str
-) -> list[EffectKind]:
+    redis: "Redis", keys: Keys, voice_id: str, institution: str | None, *, applied: bool | None, operator: str
+) -> list[str]:
     queries = Queries(redis, keys=keys)
     call_id = await _find(queries, voice_id, institution)
     call = await queries.load(call_id)
-    kinds = [kind for kind in EffectKind if call and call.effect(kind).state is EffectState.UNRESOLVED]
+    kinds: list[str] = [kind for kind in EffectKind if call and call.effect(kind).state is EffectState.UNRESOLVED]
+    if applied is None and kinds:
+        raise click.ClickException(f"{', '.join(kinds)} of {voice_id} is unresolved: say --applied or --absent")
+    if applied is None and call is not None:
+        kinds += [TAKEN_BACK] if needs_person(call) else []
+        kinds += [f"{ASKED} {call.asked.rule!r}"] if call.asked is not None and call.asked.closed_by is None else []
     if not kinds:
-        raise click.ClickException(f"no effect of {voice_id} is unresolved")
-    note = Resolved(applied=applied, operator=operator, said_at=datetime.now(UTC), wish=uuid4().hex)
+        what = "no effect of {} is unresolved" if applied is not None else "nothing of {} waits for a person"
+        raise click.ClickException(what.format(voice_id))
+    note = Resolved(applied=bool(applied), operator=operator, said_at=datetime.now(UTC), wish=uuid4().hex)
     try:
         await Store(redis, keys=keys).note(call_id, note, even_settled=True)
     except InboxFull as error:

@@ -141,7 +141,7 @@ def _attention(reasons: Counter[str]) -> Finding:
     if not doubts:
         return ok(Topic.ATTENTION, "nothing needs a human")
     detail = ", ".join(f"{count} {why}" for why, count in sorted(doubts.items()))
-    remedy = "callkeeper calls list names them; callkeeper calls resolve closes an unresolved effect"
+    remedy = "callkeeper calls list names them; callkeeper calls resolve closes them"
     return warning(Topic.ATTENTION, f"{doubts.total()} need a human: {detail}", remedy)
 
 

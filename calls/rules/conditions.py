@@ -1,11 +1,32 @@
-"""The conditions of a rule: facts of the closed list, each with a value that it can have."""
+"""The conditions of a rule as they are written in a file: a fact of the closed list, and what is asked of it."""
 
-from calls.facts import FACTS, FactMeaning, Value
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from calls.facts import FACTS, FactMeaning, Facts, Value
 from calls.record import CHECK_LIMIT
-from calls.rules.book import Condition
-from calls.rules.sections import Section, one_of
+from calls.rules.book import Between, Condition, Includes, Not, OnChecks, OneOf, Rule, Test, checks_meeting
+from calls.rules.patterns import pattern_fault
+from calls.rules.sections import Section, one_of, shown_value
+
+DATE: Final = "%Y-%m-%d %H:%M:%S UTC"
 
 _KINDS = {bool: "true or false", int: "a whole number", str: "a text"}
+
+_FORMS: Mapping[type, tuple[str, ...]] = {
+    bool: ("not",),
+    int: ("at_least", "at_most", "in", "not"),
+    str: ("in", "not"),
+    tuple: ("includes", "includes_any", "includes_none", "not"),
+}
+"""What can be asked of a kind of fact, besides its being a value; ``on_checks`` comes to it where the checks show a fact."""
+
+_EXAMPLES: Mapping[type, str] = {
+    bool: "{name} = true",
+    int: "{name} = {{ at_least = 2 }}",
+    str: '{name} = {{ in = ["{value}"] }}',
+    tuple: '{name} = {{ includes = "Zebra Device Policy" }}',
+}
 
 
 def read_conditions(rule: Section, key: str = "when") -> tuple[Condition, ...]:
@@ -15,54 +36,282 @@ def read_conditions(rule: Section, key: str = "when") -> tuple[Condition, ...]:
         rule.fault(key, f"{key} must be a table of facts", f"for example {key} = {{ verified = true }}")
         return ()
     place = Section(rule.faults, when, (*rule.path, key), key, rule.rule, rule.noun)
-    for name, value in when.items():
-        _judge_condition(place, name, value)
-    return tuple(when.items())
+    return tuple((name, test) for name, asked in when.items() for test in _tests(place, name, asked))
 
 
-def _judge_condition(place: Section, name: str, value: object) -> None:
+def read_values(rule: Section, key: str) -> dict[str, Any]:
+    """Return facts with plain values: those of a case."""
+    return {name: test for name, test in read_conditions(rule, key) if not _is_form(rule, key, name)}
+
+
+def _is_form(rule: Section, key: str, name: str) -> bool:
+    if not isinstance(rule.table[key][name], dict):
+        return False
+    place = Section(rule.faults, {}, (*rule.path, key), key, rule.rule, rule.noun)
+    place.fault(name, f"{name} must be a value here, not a condition", "a case says what is so of one call")
+    return True
+
+
+def _tests(place: Section, name: str, asked: object) -> Iterator[Test]:
+    """Yield what is asked of a fact; all of it must hold."""
     if "score" in name.lower():
         place.fault(
             name,
             f'{name!r} is a raw provider score, and raw scores are "not to be used for caller-handling decisions"'
             ' (Spec: "Vendor call")',
-            'decide by policies ("metaData.vendorPolicies"): the facts green, red, unclassified',
+            'decide by policies ("metaData.vendorPolicies"): the facts policies, green, red, unclassified',
         )
     elif name not in FACTS:
         place.fault(name, f"there is no fact {name!r}", one_of(FACTS, name))
-    elif type(value) is not FACTS[name].kind:
-        place.fault(
-            name, f"{name} is {_KINDS[FACTS[name].kind]}, not {_shown(value)}", _allowed(name, FACTS[name], value)
-        )
-    elif not _can_be(name, FACTS[name], value):
-        place.fault(name, f"{name} is never {_shown(value)}", _allowed(name, FACTS[name], value))
+    elif isinstance(asked, dict):
+        inner = Section(place.faults, asked, (*place.path, name), name, place.rule, place.noun)
+        yield from _Form(inner, name, FACTS[name]).read()
+    elif FACTS[name].kind is tuple:
+        remedy = f"for example {_example(name)}" if not isinstance(asked, str) else f'write {{ includes = "{asked}" }}'
+        place.fault(name, f"{name} are several names: say which are to be among them, not {shown_value(asked)}", remedy)
+    elif _is_value(place, name, name, asked):
+        yield asked  # type: ignore[misc]  # a value of the fact's kind
 
 
-def _can_be(name: str, fact: FactMeaning, value: object) -> bool:
-    if isinstance(value, int) and not isinstance(value, bool):
-        return 0 <= value <= _most(name)
-    if fact.is_open:
-        return isinstance(value, str) and value != ""
-    return value in fact.values
+def _is_value(place: Section, key: str | int, name: str, value: object) -> bool:
+    """Tell whether a fact can have a value; if not, that is a fault at ``key``."""
+    fact = FACTS[name]
+    if type(value) is not fact.kind:
+        place.fault(key, f"{name} is {_KINDS[fact.kind]}, not {shown_value(value)}", _allowed(name, value))
+        return False
+    if isinstance(value, str):
+        can_be = value != "" if fact.is_open else value in fact.values
+    else:
+        can_be = isinstance(value, bool) or 0 <= value <= _most(name)  # type: ignore[operator]
+    if not can_be:
+        place.fault(key, f"{name} is never {shown_value(value)}", _allowed(name, value))
+    return can_be
 
 
 def _most(name: str) -> float:
-    return CHECK_LIMIT if name == "checks_used" else float("inf")
+    most = FACTS[name].most
+    return float("inf") if most is None else most
 
 
-def _allowed(name: str, fact: FactMeaning, value: object) -> str:
+def _allowed(name: str, value: object) -> str:
+    fact = FACTS[name]
+    forms = f", or a condition: {_example(name)}" if fact.kind is int else ""
     if fact.kind is bool:
         return "write true or false without quotes"
     if fact.kind is int:
-        return "0 or more" if _most(name) == float("inf") else f"0 to {CHECK_LIMIT}"
+        return (
+            ("0 or more" if fact.most is None else f"0 to {fact.most}") + (f" {fact.unit}" if fact.unit else "") + forms
+        )
     return "a text that is not empty" if fact.is_open else one_of(fact.named, value)
 
 
-def _shown(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else repr(value)
+def _example(name: str) -> str:
+    fact = FACTS[name]
+    return _EXAMPLES[fact.kind].format(name=name, value=next(iter(fact.named), "Our rule"))
 
 
-def describe_condition(name: str, value: Value) -> str:
+class _Form:
+    """Reads one condition that is more than a value: ``{ at_least = 2 }``."""
+
+    def __init__(self, place: Section, name: str, fact: FactMeaning) -> None:
+        self._place = place
+        self._name = name
+        self._fact = fact
+        self._table = place.table
+
+    def read(self, *, may_count: bool = True) -> Iterator[Test]:
+        """Yield the tests; nothing where something is wrong."""
+        before = len(self._place.faults.found)
+        forms = _FORMS[self._fact.kind]
+        allowed = (*forms, "on_checks") if self._fact.by_check and may_count else forms
+        for key in self._table:
+            if key not in allowed:
+                self._place.fault(key, self._misplaced(key), one_of(allowed, key))
+        if not self._table:
+            self._place.fault(None, f"{self._name} asks for nothing", f"for example {_example(self._name)}")
+        tests = list(self._tests())
+        if "on_checks" in self._table and may_count:
+            tests = self._counted(tests)
+        if len(self._place.faults.found) == before:
+            yield from tests
+
+    def _misplaced(self, key: str) -> str:
+        if key == "on_checks" and not self._fact.by_check:
+            return f"{self._name} is not shown by each check: it cannot be counted"
+        if key in {"at_least", "at_most"}:
+            return f"{self._name} is no number: it has no {key}"
+        return f"{self._name} has no condition {key!r}"
+
+    def _tests(self) -> Iterator[Test]:
+        least, most = self._bound("at_least"), self._bound("at_most")
+        if least is not None or most is not None:
+            if least is not None and most is not None and least > most:
+                problem = f"no number is at least {least} and at most {most}"
+                self._place.fault("at_least", problem, "the smaller number belongs to at_least")
+            yield Between(least, most)
+        if "in" in self._table and "in" in _FORMS[self._fact.kind]:
+            values = self._list("in")
+            yield OneOf(tuple(one for n, one in enumerate(values) if self._is_listed("in", n, one)))  # type: ignore[misc]
+        if self._fact.kind is tuple:
+            yield from self._policies()
+        if "not" in self._table:
+            yield from self._opposite()
+
+    def _bound(self, key: str) -> int | None:
+        value = self._table.get(key)
+        if value is None or self._fact.kind is not int or not _is_value(self._place, key, self._name, value):
+            return None
+        return int(value)
+
+    def _list(self, key: str) -> list[object]:
+        value = self._table[key]
+        if isinstance(value, list) and value:
+            return value
+        what = "is empty: nothing is in it" if value == [] else f"must be a list, not {shown_value(value)}"
+        named = value if isinstance(value, str) else next(iter(self._fact.named), "Green *")
+        self._place.fault(key, f"{key} {what}", f'for example {key} = ["{named}"]')
+        return []
+
+    def _is_listed(self, key: str, n: int, value: object) -> bool:
+        inner = Section(
+            self._place.faults, {}, (*self._place.path, key), self._name, self._place.rule, self._place.noun
+        )
+        return _is_value(inner, n, self._name, value)
+
+    def _policies(self) -> Iterator[Test]:
+        if "includes" in self._table:
+            yield Includes(self._patterns("includes", [self._table["includes"]], is_list=False))
+        if "includes_any" in self._table:
+            yield Includes(self._patterns("includes_any", self._list("includes_any")))
+        if "includes_none" in self._table:
+            yield Not(Includes(self._patterns("includes_none", self._list("includes_none"))))
+
+    def _patterns(self, key: str, values: list[object], *, is_list: bool = True) -> tuple[str, ...]:
+        found = []
+        for n, value in enumerate(values):
+            place = Section(self._place.faults, {}, (*self._place.path, key), key, self._place.rule, self._place.noun)
+            if not isinstance(value, str) or not value:
+                remedy = 'for example includes_any = ["Zebra *"]' if isinstance(value, list) else "a name in quotes"
+                place.fault(n if is_list else None, f"{key} is the name of a policy, not {shown_value(value)}", remedy)
+            elif (problem := pattern_fault(value)) is not None:
+                place.fault(n if is_list else None, problem, "the only wildcard is *")
+            else:
+                found.append(value)
+        return tuple(found)
+
+    def _opposite(self) -> Iterator[Test]:
+        value = self._table["not"]
+        if not isinstance(value, dict):
+            if self._fact.kind is tuple:
+                self._place.fault("not", "not takes a condition here", 'for example not = { includes = "Zebra *" }')
+            elif _is_value(self._place, "not", self._name, value):
+                yield Not(value)
+            return
+        inner = Section(
+            self._place.faults, value, (*self._place.path, "not"), self._name, self._place.rule, self._place.noun
+        )
+        tests = list(_Form(inner, self._name, self._fact).read())
+        if len(tests) > 1:
+            inner.fault(None, "not takes one condition", "write each with a not of its own, in a rule of its own")
+        yield from (Not(test) for test in tests)
+
+    def _counted(self, tests: list[Test]) -> list[Test]:
+        """Return what has to be so on several checks."""
+        least = self._table["on_checks"]
+        if not isinstance(least, int) or isinstance(least, bool) or not 1 <= least <= CHECK_LIMIT:
+            self._place.fault(
+                "on_checks", f"on_checks is a whole number, not {shown_value(least)}", f"1 to {CHECK_LIMIT}"
+            )
+            return []
+        if not tests and self._fact.kind is bool:
+            tests = [True]
+        if len(tests) != 1:
+            problem = f"on_checks counts one condition, and there {'is none' if not tests else f'are {len(tests)}'}"
+            self._place.fault(
+                "on_checks", problem, f'for example {self._name} = {{ includes = "Zebra *", on_checks = 2 }}'
+            )
+            return []
+        return [OnChecks(tests[0], least)]
+
+
+def describe_condition(name: str, test: Test) -> str:
     """Say a condition as it is written in a file."""
-    shown = str(value).lower() if isinstance(value, bool) else f'"{value}"' if isinstance(value, str) else str(value)
-    return f"{name} = {shown}"
+    match test:
+        case bool() | int() | str() | None:
+            return f"{name} = {_written(test)}"
+        case _:
+            return f"{name} = {{ {', '.join(_parts(test))} }}"
+
+
+def _parts(test: Test) -> Iterator[str]:
+    match test:
+        case Between(least, most):
+            yield from (() if least is None else (f"at_least = {least}",))
+            yield from (() if most is None else (f"at_most = {most}",))
+        case OneOf(values):
+            yield f"in = [{', '.join(map(_written, values))}]"
+        case Includes((pattern,)):
+            yield f"includes = {_written(pattern)}"
+        case Includes(patterns):
+            yield f"includes_any = [{', '.join(map(_written, patterns))}]"
+        case Not(Includes(patterns)):
+            yield f"includes_none = [{', '.join(map(_written, patterns))}]"
+        case Not(inner):
+            plain = isinstance(inner, bool | int | str)
+            yield f"not = {_written(inner)}" if plain else f"not = {{ {', '.join(_parts(inner))} }}"
+        case OnChecks(inner, least):
+            if not isinstance(inner, bool):
+                yield from _parts(inner)
+            yield f"on_checks = {least}"
+        case _:
+            return
+
+
+def _written(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else f'"{value}"' if isinstance(value, str) else str(value)
+
+
+def wanted(test: Test) -> Value:
+    """Say what a test asks for, for a trail: the value itself where it is one."""
+    match test:
+        case Between(least, most):
+            bounds = (("at least", least), ("at most", most))
+            return " and ".join(f"{word} {bound}" for word, bound in bounds if bound is not None)
+        case OneOf(values):
+            return f"one of {', '.join(map(str, values))}"
+        case Includes(patterns):
+            return f"with {' or '.join(patterns)}"
+        case Not(Includes(patterns)):
+            return f"without {' and '.join(patterns)}"
+        case Not(inner):
+            return f"other than {_said(inner)}"
+        case OnChecks(inner, least):
+            what = "" if inner is True else f"{_said(inner)} "
+            return f"{what}on at least {least} check{'' if least == 1 else 's'}"
+        case _:
+            return test
+
+
+def _said(test: Test) -> str:
+    value = wanted(test)
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def found(name: str, test: Test, facts: Facts) -> Value:
+    """Say what a fact was when a test failed, for a trail."""
+    match test:
+        case OnChecks(inner, _):
+            checks = checks_meeting(name, inner, facts)
+            return f"so on {checks} check{'' if checks == 1 else 's'}"
+        case Not(inner):
+            return found(name, inner, facts)
+        case _:
+            value = getattr(facts, name)
+            return ", ".join(value) or None if isinstance(value, tuple) else value
+
+
+def dates_wanted(rule: Rule) -> str:
+    """Say when a rule is in force."""
+    begins = f"from {rule.valid_from:{DATE}}" if rule.valid_from is not None else ""
+    ends = f"before {rule.valid_until:{DATE}}" if rule.valid_until is not None else ""
+    return " and ".join(part for part in (begins, ends) if part)

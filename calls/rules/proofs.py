@@ -5,98 +5,175 @@ holds; a reject on a single piece of evidence.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 
+from calls.facts import Policies
 from calls.law import articles
 from calls.record import EffectKind
-from calls.rules.book import Condition, Outcome, Rule, Stage
+from calls.rules.book import Condition, Not, OnChecks, Outcome, Rule, Stage, Test, dates_of
 from calls.rules.conditions import describe_condition
-from calls.rules.sections import Fault, Faults
-from calls.rules.world import possible
+from calls.rules.patterns import TooManyNames
+from calls.rules.sections import Fault
+from calls.rules.world import TooManyHistories, World
 
 _EFFECTS = {Outcome.ENROLL: EffectKind.ENROLL, Outcome.REJECT: EffectKind.REJECT}
 
+_ALWAYS = datetime.min.replace(tzinfo=UTC)
 
-def prove(rules: Sequence[Rule], faults: Faults) -> None:
-    """Add every fault that can be proved of rules that are well formed one by one."""
+ADD_EVIDENCE = (
+    "add one that follows neither from the others nor from the law and speaks against the caller, or distrusted = true "
+    "(a person's word)"
+)
+OPT_IN = (
+    "; where the institution accepts that, name it: institutions = [...] in the rule, and the same keys in "
+    "[reject] on_red_alone"
+)
+
+
+def prove(rules: Sequence[Rule], policies: Policies, red_alone: frozenset[str]) -> tuple[list[Rule], list[Fault]]:
+    """Prove what can be proved of rules that are well formed one by one.
+
+    Args:
+        rules: In the order of the file.
+        policies: The colours of policies.
+        red_alone: The institutions that let a rule reject on a red policy alone.
+
+    Returns:
+        The rules, with the ones marked that reject on red alone, and the faults.
+    """
+    proofs = Proofs.of(rules, policies)
+    marked, faults = [], []
     for n, rule in enumerate(rules):
-        if not possible(rule.when):
-            _fault(faults, rule, "its conditions contradict each other: it never matches", _clash(rule.when))
-        elif (taken := taken_by(rules[:n], rule)) is not None:
+        try:
+            fault = proofs.fault_of(rules[:n], rule, red_alone)
+            marked.append(replace(rule, on_red_alone=proofs.is_on_red_alone(rule)))
+        except TooManyNames:
+            many = "the patterns of policies can be combined in too many ways to prove anything"
+            return list(rules), [
+                Fault(rule.line, many, "use fewer patterns that begin with *, or whole names", repr(rule.name))
+            ]
+        except TooManyHistories:
+            many = "the conditions with on_checks can be combined in too many ways to prove anything"
+            return list(rules), [Fault(rule.line, many, "use fewer of them, with smaller numbers", repr(rule.name))]
+        faults += [fault] if fault is not None else []
+    return marked, faults
+
+
+@dataclass(frozen=True, slots=True)
+class Proofs:
+    """Proofs about rules in the world that they speak of."""
+
+    world: World
+
+    @classmethod
+    def of(cls, rules: Sequence[Rule], policies: Policies) -> "Proofs":
+        """Prepare to prove something about rules."""
+        said = [condition for rule in rules for condition in rule.when]
+        now = [(name, _now(test)) for name, test in said]
+        return cls(World(policies, tuple(dict.fromkeys([*said, *now]))))
+
+    def fault_of(self, earlier: Sequence[Rule], rule: Rule, red_alone: frozenset[str]) -> Fault | None:
+        """Return the first thing that is wrong with a rule behind others."""
+        if not self.world.possible(rule.when):
+            return _fault(rule, "its conditions contradict each other: it never matches", self._clash(rule.when))
+        if (taken := self.taken_by(earlier, rule)) is not None:
             names = ", ".join(f"{other.name!r} (line {other.line})" for other in taken)
-            _fault(
-                faults,
-                rule,
-                f"it is never reached: every call it would match is taken by {names}",
-                "put it earlier, or narrow the others",
-            )
-        elif reasons := always_forbidden(rule):
-            _fault(
-                faults,
-                rule,
-                f"it can never {rule.outcome}: the law forbids it ({', '.join(reasons)})",
-                "see callkeeper rules docs, The law",
-            )
-        elif rule.outcome is Outcome.REJECT and len(evidence(rule)) < 2 and ("distrusted", True) not in rule.when:
-            _fault(
-                faults,
-                rule,
-                "it rejects on a single piece of evidence",
-                "add one that follows neither from the others nor from the law, or distrusted = true (a person's word)",
-            )
-
-
-def taken_by(earlier: Sequence[Rule], rule: Rule) -> list[Rule] | None:
-    """Return the earlier live rules that together leave a rule nothing; None if it can be reached."""
-    live = [other for other in earlier if other.stage is Stage.LIVE]
-    if any(_is_reached(live, rule, key) for key in _meant_for(live, rule)):
+            problem = f"it is never reached: every call it would match is taken by {names}"
+            return _fault(rule, problem, "put it earlier, or narrow the others")
+        if reasons := self.always_forbidden(rule):
+            problem = f"it can never {rule.outcome}: the law forbids it ({', '.join(reasons)})"
+            return _fault(rule, problem, "see callkeeper rules docs, The law")
+        if rule.outcome is Outcome.REJECT and not self._may_reject(rule, red_alone):
+            more = OPT_IN if self.is_on_red_alone(rule) else ""
+            return _fault(rule, "it rejects on a single piece of evidence", ADD_EVIDENCE + more)
         return None
-    needed = list(live)
-    for other in live:
-        fewer = [one for one in needed if one is not other]
-        if not any(_is_reached(fewer, rule, key) for key in _meant_for(live, rule)):
-            needed = fewer
-    return needed
+
+    def taken_by(self, earlier: Sequence[Rule], rule: Rule) -> list[Rule] | None:
+        """Return the earlier live rules that together leave a rule nothing at any time; None if it can be reached."""
+        live = [other for other in earlier if other.stage is Stage.LIVE]
+        if self._is_reached(live, rule):
+            return None
+        needed = list(live)
+        for other in live:
+            fewer = [one for one in needed if one is not other]
+            if not self._is_reached(fewer, rule):
+                needed = fewer
+        return needed
+
+    def _is_reached(self, live: Sequence[Rule], rule: Rule) -> bool:
+        """Tell whether some call, of some institution, at some time gets to a rule and matches it."""
+        keys = frozenset[str | None]({None}).union(*(other.institutions or () for other in live))
+        if rule.institutions is not None:
+            keys = frozenset(rule.institutions)
+        times = [at for at in (_ALWAYS, *dates_of((*live, rule))) if rule.is_valid(at)]
+        before = {
+            tuple(other.when for other in live if other.applies_to(key) and other.is_valid(at))
+            for key in keys
+            for at in times
+        }
+        return any(self.world.possible(rule.when, taken) for taken in before)
+
+    def always_forbidden(self, rule: Rule) -> list[str]:
+        """Return the articles of the law that hold in every call the rule matches, if they leave it nothing to do."""
+        kind = _EFFECTS.get(rule.outcome)
+        if kind is None:
+            return []
+        against = articles(kind, on_red_alone=self.is_on_red_alone(rule))
+        if self.world.possible(rule.when, [article.when for article in against]):
+            return []
+        return [article.name for article in against if not self.world.possible(rule.when, [article.when])]
+
+    def evidence(self, rule: Rule) -> list[Condition]:
+        """Return the conditions that speak against the caller, without those that follow from the others or from the law.
+
+        The same sign, now and on some checks, is one sign.
+        """
+        lawless = [article.when for article in articles(EffectKind.REJECT)]
+        signs = dict.fromkeys((name, _now(test)) for name, test in rule.when)
+        kept = [sign for sign in signs if self.world.speaks_against(sign)]
+        for sign in list(kept):
+            others = [other for other in kept if other is not sign]
+            if not self.world.possible(others, [*lawless, [sign]]):
+                kept = others
+        return kept
+
+    def is_on_red_alone(self, rule: Rule) -> bool:
+        """Tell whether a rule rejects, and a red policy is all that speaks against the caller."""
+        if rule.outcome is not Outcome.REJECT or self._needs_distrust(rule) or len(self.evidence(rule)) != 1:
+            return False
+        return not self.world.possible([*self.evidence(rule), ("red", False)])
+
+    def _may_reject(self, rule: Rule, red_alone: frozenset[str]) -> bool:
+        if self._needs_distrust(rule) or len(self.evidence(rule)) > 1:
+            return True
+        return self.is_on_red_alone(rule) and rule.institutions is not None and rule.institutions <= red_alone
+
+    def _needs_distrust(self, rule: Rule) -> bool:
+        return not self.world.possible([*rule.when, ("distrusted", False)])
+
+    def _clash(self, when: Sequence[Condition]) -> str:
+        """Name the fewest conditions that contradict each other."""
+        clash = list(when)
+        for condition in when:
+            fewer = [one for one in clash if one is not condition]
+            if not self.world.possible(fewer):
+                clash = fewer
+        if len(clash) == 1:
+            return f"{describe_condition(*clash[0])} is true of no call: see [policies], and what the fact can be"
+        return " and ".join(describe_condition(*condition) for condition in clash) + " cannot both be"
 
 
-def _meant_for(live: Sequence[Rule], rule: Rule) -> frozenset[str | None]:
-    """Return the institutions to try: the rule's own, or every one that is named and one that is not."""
-    if rule.institutions is not None:
-        return frozenset(rule.institutions)
-    return frozenset[str | None]({None}).union(*(other.institutions or () for other in live))
+def _now(test: Test) -> Test:
+    """Return what a test asks of the present where it asks of the checks."""
+    match test:
+        case OnChecks(inner, _):
+            return inner
+        case Not(inner):
+            return Not(_now(inner))
+        case _:
+            return test
 
 
-def _is_reached(live: Sequence[Rule], rule: Rule, institution_key: str | None) -> bool:
-    return possible(rule.when, [other.when for other in live if other.applies_to(institution_key)])
-
-
-def always_forbidden(rule: Rule) -> list[str]:
-    """Return the articles of the law that hold in every call the rule matches, if they leave it nothing to do."""
-    kind = _EFFECTS.get(rule.outcome)
-    if kind is None or possible(rule.when, [article.when for article in articles(kind)]):
-        return []
-    return [article.name for article in articles(kind) if not possible(rule.when, [article.when])]
-
-
-def evidence(rule: Rule) -> list[Condition]:
-    """Return the conditions that say something of their own: implied neither by the law nor by the others."""
-    lawless = [article.when for article in articles(EffectKind.REJECT)]
-    kept = list(rule.when)
-    for condition in rule.when:
-        others = [other for other in kept if other is not condition]
-        if not possible(others, [*lawless, [condition]]):
-            kept = others
-    return kept
-
-
-def _clash(when: Sequence[Condition]) -> str:
-    """Name the fewest conditions that contradict each other."""
-    clash = list(when)
-    for condition in when:
-        fewer = [one for one in clash if one is not condition]
-        if not possible(fewer):
-            clash = fewer
-    return " and ".join(describe_condition(*condition) for condition in clash) + " cannot both be"
-
-
-def _fault(faults: Faults, rule: Rule, problem: str, allowed: str) -> None:
-    faults.found.append(Fault(rule.line, problem, allowed, repr(rule.name)))
+def _fault(rule: Rule, problem: str, allowed: str) -> Fault:
+    return Fault(rule.line, problem, allowed, repr(rule.name))

@@ -7,7 +7,7 @@ from calls.facts import OTHERWISE, Policies
 from calls.record import CHECK_LIMIT
 from calls.rules.book import AS_VERIFIED, AssignRule, Outcome, Rule, RuleBook, Stage
 from calls.rules.conditions import read_conditions
-from calls.rules.patterns import overlap
+from calls.rules.patterns import TooManyNames, overlap, pattern_fault
 from calls.rules.proofs import prove
 from calls.rules.sections import Faults, Section, one_of
 from calls.schedule.check_plan import Schedule, schedule_faults
@@ -21,7 +21,11 @@ KEYS: Mapping[str, tuple[str, ...]] = {
     "policies": ("green", "red", "neutral"),
     "assign": ("automatic", "person_types"),
     "consent": ("require_opt_in",),
-    "rule": ("name", "when", "then", "validation_type", "because", "stage", "institutions"),
+    "reject": ("on_red_alone",),
+    "rule": (
+        *("name", "when", "then", "validation_type", "because", "stage", "institutions"),
+        *("valid_from", "valid_until"),
+    ),
 }
 """Every table of a rules file and its keys."""
 
@@ -39,7 +43,8 @@ def read_book(
     reads, consent = sections["reads"], sections["consent"]
     policies = _policies(sections["policies"])
     assign = _assign(sections["assign"])
-    rules = _rules(top, owned)
+    red_alone = _institutions(sections["reject"], "on_red_alone", owned) or frozenset()
+    rules = _rules(top, owned, policies, red_alone)
     undecided_s = reads.number("undecided_s", 5.0, least=1.0)
     decided_s = reads.number("decided_s", 15.0, least=1.0)
     unassigned = sections["checks"].count("unassigned", 0, most=schedule.automatic_limit if schedule else CHECK_LIMIT)
@@ -57,6 +62,7 @@ def read_book(
         reads_decided_s=decided_s,
         checks_unassigned=unassigned,
         require_opt_in=opt_in,
+        red_alone=red_alone,
     )
 
 
@@ -78,14 +84,21 @@ def _policies(section: Section) -> Policies:
     for colour, patterns in lists.items():
         for n, pattern in enumerate(patterns):
             place = Section(section.faults, {}, (*section.path, colour))
-            if set(pattern) & set("?[]"):
-                place.fault(n, f"{pattern!r} holds one of ? [ ]", "the only wildcard is *")
+            if (problem := pattern_fault(pattern)) is not None:
+                place.fault(n, problem, "the only wildcard is *")
             for other, theirs in said:
-                if other != colour and overlap(pattern, theirs):
+                if other != colour and _can_mean_one(pattern, theirs):
                     same = "is" if pattern == theirs else f"and {theirs!r} can mean one name, which would be"
                     place.fault(n, f"{pattern!r} {same} both {other} and {colour}", "a policy has one colour")
             said.append((colour, pattern))
     return Policies(**lists)
+
+
+def _can_mean_one(one: str, other: str) -> bool:
+    try:
+        return overlap(one, other)
+    except TooManyNames:
+        return True
 
 
 def _assign(section: Section) -> AssignRule:
@@ -97,16 +110,19 @@ def _assign(section: Section) -> AssignRule:
     return AssignRule(section.flag("automatic", default=True), frozenset(types) if types else None)
 
 
-def _rules(top: Section, owned: frozenset[str] | None) -> tuple[Rule, ...]:
+def _rules(
+    top: Section, owned: frozenset[str] | None, policies: Policies, red_alone: frozenset[str]
+) -> tuple[Rule, ...]:
     tables = top.table.get("rule", [])
     if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
         top.fault("rule", "rule must be a list of tables", "write [[rule]]")
         return ()
-    rules = [_rule(Section(top.faults, table, ("rule", n), "a rule"), owned) for n, table in enumerate(tables)]
-    _names(top, rules)
-    _final_hold(top, tables)
-    prove([rule for rule in rules if rule is not None], top.faults)
-    return tuple(rule for rule in rules if rule is not None)
+    read = [_rule(Section(top.faults, table, ("rule", n), "a rule"), owned) for n, table in enumerate(tables)]
+    _names(top, read)
+    end = _end(top, tables)
+    rules, faults = prove([rule for rule in read[:end] if rule is not None], policies, red_alone)
+    top.faults.found += faults
+    return tuple(rules)
 
 
 def _names(top: Section, rules: list[Rule | None]) -> None:
@@ -118,16 +134,29 @@ def _names(top: Section, rules: list[Rule | None]) -> None:
             place.fault("name", problem, "names must differ: trails refer to them")
 
 
-def _final_hold(top: Section, tables: list[dict[str, Any]]) -> None:
-    last = tables[-1] if tables else {}
-    if (
-        last.get("then") != Outcome.HOLD.value
-        or last.get("when")
-        or last.get("institutions")
-        or last.get("stage") == "shadow"
-    ):
+def _end(top: Section, tables: list[dict[str, Any]]) -> int:
+    """Return how many rules there are up to the one that holds every call; it must be the last."""
+    first = next((n for n, table in enumerate(tables) if _holds_all(table)), None)
+    if first is None:
         place = Section(top.faults, {}, ("rule", max(len(tables) - 1, 0)))
         place.fault(None, "there is no final hold" if tables else "there are no rules", FINAL_HOLD)
+        return len(tables)
+    behind = len(tables) - first - 1
+    if behind:
+        name = tables[first].get("name")
+        place = Section(
+            top.faults, {}, ("rule", first), rule=repr(name) if isinstance(name, str) else f"number {first + 1}"
+        )
+        never = (
+            "the rule behind it is never reached" if behind == 1 else f"the {behind} rules behind it are never reached"
+        )
+        place.fault(None, f"it holds every call and is not the last rule: {never}", "move it to the end of the file")
+    return first + 1
+
+
+def _holds_all(table: dict[str, Any]) -> bool:
+    narrowed = any(table.get(key) for key in ("when", "institutions", "valid_from", "valid_until"))
+    return table.get("then") == Outcome.HOLD.value and not narrowed and table.get("stage") != Stage.SHADOW.value
 
 
 def _rule(section: Section, owned: frozenset[str] | None) -> Rule | None:
@@ -143,7 +172,12 @@ def _rule(section: Section, owned: frozenset[str] | None) -> Rule | None:
     stage = rule.choice("stage", Stage, Stage.LIVE)
     when = read_conditions(rule)
     validation = _validation_type(rule, outcome)
-    institutions = _institutions(rule, owned)
+    institutions = _institutions(rule, "institutions", owned)
+    valid_from, valid_until = rule.instant("valid_from"), rule.instant("valid_until")
+    if valid_from is not None and valid_until is not None and valid_from >= valid_until:
+        rule.fault(
+            "valid_until", "the rule ends before it begins: it is never in force", "a later instant than valid_from"
+        )
     if len(faults.found) > before or outcome is None or stage is None:
         return None
     return Rule(
@@ -155,20 +189,27 @@ def _rule(section: Section, owned: frozenset[str] | None) -> Rule | None:
         stage=stage,
         institutions=institutions,
         line=faults.lines.find(*section.path),
+        valid_from=valid_from,
+        valid_until=valid_until,
     )
 
 
-def _institutions(rule: Section, owned: frozenset[str] | None) -> frozenset[str] | None:
-    if "institutions" not in rule.table:
+def _institutions(section: Section, key: str, owned: frozenset[str] | None) -> frozenset[str] | None:
+    """Return the institutions of a list; None where there is no list."""
+    if key not in section.table:
         return None
-    keys = rule.texts("institutions", '["cu-1"]')
-    if rule.table["institutions"] == []:
-        rule.fault("institutions", "institutions is empty: the rule would be for nobody", "leave it out to mean all")
-    place = Section(rule.faults, {}, (*rule.path, "institutions"), rule=rule.rule)
-    for n, key in enumerate(keys):
-        if owned is not None and key not in owned:
-            place.fault(n, f"institution {key!r} is not one of the account's", one_of(sorted(owned), key))
+    keys = section.texts(key, '["cu-1"]')
+    if section.table[key] == []:
+        section.fault(key, f"{key} is empty: it would be for nobody", "leave it out" + _LEFT_OUT.get(key, ""))
+    place = Section(section.faults, {}, (*section.path, key), rule=section.rule)
+    for n, institution in enumerate(keys):
+        if owned is not None and institution not in owned:
+            problem = f"institution {institution!r} is not one of the account's"
+            place.fault(n, problem, one_of(sorted(owned), institution))
     return frozenset(keys)
+
+
+_LEFT_OUT = {"institutions": " to mean all"}
 
 
 def _validation_type(rule: Section, outcome: Outcome | None) -> str | None:
@@ -177,6 +218,6 @@ def _validation_type(rule: Section, outcome: Outcome | None) -> str | None:
     if outcome is Outcome.ENROLL and value not in allowed:
         wrong = "enroll needs a validation_type" if value is None else f"validation_type cannot be {value!r}"
         rule.fault("validation_type" if value is not None else "then", wrong, one_of(allowed, value))
-    if outcome in {Outcome.REJECT, Outcome.HOLD} and value is not None:
+    if outcome not in {Outcome.ENROLL, None} and value is not None:
         rule.fault("validation_type", f"{outcome} takes no validation_type", "it belongs to enroll alone")
     return value if isinstance(value, str) else None

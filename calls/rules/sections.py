@@ -5,6 +5,7 @@ A fault is told so that the file's author can repair it: on which line, in which
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, time
 from enum import StrEnum
 from typing import Any, TypeVar
 
@@ -115,7 +116,7 @@ class Section:
         value = self.table.get(key, default)
         if isinstance(value, bool):
             return value
-        self.fault(key, f"{key} must be true or false, not {_shown(value)}", "write it without quotes")
+        self.fault(key, f"{key} must be true or false, not {shown_value(value)}", "write it without quotes")
         return default
 
     def number(self, key: str, default: float, *, least: float) -> float:
@@ -123,7 +124,7 @@ class Section:
         value = self.table.get(key, default)
         if _is_number(value) and value >= least:
             return float(value)
-        self.fault(key, f"{key} must be a number, not {_shown(value)}", f"allowed: {least:g} or more")
+        self.fault(key, f"{key} must be a number, not {shown_value(value)}", f"allowed: {least:g} or more")
         return default
 
     def count(self, key: str, default: int, *, most: int) -> int:
@@ -131,7 +132,7 @@ class Section:
         value = self.table.get(key, default)
         if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= most:
             return value
-        self.fault(key, f"{key} must be a whole number, not {_shown(value)}", f"allowed: 0 to {most}")
+        self.fault(key, f"{key} must be a whole number, not {shown_value(value)}", f"allowed: 0 to {most}")
         return default
 
     def numbers(self, key: str, example: str) -> tuple[float, ...] | None:
@@ -139,7 +140,7 @@ class Section:
         value = self.table.get(key)
         if isinstance(value, list) and all(_is_number(number) for number in value):
             return tuple(float(number) for number in value)
-        problem = f"{key} is missing" if value is None else f"{key} must be a list of numbers, not {_shown(value)}"
+        problem = f"{key} is missing" if value is None else f"{key} must be a list of numbers, not {shown_value(value)}"
         self.fault(key, problem, f"for example {key} = {example}")
         return None
 
@@ -157,8 +158,18 @@ class Section:
         value = self.table.get(key, [])
         if isinstance(value, list) and all(isinstance(text, str) and text for text in value):
             return tuple(value)
-        self.fault(key, f"{key} must be a list of texts, not {_shown(value)}", f"for example {key} = {example}")
+        self.fault(key, f"{key} must be a list of texts, not {shown_value(value)}", f"for example {key} = {example}")
         return ()
+
+    def instant(self, key: str) -> datetime | None:
+        """Return an instant with its zone; None where there is none."""
+        value = self.table.get(key)
+        if value is None or (isinstance(value, datetime) and value.tzinfo is not None):
+            return None if value is None else value.astimezone(UTC)
+        shown = value.isoformat() if isinstance(value, date | time) else shown_value(value)
+        problem = f"{key} must be an instant with its zone, not {shown}"
+        self.fault(key, problem, f"without quotes, for example {key} = 2027-01-31T00:00:00Z")
+        return None
 
     def choice(self, key: str, kind: type[Choice], default: Choice | None = None) -> Choice | None:
         """Return one of a closed list; None where it is none of them."""
@@ -166,7 +177,7 @@ class Section:
         allowed = [member.value for member in kind]
         if isinstance(value, str) and value in allowed:
             return kind(value)
-        problem = f"{key} is missing" if value is None else f"{key} cannot be {_shown(value)}"
+        problem = f"{key} is missing" if value is None else f"{key} cannot be {shown_value(value)}"
         self.fault(key, problem, one_of(allowed, value))
         return None
 
@@ -175,7 +186,7 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and value == value and abs(value) < 1e9
 
 
-def _shown(value: object) -> str:
+def shown_value(value: object) -> str:
     """Show a value as it is written in a file, cut short."""
     text = str(value).lower() if isinstance(value, bool) else repr(value)
     return text if len(text) <= 40 else f"{text[:37]}..."

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from calls.facts import Facts
 from calls.law import forbidden
 from calls.record import EffectKind
-from calls.rules.book import AS_VERIFIED, Outcome, Rule, RuleBook, Stage
+from calls.rules.book import AS_VERIFIED, Outcome, Rule, RuleBook, Stage, holds
+from calls.rules.conditions import DATE, dates_wanted, found, wanted
 from calls.trail import Result, Tried
 
 _EFFECTS = {Outcome.ENROLL: EffectKind.ENROLL, Outcome.REJECT: EffectKind.REJECT}
@@ -44,7 +45,7 @@ def judge(facts: Facts, book: RuleBook, institution_key: str) -> Verdict:
     """Return what the first matching live rule asks for, held back by the law."""
     shadows: list[Verdict] = []
     for rule in book.rules:
-        if not rule.applies_to(institution_key) or not matches(rule, facts):
+        if not rule.applies_to(institution_key) or not rule.is_valid(facts.at) or not matches(rule, facts):
             continue
         if rule.stage is Stage.SHADOW:
             shadows.append(_within_the_law(rule, facts, book, ()))
@@ -55,7 +56,7 @@ def judge(facts: Facts, book: RuleBook, institution_key: str) -> Verdict:
 
 def matches(rule: Rule, facts: Facts) -> bool:
     """Tell whether every condition of a rule holds."""
-    return all(getattr(facts, name) == value for name, value in rule.when)
+    return all(holds(condition, facts) for condition in rule.when)
 
 
 def table(facts: Facts, book: RuleBook, institution_key: str) -> tuple[Tried, ...]:
@@ -80,9 +81,12 @@ def _try(rule: Rule, facts: Facts, book: RuleBook, institution_key: str) -> Trie
     line = Tried(rule.name, rule.outcome, rule.stage, "elsewhere")
     if not rule.applies_to(institution_key):
         return line
-    for name, value in rule.when:
-        if getattr(facts, name) != value:
-            return Tried(rule.name, rule.outcome, rule.stage, "failed", name, value, getattr(facts, name))
+    if not rule.is_valid(facts.at):
+        was = f"{facts.at:{DATE}}" if facts.at is not None else None
+        return Tried(rule.name, rule.outcome, rule.stage, "failed", "the date", dates_wanted(rule), was)
+    for name, test in rule.when:
+        if not holds((name, test), facts):
+            return Tried(rule.name, rule.outcome, rule.stage, "failed", name, wanted(test), found(name, test, facts))
     result: Result = "shadowed" if rule.stage is Stage.SHADOW else "matched"
     return Tried(
         rule.name, rule.outcome, rule.stage, result, forbidden=_within_the_law(rule, facts, book, ()).forbidden
@@ -91,7 +95,11 @@ def _try(rule: Rule, facts: Facts, book: RuleBook, institution_key: str) -> Trie
 
 def _within_the_law(rule: Rule, facts: Facts, book: RuleBook, shadows: tuple[Verdict, ...]) -> Verdict:
     kind = _EFFECTS.get(rule.outcome)
-    reasons = () if kind is None else forbidden(kind, facts, opt_in_required=book.require_opt_in)
+    reasons = (
+        ()
+        if kind is None
+        else forbidden(kind, facts, opt_in_required=book.require_opt_in, on_red_alone=rule.on_red_alone)
+    )
     validation = facts.validation_type if rule.validation_type == AS_VERIFIED else rule.validation_type
     outcome = Outcome.HOLD if reasons else rule.outcome
     return Verdict(outcome, rule.name, rule.because, validation, reasons, shadows, rule.outcome, book.digest)

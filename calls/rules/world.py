@@ -1,20 +1,35 @@
-"""What can be true of a call at once: the facts' values and what follows from what.
+"""What can be true of a call at once: the facts' values, and what follows from what.
 
 Used to prove things about rules before any call comes: that a rule can never match, that an earlier one takes all of its
-calls, that the law would always hold it. The search is complete: "impossible" is a proof, over the implications listed here.
+calls, that the law would always hold it. Calls that rules cannot tell apart are looked at once: of a number only the values
+between which a condition changes, of policies one name for each set of patterns that a name can fit, of the checks which
+conditions can have been met on enough of them. So the search is finite, and complete over the implications listed here.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+from typing import Final
 
-from calls.facts import ESTABLISHES, FACTS, REJECTED, Status, Value
-from calls.rules.book import Condition
+from calls.facts import ESTABLISHES, FACTS, MANUAL_GREEN, REJECTED, Colour, Policies, Status, Value
+from calls.record import CHECK_LIMIT
+from calls.rules.book import Condition, Includes, Not, OnChecks, OneOf, Test, admits, turns
+from calls.rules.patterns import kinds_of_names
+from calls.rules.solver import Clause, Domains, Literal, Values, equivalent, only, satisfiable, without
 
-OTHER = "\0any other value"
-"""Stands for every value of a fact that no condition names."""
+OTHER: Final = "\0any other value"
+"""Stands for every value of a text that no condition names."""
 
-Domains = Mapping[str, frozenset[Value]]
+MOST_HISTORIES: Final = 20_000
+"""Ways in which checks can have gone that are told apart; more than this takes seconds."""
 
-IMPLICATIONS: tuple[tuple[Condition, Condition], ...] = (
+MOST_INNER: Final = 8
+"""Different things that rules count checks by."""
+
+Plain = tuple[str, Value]
+
+IMPLICATIONS: tuple[tuple[Plain, Plain], ...] = (
     (("verified_by_desk", True), ("verified", True)),
     (("verified_person_is_assigned", True), ("verified", True)),
     (("verified_person_is_assigned", True), ("assigned", True)),
@@ -39,69 +54,254 @@ IMPLICATIONS: tuple[tuple[Condition, Condition], ...] = (
     (("status", Status.FULL_AUTHENTICATION_UNENROLLED.value), ("unenrolled", True)),
     (("unenrolled", True), ("enrolled", False)),
     *((("status", status.value), ("verified", True)) for status in sorted(ESTABLISHES)),
+    (("assigned", False), ("assigned_s", None)),
+    (("assigned_s", None), ("assigned", False)),
 )
 """Pairs of which the second holds whenever the first does, by the way ``facts_of`` derives them."""
 
-_LINKED = sorted({fact for pair in IMPLICATIONS for fact, _ in pair})
+UNSUSPICIOUS: tuple[Plain, ...] = (
+    ("red", False),
+    ("unclassified", False),
+    ("voice_mismatch", False),
+    ("high_risk_device", False),
+    ("fraud", False),
+    ("rejected", False),
+    ("distrusted", False),
+)
+"""What is so of a call of which nothing is known that speaks against the caller."""
+
+_SIGNS: Final = tuple(name for name, fact in FACTS.items() if fact.by_check and fact.kind is bool)
+"""Facts that every check's answer shows anew."""
+
+_HISTORY: Final = "history"
+_POLICY: Final = "policy "
+_EITHER: Final[Values] = frozenset({True, False})
+_EVER: Final[Condition] = ("voice_mismatch", OnChecks(test=True, least=1))
 
 
-def possible(conditions: Iterable[Condition], never: Iterable[Sequence[Condition]] = ()) -> bool:
-    """Tell whether a call can meet all ``conditions`` and fail at least one condition of each group in ``never``."""
-    conditions, never = tuple(conditions), [tuple(group) for group in never]
-    domains = _domains([*conditions, *(condition for group in never for condition in group)])
-    for fact, value in conditions:
-        domains[fact] &= {value}
-    return _search(domains, never)
+class TooManyHistories(Exception):
+    """The conditions about checks can be combined in more ways than can be looked at."""
 
 
-def _domains(conditions: Iterable[Condition]) -> dict[str, frozenset[Value]]:
-    """Return every fact's values: of texts and numbers those that are known or named, and one that is not."""
-    domains = {name: frozenset(fact.values) for name, fact in FACTS.items()}
-    for name, fact in FACTS.items():
-        if fact.kind is not bool:
-            domains[name] |= {OTHER}
-    for name, value in conditions:
-        domains[name] |= {value}
-    return domains
+@dataclass(frozen=True)
+class World:
+    """Everything that can be true of a call, as far as these conditions tell calls apart.
+
+    ``conditions`` are all that will be asked about; the colours of names follow from ``policies``.
+    """
+
+    policies: Policies
+    conditions: tuple[Condition, ...]
+
+    def possible(self, conditions: Iterable[Condition], never: Iterable[Sequence[Condition]] = ()) -> bool:
+        """Tell whether a call can meet all ``conditions`` and fail at least one condition of each group in ``never``.
+
+        Raises:
+            TooManyNames: The patterns of policies are too many to be combined.
+            TooManyHistories: So are the conditions about checks.
+        """
+        domains = self._domains
+        demands: list[Clause] = [(self._literal(one, domains),) for one in conditions]
+        demands += [tuple(without(domains, self._literal(one, domains)) for one in group) for group in never]
+        return satisfiable(domains, [*demands, *self._laws])
+
+    def speaks_against(self, condition: Condition) -> bool:
+        """Tell whether a condition is met only by calls of which something is known that speaks against the caller.
+
+        A neutral policy does so where a rule names it.
+        """
+        domains = self._domains
+        good = [self._literal(one, domains) for one in (condition, *UNSUSPICIOUS)]
+        good += [only(_POLICY + name, False) for name, colour in self._kinds.items() if colour is not Colour.GREEN]
+        return not satisfiable(domains, [*((literal,) for literal in good), *self._laws])
+
+    def _literal(self, condition: Condition, domains: Domains) -> Literal:
+        """Return a condition as the values that a variable must have."""
+        name, test = condition
+        match test:
+            case Not(inner):
+                return without(domains, self._literal((name, inner), domains))
+            case Includes():
+                return only(_includes(self._fitting(test)), True)
+            case OnChecks():
+                n = self._on_checks.index((name, test))
+                return _HISTORY, frozenset(met for met in self._histories if met[n])
+            case _:
+                return name, frozenset(value for value in domains[name] if admits(test, value))  # type: ignore[arg-type]
+
+    @cached_property
+    def _domains(self) -> dict[str, Values]:
+        domains: dict[str, Values] = {_HISTORY: frozenset(self._histories), **self._policy_domains}
+        for name, fact in FACTS.items():
+            if fact.kind is int:
+                domains[name] = self._numbers(name)
+            elif fact.kind is str:
+                named = (value for one, test in self.conditions if one == name for value in _values(test))
+                others = () if name == "validation_type" else (OTHER,)  # the service may name any status
+                domains[name] = frozenset({*fact.named, None, *others, *named})
+            elif fact.kind is bool:
+                domains[name] = _EITHER
+        return domains
+
+    def _numbers(self, name: str) -> Values:
+        """Return the numbers between which a condition can change; all that there are where they are few."""
+        most = FACTS[name].most
+        if most is not None:
+            return frozenset(range(most + 1))
+        changes = {turn for fact, test in self.conditions if fact == name for turn in turns(test)}
+        numbers: set[int | None] = {0, *(n for n in changes if n >= 0), *(n - 1 for n in changes if n >= 1)}
+        return frozenset(numbers | {None} if name == "assigned_s" else numbers)
+
+    @cached_property
+    def _laws(self) -> list[Clause]:
+        """Return what holds in every call."""
+        domains = self._domains
+        laws: list[Clause] = [(without(domains, only(*first)), only(*second)) for first, second in IMPLICATIONS]
+        laws += [
+            (without(domains, only("checks_used", used)), only("checks_left", CHECK_LIMIT - used))
+            for used in range(CHECK_LIMIT + 1)
+        ]
+        laws += [
+            (without(domains, only(_HISTORY, met)), only("checks_used", *range(needed, CHECK_LIMIT + 1)))
+            for met, needed in self._histories.items()
+        ]
+        if _EVER in self._on_checks:  # what is remembered for the whole call
+            laws.append((without(domains, self._literal(_EVER, domains)), only("voice_mismatch", True)))
+        return [*laws, *self._policy_laws(domains), *self._green_laws(domains)]
+
+    # The policies of a call: one name stands for all that fit the same patterns.
+
+    @cached_property
+    def _kinds(self) -> dict[str, Colour]:
+        """Return a name for each set of patterns that a name can fit, and its colour."""
+        lists = (self.policies.green, self.policies.red, self.policies.neutral, (MANUAL_GREEN,))
+        named = (pattern for _, test in self.conditions for one in _all_includes(test) for pattern in one.patterns)
+        names = kinds_of_names(tuple(sorted({*named}.union(*lists))))
+        return {name: self.policies.colour(name) for name in names.values()}
+
+    def _of(self, colour: Colour) -> list[Literal]:
+        """Return that a policy of a colour is applied, name by name."""
+        return [only(_POLICY + name, True) for name, its in self._kinds.items() if its is colour]
+
+    def _fitting(self, test: Includes) -> frozenset[str]:
+        return frozenset(name for name in self._kinds if admits(test, (name,)))
+
+    @cached_property
+    def _sets_of_names(self) -> frozenset[frozenset[str]]:
+        """Return for every condition about policies which kinds of names meet it."""
+        return frozenset(self._fitting(one) for _, test in self.conditions for one in _all_includes(test))
+
+    @cached_property
+    def _policy_domains(self) -> dict[str, Values]:
+        names = [*(_POLICY + name for name in self._kinds), *map(_includes, self._sets_of_names)]
+        return dict.fromkeys(names, _EITHER)
+
+    def _policy_laws(self, domains: Domains) -> list[Clause]:
+        """Return what holds of the policies of a call, and of the policies of one check's answer."""
+        laws: list[Clause] = []
+        for colour in (Colour.RED, Colour.UNCLASSIFIED):
+            laws += equivalent(only(colour.value, True), self._of(colour), domains)
+        for names in self._sets_of_names:
+            laws += equivalent(only(_includes(names), True), [only(_POLICY + name, True) for name in names], domains)
+        return laws
+
+    def _green_laws(self, domains: Domains) -> list[Clause]:
+        by_hand = only(_POLICY + MANUAL_GREEN, True)
+        by_voice = [literal for literal in self._of(Colour.GREEN) if literal != by_hand]
+        return [
+            (without(domains, by_hand), only("manual", True), only("unenrolled", True)),
+            (only("green", False), only("authenticated", True), *by_voice),
+            *((without(domains, literal), only("red", True), only("green", True)) for literal in by_voice),
+            *equivalent(only("green_policy", True), [*by_voice, by_hand], domains),
+        ]
+
+    # The history: which conditions about checks can be met together, and how many checks that takes.
+
+    @cached_property
+    def _on_checks(self) -> list[Condition]:
+        """Return the conditions about checks, each once."""
+        found = [(name, test) for name, whole in self.conditions for test in _all_on_checks(whole)]
+        ever = [_EVER] if any(name == "voice_mismatch" for name, _ in found) else []
+        return list(dict.fromkeys([*found, *ever]))
+
+    @cached_property
+    def _histories(self) -> dict[tuple[bool, ...], int]:
+        """Return each way in which the conditions about checks can be met or not, and how many answers it takes at least."""
+        on_checks = [(name, test) for name, test in self._on_checks if isinstance(test, OnChecks)]
+        inner = list(dict.fromkeys((name, test.test) for name, test in on_checks))
+        most = tuple(max(test.least for name, test in on_checks if (name, test.test) == one) for one in inner)
+        places = [(inner.index((name, test.test)), test.least) for name, test in on_checks]
+        found: dict[tuple[bool, ...], int] = {}
+        for counts, answers in _counts(self._answers(inner), most).items():
+            found.setdefault(tuple(counts[place] >= least for place, least in places), answers)
+        return found
+
+    def _answers(self, inner: Sequence[Condition]) -> list[tuple[bool, ...]]:
+        """Return which of some conditions the answer of one check can meet at once."""
+        domains: dict[str, Values] = {**dict.fromkeys(_SIGNS, _EITHER), **self._policy_domains}
+        laws = self._policy_laws(domains)
+        literals = [self._literal(condition, domains) for condition in inner]
+        if len(literals) > MOST_INNER:
+            raise TooManyHistories
+
+        def can_be(met: tuple[bool, ...]) -> bool:
+            said = [(one if holds else without(domains, one),) for one, holds in zip(literals, met, strict=True)]
+            return satisfiable(domains, [*said, *laws])
+
+        return [met for met in product((True, False), repeat=len(literals)) if can_be(met)]
 
 
-def _search(domains: Domains, never: Sequence[Sequence[Condition]]) -> bool:
-    settled = _propagate(domains)
-    if settled is None:
-        return False
-    for n, group in enumerate(never):
-        if any(value not in settled[fact] for fact, value in group):
-            continue
-        return _fail_one(settled, group, never[n + 1 :])
-    undecided = next((fact for fact in _LINKED if len(settled[fact]) > 1), None)
-    if undecided is None:
-        return True
-    return any(_search({**settled, undecided: frozenset({value})}, ()) for value in settled[undecided])
+def _counts(answers: Sequence[tuple[bool, ...]], most: tuple[int, ...]) -> dict[tuple[int, ...], int]:
+    """Return how often conditions can have been met by up to 20 answers, and by how many answers at least.
+
+    Counts end at ``most``: what comes after makes no difference. The fewest answers come first.
+    """
+    found = {(0,) * len(most): 0}
+    latest = set(found)
+    for n in range(1, CHECK_LIMIT + 1):
+        latest = {
+            tuple(min(count + met, end) for count, met, end in zip(counts, answer, most, strict=True))
+            for counts in latest
+            for answer in answers
+        } - found.keys()
+        found |= dict.fromkeys(latest, n)
+        if len(found) > MOST_HISTORIES:
+            raise TooManyHistories
+    return found
 
 
-def _fail_one(domains: Domains, group: Sequence[Condition], rest: Sequence[Sequence[Condition]]) -> bool:
-    """Try to fail the first condition of a group, else hold it and fail the next."""
-    for fact, value in group:
-        without = domains[fact] - {value}
-        if without and _search({**domains, fact: without}, rest):
-            return True
-        domains = {**domains, fact: frozenset({value})}
-    return False
+def _includes(names: frozenset[str]) -> str:
+    return f"includes {sorted(names)}"
 
 
-def _propagate(domains: Domains) -> Domains | None:
-    """Draw all conclusions; None if they contradict each other."""
-    known = dict(domains)
-    changed = True
-    while changed:
-        changed = False
-        for (fact, value), (then, so) in IMPLICATIONS:
-            if known[fact] == {value} and known[then] != {so}:
-                known[then] &= {so}
-                changed = True
-            elif value in known[fact] and so not in known[then]:
-                known[fact] -= {value}
-                changed = True
-            if not known[fact] or not known[then]:
-                return None
-    return known if all(known.values()) else None
+def _values(test: Test) -> Iterator[Value]:
+    """Yield the values that a test of a text names."""
+    match test:
+        case OneOf(values):
+            yield from values
+        case Not(inner):
+            yield from _values(inner)
+        case str():
+            yield test
+        case _:
+            return
+
+
+def _all_includes(test: Test) -> Iterator[Includes]:
+    match test:
+        case Includes():
+            yield test
+        case Not(inner) | OnChecks(inner, _):
+            yield from _all_includes(inner)
+        case _:
+            return
+
+
+def _all_on_checks(test: Test) -> Iterator[OnChecks]:
+    match test:
+        case OnChecks():
+            yield test
+        case Not(inner):
+            yield from _all_on_checks(inner)
+        case _:
+            return

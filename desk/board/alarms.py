@@ -8,7 +8,7 @@ from typing import Final
 from calls.effects import TAKEN_BACK
 from calls.metrics import catalogue as figure
 from calls.metrics.reading import Minute
-from calls.record import Call, EffectState
+from calls.record import ASKED, Call, EffectState
 from calls.store.breakers import ACCOUNT
 from calls.store.keys import CallId, institution_member, parse_member
 from desk.board.board_context import BoardContext
@@ -103,13 +103,16 @@ def _told(context: BoardContext) -> Iterator[Alarm]:
         digits = f"phone ending in {call.phone_number[-4:]}" if call and call.phone_number else "a call"
         where = f"{owner.institution_key}, {digits}"
         since = _since(call) if call else None
+        if call is not None and call.asked is not None and why.startswith(ASKED):
+            advice = f"{call.asked.because} Nothing is sent. {advice}"
         yield Alarm(slot, StateTone.BAD, title, advice, where, address_of(*owner), since)
 
 
 def _since(call: Call) -> datetime | None:
     """Return since when a person is waited for, as far as the record tells."""
     doubts = (effect.sent_at for effect in (call.enroll, call.reject) if effect.state is EffectState.UNRESOLVED)
-    return next(doubts, None) or call.started_at
+    asked_at = call.asked.asked_at if call.asked is not None else None
+    return next(doubts, None) or asked_at or call.started_at
 
 
 def _words(why: str) -> tuple[str, str]:
@@ -123,6 +126,9 @@ def _words(why: str) -> tuple[str, str]:
             "The voice was rejected in another call of the member. Look at both calls, then say so on the call's page."
         )
         return "Enroll taken back", advice
+    if why.startswith(ASKED):
+        title = f"Rule {why.removeprefix(ASKED).strip()} asks"
+        return title, "Look at the call, say what you know of the caller, or that you have seen it, on its page."
     if why == "parked":
         return "Parked", "Moving it failed five times in a row: a bug. The failed job at /rq has the traceback."
     return why[:1].upper() + why[1:], "Whoever wants outcomes did not take it. Look at the receiver."

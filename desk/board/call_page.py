@@ -9,7 +9,7 @@ from urllib.parse import quote
 from calls.decide import wish_obstacle
 from calls.effects import needs_person
 from calls.facts import OTHERWISE, facts_of
-from calls.record import Call, EffectKind, EffectState
+from calls.record import Asked, Call, EffectKind, EffectState
 from calls.rules.book import RuleBook
 from calls.schedule.check_plan import reserve_left
 from calls.statements import may_reopen
@@ -39,6 +39,7 @@ class AvailableForms:
     people: tuple[Person, ...]
     unresolved: str | None
     taken_back: bool
+    asked: Asked | None
     assign: bool
     verified: bool
     distrusted: bool
@@ -48,7 +49,8 @@ class AvailableForms:
     @property
     def any(self) -> bool:
         """Tell whether there is a form at all."""
-        return bool(self.unresolved) or self.taken_back or self.assign or self.verified or self.distrusted or self.check
+        to_close = bool(self.unresolved) or self.taken_back or self.asked is not None
+        return to_close or self.assign or self.verified or self.distrusted or self.check
 
 
 def available_forms(call: Call, book: RuleBook, now: datetime) -> AvailableForms:
@@ -63,6 +65,7 @@ def available_forms(call: Call, book: RuleBook, now: datetime) -> AvailableForms
         people=_people(call),
         unresolved=unresolved[0] if unresolved else None,
         taken_back=needs_person(call),
+        asked=call.asked if call.asked is not None and call.asked.closed_by is None else None,
         assign=is_open and not facts.enrolled and not facts.rejected and (not facts.assigned or facts.assigned_by_us),
         verified=is_open and not may_not_enroll,
         distrusted=may_reopen(call, now) if call.is_settled else not facts.rejected or facts.rejected_by_rule,

@@ -14,8 +14,9 @@ from redis.exceptions import RedisError
 from starlette.applications import Starlette
 from starlette.routing import Route
 
-from calls.notes import Distrusted, Merged
+from calls.notes import Distrusted, Merged, Resolved
 from calls.record import Call
+from calls.rules import Outcome, Rule
 from calls.store.job_queue import Waker
 from calls.store.keys import CallId, Keys
 from receiver.authentication import HeaderSet, PushAuthentication
@@ -172,6 +173,19 @@ async def test_steps_that_raise_and_calls_that_are_parked(watch: Watch) -> None:
     assert "CallkeeperStepsFail" in watch.fired
     await watch.run(90)
     assert watch.fired["CallkeeperNeedsPerson"] == [{"reason": "parked"}]
+
+
+async def test_rule_that_asks(watch: Watch) -> None:
+    """A rule puts a call before a person: an alert names the rule, until somebody has seen to it."""
+    ask = Rule("another voice", (("voice_mismatch", True),), Outcome.ASK, "Is it really her?")
+    book = replace(watch.rig.book, rules=(ask, *watch.rig.book.rules))
+    watch.rig.shift.tools = replace(watch.rig.tools, book=book)
+    call = watch.rig.stage.call(Happening(Kind.MISMATCH, 2), END)
+    await watch.run(60)
+    assert watch.fired == {"CallkeeperRuleAsks": [{"reason": "asked by rule 'another voice'"}]}
+    await watch.rig.note(call, Resolved(applied=False, operator="ann", said_at=watch.rig.clock.now))
+    await watch.run(30)
+    assert not watch.fired
 
 
 class Refusing:

@@ -1,12 +1,16 @@
 """Rules files and facts to judge: a sound file to spoil, facts of every kind, rule books of every kind."""
 
+from collections.abc import Iterable
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 from hypothesis import strategies as st
 
-from calls.facts import FACTS, STATUSES, VALIDATION_TYPES, Facts, Value
+from calls.facts import FACTS, STATUSES, VALIDATION_TYPES, Facts, coloured
+from calls.record import History
 from calls.rules import AS_VERIFIED, Outcome, Rule, RuleBook, Stage, load_rules
+from calls.rules.book import Between, Condition, Includes, Not, OnChecks, OneOf, Test
 
 SOUND = """\
 [checks]
@@ -82,38 +86,84 @@ def _values(name: str) -> st.SearchStrategy[Any]:
     kind = FACTS[name].kind
     if kind is bool:
         return st.booleans()
+    if kind is tuple:
+        return st.lists(st.sampled_from(NAMES), max_size=2, unique=True).map(tuple)
     return st.integers(0, 20) if kind is int else st.sampled_from(_TEXTS[name])
+
+
+NAMES = ("Green Voice", "Red Fraud", "Zebra Device Policy", "Blue Moon", "Green Manual Authentication")
+"""Names of policies: of each colour, and one that has none."""
+
+PATTERNS = ("Green *", "Red Fraud", "Zebra *", "*e*", "Blue Moon")
+
+
+def histories() -> st.SearchStrategy[History]:
+    """Return what up to four checks showed."""
+    answer = st.tuples(
+        st.lists(st.sampled_from(NAMES), max_size=2, unique=True),
+        st.lists(st.sampled_from(["voice_mismatch", "high_risk_device", "provider_error"]), max_size=2, unique=True),
+    )
+    return st.lists(answer, max_size=4).map(history_of)
+
+
+def history_of(answers: Iterable[tuple[Iterable[str], Iterable[str]]]) -> History:
+    """Return the history of checks that showed these policies and signs, one after the other."""
+    history = History()
+    for n, (policies, signs) in enumerate(answers, 1):
+        history = history.with_answer(n, policies, signs)
+    return coloured(history, BOOK.policies)
+
+
+MOMENTS = tuple(datetime(2026, 12, day, tzinfo=UTC) for day in (1, 2, 3, 4))
 
 
 def any_facts() -> st.SearchStrategy[Facts]:
     """Return any facts, also such as no call can have."""
-    return st.builds(Facts, **{name: _values(name) for name in FACTS})
+    named = {name: _values(name) for name in FACTS if name != "checks_left"}
+    return st.builds(Facts, **named, history=histories(), at=st.sampled_from(MOMENTS))
 
 
-def any_condition() -> st.SearchStrategy[tuple[str, Value]]:
+def any_test(name: str) -> st.SearchStrategy[Test]:
+    """Return anything that a rule can ask of a fact."""
+    fact = FACTS[name]
+    plain: st.SearchStrategy[Test] = _values(name).filter(lambda value: value is not None)
+    if fact.kind is tuple:
+        plain = st.lists(st.sampled_from(PATTERNS), min_size=1, max_size=2).map(lambda found: Includes(tuple(found)))
+    elif fact.kind is int:
+        plain = st.one_of(
+            plain, st.builds(lambda one, two: Between(min(one, two), max(one, two)), *[st.integers(0, 20)] * 2)
+        )
+    elif fact.kind is str:
+        plain = st.one_of(plain, st.lists(plain, min_size=1, max_size=3).map(lambda values: OneOf(tuple(values))))  # type: ignore[arg-type]
+    counted = st.builds(OnChecks, plain, st.integers(1, 4)) if fact.by_check else plain
+    tests = st.one_of(plain, counted)
+    return st.one_of(tests, tests.map(Not))
+
+
+def any_condition() -> st.SearchStrategy[Condition]:
     """Return any condition that a rule can have."""
-    return st.sampled_from(sorted(FACTS)).flatmap(
-        lambda name: st.tuples(st.just(name), _values(name).filter(lambda value: value is not None))
-    )
+    return st.sampled_from(sorted(FACTS)).flatmap(lambda name: st.tuples(st.just(name), any_test(name)))
 
 
 def any_rule(name: str, *, stage: Stage | None = None) -> st.SearchStrategy[Rule]:
     """Return any rule of a name."""
     return st.builds(
-        lambda when, outcome, validation, stage, institutions: Rule(
+        lambda when, outcome, validation, stage, institutions, valid_from: Rule(
             name=name,
-            when=tuple(dict(when).items()),
+            when=tuple(when),
             outcome=outcome,
             because="because",
             validation_type=validation if outcome is Outcome.ENROLL else None,
             stage=stage,
             institutions=institutions,
+            valid_from=valid_from,
         ),
         st.lists(any_condition(), max_size=3),
         st.sampled_from(Outcome),
         st.sampled_from((*VALIDATION_TYPES, AS_VERIFIED)),
         st.just(stage) if stage else st.sampled_from(Stage),
         st.sampled_from((None, frozenset({"cu-1"}), frozenset({"cu-2"}))),
+        st.sampled_from((None, None, *MOMENTS)),
     )
 
 

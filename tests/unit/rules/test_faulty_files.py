@@ -122,7 +122,13 @@ FILES = [
     ),
     one("empty because", '"Two signs."', '" "', 'because = " "', "because must be a text", "sentence", rule="mismatch"),
     one(
-        "no outcome", 'then = "reject"\n', "", "", "then is missing", "allowed: enroll, reject, hold", rule="distrusted"
+        "no outcome",
+        'then = "reject"\n',
+        "",
+        "",
+        "then is missing",
+        "allowed: enroll, reject, ask, hold",
+        rule="distrusted",
     ),
     one(
         "outcome misspelt",

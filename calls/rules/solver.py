@@ -1,0 +1,77 @@
+"""Decides whether finitely many choices can be made so that all of some demands are met. Knows nothing of calls.
+
+A variable has a finite set of values; a demand (``Clause``) is met when at least one of its literals is: a variable and
+values, one of which it has to have. The search is complete: "no" is a proof.
+"""
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+
+Values = frozenset[Hashable]
+Literal = tuple[str, Values]
+Clause = tuple[Literal, ...]
+Domains = Mapping[str, Values]
+
+
+def satisfiable(domains: Domains, clauses: Iterable[Clause]) -> bool:
+    """Tell whether every variable can have a value of its domain so that every clause is met."""
+    settled = _propagate(dict(domains), list(clauses))
+    if settled is None:
+        return False
+    domains, still_open = settled
+    if not still_open:
+        return True
+    (variable, values), *_ = min(still_open, key=len)
+    chosen, others = domains[variable] & values, domains[variable] - values
+    return any(satisfiable({**domains, variable: part}, still_open) for part in (chosen, others) if part)
+
+
+def _propagate(domains: dict[str, Values], clauses: list[Clause]) -> tuple[dict[str, Values], list[Clause]] | None:
+    """Draw the conclusions of demands that leave one choice; None if one leaves none. Returns the demands still open."""
+    if not all(domains.values()):
+        return None
+    changed = True
+    while changed:
+        changed = False
+        still_open = []
+        for clause in clauses:
+            left = _still_possible(domains, clause)
+            if left is None:
+                continue
+            if not left:
+                return None
+            if len(left) > 1:
+                still_open.append(left)
+                continue
+            variable, values = left[0]
+            domains[variable] = domains[variable] & values
+            changed = True
+        clauses = still_open
+    return domains, clauses
+
+
+def _still_possible(domains: Domains, clause: Clause) -> Clause | None:
+    """Return the literals of a clause that can still be met; None if the clause is met whatever is chosen."""
+    left: list[Literal] = []
+    for variable, values in clause:
+        domain = domains[variable]
+        if domain <= values:
+            return None
+        if not domain.isdisjoint(values):
+            left.append((variable, values))
+    return tuple(left)
+
+
+def only(fact: str, *values: Hashable) -> Literal:
+    """Return the literal that a variable has one of these values."""
+    return fact, frozenset(values)
+
+
+def without(domains: Domains, literal: Literal) -> Literal:
+    """Return the opposite of a literal."""
+    variable, values = literal
+    return variable, domains[variable] - values
+
+
+def equivalent(one: Literal, others: Sequence[Literal], domains: Domains) -> list[Clause]:
+    """Return the demands that one literal is met exactly when any of the others is."""
+    return [(without(domains, one), *others), *((one, without(domains, other)) for other in others)]

@@ -1,0 +1,119 @@
+"""``then = "ask"``, dates, times and histories in a whole callkeeper: what is sent, and what is put before a person."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from redis.asyncio import Redis
+
+from calls.notes import Distrusted, Resolved, Verified
+from calls.outcomes import outcomes
+from calls.record import EffectState
+from calls.rules import Outcome, Rule, RuleBook, load_rules
+from calls.rules.book import Between, Includes, OnChecks
+from sandbox.state import Happening, Kind
+from tests.rig import Rig
+from tests.sandbox_fixtures import KEY, Asgi
+
+DEMO = load_rules("demo")
+END = Happening(Kind.END, 60)
+ASK = Rule("zebra twice", (("policies", OnChecks(Includes(("Zebra *",)), 2)),), Outcome.ASK, "A device seen in frauds.")
+ZEBRA = Happening(Kind.POLICY, 1, "Zebra Device Policy")
+
+
+def book(*rules: Rule) -> RuleBook:
+    """Return rules: a person's distrust first, these, then the final hold; Zebra is neutral."""
+    policies = replace(DEMO.policies, neutral=("Zebra *",))
+    return replace(DEMO, rules=(DEMO.rules[0], *rules, DEMO.rules[-1]), policies=policies)
+
+
+@pytest.fixture
+async def stage(sandbox_asgi: Asgi) -> Asgi:
+    """Return the stand-in."""
+    return sandbox_asgi
+
+
+async def test_ask_puts_the_call_before_a_person_and_sends_nothing(stage: Asgi, redis: Redis) -> None:
+    """Attention, an outcome for the webhook, a line in the trail with the sentence; no enroll, no reject."""
+    rig = Rig(stage, redis, book(ASK))
+    call = rig.stage.call(ZEBRA, END)
+    await rig.push(call)
+    await rig.run(3)
+    assert (await rig.record(call)).asked is None, "one check has shown it"
+    await rig.run(10)
+    record = await rig.record(call)
+    assert record.asked is not None
+    assert (record.asked.rule, record.asked.because) == ("zebra twice", "A device seen in frauds.")
+    assert list((await rig.queries.attention()).values()) == ["asked by rule 'zebra twice'"]
+    [told] = [one for one in outcomes(await rig.queries.trail(rig.call_id(call))) if one.type == "asked"]
+    assert (told.line.rule, told.line.because) == ("zebra twice", "A device seen in frauds.")
+    await rig.run(70)
+    record = await rig.record(call)
+    assert record.is_settled
+    assert {record.enroll.state, record.reject.state} == {EffectState.NONE}
+    assert await rig.queries.attention(), "after the end it waits until somebody has seen to it"
+    note = Resolved(applied=False, operator="ann", said_at=rig.clock.now)
+    await rig.store.note(rig.call_id(call), note, even_settled=True)
+    await rig.run(5)
+    assert not await rig.queries.attention()
+
+
+async def test_a_person_s_word_answers_what_a_rule_asks(stage: Asgi, redis: Redis) -> None:
+    """Who is distrusted is rejected by the rule that comes first, and nothing is asked any more."""
+    rig = Rig(stage, redis, book(ASK))
+    call = rig.stage.call(ZEBRA, END)
+    await rig.run(12)
+    assert await rig.queries.attention()
+    await rig.note(call, Distrusted(operator="ann", said_at=rig.clock.now))
+    await rig.run(5)
+    assert (await rig.record(call)).reject.state is EffectState.APPLIED
+    assert not await rig.queries.attention()
+
+
+async def test_time_since_the_assignment_is_not_late(stage: Asgi, redis: Redis) -> None:
+    """A rule on seconds since the assignment decides when they have passed, whatever else is due."""
+    late = Rule("nothing for long", (("assigned_s", Between(31)),), Outcome.ASK, "Nothing came.")
+    rig = Rig(stage, redis, replace(book(late), reads_undecided_s=20.0))
+    call = rig.stage.call(END)
+    await rig.run(28)
+    assert (await rig.record(call)).asked is None
+    await rig.run(5)
+    record = await rig.record(call)
+    assert record.asked is not None
+    assert record.watch_from is not None
+    assert 31 <= (record.asked.asked_at - record.watch_from).total_seconds() < 32
+
+
+async def test_rule_comes_into_force_in_the_midst_of_a_call(stage: Asgi, redis: Redis) -> None:
+    """Dates are held against the call's clock: before, the rule is passed over, and from its instant on it decides."""
+    begins_at = stage.clock.now + timedelta(seconds=20)
+    rig = Rig(stage, redis, book(replace(ASK, when=(("assigned", True),), valid_from=begins_at)))
+    call = rig.stage.call(END)
+    await rig.run(19)
+    assert (await rig.record(call)).asked is None
+    await rig.run(3)
+    record = await rig.record(call)
+    assert record.asked is not None
+    assert begins_at <= record.asked.asked_at < begins_at + timedelta(seconds=1)
+
+
+@pytest.mark.parametrize("verified", [False, True])
+async def test_red_alone_rejects_only_whom_nobody_has_verified(stage: Asgi, redis: Redis, verified: bool) -> None:
+    """An institution that accepts it rejects on red alone; the law holds it back where a person has verified the caller."""
+    rule = Rule(
+        "red",
+        (("red", True),),
+        Outcome.REJECT,
+        "Red.",
+        institutions=frozenset({KEY}),
+        on_red_alone=True,
+    )
+    rig = Rig(stage, redis, replace(book(rule), red_alone=frozenset({KEY})))
+    call = rig.stage.call(Happening(Kind.RED, 8), END)
+    await rig.run(3)
+    if verified:
+        person = (await rig.record(call)).person_id or ""
+        word = Verified(person_id=person, validation_type="Other", operator="ann", said_at=rig.clock.now)
+        await rig.note(call, word)
+    await rig.run(15)
+    assert (await rig.record(call)).reject.state is (EffectState.NONE if verified else EffectState.APPLIED)
