@@ -172,7 +172,7 @@ class Reseller(InstitutionEndpoints):
 
         Args:
             institution_key: Whose calls.
-            continue_from: Where the page starts; see the Assumptions in docs/decisions.md.
+            continue_from: Where the page starts; see docs/assumptions.md.
             page_size: How many entries at most.
             search_string: Part of a phone number or of a member's name.
             start_at: Lower bound on the call's start, aware.

@@ -144,6 +144,7 @@ def check_status(endpoint: Endpoint, answer: ServiceResponse) -> None:
     if answer.status_code == 429:
         raise ServiceBusy(endpoint.name, "status 429", retry_after_s(answer))
     if answer.status_code >= 500:
+        # Retry-After of a 503 is not obeyed: it guesses when an outage ends. A 429 states a limit.
         raise ServiceUnavailable(endpoint.name, f"status {answer.status_code}")
 
 

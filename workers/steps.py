@@ -277,7 +277,10 @@ async def check(claim: Claim, *, by_desk: bool) -> None:
 
 
 def decline(claim: Claim, step: Decline) -> None:
-    """Give up a check that a person asked for."""
+    """Give up a check that a person asked for.
+
+    Kept, it would be made minutes later, when a policy is gone and nobody waits for the answer any more.
+    """
     wish = claim.call.check_wish
     claim.call = replace(claim.call, check_wish=None)
     operator = wish.operator if wish else None

@@ -1,4 +1,4 @@
-"""Dependencies: each was chosen, and docs/decisions.md says why."""
+"""Dependencies: each was chosen, and docs/dependencies.md says why."""
 
 import re
 import tomllib
@@ -14,7 +14,7 @@ def test_every_dependency_has_its_reason() -> None:
     lists = [project["project"]["dependencies"], *project["project"]["optional-dependencies"].values()]
     wanted = chain(*lists, *project["dependency-groups"].values())
     named = {re.split(r"[\[<>=;~ ]", each)[0] for each in wanted if isinstance(each, str)}
-    _, _, rest = (ROOT / "docs" / "decisions.md").read_text(encoding="utf-8").partition("## Dependencies, each")
+    _, _, rest = (ROOT / "docs" / "dependencies.md").read_text(encoding="utf-8").partition("## Dependencies, each")
     table = rest.partition("\n## ")[0]
     reasons = set(chain(*(re.findall(r"[\w.-]+", row) for row in re.findall(r"^\| ([^|]+) \|", table, re.MULTILINE))))
-    assert named - reasons == set(), "give each its reason in docs/decisions.md"
+    assert named - reasons == set(), "give each its reason in docs/dependencies.md"
