@@ -69,6 +69,7 @@ soak: $(STAMP) ## Calls at a steady rate; memory of every process and of Redis: 
 nightly: $(STAMP) ## What takes too long for every change: long chaos, a long absence of Redis, thousands of interleavings
 	TEST_AWAY_S=40 $(BIN)/python -m pytest tests/faults/test_redis_faults.py -k redis_is_back
 	TEST_OUTAGE_S=600 $(BIN)/python -m pytest tests/acceptance/test_outage.py
+	TEST_INCIDENTS=all $(BIN)/python -m pytest tests/acceptance/test_incidents.py
 	TEST_MODEL=nightly $(BIN)/python -m pytest tests/faults/test_every_await.py tests/faults/test_model.py
 	TEST_MODEL=nightly $(BIN)/python -m pytest -q -n 2 tests/unit tests/integration tests/sandbox
 	$(BIN)/python -m tests.faults.protections

@@ -5,13 +5,18 @@ import os
 import signal
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from types import FrameType
 from typing import Final
 
+from redis.exceptions import RedisError
 from structlog.typing import FilteringBoundLogger
 
+from callkeeper.connections import blocking_redis
 from callkeeper.environment import REMOVED, SettingsSection, unknown_variables
-from callkeeper.settings import VARIABLES
+from callkeeper.settings import VARIABLES, StoreSettings
+from calls.metrics.signals import note_unstarted
+from calls.metrics.writing import Kind
 
 
 def own_environment(environ: Mapping[str, str], section: type[SettingsSection]) -> dict[str, str] | None:
@@ -47,6 +52,12 @@ def warn_of_unknown_variables(log: FilteringBoundLogger) -> None:
     """Log every variable that begins like ours and that no setting has: it is probably misspelled, and has no effect."""
     for name, nearest in unknown_variables(os.environ, VARIABLES):
         log.warning("setting_unknown", setting=name, nearest=nearest)
+
+
+def say_unstarted(store: StoreSettings, kind: Kind) -> None:
+    """Have the board and the doctor know that this process does not start; its own log says why."""
+    with suppress(RedisError, OSError), blocking_redis(store.redis) as redis:
+        note_unstarted(redis, store.keys, kind)
 
 
 YOUNG: Final = 50_000

@@ -69,7 +69,10 @@ EVENTS: Final[dict[str, LogEvent]] = {
     # workers
     "worker_started": _event("a worker takes jobs", "worker"),
     "worker_stopped": _event("a worker was told to stop and has", "worker"),
-    "worker_restarts": _event("RQ's loop ended by itself; a new worker begins", "worker"),
+    "worker_restarts": _event(
+        "RQ's loop ended by itself, or Redis cannot be reached or refuses writes, which is said once: a new worker begins",
+        "worker",
+    ),
     "redis_away": _event("the pacemaker cannot reach Redis"),
     "redis_failed": _event("Redis failed while a call was moved; the lease runs out and somebody else moves it"),
     "shift_stopping": _event("a shift was told to claim no more; what is in flight is finished", "in_flight"),

@@ -21,7 +21,7 @@ from callkeeper.middleware import Forwarded, PlainPath
 from callkeeper.settings import WebSettings
 from calls.metrics.counting import Figures
 from calls.metrics.writing import Author, FigureWriter, Reporter
-from calls.rules import load_rules
+from calls.rules import RuleBook, load_rules
 from calls.store.attempt_limiter import AttemptLimiter, LoginLimiter
 from calls.store.intake import Intake
 from calls.store.job_queue import Waker
@@ -47,21 +47,27 @@ _ALWAYS_SERVED: Final = frozenset({b"/push", b"/healthz", b"/readyz"})
 
 
 def web_app(settings: WebSettings, log: FilteringBoundLogger) -> Starlette:
-    """Build the application; connections are opened when first used and closed when it ends."""
+    """Build the application; connections are opened when first used and closed when it ends.
+
+    Raises:
+        calls.rules.RulesError: The rules have faults: nothing is started.
+    """
     store = settings.store
     warn_of_redis(store.redis, log)
     redis, jobs = receiver_redis(store.redis), blocking_redis(store.redis)
     waker = Waker(jobs, keys=store.keys)
-    figures = Figures()
+    is_watched = settings.admin is not None or settings.desk_tokens
+    figures, book = Figures(), load_rules(settings.rules) if is_watched else None
     minutes_s = store.retention.minutes_s
-    writer = FigureWriter(figures, Author.here("web"), keys=store.keys, minutes_kept_s=minutes_s)
+    writer = FigureWriter(
+        figures, Author.here("web", rules=book.digest if book else ""), keys=store.keys, minutes_kept_s=minutes_s
+    )
     reporter = Reporter(blocking_redis(store.redis), writer)
     intake = Intake(redis, keys=store.keys, retention=store.retention, figures=figures)
     counting = PushCounting(figures)
     push = PushEndpoint(_authentication(settings), intake, waker, log, counting=counting)
     routes: list[BaseRoute] = [Route("/push", push.post, methods=["POST"]), *health_routes(redis, store.keys)]
-    is_watched = settings.admin is not None or settings.desk_tokens
-    desk = _desk(settings, redis, waker, figures, log) if is_watched else None
+    desk = _desk(settings, redis, waker, figures, book, log) if book is not None else None
     board = None
     if settings.admin is not None and desk is not None:
         tokens = FormTokens(settings.admin.user, settings.admin.password)
@@ -134,18 +140,16 @@ async def _on_bug(_request: Request, _error: Exception) -> Response:
     return PlainTextResponse("Internal error.\n", 500, EVERYWHERE)
 
 
-def _desk(settings: WebSettings, redis: "Redis", waker: Waker, figures: Figures, log: FilteringBoundLogger) -> Desk:
-    """Build the desk.
-
-    Raises:
-        calls.rules.RulesError: The rules have faults: nothing is started.
-    """
+def _desk(
+    settings: WebSettings, redis: "Redis", waker: Waker, figures: Figures, book: RuleBook, log: FilteringBoundLogger
+) -> Desk:
+    """Build the desk."""
     return Desk(
         redis,
         feed_redis(settings.store.redis),
         tokens=settings.desk_tokens,
         origins=settings.desk_origins,
-        book=load_rules(settings.rules),
+        book=book,
         waker=waker,
         log=log,
         now=utc_now,

@@ -81,7 +81,7 @@ def run_worker(settings: WorkerSettings, log: Any, *, crew_class: type[Crew] = C
     functions = {ADVANCE: _resting(crew.advance, pacemaker), RECONCILE: _resting(crew.reconcile, pacemaker)}
     jobs = job_class(functions, queue_name=keys.queue_name)
     minutes_s = settings.store.retention.minutes_s
-    writer = FigureWriter(figures, Author.here("worker"), keys=keys, minutes_kept_s=minutes_s)
+    writer = FigureWriter(figures, Author.here("worker", rules=book.digest), keys=keys, minutes_kept_s=minutes_s)
     reporter = Reporter(blocking_redis(place), writer)
     collect_seldom()
     pacemaker.start()

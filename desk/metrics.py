@@ -17,8 +17,10 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import Receive, Scope, Send
 
+from calls.incidents import Incident, IncidentKind, incidents_of
 from calls.metrics.catalogue import FIGURES, Figure
 from calls.metrics.reading import FigureReader, Present, Process, Snapshot, Spread, read_present
+from calls.metrics.signals import SignalReader
 from calls.store.keys import Keys
 from calls.store.listings import Listings
 
@@ -36,15 +38,25 @@ class Everything:
     present: Present
     processes: Sequence[Process]
     institutions: Sequence[str]
+    incidents: Sequence[Incident] = ()
 
     def collect(self) -> Iterator[Metric]:
         """Yield every metric; prometheus-client asks for them by this name."""
         yield from _gauges(self.present, self.processes)
+        yield _incidents(self.incidents)
         for figure in FIGURES.values():
             if figure.bounds:
                 yield _histogram(figure, self.figures)
             else:
                 yield _counter(figure, self.figures, self.institutions)
+
+
+def _incidents(incidents: Sequence[Incident]) -> Metric:
+    """Return 1 for what is wrong; every kind is there as 0 of no institution, so that it can rise."""
+    samples: dict[tuple[str, ...], float] = dict.fromkeys(((kind.value, "") for kind in IncidentKind), 0.0)
+    samples |= {(incident.kind.value, incident.institution_key): 1.0 for incident in incidents}
+    meaning = "1 while something is wrong, by its kind: what the board shows; docs/operations.md has a section for each"
+    return _gauge("incident", meaning, ("kind", "institution"), samples)
 
 
 def _counter(figure: Figure, figures: Snapshot, institutions: Sequence[str]) -> Metric:
@@ -105,7 +117,6 @@ def _gauges(present: Present, processes: Sequence[Process]) -> Iterator[Metric]:
     yield _gauge(
         "jobs", "RQ jobs by state", ("state",), {("waiting",): present.jobs_waiting, ("failed",): present.jobs_failed}
     )
-    yield _gauge("rq_workers", "workers that RQ knows of, dead ones for a while too", (), {(): present.workers})
     yield _gauge("outcomes_waiting", "calls with an outcome that is not delivered", (), {(): present.outcomes_waiting})
     yield _gauge("processes", "processes that are alive", ("kind",), {(kind,): n for kind, n in alive.items()})
     yield _gauge(
@@ -146,6 +157,7 @@ async def read_everything(redis: "Redis", *, keys: Keys | None = None, now: date
         await read_present(redis, keys=keys, now_ms=now_ms),
         await reader.processes(),
         sorted(standings),
+        incidents_of(await SignalReader(redis, Keys() if keys is None else keys).read(now=now)),
     )
 
 

@@ -11,6 +11,7 @@ from starlette.routing import BaseRoute, Route
 
 from calls.store.breakers import service_away
 from calls.store.keys import Keys
+from calls.store.writable import refusal_of
 
 READY_WITHIN_S: Final = 1.0
 
@@ -28,7 +29,8 @@ def health_routes(redis: "Redis", keys: Keys | None = None) -> list[BaseRoute]:
     async def readyz(_request: Request) -> Response:
         try:
             async with asyncio.timeout(READY_WITHIN_S):
-                is_ready, away = await _takes_writes(redis), await service_away(redis, keys)
+                is_ready = await _takes_writes(redis, Keys() if keys is None else keys)
+                away = await service_away(redis, keys)
         except (RedisError, OSError, TimeoutError):
             is_ready, away = False, None
         if not is_ready:
@@ -38,7 +40,7 @@ def health_routes(redis: "Redis", keys: Keys | None = None) -> list[BaseRoute]:
     return [Route("/healthz", healthz), Route("/readyz", readyz)]
 
 
-async def _takes_writes(redis: "Redis") -> bool:
-    """Tell whether Redis is a server that takes writes."""
+async def _takes_writes(redis: "Redis", keys: Keys) -> bool:
+    """Tell whether Redis is a server that takes writes: a replica and a full one are not."""
     role = await redis.role()
-    return role[0] in {b"master", "master"}
+    return role[0] in {b"master", "master"} and await refusal_of(redis, keys) is None

@@ -183,16 +183,17 @@ class Listing:
         is_refused = False
         try:
             watch = await self._look(held, watch, asked, tally)
-            watch = replace(watch, failures=0)
+            watch, outcome = replace(watch, failures=0), "answered"
         except AccessRefused as error:
-            retry_s, is_refused = error.retry_after_s, True
+            retry_s, is_refused, outcome = error.retry_after_s, True, "refused"
         except ResellerError as error:
             self.tools.log.warning(
                 "listing_failed", institution=institution_key, error=type(error).__name__, said=error.plain
             )
             tally.add("listings_failed")
             is_refused = isinstance(error, ServiceRefused)
-            watch = replace(watch, failures=watch.failures + 1)
+            watch, outcome = replace(watch, failures=watch.failures + 1), "refused" if is_refused else "failed"
+        self.tools.counting.figures.count(figure.LISTINGS, self.tools.counting.label(institution_key), outcome)
         due_in_ms = await self._due_in_ms(watch) if retry_s is None else int(retry_s * 1000) + 1
         await self.tools.store.save(held, encode_watch(watch), Placement(due_in_ms))
         return is_refused

@@ -4,7 +4,6 @@
 fire into that loop: the death penalty does nothing, and every deadline is asyncio's.
 """
 
-import contextlib
 import signal
 import socket
 import time
@@ -81,11 +80,14 @@ class CallWorker(SimpleWorker):
         self._leave = leave
         self.was_told_to_stop = False
         self._is_at_work = False
+        self.on_birth: Callable[[], None] = lambda: None
+        """Called when Redis knows the worker."""
 
     def bootstrap(self, *_: Any, **__: Any) -> None:
         """Start without RQ's own log handlers and without its command channel: signals are the only way to steer us."""
         self.register_birth()  # type: ignore[no-untyped-call]
         self.set_state("started")
+        self.on_birth()
 
     def subscribe(self) -> None:
         """Listen to no commands."""
@@ -142,14 +144,25 @@ def work(make_worker: Callable[[], CallWorker], log: Any, *, pause_s: float = 0.
 
     RQ's loop ends itself when Redis times out; a new worker with a new name begins where it left.
     """
-    worker: CallWorker | None = None
-    while worker is None or not worker.was_told_to_stop:
-        if worker is not None:
-            log.warning("worker_restarts", worker=worker.name)
-        with contextlib.suppress(RedisError, OSError, StopRequested):
-            if worker is not None:
-                time.sleep(pause_s)
-            worker = make_worker()
-            log.info("worker_started", worker=worker.name)
+    worker, reason = make_worker(), ""
+    while True:
+        worker.on_birth = _starting(worker, log)
+        error = ""
+        try:
             worker.work()
+        except StopRequested:
+            pass
+        except (RedisError, OSError) as problem:
+            error = type(problem).__name__
+        if worker.was_told_to_stop:
+            break
+        if not error or error != reason:  # said once, not twice a second while Redis is away or full
+            log.warning("worker_restarts", worker=worker.name, error=error)
+        reason = error
+        time.sleep(pause_s)
+        worker = make_worker()
     log.info("worker_stopped", worker=worker.name)
+
+
+def _starting(worker: CallWorker, log: Any) -> Callable[[], None]:
+    return lambda: log.info("worker_started", worker=worker.name)

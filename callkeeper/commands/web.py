@@ -6,7 +6,7 @@ import click
 from msgspec.structs import replace
 
 from callkeeper.logs import divert_crashes, set_up_logging
-from callkeeper.process import collect_seldom, keep_own_secrets, warn_of_unknown_variables
+from callkeeper.process import collect_seldom, keep_own_secrets, say_unstarted, warn_of_unknown_variables
 from callkeeper.serving import WebServer, listen
 from callkeeper.settings import WebSettings
 from callkeeper.terminal import Failed
@@ -37,6 +37,7 @@ def web(host: str, port: int | None) -> None:
     try:
         app = web_app(settings, log)
     except RulesError as error:
+        say_unstarted(settings.store, "web")
         raise Failed(*error.lines) from None
     collect_seldom()
     with listener:

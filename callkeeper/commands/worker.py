@@ -6,7 +6,7 @@ import sys
 import click
 
 from callkeeper.logs import divert_crashes, set_up_logging
-from callkeeper.process import keep_own_secrets, warn_of_unknown_variables
+from callkeeper.process import keep_own_secrets, say_unstarted, warn_of_unknown_variables
 from callkeeper.settings import WorkerSettings
 from callkeeper.terminal import say
 from calls.rules import RulesError
@@ -27,5 +27,6 @@ def worker() -> None:
     try:
         run_worker(settings, log)
     except RulesError as error:
+        say_unstarted(settings.store, "worker")
         say("the rules have faults, nothing was started:", *(f"  {line}" for line in error.lines), err=True)
         sys.exit(2)

@@ -52,12 +52,14 @@ async def examine(
     for finding in rules_findings(known):
         yield finding
     async with worker_redis(known.store.redis) as redis:
-        store = await store_findings(redis, known.store.redis)
+        store = await store_findings(redis, known.store.redis, known.store.keys)
         for finding in store:
             yield finding
         is_away = any(finding.topic is Topic.REDIS and finding.severity is Severity.FAULT for finding in store)
         keys = known.store.keys
-        released = frozenset() if is_away else await released_variables(redis, keys, is_release=before_deploy)
+        takes_writes = not any(finding.topic is Topic.REDIS_WRITES for finding in store)
+        is_release = before_deploy and takes_writes
+        released = frozenset() if is_away else await released_variables(redis, keys, is_release=is_release)
         for finding in unknown_variable_findings(environ, released):
             yield finding
         if is_away:

@@ -151,7 +151,7 @@ async def _push_header(client: httpx.AsyncClient, settings: WebSettings) -> Find
     answer = await client.post("/push", json=_SAMPLE, headers=headers)
     if answer.status_code == 202:
         return ok(Topic.PUSHES, "a sample with our headers was taken", about="from outside")
-    if answer.status_code == 401:
+    if answer.status_code in {401, 429}:  # 429: so many wrong headers came from here that they are only counted
         remedy = "restart the web process: it runs with another CALLKEEPER_PUSH_HEADERS than these settings"
         return fault(Topic.PUSHES, "a sample with our headers was refused", remedy, about="from outside")
     remedy = "see the lines about Redis and the log of the web process"

@@ -10,6 +10,8 @@ from redis.exceptions import AuthenticationError, NoPermissionError, RedisError
 
 from callkeeper.doctor.finding import Finding, Topic, fault, graded, ok, warning
 from callkeeper.redis_location import RedisLocation, Tls
+from calls.store.keys import Keys
+from calls.store.writable import REFUSALS, refusal_of
 
 OLDEST: Final = (6, 2)
 """The oldest version whose commands and scripts we use."""
@@ -24,7 +26,7 @@ _PINGS: Final = 15
 _REFUSED: Final = (AuthenticationError, NoPermissionError)
 
 
-async def store_findings(redis: "Redis", place: RedisLocation) -> list[Finding]:
+async def store_findings(redis: "Redis", place: RedisLocation, keys: Keys | None = None) -> list[Finding]:
     """Look at Redis; what depends on its answer is left out when there is none."""
     client: Any = redis  # its stubs cannot know what INFO answers
     try:
@@ -41,6 +43,7 @@ async def store_findings(redis: "Redis", place: RedisLocation) -> list[Finding]:
         await _persistence(client, info),
         await _latency(client),
         _memory(info),
+        *(await _writes(redis, Keys() if keys is None else keys) if info.get("role") == "master" else []),
         *_failover(place, info),
     ]
 
@@ -125,6 +128,16 @@ def _memory(info: Mapping[str, Any]) -> Finding:
     remedy = "give Redis more memory: when it is full it refuses writes, and pushes are answered with 503"
     detail = f"{used / 2**20:.0f} of {limit / 2**20:.0f} MiB used"
     return graded(Topic.REDIS_MEMORY, used / limit, detail, remedy, warn=FULL, fail=TOO_FULL)
+
+
+async def _writes(redis: "Redis", keys: Keys) -> list[Finding]:
+    """Say why Redis takes no writes; that is no reason not to look at everything else."""
+    refusal = await refusal_of(redis, keys)
+    if refusal is None:
+        return []
+    words = REFUSALS[refusal]
+    detail = f"it refuses writes: {words.what}; pushes are answered with 503, and no call is moved"
+    return [fault(Topic.REDIS_WRITES, detail, words.advice)]
 
 
 def _failover(place: RedisLocation, info: Mapping[str, Any]) -> list[Finding]:

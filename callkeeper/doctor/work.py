@@ -8,8 +8,10 @@ from redis.asyncio import Redis
 
 from callkeeper.commands.pause import pause_lines
 from callkeeper.doctor.finding import Finding, Topic, fault, graded, ok, warning
+from calls.incidents import Incident, IncidentKind, incidents_of
 from calls.metrics import catalogue as figure
 from calls.metrics.reading import FigureReader, Minute, Present, Process, read_present
+from calls.metrics.signals import SignalReader
 from calls.store.breakers import ACCOUNT, Breaker, account_of, open_breakers
 from calls.store.keys import Keys
 from calls.store.listings import Listings
@@ -42,6 +44,7 @@ async def work_findings(redis: "Redis", keys: Keys) -> list[Finding]:
         *(_barred(barred) for barred in await barred_scopes(redis, keys)),
         *(_missing(key, since) for key, since in sorted((await Listings(redis, keys=keys).missing()).items())),
         *_replication(await FigureReader(redis, keys=keys).minutes(datetime.fromtimestamp(seconds, UTC))),
+        *_incidents(incidents_of(await SignalReader(redis, keys).read())),
         _jobs(present),
         *_outcomes(present),
     ]
@@ -51,6 +54,27 @@ async def waiting_findings(redis: "Redis", keys: Keys) -> list[Finding]:
     """Look at what waits for a person: doubts, and pauses that somebody made."""
     present = await read_present(redis, keys=keys)
     return [_attention(present.attention), *await _pauses(redis, keys)]
+
+
+_TOPICS: Final = {
+    IncidentKind.NOT_STARTED: Topic.SETTINGS,
+    IncidentKind.LOGIN_REFUSED: Topic.LOGIN,
+    IncidentKind.SERVICE_SLOW: Topic.SERVICE,
+    IncidentKind.LISTING_REFUSED: Topic.QUEUE,
+    IncidentKind.RECEIVER_AWAY: Topic.OUTCOMES,
+    IncidentKind.RULES_DIFFER: Topic.RULES,
+    IncidentKind.CLOCKS_APART: Topic.CLOCK,
+    IncidentKind.VERSIONS_DIFFER: Topic.RELEASES,
+}
+"""The incidents that no other line of the doctor tells."""
+
+
+def _incidents(incidents: list[Incident]) -> list[Finding]:
+    return [
+        warning(_TOPICS[incident.kind], incident.title, incident.advice, about=incident.institution_key)
+        for incident in incidents
+        if incident.kind in _TOPICS
+    ]
 
 
 def _web(processes: list[Process]) -> Finding:

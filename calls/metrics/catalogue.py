@@ -122,6 +122,12 @@ INSTITUTIONS_MISSING: Final = Figure(
 INSTITUTIONS_UNREADABLE: Final = Figure(
     "institutions_unreadable", "times that the service did not say how an institution stands", ("institution",)
 )
+LISTINGS: Final = Figure(
+    "listings",
+    "readings of an institution's queue",
+    ("institution", "outcome"),
+    known={"outcome": ("answered", "refused", "failed")},
+)
 ENTRIES_SKIPPED: Final = Figure(
     "queue_entries_skipped",
     "entries of the queue that nothing could be done about",

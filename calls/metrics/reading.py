@@ -145,6 +145,17 @@ class Process:
     """Bytes."""
     since: datetime
     """When it began to report."""
+    version: str = ""
+    """Of callkeeper; releases before 0.2 do not tell."""
+    rules: str = ""
+    """The digest of the rules that it goes by."""
+    ahead_s: float = 0.0
+    """How far its clock is ahead of Redis's."""
+
+    @property
+    def host(self) -> str:
+        """Return the machine or container that it runs in."""
+        return self.name.rsplit("-", 2)[0]
 
 
 class FigureReader:
@@ -176,12 +187,9 @@ class FigureReader:
         names = [name.decode() for name in await self._redis.zrange(self._keys.processes, 0, -1)]
         pipe = self._redis.pipeline(transaction=False)
         for name in names:
-            pipe.hmget(self._keys.process(name), ["kind", "memory", "since"])
-        found = [
-            Process(name, kind.decode(), int(memory), datetime.fromtimestamp(int(since) / 1000, UTC))
-            for name, (kind, memory, since) in zip(names, await pipe.execute(), strict=True)
-            if kind is not None
-        ]
+            pipe.hmget(self._keys.process(name), ["kind", "memory", "since", "version", "rules", "ahead"])
+        told = zip(names, await pipe.execute(), strict=True)
+        found = [_process(name, *fields) for name, fields in told if fields[0] is not None]
         return sorted(found, key=lambda process: (process.kind, process.since))
 
 
@@ -211,8 +219,6 @@ class Present:
     jobs_waiting: int
     jobs_failed: int
     """By a bug, or because they are not ours; those of killed workers and of outages do not count."""
-    workers: int
-    """As RQ counts them."""
     outcomes_waiting: int
     redis_memory: int
     redis_memory_limit: int
@@ -226,7 +232,7 @@ async def read_present(redis: "Redis", *, keys: Keys | None = None, now_ms: int 
     pipe.time().zcard(keys.live).zcard(keys.settled).zrange(keys.due, 0, 0, withscores=True)
     pipe.zdiff([keys.due, keys.live]).hvals(keys.attention).hvals(keys.outbox.attention)
     pipe.hgetall(keys.breakers).hmget(keys.login_gate, ["failures"])
-    pipe.llen(keys.queue).scard(keys.workers).zcard(keys.outbox.due)
+    pipe.llen(keys.queue).zcard(keys.outbox.due)
     (
         time,
         live,
@@ -238,7 +244,6 @@ async def read_present(redis: "Redis", *, keys: Keys | None = None, now_ms: int 
         stored,
         login,
         waiting,
-        workers,
         outcomes,
     ) = await pipe.execute()
     memory = await _memory(client)
@@ -265,7 +270,6 @@ async def read_present(redis: "Redis", *, keys: Keys | None = None, now_ms: int 
         login_failures=int(login[0] or 0),
         jobs_waiting=waiting,
         jobs_failed=failed,
-        workers=workers,
         outcomes_waiting=outcomes,
         redis_memory=int(memory.get("used_memory", 0)),
         redis_memory_limit=int(memory.get("maxmemory", 0)),
@@ -284,3 +288,17 @@ async def _memory(client: Any) -> dict[str, Any]:
 def _any(redis: "Redis") -> Any:
     """Return the client without its types: its stubs cannot know that answers are bytes here."""
     return redis
+
+
+def _process(
+    name: str, kind: bytes, memory: bytes, since: bytes, version: bytes | None, rules: bytes | None, ahead: bytes | None
+) -> Process:
+    return Process(
+        name,
+        kind.decode(),
+        int(memory),
+        datetime.fromtimestamp(int(since) / 1000, UTC),
+        (version or b"").decode(),
+        (rules or b"").decode(),
+        float(ahead or 0) / 1000,
+    )

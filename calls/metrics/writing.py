@@ -6,9 +6,11 @@ The thread that writes has a connection of its own, so a shift that is stuck or 
 import os
 import socket
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 from secrets import token_hex
 from typing import Any, Final, Literal
@@ -27,7 +29,7 @@ MINUTES_KEPT_S: Final = 3900
 TOTALS_KEPT_S: Final = 30 * 86400
 """How long totals outlive the last process that wrote to them."""
 
-ALIVE_S: Final = 15
+ALIVE_S: Final = 10
 """After so long in silence a process counts as gone."""
 
 NUMBER_KEPT_S: Final = 86400
@@ -38,15 +40,25 @@ Kind = Literal["web", "worker"]
 
 @dataclass(frozen=True, slots=True)
 class Author:
-    """The process that counts: a name that no other has, and its kind."""
+    """The process that counts: a name that no other has, and its kind.
+
+    ``version`` is that of callkeeper, ``rules`` the digest of the rules that it goes by.
+    """
 
     name: str
     kind: Kind
+    version: str = ""
+    rules: str = ""
 
     @classmethod
-    def here(cls, kind: Kind) -> "Author":
+    def here(cls, kind: Kind, *, rules: str = "") -> "Author":
         """Name this process."""
-        return cls(f"{socket.gethostname().partition('.')[0]}-{os.getpid()}-{token_hex(2)}", kind)
+        return cls(f"{host()}-{os.getpid()}-{token_hex(2)}", kind, metadata.version("callkeeper"), rules)
+
+
+def host() -> str:
+    """Return the name of this machine or container."""
+    return socket.gethostname().partition(".")[0]
 
 
 class FigureWriter:
@@ -92,11 +104,12 @@ class FigureWriter:
 
     def _where(self) -> list[str]:
         keys, name = self._keys, self.author.name
-        return [keys.figures, keys.processes, keys.process(name), keys.claimer(name)]
+        return [keys.figures, keys.processes, keys.process(name), keys.claimer(name), keys.counted]
 
     def _what(self, batch: Batch) -> list[Any]:
+        now_ms = self._now_ms() if self._now_ms else ""
         return [
-            self._now_ms() if self._now_ms else "",
+            now_ms,
             self._keys.minute(""),
             batch.number,
             self.author.name,
@@ -106,6 +119,7 @@ class FigureWriter:
             TOTALS_KEPT_S,
             ALIVE_S,
             NUMBER_KEPT_S,
+            *(self.author.version, self.author.rules, now_ms or int(time.time() * 1000)),
             *(part for pair in batch.increments.items() for part in pair),
         ]
 

@@ -38,7 +38,7 @@ PREFIX = "ck"
 """What our keys begin with unless told otherwise."""
 
 QUEUE_NAME = "calls"
-"""The one RQ queue; RQ keeps it at ``rq:queue:calls`` and its workers at ``rq:workers:calls``.
+"""The one RQ queue; RQ keeps it at ``rq:queue:calls``.
 
 Its keys begin with ``rq:`` whatever ours begin with, so under another prefix the queue has another name.
 """
@@ -120,12 +120,14 @@ class Keys:
         self.changes = f"{prefix}:changes"
         self.statements = f"{prefix}:statements"
         self.figures = f"{prefix}:figures"
+        self.counted = f"{prefix}:figures:last"
+        self.unstarted = f"{prefix}:unstarted"
+        self.writable = f"{prefix}:writable"
         self.settings = f"{prefix}:settings"
         self.processes = f"{prefix}:processes"
         self.logins = f"{prefix}:logins"
         self.login_gate = f"{prefix}:token:gate"
         self.queue = f"rq:queue:{self.queue_name}"
-        self.workers = f"rq:workers:{self.queue_name}"
         self.failed_jobs = f"rq:failed:{self.queue_name}"
 
     @property

@@ -6,7 +6,7 @@ operations of which institutions are answered 401 although the token is good. Ev
 """
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal, get_args
@@ -122,8 +122,13 @@ async def barred_scopes(redis: "Redis", keys: Keys | None = None) -> list[Barred
         redis.exceptions.RedisError: Redis is away.
     """
     client: Any = redis
+    return barred_of(await client.hgetall((Keys() if keys is None else keys).refused))
+
+
+def barred_of(stored: Mapping[bytes, bytes]) -> list[Barred]:
+    """Read what is barred as it is stored, the longest first."""
     found = []
-    for scope, told in (await client.hgetall((Keys() if keys is None else keys).refused)).items():
+    for scope, told in stored.items():
         since_ms = int(_text(told).split(" ")[3])
         if since_ms:
             name, since = _text(scope), datetime.fromtimestamp(since_ms / 1000, UTC)

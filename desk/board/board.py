@@ -28,6 +28,7 @@ from desk.board.call_page import CallRenderer, call_page, path_of
 from desk.board.form_handlers import FormHandlers, FormRefused
 from desk.board.frame_source import FrameSource
 from desk.board.renderer import STATIC, Renderer, groups_in
+from desk.board.runbook import runbook
 from desk.board.streams import Streams, stream
 from desk.desk import Desk
 from desk.signing import FORM_FIELD, FormTokens
@@ -77,9 +78,9 @@ class Board:
         self._renderer = Renderer(base, desk.book)
         self._queries = Queries(redis, keys=keys)
         self._forms = FormHandlers(desk.actions, self._pausing, self._queries, tokens, now=now)
-        context, hour = BoardContextReader(redis, desk.lookup), HourReader(FigureReader(redis, keys=keys))
+        context = BoardContextReader(redis, desk.lookup, HourReader(FigureReader(redis, keys=keys)))
         self._call_renderer = CallRenderer(self._renderer, tokens)
-        self.frames = FrameSource(desk.feed, self._queries, context, hour, desk.book, log)
+        self.frames = FrameSource(desk.feed, self._queries, context, desk.book, log)
         self._streams = Streams(self.frames, desk, self._renderer, self._call_renderer, now=now)
 
     def app(self) -> Starlette:
@@ -94,12 +95,13 @@ class Board:
             Route(f"{base}/pausing", self.pausing),
             Route(f"{base}/pause", self._changer("pause"), methods=["POST"]),
             Route(f"{base}/resume", self._changer("resume"), methods=["POST"]),
+            Route(f"{base}/operations", self.operations),
             Route(f"{base}/find", self.find),
             Route(f"{base}/static/{{name}}", self.file),
             *(Route(f"{call}/{action}", self._speaker(action), methods=["POST"]) for action in _ACTIONS),
             Route(call, self.call),
         ]
-        away = dict.fromkeys((RedisError, OSError, TimeoutError), _on_redis_away)
+        away = dict.fromkeys((RedisError, OSError, TimeoutError), self._on_redis_away)
         app = Starlette(routes=routes, exception_handlers={HTTPException: self._on_http, **away})
         app.router.redirect_slashes = False
         return app
@@ -208,6 +210,10 @@ class Board:
             typed={form: defaultdict(str, values) for form, values in fields.items()},
         )
 
+    async def operations(self, _request: Request) -> Response:
+        """Show what to do in each incident."""
+        return self._page("runbook.html", text=runbook())
+
     async def find(self, request: Request) -> Response:
         """Lead to the call of an id."""
         voice_id = request.query_params.get("id", "").strip()
@@ -292,6 +298,12 @@ class Board:
             self._renderer.page("nothing.html", now=self._now(), words=words), http.status_code, http.headers
         )
 
+    async def _on_redis_away(self, request: Request, _error: Exception) -> Response:
+        """Show a page all the same, which looks again by itself."""
+        again = {"Refresh": "5"} if request.method == "GET" else {}
+        page = self._renderer.page("away.html", now=self._now())
+        return HTMLResponse(page, 503, {"Retry-After": "5", **again})
+
     async def _meant(self, institution: str) -> str:
         """Say which institution an address most likely means, if it names none that exists; never repeat the address."""
         with suppress(RedisError, OSError):
@@ -312,11 +324,6 @@ def _place(request: Request) -> CallId:
     if not (is_institution_key(place.institution_key) and is_voice_id(place.voice_id)):
         raise HTTPException(404)
     return place
-
-
-async def _on_redis_away(request: Request, _error: Exception) -> Response:
-    again = {"Refresh": "5"} if request.method == "GET" else {}
-    return PlainTextResponse("Redis does not answer. Try again in a moment.\n", 503, {"Retry-After": "5", **again})
 
 
 def _operator(request: Request) -> str:

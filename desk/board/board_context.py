@@ -1,4 +1,4 @@
-"""What the board shows beside the calls: what needs a person, pauses, workers, the last push, the last hour."""
+"""What the board shows beside the calls: what needs a person, pauses, the last push, the last hour."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,9 +10,10 @@ from redis.asyncio import Redis
 
 from calls.institutions import Standing, parse_standings
 from calls.metrics.reading import FigureReader, Minute
+from calls.metrics.signals import SignalReader, Signals
 from calls.pause import Pauses, parse_pauses
 from calls.record import Call
-from calls.store.breakers import Breaker, account_of, opened
+from calls.store.breakers import account_of
 from calls.store.intake import EventEntry
 from calls.store.keys import CallId, parse_member
 from calls.store.queries import Lookup
@@ -24,14 +25,6 @@ FIRST_EVENTS: Final = 500
 EVENTS_AT_ONCE: Final = 2000
 
 _EVENT = msgspec.json.Decoder(EventEntry)
-
-
-@dataclass(frozen=True, slots=True)
-class Workers:
-    """How many worker processes are alive, and how many of them are in a shift."""
-
-    alive: int = 0
-    busy: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +44,8 @@ class Pushes:
 class BoardContext:
     """What the board shows beside the calls at one moment, by Redis's clock.
 
-    ``attention``: member to reason. ``records``: the calls among these. ``breakers``: what is left alone.
-    ``late_s``: for how long the first due member has waited.
+    ``attention``: member to reason. ``records``: the calls among these. ``signals``: what incidents are judged by.
+    ``hour``: the minutes of the last hour, oldest first.
     """
 
     now: datetime
@@ -60,25 +53,31 @@ class BoardContext:
     records: Mapping[str, Call]
     pauses: Pauses
     standings: Mapping[str, Standing]
-    workers: Workers
-    breakers: Sequence[Breaker]
-    late_s: float
+    signals: Signals
+    hour: Sequence[Minute]
     pushes: Pushes
     settled: Sequence[Call]
 
     @property
     def service_away(self) -> bool:
         """Tell whether the whole service is left alone."""
-        return account_of(self.breakers) is not None
+        return account_of(self.signals.breakers) is not None
+
+    @property
+    def workers(self) -> int:
+        """Count the worker processes that are alive."""
+        return sum(process.kind == "worker" for process in self.signals.processes)
 
 
 class BoardContextReader:
     """Reads the board context; remembers which events of the log it has seen."""
 
-    def __init__(self, redis: "Redis", lookup: Lookup) -> None:
+    def __init__(self, redis: "Redis", lookup: Lookup, hour: "HourReader") -> None:
+        self._hour = hour
         self._redis: Any = redis  # its stubs cannot know that answers are bytes here
         self._lookup = lookup
         self._keys = lookup.keys
+        self._signals = SignalReader(redis, lookup.keys)
         self._seen_ms: float | None = None
         self._pushes = Pushes()
 
@@ -87,11 +86,11 @@ class BoardContextReader:
         keys = self._keys
         pipe = self._redis.pipeline(transaction=False)
         pipe.time().hgetall(keys.attention).hgetall(keys.outbox.attention).hgetall(keys.pause)
-        pipe.hgetall(keys.standings).smembers(keys.workers).hgetall(keys.breakers)
-        pipe.zrange(keys.due, 0, 0, withscores=True).zrevrange(keys.settled, 0, SETTLED_SHOWN - 1)
+        pipe.hgetall(keys.standings).zrevrange(keys.settled, 0, SETTLED_SHOWN - 1)
         self._ask_events(pipe)
-        time, parked, unsent, pauses, standings, names, breakers, first, settled, events = await pipe.execute()
+        time, parked, unsent, pauses, standings, settled, events = await pipe.execute()
         now_ms = time[0] * 1000 + time[1] / 1000
+        hour = await self._hour.minutes(_instant(now_ms))
         self._note(events)
         attention = _attention(parked, unsent)
         members = [member.decode() for member in settled]
@@ -102,9 +101,8 @@ class BoardContextReader:
             records={member: call for member, call in records.items() if member in attention},
             pauses=parse_pauses(tuple((key.decode(), value) for key, value in pauses.items())),
             standings=parse_standings(standings),
-            workers=await self._workers(names),
-            breakers=opened(breakers),
-            late_s=max(0.0, (now_ms - first[0][1]) / 1000) if first else 0.0,
+            signals=await self._signals.read(minutes=hour),
+            hour=hour,
             pushes=self._pushes,
             settled=[records[member] for member in members if member in records],
         )
@@ -129,16 +127,6 @@ class BoardContextReader:
         self._pushes = Pushes(last_at, samples)
         if self._seen_ms is None:
             self._seen_ms = 0.0
-
-    async def _workers(self, names: Sequence[bytes]) -> Workers:
-        """Count the workers whose own record lives: RQ lets it expire with the last heartbeat."""
-        if not names:
-            return Workers()
-        pipe = self._redis.pipeline(transaction=False)
-        for name in names:
-            pipe.hget(name, "state")
-        states = [state for state in await pipe.execute() if state is not None]
-        return Workers(len(states), sum(state == b"busy" for state in states))
 
 
 def _attention(parked: Mapping[bytes, bytes], unsent: Mapping[bytes, bytes]) -> dict[str, str]:

@@ -8,8 +8,8 @@ from hashlib import sha256
 from typing import Final
 from urllib.parse import quote
 
+from calls.incidents import IncidentKind, incidents_of
 from calls.institutions import KnownInstitutions, Standing
-from calls.metrics.reading import Minute
 from desk.board.alarms import Alarm, alarms_of
 from desk.board.board_context import BoardContext
 from desk.board.hour import Tile, tiles_of
@@ -73,6 +73,30 @@ def group_slot(key: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class ServiceWord:
+    """How the service is: a word, and what follows it."""
+
+    word: str
+    more: str = ""
+
+    @property
+    def is_bad(self) -> bool:
+        """Tell whether it is not as it should be."""
+        return self.word != "answers" or bool(self.more)
+
+
+_SERVICE: Final = {
+    IncidentKind.LOGIN_REFUSED: ServiceWord("refuses our login"),
+    IncidentKind.SERVICE_AWAY: ServiceWord("away", ", tried every 3 s"),
+    IncidentKind.RATE_LIMITED: ServiceWord("limits our requests"),
+    IncidentKind.SERVICE_SLOW: ServiceWord("slow"),
+    IncidentKind.INSTITUTION_AWAY: ServiceWord("answers", ", not for all institutions"),
+    IncidentKind.INSTITUTION_REFUSED: ServiceWord("answers", ", not for all institutions"),
+    IncidentKind.LISTING_REFUSED: ServiceWord("answers", ", not for all institutions"),
+}
+
+
+@dataclass(frozen=True, slots=True)
 class Frame:
     """One moment. ``n`` counts up; ``is_stale``: Redis did not answer, this is what was known before."""
 
@@ -90,6 +114,17 @@ class Frame:
         return sum(len(group.calls) for group in self.groups)
 
     @property
+    def releases(self) -> list[str]:
+        """Return the releases of callkeeper that run."""
+        return sorted({process.version or "older" for process in self.context.signals.processes})
+
+    @property
+    def service(self) -> "ServiceWord":
+        """Say in a word how the service is."""
+        kinds = {incident.kind for incident in incidents_of(self.context.signals)}
+        return next((words for kind, words in _SERVICE.items() if kind in kinds), ServiceWord("answers"))
+
+    @property
     def known(self) -> KnownInstitutions:
         """Return the institutions on the board, with their live calls."""
         return KnownInstitutions(
@@ -99,15 +134,13 @@ class Frame:
         )
 
 
-def frame_of(
-    n: int, calls: Sequence[LiveCall], context: BoardContext, minutes: Sequence[Minute], settled: Sequence[CallRow]
-) -> Frame:
+def frame_of(n: int, calls: Sequence[LiveCall], context: BoardContext, settled: Sequence[CallRow]) -> Frame:
     """Put a moment together."""
     return Frame(
         n,
         context,
         groups_of(calls, context),
-        alarms_of(calls, context, minutes),
+        alarms_of(calls, context),
         settled,
-        tiles_of(minutes, len(calls)),
+        tiles_of(context.hour, len(calls)),
     )

@@ -15,7 +15,7 @@ from structlog.typing import FilteringBoundLogger
 from calls.record import Call
 from calls.rules.book import RuleBook
 from calls.store.queries import Queries
-from desk.board.board_context import BoardContextReader, HourReader
+from desk.board.board_context import BoardContextReader
 from desk.board.frame import Frame, frame_of
 from desk.board.rows import CallRow, LiveCalls, row_of
 from desk.feed import Feed, Listener
@@ -37,7 +37,6 @@ class FrameSource:
         feed: Feed,
         queries: Queries,
         context: BoardContextReader,
-        hour: HourReader,
         book: RuleBook,
         log: FilteringBoundLogger,
         *,
@@ -48,7 +47,6 @@ class FrameSource:
         self._calls = LiveCalls(queries, book)
         self._settled: tuple[Sequence[Call], Sequence[CallRow]] = ((), ())
         self._context = context
-        self._hour = hour
         self._book = book
         self._log = log
         self._every_s = every_s
@@ -57,6 +55,8 @@ class FrameSource:
         self._open_pages = 0
         self._task: asyncio.Task[None] | None = None
         self.is_over = False
+        self.is_dark = False
+        """Redis does not answer, and not even is known what was."""
 
     async def frame(self) -> Frame:
         """Return how things are now.
@@ -135,8 +135,10 @@ class FrameSource:
                     await self._calls.load()
                     load_at = loop.time() + RELOAD_S
                 await self._publish(await self._look(self._calls))
+                self.is_dark = False
             except _AWAY:
                 await self._publish(self._as_stale())
+                self.is_dark = self._frame is None
                 load_at = 0.0
             await self._listen(listener, loop.time() + self._every_s)
 
@@ -150,11 +152,10 @@ class FrameSource:
 
     async def _look(self, calls: LiveCalls) -> Frame:
         context = await self._context.read()
-        minutes = await self._hour.minutes(context.now)
         n = self._frame.n + 1 if self._frame is not None else 1
         if self._settled[0] != context.settled:
             self._settled = (context.settled, [row_of(call, self._book) for call in context.settled])
-        self._frame = frame_of(n, list(calls), context, minutes, self._settled[1])
+        self._frame = frame_of(n, list(calls), context, self._settled[1])
         return self._frame
 
     def _as_stale(self) -> Frame | None:

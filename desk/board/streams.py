@@ -21,8 +21,8 @@ from desk.board.renderer import Renderer, View
 from desk.desk import Desk
 from desk.feed import RETRY_S
 
-HEARTBEAT_S: Final = 15.0
-"""After so long without updates a comment shows both sides that the connection lives."""
+LOOK_S: Final = 5.0
+"""After so long without updates a comment shows both sides that the connection lives, or an event that Redis does not."""
 
 CALL_LOOK_S: Final = 5.0
 """How often a call's page looks anew, also when nothing seems to have changed."""
@@ -52,12 +52,12 @@ class Streams:
         yield BEGIN
         async with self._frames.watching():
             while not self._frames.is_broken:
-                frame = await self._frames.next(seen, HEARTBEAT_S)
+                frame = await self._frames.next(seen, LOOK_S)
                 if frame is None:
-                    yield ALIVE
+                    yield DARK if self._frames.is_dark else ALIVE
                     continue
                 seen = frame.n
-                event = updates.of(self._renderer.view(frame, only), _said(frame))
+                event = updates.of(self._renderer.view(frame, only), _said(frame), lamp=AWAY if frame.is_stale else "")
                 if event is not None:
                     yield event
 
@@ -70,7 +70,8 @@ class Streams:
                 try:
                     known = await self._desk.lookup.known(*place)
                 except (RedisError, OSError, TimeoutError):
-                    yield ALIVE
+                    yield DARK
+                    updates = PageUpdates()  # what comes next lights the lamp again
                     await asyncio.sleep(RETRY_S)
                     continue
                 if known is None:
@@ -97,17 +98,25 @@ class PageUpdates:
     def __init__(self) -> None:
         self._marks: dict[str, int] = {}
         self._order: Mapping[str, Any] = {}
+        self._lamp = ""
 
-    def of(self, view: View, said: str = "") -> bytes | None:
-        """Return the event that tells what is new in a view; None if nothing is."""
+    def of(self, view: View, said: str = "", *, lamp: str = "") -> bytes | None:
+        """Return the event that tells what is new in a view; None if nothing is.
+
+        Args:
+            view: What the page shows now.
+            said: What is read out to those who hear the page.
+            lamp: Why what is shown is not live; empty if it is.
+        """
         marks = {slot: crc32(view.marks.get(slot, markup).encode()) for slot, markup in view.html.items()}
         html = {slot: markup for slot, markup in view.html.items() if markup and self._marks.get(slot) != marks[slot]}
         order = {slot: slots for slot, slots in view.order.items() if self._order.get(slot) != slots}
-        self._marks, self._order = marks, view.order
-        if not html and not order:
+        is_same = lamp == self._lamp
+        self._marks, self._order, self._lamp = marks, view.order, lamp
+        if not html and not order and is_same:
             return None
         now_ms = int(view.now.timestamp() * 1000)
-        data = msgspec.json.encode({"now": now_ms, "html": html, "order": order, "said": said})
+        data = msgspec.json.encode({"now": now_ms, "html": html, "order": order, "said": said, "lamp": lamp})
         return b"event: updates\ndata: %b\n\n" % data
 
 
@@ -118,3 +127,6 @@ def stream(events: AsyncIterator[bytes]) -> Response:
 
 BEGIN: Final = b"retry: 1000\n\n"
 ALIVE: Final = b": alive\n\n"
+AWAY: Final = "Redis does not answer"
+DARK: Final = b'event: dark\ndata: "%b"\n\n' % AWAY.encode()
+"""Nothing is known, not even what was: said to a page that was opened while Redis was away."""

@@ -45,7 +45,7 @@ def test_calls_are_settled_under_a_prefix_behind_a_sentinel(tmp_path: Path) -> N
             names = {name.decode() for name in redis.scan_iter(count=1000)}
             foreign = {name for name in names if not name.startswith((f"{keys.prefix}:", "rq:"))}
             assert foreign == set()
-            assert keys.workers in names
+            assert f"rq:workers:{keys.queue_name}" in names
             assert "rq:workers:calls" not in names
             assert sides.redis.keys() == []
             examined = CliRunner().invoke(main, ["doctor"], env=dict(demo.environ))

@@ -114,9 +114,11 @@ function follow() {
   const own = new EventSource(address);
   stream = own;
   own.addEventListener("updates", (event) => {
-    lamp(true, "Live");
-    show(JSON.parse(event.data));
+    const update = JSON.parse(event.data);
+    lamp(!update.lamp, update.lamp || "Live");
+    show(update);
   });
+  own.addEventListener("dark", (event) => lamp(false, JSON.parse(event.data)));
   own.addEventListener("error", () => {
     lamp(false, "Connection lost, trying again …");
     if (own.readyState === EventSource.CLOSED) setTimeout(again, RETRY_MS);

@@ -14,6 +14,9 @@ from redis.exceptions import RedisError
 from starlette.applications import Starlette
 from starlette.routing import Route
 
+from calls.metrics import catalogue as figure
+from calls.metrics.counting import Figures
+from calls.metrics.writing import Author, FigureWriter
 from calls.notes import Distrusted, Merged, Resolved
 from calls.record import Call
 from calls.rules import Outcome, Rule
@@ -141,7 +144,66 @@ async def test_login_refused(watch: Watch) -> None:
     watch.rig.stage.sandbox.faults.add(Fault(target="token", action=Action.REFUSED))
     watch.rig.stage.world.state.tokens.clear()
     await watch.run(30)
-    assert watch.fired["CallkeeperLoginRefused"] == [{"outcome": "LoginRefused"}]
+    assert watch.fired["CallkeeperLoginRefused"] == [{"kind": "login_refused", "institution": ""}]
+    assert "CallkeeperServiceAway" not in watch.fired, "the cause is told, not its symptom"
+    watch.rig.stage.sandbox.faults.clear()
+    await watch.run(60)
+    assert "CallkeeperLoginRefused" not in watch.fired
+
+
+async def test_incident_of_every_alert(watch: Watch) -> None:
+    """What only real processes bring about is told to the board and to Prometheus alike, and is over with its cause."""
+    redis, keys = watch.rig.redis, Keys()
+    now_ms = watch.rig.now_ms()
+    figures = watch.rig.figures
+    await redis.hset(keys.unstarted, "worker:elsewhere", now_ms)
+    await redis.hset(keys.outbox.breakers, "", f"5 {now_ms} {now_ms} failure")
+    figures.count(figure.PUSHES_REFUSED, "credentials")
+    figures.count(figure.LISTINGS, "cu-9", "refused")
+    older = FigureWriter(Figures(), Author("old-1", "worker", "0.0.9", "abc"), now_ms=watch.rig.now_ms)
+    newer = FigureWriter(Figures(), Author("new-1", "worker", "0.1.0", "def"), now_ms=watch.rig.now_ms)
+    for _ in range(25):
+        await older.write_async(redis)
+        await newer.write_async(redis)
+        figures.observe(figure.SERVICE_SECONDS, 3.0, "queue")
+        figures.count(figure.PUSHES_REFUSED, "credentials")
+        figures.count(figure.LISTINGS, "cu-9", "refused")
+        await watch.stand_still(15)
+    expected = {
+        *("CallkeeperNotStarted", "CallkeeperServiceSlow", "CallkeeperInstitutionTrouble"),
+        *("CallkeeperPushesRefused", "CallkeeperReceiverAway"),
+    }
+    assert expected <= set(watch.fired)
+    figures.observe(figure.SERVICE_SECONDS, 0.1, "queue")
+    figures.count(figure.PUSHES, "sample")
+    figures.count(figure.LISTINGS, "cu-9", "answered")
+    await redis.delete(keys.unstarted, keys.outbox.breakers)
+    await watch.stand_still(15)
+    assert not expected & set(watch.fired)
+    for _ in range(245):
+        watch.rig.stage.advance(15)
+        await older.write_async(redis)
+        await newer.write_async(redis)
+        await watch.scrape()
+    kinds = {"versions_differ", "rules_differ"}
+    assert {series["kind"] for series in watch.fired["CallkeeperProcessesDiffer"]} == kinds
+
+
+async def test_redis_that_refuses_writes(watch: Watch) -> None:
+    """A full Redis is the cause; that nobody can report to it is no news."""
+    watch.is_worker_alive = False
+    await _limit(watch.rig.redis, 1)
+    try:
+        for _ in range(4):
+            watch.rig.stage.advance(15)
+            await watch.scrape()
+    finally:
+        await _limit(watch.rig.redis, 0)
+    assert set(watch.fired) <= {"CallkeeperRedisRefusesWrites", "CallkeeperRedisMemory"}
+    assert "CallkeeperRedisRefusesWrites" in watch.fired
+    watch.is_worker_alive = True
+    await watch.run(15)
+    assert "CallkeeperRedisRefusesWrites" not in watch.fired
 
 
 async def test_budget_spent_early(watch: Watch) -> None:

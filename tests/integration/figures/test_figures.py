@@ -140,14 +140,14 @@ async def test_processes_are_alive_as_long_as_they_report(redis: Redis, hand: Ha
     """A process that reports is listed with its memory and since when; one that is silent for long is not."""
     first, second = writer(hand, "worker-1"), writer(hand, "worker-2")
     await first.write_async(redis)
-    hand.ms += 10_000
+    hand.ms += 6_000
     await second.write_async(redis)
     alive = await FigureReader(redis).processes()
     assert [(process.name, process.kind, process.memory) for process in alive] == [
         ("worker-1", "worker", 1000),
         ("worker-2", "worker", 1000),
     ]
-    hand.ms += 10_000
+    hand.ms += 6_000
     await second.write_async(redis)
     assert [process.name for process in await FigureReader(redis).processes()] == ["worker-2"]
 

@@ -30,6 +30,10 @@ class Server:
         """Return what the server tells."""
         return self._info
 
+    async def set(self, name: str, value: int, *, ex: int) -> bool:
+        """Take a write."""
+        return True
+
     async def ping(self) -> bool:
         """Answer."""
         return True

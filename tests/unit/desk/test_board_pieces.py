@@ -8,9 +8,6 @@ import pytest
 
 from calls.metrics import catalogue as figure
 from calls.metrics.reading import Minute, Snapshot, Spread
-from calls.pause import Pauses
-from desk.board.alarms import alarms_of
-from desk.board.board_context import BoardContext, Pushes, Workers
 from desk.board.hour import Tile, seconds, tiles_of
 from desk.board.renderer import View
 from desk.board.streams import PageUpdates
@@ -96,16 +93,6 @@ def test_hour_without_anything_has_tiles_all_the_same() -> None:
 def test_lengths_are_said_in_few_letters(value: float | None, text: str) -> None:
     """Milliseconds below a second, seconds from there on."""
     assert seconds(value) == text
-
-
-def test_silence_of_pushes_and_refused_logins_are_alarms() -> None:
-    """Three calls in ten minutes that the queue told of and no push at all, or one refused login, need a human."""
-    silent = minute(0, {figure.CALLS_FOUND.name: {("cu-1", "queue"): 3}})
-    pushed = minute(1, {figure.CALLS_FOUND.name: {("cu-1", "push"): 1}})
-    refused = minute(2, {figure.LOGINS.name: {("LoginRefused",): 1}})
-    context = BoardContext(NOW, {}, {}, Pauses(), {}, Workers(1), (), 0.0, Pushes(), ())
-    for minutes, slots in (([silent], ["a-pushes"]), ([pushed, silent], []), ([refused], ["a-login"]), ([], [])):
-        assert [alarm.slot for alarm in alarms_of([], context, minutes)] == slots
 
 
 def told(event: bytes | None) -> Any:

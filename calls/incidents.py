@@ -1,0 +1,271 @@
+"""What is wrong with the installation now, the cause before its symptoms. Pure: judged by `calls.signals` alone.
+
+The one list that the board, the doctor, the metrics and the alerts go by. Each kind has a section in docs/operations.md.
+An incident is over as soon as its cause is: nothing here is counted over a time longer than that takes to show.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from itertools import chain
+from typing import Final
+
+from calls.metrics import catalogue as figure
+from calls.metrics.signals import UNSTARTED_KEPT_S, Signals
+from calls.store.breakers import ACCOUNT, Breaker, Heard
+from calls.store.writable import REFUSALS
+
+
+class IncidentKind(StrEnum):
+    """What can be wrong, causes first."""
+
+    REDIS_REFUSES = "redis_refuses"
+    NOT_STARTED = "not_started"
+    NO_WORKER = "no_worker"
+    LOGIN_REFUSED = "login_refused"
+    SERVICE_AWAY = "service_away"
+    RATE_LIMITED = "rate_limited"
+    SERVICE_SLOW = "service_slow"
+    INSTITUTION_AWAY = "institution_away"
+    INSTITUTION_REFUSED = "institution_refused"
+    LISTING_REFUSED = "listing_refused"
+    LATE = "late"
+    PUSHES_REFUSED = "pushes_refused"
+    NO_PUSH = "no_push"
+    REPLICA_BEHIND = "replica_behind"
+    RECEIVER_AWAY = "receiver_away"
+    RULES_DIFFER = "rules_differ"
+    CLOCKS_APART = "clocks_apart"
+    VERSIONS_DIFFER = "versions_differ"
+
+    @property
+    def section(self) -> str:
+        """Return the heading of its section in docs/operations.md, as an anchor."""
+        return f"incident-{self.value.replace('_', '-')}"
+
+
+class Weight(StrEnum):
+    """How much an incident matters: somebody is needed now, in the morning, or should know."""
+
+    PAGE = "page"
+    TICKET = "ticket"
+    NOTE = "note"
+
+
+_NOTES: Final = frozenset({IncidentKind.VERSIONS_DIFFER})
+_PAGES: Final = frozenset(
+    {
+        IncidentKind.REDIS_REFUSES,
+        IncidentKind.NO_WORKER,
+        IncidentKind.LOGIN_REFUSED,
+        IncidentKind.SERVICE_AWAY,
+        IncidentKind.PUSHES_REFUSED,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Incident:
+    """One thing that is wrong: what it is, what to do, for which institution, since when where that is known."""
+
+    kind: IncidentKind
+    title: str
+    advice: str
+    institution_key: str = ""
+    since: datetime | None = None
+
+    @property
+    def weight(self) -> Weight:
+        """Return how much it matters."""
+        return Weight.PAGE if self.kind in _PAGES else Weight.NOTE if self.kind in _NOTES else Weight.TICKET
+
+
+LATE_S: Final = 5.0
+"""A due call that waits longer than this has too few workers."""
+
+SKEW_S: Final = 3.0
+"""From here on a difference of clocks is worth a word."""
+
+SLOW_S: Final = 1.0
+"""A request that takes longer is slow."""
+
+UNPUSHED: Final = 2
+"""New calls that nobody pushed are no news up to here."""
+
+_SOON: Final = timedelta(seconds=15)
+_A_WHILE: Final = timedelta(seconds=10)
+_BATCH: Final = timedelta(seconds=1.5)
+"""Counts are written once a second: of two that lie this close, nobody knows which came first."""
+
+_LONGEST_GATE: Final = timedelta(minutes=20)
+"""Where a login was refused, the next one is tried within a quarter of an hour."""
+
+
+def incidents_of(signals: Signals) -> list[Incident]:
+    """Return what is wrong, causes first; a symptom whose cause is named is left out."""
+    found = list(
+        chain(
+            _redis(signals),
+            _processes(signals),
+            _service(signals),
+            _institutions(signals),
+            _pushes(signals),
+            _others(signals),
+        )
+    )
+    kinds = {incident.kind for incident in found}
+    hidden = set().union(*(_SYMPTOMS.get(kind, frozenset()) for kind in kinds))
+    return [incident for incident in found if incident.kind not in hidden]
+
+
+_K = IncidentKind
+_SYMPTOMS: Final = {
+    # Processes cannot report to a Redis that takes no writes.
+    _K.REDIS_REFUSES: frozenset({_K.NO_WORKER, _K.LATE, _K.VERSIONS_DIFFER, _K.RULES_DIFFER, _K.NO_PUSH}),
+    _K.NO_WORKER: frozenset({_K.LATE}),
+    _K.LOGIN_REFUSED: frozenset({_K.SERVICE_AWAY, _K.LATE}),
+    _K.SERVICE_AWAY: frozenset({_K.SERVICE_SLOW, _K.LATE, _K.INSTITUTION_AWAY}),
+    _K.SERVICE_SLOW: frozenset({_K.LATE}),
+    _K.PUSHES_REFUSED: frozenset({_K.NO_PUSH}),
+}
+
+
+def _redis(signals: Signals) -> Iterator[Incident]:
+    if signals.refusal is not None:
+        words = REFUSALS[signals.refusal]
+        advice = (
+            f"{words.advice} Meanwhile pushes are answered with 503 and no call is moved; more workers do not help."
+        )
+        yield Incident(_K.REDIS_REFUSES, f"Redis refuses writes: {words.what}", advice)
+
+
+def _processes(signals: Signals) -> Iterator[Incident]:
+    for gone in signals.unstarted:
+        is_over = signals.now - gone.at > timedelta(seconds=UNSTARTED_KEPT_S) or any(
+            process.kind == gone.kind and process.host == gone.host and process.since > gone.at
+            for process in signals.processes
+        )
+        if not is_over:
+            advice = (
+                f"On {gone.host} its rules or settings have faults; its log names them. Correct them, start it again."
+            )
+            yield Incident(_K.NOT_STARTED, f"A {gone.kind} process did not start", advice, since=gone.at)
+    if not any(process.kind == "worker" for process in signals.processes):
+        yield Incident(_K.NO_WORKER, "No worker is alive", "Pushes are recorded, no call is moved. Start workers.")
+    for kind in ("worker", "web"):
+        digests = Counter(process.rules for process in signals.processes if process.kind == kind and process.rules)
+        if len(digests) > 1:
+            advice = f"{_counted(digests)}. Which one decides a call is chance: give all of them the same rules."
+            yield Incident(_K.RULES_DIFFER, f"{kind.capitalize()} processes go by different rules", advice)
+    versions = Counter(process.version or "older" for process in signals.processes)
+    if len(versions) > 1:
+        advice = f"{_counted(versions)}. That is as it should be during a deployment, and should end with it."
+        yield Incident(_K.VERSIONS_DIFFER, "Two releases run side by side", advice)
+
+
+def _counted(by_name: Counter[str]) -> str:
+    return ", ".join(f"{count} with {name}" for name, count in sorted(by_name.items()))
+
+
+def _service(signals: Signals) -> Iterator[Incident]:
+    refused_at = signals.last.at(figure.LOGINS, "LoginRefused")
+    accepted_at = signals.last.at(figure.LOGINS, "answered")
+    if refused_at and signals.now - refused_at < _LONGEST_GATE and (accepted_at is None or accepted_at < refused_at):
+        advice = "Compare the service account's settings with what was handed out, correct them, restart the workers."
+        yield Incident(_K.LOGIN_REFUSED, "The service refuses our login", advice, since=refused_at)
+    for breaker in signals.breakers:
+        yield _left_alone(breaker)
+    if _is_slow(signals):
+        advice = f"Every request of the last seconds took longer than {SLOW_S:g} s. Checks come late; ask its operator."
+        yield Incident(_K.SERVICE_SLOW, "The service is slow", advice)
+
+
+def _left_alone(breaker: Breaker) -> Incident:
+    key, since = breaker.institution_key, breaker.since
+    if breaker.why is Heard.PAUSE:
+        advice = f"Nothing is asked until then: {breaker.words}."
+        return Incident(_K.RATE_LIMITED, "The service limits our requests", advice, key, since)
+    if key == ACCOUNT:
+        advice = f"No call is moved until it answers again: {breaker.words}."
+        return Incident(_K.SERVICE_AWAY, "The service is away", advice, since=since)
+    advice = f"Its calls wait, others go on: {breaker.words}."
+    return Incident(_K.INSTITUTION_AWAY, "The service fails for an institution", advice, key, since)
+
+
+def _is_slow(signals: Signals) -> bool:
+    """Tell whether requests were answered in the last seconds, and none of them quickly."""
+    fast = [str(n) for n, bound in enumerate(figure.SERVICE_SECONDS.bounds) if bound <= SLOW_S]
+    quick = [at for _, part, at in signals.last.rows(figure.SERVICE_SECONDS) if part in fast]
+    slow = [
+        at for _, part, at in signals.last.rows(figure.SERVICE_SECONDS) if part not in fast and (part or "").isdigit()
+    ]
+    return bool(slow) and signals.now - max(slow) < _SOON and (not quick or signals.now - max(quick) > _A_WHILE)
+
+
+def _institutions(signals: Signals) -> Iterator[Incident]:
+    barred: dict[str, list[str]] = {}
+    for bar in signals.barred:
+        barred.setdefault(bar.institution_key, []).append(bar.operation)
+    for key, operations in sorted(barred.items()):
+        advice = (
+            f"It answers {', '.join(sorted(operations))} with 401 although the token is good; others go on. Ask its "
+            "operator what the account may do there."
+        )
+        since = min(bar.since for bar in signals.barred if bar.institution_key == key)
+        yield Incident(_K.INSTITUTION_REFUSED, "The service refuses an institution", advice, key, since)
+    for (key, outcome), _, at in sorted(signals.last.rows(figure.LISTINGS), key=lambda row: row[0]):
+        listed_at = signals.last.at(figure.LISTINGS, key, "answered")
+        is_recent = signals.now - at < timedelta(minutes=2)
+        if outcome == "refused" and is_recent and key not in barred and (listed_at is None or listed_at < at):
+            advice = (
+                "Calls that nobody pushes are not found. Is the name in CALLKEEPER_REQUESTED_BY a core username there?"
+            )
+            yield Incident(_K.LISTING_REFUSED, "The service refuses to list an institution's calls", advice, key, at)
+    if signals.late_s > LATE_S:
+        advice = f"What is due waits {signals.late_s:.0f} s. Start more workers, or look at their logs."
+        yield Incident(_K.LATE, "Calls are late", advice)
+
+
+def _pushes(signals: Signals) -> Iterator[Incident]:
+    refused_at = signals.last.at(figure.PUSHES_REFUSED, "credentials")
+    taken = [at for _, _, at in signals.last.rows(figure.PUSHES)]
+    is_recent = refused_at is not None and signals.now - refused_at < timedelta(minutes=10)
+    if refused_at is not None and is_recent and (not taken or max(taken) + _BATCH < refused_at):
+        advice = (
+            "None was taken since. Type into the service's dashboard exactly what CALLKEEPER_PUSH_HEADERS holds, and send a "
+            "sample from there."
+        )
+        yield Incident(_K.PUSHES_REFUSED, "Pushes are refused: wrong header", advice, since=refused_at)
+    recent = [minute.figures for minute in signals.minutes]
+    unpushed = sum((figures.by(figure.CALLS_FOUND, "institution", by="queue") for figures in recent), Counter[str]())
+    pushed = sum((figures.by(figure.CALLS_FOUND, "institution", by="push") for figures in recent), Counter[str]())
+    for key, calls in sorted(unpushed.items()):
+        if calls > UNPUSHED and not pushed[key]:
+            advice = (
+                f"The queue showed {calls} new calls in ten minutes, none was pushed. Look at the push settings in the "
+                "service's dashboard."
+            )
+            yield Incident(_K.NO_PUSH, "No push comes", advice, key)
+
+
+def _others(signals: Signals) -> Iterator[Incident]:
+    late = sum(minute.figures.count(figure.WRITES_UNREPLICATED) for minute in signals.minutes)
+    if late:
+        advice = (
+            f"No replica had {late} writes of the last ten minutes within 0.1 s: a failover could lose such "
+            "writes. Look at the replica and its connection."
+        )
+        yield Incident(_K.REPLICA_BEHIND, "The Redis replica falls behind", advice)
+    if signals.receiver is not None:
+        advice = "Outcomes wait for it and are sent when it answers, within a day. Look at CALLKEEPER_OUTCOME_URL."
+        yield Incident(_K.RECEIVER_AWAY, "Nobody takes outcomes", advice, since=signals.receiver.since)
+    apart = [process for process in signals.processes if abs(process.ahead_s) >= SKEW_S]
+    if apart:
+        worst = max(apart, key=lambda process: abs(process.ahead_s))
+        advice = (
+            f"The clock of {worst.host} is {worst.ahead_s:+.0f} s from Redis's. Calls go on as they should; logs and trails "
+            "are hard to compare. Synchronise the machines (NTP)."
+        )
+        yield Incident(_K.CLOCKS_APART, "Clocks are apart", advice)

@@ -1,0 +1,146 @@
+"""What the board, the doctor, the metrics and the alerts judge the installation by: read in one place, at one moment."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from redis import Redis as BlockingRedis
+from redis.asyncio import Redis
+
+from calls.metrics.catalogue import Figure
+from calls.metrics.counting import field_name, parse_field
+from calls.metrics.reading import FigureReader, Minute, Process
+from calls.metrics.writing import Kind, host
+from calls.store.breakers import Breaker, opened
+from calls.store.keys import Keys
+from calls.store.sso_token import Barred, barred_of
+from calls.store.writable import Refusal, refusal_of
+
+RECENT: Final = 10
+"""Minutes whose counts can raise an alarm."""
+
+UNSTARTED_KEPT_S: Final = 600
+"""For so long a process that did not start is remembered: platforms try again within five minutes."""
+
+_PROBE_EVERY: Final = timedelta(seconds=2)
+
+
+@dataclass(frozen=True, slots=True)
+class Unstarted:
+    """A process that did not start because its settings or rules are faulty."""
+
+    kind: str
+    host: str
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class LastCounted:
+    """When each thing was counted last, by Redis's clock; of the last hour."""
+
+    at_ms: Mapping[str, float] = field(default_factory=dict)
+
+    def at(self, figure: Figure, *labels: str, part: str | None = None) -> datetime | None:
+        """Return when a count, or one bucket of a histogram, last grew; None if not within the hour."""
+        ms = self.at_ms.get(field_name(figure.name, labels, part))
+        return None if ms is None else _instant(ms)
+
+    def rows(self, figure: Figure) -> list[tuple[tuple[str, ...], str | None, datetime]]:
+        """Return labels, bucket and instant of everything of a figure."""
+        found = []
+        for name, ms in self.at_ms.items():
+            known = parse_field(name)
+            if known is not None and known[0] is figure:
+                found.append((known[1], known[2], _instant(ms)))
+        return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signals:
+    """All of it at one moment, by Redis's clock.
+
+    ``refusal``: why Redis takes no writes. ``late_s``: for how long the first due member has waited. ``breakers`` are open
+    ones; ``receiver`` is that of whoever takes outcomes. ``minutes`` are the last ten, oldest first. ``pushed_at``: when the
+    last push or sample was taken.
+    """
+
+    now: datetime
+    refusal: Refusal | None = None
+    processes: Sequence[Process] = ()
+    unstarted: Sequence[Unstarted] = ()
+    late_s: float = 0.0
+    breakers: Sequence[Breaker] = ()
+    receiver: Breaker | None = None
+    barred: Sequence[Barred] = ()
+    last: LastCounted = field(default_factory=LastCounted)
+    minutes: Sequence[Minute] = ()
+
+
+class SignalReader:
+    """Reads the signals. One that is asked often asks Redis to write every two seconds only."""
+
+    def __init__(self, redis: "Redis", keys: Keys) -> None:
+        self._redis: Any = redis  # its stubs cannot know that answers are bytes here
+        self._keys = keys
+        self._figures = FigureReader(redis, keys=keys)
+        self._refusal: Refusal | None = None
+        self._probed_at: datetime | None = None
+
+    async def read(self, *, minutes: Sequence[Minute] | None = None, now: datetime | None = None) -> Signals:
+        """Return the signals.
+
+        Args:
+            minutes: The last minutes, where they are known.
+            now: Replaces Redis's clock.
+
+        Raises:
+            redis.exceptions.RedisError: Redis is away.
+        """
+        keys = self._keys
+        pipe = self._redis.pipeline(transaction=False)
+        pipe.time().hgetall(keys.unstarted).zrange(keys.due, 0, 0, withscores=True)
+        pipe.hgetall(keys.breakers).hgetall(keys.outbox.breakers).hgetall(keys.refused).hgetall(keys.counted)
+        time, unstarted, first, breakers, outbox, refused, counted = await pipe.execute()
+        now_ms = now.timestamp() * 1000 if now else time[0] * 1000 + time[1] / 1000
+        present = _instant(now_ms)
+        if minutes is None:
+            minutes = await self._figures.minutes(present, RECENT)
+        return Signals(
+            now=present,
+            refusal=await self._probe(present),
+            processes=await self._figures.processes(),
+            unstarted=[_unstarted(name.decode(), value) for name, value in sorted(unstarted.items())],
+            late_s=max(0.0, (now_ms - first[0][1]) / 1000) if first else 0.0,
+            breakers=opened(breakers),
+            receiver=next(iter(opened(outbox)), None),
+            barred=barred_of(refused),
+            last=LastCounted({name.decode(): float(ms) for name, ms in counted.items()}),
+            minutes=minutes[-RECENT:],
+        )
+
+    async def _probe(self, now: datetime) -> Refusal | None:
+        if self._probed_at is None or not timedelta() <= now - self._probed_at < _PROBE_EVERY:
+            self._refusal, self._probed_at = await refusal_of(self._redis, self._keys), now
+        return self._refusal
+
+
+def note_unstarted(redis: "BlockingRedis", keys: Keys, kind: Kind) -> None:
+    """Write down for the board that a process of this machine did not start; one that starts later ends that.
+
+    Raises:
+        redis.exceptions.RedisError: Redis is away or takes no writes.
+    """
+    client: Any = redis
+    seconds, micros = client.time()
+    client.hset(keys.unstarted, f"{kind}:{host()}", seconds * 1000 + micros // 1000)
+    client.expire(keys.unstarted, UNSTARTED_KEPT_S)
+
+
+def _unstarted(name: str, at_ms: bytes) -> Unstarted:
+    kind, _, machine = name.partition(":")
+    return Unstarted(kind, machine, _instant(float(at_ms)))
+
+
+def _instant(ms: float) -> datetime:
+    return datetime.fromtimestamp(ms / 1000, UTC)

@@ -1,0 +1,102 @@
+"""What is wrong now: each incident by its own signal, over with its cause, and named before its symptoms."""
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from calls.incidents import IncidentKind, incidents_of
+from calls.metrics import catalogue as figure
+from calls.metrics.counting import field_name
+from calls.metrics.reading import Process
+from calls.metrics.signals import LastCounted, Signals, Unstarted
+from calls.store.breakers import Breaker, Heard
+from calls.store.sso_token import Barred
+from calls.store.writable import Refusal
+from tests.unit.calls.specimens import NOW
+
+WORKER = Process("box-1-aa", "worker", 1, NOW - timedelta(hours=1), "0.1.0", "d1")
+WELL = Signals(now=NOW, processes=[WORKER])
+
+
+def last(**seconds_ago: float) -> LastCounted:
+    """Return when things were counted last, by a short name each."""
+    names = {
+        "refused": field_name(figure.LOGINS.name, ("LoginRefused",)),
+        "login": field_name(figure.LOGINS.name, ("answered",)),
+        "strangers": field_name(figure.PUSHES_REFUSED.name, ("credentials",)),
+        "pushed": field_name(figure.PUSHES.name, ("CallStart",)),
+        "unlisted": field_name(figure.LISTINGS.name, ("cu-1", "refused")),
+        "listed": field_name(figure.LISTINGS.name, ("cu-1", "answered")),
+        "slow": field_name(figure.SERVICE_SECONDS.name, ("check",), "8"),
+        "quick": field_name(figure.SERVICE_SECONDS.name, ("read",), "2"),
+    }
+    return LastCounted(
+        {names[name]: (NOW - timedelta(seconds=s)).timestamp() * 1000 for name, s in seconds_ago.items()}
+    )
+
+
+def away(key: str, why: Heard) -> Breaker:
+    """Return an open breaker."""
+    return Breaker(key, 5, NOW, NOW, why)
+
+
+def kinds(**signals: Any) -> list[str]:
+    """Return what is found of a healthy installation with other signals."""
+    return [incident.kind.value for incident in incidents_of(replace(WELL, **signals))]
+
+
+FAULTS: dict[str, dict[str, Any]] = {
+    "redis_refuses": {"refusal": Refusal.FULL, "processes": [], "late_s": 60},
+    "not_started": {"unstarted": [Unstarted("worker", "box-2", NOW)]},
+    "no_worker": {"processes": [], "late_s": 60},
+    "login_refused": {"last": last(login=90, refused=60), "breakers": [away("", Heard.LOGIN)], "late_s": 9},
+    "service_away": {"breakers": [away("", Heard.FAILURE), away("cu-1", Heard.FAILURE)]},
+    "rate_limited": {"breakers": [away("cu-1", Heard.PAUSE)]},
+    "service_slow": {"last": last(slow=2, quick=30), "late_s": 9},
+    "institution_away": {"breakers": [away("cu-1", Heard.FAILURE)]},
+    "institution_refused": {"barred": [Barred("cu-1", "queue", NOW)], "last": last(unlisted=1)},
+    "listing_refused": {"last": last(listed=20, unlisted=1)},
+    "late": {"late_s": 6},
+    "pushes_refused": {"last": last(pushed=60, strangers=30)},
+    "receiver_away": {"receiver": away("", Heard.FAILURE)},
+    "clocks_apart": {"processes": [WORKER, replace(WORKER, name="box-2-1-aa", ahead_s=-90.0)]},
+    "rules_differ": {"processes": [WORKER, replace(WORKER, rules="d2")]},
+    "versions_differ": {"processes": [WORKER, replace(WORKER, version="")]},
+}
+WELL_AGAIN: dict[str, dict[str, Any]] = {
+    "a worker of the machine has started": {
+        "unstarted": [Unstarted("worker", "box", NOW - timedelta(seconds=9))],
+        "processes": [replace(WORKER, since=NOW)],
+    },
+    "a login was accepted": {"last": last(refused=60, login=1)},
+    "a request was quick": {"last": last(slow=2, quick=5)},
+    "nothing is asked any more": {"last": last(slow=30)},
+    "the queue was listed": {"last": last(unlisted=60, listed=1)},
+    "a push was taken": {"last": last(strangers=60, pushed=1)},
+    "strangers gave up": {"last": last(strangers=700)},
+    "web goes by other rules than workers": {"processes": [WORKER, replace(WORKER, kind="web", rules="d2")]},
+}
+
+
+def test_well_installation_has_no_incident() -> None:
+    """Nothing is wrong with a worker that lives."""
+    assert kinds() == []
+
+
+@pytest.mark.parametrize("kind", FAULTS)
+def test_fault_is_named_alone(kind: str) -> None:
+    """Each fault is one incident: its symptoms are left out."""
+    assert kinds(**FAULTS[kind]) == [kind]
+
+
+@pytest.mark.parametrize("how", WELL_AGAIN)
+def test_incident_is_over_with_its_cause(how: str) -> None:
+    """What is counted over minutes would keep an alarm for minutes: the last of each kind tells."""
+    assert kinds(**WELL_AGAIN[how]) == []
+
+
+def test_every_kind_is_tested() -> None:
+    """No push and a replica that falls behind are told by counts of minutes; the alerts' tests bring them about."""
+    assert {*FAULTS, "no_push", "replica_behind"} == {kind.value for kind in IncidentKind}
