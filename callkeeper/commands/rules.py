@@ -16,7 +16,8 @@ from callkeeper.redis_query import Span, query_redis
 from callkeeper.terminal import say, say_json, terminal_console
 from calls.rules import RuleBook, RulesError, load_rules
 from calls.rules.cases import Result, load_cases, try_cases
-from calls.rules.replay import Did, Replay
+from calls.rules.diff import changes
+from calls.rules.replay import Did, Replay, compare_books
 from calls.rules.replay import replay as replay_calls
 from calls.rules.report import Report
 from calls.rules.report import report as count_calls
@@ -67,7 +68,11 @@ def run_cases(cases: Path, file: str | None) -> None:
         loaded = load_cases(cases)
     except RulesError as error:
         _refuse(error)
-    results = try_cases(loaded, _load(file or loaded.rules))
+    book = _load(file or loaded.rules)
+    try:
+        results = try_cases(loaded, book)
+    except RulesError as error:
+        _refuse(error)
     say(*result_lines(results, str(cases)))
     if any(result.failures for result in results):
         sys.exit(1)
@@ -91,6 +96,25 @@ def replay(file: str, recorded: BinaryIO, *, as_json: bool) -> None:
             say_json(msgspec.json.encode(difference))
         return
     say(*replay_lines(found))
+
+
+@rules.command()
+@click.argument("old")
+@click.argument("new")
+@click.option("--calls", "recorded", type=click.File("rb"), help="As written by callkeeper calls export.")
+def diff(old: str, new: str, recorded: BinaryIO | None) -> None:
+    """Say in words what the rules of NEW change, and which recorded calls come out otherwise than by OLD."""
+    before, after = _load(old), _load(new)
+    said = changes(before, after)
+    say(f"{old} (digest {before.digest}) -> {new} (digest {after.digest})")
+    say(*(said or ["nothing changes"]))
+    if recorded is None:
+        return
+    try:
+        found = compare_books(parse_recordings(recorded), before, after)
+    except RecordingWrong as error:
+        raise click.ClickException(f"{recorded.name}: {error}") from None
+    say("", *replay_lines(found, "old", "new"))
 
 
 @rules.command("report")
@@ -155,12 +179,12 @@ def result_lines(results: Sequence[Result], name: str) -> Iterator[str]:
     yield f"{len(results)} cases, {len(results) - len(failed)} pass, {len(failed)} fail"
 
 
-def replay_lines(found: Replay) -> Iterator[str]:
+def replay_lines(found: Replay, then: str = "then", now: str = "now") -> Iterator[str]:
     """Say which calls come out otherwise, and why."""
     for difference in found.differences[:SHOWN]:
         yield f"{difference.institution_key}  {difference.voice_id}"
-        yield f"    then  {_did(difference.then)}"
-        yield f"    now   {_did(difference.now)}"
+        yield f"    {then:<4}  {_did(difference.then)}"
+        yield f"    {now:<4}  {_did(difference.now)}"
         yield f"    why   {difference.why}"
     left = len(found.differences) - SHOWN
     if left > 0:

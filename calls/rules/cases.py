@@ -6,17 +6,18 @@ case does not name are those of an ordinary live call (``ORDINARY``).
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from msgspec.structs import asdict
 from msgspec.structs import replace as with_fields
 
-from calls.facts import Colour, Facts
+from calls.facts import FACTS, MANUAL_GREEN, Colour, Facts, coloured
+from calls.record import CHECK_LIMIT, History
 from calls.rules.book import Outcome, RuleBook
-from calls.rules.conditions import read_conditions
+from calls.rules.conditions import read_values
 from calls.rules.file import SHIPPED, parse_toml
-from calls.rules.sections import Faults, RulesError, Section
+from calls.rules.sections import Fault, Faults, RulesError, Section
 from calls.rules.verdict import Verdict, judge, table
 from calls.story import row_of
 
@@ -25,7 +26,12 @@ ORDINARY = Facts.from_dict(
 )
 """An ordinary live call: ours to act for, assigned, nothing known of the caller yet."""
 
-KEYS = ("name", "institution", "facts", "policies", "expect", "rule", "validation_type", "forbidden", "shadow")
+_ORDINARY = ORDINARY.as_dict()
+
+KEYS = (
+    *("name", "institution", "at", "facts", "policies", "seen_on_checks"),
+    *("expect", "rule", "validation_type", "forbidden", "shadow"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +56,7 @@ class Cases:
 
     rules: str
     cases: tuple[Case, ...]
+    name: str = "cases"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,26 +90,29 @@ def parse_cases(text: bytes, *, name: str) -> Cases:
     parsed, lines = parse_toml(text, name=name)
     faults = Faults(lines)
     top = Section(faults, parsed)
-    top.only(("rules", "case"))
+    top.only(("rules", "at", "case"))
+    at = top.instant("at")
     rules = top.text("rules", f'name the rules file, or one of {", ".join(SHIPPED)}: rules = "default"')
     tables: Any = parsed.get("case", [])
     if not isinstance(tables, list) or not tables or not all(isinstance(table, dict) for table in tables):
         top.fault("case", "there are no cases", "write [[case]]")
         tables = []
-    cases = [_case(Section(faults, table, ("case", n), "a case"), n) for n, table in enumerate(tables)]
+    cases = [_case(Section(faults, table, ("case", n), "a case"), n, at) for n, table in enumerate(tables)]
     if faults.found:
         raise RulesError(name, faults.found)
-    return Cases(rules, tuple(case for case in cases if case is not None))
+    return Cases(rules, tuple(case for case in cases if case is not None), name)
 
 
-def _case(section: Section, n: int) -> Case | None:
+def _case(section: Section, n: int, default_at: datetime | None) -> Case | None:
     name = section.table.get("name")
     label = repr(name) if isinstance(name, str) else f"number {n + 1}"
     case = replace(section, rule=label, noun="case")
     case.only(KEYS)
     text = case.text("name", "say in a few words what the case shows")
     expect = case.choice("expect", Outcome)
-    known = dict(read_conditions(case, "facts"))
+    known = read_values(case, "facts")
+    at = case.instant("at") or default_at
+    history = _history(case)
     policies = case.texts("policies", '["Green Voice"]')
     institution = case.text("institution", "a key") if "institution" in case.table else ""
     if expect is None:
@@ -111,7 +121,7 @@ def _case(section: Section, n: int) -> Case | None:
         name=text,
         line=section.faults.lines.find(*section.path),
         institution_key=institution,
-        facts=_facts(known),
+        facts=with_fields(_facts(known, history), at=at, policies=policies),
         policies=policies,
         expect=expect,
         rule=case.text("rule", "a rule's name") if "rule" in case.table else None,
@@ -121,18 +131,47 @@ def _case(section: Section, n: int) -> Case | None:
     )
 
 
-def _facts(known: Mapping[str, Any]) -> Facts:
+def _history(case: Section) -> History:
+    """Return on how many of the call's checks something was seen: by a policy's name, or by the name of a fact."""
+    seen = case.table.get("seen_on_checks", {})
+    if not isinstance(seen, dict):
+        case.fault("seen_on_checks", "seen_on_checks must be a table", 'for example { "Zebra Device Policy" = 2 }')
+        return History()
+    place = replace(case, table=seen, path=(*case.path, "seen_on_checks"), label="seen_on_checks")
+    counts = {name: place.count(name, 0, most=CHECK_LIMIT) for name in seen}
+    masks = {name: (1 << count) - 1 for name, count in counts.items()}
+    answered = (1 << max(counts.values(), default=0)) - 1
+    signs = {name: mask for name, mask in masks.items() if name in FACTS and FACTS[name].by_check}
+    policies = {name: mask for name, mask in masks.items() if name not in signs}
+    return History(answered=answered, policies=policies, signs=signs)
+
+
+def _facts(known: Mapping[str, Any], history: History) -> Facts:
     """Return an ordinary call's facts with those that are known; what follows from them is added unless it is named."""
-    implied: dict[str, Any] = {}
+    implied: dict[str, Any] = {"checks_used": history.answered.bit_count()}
+    if "checks_left" in known:
+        implied["checks_used"] = CHECK_LIMIT - known["checks_left"]
     if known.get("verified_by_desk") or known.get("validation_type") or known.get("verified"):
-        implied = {"verified": True, "validation_type": "Other", "verified_person_is_assigned": True}
+        implied |= {"verified": True, "validation_type": "Other", "verified_person_is_assigned": True}
     if known.get("enrolled") or known.get("manual"):
         implied |= {"enrolled": True, "manual": True}
-    return Facts.from_dict({**asdict(ORDINARY), **implied, **known})
+    return Facts.from_dict({**_ORDINARY, **implied, **known}, history=history)
 
 
 def try_cases(cases: Cases, book: RuleBook) -> tuple[Result, ...]:
-    """Ask the rules about every case."""
+    """Ask the rules about every case.
+
+    Raises:
+        RulesError: The rules have dates, and a case does not say when it is.
+    """
+    undated = [case for case in cases.cases if case.facts.at is None] if book.dates else []
+    if undated:
+        remedy = "write at = 2027-01-31T12:00:00Z above the cases, or in the case"
+        faults = [
+            Fault(case.line, "the rules have dates: say when it is", remedy, repr(case.name), "case")
+            for case in undated
+        ]
+        raise RulesError(cases.name, faults)
     return tuple(_try(case, book) for case in cases.cases)
 
 
@@ -146,7 +185,7 @@ def _try(case: Case, book: RuleBook) -> Result:
 
 def _coloured(case: Case, book: RuleBook) -> Facts:
     """Add what the case's policies say in the colours of the rules."""
-    colours = book.policies.colours(case.policies)
+    colours = book.policies.colours(name for name in case.policies if name != MANUAL_GREEN)
     facts = case.facts
     red = facts.red or Colour.RED in colours
     return with_fields(
@@ -154,6 +193,8 @@ def _coloured(case: Case, book: RuleBook) -> Facts:
         green=(facts.green or facts.authenticated or Colour.GREEN in colours) and not red,
         red=red,
         unclassified=facts.unclassified or Colour.UNCLASSIFIED in colours,
+        green_policy=facts.green_policy or Colour.GREEN in colours or MANUAL_GREEN in case.policies,
+        history=coloured(facts.history, book.policies),
     )
 
 

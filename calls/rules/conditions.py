@@ -1,7 +1,7 @@
 """The conditions of a rule as they are written in a file: a fact of the closed list, and what is asked of it."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Final
 
 from calls.facts import FACTS, FactMeaning, Facts, Value
 from calls.record import CHECK_LIMIT
@@ -39,17 +39,17 @@ def read_conditions(rule: Section, key: str = "when") -> tuple[Condition, ...]:
     return tuple((name, test) for name, asked in when.items() for test in _tests(place, name, asked))
 
 
-def read_values(rule: Section, key: str) -> dict[str, Any]:
+def read_values(case: Section, key: str) -> dict[str, Value]:
     """Return facts with plain values: those of a case."""
-    return {name: test for name, test in read_conditions(rule, key) if not _is_form(rule, key, name)}
-
-
-def _is_form(rule: Section, key: str, name: str) -> bool:
-    if not isinstance(rule.table[key][name], dict):
-        return False
-    place = Section(rule.faults, {}, (*rule.path, key), key, rule.rule, rule.noun)
-    place.fault(name, f"{name} must be a value here, not a condition", "a case says what is so of one call")
-    return True
+    facts = case.table.get(key, {})
+    found: dict[str, Value] = {}
+    for name, _ in read_conditions(case, key):
+        if isinstance(facts.get(name), dict):
+            place = Section(case.faults, {}, (*case.path, key), key, case.rule, case.noun)
+            place.fault(name, f"{name} must be a value here, not a condition", "a case says what is so of one call")
+        else:
+            found[name] = facts[name]
+    return found
 
 
 def _tests(place: Section, name: str, asked: object) -> Iterator[Test]:

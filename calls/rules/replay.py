@@ -2,20 +2,26 @@
 
 The trail holds the facts at every moment they changed, so other rules can be asked at the same moments. Colours are those of
 the other rules. From the first difference on the facts are corrected for what would and would not have been sent; what the
-service and the caller would have done then, nobody knows. Assignments and check times are as they were.
+service and the caller would have done then, nobody knows. Assignments and check times are as they were. Where time alone
+changes what the other rules come to (dates, seconds since the assignment), they are asked at that instant too.
 """
 
-from collections.abc import Iterable, Iterator
+from bisect import bisect
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
-from calls.facts import MANUAL_GREEN, Colour, Facts
+from msgspec.structs import replace as with_fields
+
+from calls.facts import MANUAL_GREEN, Colour, Facts, coloured
+from calls.record import History
 from calls.rules.book import Outcome, RuleBook
 from calls.rules.verdict import Verdict, judge, table
 from calls.story import shown
 from calls.trail import Entry, Recorded, Tried
 
-_EFFECTS = (Outcome.ENROLL, Outcome.REJECT)
+_DEEDS = (Outcome.ENROLL, Outcome.REJECT, Outcome.ASK)
+"""What a call can come to besides nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,62 +61,93 @@ class Replay:
     differences: tuple[Difference, ...]
 
 
-Known = dict[str, str | bool | int | None]
-"""Facts by name, as a trail has them: what is missing is false, none or 0."""
-
-
 @dataclass(frozen=True, slots=True)
 class _Moment:
     """The facts of a call at one moment, and the recorded decision if one was made then."""
 
     at_s: float
-    known: Known
-    decision: Entry | None
+    facts: Facts
+    decision: Entry | None = None
+
+
+_Played = dict[str, tuple[Did, _Moment]]
+"""What a call came to, by kind: the deed, and the moment of it."""
 
 
 class _Court:
-    """Judges facts by the other rules. Calls are much alike: what was judged once is remembered."""
+    """Judges facts by other rules. Calls are much alike: what was judged once is remembered."""
 
     def __init__(self, book: RuleBook) -> None:
         self.book = book
-        self._verdicts: dict[tuple[frozenset[tuple[str, object]], str], Verdict] = {}
-        self._colours: dict[tuple[str, ...], frozenset[Colour]] = {}
+        self._verdicts: dict[object, Verdict] = {}
 
-    def judge(self, known: Known, institution_key: str) -> Verdict:
+    def judge(self, facts: Facts, institution_key: str) -> Verdict:
         """Return the verdict on facts."""
-        key = (frozenset(known.items()), institution_key)
+        since, at, history = facts.assigned_s, facts.at, facts.history
+        key = (
+            frozenset(facts.as_dict().items() - {("assigned_s", since)}),
+            None if since is None else bisect(self.book.turns_s, since),
+            None if at is None else bisect(self.book.dates, at),
+            *(facts.policies, history.answered, tuple(history.policies.items()), tuple(history.signs.items())),
+            institution_key,
+        )
         verdict = self._verdicts.get(key)
         if verdict is None:
-            verdict = self._verdicts[key] = judge(Facts.from_dict(known), self.book, institution_key)
+            verdict = self._verdicts[key] = judge(facts, self.book, institution_key)
         return verdict
 
-    def colour(self, known: Known, names: tuple[str, ...]) -> Known:
-        """Return facts with the policies' colours as the other rules have them."""
-        colours = self._colours.get(names)
-        if colours is None:
-            named = (name for name in names if name != MANUAL_GREEN)
-            colours = self._colours[names] = self.book.policies.colours(named)
+    def coloured(self, facts: Facts) -> Facts:
+        """Return facts with the policies' colours as these rules have them."""
+        colours = self.book.policies.colours(name for name in facts.policies if name != MANUAL_GREEN)
         red = Colour.RED in colours
-        return {
-            **known,
-            "green": (bool(known.get("authenticated")) or Colour.GREEN in colours) and not red,
-            "red": red,
-            "unclassified": Colour.UNCLASSIFIED in colours,
-        }
+        return with_fields(
+            facts,
+            green=(facts.authenticated or Colour.GREEN in colours) and not red,
+            red=red,
+            unclassified=Colour.UNCLASSIFIED in colours,
+            green_policy=Colour.GREEN in colours or MANUAL_GREEN in facts.policies,
+            history=coloured(facts.history, self.book.policies),
+        )
 
 
 def replay(calls: Iterable[Recorded], book: RuleBook) -> Replay:
     """Ask other rules about recorded calls."""
     court = _Court(book)
+
+    def compare(call: Recorded) -> Difference | None:
+        moments = list(_moments(call, court))
+        then, now = _recorded(moments), _played(call, moments, court)
+        return _difference(call, then, now, court.book, lambda did, moment: _why_now(did, call, moment))
+
+    return _replay(calls, compare)
+
+
+def compare_books(calls: Iterable[Recorded], old: RuleBook, new: RuleBook) -> Replay:
+    """Ask two rule books about recorded calls: which come out otherwise by the new one than by the old one."""
+    before, after = _Court(old), _Court(new)
+
+    def compare(call: Recorded) -> Difference | None:
+        then = _played(call, list(_moments(call, before)), before)
+        now = _played(call, list(_moments(call, after)), after)
+
+        def why_now(did: Did, moment: _Moment) -> str:
+            known = before.coloured(moment.facts)
+            return f"{did.rule!r} matches; by the old rules {_why_not(did, table(known, old, call.institution_key))}"
+
+        return _difference(call, then, now, new, why_now)
+
+    return _replay(calls, compare)
+
+
+def _replay(calls: Iterable[Recorded], compare: Callable[[Recorded], Difference | None]) -> Replay:
     total = same = undecidable = 0
     differences: list[Difference] = []
     for call in calls:
         total += 1
-        moments = list(_moments(call, court))
-        if not moments:
+        if not any(entry.facts is not None for entry in call.trail):
             undecidable += 1
             continue
-        difference = _compare(call, moments, court)
+        difference = compare(call)
         if difference is None:
             same += 1
         else:
@@ -119,57 +156,93 @@ def replay(calls: Iterable[Recorded], book: RuleBook) -> Replay:
 
 
 def _moments(call: Recorded, court: _Court) -> Iterator[_Moment]:
-    """Yield the facts at every moment they are known to have changed, coloured anew."""
-    begins_at = call.begins_at
-    known: Known | None = None
+    """Yield the facts at every moment they changed, and at which time changed what the rules come to."""
+    last: tuple[Facts, datetime, datetime | None] | None = None
+    for facts, decision, assigned_at in _changes(call):
+        if last is not None and facts.at is not None:
+            yield from _turns(call, court, *last, facts.at)
+        assert facts.at is not None  # noqa: S101  (every line of a trail has its time)
+        last = (facts, facts.at, assigned_at)
+        yield _Moment(_seconds(facts.at, call.begins_at), court.coloured(facts), decision)
+    if last is not None:
+        yield from _turns(call, court, *last, call.trail[-1].at)
+
+
+def _turns(
+    call: Recorded, court: _Court, facts: Facts, after: datetime, assigned_at: datetime | None, before: datetime
+) -> Iterator[_Moment]:
+    """Yield the moments between two at which time alone may change what the rules come to."""
+    while (turn_at := court.book.next_turn(assigned_at, after)) is not None and turn_at < before:
+        since = None if assigned_at is None else int((turn_at - assigned_at).total_seconds())
+        known = with_fields(court.coloured(facts), at=turn_at, assigned_s=since)
+        yield _Moment(_seconds(turn_at, call.begins_at), known)
+        after = turn_at
+
+
+def _changes(call: Recorded) -> Iterator[tuple[Facts, Entry | None, datetime | None]]:
+    """Yield the facts after every line that changes them, with the recorded decision, and since when there is a person.
+
+    A check's answer and the facts that follow from it are one change.
+    """
+    known: Facts | None = None
+    history, assigned_at, waiting = History(), None, False
     for entry in call.trail:
-        decision = entry if entry.what == "decided" and entry.asked != "assign" else None
+        if waiting and known is not None and (entry.facts is None or entry.what == "checked"):
+            yield known, None, assigned_at
+        waiting = False
         if entry.facts is not None:
-            known = court.colour(entry.facts, entry.policies)
-        elif entry.what in {"checked", "check_failed"} and known is not None:
-            known = {**known, "checks_used": entry.n}
-        else:
-            continue
-        yield _Moment(_seconds(entry.at, begins_at), known, decision)
+            known = Facts.from_dict(entry.facts, policies=entry.policies, history=history, at=entry.at)
+            since = timedelta(seconds=known.assigned_s or 0)
+            assigned_at = (assigned_at or entry.at - since) if known.assigned else None
+            is_decision = entry.what == "decided" and entry.asked != "assign"
+            yield known, entry if is_decision else None, assigned_at
+        elif entry.what in {"checked", "check_failed"}:
+            if entry.what == "checked" and entry.n:
+                history = history.with_answer(entry.n, entry.policies, entry.signs)
+            if known is not None:
+                since_s = None if assigned_at is None else int((entry.at - assigned_at).total_seconds())
+                known = with_fields(known, checks_used=entry.n or 0, history=history, at=entry.at, assigned_s=since_s)
+                waiting = True
+    if waiting and known is not None:
+        yield known, None, assigned_at
 
 
 def _seconds(at: datetime, begins_at: datetime | None) -> float:
     return (at - begins_at).total_seconds() if begins_at else 0.0
 
 
-def _compare(call: Recorded, moments: list[_Moment], court: _Court) -> Difference | None:
-    then: dict[str, tuple[Did, _Moment]] = {}
-    now: dict[str, tuple[Did, _Moment]] = {}
+def _recorded(moments: Sequence[_Moment]) -> _Played:
+    """Return what the recorded rules did."""
+    found: _Played = {}
     for moment in moments:
-        known = _corrected(moment.known, then, now)
-        verdict = court.judge(known, call.institution_key)
-        if verdict.outcome in _EFFECTS and verdict.outcome not in now:
-            now[verdict.outcome] = (_did(verdict, moment), replace(moment, known=known))
         entry = moment.decision
-        if entry is not None and entry.kind in _EFFECTS and entry.kind not in then:
-            did = Did(entry.kind, entry.rule or "", moment.at_s, entry.validation_type)
-            then[entry.kind] = (did, replace(moment, known=known))
-    if {kind: did.validation_type for kind, (did, _) in then.items()} == {
-        kind: did.validation_type for kind, (did, _) in now.items()
-    }:
-        return None
-    return Difference(
-        call.institution_key,
-        call.voice_id,
-        tuple(did for did, _ in then.values()),
-        tuple(did for did, _ in now.values()),
-        "; ".join(_reasons(call, then, now, court.book)),
-    )
+        if entry is not None and entry.kind in _DEEDS and entry.kind not in found:
+            found[entry.kind] = (Did(entry.kind, entry.rule or "", moment.at_s, entry.validation_type), moment)
+    return found
 
 
-def _corrected(known: Known, then: dict[str, tuple[Did, _Moment]], now: dict[str, tuple[Did, _Moment]]) -> Known:
+def _played(call: Recorded, moments: Sequence[_Moment], court: _Court) -> _Played:
+    """Return what other rules would have done."""
+    then: set[str] = set()
+    now: _Played = {}
+    for moment in moments:
+        facts = _corrected(moment.facts, then, now)
+        verdict = court.judge(facts, call.institution_key)
+        if verdict.outcome in _DEEDS and verdict.outcome not in now:
+            now[verdict.outcome] = (_did(verdict, moment), replace(moment, facts=facts))
+        if moment.decision is not None and moment.decision.kind in _DEEDS:
+            then.add(moment.decision.kind)
+    return now
+
+
+def _corrected(facts: Facts, then: set[str], now: _Played) -> Facts:
     """Return the facts as they would be had the other rules' effects been sent, and only those."""
     if Outcome.ENROLL in then or Outcome.ENROLL in now:
         enrolled = Outcome.ENROLL in now
-        known = {**known, "enrolled": enrolled, "manual": enrolled}
+        facts = with_fields(facts, enrolled=enrolled, manual=enrolled)
     if Outcome.REJECT in then or Outcome.REJECT in now:
-        known = {**known, "rejected": Outcome.REJECT in now}
-    return known
+        facts = with_fields(facts, rejected=Outcome.REJECT in now)
+    return facts
 
 
 def _did(verdict: Verdict, moment: _Moment) -> Did:
@@ -177,28 +250,47 @@ def _did(verdict: Verdict, moment: _Moment) -> Did:
     return Did(verdict.outcome, verdict.rule, moment.at_s, validation)
 
 
-def _reasons(
-    call: Recorded, then: dict[str, tuple[Did, _Moment]], now: dict[str, tuple[Did, _Moment]], book: RuleBook
-) -> Iterator[str]:
+def _difference(
+    call: Recorded, then: _Played, now: _Played, book: RuleBook, why_now: Callable[[Did, _Moment], str]
+) -> Difference | None:
+    if {kind: did.validation_type for kind, (did, _) in then.items()} == {
+        kind: did.validation_type for kind, (did, _) in now.items()
+    }:
+        return None
+    reasons: list[str] = []
     for kind, (did, moment) in then.items():
         if kind not in now:
-            yield _why_not(did, table(Facts.from_dict(moment.known), book, call.institution_key))
+            reasons.append(_why_not(did, table(moment.facts, book, call.institution_key)))
         elif now[kind][0].validation_type != did.validation_type:
-            yield f"{now[kind][0].rule!r} enrolls with another validation type"
-    for kind, (did, moment) in now.items():
-        if kind not in then:
-            yield _why_now(did, call, moment)
+            reasons.append(f"{now[kind][0].rule!r} enrolls with another validation type")
+    reasons += [why_now(did, moment) for kind, (did, moment) in now.items() if kind not in then]
+    return Difference(
+        call.institution_key,
+        call.voice_id,
+        tuple(did for did, _ in then.values()),
+        tuple(did for did, _ in now.values()),
+        "; ".join(reasons),
+    )
 
 
 def _why_not(did: Did, tried: tuple[Tried, ...]) -> str:
-    """Say why the other rules did not do what the recorded ones did."""
+    """Say why other rules do not do what some rules did: the condition that failed, of the same rule or of its like."""
     decided = next((line for line in tried if line.result == "matched"), None)
     line = next((line for line in tried if line.rule == did.rule), None)
     if decided is not None and decided.forbidden:
         return f"{decided.rule!r} asks for {decided.then}, the law forbids it ({', '.join(decided.forbidden)})"
-    if line is None:
-        return f"there is no rule {did.rule!r}" + (f", {decided.rule!r} decides" if decided else "")
-    return _fared(line, decided.rule if decided else None)
+    if line is not None:
+        return _fared(line, decided.rule if decided else None)
+    return f"{_alike(did, tried)}" + (f", and {decided.rule!r} decides" if decided else "")
+
+
+def _alike(did: Did, tried: Iterable[Tried]) -> str:
+    """Say how the rules fared that ask for the same as one that is not there."""
+    alike = [_fared(line, None) for line in tried if line.then == did.outcome and line.result in _TOLD]
+    return "; ".join(alike) if alike else f"no rule asks for {did.outcome}"
+
+
+_TOLD = frozenset({"failed", "shadowed", "elsewhere"})
 
 
 def _why_now(did: Did, call: Recorded, moment: _Moment) -> str:
@@ -211,7 +303,7 @@ def _why_now(did: Did, call: Recorded, moment: _Moment) -> str:
         return f"{did.rule!r} matches"
     line = next((line for line in decision.tried if line.rule == did.rule), None)
     if line is None:
-        return f"{did.rule!r} matches, and was not among the rules then"
+        return f"{did.rule!r} matches, and was not among the rules then; then {_alike(did, decision.tried)}"
     if line.result == "matched" and decision.forbidden:
         return f"{did.rule!r} matches; then the law forbade it ({', '.join(decision.forbidden)})"
     return f"{did.rule!r} matches; then {_fared(line, decision.rule)}"
