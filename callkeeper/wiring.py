@@ -2,9 +2,11 @@
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import uvloop
+from redis.exceptions import RedisError
 
 from callkeeper.connections import blocking_redis, warn_of_redis, worker_redis
 from callkeeper.process import collect_seldom
@@ -15,6 +17,7 @@ from calls.metrics.writing import Author, FigureWriter, Reporter
 from calls.rules import RuleBook
 from calls.store.job_queue import ADVANCE, RECONCILE, Waker
 from calls.store.keys import Keys
+from calls.store.rules_in_force import put_in_force
 from reseller import Secret, ServiceConfig
 from workers.jobs import CallJob, job_class
 from workers.measurements import Tally
@@ -76,6 +79,8 @@ def run_worker(settings: WorkerSettings, log: Any, *, crew_class: type[Crew] = C
         loop_factory=uvloop.new_event_loop,
     )
     pulse = blocking_redis(place)
+    with suppress(RedisError):  # the board then shows the rules of the worker before; they are in every trail as well
+        put_in_force(pulse, keys, book.digest, book.name)
     pacemaker = Pacemaker(pulse, Waker(pulse, keys=keys), log, keys=keys)
     crew.beat = pacemaker.beat
     functions = {ADVANCE: _resting(crew.advance, pacemaker), RECONCILE: _resting(crew.reconcile, pacemaker)}

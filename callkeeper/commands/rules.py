@@ -46,7 +46,8 @@ def check(file: str, institutions: str | None) -> None:
     live = sum(rule.stage == "live" for rule in book.rules)
     shadow = len(book.rules) - live
     say(
-        f"{file}: no faults. {live} live rules, {shadow} in shadow, {len(book.schedule.at_s)} checks, digest {book.digest}"
+        f"{file}: no faults. {live} live rules, {shadow} in shadow, {len(book.schedule.at_s)} checks, digest {book.digest}",
+        *(f"{file}: warning: {line}" for line in book.warnings),
     )
 
 
@@ -138,9 +139,11 @@ def show_report(since: timedelta, recorded: BinaryIO | None, file: str, *, as_js
     else:
         found = query_redis(lambda redis, keys: _report_of(Queries(redis, keys=keys), since, book))
     if as_json:
-        say_json(msgspec.json.encode(report_document(found)))
+        say_json(msgspec.json.encode(report_document(found) | {"warnings": book.warnings}))
         return
     console = terminal_console(width_if_piped=120)
+    for line in book.warnings:
+        console.print(f"warning: {line}", style="yellow", markup=False, highlight=False)
     for part in report_tables(found):
         console.print(part)
 

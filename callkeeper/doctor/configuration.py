@@ -98,7 +98,12 @@ def rules_findings(settings: WebSettings | WorkerSettings) -> list[Finding]:
     stage = f"{shadow} of them in shadow" if shadow else "all live"
     name = str(settings.rules or "default")
     detail = f"{name}, digest {book.digest}, {len(book.rules)} rules, {stage}, {len(book.schedule.at_s)} checks"
-    return [ok(Topic.RULES, detail)]
+    accepted = "nothing, if the institution still wants it; else take its key out of the list"
+    return [
+        ok(Topic.RULES, detail),
+        *(warning(Topic.RULES, line, accepted) for line in book.warnings),
+        *(ok(Topic.RULES, line) for line in book.dated(datetime.now(UTC))),
+    ]
 
 
 def foreign_rules_findings(settings: WorkerSettings, keys: frozenset[str]) -> list[Finding]:

@@ -157,6 +157,31 @@ class RuleBook:
         return min((at for at in (*turns, *self.dates) if at > now), default=None)
 
     @property
+    def warnings(self) -> list[str]:
+        """Say what the institutions have accepted that is off by default."""
+        found = []
+        for key in sorted(self.red_alone):
+            rules = [repr(rule.name) for rule in self.rules if rule.on_red_alone and rule.applies_to(key)]
+            what = f"rule {', '.join(rules)} rejects" if rules else "a rule may reject"
+            found.append(f"{key}: {what} on a red policy alone ([reject] on_red_alone)")
+        return found
+
+    def dated(self, now: datetime) -> list[str]:
+        """Say which rules are not in force yet, and which are over."""
+        ahead = [
+            (rule.name, rule.valid_from) for rule in self.rules if rule.valid_from is not None and rule.valid_from > now
+        ]
+        over = [
+            (rule.name, rule.valid_until)
+            for rule in self.rules
+            if rule.valid_until is not None and rule.valid_until <= now
+        ]
+        return [
+            *(f"rule {name!r} is in force from {at:%Y-%m-%d %H:%M:%S} UTC on" for name, at in ahead),
+            *(f"rule {name!r} is over since {at:%Y-%m-%d %H:%M:%S} UTC" for name, at in over),
+        ]
+
+    @property
     def institutions(self) -> frozenset[str]:
         """Return the keys of the institutions that rules name."""
         return frozenset[str]().union(self.red_alone, *(rule.institutions or () for rule in self.rules))

@@ -119,18 +119,18 @@ class _Form:
         self._fact = fact
         self._table = place.table
 
-    def read(self, *, may_count: bool = True) -> Iterator[Test]:
+    def read(self) -> Iterator[Test]:
         """Yield the tests; nothing where something is wrong."""
         before = len(self._place.faults.found)
         forms = _FORMS[self._fact.kind]
-        allowed = (*forms, "on_checks") if self._fact.by_check and may_count else forms
+        allowed = (*forms, "on_checks") if self._fact.by_check else forms
         for key in self._table:
             if key not in allowed:
                 self._place.fault(key, self._misplaced(key), one_of(allowed, key))
         if not self._table:
             self._place.fault(None, f"{self._name} asks for nothing", f"for example {_example(self._name)}")
         tests = list(self._tests())
-        if "on_checks" in self._table and may_count:
+        if "on_checks" in self._table and self._fact.by_check:
             tests = self._counted(tests)
         if len(self._place.faults.found) == before:
             yield from tests
@@ -302,7 +302,7 @@ def found(name: str, test: Test, facts: Facts) -> Value:
     match test:
         case OnChecks(inner, _):
             checks = checks_meeting(name, inner, facts)
-            return f"so on {checks} check{'' if checks == 1 else 's'}"
+            return f"seen on {checks} check{'' if checks == 1 else 's'}"
         case Not(inner):
             return found(name, inner, facts)
         case _:

@@ -287,7 +287,11 @@ def _why_not(did: Did, tried: tuple[Tried, ...]) -> str:
 def _alike(did: Did, tried: Iterable[Tried]) -> str:
     """Say how the rules fared that ask for the same as one that is not there."""
     alike = [_fared(line, None) for line in tried if line.then == did.outcome and line.result in _TOLD]
-    return "; ".join(alike) if alike else f"no rule asks for {did.outcome}"
+    return (
+        "; ".join(alike)
+        if alike
+        else "no rule asks " + ("a person" if did.outcome == Outcome.ASK else f"for {did.outcome}")
+    )
 
 
 _TOLD = frozenset({"failed", "shadowed", "elsewhere"})

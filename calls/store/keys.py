@@ -111,6 +111,7 @@ class Keys:
         self.owned = f"{prefix}:owned"
         self.pause = f"{prefix}:pause"
         self.pause_history = f"{prefix}:pause:history"
+        self.rules = f"{prefix}:rules"
         self.breakers = f"{prefix}:breakers"
         self.looked = f"{prefix}:looked"
         self.token = f"{prefix}:token"

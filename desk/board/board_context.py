@@ -17,6 +17,7 @@ from calls.store.breakers import account_of
 from calls.store.intake import EventEntry
 from calls.store.keys import CallId, parse_member
 from calls.store.queries import Lookup
+from calls.store.rules_in_force import RulesInForce, parse_rules_in_force
 
 SETTLED_SHOWN: Final = 12
 FIRST_EVENTS: Final = 500
@@ -57,6 +58,7 @@ class BoardContext:
     hour: Sequence[Minute]
     pushes: Pushes
     settled: Sequence[Call]
+    rules: RulesInForce | None = None
 
     @property
     def service_away(self) -> bool:
@@ -86,9 +88,9 @@ class BoardContextReader:
         keys = self._keys
         pipe = self._redis.pipeline(transaction=False)
         pipe.time().hgetall(keys.attention).hgetall(keys.outbox.attention).hgetall(keys.pause)
-        pipe.hgetall(keys.standings).zrevrange(keys.settled, 0, SETTLED_SHOWN - 1)
+        pipe.get(keys.rules).hgetall(keys.standings).zrevrange(keys.settled, 0, SETTLED_SHOWN - 1)
         self._ask_events(pipe)
-        time, parked, unsent, pauses, standings, settled, events = await pipe.execute()
+        time, parked, unsent, pauses, rules, standings, settled, events = await pipe.execute()
         now_ms = time[0] * 1000 + time[1] / 1000
         hour = await self._hour.minutes(_instant(now_ms))
         self._note(events)
@@ -105,6 +107,7 @@ class BoardContextReader:
             hour=hour,
             pushes=self._pushes,
             settled=[records[member] for member in members if member in records],
+            rules=parse_rules_in_force(rules),
         )
 
     def _ask_events(self, pipe: Any) -> None:

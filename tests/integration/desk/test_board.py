@@ -19,6 +19,7 @@ from calls.record import Effect, EffectState, encode_call
 from calls.rules import load_rules
 from calls.store.keys import Keys
 from calls.store.pauses import Pausing
+from calls.store.rules_in_force import put_in_force
 from desk.board.board import Board
 from desk.board.frame_source import FrameSource
 from desk.board.states import StateName
@@ -298,6 +299,13 @@ async def test_board_does_not_say_that_a_pause_of_nobody_holds_anything(rig: Boa
     assert "are paused" not in board
     await Pausing(rig.redis).pause("cu-1", asked)
     assert "Enrolls and rejects are paused</b>, cu-1 (First Example Credit Union), 1 live call." in await rig.page()
+
+
+async def test_board_names_the_rules_in_force_and_since_when(rig: BoardRig, blocking_redis: BlockingRedis) -> None:
+    """The digest that trails and the doctor name, as the workers noted it."""
+    assert "<dt>Rules</dt>" not in await rig.page()
+    noted = put_in_force(blocking_redis, Keys(), "0123456789ab", "rules.toml")
+    assert f'<b>0123456789ab</b> since <time datetime="{noted.since.isoformat()}"' in html.unescape(await rig.page())
 
 
 async def test_page_of_an_unknown_institution_names_the_nearest(rig: BoardRig) -> None:

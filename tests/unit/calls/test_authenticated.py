@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from calls.closing import close
-from calls.facts import facts_of
+from calls.facts import Facts, facts_of
 from calls.law import forbidden
 from calls.outcomes import outcomes
 from calls.record import Call, EffectKind, Reason
@@ -89,5 +89,5 @@ def test_trail_of_an_earlier_release_with_green_and_red_is_not_posted_as_authent
 
 def test_replay_calls_red_together_with_green_red() -> None:
     """Other rules that colour the policies otherwise follow the same law."""
-    coloured = _Court(BOOK).colour({"authenticated": True}, (GREEN, RED))
-    assert (coloured["green"], coloured["red"]) == (False, True)
+    coloured = _Court(BOOK).coloured(Facts.from_dict({"authenticated": True}, policies=(GREEN, RED)))
+    assert (coloured.green, coloured.red, coloured.green_policy) == (False, True, True)
