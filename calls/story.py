@@ -302,6 +302,8 @@ def _plain(entry: Entry) -> str:
         case "answered":
             return f"{entry.kind} answered: {entry.state}{because}"
         case "established":
+            if entry.wish:
+                return f"{entry.kind}: {entry.operator} says that it is {entry.state}"
             return f"{entry.kind}: stored details show it {entry.state}{_by(entry)}"
         case "verifying":
             return "Redis was restarted or replaced: the service's record is read before anything else"

@@ -162,6 +162,8 @@ def _effect_or_reasons(call: Call, kind: EffectKind, book: RuleBook, facts: Fact
     if _was_sent(effect):
         return PENDING
     reasons = forbidden(kind, facts, opt_in_required=book.require_opt_in)
+    if "nobody_assigned" in reasons:  # then nobody can be the wrong one
+        reasons = tuple(name for name in reasons if name != "verified_person_is_not_the_assigned")
     if not reasons and judge(facts, book, call.institution_key).asked.value != kind.value:
         contradicted = kind is EffectKind.ENROLL and facts.distrusted
         reasons = ("caller_distrusted" if contradicted else "rules_ask_otherwise",)

@@ -13,6 +13,7 @@ from typing import Any, Final
 from uuid import uuid4
 
 import msgspec
+from msgspec.structs import replace
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 from structlog.typing import FilteringBoundLogger
@@ -25,7 +26,7 @@ from calls.store.queries import Known, Lookup
 from calls.store.store import Store
 from calls.wishes import PENDING, Told, WishState, foresee, line_of, told
 from desk.access import DeskToken
-from desk.bodies import ActionOrigin, Body
+from desk.bodies import ActionOrigin, AssignBody, Body, VerifiedBody
 from desk.feed import Feed
 from desk.problems import Problem, not_found, too_many_waiting
 
@@ -66,7 +67,14 @@ class Actions:
         self._now = now
 
     async def request(
-        self, token: DeskToken, place: CallId, action: str, body: Body, idempotency_key: str | None
+        self,
+        token: DeskToken,
+        place: CallId,
+        action: str,
+        body: Body,
+        idempotency_key: str | None,
+        *,
+        assigns: bool = False,
     ) -> tuple[str, CallId]:
         """Leave a note for an action on a call; return the action's id, and the id under which the note was left.
 
@@ -76,6 +84,7 @@ class Actions:
             action: The last part of the address.
             body: The details.
             idempotency_key: Under which a repetition is recognised, for a day.
+            assigns: Somebody who is verified while nobody is assigned is assigned as well.
 
         Raises:
             Problem: There is no such call; the law or the rules stand in the way; the key was used for something else; too
@@ -84,6 +93,7 @@ class Actions:
         """
         known = await self._known(place)
         call_id = _said_to(known, place, action)
+        assigned = _assigned_with(known, body) if assigns else None
         request = _fingerprint(place, action, body)
         accepted = IdempotentRequest(uuid4().hex, request)
         kept_at = self._keys.wish(token.name, idempotency_key) if idempotency_key else None
@@ -91,12 +101,17 @@ class Actions:
         if kept is not None and line_of(known.trail, kept.action_id) is not None:
             return kept.action_id, call_id
         if kept is None:
-            self._refuse(known, body.note(ActionOrigin(body.operator, self._now(), token.name, accepted.action_id)))
+            self._refuse(
+                known, body.note(ActionOrigin(body.operator, self._now(), token.name, accepted.action_id)), assigned
+            )
             if kept_at is not None:
                 await self._redis.set(kept_at, msgspec.json.encode(accepted), ex=REMEMBERED_S, nx=True)
                 accepted = await self._kept(kept_at, request) or accepted
         else:
             accepted = kept
+        if assigned is not None:
+            origin = ActionOrigin(body.operator, self._now(), token.name, uuid4().hex)
+            await self._leave(call_id, assigned.note(origin))
         await self._leave(call_id, body.note(ActionOrigin(body.operator, self._now(), token.name, accepted.action_id)))
         self._log.info(
             "desk_heard",
@@ -162,9 +177,14 @@ class Actions:
             raise Problem(422, "idempotency_key_reused")
         return accepted
 
-    def _refuse(self, known: Known, statement: Statement) -> None:
-        """Refuse what, by all that is known now, can come to nothing."""
-        answer = foresee(known.call, statement, self._book, self._now())
+    def _refuse(self, known: Known, statement: Statement, assigned: AssignBody | None = None) -> None:
+        """Refuse what, by all that is known now, can come to nothing; ``assigned`` is asked for before it."""
+        call = known.call
+        if assigned is not None:
+            origin = ActionOrigin(assigned.operator, self._now(), "", "")
+            self._refuse(known, assigned.note(origin))
+            call = replace(call, person_id=assigned.person_id)
+        answer = foresee(call, statement, self._book, self._now())
         if answer.state not in {WishState.PENDING, WishState.DONE}:
             raise Problem(409, "refused", f"state: {answer.state}", told=answer)
 
@@ -188,6 +208,13 @@ class Actions:
             self._log.error("wake_failed", error=type(error).__name__)
             with suppress(RedisError, OSError):
                 await self._redis.delete(self._keys.wake)
+
+
+def _assigned_with(known: Known, body: Body) -> AssignBody | None:
+    """Return the assignment that goes with a verification of a caller whom nobody is assigned to."""
+    if isinstance(body, VerifiedBody) and known.call.person_id is None:
+        return AssignBody(body.operator, body.person_id)
+    return None
 
 
 def _said_to(known: Known, place: CallId, action: str) -> CallId:

@@ -251,7 +251,7 @@ class Board:
                 form = await self._forms.read(request)
                 action_id, call_id = await self._forms.request(place, action, form)
             except FormRefused as problem:
-                return await self._call_page(request, place, problem=problem, said=form)
+                return await self._call_page(request, place, problem=problem, said={**form, "action": action})
             answer = RedirectResponse(f"{self._base}/{path_of(call_id)}?action={action_id}", 303)
             return _remember(answer, form["operator"])
 

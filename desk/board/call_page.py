@@ -37,6 +37,7 @@ class AvailableForms:
     """Which forms a call's page shows. ``unresolved`` names the effect that a person has to look up."""
 
     people: tuple[Person, ...]
+    is_assigned: bool
     unresolved: str | None
     taken_back: bool
     asked: Asked | None
@@ -63,6 +64,7 @@ def available_forms(call: Call, book: RuleBook, now: datetime) -> AvailableForms
     ]
     return AvailableForms(
         people=_people(call),
+        is_assigned=facts.assigned,
         unresolved=unresolved[0] if unresolved else None,
         taken_back=needs_person(call),
         asked=call.asked if call.asked is not None and call.asked.closed_by is None else None,

@@ -80,12 +80,16 @@ class FormHandlers:
         Raises:
             FormRefused: A field is wrong, or the law or the rules stand in the way.
         """
+        said = _named_person(form)
+        is_confirmed = said.pop("confirmed", "") == "yes"
+        if action == "distrusted" and not is_confirmed:
+            raise FormRefused(400, "Confirm that this voice is to be rejected.")
         try:
-            body: Body = msgspec.convert(dict(form), type=BODIES[action], strict=False)
+            body: Body = msgspec.convert(said, type=BODIES[action], strict=False)
         except msgspec.ValidationError as error:
             raise FormRefused(400, f"{_field(str(error))} is missing or not what belongs there.") from None
         try:
-            return await self._actions.request(BOARD, place, action, body, None)
+            return await self._actions.request(BOARD, place, action, body, None, assigns=True)
         except Problem as problem:
             reasons = "; ".join(reason.meaning for reason in problem.view.reasons)
             raise FormRefused(problem.view.status, f"Not done: {reasons or problem.view.title}") from None
@@ -121,6 +125,23 @@ class FormHandlers:
         if problem is not None:
             raise FormRefused(409, f"Nothing was resumed: {problem}")
         await self._pausing.resume(place, operator=operator, because=because, at=self._now())
+
+
+def _named_person(form: Mapping[str, str]) -> dict[str, str]:
+    """Return a form's fields with one person: one of those that are offered, or somebody else by id.
+
+    Raises:
+        FormRefused: Two are named, or somebody else without an id.
+    """
+    said = dict(form)
+    other = said.pop("other_person_id", None)
+    if said.get("person_id") == "?":
+        if other is None:
+            raise FormRefused(400, "Type the person id of whoever else it is.")
+        said["person_id"] = other
+    elif other is not None and said.get("person_id") not in {None, other}:
+        raise FormRefused(400, "Two persons are named: choose one, or somebody else with a person id.")
+    return said
 
 
 def _institution(form: Mapping[str, str]) -> str | None:

@@ -150,6 +150,8 @@ def _by_verdict(call: Call, facts: Facts, book: RuleBook) -> CallState | None:
     reasons = held_by(verdict)
     if not reasons:
         return None
+    if "nobody_assigned" in reasons:  # then nobody can be the wrong one
+        reasons = tuple(name for name in reasons if name != "verified_person_is_not_the_assigned")
     name = next((name for name in reasons if name in _FOR_A_PERSON), reasons[0])
     is_for_person = name in _FOR_A_PERSON and not facts.ended
     return CallState(StateName.HELD, _HOLDS.get(name, MEANINGS.get(name, name)), for_person=is_for_person)

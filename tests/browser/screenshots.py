@@ -98,6 +98,7 @@ def distrust(stage: Stage, sandbox: Page) -> str:
     stage.stack.fault("reject_voice", "reset", applied=True, voice_id=voice_id, happening=happening)
     form = board.locator("form[action$='/distrusted']")
     form.locator("input[name=reason]").fill("a second voice in the background")
+    form.locator("input[name=confirmed]").check()
     form.locator("input[name=operator]").fill(OPERATOR)
     form.get_by_role("button").click()
     expect(board.locator("#call-head")).to_contain_text("In doubt", timeout=20_000)

@@ -54,7 +54,7 @@ class BoardRig(DeskRig):
     async def fill(self, path: str, **fields: str) -> httpx.Response:
         """Send a form as a page of ours does."""
         return await self.browser.post(
-            f"/board{path}", data={FORM_FIELD: self.tokens.issue(), "operator": "ann", **fields}
+            f"/board{path}", data={FORM_FIELD: self.tokens.issue(), "operator": "ann", "confirmed": "yes", **fields}
         )
 
     @property
@@ -462,3 +462,49 @@ async def test_board_without_redis_says_so(rig: BoardRig, redis: Redis, monkeypa
     for path in ("/board", f"/board{of(call)}"):
         answer = await rig.browser.get(path)
         assert (answer.status_code, answer.headers["refresh"]) == (503, "5")
+
+
+async def test_form_cannot_enroll_the_wrong_person(rig: BoardRig) -> None:
+    """Of two candidates none is chosen for anybody, somebody else may be named, and how it was verified has to be said."""
+    rig.stage.world.add_member(KEY, "p-2", [PHONE], first_name="Bea", last_name="Example")
+    call = rig.stage.call(END)
+    await rig.run(5)
+    page = await rig.page(of(call))
+    assert page.count('<option value="">choose …</option>') == 2 + 1, "the person in two forms, and the method"
+    assert "selected" not in page
+    refused = await rig.fill(f"{of(call)}/verified", person_id="p-2", notes="by letter")
+    assert (refused.status_code, "How it was verified is missing" in refused.text) == (400, True)
+    assert 'value="p-2" selected' in refused.text
+    assert 'value="by letter"' in refused.text
+    nobody = await rig.fill(f"{of(call)}/assign", person_id="?")
+    assert (nobody.status_code, "Type the person id" in nobody.text) == (400, True)
+    both = await rig.fill(f"{of(call)}/assign", person_id="p-1", other_person_id="p-9")
+    assert (both.status_code, 'value="p-9"' in both.text) == (400, True)
+
+
+async def test_verified_assigns_a_caller_whom_nobody_is_assigned_to(rig: BoardRig) -> None:
+    """Whoever verified the caller does not have to assign first: one form, one assign, one enroll for that person."""
+    rig.stage.world.add_member(KEY, "p-2", [PHONE], first_name="Bea", last_name="Example")
+    call = rig.stage.call(END)
+    await rig.run(5)
+    said = await rig.fill(f"{of(call)}/verified", person_id="p-2", validation_type="OneTimePasswordAuth")
+    assert said.status_code == 303, said.text
+    await rig.run(12)
+    assert (rig.ledger(call)["assign"], rig.ledger(call)["enroll"]) == (1, 1)
+    record = await rig.queries.load((await rig.queries.find(call.voice_id))[0])
+    assert record is not None
+    assert record.person_id == "p-2"
+
+
+async def test_distrust_has_to_be_confirmed(rig: BoardRig) -> None:
+    """It says what it does, and a submission without the tick changes nothing and keeps the reason."""
+    call = rig.stage.call(END)
+    await rig.run(5)
+    assert "their voice is not enrolled any more" in await rig.page(of(call))
+    refused = await rig.browser.post(
+        f"/board{of(call)}/distrusted",
+        data={FORM_FIELD: rig.tokens.issue(), "operator": "ann", "reason": "another voice"},
+    )
+    assert (refused.status_code, 'value="another voice"' in refused.text) == (400, True)
+    await rig.run(3)
+    assert rig.ledger(call).get("reject", 0) == 0
