@@ -10,8 +10,9 @@ from msgspec.structs import replace
 
 from benchmarks.answers import KEY, PERSON, STATUS
 from calls.facts import facts_of
+from calls.ledger import Effect, EffectState
 from calls.notes import Listed, fingerprint
-from calls.record import Call, Candidate, Effect, EffectState, Phase, Reading, encode_call
+from calls.record import Call, Candidate, Phase, Reading, encode_call
 from calls.rules import RuleBook
 from calls.rules.verdict import judge
 from calls.store.job_queue import Waker

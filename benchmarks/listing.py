@@ -16,8 +16,8 @@ from calls.store.store import Store
 from reseller import Reseller, Secret, ServiceConfig
 from reseller.memory import MemoryTokenStore
 from workers.claim import Tools
-from workers.institutions import ServiceClock
 from workers.listing import Listing
+from workers.managed_institutions import ServiceClock
 from workers.measurements import Tally
 
 Took = tuple[float, float]

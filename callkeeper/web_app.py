@@ -163,7 +163,7 @@ async def warn_of_unknown_institutions(
 ) -> None:
     """Log which institutions of the settings do not exist, once their list is stored; return then.
 
-    Workers look when they have logged in (``workers.institutions``), the doctor when it has logged in itself.
+    Workers look when they have logged in (``workers.managed_institutions``), the doctor when it has logged in itself.
 
     Args:
         named: The institutions that settings name, by variable.

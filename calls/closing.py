@@ -12,10 +12,11 @@ be an alternate id or the queue may be late, and if the service knows no such ca
 
 from datetime import datetime, timedelta
 
-from calls.effects import may_begin
+from calls.evidence import may_begin
 from calls.facts import Facts
 from calls.institutions import FOREIGN, UNKNOWN
-from calls.record import Call, EffectKind, EffectState, Reason
+from calls.ledger import EffectKind, EffectState
+from calls.record import Call, Reason
 from calls.rules.book import Outcome, RuleBook
 from calls.rules.verdict import judge
 from calls.statements import HEARD_AFTER_END

@@ -7,14 +7,14 @@ before work is planned; a person's word and the rules come before another check;
 from datetime import datetime, timedelta
 from zlib import crc32
 
-from calls.assigning import judge_assignment
 from calls.closing import age_out, close, confirm, is_lost
-from calls.effects import evidence, is_later, may_begin, next_doubt_read, recheck
+from calls.evidence import evidence, is_later, may_begin, next_doubt_read, recheck
 from calls.facts import Facts, facts_of
 from calls.institutions import FOREIGN
-from calls.record import CHECK_LIMIT, DONE, IN_DOUBT, Call, Effect, EffectKind, EffectState, Phase
+from calls.ledger import DONE, IN_DOUBT, Effect, EffectKind, EffectState
+from calls.record import CHECK_LIMIT, Call, Phase
 from calls.rules.book import Outcome, RuleBook
-from calls.rules.verdict import Verdict, judge
+from calls.rules.verdict import Verdict, judge, judge_assignment
 from calls.schedule.check_plan import automatic_left, must_look_first, reserve_left
 from calls.steps import (
     Check,

@@ -1,8 +1,7 @@
-"""The facts of a call that rules and the law may speak of: a closed list, each with a type and a meaning.
+"""The facts of a call that rules and the law may speak of: a closed list. Policies are known by name only.
 
-The colours of the provider's policies are facts too: a call's policies are known by name only (Spec: Vendor call, last
-sentence). Raw provider scores are not among the facts and never will be: "Raw scores are present only on the provider's
-call-end events and are not to be used for caller-handling decisions" (Spec: Vendor call).
+Raw provider scores are not among them and never will be: they "are not to be used for caller-handling decisions" (Spec:
+Vendor call, last sentence).
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,8 +17,10 @@ import msgspec
 from msgspec.structs import replace
 
 from calls.claimed import LEASE
+from calls.ledger import DONE, IN_DOUBT
 from calls.pause import PauseScope
-from calls.record import CHECK_LIMIT, DONE, IN_DOUBT, Call, History, Reading
+from calls.record import CHECK_LIMIT, Call, History, Reading
+from calls.statuses import STATUSES, VALIDATION_TYPES, Status
 
 
 class Colour(StrEnum):
@@ -67,59 +68,8 @@ class Policies:
         return frozenset(self.colour(name) for name in names)
 
 
+_BY_COLOUR = {Colour.RED: "red", Colour.UNCLASSIFIED: "unclassified"}
 Value = bool | int | str | None
-
-
-class Status(StrEnum):
-    """The call activity statuses we act on. Any other text changes nothing. Spec: States and transitions."""
-
-    FULL_AUTHENTICATION = "FullAuthentication"
-    FULL_AUTHENTICATION_UNENROLLED = "FullAuthenticationUnenrolled"
-    ACCEPT_CALLER_VOICE = "AcceptCallerVoice"
-    ANSWERED_QUESTIONS = "AnsweredQuestions"
-    MFA_VALIDATED = "MFAValidated"
-    REJECT_CALLER_VOICE = "RejectCallerVoice"
-    REJECT_BY_RULE = "RejectCallerVoiceFromValidationRule"
-    CALL_ENDED = "CallEnded"
-    OPT_IN = "VoiceOptIn"
-    OPT_OUT = "VoiceOptOut"
-    MISMATCH = "VoiceMismatch"
-
-
-REJECTED = frozenset({Status.REJECT_CALLER_VOICE, Status.REJECT_BY_RULE})
-
-NO_CHANGE = frozenset(
-    {
-        "CallStarted",
-        "CheckRiskAndAuthentication",
-        "GrabbedCall",
-        "AgentViewed",
-        "SentEmailMFA",
-        "SentSmsMFA",
-        "Voice Pending",
-    }
-)
-"""Statuses of the Spec that change nothing for us, nor does a status in neither list, which is reported.
-
-Assumed: the Spec lists what the statuses are called, and says of a few only what follows from them."""
-
-ESTABLISHES = {
-    Status.ANSWERED_QUESTIONS: "KnowledgeBasedAuth",
-    Status.MFA_VALIDATED: "OneTimePasswordAuth",
-}
-"""Statuses by which the service itself says that identity was established, and the validation type each stands for.
-
-Assumed: the Spec names both the statuses and the types, not that they belong together."""
-
-
-STATUSES = tuple(sorted({*(status.value for status in Status), *NO_CHANGE}))
-"""Every status that the Spec names. Spec: States and transitions."""
-
-VALIDATION_TYPES = ("VoiceAuth", "OneTimePasswordAuth", "KnowledgeBasedAuth", "NoAuth", "Other")
-"""Spec: Other shapes, Validation type."""
-
-OTHERWISE = ("OneTimePasswordAuth", "KnowledgeBasedAuth", "Other")
-"""Those of them by which identity is established otherwise than by the voice: no enroll without one (Spec: Rules 3)."""
 
 
 class Facts(msgspec.Struct, frozen=True, gc=False):
@@ -390,9 +340,6 @@ def coloured(history: History, policies: Policies) -> History:
         if sign is not None:
             signs[sign] = signs.get(sign, 0) | mask
     return replace(history, signs=signs)
-
-
-_BY_COLOUR = {Colour.RED: "red", Colour.UNCLASSIFIED: "unclassified"}
 
 
 def _is_ours(call: Call) -> bool:

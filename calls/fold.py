@@ -6,26 +6,16 @@ from datetime import datetime, timedelta
 from msgspec.structs import replace
 
 from calls.claimed import instant
-from calls.effects import fold_member_rejected, fold_unenrolled, may_begin
-from calls.facts import ESTABLISHES, MANUAL_GREEN, REJECTED, Status
+from calls.evidence import fold_member_rejected, fold_unenrolled, may_begin
+from calls.facts import MANUAL_GREEN
+from calls.ledger import DONE, IN_DOUBT, Effect, EffectKind, EffectState
 from calls.notes import Listed, MemberRejected, Merged, Note, Pushed, Unlisted
-from calls.record import (
-    DONE,
-    IN_DOUBT,
-    Call,
-    Effect,
-    EffectKind,
-    EffectState,
-    Identity,
-    Phase,
-    Reading,
-    Reason,
-    with_effect,
-)
+from calls.record import Call, Identity, Phase, Reading, Reason, with_effect
 from calls.recovery import charge_if_assigned, set_back
 from calls.rules.book import RuleBook
 from calls.schedule.check_plan import begin_watch
 from calls.statements import fold_statement, later, may_reopen, reopened, stronger
+from calls.statuses import ESTABLISHES, REJECTED, Status
 from calls.store.keys import CallId
 from calls.trail import Entry
 

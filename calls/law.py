@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from calls.claimed import LEASE
 from calls.facts import Facts, Value
-from calls.record import EffectKind
+from calls.ledger import EffectKind
 
 _ASSIGN, _ENROLL, _REJECT = EffectKind.ASSIGN, EffectKind.ENROLL, EffectKind.REJECT
 

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Literal
 
 from calls.law import BRIEF
-from calls.record import DONE, IN_DOUBT, EffectKind, EffectState
+from calls.ledger import DONE, IN_DOUBT, EffectKind, EffectState
 from calls.trail import Entry
 
 OutcomeType = Literal["authenticated", "rejected", "enrolled", "unenrolled", "held", "asked", "unresolved", "settled"]

@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from calls.claimed import Epoch, LostWrites
-from calls.record import DONE, Call
+from calls.ledger import DONE
+from calls.record import Call
 from calls.rules.book import RuleBook
 from calls.schedule.check_plan import (
     Schedule,

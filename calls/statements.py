@@ -8,9 +8,10 @@ from typing import assert_never
 
 from msgspec.structs import replace
 
-from calls.effects import may_begin, needs_person
+from calls.evidence import may_begin, needs_person
+from calls.ledger import DONE, EffectKind, EffectState
 from calls.notes import AssignWish, CheckWish, Distrusted, Resolved, Statement, Verified, statement_order
-from calls.record import DONE, Call, EffectKind, EffectState, Identity, Phase, Reason, Word, with_effect
+from calls.record import Call, Identity, Phase, Reason, Word, with_effect
 from calls.trail import Entry
 
 HEARD_AFTER_END = timedelta(days=1)

@@ -1,11 +1,11 @@
-"""The steps a mover can take for a call: a closed set, returned by ``decide`` and carried out by ``workers.steps``."""
+"""The steps a mover can take for a call: a closed set, returned by ``decide`` and carried out by ``workers.checks``."""
 
 from dataclasses import dataclass
 from datetime import datetime
 
-from calls.assigning import Assignment
-from calls.record import EffectKind, EffectState, Reason
-from calls.rules.verdict import Verdict
+from calls.ledger import EffectKind, EffectState
+from calls.record import Reason
+from calls.rules.verdict import Assignment, Verdict
 
 
 @dataclass(frozen=True, slots=True)

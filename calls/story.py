@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from calls.record import CHECK_LIMIT, EffectState
+from calls.ledger import EffectState
+from calls.record import CHECK_LIMIT
 from calls.trail import Entry, Recorded, Tried
 
 

@@ -13,7 +13,8 @@ from typing import Literal
 
 import msgspec
 
-from calls.record import Call, EffectState, Phase, Reason
+from calls.ledger import EffectState
+from calls.record import Call, Phase, Reason
 
 What = Literal[
     "pushed",  # an event came in

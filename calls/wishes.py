@@ -11,16 +11,16 @@ from enum import StrEnum
 
 from msgspec.structs import replace
 
-from calls.assigning import judge_assignment
 from calls.decide import MAX_ASSIGNS, assigned_too_often, wish_obstacle
-from calls.effects import may_begin, needs_person
+from calls.evidence import may_begin, needs_person
 from calls.facts import Facts, facts_of
 from calls.fold import fold_note
 from calls.law import BRIEF, LAW, forbidden
+from calls.ledger import DONE, Effect, EffectKind, EffectState
 from calls.notes import Statement
-from calls.record import DONE, Call, Effect, EffectKind, EffectState, Reason
+from calls.record import Call, Reason
 from calls.rules.book import RuleBook
-from calls.rules.verdict import judge
+from calls.rules.verdict import judge, judge_assignment
 from calls.trail import Entry
 
 

@@ -19,8 +19,8 @@ from starlette.types import Receive, Scope, Send
 
 from calls.incidents import Incident, IncidentKind, incidents_of
 from calls.metrics.catalogue import FIGURES, Figure
-from calls.metrics.reading import FigureReader, Present, Process, Snapshot, Spread, read_present
 from calls.metrics.signals import SignalReader
+from calls.metrics.snapshot import FigureReader, Present, Process, Snapshot, Spread, read_present
 from calls.store.keys import Keys
 from calls.store.listings import Listings
 

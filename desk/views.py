@@ -10,7 +10,8 @@ from typing import Literal
 import msgspec
 
 from calls.facts import Policies, facts_of
-from calls.record import CHECK_LIMIT, Call, Effect, EffectState, Identity, Phase, Reason
+from calls.ledger import Effect, EffectState
+from calls.record import CHECK_LIMIT, Call, Identity, Phase, Reason
 from calls.story import Line, Tone, tell
 from calls.trail import Entry, recorded
 from calls.wishes import Told, WishState

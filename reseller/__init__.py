@@ -59,17 +59,7 @@ from reseller.phone_calls import (
     VendorEvent,
 )
 from reseller.secret import Secret
-from reseller.tokens import (
-    Login,
-    LoginGranted,
-    LoginPending,
-    LoginShut,
-    LoginTurn,
-    Refusal,
-    Shut,
-    SsoToken,
-    TokenStore,
-)
+from reseller.tokens import Login, LoginGranted, LoginPending, LoginShut, LoginTurn, Refusal, Shut, SsoToken, TokenStore
 
 __all__ = [
     "AccessRefused",

@@ -16,7 +16,7 @@ from structlog.typing import FilteringBoundLogger
 from reseller import endpoints
 from reseller.answers import BaseAnswer, Institution, InstitutionAnswer, InstitutionSummary, LoginAsAnswer, TokenAnswer
 from reseller.config import ServiceConfig
-from reseller.endpoints import INSTITUTIONS, TOKEN, Endpoint, header_value
+from reseller.endpoints import INSTITUTIONS, TOKEN, Endpoint, header_value, scope_of
 from reseller.enumerations import CoreType
 from reseller.errors import (
     AccessRefused,
@@ -32,7 +32,7 @@ from reseller.reading import Reader, Unreadable
 from reseller.results import check_status, effect_verdict, verdict
 from reseller.secret import Secret
 from reseller.session import Session
-from reseller.tokens import Login, SsoToken, TokenStore, scope_of
+from reseller.tokens import Login, SsoToken, TokenStore
 from reseller.transport import ServiceResponse
 
 A = TypeVar("A", bound=BaseAnswer)

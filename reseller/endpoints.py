@@ -144,3 +144,18 @@ ENDPOINTS = (
     LOGIN_AS,
 )
 """In the Spec's order."""
+
+
+def scope_of(operation: str, institution_key: str) -> str:
+    """Return the scope of a request; the institution is empty for requests that name none."""
+    return f"{operation} {institution_key}"
+
+
+def operation_of(scope: str) -> str:
+    """Return the operation of a scope."""
+    return scope.partition(" ")[0]
+
+
+def institution_of(scope: str) -> str:
+    """Return the institution of a scope."""
+    return scope.partition(" ")[2]

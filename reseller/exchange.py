@@ -22,7 +22,7 @@ import aiohttp
 import httpx
 
 from reseller.config import ServiceConfig
-from reseller.endpoints import Endpoint
+from reseller.endpoints import Endpoint, scope_of
 from reseller.errors import (
     AnswerUnreadable,
     CertificateRefused,
@@ -32,7 +32,7 @@ from reseller.errors import (
     ServiceUnavailable,
 )
 from reseller.session import Session
-from reseller.tokens import SsoToken, scope_of
+from reseller.tokens import SsoToken
 from reseller.transport import FIRST_BYTE, BodyRefused, ServiceResponse, effects_transport, reads_transport, receive
 
 HEADER: Final = "traceparent"

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+from reseller.endpoints import institution_of, operation_of
 from reseller.tokens import (
     ALIVE_S,
     FIRST_WAIT_S,
@@ -18,8 +19,6 @@ from reseller.tokens import (
     Refusal,
     Shut,
     SsoToken,
-    institution_of,
-    operation_of,
     probe_wait_s,
 )
 

@@ -16,20 +16,9 @@ from typing import assert_never
 from structlog.typing import FilteringBoundLogger
 
 from reseller.config import LoginPolicy
-from reseller.endpoints import TOKEN
+from reseller.endpoints import TOKEN, institution_of, operation_of
 from reseller.errors import AccessRefused, LoginRefused, ResellerError, ServiceBusy, ServiceUnavailable, TokenFault
-from reseller.tokens import (
-    Login,
-    LoginGranted,
-    LoginPending,
-    LoginShut,
-    Refusal,
-    Shut,
-    SsoToken,
-    TokenStore,
-    institution_of,
-    operation_of,
-)
+from reseller.tokens import Login, LoginGranted, LoginPending, LoginShut, Refusal, Shut, SsoToken, TokenStore
 from reseller.transport import ServiceResponse
 
 SLIDE_WHILE_BARRED_S = 1.0

@@ -70,21 +70,6 @@ class SsoToken:
     barred: Mapping[str, float] = field(default_factory=dict)
 
 
-def scope_of(operation: str, institution_key: str) -> str:
-    """Return the scope of a request; the institution is empty for requests that name none."""
-    return f"{operation} {institution_key}"
-
-
-def operation_of(scope: str) -> str:
-    """Return the operation of a scope."""
-    return scope.partition(" ")[0]
-
-
-def institution_of(scope: str) -> str:
-    """Return the institution of a scope."""
-    return scope.partition(" ")[2]
-
-
 @dataclass(frozen=True, slots=True)
 class Refusal:
     """What a 401 means.

@@ -16,7 +16,8 @@ import httpx
 from redis.asyncio import Redis
 
 from callkeeper.embedded import embedded_redis
-from calls.record import EffectKind, EffectState, Phase
+from calls.ledger import EffectKind, EffectState
+from calls.record import Phase
 from calls.rules import load_rules
 from reseller.config import LoginPolicy
 from reseller.push_event import PushUnreadable, parse_push

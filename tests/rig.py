@@ -16,11 +16,12 @@ import structlog
 from msgspec.structs import replace
 
 from calls.claimed import Lease
+from calls.ledger import EffectKind
 from calls.metrics.counting import Figures
-from calls.metrics.reading import FigureReader, Snapshot
+from calls.metrics.snapshot import FigureReader, Snapshot
 from calls.metrics.writing import Author, FigureWriter
 from calls.notes import Note
-from calls.record import Call, EffectKind
+from calls.record import Call
 from calls.rules import RuleBook, load_rules
 from calls.store.intake import Intake
 from calls.store.keys import CallId, Keys, Retention
@@ -37,8 +38,8 @@ from sandbox.state import Call as SandboxCall
 from tests.sandbox_fixtures import CREDENTIALS, KEY, PHONE, Asgi
 from tests.transports import AnnouncingTransport
 from workers.claim import Tools
-from workers.institutions import Institutions, ServiceClock
 from workers.listing import Listing
+from workers.managed_institutions import Institutions, ServiceClock
 from workers.measurements import Counting, UnreadableNotice
 from workers.service_health import Probing, ServiceObserver
 from workers.shift import Shift, Wakeups

@@ -14,11 +14,12 @@ from msgspec.structs import replace
 from structlog.contextvars import bind_contextvars
 
 from calls.claimed import Held, Placement
-from calls.effects import TAKEN_BACK, needs_person
+from calls.evidence import TAKEN_BACK, needs_person
 from calls.fold import fold_epoch, fold_note, new_call
+from calls.ledger import EffectKind, EffectState
 from calls.notes import fold_order, parse_note, trace_of
 from calls.pause import PauseScope
-from calls.record import ASKED, Call, EffectKind, EffectState, Phase, encode_call, parse_call
+from calls.record import ASKED, Call, Phase, encode_call, parse_call
 from calls.recovery import charge_earlier_record, charge_lost_writes
 from calls.rules.book import RuleBook
 from calls.store.keys import CallId
@@ -26,7 +27,7 @@ from calls.store.store import Store
 from calls.trail import Entry
 from reseller import Reseller, ResellerError
 from reseller.exchange import follow, new_trace
-from workers.institutions import ServiceClock
+from workers.managed_institutions import ServiceClock
 from workers.measurements import Counting, PauseNotice, Tally
 
 

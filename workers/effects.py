@@ -9,15 +9,15 @@ from datetime import timedelta
 
 from msgspec.structs import replace
 
-from calls.assigning import Assignment
 from calls.claimed import LeaseLost
-from calls.effects import after_turning_away
+from calls.evidence import after_turning_away
 from calls.facts import facts_of
 from calls.fold import assigned
+from calls.ledger import Effect, EffectKind, EffectState
 from calls.pause import PauseScope
-from calls.record import Asked, Effect, EffectKind, EffectState, with_effect
+from calls.record import Asked, with_effect
 from calls.rules import Outcome
-from calls.rules.verdict import Verdict, table
+from calls.rules.verdict import Assignment, Verdict, table
 from calls.steps import Establish, Intend, Withdraw
 from calls.trail import Entry
 from reseller import (
@@ -31,8 +31,8 @@ from reseller import (
     ValidationType,
 )
 from reseller.endpoints import is_same_id
+from workers.checks import note_misnamed
 from workers.claim import Claim
-from workers.steps import note_misnamed
 
 
 def note(claim: Claim, verdict: Verdict | Assignment) -> None:

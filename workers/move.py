@@ -1,6 +1,6 @@
 """Moves one claimed call on: decide, take the step, until there is nothing to do but wait; and closes it at the end.
 
-The steps are in ``workers.steps`` (look, read, check) and ``workers.effects`` (what is sent).
+The steps are in ``workers.checks`` (look, read, check) and ``workers.effects`` (what is sent).
 """
 
 from contextlib import suppress
@@ -35,9 +35,9 @@ from calls.steps import (
 )
 from calls.store.breakers import ACCOUNT, Breaker
 from calls.trail import Entry
+from workers.checks import check, decline, look, look_back, read
 from workers.claim import AWAY, INSTITUTION_AWAY, REFUSED, Claim, attention
 from workers.effects import establish, intend, note, note_facts, send, withdraw
-from workers.steps import check, decline, look, look_back, read
 
 
 async def settle(claim: Claim, reason: Reason) -> None:

@@ -27,8 +27,8 @@ from calls.store.store import Store
 from calls.store.tasks import end
 from reseller import Reseller, ServiceConfig
 from workers.claim import Tools
-from workers.institutions import Institutions, ServiceClock
 from workers.listing import Listing
+from workers.managed_institutions import Institutions, ServiceClock
 from workers.measurements import Counting, Tally, UnreadableNotice
 from workers.service_health import Probing, ServiceObserver
 from workers.shift import Shift, Wakeups

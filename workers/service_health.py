@@ -38,7 +38,7 @@ from reseller import (
 )
 from reseller.endpoints import TOKEN, AuthMode, Endpoint
 from workers.claim import Tools, follow_member, follow_trace
-from workers.institutions import Institutions
+from workers.managed_institutions import Institutions
 
 _BUSY = (ServiceBusy, TurnedAway)
 _FAILURES = (ServiceUnavailable, OutcomeUnknown, CertificateRefused, LoginRefused, TokenFault)

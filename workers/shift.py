@@ -27,8 +27,8 @@ from calls.store.tasks import end
 from calls.traceback_filter import innermost_place
 from calls.trail import Entry
 from workers.claim import FORGET, Claim, Tools, follow_member, follow_trace
-from workers.institutions import Institutions
 from workers.listing import Listing
+from workers.managed_institutions import Institutions
 from workers.measurements import Tally
 from workers.move import move
 

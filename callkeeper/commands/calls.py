@@ -13,9 +13,10 @@ from rich.text import Text
 
 from callkeeper.redis_query import Span, enqueue_reconcile, query_redis
 from callkeeper.terminal import Failed, Misused, printable_json, safe, say, say_json, shown, terminal_console
-from calls.effects import TAKEN_BACK, needs_person
+from calls.evidence import TAKEN_BACK, needs_person
+from calls.ledger import EffectKind, EffectState
 from calls.notes import InboxFull, Resolved
-from calls.record import ASKED, Call, EffectKind, EffectState
+from calls.record import ASKED, Call
 from calls.store.keys import CallId, Keys, parse_member
 from calls.store.queries import Queries
 from calls.store.store import Store

@@ -16,7 +16,7 @@ from redis.asyncio import Redis
 from callkeeper.doctor.finding import Finding, Topic, fault, ok, warning
 from callkeeper.settings import WebSettings
 from calls.metrics import catalogue
-from calls.metrics.reading import FigureReader, Snapshot
+from calls.metrics.snapshot import FigureReader, Snapshot
 from calls.store.intake import EventEntry
 from calls.store.keys import Keys
 

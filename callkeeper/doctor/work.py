@@ -10,8 +10,8 @@ from callkeeper.commands.pause import pause_lines
 from callkeeper.doctor.finding import Finding, Topic, fault, graded, ok, warning
 from calls.incidents import Incident, IncidentKind, incidents_of
 from calls.metrics import catalogue as figure
-from calls.metrics.reading import FigureReader, Minute, Present, Process, read_present
 from calls.metrics.signals import SignalReader
+from calls.metrics.snapshot import FigureReader, Minute, Present, Process, read_present
 from calls.store.breakers import ACCOUNT, Breaker, account_of, open_breakers
 from calls.store.keys import Keys
 from calls.store.listings import Listings

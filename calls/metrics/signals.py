@@ -10,7 +10,7 @@ from redis.asyncio import Redis
 
 from calls.metrics.catalogue import Figure
 from calls.metrics.counting import field_name, parse_field
-from calls.metrics.reading import FigureReader, Minute, Process
+from calls.metrics.snapshot import FigureReader, Minute, Process
 from calls.metrics.writing import Kind, host
 from calls.store.breakers import Breaker, opened
 from calls.store.keys import Keys

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 
 from calls.facts import Policies
 from calls.law import articles
-from calls.record import EffectKind
+from calls.ledger import EffectKind
 from calls.rules.book import Condition, Not, OnChecks, Outcome, Rule, Stage, Test, dates_of
 from calls.rules.conditions import describe_condition
 from calls.rules.patterns import TooManyNames

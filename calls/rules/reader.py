@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from calls.facts import OTHERWISE, Policies
+from calls.facts import Policies
 from calls.record import CHECK_LIMIT
 from calls.rules.book import AS_VERIFIED, AssignRule, Outcome, Rule, RuleBook, Stage
 from calls.rules.conditions import read_conditions
@@ -11,6 +11,7 @@ from calls.rules.patterns import TooManyNames, overlap, pattern_fault
 from calls.rules.proofs import prove
 from calls.rules.sections import Faults, Section, one_of
 from calls.schedule.check_plan import Schedule, schedule_faults
+from calls.statuses import OTHERWISE
 
 PERSON_TYPES = ("Primary", "Joint", "Beneficiary", "AuthorizedSigner", "CoBorrower", "CoSigner")
 """Spec: Person match."""

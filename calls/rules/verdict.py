@@ -1,14 +1,16 @@
-"""Apply the rules to the facts of a call, within the law. Pure: the same facts give the same verdict.
+"""Apply the rules to the facts of a call, within the law: what is to be done, and who may be assigned. Pure.
 
-First live match wins; rules in shadow are remembered with what they would have done, and passed over. What the law forbids
-is held, with every reason.
+First live match wins; rules in shadow are remembered with what they would have done, and passed over. What the law
+forbids is held, with every reason. Only a person's word or the one candidate of a call that nobody has claimed leads to
+an assign.
 """
 
 from dataclasses import dataclass
 
 from calls.facts import Facts
 from calls.law import forbidden
-from calls.record import EffectKind
+from calls.ledger import EffectKind
+from calls.record import Call, Candidate
 from calls.rules.book import AS_VERIFIED, Outcome, Rule, RuleBook, Stage, holds
 from calls.rules.conditions import DATE, dates_wanted, found, wanted
 from calls.trail import Result, Tried
@@ -103,3 +105,60 @@ def _within_the_law(rule: Rule, facts: Facts, book: RuleBook, shadows: tuple[Ver
     validation = facts.validation_type if rule.validation_type == AS_VERIFIED else rule.validation_type
     outcome = Outcome.HOLD if reasons else rule.outcome
     return Verdict(outcome, rule.name, rule.because, validation, reasons, shadows, rule.outcome, book.digest)
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """Whom to assign; nobody where ``person_id`` is None or the law forbids it. ``rules`` is the digest in force."""
+
+    person_id: str | None
+    because: str
+    operator: str | None = None
+    forbidden: tuple[str, ...] = ()
+    rules: str = ""
+
+    @property
+    def allowed_person(self) -> str | None:
+        """Return whom to assign now."""
+        return None if self.forbidden else self.person_id
+
+    @property
+    def fingerprint(self) -> str:
+        """Return a text that changes when this does, so that a trail holds each decision once."""
+        return f"{self.person_id}/{self.because}/{','.join(self.forbidden)}/{self.rules}"
+
+
+def judge_assignment(call: Call, book: RuleBook, facts: Facts) -> Assignment:
+    """Return whom to assign: the desk's word, or the only candidate of a call that nobody has claimed."""
+    reasons = forbidden(EffectKind.ASSIGN, facts)
+    wish = call.assign_wish
+    if wish is not None:
+        because = "a person at the desk said who the caller is"
+        return Assignment(wish.person_id, because, wish.operator, reasons, book.digest)
+    obstacle = _obstacle(call, book)
+    if obstacle is not None:
+        return Assignment(None, obstacle, None, reasons, book.digest)
+    because = "the only candidate, and nobody has claimed the call"
+    return Assignment(call.candidates[0].person_id, because, None, reasons, book.digest)
+
+
+def _obstacle(call: Call, book: RuleBook) -> str | None:
+    """Say why nobody is assigned without being asked for; None where the only candidate may be."""
+    if call.person_id is not None:
+        return "the call has a person"
+    if not book.assign.automatic:
+        return "[assign] automatic is false"
+    if call.core_username:
+        return "an operator has claimed the call"
+    if len(call.candidates) != 1:
+        return f"{len(call.candidates) or 'no'} candidates, exactly one is needed"
+    return _unfit(call.candidates[0], book)
+
+
+def _unfit(candidate: Candidate, book: RuleBook) -> str | None:
+    if not candidate.person_id:
+        return "the only candidate has no person id"
+    allowed = book.assign.person_types
+    if allowed is not None and candidate.person_type not in allowed:
+        return f"the only candidate is of person type {candidate.person_type}, not among [assign] person_types"
+    return None

@@ -12,11 +12,12 @@ from functools import cached_property
 from itertools import product
 from typing import Final
 
-from calls.facts import ESTABLISHES, FACTS, MANUAL_GREEN, REJECTED, Colour, Policies, Status, Value
+from calls.facts import FACTS, MANUAL_GREEN, Colour, Policies, Value
 from calls.record import CHECK_LIMIT
 from calls.rules.book import Condition, Includes, Not, OnChecks, OneOf, Test, admits, turns
 from calls.rules.patterns import kinds_of_names
 from calls.rules.solver import Clause, Domains, Literal, Values, equivalent, only, satisfiable, without
+from calls.statuses import ESTABLISHES, REJECTED, Status
 
 OTHER: Final = "\0any other value"
 """Stands for every value of a text that no condition names."""

@@ -16,9 +16,11 @@ from datetime import datetime
 from itertools import accumulate, pairwise
 from math import ceil, erfc, exp, inf, log, pi, sqrt
 
-from calls.facts import MANUAL_GREEN, Colour, Policies, Status
-from calls.record import DONE, EffectKind, Reason
+from calls.facts import MANUAL_GREEN, Colour, Policies
+from calls.ledger import DONE, EffectKind
+from calls.record import Reason
 from calls.schedule.model import Curve, Lognormal
+from calls.statuses import Status
 from calls.trail import Entry, Recorded
 
 

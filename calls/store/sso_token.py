@@ -17,6 +17,7 @@ from redis.commands.core import AsyncScript
 
 from calls.store.keys import Keys
 from calls.store.scripts import joined
+from reseller.endpoints import institution_of, operation_of
 from reseller.secret import Secret
 from reseller.tokens import (
     ALIVE_S,
@@ -33,8 +34,6 @@ from reseller.tokens import (
     Refusal,
     Shut,
     SsoToken,
-    institution_of,
-    operation_of,
 )
 
 _Name = Literal["load", "slide", "refuse", "clear", "probe", "claim", "save", "fail"]

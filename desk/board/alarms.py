@@ -4,9 +4,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
-from calls.effects import TAKEN_BACK
+from calls.evidence import TAKEN_BACK
 from calls.incidents import Incident, Weight, incidents_of
-from calls.record import ASKED, Call, EffectState
+from calls.ledger import EffectState
+from calls.record import ASKED, Call
 from calls.store.keys import CallId, parse_member
 from desk.board.board_context import BoardContext
 from desk.board.rows import LiveCall, address_of, slot_of

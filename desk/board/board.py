@@ -19,7 +19,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 from starlette.routing import Route
 from structlog.typing import FilteringBoundLogger
 
-from calls.metrics.reading import FigureReader
+from calls.metrics.snapshot import FigureReader
 from calls.store.keys import CallId
 from calls.store.pauses import Pausing, past_pauses
 from calls.store.queries import Known, Queries

@@ -9,8 +9,8 @@ import msgspec
 from redis.asyncio import Redis
 
 from calls.institutions import Standing, parse_standings
-from calls.metrics.reading import FigureReader, Minute
 from calls.metrics.signals import SignalReader, Signals
+from calls.metrics.snapshot import FigureReader, Minute
 from calls.pause import Pauses, parse_pauses
 from calls.record import Call
 from calls.store.breakers import account_of

@@ -7,12 +7,14 @@ from typing import Final
 from urllib.parse import quote
 
 from calls.decide import wish_obstacle
-from calls.effects import needs_person
-from calls.facts import OTHERWISE, facts_of
-from calls.record import Asked, Call, EffectKind, EffectState
+from calls.evidence import needs_person
+from calls.facts import facts_of
+from calls.ledger import EffectKind, EffectState
+from calls.record import Asked, Call
 from calls.rules.book import RuleBook
 from calls.schedule.check_plan import reserve_left
 from calls.statements import may_reopen
+from calls.statuses import OTHERWISE
 from calls.store.keys import CallId
 from calls.store.queries import Known
 from calls.story import Line, tell

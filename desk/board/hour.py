@@ -7,7 +7,7 @@ from itertools import accumulate
 
 from calls.metrics import catalogue as figure
 from calls.metrics.catalogue import Figure
-from calls.metrics.reading import Minute, Spread
+from calls.metrics.snapshot import Minute, Spread
 
 
 @dataclass(frozen=True, slots=True)

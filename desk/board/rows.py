@@ -15,7 +15,8 @@ from msgspec.structs import replace
 
 from calls.decide import decide, may_check
 from calls.facts import Facts, facts_of
-from calls.record import IN_DOUBT, Call, EffectKind, Phase
+from calls.ledger import IN_DOUBT, EffectKind
+from calls.record import Call, Phase
 from calls.rules.book import RuleBook
 from calls.rules.verdict import Verdict
 from calls.steps import Check, Intend, Note, NoteFacts, Read, Send, Step, Wait

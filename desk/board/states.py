@@ -10,7 +10,8 @@ from typing import Final
 
 from calls.facts import Facts, facts_of
 from calls.law import BRIEF, LAW
-from calls.record import IN_DOUBT, Call, EffectKind, EffectState, Phase, Reason
+from calls.ledger import IN_DOUBT, EffectKind, EffectState
+from calls.record import Call, Phase, Reason
 from calls.rules.book import Outcome, RuleBook
 from calls.rules.verdict import Verdict, judge
 

@@ -1,6 +1,7 @@
 """A call goes from push to settled, with real processes, real Redis, real RQ and real HTTP."""
 
-from calls.record import EffectState, Reason
+from calls.ledger import EffectState
+from calls.record import Reason
 from tests.acceptance.stack import Stack, end
 
 GREEN = {"kind": "green", "after_s": 3}

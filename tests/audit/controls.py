@@ -402,7 +402,7 @@ CONTROLS: Final = (
     ),
     Control(
         "invented institutions share one label",
-        "workers/institutions.py",
+        "workers/managed_institutions.py",
         "return institution_key if institution_key in self._keys else NOT_OURS",
         "return institution_key",
         "tests/audit/test_figures.py",

@@ -4,12 +4,12 @@ import pytest
 from redis.asyncio import Redis
 
 from calls.metrics import catalogue as figure
-from calls.metrics.reading import Snapshot
+from calls.metrics.snapshot import Snapshot
 from calls.store.keys import Keys
 from reseller.push_event import PushEvent
 from tests.rig import Rig
 from tests.sandbox_fixtures import Asgi
-from workers.institutions import NOT_OURS
+from workers.managed_institutions import NOT_OURS
 
 INVENTED = 40
 

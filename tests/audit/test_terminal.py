@@ -25,8 +25,9 @@ from callkeeper.logs import quiet_log, render_console
 from callkeeper.observer import Audit, Fate, Picture
 from callkeeper.terminal import printable_json, safe, terminal_console
 from calls.institutions import Standing, encode_standing
+from calls.ledger import Effect, EffectState
 from calls.pause import EVERYWHERE, Pause, PauseScope, encode_pause
-from calls.record import Call, Effect, EffectState, Phase, Reading, Reason, encode_call
+from calls.record import Call, Phase, Reading, Reason, encode_call
 from calls.store.keys import CallId, Keys, institution_member
 from calls.store.pauses import Change
 from calls.trail import Entry, Result, Tried, What, encode_entry

@@ -7,7 +7,8 @@ from typing import Any
 
 import msgspec
 
-from calls.record import IN_DOUBT, Call, EffectKind, EffectState, Reason
+from calls.ledger import IN_DOUBT, EffectKind, EffectState
+from calls.record import Call, Reason
 
 OPERATIONS = {EffectKind.ASSIGN: "assign", EffectKind.ENROLL: "enroll", EffectKind.REJECT: "reject_voice"}
 CHECK_LIMIT = 20

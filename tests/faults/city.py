@@ -21,7 +21,7 @@ from callkeeper.connections import blocking_redis
 from callkeeper.fleet import Fleet, ManagedProcess
 from callkeeper.redis_location import parse_location
 from calls.metrics import catalogue as figure
-from calls.metrics.reading import Snapshot
+from calls.metrics.snapshot import Snapshot
 from calls.record import Call, parse_call
 from calls.store.keys import Keys, parse_member
 from calls.trail import Entry, parse_trail

@@ -15,8 +15,9 @@ import httpx
 import msgspec
 
 from calls.claimed import LEASE
+from calls.ledger import EffectKind, EffectState
 from calls.notes import AssignWish, Distrusted, Note, Resolved, Statement, Verified
-from calls.record import Call, EffectKind, EffectState, Identity, Word
+from calls.record import Call, Identity, Word
 from calls.store.keys import CallId
 from calls.trail import Entry
 from sandbox.access import Operation

@@ -17,7 +17,8 @@ from redis.asyncio import Redis
 
 from callkeeper.fleet import ManagedProcess
 from calls.claimed import LEASE
-from calls.record import DONE, IN_DOUBT, EffectKind, EffectState, Phase
+from calls.ledger import DONE, IN_DOUBT, EffectKind, EffectState
+from calls.record import Phase
 from calls.store.intake import Intake
 from calls.store.keys import CallId, Keys, institution_member
 from reseller.push_event import PushEvent

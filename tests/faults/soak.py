@@ -16,7 +16,7 @@ from typing import Any
 from redis import Redis
 
 from calls.metrics import catalogue as figure
-from calls.metrics.reading import Snapshot
+from calls.metrics.snapshot import Snapshot
 from calls.metrics.writing import EVERY_S, memory_of
 from calls.store.keys import Keys
 from tests.faults.city import City, city

@@ -7,8 +7,9 @@ import httpx
 import pytest
 from redis.asyncio import Redis
 
+from calls.ledger import EffectState
 from calls.notes import CheckWish, Distrusted, Verified
-from calls.record import EffectState, Reason
+from calls.record import Reason
 from calls.rules import load_rules
 from calls.schedule.check_plan import Schedule
 from sandbox.access import Operation

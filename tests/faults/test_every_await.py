@@ -11,8 +11,8 @@ import os
 
 import pytest
 
+from calls.ledger import EffectKind
 from calls.notes import Distrusted, Verified
-from calls.record import EffectKind
 from sandbox.access import Operation
 from sandbox.state import Kind
 from tests.faults.failover import InProcess

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from calls.record import DONE, EffectKind, EffectState, Reason
+from calls.ledger import DONE, EffectKind, EffectState
+from calls.record import Reason
 from tests.acceptance.stack import until
 from tests.faults.proxy import FAIR, Weather, proxied
 from tests.faults.site import PATIENCE_S, Site, Stage

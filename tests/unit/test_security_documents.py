@@ -7,8 +7,9 @@ from typing import Any, get_args
 import msgspec
 import pytest
 
+from calls.ledger import Effect
 from calls.notes import Note
-from calls.record import Call, Candidate, Effect, Identity, Reading, Word
+from calls.record import Call, Candidate, Identity, Reading, Word
 from calls.trail import Entry
 from tests.audit.controls import CONTROLS, Control
 

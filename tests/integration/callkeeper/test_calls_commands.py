@@ -10,8 +10,9 @@ from click.testing import CliRunner, Result
 from redis.asyncio import Redis
 
 from callkeeper.cli import main
+from calls.ledger import EffectState
 from calls.notes import Distrusted
-from calls.record import EffectState, Reason
+from calls.record import Reason
 from calls.store.job_queue import RECONCILE
 from calls.store.keys import Keys
 from sandbox.faults import Action, Fault

@@ -11,7 +11,8 @@ import httpx
 import pytest
 from redis.asyncio import Redis
 
-from calls.record import EffectState, Phase, Reason
+from calls.ledger import EffectState
+from calls.record import Phase, Reason
 from sandbox.faults import Action, Fault
 from sandbox.state import Call, Happening, Kind
 from tests.rig import Rig

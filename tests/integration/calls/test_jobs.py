@@ -20,7 +20,7 @@ from rq.serializers import JSONSerializer
 from structlog.typing import FilteringBoundLogger
 
 from calls.metrics.counting import Figures
-from calls.metrics.reading import read_present
+from calls.metrics.snapshot import read_present
 from calls.pause import Pause, PauseScope, encode_pause
 from calls.rules import load_rules
 from calls.store.job_queue import ADVANCE, BUG_TTL_S, FAILURE_TTL_S, RECONCILE, calls_queue

@@ -15,7 +15,7 @@ from calls.store.store import Store
 from reseller import MemoryTokenStore, Reseller, Secret, ServiceConfig
 from reseller.config import REQUEST_DEADLINE_S
 from workers.claim import Tools
-from workers.institutions import ServiceClock
+from workers.managed_institutions import ServiceClock
 from workers.runtime import Crew
 
 

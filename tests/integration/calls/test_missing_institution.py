@@ -10,7 +10,7 @@ from sandbox.faults import Action, Fault
 from sandbox.state import Call, Happening, Kind
 from tests.rig import KEY, Rig
 from tests.sandbox_fixtures import Asgi
-from workers.institutions import Institutions
+from workers.managed_institutions import Institutions
 
 END = Happening(Kind.END, 9000)
 OTHER = "cu-2"

@@ -8,8 +8,9 @@ import pytest
 from redis.asyncio import Redis
 
 from calls.claimed import LEASE, Held
+from calls.ledger import EffectState
 from calls.notes import Distrusted, Resolved, Verified
-from calls.record import EffectState, Reason, parse_call
+from calls.record import Reason, parse_call
 from calls.rules import load_rules
 from calls.store.keys import CallId
 from calls.store.store import Store

@@ -7,9 +7,10 @@ import pytest
 from redis.asyncio import Redis
 
 from calls.claimed import LeaseLost
+from calls.ledger import EffectState
 from calls.metrics import catalogue as figure
 from calls.notes import Distrusted, Listed, Merged, encode_note
-from calls.record import Call, Candidate, EffectState, Phase, Reason
+from calls.record import Call, Candidate, Phase, Reason
 from calls.rules import load_rules
 from calls.store.keys import CallId
 from sandbox.state import Call as SandboxCall

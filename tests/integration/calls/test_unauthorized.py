@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
-from calls.effects import may_begin
+from calls.evidence import may_begin
 from calls.fold import fold_epoch
+from calls.ledger import Effect, EffectKind, EffectState
 from calls.notes import Distrusted, Note, Resolved, Verified
-from calls.record import Effect, EffectKind, EffectState, with_effect
+from calls.record import with_effect
 from reseller.config import LoginPolicy
 from sandbox.faults import Action, Fault
 from sandbox.state import Call, Happening, Kind

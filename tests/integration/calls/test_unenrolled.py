@@ -5,9 +5,10 @@ from typing import Any
 import pytest
 
 from calls.facts import facts_of
+from calls.ledger import EffectState
 from calls.notes import Distrusted, Resolved, Verified
 from calls.outcomes import outcomes
-from calls.record import EffectState, Reason
+from calls.record import Reason
 from desk.board.states import StateName, state_of
 from desk.views import call_view
 from sandbox.state import Call, Happening, Kind

@@ -1,7 +1,7 @@
 """What people ask for and cannot have, or could not have before."""
 
+from calls.ledger import EffectState
 from calls.notes import AssignWish, CheckWish
-from calls.record import EffectState
 from calls.wishes import Told, WishState, foresee, line_of, told
 from sandbox.faults import Action, Fault
 from sandbox.state import Call, Happening, Kind

@@ -14,8 +14,9 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from structlog.testing import LogCapture
 from structlog.typing import FilteringBoundLogger
 
+from calls.ledger import Effect, EffectState
 from calls.pause import Pause, PauseScope
-from calls.record import Effect, EffectState, encode_call
+from calls.record import encode_call
 from calls.rules import load_rules
 from calls.store.keys import Keys
 from calls.store.pauses import Pausing

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from calls.record import Effect, EffectState, encode_call
+from calls.ledger import Effect, EffectState
+from calls.record import encode_call
 from calls.store.keys import CallId
 from sandbox.state import Happening, Kind
 from tests.integration.desk.conftest import OPERATOR, DeskRig

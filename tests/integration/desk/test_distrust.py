@@ -7,9 +7,10 @@ import pytest
 from msgspec.structs import replace
 
 from calls.fold import fold_note
+from calls.ledger import Effect, EffectState
 from calls.notes import Distrusted
 from calls.outcomes import outcomes
-from calls.record import Effect, EffectState, Phase, Reason
+from calls.record import Phase, Reason
 from sandbox.faults import Action, Fault
 from sandbox.state import Call, Happening, Kind
 from tests.integration.desk.conftest import DeskRig

@@ -1,7 +1,7 @@
 """What is counted of calls, held against what the stand-in knows of them."""
 
 from calls.metrics import catalogue as figure
-from calls.metrics.reading import read_present
+from calls.metrics.snapshot import read_present
 from sandbox.faults import Action, Fault
 from sandbox.state import Happening, Kind
 from tests.rig import KEY, Rig

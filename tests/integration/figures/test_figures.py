@@ -9,7 +9,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 
 from calls.metrics import catalogue as figure
 from calls.metrics.counting import Figures, field_name, parse_field
-from calls.metrics.reading import FigureReader
+from calls.metrics.snapshot import FigureReader
 from calls.metrics.writing import ALIVE_S, Author, FigureWriter, Reporter
 from calls.store.keys import Keys
 

@@ -19,7 +19,8 @@ from reseller import (
     SsoToken,
     TokenStore,
 )
-from reseller.tokens import ALIVE_S, FIRST_WAIT_S, OVERTAKE_S, PROBE_EVERY_S, SUSPICION_S, scope_of
+from reseller.endpoints import scope_of
+from reseller.tokens import ALIVE_S, FIRST_WAIT_S, OVERTAKE_S, PROBE_EVERY_S, SUSPICION_S
 
 LOGIN = Login(Secret("canary-token"), frozenset({"cu-1", "cu-2"}))
 

@@ -6,9 +6,9 @@ from datetime import timedelta
 import pytest
 from redis.asyncio import Redis
 
+from calls.ledger import EffectState
 from calls.notes import Distrusted, Resolved, Verified
 from calls.outcomes import outcomes
-from calls.record import EffectState
 from calls.rules import Outcome, Rule, RuleBook, load_rules
 from calls.rules.book import Between, Includes, OnChecks
 from sandbox.state import Happening, Kind

@@ -6,9 +6,9 @@ import pytest
 from msgspec.structs import replace
 from redis.asyncio import Redis
 
+from calls.ledger import EffectState
 from calls.notes import Distrusted
 from calls.pause import Pause, PauseScope
-from calls.record import EffectState
 from calls.rules import load_rules
 from calls.store.keys import CallId
 from calls.store.pauses import Pausing

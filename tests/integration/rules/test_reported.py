@@ -20,7 +20,7 @@ from sandbox.access import Operation
 from sandbox.state import Happening, Kind
 from tests.rig import Rig
 from tests.sandbox_fixtures import PHONE, START, Asgi
-from workers.institutions import Institutions
+from workers.managed_institutions import Institutions
 from workers.measurements import PauseNotice
 
 DEMO = load_rules("demo")

@@ -7,12 +7,14 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from calls.decide import decide
-from calls.facts import STATUSES, facts_of
+from calls.facts import facts_of
 from calls.fold import fold_reading
 from calls.institutions import FOREIGN, UNKNOWN
-from calls.record import Call, Candidate, Effect, EffectState, Identity, Phase, Reading, Word
+from calls.ledger import Effect, EffectState
+from calls.record import Call, Candidate, Identity, Phase, Reading, Word
 from calls.rules import load_rules
 from calls.rules.verdict import Verdict
+from calls.statuses import STATUSES
 from calls.steps import Note, NoteFacts, Step
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)

@@ -7,8 +7,9 @@ import pytest
 from calls.closing import close
 from calls.facts import Facts, facts_of
 from calls.law import forbidden
+from calls.ledger import EffectKind
 from calls.outcomes import outcomes
-from calls.record import Call, EffectKind, Reason
+from calls.record import Call, Reason
 from calls.rules.replay import _Court
 from calls.steps import Check, Settle, Wait
 from calls.trail import Entry

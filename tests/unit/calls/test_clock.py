@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 from msgspec.structs import asdict
 
 from calls.decide import FRESH, decide
-from calls.effects import evidence
-from calls.record import Call, Effect, EffectKind, EffectState
+from calls.evidence import evidence
+from calls.ledger import Effect, EffectKind, EffectState
+from calls.record import Call
 from calls.recovery import NEVER_FRESH, TOLERANCE, set_back
 from calls.steps import Send
 from tests.unit.calls.specimens import BOOK, CALLS, NOW, call, reading, seconds, verified

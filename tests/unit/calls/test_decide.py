@@ -9,7 +9,8 @@ from msgspec.structs import replace
 from calls.decide import TOLERATED, decide, next_read
 from calls.facts import facts_of
 from calls.institutions import FOREIGN
-from calls.record import Call, Effect, EffectKind, EffectState, Phase, Reason
+from calls.ledger import Effect, EffectKind, EffectState
+from calls.record import Call, Phase, Reason
 from calls.steps import Check, Drop, Establish, Intend, Look, Read, Rest, Send, Settle, Step, Wait, Withdraw
 from tests.unit.calls.specimens import (
     BOOK,

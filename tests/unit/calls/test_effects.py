@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given, settings
 from msgspec.structs import replace
 
-from calls.effects import DOUBT_READS_S, evidence, next_doubt_read
-from calls.record import Call, Effect, EffectKind, EffectState
+from calls.evidence import DOUBT_READS_S, evidence, next_doubt_read
+from calls.ledger import Effect, EffectKind, EffectState
+from calls.record import Call
 from tests.unit.calls.specimens import CALLS, INSTANTS, NOW, call, reading, seconds
 
 ASSIGN, ENROLL, REJECT = EffectKind.ASSIGN, EffectKind.ENROLL, EffectKind.REJECT

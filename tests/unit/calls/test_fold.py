@@ -9,8 +9,9 @@ from msgspec.structs import replace
 
 from calls.facts import Facts, facts_of
 from calls.fold import fold_epoch, fold_note, fold_reading, new_call
+from calls.ledger import Effect, EffectState
 from calls.notes import AssignWish, CheckWish, Distrusted, Listed, Merged, Note, Pushed, Resolved, Unlisted, Verified
-from calls.record import Call, Candidate, Effect, EffectState, Phase, Reason
+from calls.record import Call, Candidate, Phase, Reason
 from calls.store.keys import CallId
 from calls.trail import Entry
 from calls.wishes import WishState, foresee, told

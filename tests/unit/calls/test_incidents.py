@@ -9,8 +9,8 @@ import pytest
 from calls.incidents import IncidentKind, incidents_of
 from calls.metrics import catalogue as figure
 from calls.metrics.counting import field_name
-from calls.metrics.reading import Process
 from calls.metrics.signals import LastCounted, Signals, Unstarted
+from calls.metrics.snapshot import Process
 from calls.store.breakers import Breaker, Heard
 from calls.store.sso_token import Barred
 from calls.store.writable import Refusal

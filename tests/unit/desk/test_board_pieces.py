@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from calls.metrics import catalogue as figure
-from calls.metrics.reading import Minute, Snapshot, Spread
+from calls.metrics.snapshot import Minute, Snapshot, Spread
 from desk.board.hour import Tile, seconds, tiles_of
 from desk.board.renderer import View
 from desk.board.streams import PageUpdates

@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from msgspec.structs import replace
 
 from calls.facts import facts_of
+from calls.ledger import Effect, EffectState
 from calls.pause import PauseScope
-from calls.record import Candidate, Effect, EffectState, Phase, Reason
+from calls.record import Candidate, Phase, Reason
 from desk.board.call_page import available_forms
 from desk.board.renderer import Renderer, area, bars, cells, line
 from desk.board.rows import next_of, row_of

@@ -6,8 +6,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from calls.ledger import EffectKind, EffectState
 from calls.outcomes import outcomes
-from calls.record import EffectKind, EffectState
 from calls.trail import Entry
 
 AT = datetime(2026, 11, 21, 12, tzinfo=UTC)

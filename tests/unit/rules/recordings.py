@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 from calls.facts import Facts
-from calls.record import EffectState, Phase, Reason
+from calls.ledger import EffectState
+from calls.record import Phase, Reason
 from calls.rules import Outcome, RuleBook
 from calls.rules.verdict import judge, table
 from calls.trail import Entry, Recorded

@@ -7,10 +7,11 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from calls.facts import FACTS, STATUSES, VALIDATION_TYPES, Facts, coloured
+from calls.facts import FACTS, Facts, coloured
 from calls.record import History
 from calls.rules import AS_VERIFIED, Outcome, Rule, RuleBook, Stage, load_rules
 from calls.rules.book import Between, Condition, Includes, Not, OnChecks, OneOf, Test
+from calls.statuses import STATUSES, VALIDATION_TYPES
 
 SOUND = """\
 [checks]

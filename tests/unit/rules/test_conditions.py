@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from calls.facts import Facts
 from calls.law import forbidden
-from calls.record import EffectKind
+from calls.ledger import EffectKind
 from calls.rules import Fault, Outcome, RuleBook, RulesError, parse_rules
 from calls.rules.conditions import describe_condition
 from calls.rules.verdict import judge

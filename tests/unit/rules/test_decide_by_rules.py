@@ -9,8 +9,9 @@ from msgspec.structs import replace as with_fields
 from calls.decide import decide
 from calls.facts import facts_of
 from calls.law import forbidden
+from calls.ledger import Effect, EffectKind, EffectState
 from calls.pause import PauseScope
-from calls.record import Call, Effect, EffectKind, EffectState
+from calls.record import Call
 from calls.rules import RuleBook, Stage
 from calls.rules.verdict import Verdict
 from calls.steps import Check, Intend, Note, Send, Withdraw

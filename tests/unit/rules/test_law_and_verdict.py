@@ -8,13 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace as with_fields
 
-from calls.facts import FACTS, VALIDATION_TYPES, Facts
+from calls.facts import FACTS, Facts
 from calls.law import LAW, articles, forbidden
-from calls.record import EffectKind
+from calls.ledger import EffectKind
 from calls.rules import Outcome, Stage
 from calls.rules.book import RuleBook, holds
 from calls.rules.conditions import wanted
 from calls.rules.verdict import judge, matches, table
+from calls.statuses import VALIDATION_TYPES
 from tests.unit.rules.specimens import BOOK, any_book, any_facts, any_rule
 
 EXPECTED = {

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from calls.facts import Policies
-from calls.record import EffectState, Phase, Reason
+from calls.ledger import EffectState
+from calls.record import Phase, Reason
 from calls.schedule.estimate import Observation, observe
 from calls.trail import Entry, Recorded, What
 

@@ -15,13 +15,15 @@ from msgspec.structs import replace
 
 from calls.closing import must_be_listed_again
 from calls.decide import next_read, read_retry
-from calls.facts import STATUSES, Colour, signs_of
+from calls.facts import Colour, signs_of
 from calls.fold import fold_reading
+from calls.ledger import EffectKind, EffectState
 from calls.metrics import catalogue as figure
 from calls.notes import Merged, encode_note, reading_of
-from calls.record import Call, EffectKind, EffectState, Phase, Reading
+from calls.record import Call, Phase, Reading
 from calls.recovery import charge_earlier_record
 from calls.schedule.check_plan import check_answered, check_booked, check_failed
+from calls.statuses import STATUSES
 from calls.steps import Decline
 from calls.store.inbox import Ask
 from calls.store.keys import CallId

@@ -14,8 +14,10 @@ from zlib import crc32
 
 from msgspec.structs import replace
 
-from calls.facts import MANUAL_GREEN, Status
-from calls.record import DONE, Call, Effect, EffectKind, EffectState, Reading, Reason, Word
+from calls.facts import MANUAL_GREEN
+from calls.ledger import DONE, Effect, EffectKind, EffectState
+from calls.record import Call, Reading, Reason, Word
+from calls.statuses import Status
 from calls.steps import Read, Rest, Step, Wait
 
 DOUBT_READS_S = (1.0, 3.0, 8.0, 20.0)
