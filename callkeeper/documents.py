@@ -16,6 +16,7 @@ from callkeeper import settings
 from calls.facts import FACTS, FactMeaning
 from calls.law import LAW
 from calls.rules import RulesError, parse_rules
+from calls.rules.conditions import FORMS
 
 MEANINGS: Mapping[str, Mapping[str, tuple[str, str, str]]] = {
     "checks": {
@@ -94,6 +95,24 @@ MEANINGS: Mapping[str, Mapping[str, tuple[str, str, str]]] = {
 }
 """Every key of a rules file: what it may be, what it is if it is left out, what it means."""
 
+FORM_MEANINGS: Mapping[str, tuple[str, str]] = {
+    "at_least": ("checks_used = { at_least = 10 }", "the number is this or more"),
+    "at_most": ("candidates = { at_most = 1 }", "the number is this or less; together with `at_least` a range"),
+    "in": ('status = { in = ["AnsweredQuestions", "MFAValidated"] }', "one of several values"),
+    "not": ('status = { not = { in = ["CallEnded"] } }', "the opposite, of a value or of a condition"),
+    "includes": (
+        'policies = { includes = "Zebra Device Policy" }',
+        "a policy of this name is applied; `*` stands for anything",
+    ),
+    "includes_any": ('policies = { includes_any = ["Zebra *", "Lion"] }', "a policy of one of these names is applied"),
+    "includes_none": ('policies = { includes_none = ["Zebra *"] }', "no policy of these names is applied"),
+    "on_checks": (
+        'policies = { includes = "Zebra *", on_checks = 2 }',
+        "the answers of so many of the call's checks, or more, showed it, whether in a row or not",
+    ),
+}
+"""What can be asked of a fact besides a value: an example of each form, and what it means."""
+
 _HEAD = "[checks]\nat = [10, 20, 40]\n"
 _HOLD = '[[rule]]\nname = "otherwise"\nthen = "hold"\nbecause = "Nothing to do."\n'
 
@@ -123,6 +142,42 @@ EXAMPLES: tuple[tuple[str, str], ...] = (
         + _rule("{ distrusted = true, voice_mismatch = true }", name="second")
         + _HOLD,
     ),
+    (
+        "a policy in the place of a condition",
+        _HEAD + _rule('{ policies = "Zebra Device Policy" }', 'then = "ask"') + _HOLD,
+    ),
+    (
+        "names that contradict a colour",
+        '[policies]\nred = ["Red *"]\n'
+        + _HEAD
+        + _rule('{ policies = { includes = "Red Fraud" }, red = false }', 'then = "ask"')
+        + _HOLD,
+    ),
+    (
+        "two comparisons that no call meets",
+        _HEAD + _rule("{ checks_used = { at_least = 11 }, checks_left = { at_least = 10 } }", 'then = "ask"') + _HOLD,
+    ),
+    (
+        "more sightings than checks",
+        _HEAD + _rule("{ voice_mismatch = { on_checks = 3 }, checks_used = { at_most = 2 } }", 'then = "ask"') + _HOLD,
+    ),
+    (
+        "a fact that checks do not show",
+        _HEAD + _rule("{ candidates = { on_checks = 2 } }", 'then = "ask"') + _HOLD,
+    ),
+    (
+        "a value in a list that a fact never has",
+        _HEAD + _rule('{ status = { in = ["MFAValidate"] } }', 'then = "ask"') + _HOLD,
+    ),
+    (
+        "a reject on red alone",
+        '[policies]\nred = ["Red *"]\n' + _HEAD + _rule("{ red = true, checks_used = { at_least = 1 } }") + _HOLD,
+    ),
+    (
+        "a date without a zone",
+        _HEAD + _rule("{ distrusted = true }", 'valid_from = 2027-01-01\nthen = "reject"') + _HOLD,
+    ),
+    ("a final hold that is not last", _HEAD + _HOLD + _rule("{ distrusted = true }")),
     ("a policy with two colours", '[policies]\ngreen = ["Green *"]\nred = ["*Risk"]\n' + _HEAD + _HOLD),
     ("a schedule that speeds up", "[checks]\nat = [10, 30, 40]\n" + _HOLD),
     ("no final hold", _HEAD + _rule("{ distrusted = true }")),
@@ -134,6 +189,10 @@ def rules_document() -> str:
     """Return the whole of docs/rules.md."""
     parts = {
         "keys": _keys(),
+        "conditions": _table(
+            ("form", "what it means", "for"),
+            ([f"`{example}`", meaning, _takes(form)] for form, (example, meaning) in FORM_MEANINGS.items()),
+        ),
         "facts": _table(("fact", "type", "what it says"), ([f"`{n}`", _type(f), f.meaning] for n, f in FACTS.items())),
         "law": _law(),
         "faults": _table(("fault", "what is said"), ([what, _said(text)] for what, text in EXAMPLES)),
@@ -159,6 +218,14 @@ def _type(fact: FactMeaning) -> str:
     if fact.kind is tuple:
         return "names"
     return "text: " + ", ".join(f"`{value}`" for value in fact.named) if fact.named else "any text"
+
+
+def _takes(form: str) -> str:
+    """Say which facts a form can be asked of."""
+    if form == "on_checks":
+        return ", ".join(f"`{name}`" for name, fact in FACTS.items() if fact.by_check)
+    names = {bool: "true or false", int: "numbers", str: "texts", tuple: "`policies`"}
+    return ", ".join(names[kind] for kind, forms in FORMS.items() if form in forms)
 
 
 def _law() -> str:

@@ -13,7 +13,7 @@ DATE: Final = "%Y-%m-%d %H:%M:%S UTC"
 
 _KINDS = {bool: "true or false", int: "a whole number", str: "a text"}
 
-_FORMS: Mapping[type, tuple[str, ...]] = {
+FORMS: Mapping[type, tuple[str, ...]] = {
     bool: ("not",),
     int: ("at_least", "at_most", "in", "not"),
     str: ("in", "not"),
@@ -122,7 +122,7 @@ class _Form:
     def read(self) -> Iterator[Test]:
         """Yield the tests; nothing where something is wrong."""
         before = len(self._place.faults.found)
-        forms = _FORMS[self._fact.kind]
+        forms = FORMS[self._fact.kind]
         allowed = (*forms, "on_checks") if self._fact.by_check else forms
         for key in self._table:
             if key not in allowed:
@@ -149,7 +149,7 @@ class _Form:
                 problem = f"no number is at least {least} and at most {most}"
                 self._place.fault("at_least", problem, "the smaller number belongs to at_least")
             yield Between(least, most)
-        if "in" in self._table and "in" in _FORMS[self._fact.kind]:
+        if "in" in self._table and "in" in FORMS[self._fact.kind]:
             values = self._list("in")
             yield OneOf(tuple(one for n, one in enumerate(values) if self._is_listed("in", n, one)))  # type: ignore[misc]
         if self._fact.kind is tuple:

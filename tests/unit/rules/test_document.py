@@ -2,9 +2,10 @@
 
 from pathlib import Path
 
-from callkeeper.documents import EXAMPLES, MEANINGS, rules_document
+from callkeeper.documents import EXAMPLES, FORM_MEANINGS, MEANINGS, rules_document
 from calls.facts import FACTS
 from calls.law import LAW
+from calls.rules.conditions import FORMS
 from calls.rules.reader import KEYS
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "rules.md"
@@ -22,6 +23,7 @@ def test_document_holds_every_key_fact_and_article() -> None:
     assert all(f"| `{name}` |" in text for name in FACTS)
     assert all(f"| `{article.name}` |" in text for article in LAW)
     assert all(f"| {what} |" in text for what, _ in EXAMPLES)
+    assert {form for forms in FORMS.values() for form in forms} | {"on_checks"} == set(FORM_MEANINGS)
 
 
 def test_document_explains_five_calls_of_a_real_run() -> None:
