@@ -18,7 +18,7 @@ from callkeeper.cli import main
 
 LATE_FIELDS = {
     *("trace", "effects_held_until", "updated_before", "updated_at", "heard_at"),
-    *("answered_check_at", "remark", "requested_by"),
+    *("answered_check_at", "remark", "requested_by", "history", "signs"),
 }
 """Fields that an older version does not have; all of them optional, as every field that comes later must be."""
 

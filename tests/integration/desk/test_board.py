@@ -3,6 +3,7 @@
 import html
 import re
 from collections.abc import AsyncIterator
+from dataclasses import replace as with_fields
 from typing import NoReturn
 
 import httpx
@@ -17,7 +18,7 @@ from structlog.typing import FilteringBoundLogger
 from calls.ledger import Effect, EffectState
 from calls.pause import Pause, PauseScope
 from calls.record import encode_call
-from calls.rules import load_rules
+from calls.rules import Outcome, Rule, load_rules
 from calls.store.keys import Keys
 from calls.store.pauses import Pausing
 from calls.store.rules_in_force import put_in_force
@@ -333,6 +334,26 @@ async def test_unresolved_effect_stands_on_top_and_is_closed_by_a_form(rig: Boar
     await rig.run(5)
     assert (await rig.record(call)).reject.state is EffectState.ABSENT
     assert "Reject unresolved" not in await rig.page()
+
+
+async def test_what_a_rule_asks_stands_on_top_until_somebody_has_seen_it(rig: BoardRig) -> None:
+    """The board shows the rule and its sentence, the call's page a form that closes it; nothing is sent."""
+    ask = Rule("another voice", (("voice_mismatch", True),), Outcome.ASK, "Is it really her?")
+    book = with_fields(rig.book, rules=(ask, *rig.book.rules))
+    rig.shift.tools = with_fields(rig.tools, book=book)
+    call = rig.stage.call(Happening(Kind.MISMATCH, 2), END)
+    await rig.run(20)
+    board = html.unescape(await rig.page())
+    assert "Rule 'another voice' asks" in board
+    assert "Is it really her? Nothing is sent." in board
+    assert "Rule “another voice” asks" in await rig.page(of(call))
+    assert (await rig.fill(f"{of(call)}/resolve", applied="false")).status_code == 303
+    await rig.run(5)
+    assert "Rule 'another voice' asks" not in html.unescape(await rig.page())
+    assert "“another voice” asks" not in await rig.page(of(call))
+    record = await rig.record(call)
+    assert record.asked is not None
+    assert record.asked.closed_by == "ann"
 
 
 async def test_sample_is_shown_at_once(rig: BoardRig) -> None:

@@ -13,6 +13,7 @@ from redis.asyncio import Redis
 
 from callkeeper.cli import main
 from calls.rules import load_rules
+from calls.rules.conditions import FORMS
 from calls.trail import parse_recordings
 from sandbox.state import Happening, Kind
 from tests.rig import Rig
@@ -113,6 +114,59 @@ async def test_a_call_is_explained_exported_replayed_and_reported(enrolled: tupl
         tallies = {row["rule"]: row["tally"] for row in json.loads(told.output)["rules"]}
         assert tallies["verified"]["sent"] == {"enroll": 1}
         assert tallies["verified"]["ended"] == {"applied": 1}
+
+
+EXAMPLE = Path(__file__).parents[3] / "docs" / "examples" / "rulebook" / "rules.toml"
+
+
+def test_example_uses_every_form_and_passes_its_cases() -> None:
+    """One rule book uses each condition, dates, an opt-in and ``ask``; its cases come out as written."""
+    text = EXAMPLE.read_text(encoding="utf-8")
+    forms = {form for forms in FORMS.values() for form in forms} | {
+        "on_checks",
+        "on_red_alone",
+        "valid_from",
+        "valid_until",
+    }
+    assert {form for form in forms if f"{form} =" not in text} == set()
+    assert '"ask"' in text
+    result = type_in("rules", "test", str(EXAMPLE.with_name("cases.toml")))
+    assert result.exit_code == 0
+    assert result.output.endswith("18 cases, 18 pass, 0 fail\n")
+
+
+async def test_diff_says_in_words_what_changes_and_for_which_calls(enrolled: tuple[str, str], tmp_path: Path) -> None:
+    """Settings, rules that are gone, new or changed; then the recorded calls that come out otherwise, and why."""
+    redis_url, voice_id = enrolled
+    path = tmp_path / "trail.jsonl"
+    await asyncio.to_thread(type_in, "calls", "export", "--output", str(path), redis_url=redis_url)
+    demo = (Path(__file__).parents[3] / "calls" / "rulebooks" / "demo.toml").read_text(encoding="utf-8")
+    new = tmp_path / "new.toml"
+    new.write_text(demo.replace("verified = true, green = false", "verified = true, green = false, opted_in = true"))
+    told = type_in("rules", "diff", "demo", str(new), "--calls", str(path)).output.splitlines()
+    assert told[1:] == [
+        "rule 'verified': also needs opted_in = true",
+        "",
+        f"cu-1  {voice_id}",
+        told[4],
+        "    new   hold",
+        "    why   'verified' wants opted_in true, it was false",
+        "1 calls: 1 come out otherwise, 0 the same",
+    ]
+    assert told[4].startswith("    old   enroll with OneTimePasswordAuth by 'verified' at ")
+    assert "nothing changes" in type_in("rules", "diff", "demo", "demo").output
+    back = type_in("rules", "diff", str(new), "demo", "--calls", str(path)).output
+    assert "'verified' matches; by the old rules 'verified' wants opted_in true, it was false" in back
+
+
+def test_report_warns_of_what_an_institution_has_accepted(tmp_path: Path) -> None:
+    """A reject on red alone stays visible: in the table and in the JSON of the report, and in ``rules check``."""
+    (tmp_path / "trail.jsonl").write_text("")
+    words = ("rules", "report", "--calls", str(tmp_path / "trail.jsonl"), "--rules", str(EXAMPLE))
+    warning = "cu-1: rule 'red alone' rejects on a red policy alone ([reject] on_red_alone)"
+    assert f"warning: {warning}" in type_in(*words).output
+    assert json.loads(type_in(*words, "--json").output)["warnings"] == [warning]
+    assert f"warning: {warning}" in type_in("rules", "check", str(EXAMPLE)).output
 
 
 def test_replay_refuses_what_is_no_export(tmp_path: Path) -> None:
