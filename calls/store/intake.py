@@ -15,7 +15,7 @@ from calls.closing import CONFIRM_LOOKS_S
 from calls.metrics.counting import Figures
 from calls.notes import Pushed, encode_note
 from calls.store.keys import CallId, Keys, Retention, institution_member
-from calls.store.scripts import Arg, Gathering, Scripts
+from calls.store.scripts import Arg, Batching, Scripts
 from reseller.push_event import PushEvent
 
 CALL_START = "CallStart"
@@ -82,7 +82,7 @@ class Intake:
         self._retention = Retention() if retention is None else retention
         self._now_ms = now_ms
         self._clock = clock
-        self._events = Gathering(self._record, most=MOST_TOGETHER, abreast=ABREAST)
+        self._events = Batching(self._record, most=MOST_TOGETHER, abreast=ABREAST)
 
     async def record(self, event: PushEvent, *, event_id: str) -> Receipt:
         """Write an event down; when this returns, Redis has confirmed it.

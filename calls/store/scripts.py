@@ -138,7 +138,7 @@ Asked = TypeVar("Asked")
 Answer = TypeVar("Answer")
 
 
-class Gathering(Generic[Asked, Answer]):
+class Batching(Generic[Asked, Answer]):
     """Hands on what was asked for, in batches."""
 
     def __init__(
@@ -273,8 +273,8 @@ class Scripts:
         self._redis = redis
         self._replication = Replication(Figures() if figures is None else figures)
         self._scripts = {name: AsyncScript(redis, source(name)) for name in get_args(ScriptName)}
-        self._calls = Gathering(self._run, most=_PIPELINE_LIMIT)
-        self._replicated = Gathering(self._run_replicated, most=_PIPELINE_LIMIT, abreast=_REPLICATED_AT_ONCE)
+        self._calls = Batching(self._run, most=_PIPELINE_LIMIT)
+        self._replicated = Batching(self._run_replicated, most=_PIPELINE_LIMIT, abreast=_REPLICATED_AT_ONCE)
         self._loaded = False
 
     async def call(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from calls.store.scripts import Gathering
+from calls.store.scripts import Batching
 
 
 class Doubling:
@@ -27,21 +27,21 @@ class Doubling:
 async def test_what_is_asked_in_one_moment_goes_in_one_batch() -> None:
     """Nobody waits for another's round trip, batches are bounded, and nothing is done twice."""
     doubling = Doubling()
-    gathering = Gathering(doubling.together, most=8)
+    gathering = Batching(doubling.together, most=8)
     assert await asyncio.gather(*(gathering.ask(n) for n in range(100, 120))) == [2 * n for n in range(100, 120)]
     assert [len(batch) for batch in doubling.batches] == [8, 8, 4]
 
 
 async def test_an_answer_that_is_an_error_is_one_callers_alone() -> None:
     """One is refused, the others of its batch are answered."""
-    gathering = Gathering(Doubling().together, most=8)
+    gathering = Batching(Doubling().together, most=8)
     answers = await asyncio.gather(*(gathering.ask(n) for n in (6, 7, 8)), return_exceptions=True)
     assert [answers[0], type(answers[1]), answers[2]] == [12, ValueError, 16]
 
 
 async def test_a_batch_that_fails_fails_all_of_it_and_nothing_after_it() -> None:
     """Each caller gets an exception of its own, and whoever comes later is served."""
-    gathering = Gathering(Doubling().together, most=2)
+    gathering = Batching(Doubling().together, most=2)
     first, second, third = await asyncio.gather(*(gathering.ask(n) for n in (13, 1, 2)), return_exceptions=True)
     assert isinstance(first, RedisConnectionError)
     assert isinstance(second, RedisConnectionError)
@@ -66,7 +66,7 @@ async def test_as_many_batches_are_on_their_way_as_may_be(abreast: int) -> None:
         under_way.remove(numbers)
         return list(numbers)
 
-    gathering = Gathering(together, most=4, abreast=abreast)
+    gathering = Batching(together, most=4, abreast=abreast)
     asked = []
     for n in range(5):
         asked.append(asyncio.ensure_future(gathering.ask(n)))
@@ -81,7 +81,7 @@ async def test_as_many_batches_are_on_their_way_as_may_be(abreast: int) -> None:
 async def test_no_batch_is_empty_when_two_may_take_what_one_asked_for() -> None:
     """Two are asked to go and one takes all there is: the other has nothing to do, and later asks are served."""
     doubling = Doubling()
-    gathering = Gathering(doubling.together, most=8, abreast=2)
+    gathering = Batching(doubling.together, most=8, abreast=2)
     for _ in range(3):
         assert await asyncio.gather(*(gathering.ask(n) for n in (1, 2, 3))) == [2, 4, 6]
     assert [] not in doubling.batches
