@@ -28,7 +28,7 @@ from redis.sentinel import Sentinel, SentinelManagedConnection, SentinelManagedS
 from structlog.typing import FilteringBoundLogger
 
 from callkeeper.redis_location import RedisLocation, Sentinels, Tls
-from calls.store.scripts import Standing
+from calls.store.scripts import SentinelView
 
 
 class CommandPacking:
@@ -130,7 +130,7 @@ class _Pool(AsyncPool):
 class _Master(AsyncRedis):
     """A client of the master that can ask the sentinels about it."""
 
-    async def standings(self) -> list[Standing]:
+    async def standings(self) -> list[SentinelView]:
         """Ask all sentinels; those that do not answer are left out."""
         pool: Any = self.connection_pool
         asked = (sentinel.sentinel_master(pool.service_name) for sentinel in pool.sentinel_manager.sentinels)
@@ -141,8 +141,8 @@ class _Master(AsyncRedis):
         return [_standing(answer) for answer in answers if isinstance(answer, dict)]
 
 
-def _standing(told: dict[str, Any]) -> Standing:
-    return Standing(str(told.get("runid", "")), "failover_in_progress" in told.get("flags", ""))
+def _standing(told: dict[str, Any]) -> SentinelView:
+    return SentinelView(str(told.get("runid", "")), "failover_in_progress" in told.get("flags", ""))
 
 
 def async_master(known: Sentinels, *, to_sentinels: dict[str, Any], to_master: dict[str, Any]) -> "AsyncRedis":

@@ -17,7 +17,7 @@ OutcomeType = Literal["authenticated", "rejected", "enrolled", "unenrolled", "he
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class CallOutcome:
     """One outcome, its number among the call's (from 0), and the line of the trail that tells it."""
 
     n: int
@@ -30,7 +30,7 @@ class Outcome:
         return self.line.at
 
 
-def outcomes(trail: Sequence[Entry]) -> list[Outcome]:
+def outcomes(trail: Sequence[Entry]) -> list[CallOutcome]:
     """Return a call's outcomes, in the order in which they came about.
 
     ``authenticated``, ``rejected`` and ``enrolled`` come once, whoever did it; ``held`` whenever what was asked for, or what
@@ -38,7 +38,7 @@ def outcomes(trail: Sequence[Entry]) -> list[Outcome]:
     """
     reader = _Reader()
     found = [(kind, line) for line in trail for kind in reader.read(line)]
-    return [Outcome(n, kind, line) for n, (kind, line) in enumerate(found)]
+    return [CallOutcome(n, kind, line) for n, (kind, line) in enumerate(found)]
 
 
 @dataclass(slots=True)

@@ -20,7 +20,7 @@ from aiohttp.abc import AbstractResolver
 from httpx_aiohttp import AiohttpTransport
 from standardwebhooks import Webhook
 
-from calls.outcomes import Outcome
+from calls.outcomes import CallOutcome
 from calls.record import Call
 from calls.store.keys import CallId
 from reseller import Secret
@@ -144,7 +144,7 @@ class Sink:
         )
         return cls(url, Webhook(secret.reveal()), client, lambda: datetime.now(UTC))
 
-    async def post(self, call_id: CallId, call: Call, outcome: Outcome) -> Answer:
+    async def post(self, call_id: CallId, call: Call, outcome: CallOutcome) -> Answer:
         """Post one outcome; the same one always has the same id."""
         message_id = f"{call_id.member}.{outcome.n}.{outcome.type}"
         body = msgspec.json.encode(_message(call, outcome))
@@ -200,7 +200,7 @@ def _judge(status: int) -> Answer:
     return Answer.DECLINED if 300 <= status < 500 and status not in {408, 425, 429} else Answer.AWAY
 
 
-def _message(call: Call, outcome: Outcome) -> Message:
+def _message(call: Call, outcome: CallOutcome) -> Message:
     line = outcome.line
     data = OutcomeData(
         institution_key=call.institution_key,

@@ -19,7 +19,7 @@ from redis.exceptions import RedisError
 from calls.claimed import Held, LeaseLost, Placement
 from calls.metrics import catalogue as figure
 from calls.metrics.counting import Figures
-from calls.outcomes import Outcome, outcomes
+from calls.outcomes import CallOutcome, outcomes
 from calls.store.breakers import ACCOUNT, Heard
 from calls.store.keys import CallId, parse_member
 from calls.store.queries import Known, Lookup
@@ -138,7 +138,7 @@ class Deliveries:
             self.store.unreadable("cursor", institution_key)
             return Cursor()
 
-    async def _put_off(self, held: Held, call_id: CallId, cursor: Cursor, outcome: Outcome) -> None:
+    async def _put_off(self, held: Held, call_id: CallId, cursor: Cursor, outcome: CallOutcome) -> None:
         """Try again later; after a day only with the call's next outcome."""
         wait_s = RETRY_S[min(cursor.attempts, len(RETRY_S) - 1)]
         cursor = replace(cursor, attempts=cursor.attempts + 1, retry_at=held.now + timedelta(seconds=wait_s))

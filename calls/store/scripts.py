@@ -38,7 +38,7 @@ _LAG_S: Final = 2
 """A replica that has said nothing for longer than this is not waited for; one that is well reports every second."""
 
 
-class Standing(NamedTuple):
+class SentinelView(NamedTuple):
     """What one sentinel says of the master: its run id (empty while it does not know), and whether it is being replaced."""
 
     run_id: str
@@ -56,7 +56,7 @@ class _Server(NamedTuple):
 class Watched(Protocol):
     """A client of a server that sentinels watch."""
 
-    async def standings(self) -> list[Standing]:
+    async def standings(self) -> list[SentinelView]:
         """Ask all sentinels; those that do not answer are left out."""
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from aiohttp.abc import AbstractResolver, ResolveResult
 
-from calls.outcomes import Outcome
+from calls.outcomes import CallOutcome
 from calls.record import Call
 from calls.store.keys import CallId
 from calls.trail import Entry
@@ -76,7 +76,7 @@ async def post(url: str, *, may_be_private: bool = False, names: Names | None = 
     """Post one outcome."""
     sink = Sink.open(url, SECRET, may_be_private=may_be_private, resolver=names)
     call = Call(institution_key="cu-1", voice_id="v-1")
-    outcome = Outcome(0, "settled", Entry(at=NOW, what="settled", because="lost"))
+    outcome = CallOutcome(0, "settled", Entry(at=NOW, what="settled", because="lost"))
     try:
         return await sink.post(CallId("cu-1", "v-1"), call, outcome)
     finally:
