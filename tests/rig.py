@@ -40,7 +40,7 @@ from tests.transports import AnnouncingTransport
 from workers.claim import Tools
 from workers.listing import Listing
 from workers.managed_institutions import Institutions, ServiceClock
-from workers.measurements import Counting, UnreadableNotice
+from workers.measurements import Counting, UnreadableLog
 from workers.service_health import Probing, ServiceObserver
 from workers.shift import Shift, Wakeups
 
@@ -120,7 +120,7 @@ class Rig:
         )
         tokens = RedisTokenStore(redis, clock=lambda: self.clock.now.timestamp())  # noqa: PLW0108  (the hand moves)
         self.writer = FigureWriter(self.figures, Author("worker-1", "worker"), now_ms=self.now_ms, memory=lambda: 1)
-        wakeups, unreadable = Wakeups(), UnreadableNotice(log, self.figures)
+        wakeups, unreadable = Wakeups(), UnreadableLog(log, self.figures)
         self.store = Store(
             redis,
             now_ms=self.now_ms,

@@ -28,7 +28,7 @@ from calls.trail import Entry
 from reseller import Reseller, ResellerError
 from reseller.exchange import follow, new_trace
 from workers.managed_institutions import ServiceClock
-from workers.measurements import Counting, PauseNotice, Tally
+from workers.measurements import Counting, PauseLog, Tally
 
 
 def follow_member(institution_key: str, voice_id: str | None = None) -> None:
@@ -59,7 +59,7 @@ class Tools:
     requested_by: Callable[[str], str]
     monotonic: Callable[[], float]
     log: Any
-    pauses: PauseNotice = field(default_factory=PauseNotice)
+    pauses: PauseLog = field(default_factory=PauseLog)
     counting: Counting = field(default_factory=Counting)
 
     def __post_init__(self) -> None:

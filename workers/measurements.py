@@ -123,7 +123,7 @@ def _list(words: tuple[tuple[str, str, str], ...], counts: Counter[str]) -> str:
 
 
 @dataclass(slots=True)
-class PauseNotice:
+class PauseLog:
     """Remembers which pauses this process has logged."""
 
     known: Pauses = field(default_factory=Pauses)
@@ -142,7 +142,7 @@ class PauseNotice:
 
 
 @dataclass(slots=True)
-class UnreadableNotice:
+class UnreadableLog:
     """Logs and counts stored values that cannot be read, once each for a kind of value and an institution."""
 
     log: Any

@@ -29,7 +29,7 @@ from reseller import Reseller, ServiceConfig
 from workers.claim import Tools
 from workers.listing import Listing
 from workers.managed_institutions import Institutions, ServiceClock
-from workers.measurements import Counting, Tally, UnreadableNotice
+from workers.measurements import Counting, Tally, UnreadableLog
 from workers.service_health import Probing, ServiceObserver
 from workers.shift import Shift, Wakeups
 from workers.webhook_client import Sink
@@ -224,7 +224,7 @@ class Crew:
         """Build the means inside the running loop, to which their connections belong."""
         keys, outbox = self._keys, self._keys.outbox
         figures = self._figures
-        unreadable = UnreadableNotice(self._log, figures)
+        unreadable = UnreadableLog(self._log, figures)
         store = self.store_class(
             self._redis,
             keys=keys,

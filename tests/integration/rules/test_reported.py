@@ -21,7 +21,7 @@ from sandbox.state import Happening, Kind
 from tests.rig import Rig
 from tests.sandbox_fixtures import PHONE, START, Asgi
 from workers.managed_institutions import Institutions
-from workers.measurements import PauseNotice
+from workers.measurements import PauseLog
 
 DEMO = load_rules("demo")
 
@@ -71,7 +71,7 @@ async def test_a_call_assigned_late_is_watched_from_then_on(sandbox_asgi: Asgi, 
 
 def test_pauses_are_logged_when_they_come_and_when_they_go(log: FilteringBoundLogger, logged: LogCapture) -> None:
     """A worker says once that it stops and once that it goes on, however often it looks."""
-    notice, pause = PauseNotice(), Pause(scope=PauseScope.ALL, operator="jane", because="drill", at=START)
+    notice, pause = PauseLog(), Pause(scope=PauseScope.ALL, operator="jane", because="drill", at=START)
     for pauses in (Pauses(), Pauses({"*": pause}), Pauses({"*": pause}), Pauses({"*": pause, "cu-1": pause}), Pauses()):
         notice.see(pauses, log)
     assert [(entry["event"], entry["institution"]) for entry in logged.entries] == [
