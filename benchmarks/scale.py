@@ -104,13 +104,13 @@ def _of(listings: list[tuple[Took, Took]], n: int) -> tuple[Spread, Spread]:
 
 def _watch(count: int, workers: int, effort: Effort) -> Watched:
     with stage(latency_ms=20.0) as on, ExitStack() as stack:
-        crew = [stack.enter_context(on.worker()) for _ in range(workers)]
-        wait_until(lambda: on.asked()["counts"].get("queue", 0) > 0, "the first look at the queue", *crew)
+        processes = [stack.enter_context(on.worker()) for _ in range(workers)]
+        wait_until(lambda: on.asked()["counts"].get("queue", 0) > 0, "the first look at the queue", *processes)
         begun, before = on.begin_calls(count, assigned=True), _memory(on)
         calls, book = _lay(on, begun)
         bytes_each, trail_each = (_memory(on) - before) / count, _trail_bytes(on, begun)
         time.sleep(0.5 if effort.is_smoke else SETTLING_S)
-        pids = [worker.process.pid for worker in crew]
+        pids = [worker.process.pid for worker in processes]
         asked, used, redis_used, begin_s = on.asked(), sum(map(cpu_s, pids)), cpu_s(on.redis_pid), time.time()
         time.sleep(1.5 if effort.is_smoke else WATCHED_S)
         wall_s, cpu = time.time() - begin_s, sum(map(cpu_s, pids)) - used

@@ -120,11 +120,11 @@ def demonstration(
         )
         service_url = sandbox.wait_for(sandbox_url)
         environ = {**common, **service_environment(service_url), **(worker_environ or {})}
-        crew = [fleet.start(f"worker-{n}", "worker", environ=environ) for n in range(1, workers + 1)]
-        for member in crew:
+        processes = [fleet.start(f"worker-{n}", "worker", environ=environ) for n in range(1, workers + 1)]
+        for member in processes:
             member.wait_for(_worker_started)
         everything = {**web_settings, **environ, "CALLKEEPER_PUBLIC_URL": web_url}
-        members = (web, sandbox, *crew)
+        members = (web, sandbox, *processes)
         with _environ_file(data / "demo.env", everything) as written:
             yield Demo(redis.url, service_url, web_url, admin, known.desk_token, fleet, members, everything, written)
 

@@ -22,7 +22,7 @@ from reseller import Secret, ServiceConfig
 from workers.jobs import CallJob, job_class
 from workers.measurements import Tally
 from workers.rq_worker import CallWorker, work
-from workers.runtime import Crew
+from workers.runtime import WorkerRuntime
 from workers.watchdog import Pacemaker
 from workers.webhook_client import Sink
 
@@ -53,7 +53,7 @@ def _sink(settings: OutcomeSettings) -> Callable[[], Sink]:
     return lambda: Sink.open(settings.url, settings.secret, may_be_private=settings.may_be_private)
 
 
-def run_worker(settings: WorkerSettings, log: Any, *, crew_class: type[Crew] = Crew) -> None:
+def run_worker(settings: WorkerSettings, log: Any, *, runtime_class: type[WorkerRuntime] = WorkerRuntime) -> None:
     """Run one worker process until it is told to stop.
 
     Raises:
@@ -62,7 +62,7 @@ def run_worker(settings: WorkerSettings, log: Any, *, crew_class: type[Crew] = C
     place, keys = settings.store.redis, settings.store.keys
     warn_of_redis(place, log)
     figures, book = Figures(), rule_book(settings)
-    crew = crew_class(
+    runtime = runtime_class(
         worker_redis(place),
         service=service_config(settings.service),
         book=book,
@@ -82,8 +82,8 @@ def run_worker(settings: WorkerSettings, log: Any, *, crew_class: type[Crew] = C
     with suppress(RedisError):  # the board then shows the rules of the worker before; they are in every trail as well
         put_in_force(pulse, keys, book.digest, book.name)
     pacemaker = Pacemaker(pulse, Waker(pulse, keys=keys), log, keys=keys)
-    crew.beat = pacemaker.beat
-    functions = {ADVANCE: _resting(crew.advance, pacemaker), RECONCILE: _resting(crew.reconcile, pacemaker)}
+    runtime.beat = pacemaker.beat
+    functions = {ADVANCE: _resting(runtime.advance, pacemaker), RECONCILE: _resting(runtime.reconcile, pacemaker)}
     jobs = job_class(functions, queue_name=keys.queue_name)
     minutes_s = settings.store.retention.minutes_s
     writer = FigureWriter(figures, Author.here("worker", rules=book.digest), keys=keys, minutes_kept_s=minutes_s)
@@ -92,16 +92,16 @@ def run_worker(settings: WorkerSettings, log: Any, *, crew_class: type[Crew] = C
     pacemaker.start()
     reporter.start()
     try:
-        work(lambda: _worker(place, keys, jobs, crew), log)
+        work(lambda: _worker(place, keys, jobs, runtime), log)
     finally:
         pacemaker.stop()
         reporter.stop()
-        crew.close()
+        runtime.close()
 
 
-def _worker(place: RedisLocation, keys: Keys, jobs: type[CallJob], crew: Crew) -> CallWorker:
+def _worker(place: RedisLocation, keys: Keys, jobs: type[CallJob], runtime: WorkerRuntime) -> CallWorker:
     return CallWorker(
-        blocking_redis(place), job_class=jobs, on_stop=crew.stop, leave=os._exit, queue_name=keys.queue_name
+        blocking_redis(place), job_class=jobs, on_stop=runtime.stop, leave=os._exit, queue_name=keys.queue_name
     )
 
 

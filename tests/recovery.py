@@ -135,7 +135,7 @@ class Works:
         await end({task for task in (self._working, self._ticking) if task is not None})
 
     async def work(self) -> None:
-        """Work shift after shift, with the probing beside it, as a crew does."""
+        """Work shift after shift, with the probing beside it, as a worker does."""
         while True:
             own = self.rig
             shift = Watched(own.tools, own.institutions, own.shift.listing, own.shift.log, wakeups=own.shift.wakeups)

@@ -63,7 +63,7 @@ PROGRESS_EVERY_S = 1.0
 OUTAGE_REPORT_EVERY_S = 600
 
 
-class Crew:
+class WorkerRuntime:
     """Runs shifts. Built in the worker process, used by its jobs, stopped by its signals.
 
     A subclass may replace the classes that speak to Redis and to the service.

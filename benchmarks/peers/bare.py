@@ -22,8 +22,8 @@ async def _run(*, is_stored: bool) -> None:
         await redis.blpop(["bench:go"])
         ids = [voice_id.decode() for voice_id in await redis.lrange(IDS, 0, -1)]  # type: ignore[union-attr]  # bytes here
         left = iter(ids)
-        crew = range(min(IN_FLIGHT, len(ids)))
-        await asyncio.gather(*(_check(redis, client, left, is_stored=is_stored) for _ in crew))
+        movers = range(min(IN_FLIGHT, len(ids)))
+        await asyncio.gather(*(_check(redis, client, left, is_stored=is_stored) for _ in movers))
         if not is_stored:
             await redis.hset(RESULTS, mapping=dict.fromkeys(ids, ""))
 

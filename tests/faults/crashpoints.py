@@ -48,7 +48,7 @@ from calls.trail import Entry
 from reseller import Reseller, ServiceConfig, TokenStore
 from reseller.conversation import Observe
 from reseller.transport import FIRST_BYTE, effects_transport, reads_transport
-from workers.runtime import Crew
+from workers.runtime import WorkerRuntime
 
 _REQUEST = ("mid-request", "after-request")
 _SAVE = ("before-save", "after-save")
@@ -236,8 +236,8 @@ class CrashingReseller(Reseller):
         super().__init__(config, tokens, reads_transport=reads, effects_transport=effects, log=log, observe=observe)
 
 
-class CrashingCrew(Crew):
-    """A crew whose store and client pass by the points."""
+class CrashingCrew(WorkerRuntime):
+    """A runtime whose store and client pass by the points."""
 
     store_class = CrashingStore
     listings_class = CrashingListings
@@ -248,7 +248,7 @@ def main(plan: str) -> None:
     """Run a worker that is configured by its environment, until it is struck or told to stop."""
     CrashingStore.crash = CrashingListings.crash = CrashingReseller.crash = Crashpoint(plan)
     settings = WorkerSettings.load(os.environ)
-    run_worker(settings, set_up_logging(settings.store.log_format), crew_class=CrashingCrew)
+    run_worker(settings, set_up_logging(settings.store.log_format), runtime_class=CrashingCrew)
 
 
 if __name__ == "__main__":

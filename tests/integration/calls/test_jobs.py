@@ -30,7 +30,7 @@ from tests.sandbox_fixtures import KEY, ServedSandbox
 from workers.jobs import MAX_JOB, CallJob, job_class
 from workers.measurements import Tally
 from workers.rq_worker import CallWorker
-from workers.runtime import Crew
+from workers.runtime import WorkerRuntime
 
 
 def did(**counts: int) -> Tally:
@@ -280,10 +280,10 @@ def test_job_never_runs_under_an_alarm(redis: Redis, work: Callable[[], None], r
     assert employed.fetch(job.id, redis, JSONSerializer).timeout == -1
 
 
-def crew_of(redis_url: str, sandbox_server: ServedSandbox, log: FilteringBoundLogger) -> Crew:
+def crew_of(redis_url: str, sandbox_server: ServedSandbox, log: FilteringBoundLogger) -> WorkerRuntime:
     """Return what a worker process works with, in front of a sandbox."""
     credentials = sandbox_server.credentials
-    return Crew(
+    return WorkerRuntime(
         AsyncRedis.from_url(redis_url),
         service=ServiceConfig(
             base_url=sandbox_server.url,
@@ -306,7 +306,7 @@ def test_running_job_says_how_far_it_is(
     redis: Redis, redis_url: str, sandbox_server: ServedSandbox, log: FilteringBoundLogger
 ) -> None:
     """While a shift lasts its job's description says every second what has been done so far."""
-    crew = crew_of(redis_url, sandbox_server, log)
+    runtime = crew_of(redis_url, sandbox_server, log)
     job = stock(redis).enqueue(ADVANCE)
     seen: list[str | None] = []
 
@@ -315,13 +315,13 @@ def test_running_job_says_how_far_it_is(
         while time.monotonic() < end_s and not any(text and "queue listed" in text for text in seen):
             time.sleep(0.1)
             seen.append(fetch(redis, job.id).description)
-        crew.stop()
+        runtime.stop()
 
     watcher = threading.Thread(target=watch)
     watcher.start()
-    crew.advance(job.key)
+    runtime.advance(job.key)
     watcher.join()
-    crew.close()
+    runtime.close()
     assert re.fullmatch(r"advance, running: \d+ queues? listed", seen[-1] or "")
 
 
@@ -329,12 +329,12 @@ def test_outage_is_reported_by_one_job_in_ten_minutes(
     redis: Redis, redis_url: str, sandbox_server: ServedSandbox, log: FilteringBoundLogger
 ) -> None:
     """Of the shifts in an outage the first asks its job to fail; the others only say since when."""
-    crew, keys = crew_of(redis_url, sandbox_server, log), Keys()
+    runtime, keys = crew_of(redis_url, sandbox_server, log), Keys()
     now_ms = int(time.time() * 1000)
     redis.hset(keys.breakers, "", f"9 {now_ms} {now_ms + 60_000} failure")
     stock(redis).enqueue(ADVANCE)  # a job that waits ends an idle shift at once
-    tallies = [crew.advance() for _ in range(2)]
-    crew.close()
+    tallies = [runtime.advance() for _ in range(2)]
+    runtime.close()
     assert [tally.is_outage_report for tally in tallies] == [True, False]
     assert all(tally.unreachable_since is not None for tally in tallies)
     assert 590 <= int(str(redis.ttl(keys.outage_reported))) <= 600
@@ -344,12 +344,12 @@ def test_job_during_a_pause_says_so(
     redis: Redis, redis_url: str, sandbox_server: ServedSandbox, log: FilteringBoundLogger
 ) -> None:
     """A shift knows the pauses in force from its claims."""
-    crew = crew_of(redis_url, sandbox_server, log)
+    runtime = crew_of(redis_url, sandbox_server, log)
     pause = Pause(scope=PauseScope.ALL, operator="ann", because="a migration", at=datetime.now(UTC))
     redis.hset(Keys().pause, KEY, encode_pause(pause))
     stock(redis).enqueue(ADVANCE)  # a job that waits ends an idle shift at once
-    tally = crew.advance()
-    crew.close()
+    tally = runtime.advance()
+    runtime.close()
     assert f"paused: {KEY} (all)" in tally.sentence()
 
 
@@ -357,14 +357,14 @@ def test_requeue_of_everything_repeats_no_effect(
     redis: Redis, redis_url: str, sandbox_server: ServedSandbox, log: FilteringBoundLogger
 ) -> None:
     """Requeue all, finished and failed jobs alike: shifts run that find nothing new to do (C9)."""
-    crew = crew_of(redis_url, sandbox_server, log)
-    employed = job_class({ADVANCE: crew.advance, RECONCILE: crew.reconcile})
+    runtime = crew_of(redis_url, sandbox_server, log)
+    employed = job_class({ADVANCE: runtime.advance, RECONCILE: runtime.reconcile})
     call = sandbox_server.call()
     queue = stock(redis)
     first = queue.enqueue(RECONCILE, KEY)
     refused = queue.enqueue("os.getcwd")
     for _ in range(3):
-        worker = CallWorker(redis, job_class=employed, on_stop=crew.stop, leave=lambda _: None)
+        worker = CallWorker(redis, job_class=employed, on_stop=runtime.stop, leave=lambda _: None)
         worker.work(burst=True, logging_level="ERROR")
         assert fetch(redis, first.id).is_finished
         assert f"reconcile {KEY}: 1 call in the queue" in (fetch(redis, first.id).description or "")
@@ -373,7 +373,7 @@ def test_requeue_of_everything_repeats_no_effect(
                 registry.remove(job_id)
                 queue.push_job_id(job_id)
         assert {first.id, refused.id} == set(queue.job_ids)
-    crew.close()
+    runtime.close()
     assert sandbox_server.tally(call["voice_id"])["arrived"]["assign"] == 1
 
 

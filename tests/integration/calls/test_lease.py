@@ -16,7 +16,7 @@ from reseller import MemoryTokenStore, Reseller, Secret, ServiceConfig
 from reseller.config import REQUEST_DEADLINE_S
 from workers.claim import Tools
 from workers.managed_institutions import ServiceClock
-from workers.runtime import Crew
+from workers.runtime import WorkerRuntime
 
 
 def config(deadline_s: float) -> ServiceConfig:
@@ -29,7 +29,7 @@ def config(deadline_s: float) -> ServiceConfig:
 
 def tools_of_a_worker(redis_url: str, deadline_s: float, log: FilteringBoundLogger) -> Tools:
     """Return what a worker moves calls with, built the way production builds it."""
-    crew = Crew(
+    runtime = WorkerRuntime(
         Redis.from_url(redis_url),
         service=config(deadline_s),
         book=load_rules(None),
@@ -43,12 +43,12 @@ def tools_of_a_worker(redis_url: str, deadline_s: float, log: FilteringBoundLogg
     )
 
     async def build() -> Tools:
-        return crew._tools()[0]
+        return runtime._tools()[0]
 
     try:
-        return crew._run(build())
+        return runtime._run(build())
     finally:
-        crew.close()
+        runtime.close()
 
 
 @pytest.mark.parametrize("request_s", [0.5, REQUEST_DEADLINE_S, 10.0, 60.0])

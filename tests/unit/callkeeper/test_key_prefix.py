@@ -46,7 +46,16 @@ def _is_told(call: ast.Call) -> bool:
 def test_everything_that_names_keys_is_told_the_prefix() -> None:
     """Promise of CALLKEEPER_REDIS_PREFIX: no part of the product falls back on ``ck``, or two banks would share a call."""
     classes = named_by_keys()
-    assert {"Store", "Intake", "Pacemaker", "Waker", "Crew", "read_present", "service_away", "health_routes"} <= classes
+    assert {
+        "Store",
+        "Intake",
+        "Pacemaker",
+        "Waker",
+        "WorkerRuntime",
+        "read_present",
+        "service_away",
+        "health_routes",
+    } <= classes
     silent = [
         f"{path.relative_to(ROOT)}:{node.lineno} {node.func.id}"
         for path, tree in trees()
