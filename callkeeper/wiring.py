@@ -24,7 +24,7 @@ from workers.measurements import Tally
 from workers.rq_worker import CallWorker, work
 from workers.runtime import WorkerRuntime
 from workers.watchdog import Pacemaker
-from workers.webhook_client import Sink
+from workers.webhook_client import WebhookClient
 
 
 def service_config(settings: ServiceSettings) -> ServiceConfig:
@@ -49,8 +49,8 @@ def rule_book(settings: WorkerSettings) -> RuleBook:
     return settings.book(owned)
 
 
-def _sink(settings: OutcomeSettings) -> Callable[[], Sink]:
-    return lambda: Sink.open(settings.url, settings.secret, may_be_private=settings.may_be_private)
+def _sink(settings: OutcomeSettings) -> Callable[[], WebhookClient]:
+    return lambda: WebhookClient.open(settings.url, settings.secret, may_be_private=settings.may_be_private)
 
 
 def run_worker(settings: WorkerSettings, log: Any, *, runtime_class: type[WorkerRuntime] = WorkerRuntime) -> None:
@@ -75,7 +75,7 @@ def run_worker(settings: WorkerSettings, log: Any, *, runtime_class: type[Worker
         figures=figures,
         keys=keys,
         kept_s=settings.store.retention.calls_s,
-        open_sink=_sink(settings.outcomes) if settings.outcomes else None,
+        open_webhook_client=_sink(settings.outcomes) if settings.outcomes else None,
         loop_factory=uvloop.new_event_loop,
     )
     pulse = blocking_redis(place)

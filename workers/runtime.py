@@ -32,7 +32,7 @@ from workers.managed_institutions import Institutions, ServiceClock
 from workers.measurements import Counting, Tally, UnreadableLog
 from workers.service_health import Probing, ServiceObserver
 from workers.shift import Shift, Wakeups
-from workers.webhook_client import Sink
+from workers.webhook_client import WebhookClient
 from workers.webhook_delivery import Deliveries
 
 TIDY_EVERY_S = 3600.0
@@ -88,7 +88,7 @@ class WorkerRuntime:
         figures: Figures,
         keys: Keys,
         kept_s: int = KEPT_S,
-        open_sink: Callable[[], Sink] | None = None,
+        open_webhook_client: Callable[[], WebhookClient] | None = None,
         loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None,
     ) -> None:
         self._runner = asyncio.Runner(loop_factory=loop_factory)
@@ -108,7 +108,7 @@ class WorkerRuntime:
         self._reconcile_s = reconcile_s
         self._queue_page = queue_page
         self._figures = figures
-        self._open_sink = open_sink
+        self._open_sink = open_webhook_client
         self._deliveries: Deliveries | None = None
         self._wakeups = Wakeups()
         self._means: tuple[Reseller, Tools, Institutions, Listing] | None = None
@@ -272,5 +272,5 @@ class WorkerRuntime:
         if self._means is not None:
             await self._means[0].aclose()
         if self._deliveries is not None:
-            await self._deliveries.sink.aclose()
+            await self._deliveries.client.aclose()
         await self._redis.aclose()

@@ -69,7 +69,7 @@ class Answer(Enum):
     """What came of a post."""
 
     TAKEN = "taken"
-    DECLINED = "declined"  # the sink answers, and does not want this one
+    DECLINED = "declined"  # the receiver answers, and does not want this one
     AWAY = "away"  # nobody answers, or only that it cannot now
 
 
@@ -102,7 +102,7 @@ class Message(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Sink:
+class WebhookClient:
     """Where outcomes go."""
 
     url: str
@@ -118,7 +118,7 @@ class Sink:
         *,
         may_be_private: bool,
         resolver: AbstractResolver | None = None,
-    ) -> "Sink":
+    ) -> "WebhookClient":
         """Prepare to post; the first post connects.
 
         Args:

@@ -1,8 +1,8 @@
 """Sends outcomes out, beside the calls of a shift: at least once, in order for each call, never holding a call up.
 
 What is to be sent stands in the trails; here is kept how far each was sent, under keys like those of calls (claim, lease,
-nonce, due time), so that two workers never send for one call. A breaker of its own, shared by all workers, leaves a sink
-alone that is away. What a sink did not take for a day waits for a person, and for the call's next outcome.
+nonce, due time), so that two workers never send for one call. A breaker of its own, shared by all workers, leaves a receiver
+alone that is away. What a receiver did not take for a day waits for a person, and for the call's next outcome.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from calls.store.queries import Known, Lookup
 from calls.store.store import Store
 from calls.store.tasks import end
 from workers.claim import follow_member, follow_trace
-from workers.webhook_client import Answer, Sink
+from workers.webhook_client import Answer, WebhookClient
 
 LOOK_EVERY_S: Final = 0.1
 IN_FLIGHT: Final = 16
@@ -54,7 +54,7 @@ class Deliveries:
 
     store: Store
     lookup: Lookup
-    sink: Sink
+    client: WebhookClient
     log: Any
     sleep: Callable[[float], Any] = asyncio.sleep
     figures: Figures = field(default_factory=Figures)
@@ -118,7 +118,7 @@ class Deliveries:
             await self._let_go(held, cursor, (cursor.retry_at - held.now).total_seconds())
             return
         for outcome in outcomes(known.trail)[cursor.sent :]:
-            answer = await self.sink.post(known.call_id, known.call, outcome)
+            answer = await self.client.post(known.call_id, known.call, outcome)
             await self._report(answer)
             if answer is not Answer.TAKEN:
                 await self._put_off(held, known.call_id, cursor, outcome)
@@ -163,7 +163,7 @@ class Deliveries:
         )
 
     async def _report(self, answer: Answer) -> None:
-        """Tell the breaker: a sink that answers is not away, whatever it answers."""
+        """Tell the breaker: a receiver that answers is not away, whatever it answers."""
         is_away = answer is Answer.AWAY
         if is_away or self.store.breakers.has_failed(ACCOUNT):
             await self.store.breakers.report(Heard.FAILURE if is_away else Heard.ANSWER)

@@ -436,7 +436,7 @@ CONTROLS: Final = (
         "workers/webhook_client.py",
         "socket_factory=make_socket",
         "socket_factory=None",
-        "tests/integration/desk/test_sink_connections.py",
+        "tests/integration/desk/test_webhook_connections.py",
         "inside or judges",
     ),
     Control(
@@ -444,7 +444,7 @@ CONTROLS: Final = (
         "workers/webhook_client.py",
         "follow_redirects=False",
         "follow_redirects=True",
-        "tests/integration/desk/test_sink_connections.py",
+        "tests/integration/desk/test_webhook_connections.py",
         "redirect",
     ),
     Control(
@@ -518,7 +518,7 @@ CONTROLS: Final = (
         "workers/webhook_client.py",
         "host in _PUBLIC_IPV6 and not any(host in each for each in _NOT_PUBLIC_IPV6)",
         "host is not None",
-        "tests/unit/desk/test_sink.py",
+        "tests/unit/desk/test_webhook_client.py",
     ),
     Control(
         "outcome URLs are https",

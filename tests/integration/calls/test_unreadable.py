@@ -133,7 +133,7 @@ async def test_unreadable_trail_line_holds_up_no_outcome(sandbox_asgi: Any, redi
     assert [message["type"] for message in courier.receiver.taken] == ["call.authenticated", "call.settled"]
     assert "unreadable" in await courier.whats(call)
     assert noticed(courier)["trail"] == 1
-    await courier.deliveries.sink.aclose()
+    await courier.deliveries.client.aclose()
 
 
 async def test_unreadable_delivery_cursor_begins_anew(sandbox_asgi: Any, redis: Any) -> None:
@@ -146,4 +146,4 @@ async def test_unreadable_delivery_cursor_begins_anew(sandbox_asgi: Any, redis: 
     types = [message["type"] for message in courier.receiver.taken]
     assert types == ["call.authenticated", "call.authenticated", "call.settled"]
     assert len(set(courier.receiver.ids)) == 2
-    await courier.deliveries.sink.aclose()
+    await courier.deliveries.client.aclose()

@@ -24,7 +24,7 @@ from sandbox.state import Happening, Kind
 from tests.integration.desk.conftest import TOKENS, DeskRig
 from tests.rig import KEY, PHONE
 from tests.sandbox_fixtures import Asgi
-from workers.webhook_client import Sink
+from workers.webhook_client import WebhookClient
 from workers.webhook_delivery import Deliveries
 
 SECRET = "whsec_Y2FuYXJ5LW91dGNvbWUta2V5LTAxMjM0NTY3ODk="
@@ -150,7 +150,7 @@ class TellingRig(DeskRig):
         super().__init__(stage, redis, jobs, outbox=Keys().outbox)
         self.outcomes: list[str] = []
         client = httpx.AsyncClient(transport=httpx.MockTransport(self._take))
-        sink = Sink("https://sink.example/", Webhook(SECRET), client, lambda: datetime.now(UTC))
+        sink = WebhookClient("https://sink.example/", Webhook(SECRET), client, lambda: datetime.now(UTC))
         outbox = Store(redis, keys=Keys().outbox, now_ms=self.now_ms)
         self.deliveries = Deliveries(outbox, Lookup(redis), sink, self.tools.log)
 
@@ -220,7 +220,7 @@ async def test_nothing_that_the_service_says_of_people_stays(
     await rig.run(90)
     stored, shown = await everything_in(redis), live + await desk_answers(rig) + "".join(said)
     logged, outcomes = rendered(rig.log.entries), "".join(rig.outcomes)
-    await rig.deliveries.sink.aclose()
+    await rig.deliveries.client.aclose()
     places = {"Redis": stored, "the desk": shown, "the log": logged, "outcomes": outcomes}
 
     told = rig.telling.told

@@ -17,7 +17,7 @@ from reseller import Secret
 from sandbox.state import Happening, Kind
 from tests.rig import Rig
 from tests.sandbox_fixtures import Asgi
-from workers.webhook_client import Sink
+from workers.webhook_client import WebhookClient
 from workers.webhook_delivery import Deliveries
 
 SECRET = "whsec_Y2FuYXJ5LW91dGNvbWUta2V5LTAxMjM0NTY3ODk="
@@ -53,7 +53,9 @@ class Courier(Rig):
         super().__init__(stage, redis, outbox=Keys().outbox)
         self.receiver = Receiver()
         client = httpx.AsyncClient(transport=httpx.MockTransport(self.receiver))
-        sink = Sink("https://sink.example/", Webhook(Secret(SECRET).reveal()), client, lambda: datetime.now(UTC))
+        sink = WebhookClient(
+            "https://sink.example/", Webhook(Secret(SECRET).reveal()), client, lambda: datetime.now(UTC)
+        )
         outbox = Store(redis, keys=Keys().outbox, now_ms=self.now_ms, unreadable=self.store.unreadable)
         self.deliveries = Deliveries(outbox, Lookup(redis), sink, self.tools.log)
 
@@ -76,7 +78,7 @@ async def courier(sandbox_asgi: Asgi, redis: Redis) -> AsyncIterator[Courier]:
     """Return a rig with a receiver."""
     rig = Courier(sandbox_asgi, redis)
     yield rig
-    await rig.deliveries.sink.aclose()
+    await rig.deliveries.client.aclose()
 
 
 async def test_outcomes_arrive_in_order_with_valid_signatures(courier: Courier) -> None:
@@ -142,7 +144,7 @@ async def test_outcome_not_taken_for_a_day_is_parked_and_shown(courier: Courier)
 
 async def test_two_workers_send_one_outcome_once(courier: Courier) -> None:
     """Who sends for a call holds it: two workers that look at the same time send each outcome once."""
-    other = Deliveries(courier.deliveries.store, Lookup(courier.redis), courier.deliveries.sink, courier.tools.log)
+    other = Deliveries(courier.deliveries.store, Lookup(courier.redis), courier.deliveries.client, courier.tools.log)
     courier.stage.call(Happening(Kind.GREEN, 5), END)
     for _ in range(320):
         await Rig.tick(courier)

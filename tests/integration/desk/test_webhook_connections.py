@@ -16,7 +16,7 @@ from calls.record import Call
 from calls.store.keys import CallId
 from calls.trail import Entry
 from reseller import Secret
-from workers.webhook_client import Answer, Sink
+from workers.webhook_client import Answer, WebhookClient
 
 SECRET = Secret("whsec_Y2FuYXJ5LW91dGNvbWUta2V5LTAxMjM0NTY3ODk=")
 CERTIFICATES = Path(__file__).parents[1] / "reseller" / "certificates"
@@ -74,7 +74,7 @@ class Names(AbstractResolver):
 
 async def post(url: str, *, may_be_private: bool = False, names: Names | None = None) -> Answer:
     """Post one outcome."""
-    sink = Sink.open(url, SECRET, may_be_private=may_be_private, resolver=names)
+    sink = WebhookClient.open(url, SECRET, may_be_private=may_be_private, resolver=names)
     call = Call(institution_key="cu-1", voice_id="v-1")
     outcome = CallOutcome(0, "settled", Entry(at=NOW, what="settled", because="lost"))
     try:
