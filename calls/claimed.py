@@ -87,7 +87,7 @@ class LeaseLost(Exception):
 
 
 @dataclass(slots=True)
-class Held:
+class ClaimedItem:
     """One claimed member: what was stored, the notes that waited, and the right to write it."""
 
     member: str
@@ -130,10 +130,10 @@ def pauses_of(stored: list[bytes]) -> Pauses:
     return parse_pauses(tuple((key.decode(errors="replace"), value) for key, value in pairs))
 
 
-def held_of(row: list[Any], epoch: Epoch, now: datetime, pauses: Pauses) -> Held:
+def parse_claimed(row: list[Any], epoch: Epoch, now: datetime, pauses: Pauses) -> ClaimedItem:
     """Read one claimed member as ``claim`` answers it."""
     member, nonce, checks, lost, failures, record, late_ms, notes = row
-    return Held(
+    return ClaimedItem(
         member=member.decode(),
         nonce=nonce.decode(),
         checks=int(checks),

@@ -19,7 +19,7 @@ from typing import Any, Final, TypeVar
 import httpx
 from fakeredis import FakeAsyncRedis, FakeServer
 
-from calls.claimed import Held
+from calls.claimed import ClaimedItem
 from calls.store.breakers import retry_service
 from calls.store.tasks import end
 from sandbox.access import Credentials
@@ -179,14 +179,14 @@ class Watched(Shift):
 
     works: Works
 
-    async def move(self, held: Held) -> None:
+    async def move(self, item: ClaimedItem) -> None:
         """Move one member on."""
-        works, key = self.works, held.member.split(":")[1]
+        works, key = self.works, item.member.split(":")[1]
         began_s = asyncio.get_running_loop().time()
         works.in_flight[key] += 1
         works.most_in_flight[key] = max(works.most_in_flight[key], works.in_flight[key])
         try:
-            await super().move(held)
+            await super().move(item)
         finally:
             works.in_flight[key] -= 1
             works.longest_s = max(works.longest_s, asyncio.get_running_loop().time() - began_s)

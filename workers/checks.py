@@ -109,7 +109,7 @@ async def _merge_into(claim: Claim, voice_id: str) -> bool:
     await claim.keep()
     note = encode_note(Merged(call=claim.call))
     checks = claim.call.checks_used
-    claim.is_over = await claim.tools.store.merge(claim.held, claim.call_id, other, note, checks=checks)
+    claim.is_over = await claim.tools.store.merge(claim.item, claim.call_id, other, note, checks=checks)
     if claim.is_over:
         claim.tools.log.info("calls_merged", **claim.names, into=voice_id)
     return claim.is_over
@@ -141,7 +141,7 @@ def take_in(
     if check is not None:
         history = claim.call.history.with_answer(check, reading.policies, signs_of(reading))
         claim.call = replace(claim.call, history=history)
-    claim.call = replace(claim.call, next_read_at=next_read(claim.call, book, now, late=claim.held.late))
+    claim.call = replace(claim.call, next_read_at=next_read(claim.call, book, now, late=claim.item.late))
     changed = _told(before) != _told(claim.call)
     if changed:
         _report_unknown(claim, before.reading, reading)
@@ -170,13 +170,13 @@ def take_in(
 def _charged(claim: Claim, reading: Reading) -> Call:
     """Count checks that a lost record may have spent on a call that an answer shows before the queue does."""
     call, book = claim.call, claim.tools.book
-    if call.phase is not Phase.HINTED or claim.held.lost is not None:
+    if call.phase is not Phase.HINTED or claim.item.lost is not None:
         return call
     age = timedelta(seconds=book.maximum_age_s)
     if reading.created_at is not None:
-        age = claim.tools.clock.age(reading.created_at, claim.now, claim.held.epoch)
+        age = claim.tools.clock.age(reading.created_at, claim.now, claim.item.epoch)
     begun = replace(call, person_id=reading.person_id or call.person_id)
-    charged = charge_earlier_record(begun, book, claim.held.epoch, claim.now, age=age)
+    charged = charge_earlier_record(begun, book, claim.item.epoch, claim.now, age=age)
     return replace(charged, person_id=call.person_id)
 
 

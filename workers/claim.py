@@ -13,7 +13,7 @@ from typing import Any
 from msgspec.structs import replace
 from structlog.contextvars import bind_contextvars
 
-from calls.claimed import Held, Placement
+from calls.claimed import ClaimedItem, Placement
 from calls.evidence import TAKEN_BACK, needs_person
 from calls.fold import fold_epoch, fold_note, new_call
 from calls.ledger import EffectKind, EffectState
@@ -81,7 +81,7 @@ class Claim:
     """A call in the hands of its mover. ``entries`` are the lines that the next write adds to the trail."""
 
     tools: Tools
-    held: Held
+    item: ClaimedItem
     call_id: CallId
     call: Call
     tally: Tally
@@ -91,43 +91,43 @@ class Claim:
     is_over: bool = False
 
     @classmethod
-    def begin(cls, tools: Tools, held: Held, call_id: CallId, standing: str | None, tally: Tally) -> "Claim":
+    def begin(cls, tools: Tools, item: ClaimedItem, call_id: CallId, standing: str | None, tally: Tally) -> "Claim":
         """Read the record, take over the epoch, fold the notes.
 
         Raises:
             msgspec.MsgspecError: The stored record or a note is not one of ours.
         """
-        notes = sorted(map(parse_note, held.notes.values()), key=fold_order)
-        before = call = parse_call(held.record) if held.record else new_call(call_id, notes, held.now)
-        pause = held.pauses.over(call_id.institution_key)
-        held_until = held.epoch.since + tools.store.lease.hold
+        notes = sorted(map(parse_note, item.notes.values()), key=fold_order)
+        before = call = parse_call(item.record) if item.record else new_call(call_id, notes, item.now)
+        pause = item.pauses.over(call_id.institution_key)
+        held_until = item.epoch.since + tools.store.lease.hold
         call = replace(
             call,
-            checks_used=max(call.checks_used, held.checks),
+            checks_used=max(call.checks_used, item.checks),
             standing=standing,
             paused=pause.scope if pause else None,
-            effects_held_until=held_until if held_until > held.now else None,
+            effects_held_until=held_until if held_until > item.now else None,
         )
-        if held.lost is not None:
-            call = charge_lost_writes(call, tools.book, held.lost)
+        if item.lost is not None:
+            call = charge_lost_writes(call, tools.book, item.lost)
         call = tools.store.jumps.catch_up(call)
-        call, entries = fold_epoch(call, held.epoch.id, must_verify=held.lost is not None, now=held.now)
+        call, entries = fold_epoch(call, item.epoch.id, must_verify=item.lost is not None, now=item.now)
         for note in notes:
-            call, lines = fold_note(call, note, held.now)
+            call, lines = fold_note(call, note, item.now)
             entries += lines
-        if held.lost is None and before.phase is Phase.HINTED and call.phase is not Phase.HINTED:
-            age = tools.clock.found(call.started_at or held.now, held.now, held.epoch)
-            call = charge_earlier_record(call, tools.book, held.epoch, held.now, age=age)
+        if item.lost is None and before.phase is Phase.HINTED and call.phase is not Phase.HINTED:
+            age = tools.clock.found(call.started_at or item.now, item.now, item.epoch)
+            call = charge_earlier_record(call, tools.book, item.epoch, item.now, age=age)
         trace = follow_trace(trace_of(notes) or call.trace)
         if trace != call.trace:
             call = replace(call, trace=trace)
-        tools.counting.folded(before, call, tools.book, held.now)
-        return cls(tools, held, call_id, call, tally, entries, tools.monotonic())
+        tools.counting.folded(before, call, tools.book, item.now)
+        return cls(tools, item, call_id, call, tally, entries, tools.monotonic())
 
     @property
     def now(self) -> datetime:
         """Return Redis's time at the claim plus what has passed here since."""
-        return self.held.now + timedelta(seconds=self.tools.monotonic() - self.claimed_at_s)
+        return self.item.now + timedelta(seconds=self.tools.monotonic() - self.claimed_at_s)
 
     @property
     def age_s(self) -> float:
@@ -147,7 +147,7 @@ class Claim:
     @property
     def pause(self) -> str | None:
         """Say what pause the call is under, by whom and why."""
-        pause = self.held.pauses.over(self.call_id.institution_key)
+        pause = self.item.pauses.over(self.call_id.institution_key)
         return pause.words if pause else None
 
     def hold_back(self, because: str) -> None:
@@ -171,7 +171,7 @@ class Claim:
         """
         self.call = replace(self.call, saved_at=self.now)
         await self.tools.store.keep(
-            self.held,
+            self.item,
             encode_call(self.call),
             entries=self.entries,
             book_check=book_check,
@@ -198,7 +198,7 @@ class Claim:
         await self._write(FORGET, Placement(None))
 
     async def _write(self, record: bytes, placement: Placement) -> None:
-        await self.tools.store.save(self.held, record, placement, entries=self.entries, checks=self.call.checks_used)
+        await self.tools.store.save(self.item, record, placement, entries=self.entries, checks=self.call.checks_used)
         self._count()
         self.is_over = True
 

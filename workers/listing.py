@@ -20,7 +20,7 @@ from itertools import pairwise
 import msgspec
 from msgspec.structs import replace
 
-from calls.claimed import Held, Placement
+from calls.claimed import ClaimedItem, Placement
 from calls.institutions import Paging, Watch, encode_watch, parse_watch
 from calls.metrics import catalogue as figure
 from calls.notes import Unlisted, fingerprint, listed_of, plausible_start
@@ -170,19 +170,19 @@ class Listing:
     told: Callable[[], None] = lambda: None
     """Called when calls were told something: they are due."""
 
-    async def run(self, held: Held, institution_key: str, tally: Tally) -> bool:
+    async def run(self, item: ClaimedItem, institution_key: str, tally: Tally) -> bool:
         """Look as much as was asked for, plan the next look, and return whether the service refused the institution.
 
         Raises:
             LeaseLost: Somebody else looks at this queue now.
         """
-        watch = self._watch(held, institution_key)
-        asked = {note.decode() for note in held.notes}
+        watch = self._watch(item, institution_key)
+        asked = {note.decode() for note in item.notes}
         tally.add("institutions")
         retry_s: float | None = None
         is_refused = False
         try:
-            watch = await self._look(held, watch, asked, tally)
+            watch = await self._look(item, watch, asked, tally)
             watch, outcome = replace(watch, failures=0), "answered"
         except AccessRefused as error:
             retry_s, is_refused, outcome = error.retry_after_s, True, "refused"
@@ -195,34 +195,34 @@ class Listing:
             watch, outcome = replace(watch, failures=watch.failures + 1), "refused" if is_refused else "failed"
         self.tools.counting.figures.count(figure.LISTINGS, self.tools.counting.label(institution_key), outcome)
         due_in_ms = await self._due_in_ms(watch) if retry_s is None else int(retry_s * 1000) + 1
-        await self.tools.store.save(held, encode_watch(watch), Placement(due_in_ms))
+        await self.tools.store.save(item, encode_watch(watch), Placement(due_in_ms))
         return is_refused
 
-    def _watch(self, held: Held, institution_key: str) -> Watch:
+    def _watch(self, item: ClaimedItem, institution_key: str) -> Watch:
         """Return how far the listing is; if that cannot be read it begins anew, with a full one."""
         try:
-            return parse_watch(held.record) if held.record else Watch(institution_key=institution_key)
+            return parse_watch(item.record) if item.record else Watch(institution_key=institution_key)
         except msgspec.MsgspecError:
             self.tools.store.unreadable("listing", institution_key)
             return Watch(institution_key=institution_key)
 
-    async def _look(self, held: Held, watch: Watch, asked: set[str], tally: Tally) -> Watch:
-        now, is_narrow = held.now, asked == {Ask.LOOK} and watch.newest_at is not None
+    async def _look(self, item: ClaimedItem, watch: Watch, asked: set[str], tally: Tally) -> Watch:
+        now, is_narrow = item.now, asked == {Ask.LOOK} and watch.newest_at is not None
         full_is_due = watch.full_at is None or not 0 <= (now - watch.full_at).total_seconds() < FULL_EVERY_S
         if full_is_due or watch.cursor is not None or Ask.FULL in asked:
-            watch, is_narrow = await self._full(held, watch, tally), False
+            watch, is_narrow = await self._full(item, watch, tally), False
         else:
-            watch = await self._pages(held, watch, tally, since=_since(watch, asked, now), is_full=False)
+            watch = await self._pages(item, watch, tally, since=_since(watch, asked, now), is_full=False)
         if not is_narrow:
             await self.tools.store.note_look(watch.institution_key, now)
         return watch
 
-    async def _full(self, held: Held, watch: Watch, tally: Tally) -> Watch:
-        key, now = watch.institution_key, held.now
+    async def _full(self, item: ClaimedItem, watch: Watch, tally: Tally) -> Watch:
+        key, now = watch.institution_key, item.now
         if watch.cursor is None:
             await self.listings.begin_listing(key)
             watch = replace(watch, cursor=0, newest_at=None)  # the service's clock may have been set back
-        watch = await self._pages(held, watch, tally, since=None, is_full=True)
+        watch = await self._pages(item, watch, tally, since=None, is_full=True)
         absent = await self.listings.absent(key)
         tally.found(key, gone=len(absent))
         for voice_id in absent:
@@ -231,7 +231,9 @@ class Listing:
                 await self.listings.forget_listed(key, voice_id)
         return replace(watch, cursor=None, full_at=now)
 
-    async def _pages(self, held: Held, watch: Watch, tally: Tally, *, since: datetime | None, is_full: bool) -> Watch:
+    async def _pages(
+        self, item: ClaimedItem, watch: Watch, tally: Tally, *, since: datetime | None, is_full: bool
+    ) -> Watch:
         """Read page after page.
 
         A full listing saves how far it is and ends when a page brings nothing new; a look ends with the first page that is
@@ -244,7 +246,7 @@ class Listing:
             # To read one page may take several requests: where each is slow the lease would end between them.
             nonlocal renewed_at_s
             if monotonic() - renewed_at_s > RENEW_AFTER_S:
-                await self.tools.store.keep(held)
+                await self.tools.store.keep(item)
                 renewed_at_s = monotonic()
             return await self._page(watch.institution_key, since, cursor, size)
 
@@ -257,9 +259,9 @@ class Listing:
         )
         while True:
             entries = await pages.read()
-            starts = [start for entry in entries if (start := plausible_start(entry, held.now))]
+            starts = [start for entry in entries if (start := plausible_start(entry, item.now))]
             self.tools.clock.see(starts)
-            told = await self._tell(watch.institution_key, entries, held.now, is_full=is_full)
+            told = await self._tell(watch.institution_key, entries, item.now, is_full=is_full)
             if is_full:
                 tally.found(watch.institution_key, listed=pages.news, told=told)
             watch = replace(watch, newest_at=_newest(watch, starts), paging=pages.paging)
@@ -267,7 +269,7 @@ class Listing:
                 return watch
             if is_full:
                 watch = replace(watch, cursor=pages.cursor)
-            await self.tools.store.keep(held, encode_watch(watch) if is_full else None)
+            await self.tools.store.keep(item, encode_watch(watch) if is_full else None)
             renewed_at_s = monotonic()
 
     async def _page(self, key: str, since: datetime | None, cursor: int, size: int) -> Sequence[QueueEntry]:

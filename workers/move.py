@@ -97,7 +97,7 @@ async def move(claim: Claim) -> None:
         RuntimeError: The steps do not come to an end: a bug in ``decide``.
     """
     for n in range(MAX_STEPS):
-        step = decide(claim.call, claim.tools.book, claim.now, late=claim.held.late)
+        step = decide(claim.call, claim.tools.book, claim.now, late=claim.item.late)
         if n and isinstance(step, _ASKS) and claim.age_s > RELEASE_AFTER_S:
             step = Wait(claim.now)
         institution_key = claim.call_id.institution_key

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from redis.exceptions import RedisError
 
-from calls.claimed import Held, LeaseLost, Placement
+from calls.claimed import ClaimedItem, LeaseLost, Placement
 from calls.metrics import catalogue as figure
 from calls.store.keys import CallId, names_of, parse_member
 from calls.store.store import MOST_OF_ONE
@@ -214,8 +214,8 @@ class Shift:
             room = min(CLAIM_AT_ONCE, IN_FLIGHT - len(self._tasks))
             claimed = await self._claim(room, shift_starts=first) if room > 0 else []
             first = False
-            for held in claimed:
-                self._start(held)
+            for item in claimed:
+                self._start(item)
             if await self._is_over(loop.time() - started_s):
                 return
             if room == 0:
@@ -231,7 +231,7 @@ class Shift:
         if not self.institutions.are_known and not self.tools.store.breakers.opened:
             self._refreshing = asyncio.ensure_future(self.institutions.refresh())
 
-    async def _claim(self, room: int, *, shift_starts: bool) -> list[Held]:
+    async def _claim(self, room: int, *, shift_starts: bool) -> list[ClaimedItem]:
         self.wakeups.claims()
         holds = self._holds if len(self.institutions.keys) > 1 else None
         claimed = await self.tools.store.claim(room, shift_starts=shift_starts, holds=holds)
@@ -260,10 +260,10 @@ class Shift:
         now_s = asyncio.get_running_loop().time()
         return any(now_s - began_s > OLD_S for began_s in self._tasks.values())
 
-    def _start(self, held: Held) -> None:
-        task = asyncio.ensure_future(self.move(held))
+    def _start(self, item: ClaimedItem) -> None:
+        task = asyncio.ensure_future(self.move(item))
         self._tasks[task] = asyncio.get_running_loop().time()
-        institution_key, voice_id = names_of(held.member)
+        institution_key, voice_id = names_of(item.member)
         owner = institution_key if voice_id else ""  # only calls are limited
         self._holds[owner] += 1
         task.add_done_callback(partial(self._forget, owner))
@@ -288,56 +288,56 @@ class Shift:
             self.log.warning("shift_cut_short", tasks=len(self._tasks))
         await end(self._tasks)
 
-    async def move(self, held: Held) -> None:
+    async def move(self, item: ClaimedItem) -> None:
         """Move one member on; whatever goes wrong stays with it."""
         try:
-            await self._advance(held)
+            await self._advance(item)
         except LeaseLost as lost:
             self.tools.counting.figures.count(figure.LEASES_LOST, lost.why)
-            self.log.info("lease_lost", member_kind=held.member[:1], why=lost.why)
-            await self._release(held, lost)
+            self.log.info("lease_lost", member_kind=item.member[:1], why=lost.why)
+            await self._release(item, lost)
         except RedisError as error:
             self.tools.counting.figures.count(figure.REDIS_FAILED)
             self.log.warning("redis_failed", error=type(error).__name__)
         except Exception as error:  # noqa: BLE001  (a bug in one call must not stop the others)
-            await self._failed(held, error)
+            await self._failed(item, error)
 
-    async def _advance(self, held: Held) -> None:
+    async def _advance(self, item: ClaimedItem) -> None:
         try:
-            owner = parse_member(held.member)
+            owner = parse_member(item.member)
         except ValueError:
-            await self.tools.store.save(held, FORGET, Placement(None))
+            await self.tools.store.save(item, FORGET, Placement(None))
             return
         if isinstance(owner, CallId):
             follow_member(*owner)
-            await self._advance_call(held, owner)
+            await self._advance_call(item, owner)
             return
         follow_member(owner)
         follow_trace()
         if not self.institutions.are_known:
-            await self.tools.store.save(held, None, Placement(NOT_KNOWN_YET_MS))
+            await self.tools.store.save(item, None, Placement(NOT_KNOWN_YET_MS))
         elif await self.institutions.knows(owner):
-            if await self.listing.run(held, owner, self.tally):
+            if await self.listing.run(item, owner, self.tally):
                 await self.institutions.refused(owner)
         else:
             self.log.warning("institution_foreign", institution=owner)
-            await self.tools.store.save(held, FORGET, Placement(None))
+            await self.tools.store.save(item, FORGET, Placement(None))
 
-    async def _advance_call(self, held: Held, call_id: CallId) -> None:
+    async def _advance_call(self, item: ClaimedItem, call_id: CallId) -> None:
         self.tally.add("calls")
         obstacle = self.institutions.obstacle(call_id.institution_key)
-        await move(Claim.begin(self.tools, held, call_id, obstacle, self.tally))
+        await move(Claim.begin(self.tools, item, call_id, obstacle, self.tally))
 
-    async def _release(self, held: Held, lost: LeaseLost) -> None:
+    async def _release(self, item: ClaimedItem, lost: LeaseLost) -> None:
         """Still the holder, but on wrong premises: let go, and let the next claim see what is new."""
         if lost.why == "lease":
             return
         with suppress(LeaseLost, RedisError):
-            await self.tools.store.save(held, None, Placement(0), failures=held.failures)
+            await self.tools.store.save(item, None, Placement(0), failures=item.failures)
 
-    async def _failed(self, held: Held, error: Exception) -> None:
+    async def _failed(self, item: ClaimedItem, error: Exception) -> None:
         """Count a failure; after five in a row park the call for a person."""
-        failures = held.failures + 1
+        failures = item.failures + 1
         is_parked = failures >= MAX_FAILURES
         where = innermost_place(error)
         self.tools.counting.figures.count(figure.STEPS_FAILED)
@@ -345,6 +345,6 @@ class Shift:
         self.tally.add("steps_failed")
         self.log.error("step_failed", error=type(error).__name__, where=where, failures=failures, parked=is_parked)
         placement = Placement(None if is_parked else 1000 * 2**failures, attention="parked" if is_parked else "")
-        entries = [Entry(at=held.now, what="parked", because=f"{type(error).__name__} at {where}")] if is_parked else []
+        entries = [Entry(at=item.now, what="parked", because=f"{type(error).__name__} at {where}")] if is_parked else []
         with suppress(LeaseLost, RedisError):
-            await self.tools.store.save(held, None, placement, entries=entries, failures=failures)
+            await self.tools.store.save(item, None, placement, entries=entries, failures=failures)

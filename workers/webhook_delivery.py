@@ -16,7 +16,7 @@ import msgspec
 from msgspec.structs import replace
 from redis.exceptions import RedisError
 
-from calls.claimed import Held, LeaseLost, Placement
+from calls.claimed import ClaimedItem, LeaseLost, Placement
 from calls.metrics import catalogue as figure
 from calls.metrics.counting import Figures
 from calls.outcomes import CallOutcome, outcomes
@@ -82,8 +82,8 @@ class Deliveries:
         room = IN_FLIGHT - len(self._tasks)
         is_probe = bool(self.store.breakers.opened and await self.store.breakers.take_probes())
         claimed = await self.store.claim(1 if is_probe else room, is_probe=is_probe) if room > 0 else []
-        for held in claimed:
-            task = asyncio.ensure_future(self._advance(held))
+        for item in claimed:
+            task = asyncio.ensure_future(self._advance(item))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
         return len(claimed)
@@ -98,68 +98,68 @@ class Deliveries:
                 await self.claim()
             await self.sleep(LOOK_EVERY_S)
 
-    async def _advance(self, held: Held) -> None:
+    async def _advance(self, item: ClaimedItem) -> None:
         with suppress(LeaseLost, RedisError):
-            owner = parse_member(held.member)
+            owner = parse_member(item.member)
             known = await self.lookup.known(*owner) if isinstance(owner, CallId) else None
             if known is None or known.call_id != owner:
-                await self.store.save(held, FORGET, Placement(None))
+                await self.store.save(item, FORGET, Placement(None))
                 return
-            await self._send(held, known)
+            await self._send(item, known)
 
-    async def _send(self, held: Held, known: Known) -> None:
+    async def _send(self, item: ClaimedItem, known: Known) -> None:
         """Send a call's next outcomes one after the other; the first that is not taken holds up those behind it."""
         follow_member(*known.call_id)
         follow_trace(known.call.trace)
-        cursor = self._cursor(held, known.call_id.institution_key)
+        cursor = self._cursor(item, known.call_id.institution_key)
         if any(line.what == "unreadable" for line in known.trail):
             self.store.unreadable("trail", known.call_id.institution_key)
-        if cursor.retry_at is not None and held.now < cursor.retry_at:
-            await self._let_go(held, cursor, (cursor.retry_at - held.now).total_seconds())
+        if cursor.retry_at is not None and item.now < cursor.retry_at:
+            await self._let_go(item, cursor, (cursor.retry_at - item.now).total_seconds())
             return
         for outcome in outcomes(known.trail)[cursor.sent :]:
             answer = await self.client.post(known.call_id, known.call, outcome)
             await self._report(answer)
             if answer is not Answer.TAKEN:
-                await self._put_off(held, known.call_id, cursor, outcome)
+                await self._put_off(item, known.call_id, cursor, outcome)
                 return
             self.figures.count(figure.OUTCOMES, "delivered")
             self.log.info("outcome_delivered", **_names(known.call_id), type=outcome.type)
             cursor = Cursor(outcome.n + 1)
-            await self.store.keep(held, msgspec.json.encode(cursor))
+            await self.store.keep(item, msgspec.json.encode(cursor))
         listed = "settled" if known.call.is_settled else ""
-        await self.store.save(held, msgspec.json.encode(cursor), Placement(None, listed=listed))
+        await self.store.save(item, msgspec.json.encode(cursor), Placement(None, listed=listed))
 
-    def _cursor(self, held: Held, institution_key: str) -> Cursor:
+    def _cursor(self, item: ClaimedItem, institution_key: str) -> Cursor:
         """Return how far the sending is; if that cannot be read, everything is sent again, under the same ids."""
         try:
-            return msgspec.json.decode(held.record, type=Cursor) if held.record else Cursor()
+            return msgspec.json.decode(item.record, type=Cursor) if item.record else Cursor()
         except msgspec.MsgspecError:
             self.store.unreadable("cursor", institution_key)
             return Cursor()
 
-    async def _put_off(self, held: Held, call_id: CallId, cursor: Cursor, outcome: CallOutcome) -> None:
+    async def _put_off(self, item: ClaimedItem, call_id: CallId, cursor: Cursor, outcome: CallOutcome) -> None:
         """Try again later; after a day only with the call's next outcome."""
         wait_s = RETRY_S[min(cursor.attempts, len(RETRY_S) - 1)]
-        cursor = replace(cursor, attempts=cursor.attempts + 1, retry_at=held.now + timedelta(seconds=wait_s))
-        if held.now - outcome.at <= GIVE_UP:
+        cursor = replace(cursor, attempts=cursor.attempts + 1, retry_at=item.now + timedelta(seconds=wait_s))
+        if item.now - outcome.at <= GIVE_UP:
             self.figures.count(figure.OUTCOMES, "put_off")
             self.log.warning("outcome_put_off", **_names(call_id), type=outcome.type, attempts=cursor.attempts)
-            await self._let_go(held, cursor, wait_s)
+            await self._let_go(item, cursor, wait_s)
             return
         self.figures.count(figure.OUTCOMES, "parked")
         self.log.error("outcome_parked", **_names(call_id), type=outcome.type, attempts=cursor.attempts)
         cursor = replace(cursor, retry_at=None)
         await self._let_go(
-            held, cursor, None, attention=f"outcome {outcome.type} not delivered for a day", listed="given up"
+            item, cursor, None, attention=f"outcome {outcome.type} not delivered for a day", listed="given up"
         )
 
     async def _let_go(
-        self, held: Held, cursor: Cursor, wait_s: float | None, *, attention: str = "", listed: str = ""
+        self, item: ClaimedItem, cursor: Cursor, wait_s: float | None, *, attention: str = "", listed: str = ""
     ) -> None:
         due_in_ms = None if wait_s is None else int(wait_s * 1000) + 1
         await self.store.save(
-            held, msgspec.json.encode(cursor), Placement(due_in_ms, attention=attention, listed=listed)
+            item, msgspec.json.encode(cursor), Placement(due_in_ms, attention=attention, listed=listed)
         )
 
     async def _report(self, answer: Answer) -> None:

@@ -13,7 +13,7 @@ from math import inf
 
 from redis.asyncio import Redis
 
-from calls.claimed import LEASE, Epoch, Held, Lease, LeaseLost, Placement, held_of, instant, pauses_of
+from calls.claimed import LEASE, ClaimedItem, Epoch, Lease, LeaseLost, Placement, instant, parse_claimed, pauses_of
 from calls.metrics.counting import Figures
 from calls.pause import Pauses, PauseScope
 from calls.recovery import Jumps
@@ -95,7 +95,7 @@ class Store(Inbox):
         shift_starts: bool = False,
         is_probe: bool = False,
         holds: Mapping[str, int] | None = None,
-    ) -> list[Held]:
+    ) -> list[ClaimedItem]:
         """Take up to ``limit`` due members, each with a lease and a nonce of its own; see what is paused, and what waits.
 
         Half of them have been due for longest, the others fell due last.
@@ -157,13 +157,13 @@ class Store(Inbox):
         if answer[5] >= 0:
             self._due_in(self.next_due_s)
         self.jobs_waiting = answer[6]
-        held = []
+        items = []
         for row in answer[8:]:
             try:
-                held.append(held_of(row, epoch, now, self.pauses))
+                items.append(parse_claimed(row, epoch, now, self.pauses))
             except UnicodeDecodeError:
                 await self._remove(row[0])
-        return held
+        return items
 
     async def _remove(self, member: bytes) -> None:
         """Remove a member whose name nobody can have written here: it is no text."""
@@ -173,7 +173,7 @@ class Store(Inbox):
 
     async def keep(
         self,
-        held: Held,
+        item: ClaimedItem,
         record: bytes | None = None,
         *,
         entries: Sequence[Entry] = (),
@@ -185,7 +185,7 @@ class Store(Inbox):
         """Write while holding, and renew the lease.
 
         Args:
-            held: The claim.
+            item: The claim.
             record: The record to write; None leaves it. Notes that were folded go with it.
             entries: Lines for the trail.
             book_check: The number of the check that is booked, 1 to 20.
@@ -196,23 +196,23 @@ class Store(Inbox):
         Raises:
             LeaseLost: The claim is gone, an unread note waits, another number of checks was booked, or there is a pause.
         """
-        held.writes += 1
-        folded = _pairs(held.notes) if record is not None else []
+        item.writes += 1
+        folded = _pairs(item.notes) if record is not None else []
         answer = await self._scripts.call(
             "keep",
-            [*self._item_keys(held.member), self.keys.changes, self.keys.pause],
+            [*self._item_keys(item.member), self.keys.changes, self.keys.pause],
             [
                 self._now(),
-                held.member,
-                held.nonce,
-                held.writes,
+                item.member,
+                item.nonce,
+                item.writes,
                 self.lease.ms,
                 record or "",
-                "" if book_check is None else held.checks,
+                "" if book_check is None else item.checks,
                 "" if book_check is None else book_check,
                 "1" if only_if_no_notes else "",
                 _PAUSE_ASKED[unless_paused],
-                names_of(held.member)[0],
+                names_of(item.member)[0],
                 self._outbox,
                 len(folded) // 2,
                 *folded,
@@ -221,15 +221,15 @@ class Store(Inbox):
             replicated=replicated,
         )
         if answer[0] != 1:
-            raise LeaseLost(held.member, answer[1].decode())
+            raise LeaseLost(item.member, answer[1].decode())
         if record is not None:
-            held.notes = {}
+            item.notes = {}
         if book_check is not None:
-            held.checks = book_check
+            item.checks = book_check
 
     async def save(
         self,
-        held: Held,
+        item: ClaimedItem,
         record: bytes | None,
         placement: Placement,
         *,
@@ -242,13 +242,13 @@ class Store(Inbox):
         Raises:
             LeaseLost: The claim is gone; nothing was written.
         """
-        folded = _pairs(held.notes) if record is not None else []
-        institution, voice_id = names_of(held.member)
+        folded = _pairs(item.notes) if record is not None else []
+        institution, voice_id = names_of(item.member)
         due = placement.due_in_ms
         answer = await self._scripts.call(
             "save",
             [
-                *self._item_keys(held.member),
+                *self._item_keys(item.member),
                 self.keys.live,
                 self.keys.settled,
                 self.keys.attention,
@@ -257,8 +257,8 @@ class Store(Inbox):
             ],
             [
                 self._now(),
-                held.member,
-                held.nonce,
+                item.member,
+                item.nonce,
                 record or "",
                 "" if due is None else max(0, min(due, LONGEST_WAIT_MS)),
                 checks,
@@ -274,7 +274,7 @@ class Store(Inbox):
             ],
         )
         if answer == 0:
-            raise LeaseLost(held.member, "lease")
+            raise LeaseLost(item.member, "lease")
         if answer == _DUE_AT_ONCE:
             self._due_in(0.0)
         elif due is not None:
@@ -284,11 +284,11 @@ class Store(Inbox):
         """Take off the list of what needs a person whatever has expired; return how much that was."""
         return int(await self._scripts.call("tidy", [self.keys.attention], [self._now(), self.keys.prefix]))
 
-    async def merge(self, held: Held, call_id: CallId, other: CallId, note: bytes, *, checks: int) -> bool:
+    async def merge(self, item: ClaimedItem, call_id: CallId, other: CallId, note: bytes, *, checks: int) -> bool:
         """Make a held record a tombstone that forwards to another, which is told what this one knew.
 
         Args:
-            held: The claim.
+            item: The claim.
             call_id: The record that ends.
             other: The record that goes on.
             note: What the first one knew, encoded.
@@ -316,7 +316,7 @@ class Store(Inbox):
                 self._now(),
                 keys.prefix,
                 member,
-                held.nonce,
+                item.nonce,
                 other.member,
                 call_id.voice_id,
                 checks,
@@ -325,7 +325,7 @@ class Store(Inbox):
             ],
         )
         if answer in _MERGE_REFUSED:
-            raise LeaseLost(held.member, _MERGE_REFUSED[answer])
+            raise LeaseLost(item.member, _MERGE_REFUSED[answer])
         return bool(answer == 1)
 
     async def enlist(self, institution_keys: Sequence[str]) -> None:

@@ -39,7 +39,7 @@ from structlog.typing import FilteringBoundLogger
 from callkeeper.logs import set_up_logging
 from callkeeper.settings import WorkerSettings
 from callkeeper.wiring import run_worker
-from calls.claimed import Held, Placement
+from calls.claimed import ClaimedItem, Placement
 from calls.store.inbox import Ask
 from calls.store.keys import CallId, parse_member
 from calls.store.listings import Listings
@@ -115,11 +115,11 @@ class CrashingStore(Store):
 
     crash: Crashpoint
 
-    async def claim(self, limit: int, **options: Any) -> list[Held]:
+    async def claim(self, limit: int, **options: Any) -> list[ClaimedItem]:
         """Claim; what is handed out is in hand then."""
         claimed = await super().claim(limit, **options)
-        for held in claimed:
-            is_call = isinstance(parse_member(held.member), CallId)
+        for item in claimed:
+            is_call = isinstance(parse_member(item.member), CallId)
             self.crash.pass_by(*(("call.claimed", "call.folded") if is_call else ("listing.claimed",)))
         return claimed
 
@@ -133,21 +133,21 @@ class CrashingStore(Store):
         self.crash.pass_by("look.after-asked")
         return asked
 
-    async def keep(self, held: Held, record: bytes | None = None, **options: Any) -> None:
+    async def keep(self, item: ClaimedItem, record: bytes | None = None, **options: Any) -> None:
         """Write an intention, a booking, a ``sent``, or how far a listing is."""
         before, after = _written(options.get("entries", ()), options.get("book_check"))
         self.crash.pass_by(*before)
-        await super().keep(held, record, **options)
+        await super().keep(item, record, **options)
         self.crash.pass_by(*after)
 
-    async def save(self, held: Held, record: bytes | None, placement: Placement, **options: Any) -> None:
+    async def save(self, item: ClaimedItem, record: bytes | None, placement: Placement, **options: Any) -> None:
         """Write the record and let go."""
         said = {entry.what for entry in options.get("entries", ())}
         step = "settle" if "settled" in said else "drop" if "dropped" in said else _step.get()
-        if not isinstance(parse_member(held.member), CallId):
+        if not isinstance(parse_member(item.member), CallId):
             step = "listing"
         self.crash.pass_by(f"{step}.before-save")
-        await super().save(held, record, placement, **options)
+        await super().save(item, record, placement, **options)
         self.crash.pass_by(f"{step}.after-save")
 
 

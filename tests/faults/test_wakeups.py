@@ -13,7 +13,7 @@ import pytest
 import structlog
 from fakeredis import FakeAsyncRedis, FakeRedis, FakeServer
 
-from calls.claimed import Held, Placement
+from calls.claimed import ClaimedItem, Placement
 from calls.metrics.counting import Figures
 from calls.notes import Pushed
 from calls.store.job_queue import Waker
@@ -78,19 +78,19 @@ class WorkShift(Shift):
 
     world: "World"
 
-    async def move(self, held: Held) -> None:
+    async def move(self, item: ClaimedItem) -> None:
         """Wait, and let go."""
-        self.world.late_s.append((self.world.now_s, held.late.total_seconds()))
-        work_s, again_ms = self.world.work(held)
+        self.world.late_s.append((self.world.now_s, item.late.total_seconds()))
+        work_s, again_ms = self.world.work(item)
         await asyncio.sleep(work_s)
-        await self.tools.store.save(held, b"{}", Placement(again_ms))
+        await self.tools.store.save(item, b"{}", Placement(again_ms))
 
 
 @dataclass
 class World:
     """Workers, each with a pacemaker, on one Redis."""
 
-    work: Callable[[Held], tuple[float, int | None]] = lambda _: (0.03, None)
+    work: Callable[[ClaimedItem], tuple[float, int | None]] = lambda _: (0.03, None)
     refresh_s: float = 0.0
     late_s: list[tuple[float, float]] = field(default_factory=list)
     shifts: int = 0

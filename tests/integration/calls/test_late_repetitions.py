@@ -10,7 +10,7 @@ from typing import Any, get_args
 import pytest
 from redis.asyncio import Redis
 
-from calls.claimed import Held, LeaseLost, Placement
+from calls.claimed import ClaimedItem, LeaseLost, Placement
 from calls.metrics import catalogue as figure
 from calls.metrics.counting import Figures
 from calls.metrics.writing import Author, FigureWriter
@@ -76,48 +76,48 @@ class Life:
         store._scripts = store.breakers.scripts = Recorder(self.redis, self.sent)
         return store
 
-    async def claim(self, store: Store, call_id: CallId) -> Held:
+    async def claim(self, store: Store, call_id: CallId) -> ClaimedItem:
         """Claim whatever is due; let go of the rest, and return what was claimed of one call."""
         self.hand.ms += 2000
-        held = {claimed.member: claimed for claimed in await store.claim(10)}
-        for member, other in held.items():
+        item = {claimed.member: claimed for claimed in await store.claim(10)}
+        for member, other in item.items():
             if member != call_id.member:
                 await store.save(other, None, Placement(60_000))
-        return held[call_id.member]
+        return item[call_id.member]
 
     async def steps(self) -> Any:
         """Take the steps of a life; yield after each."""
         event = PushEvent(type="CallStart", institution_key=KEY, voice_id="v-1", alternate_voice_id="alt-1")
         await self.intake.record(event, event_id="ev-1")
         yield
-        held = await self.claim(self.store, A)
+        item = await self.claim(self.store, A)
         yield
-        await self.store.save(held, RECORD, Placement(0, listed="live"), entries=[LINE])
+        await self.store.save(item, RECORD, Placement(0, listed="live"), entries=[LINE])
         yield
-        held = await self.claim(self.store, A)
-        await self.store.keep(held, RECORD, entries=[LINE])
+        item = await self.claim(self.store, A)
+        await self.store.keep(item, RECORD, entries=[LINE])
         yield
-        await self.store.keep(held, NEWER, entries=[LINE], book_check=1)
+        await self.store.keep(item, NEWER, entries=[LINE], book_check=1)
         yield
         await self.store.note(A, WORD, wake=True)
         yield
         with pytest.raises(LeaseLost, match="notes"):
-            await self.store.keep(held, RECORD, only_if_no_notes=True)
+            await self.store.keep(item, RECORD, only_if_no_notes=True)
         yield
-        await self.store.save(held, NEWER, Placement(0, listed="live"), entries=[LINE], checks=1)
+        await self.store.save(item, NEWER, Placement(0, listed="live"), entries=[LINE], checks=1)
         yield
-        held = await self.claim(self.other, A)
+        item = await self.claim(self.other, A)
         await self.pausing.pause(None, Pause(scope=PauseScope.ALL, operator="ann", because="x", at=START))
         yield
         with pytest.raises(LeaseLost, match="paused"):
-            await self.other.keep(held, RECORD, unless_paused=PauseScope.EFFECTS, entries=[LINE])
+            await self.other.keep(item, RECORD, unless_paused=PauseScope.EFFECTS, entries=[LINE])
         await self.pausing.resume(None, operator="ann", because="x", at=START)
         yield
-        await self.other.keep(held, NEWER, entries=[LINE], book_check=2)
+        await self.other.keep(item, NEWER, entries=[LINE], book_check=2)
         yield
         self.hand.ms += 60_000
-        held = await self.claim(self.store, A)
-        await self.store.keep(held, NEWER, entries=[LINE])
+        item = await self.claim(self.store, A)
+        await self.store.keep(item, NEWER, entries=[LINE])
         yield
         for _ in range(6):
             await self.store.breakers.report(Heard.FAILURE, KEY)
@@ -131,17 +131,17 @@ class Life:
             self.sent.append(("count", self.writer._where(), self.writer._what(self.figures.batch())))
             await self.writer.write_async(self.redis)
             yield
-        held = await self.claim(self.store, A)
+        item = await self.claim(self.store, A)
         note = encode_note(Merged(call=Call(institution_key=KEY, voice_id="v-1")))
-        await self.store.merge(held, A, B, note, checks=2)
+        await self.store.merge(item, A, B, note, checks=2)
         yield
-        held = await self.claim(self.store, B)
+        item = await self.claim(self.store, B)
         await self.store.note(B, ASKED)
         yield
-        await self.store.save(held, encode_call(Call(institution_key=KEY, voice_id="v-2")), Placement(0, listed="live"))
+        await self.store.save(item, encode_call(Call(institution_key=KEY, voice_id="v-2")), Placement(0, listed="live"))
         yield
-        held = await self.claim(self.other, B)
-        await self.other.save(held, RECORD, Placement(None, listed="settled", attention="look"), entries=[LINE])
+        item = await self.claim(self.other, B)
+        await self.other.save(item, RECORD, Placement(None, listed="settled", attention="look"), entries=[LINE])
         yield
         await self.store.tidy()
         yield

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from calls.claimed import LEASE, Held
+from calls.claimed import LEASE, ClaimedItem
 from calls.ledger import EffectState
 from calls.notes import Distrusted, Resolved, Verified
 from calls.record import Reason, parse_call
@@ -33,10 +33,10 @@ class Seam(Store):
         super().__init__(rig.redis, now_ms=rig.now_ms, lease=rig.store.lease)
         self._after_keep = after_keep
 
-    async def keep(self, held: Held, record: bytes | None = None, **more: Any) -> None:
+    async def keep(self, item: ClaimedItem, record: bytes | None = None, **more: Any) -> None:
         """Keep, then let it happen."""
-        await super().keep(held, record, **more)
-        if record is not None and held.member.startswith("c:"):
+        await super().keep(item, record, **more)
+        if record is not None and item.member.startswith("c:"):
             self._after_keep(parse_call(record))
 
 
@@ -203,11 +203,11 @@ async def test_note_that_comes_before_the_sending_is_read_first(rig: Rig) -> Non
     told: list[str] = []
 
     class Interrupted(Seam):
-        async def keep(self, held: Held, record: bytes | None = None, **more: Any) -> None:
+        async def keep(self, item: ClaimedItem, record: bytes | None = None, **more: Any) -> None:
             if more.get("only_if_no_notes") and not told:
                 told.append("once")
                 await distrust(rig, call)
-            await super().keep(held, record, **more)
+            await super().keep(item, record, **more)
 
     use(rig, store=Interrupted(rig, lambda _: None))
     await say(rig, call)

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 from redis.asyncio import Redis
 
-from calls.claimed import LEASE, Held, LeaseLost, LostWrites, Placement, instant
+from calls.claimed import LEASE, ClaimedItem, LeaseLost, LostWrites, Placement, instant
 from calls.notes import Merged, Note, Pushed, Statement, Unlisted, Verified, encode_note, parse_note
 from calls.record import Call, encode_call
 from calls.store.keys import CallId
@@ -38,23 +38,23 @@ class Twice(Scripts):
         return await super().call(name, keys, args, **options)
 
 
-async def claim(store: Store) -> Held:
+async def claim(store: Store) -> ClaimedItem:
     """Claim the one member that is due."""
-    [held] = await store.claim(10)
-    return held
+    [item] = await store.claim(10)
+    return item
 
 
-def said(held: Held) -> list[Note]:
+def said(item: ClaimedItem) -> list[Note]:
     """Return the notes that a claim found, without the numbers that Redis gave."""
-    notes = map(parse_note, held.notes.values())
+    notes = map(parse_note, item.notes.values())
     return [replace(note, number=0) if isinstance(note, Statement) else note for note in notes]
 
 
 async def live(store: Store, call_id: CallId = A, due_in_ms: int = 0) -> None:
     """Store a live call."""
     await store.note(call_id, HINT)
-    held = await claim(store)
-    await store.save(held, RECORD, Placement(due_in_ms, listed="live"))
+    item = await claim(store)
+    await store.save(item, RECORD, Placement(due_in_ms, listed="live"))
 
 
 async def dump(redis: Redis) -> dict[bytes, Any]:
@@ -88,9 +88,9 @@ async def test_claim_gives_a_member_to_one_claimer(store: Store, redis: Redis, h
         await store.note(CallId("cu-1", f"v-{n}"), HINT)
     others = [Store(redis, now_ms=hand) for _ in range(5)]
     claims = await asyncio.gather(*(other.claim(7) for other in others))
-    members = [held.member for held_by_one in claims for held in held_by_one]
+    members = [item.member for held_by_one in claims for item in held_by_one]
     assert len(members) == len(set(members)) == 20
-    assert len({held.nonce for held_by_one in claims for held in held_by_one}) == 20
+    assert len({item.nonce for held_by_one in claims for item in held_by_one}) == 20
 
 
 async def test_claim_holds_for_the_lease_and_no_longer(store: Store, hand: Hand) -> None:
@@ -100,7 +100,7 @@ async def test_claim_holds_for_the_lease_and_no_longer(store: Store, hand: Hand)
     hand.ms += LEASE.ms - 1
     assert await store.claim(10) == []
     hand.ms += 1
-    assert [held.member for held in await store.claim(10)] == [A.member]
+    assert [item.member for item in await store.claim(10)] == [A.member]
 
 
 async def test_claim_says_how_late_it_is(store: Store, hand: Hand) -> None:
@@ -110,16 +110,16 @@ async def test_claim_says_how_late_it_is(store: Store, hand: Hand) -> None:
     assert (await claim(store)).late == timedelta(milliseconds=700)
 
 
-LATE: dict[str, Callable[[Store, Held], Awaitable[object]]] = {
-    "keep": lambda store, held: store.keep(held, NEWER, entries=[LINE], book_check=1),
-    "save": lambda store, held: store.save(held, NEWER, Placement(0), entries=[LINE]),
-    "merge": lambda store, held: store.merge(held, A, B, b"{}", checks=0),
+LATE: dict[str, Callable[[Store, ClaimedItem], Awaitable[object]]] = {
+    "keep": lambda store, item: store.keep(item, NEWER, entries=[LINE], book_check=1),
+    "save": lambda store, item: store.save(item, NEWER, Placement(0), entries=[LINE]),
+    "merge": lambda store, item: store.merge(item, A, B, b"{}", checks=0),
 }
 
 
 @pytest.mark.parametrize("write", LATE.values(), ids=LATE)
 async def test_writes_of_a_former_holder_are_refused(
-    store: Store, redis: Redis, hand: Hand, write: Callable[[Store, Held], Awaitable[object]]
+    store: Store, redis: Redis, hand: Hand, write: Callable[[Store, ClaimedItem], Awaitable[object]]
 ) -> None:
     """Once somebody else has claimed, the former holder writes nothing, whatever it tries (C18)."""
     await live(store)
@@ -135,9 +135,9 @@ async def test_writes_of_a_former_holder_are_refused(
 async def test_keep_renews_the_lease(store: Store, hand: Hand) -> None:
     """A booking makes the lease as long again as a request may take."""
     await store.note(A, HINT)
-    held = await claim(store)
+    item = await claim(store)
     hand.ms += LEASE.ms - 10
-    await store.keep(held, RECORD)
+    await store.keep(item, RECORD)
     hand.ms += LEASE.ms - 1
     assert await store.claim(10) == []
 
@@ -145,31 +145,31 @@ async def test_keep_renews_the_lease(store: Store, hand: Hand) -> None:
 async def test_keep_refuses_to_book_over_an_unread_note(store: Store, redis: Redis) -> None:
     """What somebody has just said is read before an effect is sent, and the refusal writes nothing."""
     await live(store)
-    held = await claim(store)
+    item = await claim(store)
     await store.note(A, WORD)
     before = without_nonces(await dump(redis))
     with pytest.raises(LeaseLost, match="notes"):
-        await store.keep(held, NEWER, only_if_no_notes=True, entries=[LINE])
+        await store.keep(item, NEWER, only_if_no_notes=True, entries=[LINE])
     assert without_nonces(await dump(redis)) == before
-    await store.keep(held, NEWER)
+    await store.keep(item, NEWER)
 
 
 async def test_keep_refuses_a_booking_on_a_wrong_count(store: Store, redis: Redis) -> None:
     """Two movers that both believe in the same number of checks book once: the count is compared (C14)."""
     await live(store)
-    held = await claim(store)
+    item = await claim(store)
     await redis.hset(store.keys.item(A.member), "checks", "5")
     with pytest.raises(LeaseLost, match="checks"):
-        await store.keep(held, NEWER, book_check=1)
+        await store.keep(item, NEWER, book_check=1)
     assert await redis.hget(store.keys.item(A.member), "checks") == b"5"
 
 
 async def test_note_replaced_meanwhile_survives_the_old_fold(store: Store, redis: Redis) -> None:
     """A note of the same kind that came after the claim is not removed with the one that was folded."""
     await store.note(A, HINT)
-    held = await claim(store)
+    item = await claim(store)
     await store.note(A, NEWER_HINT)
-    await store.save(held, RECORD, Placement(5000, listed="live"))
+    await store.save(item, RECORD, Placement(5000, listed="live"))
     again = await claim(store)
     assert list(again.notes.values()) == [encode_note(NEWER_HINT)]
 
@@ -177,19 +177,19 @@ async def test_note_replaced_meanwhile_survives_the_old_fold(store: Store, redis
 async def test_note_unread_makes_a_saved_call_due_at_once(store: Store) -> None:
     """A note that came while a call was moved is read as soon as it is let go, however far the next step is."""
     await live(store)
-    held = await claim(store)
+    item = await claim(store)
     await store.note(A, WORD)
     assert await store.claim(10) == [], "still held"
-    await store.save(held, RECORD, Placement(50_000, listed="live"))
+    await store.save(item, RECORD, Placement(50_000, listed="live"))
     assert said(await claim(store)) == [WORD]
 
 
 async def test_note_does_not_hurry_a_failed_step(store: Store, hand: Hand) -> None:
     """A step that raised waits before it is tried again, also with unread notes: no hot loop."""
     await live(store)
-    held = await claim(store)
+    item = await claim(store)
     await store.note(A, WORD)
-    await store.save(held, None, Placement(2000), failures=1)
+    await store.save(item, None, Placement(2000), failures=1)
     assert await store.claim(10) == []
     hand.ms += 2000
     again = await claim(store)
@@ -209,9 +209,9 @@ async def test_note_for_a_settled_call_is_refused_unless_meant_for_one(store: St
 async def test_note_for_a_forgotten_call_begins_anew(store: Store, redis: Redis) -> None:
     """A hint that is dropped while another note comes is not forgotten: the note is read by the next claim."""
     await store.note(A, HINT)
-    held = await claim(store)
+    item = await claim(store)
     await store.note(A, Unlisted(listed_at=START))
-    await store.save(held, FORGET, Placement(None))
+    await store.save(item, FORGET, Placement(None))
     again = await claim(store)
     assert (again.record, list(again.notes)) == (b"", [b"unlisted"])
 
@@ -263,28 +263,28 @@ async def _written(redis: Redis, hand: Hand, write: str, *, twice: bool) -> dict
     await client.flushdb()
     store = Store(redis, now_ms=hand)
     await live(store)
-    held = None if write in {"note", "claim"} else await claim(store)
+    item = None if write in {"note", "claim"} else await claim(store)
     await store.note(A, NEWER_HINT)
     store._scripts = Twice(redis) if twice else store._scripts
-    match write, held:
+    match write, item:
         case "note", _:
             await store.note(A, WORD)
         case "claim", _:
             assert len(await store.claim(10)) == 1
-        case "keep", Held():
-            await store.keep(held, NEWER, entries=[LINE])
-        case "book", Held():
-            await store.keep(held, NEWER, entries=[LINE], book_check=1)
-            await store.keep(held, NEWER, entries=[LINE], book_check=2)
-        case "save", Held():
-            await store.save(held, NEWER, Placement(50, listed="settled", attention="look"), entries=[LINE], checks=4)
-        case "forget", Held():
-            held.notes = dict((await client.hgetall(store.keys.inbox(A.member))).items())
-            await store.save(held, FORGET, Placement(None), entries=[LINE])
-        case "fail", Held():
-            await store.save(held, None, Placement(4000), failures=2)
-        case _, Held():
-            await store.merge(held, A, B, b"{}", checks=2)
+        case "keep", ClaimedItem():
+            await store.keep(item, NEWER, entries=[LINE])
+        case "book", ClaimedItem():
+            await store.keep(item, NEWER, entries=[LINE], book_check=1)
+            await store.keep(item, NEWER, entries=[LINE], book_check=2)
+        case "save", ClaimedItem():
+            await store.save(item, NEWER, Placement(50, listed="settled", attention="look"), entries=[LINE], checks=4)
+        case "forget", ClaimedItem():
+            item.notes = dict((await client.hgetall(store.keys.inbox(A.member))).items())
+            await store.save(item, FORGET, Placement(None), entries=[LINE])
+        case "fail", ClaimedItem():
+            await store.save(item, None, Placement(4000), failures=2)
+        case _, ClaimedItem():
+            await store.merge(item, A, B, b"{}", checks=2)
     return without_nonces(await dump(redis))
 
 
@@ -315,11 +315,11 @@ async def test_merge_adds_checks_and_carries_notes_and_trail(store: Store, redis
     await live(store, B, 60_000)
     await redis.hset(store.keys.item(B.member), "checks", "4")
     await live(store, A)
-    held = await claim(store)
-    await store.keep(held, RECORD, entries=[LINE])
+    item = await claim(store)
+    await store.keep(item, RECORD, entries=[LINE])
     await store.note(A, WORD)
     note = encode_note(Merged(call=Call(institution_key="cu-1", voice_id="v-1")))
-    await store.merge(held, A, B, note, checks=3)
+    await store.merge(item, A, B, note, checks=3)
     merged = await claim(store)
     assert (merged.member, merged.checks) == (B.member, 7)
     assert note in merged.notes.values()
@@ -342,19 +342,19 @@ async def test_merge_leaves_a_tombstone_that_forwards(store: Store, redis: Redis
     await store.merge(await claim(store), A, B, b"{}", checks=0)
     await store.save(await claim(store), RECORD, Placement(None))
     await store.note(A, WORD)
-    held = await claim(store)
-    assert (held.member, said(held)) == (B.member, [WORD])
+    item = await claim(store)
+    assert (item.member, said(item)) == (B.member, [WORD])
 
 
 async def test_merge_is_refused_where_the_other_id_leads_back(store: Store, redis: Redis) -> None:
     """Two ids that name each other end in one record: what was merged into ours is not merged into again (B11)."""
     await live(store, A)
     await store.merge(await claim(store), A, B, b"{}", checks=0)
-    held = await claim(store)
-    assert held.member == B.member
-    await store.keep(held, RECORD)
-    assert not await store.merge(held, B, A, b"{}", checks=0)
-    await store.save(held, NEWER, Placement(0))
+    item = await claim(store)
+    assert item.member == B.member
+    await store.keep(item, RECORD)
+    assert not await store.merge(item, B, A, b"{}", checks=0)
+    await store.save(item, NEWER, Placement(0))
     assert (await claim(store)).record == NEWER
 
 
@@ -383,9 +383,9 @@ async def test_claim_after_a_failover_says_in_which_time_writes_were_lost(
     last_ms = hand.ms
     await fail_over(redis)
     hand.ms += 1500
-    held = await claim(Store(redis, now_ms=hand))
-    assert held.lost == LostWrites(instant(last_ms), instant(hand.ms))
-    assert held.epoch.lost == timedelta(seconds=1.5)
+    item = await claim(Store(redis, now_ms=hand))
+    assert item.lost == LostWrites(instant(last_ms), instant(hand.ms))
+    assert item.epoch.lost == timedelta(seconds=1.5)
 
 
 @pytest.mark.parametrize("ahead_s", [-3600, -1, 0, 3, 3600])
@@ -402,8 +402,8 @@ async def test_claim_measures_lost_time_where_the_new_clock_differs(redis: Redis
     seconds[0] += 2
     hand.ms += 2000 + 1000 * ahead_s
     await redis.zadd(store.keys.due, {A.member: 0})
-    held = await claim(store)
-    assert held.lost == LostWrites(instant(last_ms), instant(last_ms + 2000 + 1000 * max(0, min(ahead_s, 5))))
+    item = await claim(store)
+    assert item.lost == LostWrites(instant(last_ms), instant(last_ms + 2000 + 1000 * max(0, min(ahead_s, 5))))
 
 
 async def test_claim_by_a_new_process_under_a_clock_that_is_behind_knows_no_end(
@@ -422,8 +422,8 @@ async def test_claim_after_two_failovers_knows_only_the_end(store: Store, redis:
     await fail_over(redis)
     assert await store.claim(0) == []
     await fail_over(redis)
-    held = await claim(store)
-    assert held.lost == LostWrites(None, instant(hand.ms))
+    item = await claim(store)
+    assert item.lost == LostWrites(None, instant(hand.ms))
 
 
 async def test_claim_says_so_until_a_record_was_written(store: Store, redis: Redis, hand: Hand) -> None:
@@ -442,12 +442,12 @@ async def test_claim_says_so_until_a_record_was_written(store: Store, redis: Red
 async def test_claim_does_not_outlive_the_redis_that_gave_it(store: Store, redis: Redis) -> None:
     """A holder whose Redis failed over writes nothing: a rollback may have brought an old nonce back (C15, C18)."""
     await live(store)
-    held = await claim(store)
+    item = await claim(store)
     await fail_over(redis)
     before = await dump(redis)
     for write in LATE.values():
         with pytest.raises(LeaseLost):
-            await write(store, held)
+            await write(store, item)
     assert await dump(redis) == before
 
 
