@@ -18,7 +18,7 @@ from reseller.memory import MemoryTokenStore
 from workers.claim import Tools
 from workers.listing import Listing
 from workers.managed_institutions import ServiceClock
-from workers.measurements import Tally
+from workers.measurements import JobSummary
 
 Took = tuple[float, float]
 """Seconds, and CPU seconds of this process."""
@@ -51,5 +51,5 @@ async def _list(store: Store, listing: Listing) -> Took:
     await store.ask_to_look(KEY, Ask.FULL)
     held = next(held for held in await store.claim(20_000) if held.member.startswith("i:"))
     began_s, cpu_began_s = time.perf_counter(), time.process_time()
-    await listing.run(held, KEY, Tally())
+    await listing.run(held, KEY, JobSummary())
     return time.perf_counter() - began_s, time.process_time() - cpu_began_s

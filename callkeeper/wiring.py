@@ -20,7 +20,7 @@ from calls.store.keys import Keys
 from calls.store.rules_in_force import put_in_force
 from reseller import Secret, ServiceConfig
 from workers.jobs import CallJob, job_class
-from workers.measurements import Tally
+from workers.measurements import JobSummary
 from workers.rq_worker import CallWorker, work
 from workers.runtime import WorkerRuntime
 from workers.watchdog import Pacemaker
@@ -105,10 +105,10 @@ def _worker(place: RedisLocation, keys: Keys, jobs: type[CallJob], runtime: Work
     )
 
 
-def _resting(job: Callable[..., Tally], pacemaker: Pacemaker) -> Callable[..., Tally]:
+def _resting(job: Callable[..., JobSummary], pacemaker: Pacemaker) -> Callable[..., JobSummary]:
     """Tell the watchdog when a job is over: no sign of life is expected between jobs."""
 
-    def run(*args: str) -> Tally:
+    def run(*args: str) -> JobSummary:
         try:
             return job(*args)
         finally:

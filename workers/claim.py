@@ -28,7 +28,7 @@ from calls.trail import Entry
 from reseller import Reseller, ResellerError
 from reseller.exchange import follow, new_trace
 from workers.managed_institutions import ServiceClock
-from workers.measurements import Counting, PauseLog, Tally
+from workers.measurements import Counting, JobSummary, PauseLog
 
 
 def follow_member(institution_key: str, voice_id: str | None = None) -> None:
@@ -84,14 +84,16 @@ class Claim:
     item: ClaimedItem
     call_id: CallId
     call: Call
-    tally: Tally
+    tally: JobSummary
     entries: list[Entry] = field(default_factory=list)
     claimed_at_s: float = 0.0
     lapses: int = 0
     is_over: bool = False
 
     @classmethod
-    def begin(cls, tools: Tools, item: ClaimedItem, call_id: CallId, standing: str | None, tally: Tally) -> "Claim":
+    def begin(
+        cls, tools: Tools, item: ClaimedItem, call_id: CallId, standing: str | None, tally: JobSummary
+    ) -> "Claim":
         """Read the record, take over the epoch, fold the notes.
 
         Raises:

@@ -16,7 +16,7 @@ from rq.job import Job
 from calls.store.job_queue import BUG_TTL_S, FAILURE_TTL_S, NO_DEADLINE
 from calls.store.keys import QUEUE_NAME
 from calls.traceback_filter import filtered_traceback
-from workers.measurements import Tally
+from workers.measurements import JobSummary
 from workers.shift import StepsFailed
 
 MAX_JOB: Final = 64 * 1024
@@ -42,7 +42,7 @@ class CallJob(Job):
     Redis key of its job, where it may write how far it is (``progress``), and the job's arguments.
     """
 
-    functions: ClassVar[Mapping[str, Callable[..., Tally]]] = {}
+    functions: ClassVar[Mapping[str, Callable[..., JobSummary]]] = {}
     queue_name: ClassVar[str] = QUEUE_NAME
 
     reason = ""
@@ -93,7 +93,7 @@ class CallJob(Job):
         self.description = f"{job_name(self)}: {sentence}"
         self.connection.hset(self.key, "description", self.description)
 
-    def _function(self) -> Callable[..., Tally]:
+    def _function(self) -> Callable[..., JobSummary]:
         try:
             name, args, kwargs, instance = self.func_name, self.args, self.kwargs, self.instance
         except Exception:  # noqa: BLE001
@@ -127,7 +127,7 @@ def job_name(job: Job) -> str:
     return " ".join([str(job.func_name).rpartition(".")[2], *map(str, job.args)])
 
 
-def _run(function: Callable[..., Tally], *args: str) -> Tally:
+def _run(function: Callable[..., JobSummary], *args: str) -> JobSummary:
     try:
         return function(*args)
     except StepsFailed:
@@ -155,6 +155,6 @@ def _hold_to_size(raw_data: Mapping[bytes, bytes]) -> None:
             raise JobRefused("it unfolds into something too large")
 
 
-def job_class(functions: Mapping[str, Callable[..., Tally]], *, queue_name: str = QUEUE_NAME) -> type[CallJob]:
+def job_class(functions: Mapping[str, Callable[..., JobSummary]], *, queue_name: str = QUEUE_NAME) -> type[CallJob]:
     """Return the job class of a worker process: ours, with the functions it may run and the queue they come from."""
     return type("EmployedJob", (CallJob,), {"functions": dict(functions), "queue_name": queue_name})

@@ -30,7 +30,7 @@ from calls.store.listings import Listings
 from reseller import AccessRefused, InstitutionNotFound, QueueEntry, ResellerError, ServiceRefused
 from reseller.endpoints import is_voice_id
 from workers.claim import Tools
-from workers.measurements import Tally
+from workers.measurements import JobSummary
 
 AskPage = Callable[[int, int], Awaitable[Sequence[QueueEntry]]]
 """Asks for a page: `continueFrom`, `pageSize`."""
@@ -170,7 +170,7 @@ class Listing:
     told: Callable[[], None] = lambda: None
     """Called when calls were told something: they are due."""
 
-    async def run(self, item: ClaimedItem, institution_key: str, tally: Tally) -> bool:
+    async def run(self, item: ClaimedItem, institution_key: str, tally: JobSummary) -> bool:
         """Look as much as was asked for, plan the next look, and return whether the service refused the institution.
 
         Raises:
@@ -206,7 +206,7 @@ class Listing:
             self.tools.store.unreadable("listing", institution_key)
             return Watch(institution_key=institution_key)
 
-    async def _look(self, item: ClaimedItem, watch: Watch, asked: set[str], tally: Tally) -> Watch:
+    async def _look(self, item: ClaimedItem, watch: Watch, asked: set[str], tally: JobSummary) -> Watch:
         now, is_narrow = item.now, asked == {Ask.LOOK} and watch.newest_at is not None
         full_is_due = watch.full_at is None or not 0 <= (now - watch.full_at).total_seconds() < FULL_EVERY_S
         if full_is_due or watch.cursor is not None or Ask.FULL in asked:
@@ -217,7 +217,7 @@ class Listing:
             await self.tools.store.note_look(watch.institution_key, now)
         return watch
 
-    async def _full(self, item: ClaimedItem, watch: Watch, tally: Tally) -> Watch:
+    async def _full(self, item: ClaimedItem, watch: Watch, tally: JobSummary) -> Watch:
         key, now = watch.institution_key, item.now
         if watch.cursor is None:
             await self.listings.begin_listing(key)
@@ -232,7 +232,7 @@ class Listing:
         return replace(watch, cursor=None, full_at=now)
 
     async def _pages(
-        self, item: ClaimedItem, watch: Watch, tally: Tally, *, since: datetime | None, is_full: bool
+        self, item: ClaimedItem, watch: Watch, tally: JobSummary, *, since: datetime | None, is_full: bool
     ) -> Watch:
         """Read page after page.
 

@@ -47,7 +47,7 @@ MOST_NAMED = 5
 
 
 @dataclass(slots=True)
-class Tally:
+class JobSummary:
     """Counts by name.
 
     ``about`` is the institution whose queue the job was enqueued to list, ``queue`` what was found there; a job that moves

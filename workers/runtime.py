@@ -29,7 +29,7 @@ from reseller import Reseller, ServiceConfig
 from workers.claim import Tools
 from workers.listing import Listing
 from workers.managed_institutions import Institutions, ServiceClock
-from workers.measurements import Counting, Tally, UnreadableLog
+from workers.measurements import Counting, JobSummary, UnreadableLog
 from workers.service_health import Probing, ServiceObserver
 from workers.shift import Shift, Wakeups
 from workers.webhook_client import WebhookClient
@@ -114,7 +114,7 @@ class WorkerRuntime:
         self._means: tuple[Reseller, Tools, Institutions, Listing] | None = None
         self.beat: Callable[[], None] = lambda: None
 
-    def advance(self, job_key: str | None = None) -> Tally:
+    def advance(self, job_key: str | None = None) -> JobSummary:
         """Work one shift; the ``advance`` job.
 
         Args:
@@ -125,7 +125,7 @@ class WorkerRuntime:
         """
         return self._run(self._advance(job_key))
 
-    def reconcile(self, job_key: str | None, institution_key: str) -> Tally:
+    def reconcile(self, job_key: str | None, institution_key: str) -> JobSummary:
         """List an institution's queue now and work a shift; the ``reconcile`` job. Arguments and errors as `advance`."""
         return self._run(self._reconcile(job_key, institution_key))
 
@@ -144,7 +144,7 @@ class WorkerRuntime:
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
         return self._runner.run(work)
 
-    async def _advance(self, job_key: str | None, about: str = "") -> Tally:
+    async def _advance(self, job_key: str | None, about: str = "") -> JobSummary:
         tools, institutions, listing = self._tools()
         shift = Shift(tools, institutions, listing, self._log, wakeups=self._wakeups, beat=self.beat)
         self._shift = shift
@@ -178,7 +178,7 @@ class WorkerRuntime:
             await end({listening})
 
     @asynccontextmanager
-    async def _progress(self, tally: Tally, job_key: str | None) -> AsyncIterator[None]:
+    async def _progress(self, tally: JobSummary, job_key: str | None) -> AsyncIterator[None]:
         """Write into the job's description, every second, what has been done so far."""
         if job_key is None:
             yield
@@ -189,7 +189,7 @@ class WorkerRuntime:
         finally:
             await end({writing})
 
-    async def _write_progress(self, tally: Tally, job_key: str) -> None:
+    async def _write_progress(self, tally: JobSummary, job_key: str) -> None:
         redis: Any = self._redis
         name = f"reconcile {tally.about}" if tally.about else "advance"
         while True:
@@ -199,7 +199,7 @@ class WorkerRuntime:
                 if await redis.exists(job_key):
                     await redis.hset(job_key, "description", f"{name}, running: {tally.sentence()}")
 
-    async def _note_outage(self, tally: Tally) -> None:
+    async def _note_outage(self, tally: JobSummary) -> None:
         """Say since when the service has not answered; one job in ten minutes reports it by failing."""
         away = await service_away(self._redis, self._keys)
         if away is None:
@@ -210,7 +210,7 @@ class WorkerRuntime:
             await redis.set(self._keys.outage_reported, "1", nx=True, ex=OUTAGE_REPORT_EVERY_S)
         )
 
-    async def _reconcile(self, job_key: str | None, institution_key: str) -> Tally:
+    async def _reconcile(self, job_key: str | None, institution_key: str) -> JobSummary:
         tools, _, _ = self._tools()
         await tools.store.ask_to_look(institution_key, Ask.FULL)
         return await self._advance(job_key, institution_key)

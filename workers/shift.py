@@ -29,7 +29,7 @@ from calls.trail import Entry
 from workers.claim import FORGET, Claim, Tools, follow_member, follow_trace
 from workers.listing import Listing
 from workers.managed_institutions import Institutions
-from workers.measurements import Tally
+from workers.measurements import JobSummary
 from workers.move import move
 
 APART_S: Final = 0.02
@@ -161,7 +161,7 @@ class Shift:
     finish_s: float | None = None
     """How long calls in flight may go on once the shift claims no more. None: as long as the lease says."""
     leave_s: float = LEAVE_S
-    tally: Tally = field(default_factory=Tally)
+    tally: JobSummary = field(default_factory=JobSummary)
     failures: list[str] = field(default_factory=list)
     wakeups: Wakeups = field(default_factory=Wakeups)
     beat: Callable[[], None] = lambda: None
@@ -180,7 +180,7 @@ class Shift:
         self._stopping.set()
         self.wakeups.wake()
 
-    async def run(self) -> Tally:
+    async def run(self) -> JobSummary:
         """Move on whatever is due.
 
         Raises:

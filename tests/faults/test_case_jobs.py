@@ -14,7 +14,7 @@ from rq.webhook import Webhook
 
 from calls.store.job_queue import ADVANCE, calls_queue
 from workers.jobs import job_class
-from workers.measurements import Tally
+from workers.measurements import JobSummary
 from workers.rq_worker import CallWorker
 
 
@@ -37,10 +37,10 @@ class Shifts:
     def __init__(self) -> None:
         self.worked = 0
 
-    def advance(self, _job_key: str) -> Tally:
+    def advance(self, _job_key: str) -> JobSummary:
         """Count a shift."""
         self.worked += 1
-        return Tally()
+        return JobSummary()
 
 
 @pytest.fixture

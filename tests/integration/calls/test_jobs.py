@@ -28,14 +28,14 @@ from calls.store.keys import QUEUE_NAME, Keys
 from reseller import Secret, ServiceConfig
 from tests.sandbox_fixtures import KEY, ServedSandbox
 from workers.jobs import MAX_JOB, CallJob, job_class
-from workers.measurements import Tally
+from workers.measurements import JobSummary
 from workers.rq_worker import CallWorker
 from workers.runtime import WorkerRuntime
 
 
-def did(**counts: int) -> Tally:
+def did(**counts: int) -> JobSummary:
     """Return what a shift did."""
-    tally = Tally()
+    tally = JobSummary()
     for name, n in counts.items():
         tally.add(name, n)
     return tally
@@ -58,7 +58,7 @@ def ran() -> list[tuple[str, ...]]:
 def work(redis: Redis, ran: list[tuple[str, ...]]) -> Callable[[], None]:
     """Return a worker's burst: it takes what is in the queue and comes back."""
 
-    def run(_job_key: str, *args: str) -> Tally:
+    def run(_job_key: str, *args: str) -> JobSummary:
         ran.append(args)
         return did(calls=37, checks=35, enrolled=1)
 
@@ -100,7 +100,7 @@ def test_job_with_an_institution_is_run(redis: Redis, work: Callable[[], None], 
     assert ran == [("cu-1",)]
 
 
-def tallying(redis: Redis, *tallies: Tally) -> None:
+def tallying(redis: Redis, *tallies: JobSummary) -> None:
     """Run what is in the queue with a function that returns one tally after the other."""
     answers = iter(tallies)
     employed = job_class({ADVANCE: lambda _job_key: next(answers)})
@@ -113,7 +113,7 @@ async def test_job_of_an_outage_fails_once_and_says_so(redis: Redis, redis_url: 
     """In an outage one job fails with the sentence that the others finish with; it is kept for an hour and is no bug."""
     since = datetime(2026, 11, 2, 3, 12, tzinfo=UTC)
     report, other = (stock(redis).enqueue(ADVANCE).id for _ in range(2))
-    tallying(redis, Tally(unreachable_since=since, is_outage_report=True), Tally(unreachable_since=since))
+    tallying(redis, JobSummary(unreachable_since=since, is_outage_report=True), JobSummary(unreachable_since=since))
     failed, finished = fetch(redis, report), fetch(redis, other)
     sentence = "nothing was due; service unreachable since 03:12 UTC"
     assert failed.is_failed
@@ -128,7 +128,7 @@ async def test_job_of_an_outage_fails_once_and_says_so(redis: Redis, redis_url: 
 
 async def test_job_of_a_killed_worker_is_no_bug(redis: Redis, redis_url: str) -> None:
     """A job whose worker was killed says so, is gone after an hour, and is not counted as failed."""
-    employed = job_class({ADVANCE: lambda _job_key: Tally()})
+    employed = job_class({ADVANCE: lambda _job_key: JobSummary()})
     worker = CallWorker(redis, job_class=employed, on_stop=lambda: None, leave=lambda _: None)
     job = employed.fetch(stock(redis).enqueue(ADVANCE).id, redis, JSONSerializer)
     execution = worker.prepare_execution(job)

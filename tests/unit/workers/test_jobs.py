@@ -8,17 +8,17 @@ from rq.serializers import JSONSerializer
 
 from calls.store.job_queue import ADVANCE
 from workers.jobs import JobFailed, job_class
-from workers.measurements import Tally
+from workers.measurements import JobSummary
 
 
-def stumble(_job_key: str) -> Tally:
+def stumble(_job_key: str) -> JobSummary:
     """Fail over what a caller has said."""
     said = "canary-ssn-078-05-1120"
     try:
         int(said)
     except ValueError as error:
         raise LookupError(f"no such member: {said}") from error
-    return Tally()
+    return JobSummary()
 
 
 def test_failed_job_tells_types_and_places_only() -> None:

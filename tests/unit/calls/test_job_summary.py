@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from calls.pause import Pause, Pauses, PauseScope
-from workers.measurements import Tally
+from workers.measurements import JobSummary
 
 SENTENCES: dict[str, tuple[dict[str, int], int, str]] = {
     "nothing": ({}, 0, "nothing was due"),
@@ -33,7 +33,7 @@ SENTENCES: dict[str, tuple[dict[str, int], int, str]] = {
 @pytest.mark.parametrize(("counts", "attention", "sentence"), SENTENCES.values(), ids=SENTENCES)
 def test_tally_says_what_was_done(counts: dict[str, int], attention: int, sentence: str) -> None:
     """The sentence counts in an operator's words and holds no id of anybody."""
-    tally = Tally(attention=attention)
+    tally = JobSummary(attention=attention)
     for name, n in counts.items():
         tally.add(name, n)
     assert tally.sentence() == sentence
@@ -41,14 +41,14 @@ def test_tally_says_what_was_done(counts: dict[str, int], attention: int, senten
 
 def test_tally_says_since_when_the_service_is_unreachable() -> None:
     """In an outage the sentence and the result say when it began."""
-    tally = Tally(attention=1, unreachable_since=datetime(2026, 11, 2, 3, 12, 40, tzinfo=UTC))
+    tally = JobSummary(attention=1, unreachable_since=datetime(2026, 11, 2, 3, 12, 40, tzinfo=UTC))
     assert tally.sentence() == "nothing was due; service unreachable since 03:12 UTC; 1 needs a human"
     assert tally.as_dict() == {"unreachable_since": "2026-11-02T03:12:40+00:00", "attention": 1}
 
 
 def test_tally_is_a_jobs_result() -> None:
     """The result has the same counts by name, zeros left out, and always how many calls need a person."""
-    tally = Tally()
+    tally = JobSummary()
     tally.add("checks", 2)
     tally.add("reads", 0)
     assert tally.as_dict() == {"checks": 2, "attention": 0}
@@ -61,7 +61,7 @@ def pause(scope: PauseScope) -> Pause:
 
 def test_tally_says_what_is_paused() -> None:
     """A job during a pause says where and how much, in its sentence and its result; not what somebody wrote as a reason."""
-    tally = Tally(pauses=Pauses({"cu-1": pause(PauseScope.ALL), "*": pause(PauseScope.EFFECTS)}))
+    tally = JobSummary(pauses=Pauses({"cu-1": pause(PauseScope.ALL), "*": pause(PauseScope.EFFECTS)}))
     tally.add("calls", 2)
     assert tally.sentence() == "2 calls; paused: every institution (effects), cu-1 (all)"
     assert tally.as_dict() == {"calls": 2, "paused": "every institution (effects), cu-1 (all)", "attention": 0}
@@ -69,7 +69,7 @@ def test_tally_says_what_is_paused() -> None:
 
 def test_tally_names_a_few_of_many_pauses() -> None:
     """The sentence stays one that can be read."""
-    tally = Tally(pauses=Pauses({f"cu-{n}": pause(PauseScope.ALL) for n in range(1, 9)}))
+    tally = JobSummary(pauses=Pauses({f"cu-{n}": pause(PauseScope.ALL) for n in range(1, 9)}))
     assert tally.sentence().endswith("cu-5 (all) and 3 more")
 
 
@@ -87,7 +87,7 @@ RECONCILED: dict[str, tuple[list[dict[str, int]], str]] = {
 @pytest.mark.parametrize(("found", "sentence"), RECONCILED.values(), ids=RECONCILED)
 def test_tally_of_a_reconcile_is_about_one_queue(found: list[dict[str, int]], sentence: str) -> None:
     """What the listing of that queue found comes first, once; what else was due meanwhile is told as such."""
-    tally = Tally(about="cu-1")
+    tally = JobSummary(about="cu-1")
     tally.add("calls", 3)
     for counts in found:
         tally.found("cu-1", **counts)
