@@ -58,7 +58,7 @@ class Paging(msgspec.Struct, frozen=True, omit_defaults=True):
     counts_pages: bool | None = None
 
 
-class Watch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ListingProgress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How far the listing of an institution's queue is. Stored as the record of its member in the due set.
 
     ``cursor`` is the `continueFrom` that a full listing has reached; None while none is under way. ``newest_at`` is the
@@ -75,18 +75,18 @@ class Watch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 _ENCODER = msgspec.json.Encoder()
-_WATCH = msgspec.json.Decoder(Watch)
+_PROGRESS = msgspec.json.Decoder(ListingProgress)
 _STANDING = msgspec.json.Decoder(Standing)
 
 
-def encode_watch(watch: Watch) -> bytes:
+def encode_progress(progress: ListingProgress) -> bytes:
     """Write a listing's progress as stored."""
-    return _ENCODER.encode(watch)
+    return _ENCODER.encode(progress)
 
 
-def parse_watch(stored: bytes) -> Watch:
+def parse_progress(stored: bytes) -> ListingProgress:
     """Read a listing's progress."""
-    return _WATCH.decode(stored)
+    return _PROGRESS.decode(stored)
 
 
 def encode_standing(standing: Standing) -> bytes:

@@ -21,7 +21,7 @@ import msgspec
 from msgspec.structs import replace
 
 from calls.claimed import ClaimedItem, Placement
-from calls.institutions import Paging, Watch, encode_watch, parse_watch
+from calls.institutions import ListingProgress, Paging, encode_progress, parse_progress
 from calls.metrics import catalogue as figure
 from calls.notes import Unlisted, fingerprint, listed_of, plausible_start
 from calls.store.inbox import Ask
@@ -176,14 +176,14 @@ class Listing:
         Raises:
             LeaseLost: Somebody else looks at this queue now.
         """
-        watch = self._watch(item, institution_key)
+        progress = self._progress(item, institution_key)
         asked = {note.decode() for note in item.notes}
         tally.add("institutions")
         retry_s: float | None = None
         is_refused = False
         try:
-            watch = await self._look(item, watch, asked, tally)
-            watch, outcome = replace(watch, failures=0), "answered"
+            progress = await self._look(item, progress, asked, tally)
+            progress, outcome = replace(progress, failures=0), "answered"
         except AccessRefused as error:
             retry_s, is_refused, outcome = error.retry_after_s, True, "refused"
         except ResellerError as error:
@@ -192,48 +192,50 @@ class Listing:
             )
             tally.add("listings_failed")
             is_refused = isinstance(error, ServiceRefused)
-            watch, outcome = replace(watch, failures=watch.failures + 1), "refused" if is_refused else "failed"
+            progress, outcome = replace(progress, failures=progress.failures + 1), "refused" if is_refused else "failed"
         self.tools.counting.figures.count(figure.LISTINGS, self.tools.counting.label(institution_key), outcome)
-        due_in_ms = await self._due_in_ms(watch) if retry_s is None else int(retry_s * 1000) + 1
-        await self.tools.store.save(item, encode_watch(watch), Placement(due_in_ms))
+        due_in_ms = await self._due_in_ms(progress) if retry_s is None else int(retry_s * 1000) + 1
+        await self.tools.store.save(item, encode_progress(progress), Placement(due_in_ms))
         return is_refused
 
-    def _watch(self, item: ClaimedItem, institution_key: str) -> Watch:
+    def _progress(self, item: ClaimedItem, institution_key: str) -> ListingProgress:
         """Return how far the listing is; if that cannot be read it begins anew, with a full one."""
         try:
-            return parse_watch(item.record) if item.record else Watch(institution_key=institution_key)
+            return parse_progress(item.record) if item.record else ListingProgress(institution_key=institution_key)
         except msgspec.MsgspecError:
             self.tools.store.unreadable("listing", institution_key)
-            return Watch(institution_key=institution_key)
+            return ListingProgress(institution_key=institution_key)
 
-    async def _look(self, item: ClaimedItem, watch: Watch, asked: set[str], tally: JobSummary) -> Watch:
-        now, is_narrow = item.now, asked == {Ask.LOOK} and watch.newest_at is not None
-        full_is_due = watch.full_at is None or not 0 <= (now - watch.full_at).total_seconds() < FULL_EVERY_S
-        if full_is_due or watch.cursor is not None or Ask.FULL in asked:
-            watch, is_narrow = await self._full(item, watch, tally), False
+    async def _look(
+        self, item: ClaimedItem, progress: ListingProgress, asked: set[str], tally: JobSummary
+    ) -> ListingProgress:
+        now, is_narrow = item.now, asked == {Ask.LOOK} and progress.newest_at is not None
+        full_is_due = progress.full_at is None or not 0 <= (now - progress.full_at).total_seconds() < FULL_EVERY_S
+        if full_is_due or progress.cursor is not None or Ask.FULL in asked:
+            progress, is_narrow = await self._full(item, progress, tally), False
         else:
-            watch = await self._pages(item, watch, tally, since=_since(watch, asked, now), is_full=False)
+            progress = await self._pages(item, progress, tally, since=_since(progress, asked, now), is_full=False)
         if not is_narrow:
-            await self.tools.store.note_look(watch.institution_key, now)
-        return watch
+            await self.tools.store.note_look(progress.institution_key, now)
+        return progress
 
-    async def _full(self, item: ClaimedItem, watch: Watch, tally: JobSummary) -> Watch:
-        key, now = watch.institution_key, item.now
-        if watch.cursor is None:
+    async def _full(self, item: ClaimedItem, progress: ListingProgress, tally: JobSummary) -> ListingProgress:
+        key, now = progress.institution_key, item.now
+        if progress.cursor is None:
             await self.listings.begin_listing(key)
-            watch = replace(watch, cursor=0, newest_at=None)  # the service's clock may have been set back
-        watch = await self._pages(item, watch, tally, since=None, is_full=True)
+            progress = replace(progress, cursor=0, newest_at=None)  # the service's clock may have been set back
+        progress = await self._pages(item, progress, tally, since=None, is_full=True)
         absent = await self.listings.absent(key)
         tally.found(key, gone=len(absent))
         for voice_id in absent:
             taken, _ = await self.tools.store.note(CallId(key, voice_id), Unlisted(listed_at=now))
             if not taken:
                 await self.listings.forget_listed(key, voice_id)
-        return replace(watch, cursor=None, full_at=now)
+        return replace(progress, cursor=None, full_at=now)
 
     async def _pages(
-        self, item: ClaimedItem, watch: Watch, tally: JobSummary, *, since: datetime | None, is_full: bool
-    ) -> Watch:
+        self, item: ClaimedItem, progress: ListingProgress, tally: JobSummary, *, since: datetime | None, is_full: bool
+    ) -> ListingProgress:
         """Read page after page.
 
         A full listing saves how far it is and ends when a page brings nothing new; a look ends with the first page that is
@@ -248,28 +250,28 @@ class Listing:
             if monotonic() - renewed_at_s > RENEW_AFTER_S:
                 await self.tools.store.keep(item)
                 renewed_at_s = monotonic()
-            return await self._page(watch.institution_key, since, cursor, size)
+            return await self._page(progress.institution_key, since, cursor, size)
 
         pages = QueuePages(
             ask,
             self.page_size,
-            watch.paging,
-            cursor=(watch.cursor or 0) if is_full else 0,
+            progress.paging,
+            cursor=(progress.cursor or 0) if is_full else 0,
             to_the_end=is_full,
         )
         while True:
             entries = await pages.read()
             starts = [start for entry in entries if (start := plausible_start(entry, item.now))]
             self.tools.clock.see(starts)
-            told = await self._tell(watch.institution_key, entries, item.now, is_full=is_full)
+            told = await self._tell(progress.institution_key, entries, item.now, is_full=is_full)
             if is_full:
-                tally.found(watch.institution_key, listed=pages.news, told=told)
-            watch = replace(watch, newest_at=_newest(watch, starts), paging=pages.paging)
+                tally.found(progress.institution_key, listed=pages.news, told=told)
+            progress = replace(progress, newest_at=_newest(progress, starts), paging=pages.paging)
             if pages.is_over:
-                return watch
+                return progress
             if is_full:
-                watch = replace(watch, cursor=pages.cursor)
-            await self.tools.store.keep(item, encode_watch(watch) if is_full else None)
+                progress = replace(progress, cursor=pages.cursor)
+            await self.tools.store.keep(item, encode_progress(progress) if is_full else None)
             renewed_at_s = monotonic()
 
     async def _page(self, key: str, since: datetime | None, cursor: int, size: int) -> Sequence[QueueEntry]:
@@ -302,16 +304,16 @@ class Listing:
             self.tools.log.warning("queue_entries_skipped", institution=key, reason=reason, entries=entries)
             self.tools.counting.figures.count(figure.ENTRIES_SKIPPED, key, reason, n=entries)
 
-    async def _due_in_ms(self, watch: Watch) -> int:
+    async def _due_in_ms(self, progress: ListingProgress) -> int:
         """Return the wait until the next regular look: shorter while calls are live, longer after failures."""
-        is_live = await self.listings.has_open(watch.institution_key)
+        is_live = await self.listings.has_open(progress.institution_key)
         period_s = self.reconcile_s if is_live else max(IDLE_S, self.reconcile_s)
-        if watch.failures:
-            period_s = min(LONGEST_RETRY_S, 2.0 ** min(watch.failures, 5) / 2)
+        if progress.failures:
+            period_s = min(LONGEST_RETRY_S, 2.0 ** min(progress.failures, 5) / 2)
         return int(period_s * self.choose(0.8, 1.0) * 1000)
 
 
-def _since(watch: Watch, asked: set[str], now: datetime) -> datetime | None:
+def _since(progress: ListingProgress, asked: set[str], now: datetime) -> datetime | None:
     """Return from which start on a look asks, by the service's clock: ours may be hours ahead of it.
 
     Never later than our own present: starts ahead of that may be local times without a zone, which the service compares as
@@ -319,9 +321,9 @@ def _since(watch: Watch, asked: set[str], now: datetime) -> datetime | None:
 
     None, for all calls, where no start is known: a service that says nothing of starts may have none to compare.
     """
-    if watch.newest_at is None:
+    if progress.newest_at is None:
         return None
-    return min(watch.newest_at, now) - (OVERLAP if asked == {Ask.LOOK} else WIDE)
+    return min(progress.newest_at, now) - (OVERLAP if asked == {Ask.LOOK} else WIDE)
 
 
 def _unusable(entry: QueueEntry) -> str | None:
@@ -333,11 +335,13 @@ def _unusable(entry: QueueEntry) -> str | None:
     return None
 
 
-def _newest(watch: Watch, starts: Sequence[datetime]) -> datetime | None:
+def _newest(progress: ListingProgress, starts: Sequence[datetime]) -> datetime | None:
     """Return the latest start that was ever listed and that another one bears out, by the service's clock.
 
     A single start far ahead of all others is an error: later looks would begin there, and find nothing.
     """
-    known = sorted([*starts, watch.newest_at] if watch.newest_at else starts)
+    known = sorted([*starts, progress.newest_at] if progress.newest_at else starts)
     borne_out = [later for earlier, later in pairwise(known) if later - earlier <= BORNE_OUT]
-    return max([*borne_out, *known[:1]] if watch.newest_at is None else [*borne_out, watch.newest_at], default=None)
+    return max(
+        [*borne_out, *known[:1]] if progress.newest_at is None else [*borne_out, progress.newest_at], default=None
+    )
