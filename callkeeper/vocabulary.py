@@ -40,7 +40,7 @@ EVENTS: Final[dict[str, LogEvent]] = {
     "push_refused": _event("an event was not taken, and why; credentials: wrong or missing headers", "reason", "field"),
     "push_not_recorded": _event("Redis did not confirm an event: 503, the queue will show the call", "institution"),
     "push_previous_headers_used": _event("an event came with the previous headers: the rotation is not finished"),
-    "wake_failed": _event("no job could be enqueued; the next event or the pacemaker will"),
+    "wake_failed": _event("no job could be enqueued; the next event or the watchdog will"),
     "attempts_limited": _event(
         "an address failed to identify itself too often: its failures are answered with 429 and no longer logged",
         *("where", "address"),
@@ -73,7 +73,7 @@ EVENTS: Final[dict[str, LogEvent]] = {
         "RQ's loop ended by itself, or Redis cannot be reached or refuses writes, which is said once: a new worker begins",
         "worker",
     ),
-    "redis_away": _event("the pacemaker cannot reach Redis"),
+    "redis_away": _event("the watchdog cannot reach Redis"),
     "redis_failed": _event("Redis failed while a call was moved; the lease runs out and somebody else moves it"),
     "shift_stopping": _event("a shift was told to claim no more; what is in flight is finished", "in_flight"),
     "shift_cut_short": _event("what hung in a shift was cancelled; leases run out, bookings stand", "tasks"),

@@ -23,7 +23,7 @@ from workers.jobs import CallJob, job_class
 from workers.measurements import JobSummary
 from workers.rq_worker import CallWorker, work
 from workers.runtime import WorkerRuntime
-from workers.watchdog import Pacemaker
+from workers.watchdog import Watchdog
 from workers.webhook_client import WebhookClient
 
 
@@ -81,20 +81,20 @@ def run_worker(settings: WorkerSettings, log: Any, *, runtime_class: type[Worker
     pulse = blocking_redis(place)
     with suppress(RedisError):  # the board then shows the rules of the worker before; they are in every trail as well
         put_in_force(pulse, keys, book.digest, book.name)
-    pacemaker = Pacemaker(pulse, Waker(pulse, keys=keys), log, keys=keys)
-    runtime.beat = pacemaker.beat
-    functions = {ADVANCE: _resting(runtime.advance, pacemaker), RECONCILE: _resting(runtime.reconcile, pacemaker)}
+    watchdog = Watchdog(pulse, Waker(pulse, keys=keys), log, keys=keys)
+    runtime.beat = watchdog.beat
+    functions = {ADVANCE: _resting(runtime.advance, watchdog), RECONCILE: _resting(runtime.reconcile, watchdog)}
     jobs = job_class(functions, queue_name=keys.queue_name)
     minutes_s = settings.store.retention.minutes_s
     writer = FigureWriter(figures, Author.here("worker", rules=book.digest), keys=keys, minutes_kept_s=minutes_s)
     reporter = Reporter(blocking_redis(place), writer)
     collect_seldom()
-    pacemaker.start()
+    watchdog.start()
     reporter.start()
     try:
         work(lambda: _worker(place, keys, jobs, runtime), log)
     finally:
-        pacemaker.stop()
+        watchdog.stop()
         reporter.stop()
         runtime.close()
 
@@ -105,13 +105,13 @@ def _worker(place: RedisLocation, keys: Keys, jobs: type[CallJob], runtime: Work
     )
 
 
-def _resting(job: Callable[..., JobSummary], pacemaker: Pacemaker) -> Callable[..., JobSummary]:
+def _resting(job: Callable[..., JobSummary], watchdog: Watchdog) -> Callable[..., JobSummary]:
     """Tell the watchdog when a job is over: no sign of life is expected between jobs."""
 
     def run(*args: str) -> JobSummary:
         try:
             return job(*args)
         finally:
-            pacemaker.rest()
+            watchdog.rest()
 
     return run

@@ -201,7 +201,7 @@ class Actions:
             await self._wake()
 
     async def _wake(self) -> None:
-        """Enqueue a job; if that fails, the pacemaker will."""
+        """Enqueue a job; if that fails, the watchdog will."""
         try:
             await asyncio.to_thread(self._waker.enqueue, "a person's statement")
         except (RedisError, OSError) as error:

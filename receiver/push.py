@@ -262,7 +262,7 @@ class PushEndpoint:
         raise AssertionError("the last attempt has no pause")  # pragma: no cover
 
     async def _wake(self) -> None:
-        """Enqueue a job; if that fails, let the next event or the pacemaker do it."""
+        """Enqueue a job; if that fails, let the next event or the watchdog do it."""
         try:
             await asyncio.to_thread(self._waker.enqueue, "a push")
         except _REDIS_AWAY as error:

@@ -1,1 +1,1 @@
-"""What RQ runs: the job functions, the worker with its pacemaker, the shift, the steps of a call."""
+"""What RQ runs: the job functions, the worker with its watchdog, the shift, the steps of a call."""

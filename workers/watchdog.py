@@ -1,4 +1,4 @@
-"""The pacemaker: enqueues a job for work that no shift has taken, and ends the process when a shift is stuck.
+"""The watchdog: enqueues a job for work that no shift has taken, and ends the process when a shift is stuck.
 
 A thread with its own connection in every worker process. It holds no lock and no state in Redis: any number may run, and
 what one misses the next one sees 200 ms later.
@@ -33,7 +33,7 @@ STUCK_S = 30.0
 STUCK_EXIT = 70
 
 
-class Pacemaker:
+class Watchdog:
     """Looks every 200 ms, from a thread of its own."""
 
     def __init__(
@@ -57,7 +57,7 @@ class Pacemaker:
         self._end_process = end_process
         self._is_over = False
         self._look_now = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="pacemaker", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="watchdog", daemon=True)
         self._beat_at_s: float | None = None
 
     def start(self) -> None:

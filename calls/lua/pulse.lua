@@ -1,4 +1,4 @@
--- The pacemaker's look: is there work that no shift has taken?
+-- The watchdog's look: is there work that no shift has taken?
 -- KEYS: due, wake marker, RQ queue, breakers, epoch (which says when a shift claimed last), token
 -- ARGV: now, how late in ms work has to be (below 0: how soon it is due), after how many ms without any shift one is started
 -- Returns 1 if the caller has to enqueue a job, else 0.

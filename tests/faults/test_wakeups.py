@@ -21,7 +21,7 @@ from calls.store.keys import CallId, Keys
 from calls.store.store import Store
 from calls.store.tasks import end
 from workers.shift import Shift, Wakeups
-from workers.watchdog import LOOK_EVERY_S, SOON_MS, Pacemaker
+from workers.watchdog import LOOK_EVERY_S, SOON_MS, Watchdog
 
 RESUMED_S = 1.5
 """Work is taken up again within this, whatever was lost."""
@@ -88,7 +88,7 @@ class WorkShift(Shift):
 
 @dataclass
 class World:
-    """Workers, each with a pacemaker, on one Redis."""
+    """Workers, each with a watchdog, on one Redis."""
 
     work: Callable[[ClaimedItem], tuple[float, int | None]] = lambda _: (0.03, None)
     refresh_s: float = 0.0
@@ -137,21 +137,21 @@ class World:
         return task
 
     def worker(self) -> "asyncio.Task[None]":
-        """Start a worker process: its main thread and its pacemaker."""
-        pacemaker = Pacemaker(self._blocking, self, structlog.get_logger(), now_ms=self.now_ms)  # type: ignore[arg-type]
+        """Start a worker process: its main thread and its watchdog."""
+        watchdog = Watchdog(self._blocking, self, structlog.get_logger(), now_ms=self.now_ms)  # type: ignore[arg-type]
         store, wakeups = Store(self.redis, now_ms=self.now_ms, monotonic=lambda: self.now_s), Wakeups()
         store._due_in = wakeups.due_in
-        beats = self.begin(self._beat(pacemaker))
-        main = self.begin(self._work(store, wakeups, pacemaker))
+        beats = self.begin(self._beat(watchdog))
+        main = self.begin(self._work(store, wakeups, watchdog))
         main.add_done_callback(lambda _: beats.cancel())
         return main
 
-    async def _beat(self, pacemaker: Pacemaker) -> None:
+    async def _beat(self, watchdog: Watchdog) -> None:
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
-            pacemaker.look()
+            watchdog.look()
 
-    async def _work(self, store: Store, wakeups: Wakeups, pacemaker: Pacemaker) -> None:
+    async def _work(self, store: Store, wakeups: Wakeups, watchdog: Watchdog) -> None:
         while True:
             if await self.redis.lpop(self.keys.queue) is None:
                 await self._something_new(10.0)
@@ -159,7 +159,7 @@ class World:
             await asyncio.sleep(TAKE_S)
             self.shifts += 1
             await self._shift(store, wakeups)
-            pacemaker.look(late_ms=-SOON_MS)
+            watchdog.look(late_ms=-SOON_MS)
 
     async def _shift(self, store: Store, wakeups: Wakeups) -> None:
         tools = SimpleNamespace(

@@ -49,7 +49,7 @@ def test_everything_that_names_keys_is_told_the_prefix() -> None:
     assert {
         "Store",
         "Intake",
-        "Pacemaker",
+        "Watchdog",
         "Waker",
         "WorkerRuntime",
         "read_present",
