@@ -16,7 +16,7 @@ from callkeeper.terminal import Failed, Misused, printable_json, safe, say, say_
 from calls.evidence import TAKEN_BACK, needs_person
 from calls.ledger import EffectKind, EffectState
 from calls.notes import InboxFull, Resolved
-from calls.record import ASKED, Call
+from calls.record import ASKED, CHECK_LIMIT, Call
 from calls.store.keys import CallId, Keys, parse_member
 from calls.store.queries import Queries
 from calls.store.store import Store
@@ -249,7 +249,7 @@ def _cells(call: Call, now: datetime) -> list[str]:
         f"{(now - born).total_seconds():.0f} s" if born else "",
         call.person_id or f"{len(call.candidates)} candidates",
         (reading.status if reading else None) or "",
-        f"{call.checks_used}/20",
+        f"{call.checks_used}/{CHECK_LIMIT}",
         ", ".join(effects),
     ]
 

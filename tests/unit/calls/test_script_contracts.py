@@ -1,0 +1,24 @@
+"""Each Lua script is called by one typed Python function: nobody else matches its arguments by eye."""
+
+import ast
+from collections import Counter
+from pathlib import Path
+
+ROOT = Path(__file__).parents[3]
+PRELUDES = {"prelude", "token_prelude"}
+
+
+def _script(call: ast.Call) -> str | None:
+    """Return which script a call names; those of the token are called by ``_run``."""
+    name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+    if not call.args or not isinstance(call.args[0], ast.Constant) or not isinstance(call.args[0].value, str):
+        return None
+    return {"call": call.args[0].value, "source": call.args[0].value, "_run": f"token_{call.args[0].value}"}.get(name)
+
+
+def test_every_script_has_one_python_function() -> None:
+    """As many calls as there are scripts, one for each."""
+    files = (path for top in ("calls", "workers", "desk", "callkeeper") for path in (ROOT / top).rglob("*.py"))
+    calls = (node for path in files for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call))
+    scripts = {path.stem for path in (ROOT / "calls" / "lua").glob("*.lua")} - PRELUDES
+    assert Counter(name for name in map(_script, calls) if name in scripts) == Counter(scripts)
