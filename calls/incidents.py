@@ -1,4 +1,4 @@
-"""What is wrong with the installation now, the cause before its symptoms. Pure: judged by `calls.signals` alone.
+"""What is wrong with the installation now, the cause before its symptoms. Pure: judged by `calls.metrics.signals` alone.
 
 The one list that the board, the doctor, the metrics and the alerts go by. Each kind has a section in docs/operations.md.
 An incident is over as soon as its cause is: nothing here is counted over a time longer than that takes to show.
