@@ -210,7 +210,7 @@ def _look_closer(call: Call, book: RuleBook, facts: Facts, now: datetime, late: 
     """
     turn_at = book.next_turn(call.watch_from if call.person_id else None, now)
     due = [at for at in (call.effects_held_until, _assign_retry_at(call, now), turn_at) if at is not None]
-    if call.check_wish is not None and wish_obstacle(call, book, facts) is None:
+    if call.check_wish is not None and desk_check_obstacle(call, book, facts) is None:
         return Check(by_desk=True)
     if may_check(call, facts) and _may_check_unasked(call, book, facts) and call.next_check_at is not None:
         if call.next_check_at <= now:
@@ -232,7 +232,7 @@ def _assign_retry_at(call: Call, now: datetime) -> datetime | None:
 
 def _decline(call: Call, book: RuleBook, facts: Facts) -> Step | None:
     """A check that a person asked for and that must not be made is given up: it does not wait for the facts to change."""
-    obstacle = wish_obstacle(call, book, facts) if call.check_wish is not None else None
+    obstacle = desk_check_obstacle(call, book, facts) if call.check_wish is not None else None
     return Decline(obstacle) if obstacle is not None else None
 
 
@@ -253,7 +253,7 @@ def check_obstacle(call: Call, facts: Facts) -> str | None:
     return next((name for holds, name in obstacles if holds), None)
 
 
-def wish_obstacle(call: Call, book: RuleBook, facts: Facts) -> str | None:
+def desk_check_obstacle(call: Call, book: RuleBook, facts: Facts) -> str | None:
     """Name what forbids a check that a person asks for: what forbids any, or that the reserve is spent."""
     return check_obstacle(call, facts) or (None if reserve_left(call, book.schedule) else "reserve_spent")
 

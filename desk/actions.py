@@ -18,13 +18,13 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 from structlog.typing import FilteringBoundLogger
 
+from calls.action_status import PENDING, ActionState, Told, foresee, line_of, told
 from calls.notes import Distrusted, InboxFull, Resolved, Statement, parse_note
 from calls.rules.book import RuleBook
 from calls.store.job_queue import Waker
 from calls.store.keys import REMEMBERED_S, CallId
 from calls.store.queries import Known, Lookup
 from calls.store.store import Store
-from calls.wishes import PENDING, Told, WishState, foresee, line_of, told
 from desk.access import DeskToken
 from desk.bodies import ActionOrigin, AssignBody, Body, VerifiedBody
 from desk.feed import Feed
@@ -136,7 +136,7 @@ class Actions:
             while True:
                 action, answer = await self._look(place, action_id)
                 left_s = end_s - loop.time()
-                if answer.state is not WishState.PENDING or left_s <= 0 or listener.is_over:
+                if answer.state is not ActionState.PENDING or left_s <= 0 or listener.is_over:
                     return action, answer
                 await listener.next(min(left_s, LOOK_EVERY_S))
 
@@ -185,7 +185,7 @@ class Actions:
             self._refuse(known, assigned.note(origin))
             call = replace(call, person_id=assigned.person_id)
         answer = foresee(call, statement, self._book, self._now())
-        if answer.state not in {WishState.PENDING, WishState.DONE}:
+        if answer.state not in {ActionState.PENDING, ActionState.DONE}:
             raise Problem(409, "refused", f"state: {answer.state}", told=answer)
 
     async def _leave(self, call_id: CallId, statement: Statement) -> None:
@@ -196,7 +196,7 @@ class Actions:
         except InboxFull:
             raise too_many_waiting() from None
         if not taken:
-            raise Problem(409, "refused", told=Told(WishState.HELD, ("call_settled",)))
+            raise Problem(409, "refused", told=Told(ActionState.HELD, ("call_settled",)))
         if wake:
             await self._wake()
 

@@ -17,12 +17,12 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 from structlog.typing import FilteringBoundLogger
 
+from calls.action_status import ActionState, Told
 from calls.facts import Policies
 from calls.record import Call, Phase
 from calls.store.attempt_limiter import AttemptLimiter, Failure, network_of
 from calls.store.keys import CallId
 from calls.store.queries import Lookup
-from calls.wishes import Told, WishState
 from desk.access import DeskToken, DeskTokens
 from desk.actions import Actions
 from desk.bodies import BODIES, read_body
@@ -271,7 +271,7 @@ def _quoted(call_id: CallId) -> str:
 
 
 def _action_response(action_id: str, action: Action, answer: Told, watch: str) -> Response:
-    status = 202 if answer.state is WishState.PENDING else 200
+    status = 202 if answer.state is ActionState.PENDING else 200
     return _json(action_view(action_id, action, answer, watch), status, {"Location": watch})
 
 

@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 from starlette.responses import Response
 
-from calls.wishes import MEANINGS, Told
+from calls.action_status import MEANINGS, Told
 
 MEDIA_TYPE: Final = "application/problem+json"
 

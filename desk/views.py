@@ -9,12 +9,12 @@ from typing import Literal
 
 import msgspec
 
+from calls.action_status import ActionState, Told
 from calls.facts import Policies, facts_of
 from calls.ledger import Effect, EffectState
 from calls.record import CHECK_LIMIT, Call, Identity, Phase, Reason
 from calls.story import Line, Tone, tell
 from calls.trail import Entry, recorded
-from calls.wishes import Told, WishState
 from desk.problems import ReasonView, reasons_of
 
 
@@ -139,7 +139,7 @@ class ActionView(msgspec.Struct, frozen=True, kw_only=True):
 
     action_id: str
     action: Literal["assign", "verified", "distrusted", "check", "resolve"]
-    state: WishState
+    state: ActionState
     reasons: tuple[ReasonView, ...]
     operator: str | None
     watch: str

@@ -6,7 +6,8 @@ from datetime import datetime
 from typing import Final
 from urllib.parse import quote
 
-from calls.decide import wish_obstacle
+from calls.action_status import MEANINGS, ActionState, Told, line_of, told
+from calls.decide import desk_check_obstacle
 from calls.evidence import needs_person
 from calls.facts import facts_of
 from calls.ledger import EffectKind, EffectState
@@ -19,7 +20,6 @@ from calls.store.keys import CallId
 from calls.store.queries import Known
 from calls.story import Line, tell
 from calls.trail import recorded
-from calls.wishes import MEANINGS, Told, WishState, line_of, told
 from desk.board.renderer import Renderer, View
 from desk.board.rows import CallRow, row_of
 from desk.board.states import StateTone
@@ -73,7 +73,7 @@ def available_forms(call: Call, book: RuleBook, now: datetime) -> AvailableForms
         assign=is_open and not facts.enrolled and not facts.rejected and (not facts.assigned or facts.assigned_by_us),
         verified=is_open and not may_not_enroll,
         distrusted=may_reopen(call, now) if call.is_settled else not facts.rejected or facts.rejected_by_rule,
-        check=is_open and wish_obstacle(call, book, facts) is None,
+        check=is_open and desk_check_obstacle(call, book, facts) is None,
         checks_left=reserve_left(call, book.schedule),
     )
 
@@ -86,14 +86,14 @@ def _people(call: Call) -> tuple[Person, ...]:
 
 
 _RESULTS: Final = {
-    WishState.PENDING: (StateTone.BUSY, "arrow", "Heard. It is on its way …"),
-    WishState.DONE: (StateTone.GOOD, "tick", "Done."),
-    WishState.HELD: (StateTone.WARN, "bars", "Held back:"),
-    WishState.SUPERSEDED: (StateTone.WARN, "dash", "Somebody's later word took its place."),
-    WishState.REFUSED: (StateTone.BAD, "cross", "Sent, and the service declined."),
-    WishState.FAILED: (StateTone.WARN, "question", "A check was spent and brought no answer."),
-    WishState.ABSENT: (StateTone.WARN, "question", "Sent, and provably not applied. It is not sent again."),
-    WishState.UNRESOLVED: (
+    ActionState.PENDING: (StateTone.BUSY, "arrow", "Heard. It is on its way …"),
+    ActionState.DONE: (StateTone.GOOD, "tick", "Done."),
+    ActionState.HELD: (StateTone.WARN, "bars", "Held back:"),
+    ActionState.SUPERSEDED: (StateTone.WARN, "dash", "Somebody's later word took its place."),
+    ActionState.REFUSED: (StateTone.BAD, "cross", "Sent, and the service declined."),
+    ActionState.FAILED: (StateTone.WARN, "question", "A check was spent and brought no answer."),
+    ActionState.ABSENT: (StateTone.WARN, "question", "Sent, and provably not applied. It is not sent again."),
+    ActionState.UNRESOLVED: (
         StateTone.BAD,
         "triangle",
         "Sent, and nothing proves what became of it. A person has to look.",
@@ -182,10 +182,10 @@ def path_of(call_id: CallId) -> str:
 
 def _result_of(known: Known, book: RuleBook, action_id: str) -> ActionResult:
     line = line_of(known.trail, action_id)
-    answer = told(known.call, known.trail, line, book) if line else Told(WishState.PENDING)
+    answer = told(known.call, known.trail, line, book) if line else Told(ActionState.PENDING)
     tone, shape, words = _RESULTS[answer.state]
     reasons = "; ".join(MEANINGS.get(reason, reason) for reason in answer.reasons)
-    by = f" By {answer.operator}." if answer.operator and answer.state is WishState.DONE else ""
+    by = f" By {answer.operator}." if answer.operator and answer.state is ActionState.DONE else ""
     return ActionResult(tone, shape, f"{words} {reasons}".rstrip() + by)
 
 

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from msgspec.structs import replace
 from redis.exceptions import RedisError
 
+from calls.action_status import ActionState, line_of, told
 from calls.claimed import LEASE
 from calls.institutions import FOREIGN
 from calls.notes import Distrusted, Resolved, Statement
@@ -24,7 +25,6 @@ from calls.store.keys import CallId, Keys, parse_member
 from calls.store.queries import Lookup, follow_tombstones
 from calls.store.store import FARTHEST_MS
 from calls.trail import Entry
-from calls.wishes import WishState, line_of, told
 from reseller.config import LoginPolicy
 from reseller.push_event import PushEvent
 from sandbox.state import Call as SandboxCall
@@ -462,7 +462,7 @@ class World:
             line = line_of(known.trail, statement.wish or "") if known else None
             assert known is not None, f"no call under {place}"
             assert line is not None, f"a statement was lost: {statement}"
-            assert told(known.call, known.trail, line, self.office.book).state is not WishState.PENDING
+            assert told(known.call, known.trail, line, self.office.book).state is not ActionState.PENDING
 
 
 async def _members(redis: Any, keys: Keys) -> AsyncIterator[bytes]:

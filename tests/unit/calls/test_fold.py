@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from calls.action_status import ActionState, foresee, told
 from calls.facts import Facts, facts_of
 from calls.fold import fold_epoch, fold_note, fold_reading, new_call
 from calls.ledger import Effect, EffectState
@@ -14,7 +15,6 @@ from calls.notes import AssignWish, CheckWish, Distrusted, Listed, Merged, Note,
 from calls.record import Call, Candidate, Phase, Reason
 from calls.store.keys import CallId
 from calls.trail import Entry
-from calls.wishes import WishState, foresee, told
 from tests.unit.calls.specimens import BOOK, CALLS, INSTANTS, NOW, call, read_again, reading, seconds, verified, word
 
 ID = CallId("cu-1", "v-1")
@@ -263,8 +263,8 @@ def test_fold_of_a_persons_answer_is_corrected_by_a_later_one(in_order: bool) ->
         trail += lines
     assert (folded.enroll.state, folded.reason) == (EffectState.ABSENT, Reason.UNDECIDED)
     states = {line.wish: told(folded, trail, line, BOOK).state for line in trail if line.what == "said"}
-    expected = WishState.SUPERSEDED if in_order else WishState.HELD
-    assert states == {"1" * 32: expected, "2" * 32: WishState.DONE}
+    expected = ActionState.SUPERSEDED if in_order else ActionState.HELD
+    assert states == {"1" * 32: expected, "2" * 32: ActionState.DONE}
 
 
 def test_foresight_of_a_statement_does_not_depend_on_the_clock_of_the_process_that_takes_it() -> None:
@@ -273,7 +273,7 @@ def test_foresight_of_a_statement_does_not_depend_on_the_clock_of_the_process_th
     said = AssignWish(person_id="p-1", operator="ann", said_at=NOW, number=now_ms)
     waiting, _ = fold_note(call(person_id=None, assign=Effect(), candidates=()), said, NOW)
     correction = AssignWish(person_id="p-2", operator="bob", said_at=NOW - seconds(7200))
-    assert foresee(waiting, correction, BOOK, NOW).state is WishState.PENDING
+    assert foresee(waiting, correction, BOOK, NOW).state is ActionState.PENDING
 
 
 def test_fold_of_an_epoch_takes_an_intention_for_sent() -> None:

@@ -1,8 +1,8 @@
 """What people ask for and cannot have, or could not have before."""
 
+from calls.action_status import ActionState, Told, foresee, line_of, told
 from calls.ledger import EffectState
 from calls.notes import AssignWish, CheckWish
-from calls.wishes import Told, WishState, foresee, line_of, told
 from sandbox.faults import Action, Fault
 from sandbox.state import Call, Happening, Kind
 from tests.rig import Rig
@@ -27,7 +27,7 @@ async def test_check_that_the_stop_rule_forbids_is_declined_and_forgotten(rig: R
     await rig.run(10)
     assert (await rig.record(call)).check_wish is None
     assert (await rig.whats(call)).count("withdrawn check") == 1
-    assert await told_of(rig, call, "w-1") == Told(WishState.HELD, ("already_decided",))
+    assert await told_of(rig, call, "w-1") == Told(ActionState.HELD, ("already_decided",))
     assert rig.ledger(call)["check"] == made
 
 
@@ -38,12 +38,12 @@ async def test_person_who_assigns_after_a_refusal_is_heard(rig: Rig) -> None:
     await rig.run(10)
     assert (await rig.record(call)).assign.state is EffectState.REFUSED
     wish = AssignWish(person_id="p-1", operator="ann", said_at=rig.clock.now, wish="w-1")
-    assert foresee(await rig.record(call), wish, rig.book, rig.clock.now).state is WishState.PENDING
+    assert foresee(await rig.record(call), wish, rig.book, rig.clock.now).state is ActionState.PENDING
     await rig.note(call, wish)
     await rig.run(5)
     record = await rig.record(call)
     assert (record.assign.state, record.assign.operator, record.assign.attempts) == (EffectState.APPLIED, "ann", 2)
-    assert await told_of(rig, call, "w-1") == Told(WishState.DONE, operator="ann")
+    assert await told_of(rig, call, "w-1") == Told(ActionState.DONE, operator="ann")
 
 
 async def test_assign_that_is_refused_again_and_again_ends(rig: Rig) -> None:
@@ -56,5 +56,5 @@ async def test_assign_that_is_refused_again_and_again_ends(rig: Rig) -> None:
         await rig.run(5)
     assert rig.ledger(call)["assign"] == 3
     states = [(await told_of(rig, call, f"w-{n}")).state for n in range(2)]
-    assert states == [WishState.REFUSED, WishState.REFUSED]
-    assert await told_of(rig, call, "w-3") == Told(WishState.HELD, ("assigned_too_often",))
+    assert states == [ActionState.REFUSED, ActionState.REFUSED]
+    assert await told_of(rig, call, "w-3") == Told(ActionState.HELD, ("assigned_too_often",))

@@ -1,7 +1,7 @@
-"""What becomes of a wish: a person's word at the desk, from the moment it is heard to its outcome. Pure.
+"""What becomes of an action: a person's word at the desk, from the moment it is heard to its outcome. Pure.
 
-Nothing is stored for it. The word stands in the trail under the wish's id; everything else follows from the record, the
-rules and the law, so that whoever asks twice is told the same, and every process knows it.
+Nothing is stored for it. The word stands in the trail under the action's id (the field ``wish``); everything else
+follows from the record, the rules and the law, so that whoever asks twice is told the same, and every process knows it.
 """
 
 from collections.abc import Iterable, Sequence
@@ -11,7 +11,7 @@ from enum import StrEnum
 
 from msgspec.structs import replace
 
-from calls.decide import MAX_ASSIGNS, assigned_too_often, wish_obstacle
+from calls.decide import MAX_ASSIGNS, assigned_too_often, desk_check_obstacle
 from calls.evidence import may_begin, needs_person
 from calls.facts import Facts, facts_of
 from calls.fold import fold_note
@@ -24,8 +24,8 @@ from calls.rules.verdict import judge, judge_assignment
 from calls.trail import Entry
 
 
-class WishState(StrEnum):
-    """How far a wish has come. Only ``pending`` changes any more."""
+class ActionState(StrEnum):
+    """How far an action has come. Only ``pending`` changes any more."""
 
     PENDING = "pending"
     DONE = "done"
@@ -57,25 +57,25 @@ MEANINGS = {**{article.name: article.meaning for article in LAW}, **_MEANINGS}
 """Every reason there is, and what it means."""
 
 _STATES = {
-    EffectState.APPLIED: WishState.DONE,
-    EffectState.CONFIRMED: WishState.DONE,
-    EffectState.REFUSED: WishState.REFUSED,
-    EffectState.ABSENT: WishState.ABSENT,
-    EffectState.UNRESOLVED: WishState.UNRESOLVED,
-    EffectState.TAKEN_BACK: WishState.DONE,
+    EffectState.APPLIED: ActionState.DONE,
+    EffectState.CONFIRMED: ActionState.DONE,
+    EffectState.REFUSED: ActionState.REFUSED,
+    EffectState.ABSENT: ActionState.ABSENT,
+    EffectState.UNRESOLVED: ActionState.UNRESOLVED,
+    EffectState.TAKEN_BACK: ActionState.DONE,
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What became of a wish. ``operator`` is by whose word it was done, ``reasons`` are keys of ``MEANINGS``."""
+    """What became of an action. ``operator`` is by whose word it was done, ``reasons`` are keys of ``MEANINGS``."""
 
-    state: WishState
+    state: ActionState
     reasons: tuple[str, ...] = ()
     operator: str | None = None
 
 
-PENDING = Told(WishState.PENDING)
+PENDING = Told(ActionState.PENDING)
 
 _LAST = 2**53
 
@@ -90,21 +90,21 @@ def foresee(call: Call, statement: Statement, book: RuleBook, now: datetime) -> 
 
 
 def line_of(trail: Iterable[Entry], wish: str) -> Entry | None:
-    """Return the line in which a wish was heard, None before that."""
+    """Return the line in which an action was heard, None before that."""
     return next((line for line in trail if line.what == "said" and line.wish == wish), None)
 
 
 def told(call: Call, trail: Sequence[Entry], line: Entry, book: RuleBook) -> Told:
-    """Return what became of a wish that was heard.
+    """Return what became of an action that was heard.
 
     Args:
         call: The record, written with or after the line.
         trail: The call's trail.
-        line: The line in which the wish was heard.
+        line: The line in which the action was heard.
         book: The rules in force.
     """
     if call.reason is Reason.UNCONFIRMED:
-        return Told(WishState.HELD, ("other_call_named" if call.other_voice_id else "call_unconfirmed",))
+        return Told(ActionState.HELD, ("other_call_named" if call.other_voice_id else "call_unconfirmed",))
     facts = facts_of(call, book.policies)
     match line.kind:
         case "assign":
@@ -117,19 +117,19 @@ def told(call: Call, trail: Sequence[Entry], line: Entry, book: RuleBook) -> Tol
             answer = _checked(call, trail, line, book, facts)
         case _:
             answer = _resolved(call, trail, line)
-    if answer.state is WishState.PENDING and call.is_settled:
-        return Told(WishState.HELD, ("call_settled",))
+    if answer.state is ActionState.PENDING and call.is_settled:
+        return Told(ActionState.HELD, ("call_settled",))
     return answer
 
 
 def _assigned(call: Call, line: Entry, book: RuleBook, facts: Facts) -> Told:
     effect, assignment = call.assign, judge_assignment(call, book, facts)
     if call.person_id == line.person_id:
-        return Told(WishState.DONE, operator=effect.operator)
+        return Told(ActionState.DONE, operator=effect.operator)
     if effect.person_id == line.person_id and effect.state in _STATES and _is_answer_to(effect, line):
         return Told(_STATES[effect.state], operator=effect.operator)
     if assignment.person_id != line.person_id:
-        return Told(WishState.SUPERSEDED, operator=assignment.operator)
+        return Told(ActionState.SUPERSEDED, operator=assignment.operator)
     if effect.state in {EffectState.SENT, EffectState.UNKNOWN}:
         return PENDING
     if assigned_too_often(effect) and effect.state is not EffectState.INTENDED:
@@ -138,7 +138,7 @@ def _assigned(call: Call, line: Entry, book: RuleBook, facts: Facts) -> Told:
 
 
 def _is_answer_to(effect: Effect, line: Entry) -> bool:
-    """Tell whether an assign that is over answers a wish: one that came to nothing before it is tried once more."""
+    """Tell whether an assign that is over answers an action: one that came to nothing before it is tried once more."""
     if effect.state in DONE:
         return True
     return effect.state is not EffectState.ABSENT and effect.sent_at is not None and effect.sent_at >= line.at
@@ -148,9 +148,9 @@ def _verified(call: Call, line: Entry, book: RuleBook, facts: Facts) -> Told:
     effect, identity = call.enroll, call.identity
     is_about_us = effect.person_id == line.person_id
     if not is_about_us and (identity is None or identity.person_id != line.person_id):
-        return Told(WishState.SUPERSEDED, operator=identity.operator if identity else None)
+        return Told(ActionState.SUPERSEDED, operator=identity.operator if identity else None)
     if not is_about_us and effect.state in DONE:
-        return Told(WishState.HELD, ("already_enrolled",), effect.operator)
+        return Told(ActionState.HELD, ("already_enrolled",), effect.operator)
     return _effect_or_reasons(call, EffectKind.ENROLL, book, facts)
 
 
@@ -178,10 +178,10 @@ def _checked(call: Call, trail: Sequence[Entry], line: Entry, book: RuleBook, fa
     later = trail[trail.index(line) :]
     for entry in later:
         if entry.what in {"checked", "check_failed"}:
-            return Told(WishState.DONE if entry.what == "checked" else WishState.FAILED, operator=entry.operator)
+            return Told(ActionState.DONE if entry.what == "checked" else ActionState.FAILED, operator=entry.operator)
         if entry.what == "withdrawn" and entry.kind == "check":
             return _held(entry.because or "already_decided")
-    obstacle = wish_obstacle(call, book, facts)
+    obstacle = desk_check_obstacle(call, book, facts)
     return PENDING if obstacle is None else _held(obstacle)
 
 
@@ -191,15 +191,15 @@ def _resolved(call: Call, trail: Sequence[Entry], line: Entry) -> Told:
     closed = [entry for entry in later if entry.what == "established" and entry.operator is not None]
     ours = [entry for entry in closed if entry.operator == line.operator and entry.wish in {None, line.wish}]
     if ours:
-        state = WishState.DONE if closed[-1] is ours[-1] else WishState.SUPERSEDED
+        state = ActionState.DONE if closed[-1] is ours[-1] else ActionState.SUPERSEDED
         return Told(state, operator=closed[-1].operator)
     closed_by = call.unenroll_closed_by or (call.asked.closed_by if call.asked is not None else None)
     if closed_by is not None:
-        return Told(WishState.DONE, operator=closed_by)
+        return Told(ActionState.DONE, operator=closed_by)
     is_open = EffectState.UNRESOLVED in {call.enroll.state, call.reject.state} or needs_person(call) or call.asked
     return PENDING if is_open else _held("nothing_unresolved")
 
 
 def _held(*reasons: str) -> Told:
     lasting = tuple(reason for reason in reasons if reason not in BRIEF)
-    return Told(WishState.HELD, lasting) if lasting else PENDING
+    return Told(ActionState.HELD, lasting) if lasting else PENDING
