@@ -14,6 +14,7 @@ from typing import Final, TypeVar
 from urllib.parse import SplitResult, urlsplit
 
 import msgspec
+from phonenumbers import SUPPORTED_REGIONS
 
 from callkeeper.terminal import is_visible
 from calls.record import CHECK_LIMIT
@@ -53,6 +54,13 @@ def one_of(values: Iterable[S]) -> Callable[[str], S]:
         return known[text]
 
     return read
+
+
+def country(text: str) -> str:
+    """Read a country of the phone numbering plans."""
+    if text.upper() not in SUPPORTED_REGIONS:
+        raise ValueError("must be two letters of a country, such as US")
+    return text.upper()
 
 
 def between(least: int, most: int) -> Callable[[str], int]:

@@ -44,6 +44,8 @@ class StoreSettings(SettingsSection, frozen=True, kw_only=True):
     """How many events the event log holds at most, 1000 to 10000000. Default 100000."""
     keep_figures_s: int = optional("CALLKEEPER_KEEP_FIGURES", parsing.span(3600, 2 * _DAY_S), "1h", 3600)
     """How long figures are kept by the minute: 1h to 2d. Default 1h."""
+    country: str = optional("CALLKEEPER_COUNTRY", parsing.country, "US", "US")
+    """Two letters: where phone numbers that people type without a country's code belong. Default US."""
     log_format: str = optional("CALLKEEPER_LOG_FORMAT", parsing.one_of(("json", "console")), "json", "json")
     """How log lines look: json or console. Default json."""
 

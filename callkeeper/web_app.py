@@ -76,7 +76,7 @@ def web_app(settings: WebSettings, log: FilteringBoundLogger) -> Starlette:
         )
         pages = dashboard(jobs, address=store.redis.address, tokens=tokens, queue_name=store.keys.queue_name)
         pages = AdminOnly(pages, settings.admin, log, limiter=limiter)
-        board = Board(redis, desk, tokens=tokens, log=log, now=utc_now)
+        board = Board(redis, desk, tokens=tokens, log=log, now=utc_now, country=store.country)
         guarded = AdminOnly(board.app(), settings.admin, log, limiter=limiter)
         routes += [Route("/", _to_board), Route("/rq", _to_dashboard), Mount("/rq", pages)]
         routes += [Route("/board", guarded), Route("/board/{rest:path}", guarded)]
@@ -155,6 +155,7 @@ def _desk(
         now=utc_now,
         store=Store(redis, keys=settings.store.keys, figures=figures),
         streams_per_token=min(STREAMS_PER_TOKEN, room_for_others() // 2),
+        country=settings.store.country,
     )
 
 

@@ -19,6 +19,7 @@ from structlog.typing import FilteringBoundLogger
 
 from calls.action_status import ActionState, Told
 from calls.facts import Policies
+from calls.finding import same_number
 from calls.record import Call, Phase
 from calls.store.attempt_limiter import AttemptLimiter, Failure, network_of
 from calls.store.keys import CallId
@@ -87,7 +88,10 @@ class DeskApi:
         tickets: Tickets,
         policies: Policies,
         log: FilteringBoundLogger,
+        *,
+        country: str = "US",
     ) -> None:
+        self._country = country
         self._tokens = tokens
         self._limiter = AttemptLimiter()
         self._lookup = lookup
@@ -133,7 +137,7 @@ class DeskApi:
         token = self._token(request)
         query = request.query_params
         phase = _one_of(query.get("phase"), "phase", _SHOWN)
-        matches = _filter(token, query, phase)
+        matches = _filter(token, query, phase, self._country)
         await self._check_institution(token, query.get("institution"))
         limit = _number(query.get("limit"), "limit", 1, MAX_PAGE, DEFAULT_PAGE)
         settled = phase is Phase.SETTLED
@@ -229,14 +233,14 @@ class DeskApi:
         return place
 
 
-def _filter(token: DeskToken, query: Mapping[str, str], phase: Phase | None) -> Callable[[Call], bool]:
+def _filter(token: DeskToken, query: Mapping[str, str], phase: Phase | None, country: str) -> Callable[[Call], bool]:
     institution, phone, any_id = query.get("institution"), query.get("phone"), query.get("id")
 
     def matches(call: Call) -> bool:
         return (
             token.may_see(call.institution_key)
             and institution in {None, call.institution_key}
-            and phone in {None, call.phone_number}
+            and (phone is None or same_number(call.phone_number or "", phone, country))
             and any_id in {None, call.voice_id, call.alternate_id}
             and phase in {None, call.phase}
         )

@@ -38,6 +38,7 @@ class Desk:
         room: int = BUFFER,
         heartbeat_s: float = HEARTBEAT_S,
         streams_per_token: int = STREAMS_PER_TOKEN,
+        country: str = "US",
     ) -> None:
         """Put the parts together.
 
@@ -54,6 +55,7 @@ class Desk:
             room: Changes that a listener may be behind.
             heartbeat_s: After how long a silent stream shows that it lives.
             streams_per_token: Streams that one token may have open.
+            country: Where phone numbers without a country's code belong.
         """
         keys = store.keys
         known, changes = DeskTokens(tokens), Changes(redis, keys=keys)
@@ -65,7 +67,8 @@ class Desk:
         self.actions = Actions(redis, store, self.lookup, self.feed, book, waker, log, now=now)
         stream = Stream(self.feed, changes, book.policies, heartbeat_s=heartbeat_s, per_token=streams_per_token)
         tickets = Tickets(redis, tokens, keys=keys)
-        self.app: ASGIApp = DeskApi(known, self.lookup, self.actions, stream, tickets, book.policies, log).app(origins)
+        api = DeskApi(known, self.lookup, self.actions, stream, tickets, book.policies, log, country=country)
+        self.app: ASGIApp = api.app(origins)
 
     def leave(self) -> None:
         """End every stream and every wait, so that the process can."""

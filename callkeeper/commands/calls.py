@@ -1,5 +1,8 @@
 """``callkeeper calls``: what is live, what happened to one call, and closing what only a person can close."""
 
+import csv
+import os
+import sys
 from datetime import UTC, datetime, timedelta
 from typing import Any, BinaryIO
 from uuid import uuid4
@@ -12,8 +15,10 @@ from rich.table import Table
 from rich.text import Text
 
 from callkeeper.redis_query import Span, enqueue_reconcile, query_redis
+from callkeeper.settings import StoreSettings
 from callkeeper.terminal import Failed, Misused, printable_json, safe, say, say_json, shown, terminal_console
 from calls.evidence import TAKEN_BACK, needs_person
+from calls.finding import FEWEST_LETTERS, CallQuery, parse_query
 from calls.ledger import EffectKind, EffectState
 from calls.notes import InboxFull, Resolved
 from calls.record import ASKED, CHECK_LIMIT, Call
@@ -22,6 +27,8 @@ from calls.store.queries import Queries
 from calls.store.store import Store
 from calls.story import Line, Row, Story, Tone, tell
 from calls.trail import Entry, encode_recorded, recorded
+from desk.finding import find_calls
+from reseller.endpoints import is_voice_id
 
 
 @click.group()
@@ -49,6 +56,79 @@ def list_calls(settled: int | None, *, as_json: bool) -> None:
     console.print(table)
     for member, why in attention.items():
         console.print(f"needs a human: {_plain(member)}: {why}", style="bold red")
+
+
+@calls.command()
+@click.argument("words", nargs=-1)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+@click.option("--csv", "as_csv", is_flag=True, help="Comma-separated, with a line of names.")
+def find(words: tuple[str, ...], *, as_json: bool, as_csv: bool) -> None:
+    """Find calls by WORDS, all of which have to fit.
+
+    A word is: last digits or a whole phone number, a member's name or id, a voice id or its beginning, an institution, a
+    time such as 10:40 (UTC), a state. Without WORDS they are read from standard input, where no list of processes shows
+    them. Exits with 1 if there is none.
+    """
+    typed = " ".join(words) or sys.stdin.readline().strip()
+    country = StoreSettings.load(os.environ).country
+    query = parse_query(typed, country=country, zone=UTC)
+    if query.is_empty:
+        raise Misused("say what is known of the call, such as its last digits")
+    any_id = typed if is_voice_id(typed) else ""
+    found = query_redis(
+        lambda redis, keys: find_calls(Queries(redis, keys=keys), query, any_id=any_id, state=_state, most=1000)
+    )
+    if as_csv:
+        writer = csv.DictWriter(sys.stdout, _COLUMNS, extrasaction="ignore")
+        writer.writeheader()
+        writer.writerows(
+            {name: safe(str(value or "")) for name, value in _json_of(call).items()} for call in found.calls
+        )
+    elif as_json:
+        for call in found.calls:
+            say_json(msgspec.json.encode(_json_of(call)))
+    else:
+        table = Table(box=None, padding=(0, 1, 0, 0))
+        for name in ("began (UTC)", "institution", "voice id", "digits", "person", "state"):
+            table.add_column(name, overflow="fold", no_wrap=name == "voice id")
+        for call in found.calls:
+            table.add_row(*_found_cells(call))
+        terminal_console(width_if_piped=160).print(table)
+    if found.is_cut or found.is_partial:
+        say("not all calls were searched: say more", err=True)
+    if not found.calls:
+        raise Failed("no call is known that fits all of it")
+
+
+_COLUMNS = (
+    "started_at",
+    "institution_key",
+    "voice_id",
+    "alternate_id",
+    "phone_last4",
+    "person_id",
+    "phase",
+    "reason",
+    "status",
+)
+
+
+def _state(call: Call) -> str:
+    """Return the words by which a call's state can be looked for."""
+    status = call.reading.status if call.reading else ""
+    return f"{call.phase} {call.reason or ''} {status}"
+
+
+def _found_cells(call: Call) -> list[str]:
+    began = call.started_at or call.first_seen_at or call.hinted_at
+    return [
+        f"{began:%Y-%m-%d %H:%M:%S}" if began else "",
+        call.institution_key,
+        call.voice_id,
+        (call.phone_number or "")[-4:],
+        call.person_id or "",
+        str(call.reason or call.phase),
+    ]
 
 
 async def _list(queries: Queries, settled: int | None) -> tuple[list[Call], dict[str, str]]:
@@ -201,7 +281,7 @@ async def _redeliver(redis: "Redis", keys: Keys, voice_id: str, institution: str
 
 
 async def _find(queries: Queries, voice_id: str, institution: str | None) -> CallId:
-    everywhere = await queries.find(voice_id)
+    everywhere = await queries.find(voice_id) or await _beginning(queries, voice_id)
     found = [call_id for call_id in everywhere if institution in {None, call_id.institution_key}]
     keys = ", ".join(call_id.institution_key for call_id in everywhere)
     if not found and institution is not None:
@@ -215,6 +295,21 @@ async def _find(queries: Queries, voice_id: str, institution: str | None) -> Cal
     if len(found) > 1:
         raise Failed(f"{voice_id} is a call of {keys}: say which with --institution")
     return found[0]
+
+
+async def _beginning(queries: Queries, prefix: str) -> list[CallId]:
+    """Return the one call whose id begins so.
+
+    Raises:
+        Failed: There are several.
+    """
+    if len(prefix) < FEWEST_LETTERS:
+        return []
+    found = await find_calls(queries, CallQuery(id_prefix=prefix), state=_state, most=5)
+    if len(found.calls) > 1:
+        ids = ", ".join(call.voice_id for call in found.calls)
+        raise Failed(f"several calls have ids that begin with {prefix}: {ids}")
+    return [CallId(call.institution_key, call.voice_id) for call in found.calls]
 
 
 def _json_of(call: Call) -> dict[str, Any]:

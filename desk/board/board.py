@@ -3,9 +3,9 @@
 import asyncio
 import mimetypes
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from datetime import datetime
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any, Final, cast
 from urllib.parse import quote, unquote
 
@@ -19,7 +19,9 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 from starlette.routing import Route
 from structlog.typing import FilteringBoundLogger
 
+from calls.finding import parse_query
 from calls.metrics.snapshot import FigureReader
+from calls.record import Call
 from calls.store.keys import CallId
 from calls.store.pauses import Pausing, past_pauses
 from calls.store.queries import Known, Queries
@@ -28,9 +30,12 @@ from desk.board.call_page import CallRenderer, call_page, path_of
 from desk.board.form_handlers import FormHandlers, FormRefused
 from desk.board.frame_source import FrameSource
 from desk.board.renderer import STATIC, Renderer, groups_in
+from desk.board.rows import row_of
 from desk.board.runbook import runbook
+from desk.board.states import STATE_STYLES, state_of
 from desk.board.streams import Streams, stream
 from desk.desk import Desk
+from desk.finding import FoundCalls, find_calls
 from desk.signing import FORM_FIELD, FormTokens
 from reseller.endpoints import is_institution_key, is_voice_id
 
@@ -56,6 +61,7 @@ class Board:
         tokens: FormTokens,
         log: FilteringBoundLogger,
         now: Callable[[], datetime],
+        country: str = "US",
         base: str = "/board",
     ) -> None:
         """Put the parts together.
@@ -66,6 +72,7 @@ class Board:
             tokens: Of the login; every form needs one.
             log: Where to log.
             now: Returns the present, aware UTC.
+            country: Where phone numbers without a country's code belong.
             base: The path under which the board is served.
         """
         keys = desk.lookup.keys
@@ -73,6 +80,7 @@ class Board:
         self._desk = desk
         self._tokens = tokens
         self._base = base
+        self._country = country
         self._now = now
         self._pausing = Pausing(redis, keys=keys)
         self._renderer = Renderer(base, desk.book)
@@ -96,7 +104,7 @@ class Board:
             Route(f"{base}/pause", self._changer("pause"), methods=["POST"]),
             Route(f"{base}/resume", self._changer("resume"), methods=["POST"]),
             Route(f"{base}/operations", self.operations),
-            Route(f"{base}/find", self.find),
+            Route(f"{base}/find", self.find, methods=["GET", "POST"]),
             Route(f"{base}/static/{{name}}", self.file),
             *(Route(f"{call}/{action}", self._speaker(action), methods=["POST"]) for action in _ACTIONS),
             Route(call, self.call),
@@ -215,20 +223,49 @@ class Board:
         return self._page("runbook.html", text=runbook())
 
     async def find(self, request: Request) -> Response:
-        """Lead to the call of an id."""
-        voice_id = request.query_params.get("id", "").strip()
-        found = await self._found(voice_id) if is_voice_id(voice_id) else []
-        if len(found) == 1:
-            return RedirectResponse(f"{self._base}/{path_of(found[0])}", 303)
-        words = "There is no call of that id." if voice_id else "Type a voice id or an alternate id."
-        listed = [(call_id, path_of(call_id)) for call_id in found]
-        return self._page("found.html", 200 if found else 404, found=listed, words=words)
+        """Show the calls that a query means; a whole id leads to its call. Numbers and names come in the body only."""
+        form: dict[str, str] = {}
+        if request.method == "POST":
+            try:
+                form = await self._forms.read(request, changes=False)
+            except FormRefused as problem:
+                return PlainTextResponse(str(problem), problem.status)
+        typed = form.get("q", "")
+        query = parse_query(typed, country=self._country, zone=_zone(form.get("zone", "")))
+        if query.is_empty:
+            return self._found_page(typed, "Type what you know of the call.", 200)
+        any_id = typed if is_voice_id(typed) else ""
+        found = await find_calls(self._queries, query, any_id=any_id, state=self._state_words)
+        exact = [call for call in found.calls if any_id and any_id in {call.voice_id, call.alternate_id}]
+        if len(exact) == 1:
+            only = exact[0]
+            return RedirectResponse(f"{self._base}/{path_of(CallId(only.institution_key, only.voice_id))}", 303)
+        ranked = sorted(found.calls, key=lambda call: (call.is_settled, -self._rank(call)))
+        rows = [
+            (
+                row_of(call, self._book),
+                call,
+                found.known.names.get(call.institution_key) or call.institution_key,
+                who(call),
+            )
+            for call in ranked
+        ]
+        words = "No call is known that fits all of it."
+        return self._found_page(typed, words, 200 if rows else 404, rows, found)
 
-    async def _found(self, voice_id: str) -> list[CallId]:
-        """Return the calls that an id stands for, at whichever institution we know."""
-        keys = [group.key for group in (await self.frames.frame()).groups]
-        found = [await self._desk.lookup.resolve(key, voice_id) for key in keys]
-        return [call_id for call_id in found if call_id is not None]
+    def _found_page(
+        self, typed: str, words: str, status: int, rows: Sequence[Any] = (), found: FoundCalls | None = None
+    ) -> Response:
+        cut, partial = (found.is_cut, found.is_partial) if found else (False, False)
+        return self._page("found.html", status, query=typed, rows=rows, words=words, is_cut=cut, is_partial=partial)
+
+    def _rank(self, call: Call) -> int:
+        return STATE_STYLES[state_of(call, self._book).name].rank
+
+    def _state_words(self, call: Call) -> str:
+        """Return the words by which a call's state can be looked for."""
+        name = state_of(call, self._book).name
+        return f"{STATE_STYLES[name].word} {name} {call.reason or ''} {call.phase}"
 
     async def file(self, request: Request) -> Response:
         """Return a file of the pages."""
@@ -329,3 +366,16 @@ def _place(request: Request) -> CallId:
 def _operator(request: Request) -> str:
     """Return who said something last in this browser."""
     return unquote(request.cookies.get(OPERATOR, ""))[:64]
+
+
+def _zone(minutes: str) -> timezone:
+    """Return the zone of the browser, which says how many minutes it is ahead of UTC."""
+    try:
+        return timezone(timedelta(minutes=int(minutes or "0")))
+    except (ValueError, OverflowError):
+        return UTC
+
+
+def who(call: Call) -> str:
+    """Return the name of the member a call is assigned to; empty while it is nobody."""
+    return next((person.name for person in call.candidates if person.person_id == call.person_id), "")

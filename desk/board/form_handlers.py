@@ -49,8 +49,10 @@ class FormHandlers:
         self._tokens = tokens
         self._now = now
 
-    async def read(self, request: Request) -> dict[str, str]:
+    async def read(self, request: Request, *, changes: bool = True) -> dict[str, str]:
         """Return the fields of a form that one of our pages has sent; empty ones are left out.
+
+        One that changes nothing needs no token: it is a POST only so that what is looked for is in no address.
 
         Raises:
             FormRefused: It is too large, no form, or not from a page of ours.
@@ -70,7 +72,7 @@ class FormHandlers:
         except ValueError:
             raise FormRefused(400, "That is no form of ours.") from None
         form = {name: value.strip() for name, value in pairs if value.strip()}
-        if not self._tokens.is_valid(form.pop(FORM_FIELD, None)):
+        if changes and not self._tokens.is_valid(form.pop(FORM_FIELD, None)):
             raise FormRefused(403, "This page was open for too long. Nothing was done; please say it again.")
         return form
 

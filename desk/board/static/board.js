@@ -136,6 +136,11 @@ function rest() {
   lamp(false, "Resting while nobody looks");
 }
 
+// Times that are typed, and days that are shown, are the viewer's own; the page says UTC without this script.
+
+for (const field of document.querySelectorAll(".find input[name=zone]")) field.value = -new Date().getTimezoneOffset();
+for (const time of document.querySelectorAll("time[data-day]")) time.title = new Date(time.dateTime).toLocaleString();
+
 document.addEventListener("input", (event) => {
   const kept = event.target.closest("[data-keep]");
   if (kept) kept.dataset.touched = "yes";

@@ -4,6 +4,7 @@ import asyncio
 import json
 import zlib
 from collections.abc import AsyncIterator
+from itertools import takewhile
 
 import pytest
 from click.testing import CliRunner, Result
@@ -17,7 +18,7 @@ from calls.store.job_queue import RECONCILE
 from calls.store.keys import Keys
 from sandbox.faults import Action, Fault
 from sandbox.state import Call, Happening, Kind
-from tests.rig import KEY, Rig
+from tests.rig import KEY, PHONE, Rig
 from tests.sandbox_fixtures import Asgi
 
 
@@ -137,3 +138,33 @@ async def test_calls_say_in_one_line_that_redis_does_not_answer() -> None:
     assert told.exit_code == 1
     assert "Traceback" not in told.output
     assert "127.0.0.1:1" in told.output
+
+
+async def test_calls_find_by_what_is_known(rig: Rig, redis_url: str) -> None:
+    """Digits and a member's name lead to the call, in columns, as JSON lines and as CSV; what fits no call exits with 1."""
+    call = rig.stage.call(Happening(Kind.END, 120))
+    await rig.run(3)
+    digits = PHONE[-4:]
+    for words in ((digits,), ("ada", KEY), (call.voice_id,), (call.voice_id[:7],)):
+        told = await callkeeper(redis_url, "calls", "find", *words)
+        assert (told.exit_code, call.voice_id in told.output) == (0, True), words
+        assert PHONE not in told.output
+    row = json.loads((await callkeeper(redis_url, "calls", "find", digits, "--json")).output)
+    assert row["voice_id"] == call.voice_id
+    lines = (await callkeeper(redis_url, "calls", "find", digits, "--csv")).output.splitlines()
+    assert (lines[0].split(",")[2], lines[1].split(",")[2]) == ("voice_id", call.voice_id)
+    assert (await callkeeper(redis_url, "calls", "find", "nobody-of-this-name")).exit_code == 1
+
+
+async def test_commands_take_the_beginning_of_an_id(rig: Rig, redis_url: str) -> None:
+    """One call whose id begins so is meant; of several the command names them and does nothing."""
+    first, second = rig.stage.call(Happening(Kind.END, 120)), rig.stage.call(Happening(Kind.END, 120))
+    await rig.run(3)
+    pairs = zip(first.voice_id, second.voice_id, strict=False)
+    shared = "".join(one for one, other in takewhile(lambda pair: pair[0] == pair[1], pairs))
+    own = first.voice_id[: max(4, len(shared) + 1)]
+    shown = await callkeeper(redis_url, "calls", "show", own)
+    assert (shown.exit_code, first.voice_id in shown.output) == (0, True), shown.output
+    if len(shared) >= 4:
+        told = await callkeeper(redis_url, "calls", "show", shared)
+        assert (told.exit_code, second.voice_id in told.output) == (1, True)

@@ -365,15 +365,50 @@ async def test_sample_is_shown_at_once(rig: BoardRig) -> None:
     assert "Push endpoint" in page
 
 
+async def find(rig: BoardRig, text: str) -> httpx.Response:
+    """Send what is typed into the field on top of every page."""
+    return await rig.browser.post("/board/find", data={"q": text, "zone": "0"})
+
+
 async def test_find_leads_to_a_call_by_either_id(rig: BoardRig) -> None:
     """Either id leads to the call's page, another one is answered in words."""
     call = rig.stage.call(END)
     await rig.push(call)
     await rig.run(3)
     for voice_id in (call.voice_id, call.alternate_id):
-        answer = await rig.browser.get("/board/find", params={"id": voice_id})
+        answer = await find(rig, str(voice_id))
         assert (answer.status_code, answer.headers["location"]) == (303, f"/board{of(call)}")
-    assert "no call of that id" in await rig.page("/find?id=nobody", 404)
+    nobody = await find(rig, "nobody-at-all")
+    assert (nobody.status_code, "No call is known" in nobody.text) == (404, True)
+
+
+async def test_find_lists_calls_by_what_an_operator_has(rig: BoardRig) -> None:
+    """Digits, a number in any notation, a name, a person id, a beginning, an institution, a time, a state: also together."""
+    call = rig.stage.call(END)
+    await rig.run(5)
+    record = await rig.find(call.voice_id)
+    assert record is not None
+    began = record.started_at
+    assert began is not None
+    at = f"{began:%H:%M}"
+    digits = PHONE[-4:]
+    whole = f"+1 ({PHONE[:3]}) {PHONE[3:6]}-{PHONE[6:]}"
+    known = (digits, whole, PHONE, "ada", "p-1", call.voice_id[:6], "first example", KEY, f"around {at}", "watching")
+    for text in (*known, f"{digits} {KEY} {at}"):
+        answer = await find(rig, text)
+        assert (answer.status_code, of(call) in answer.text) == (200, True), text
+        assert f'value="{text}"' in answer.text, "the query is kept"
+        assert "Ada Example" in answer.text, "calls of the same digits are told apart by the member"
+    for text in (
+        "9999",
+        "+44 20 7946 0958",
+        "bob",
+        "p-77",
+        "around 03:33" if at[:2] != "03" else "around 12:33",
+        "rejected",
+    ):
+        assert (await find(rig, text)).status_code == 404, text
+    assert (await rig.browser.get("/board/find")).status_code == 200
 
 
 @pytest.mark.parametrize(

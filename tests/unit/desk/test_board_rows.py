@@ -54,7 +54,9 @@ def test_state_has_a_look_of_its_own() -> None:
     words = [look.word for look in STATE_STYLES.values()]
     assert sorted(set(words)) == sorted(words)
     assert set(STATE_STYLES) == set(StateName)
-    page = Renderer("/board", BOOK).page("found.html", now=NOW, found=[], words="")
+    page = Renderer("/board", BOOK).page(
+        "found.html", now=NOW, rows=[], words="", query="", is_cut=False, is_partial=False
+    )
     assert {look.shape for look in STATE_STYLES.values()} <= set(re.findall(r'id="s-(\w+)"', page))
 
 
