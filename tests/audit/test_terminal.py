@@ -71,7 +71,7 @@ def _filled(info: Any, depth: int) -> Any:
         case msgspec.inspect.VarTupleType():
             return (_filled(info.item_type, depth + 1),)
         case msgspec.inspect.DictType():
-            return {EVIL: EVIL}
+            return {EVIL: _filled(info.value_type, depth + 1)}
         case msgspec.inspect.BoolType():
             return True
         case msgspec.inspect.DateTimeType():
