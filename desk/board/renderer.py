@@ -19,6 +19,7 @@ from markupsafe import Markup
 
 from calls.record import CHECK_LIMIT
 from calls.rules.book import RuleBook
+from desk.board.alarms import Alarm
 from desk.board.frame import Frame, Group
 from desk.board.rows import LiveCall, row_of
 
@@ -85,7 +86,7 @@ class Renderer:
         html: dict[str, str] = {
             "status": self.piece("status", frame),
             "pauses": self.piece("pauses", frame.context.pauses, frame.known),
-            "alarms": self.piece("alarms", frame.alarms, frame.context.now),
+            "alarms": self.piece("alarms", _alarms_for(frame.alarms, only), frame.context.now),
             "figures": self.piece("figures", frame.tiles) if only is None else "",
             "settled": self.piece("settled", frame.settled),
         }
@@ -118,6 +119,11 @@ class Renderer:
         if len(self._rows) > 2 * frame.live + 1000:
             alive = {live.slot for group in frame.groups for live in group.calls}
             self._rows = {slot: known for slot, known in self._rows.items() if slot in alive}
+
+
+def _alarms_for(alarms: Sequence[Alarm], only: str | None) -> list[Alarm]:
+    """Return the alarms of a page: an institution's own shows those of others to nobody."""
+    return [alarm for alarm in alarms if only is None or alarm.institution_key in {"", only}]
 
 
 def groups_in(view: View, frame: Frame) -> list[tuple[Group, Markup, list[Markup]]]:

@@ -127,6 +127,8 @@ def test_web_and_worker_do_everything_as_their_own_users(site: Site) -> None:
         answers = {page: http.get(page, follow_redirects=True).status_code for page in PAGES}
         assert {page: status for page, status in answers.items() if status not in {200, 404}} == {}
         assert [answers[page] for page in ("/readyz", "/metrics", "/board", "/rq/0/data/workers.json")] == [200] * 4
+        same = {"Sec-Fetch-Site": "same-origin"}
+        assert http.post("/board/find", data={"q": "cu-1"}, headers=same).status_code in {200, 404}
         press(http, site)
         assert http.get("/board", auth=("nobody", "wrong-password")).status_code == 401
     with httpx.Client(base_url=site.web_url, trust_env=False, timeout=10, headers=bearer) as desk:

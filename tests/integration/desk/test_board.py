@@ -565,3 +565,14 @@ async def test_distrust_has_to_be_confirmed(rig: BoardRig) -> None:
     assert (refused.status_code, 'value="another voice"' in refused.text) == (400, True)
     await rig.run(3)
     assert rig.ledger(call).get("reject", 0) == 0
+
+
+async def test_institution_page_shows_its_own_alarms(rig: BoardRig) -> None:
+    """An alarm of another institution is on the board, not on this one's page; what stops everything is on both."""
+    now_ms = rig.now_ms()
+    rig.stage.call(END)
+    await rig.run(5)
+    await rig.redis.hset(Keys().breakers, "cu-2", f"5 {now_ms} {now_ms} failure")
+    assert "The service fails for an institution" in await rig.page()
+    assert "The service fails for an institution" not in await rig.page(f"/institutions/{KEY}")
+    assert "No worker is alive" in await rig.page(f"/institutions/{KEY}")
