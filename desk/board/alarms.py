@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Final
 
 from calls.evidence import TAKEN_BACK
 from calls.incidents import Incident, Weight, incidents_of
@@ -31,6 +32,14 @@ class Alarm:
     since: datetime | None = None
     institution_key: str = ""
     section: str = ""
+
+
+REDIS_AWAY: Final = Alarm(
+    *("a-redis", StateTone.BAD, "Redis does not answer"),
+    "Pushes are answered with 503 and no call is moved. Nothing below is newer than what was known before.",
+    section="incident-redis-away",
+)
+"""Stands above what was known before Redis went away."""
 
 
 def alarms_of(calls: Iterable[LiveCall], context: BoardContext) -> list[Alarm]:

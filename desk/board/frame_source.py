@@ -15,6 +15,7 @@ from structlog.typing import FilteringBoundLogger
 from calls.record import Call
 from calls.rules.book import RuleBook
 from calls.store.queries import Queries
+from desk.board.alarms import REDIS_AWAY
 from desk.board.board_context import BoardContextReader
 from desk.board.frame import Frame, frame_of
 from desk.board.rows import CallRow, LiveCalls, row_of
@@ -162,7 +163,8 @@ class FrameSource:
         if self._frame is None:
             return None
         frame = self._frame
-        return Frame(frame.n + 1, frame.context, frame.groups, frame.alarms, frame.settled, frame.tiles, is_stale=True)
+        alarms = frame.alarms if frame.is_stale else [REDIS_AWAY, *frame.alarms]
+        return Frame(frame.n + 1, frame.context, frame.groups, alarms, frame.settled, frame.tiles, is_stale=True)
 
     async def _publish(self, frame: Frame | None) -> None:
         async with self._news:

@@ -512,6 +512,7 @@ async def test_board_without_redis_says_so(rig: BoardRig, redis: Redis, monkeypa
         assert frame is not None
         assert frame.live == 1, "what was known is still shown"
         monkeypatch.undo()
+        assert frame.alarms[0].title == "Redis does not answer", "a board that knows nothing says no calm word"
         while frame is not None and frame.is_stale:
             frame = await rig.frames.next(frame.n, 5)
     await rig.desk.feed.stop()
