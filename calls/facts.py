@@ -16,7 +16,7 @@ from zlib import crc32
 import msgspec
 from msgspec.structs import replace
 
-from calls.claimed import LEASE
+from calls.lease import LEASE
 from calls.ledger import DONE, IN_DOUBT
 from calls.pause import PauseScope
 from calls.record import CHECK_LIMIT, Call, History, Reading

@@ -5,13 +5,13 @@ from datetime import datetime, timedelta
 
 from msgspec.structs import replace
 
-from calls.claimed import instant
 from calls.evidence import fold_member_rejected, fold_unenrolled, may_begin
 from calls.facts import MANUAL_GREEN
+from calls.lease import instant
 from calls.ledger import DONE, IN_DOUBT, Effect, EffectKind, EffectState
 from calls.notes import Listed, MemberRejected, Merged, Note, Pushed, Unlisted
 from calls.record import Call, Identity, Phase, Reading, Reason, with_effect
-from calls.recovery import charge_if_assigned, set_back
+from calls.redis_restart import charge_if_assigned, set_back
 from calls.rules.book import RuleBook
 from calls.schedule.check_plan import begin_watch
 from calls.statements import fold_statement, later, may_reopen, reopened, stronger

@@ -6,8 +6,8 @@ Articles of the same name forbid different kinds of effect, under different fact
 
 from dataclasses import dataclass
 
-from calls.claimed import LEASE
 from calls.facts import Facts, Value
+from calls.lease import LEASE
 from calls.ledger import EffectKind
 
 _ASSIGN, _ENROLL, _REJECT = EffectKind.ASSIGN, EffectKind.ENROLL, EffectKind.REJECT

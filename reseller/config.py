@@ -12,7 +12,7 @@ _MIB = 1024 * 1024
 REQUEST_DEADLINE_S = 6.0
 """From the first thought of a request, a login it needs included, to the last byte of its answer.
 
-How long a worker may hold a call follows from this number (``calls.claimed.Lease``). Change it here and nowhere else."""
+How long a worker may hold a call follows from this number (``calls.lease.Lease``). Change it here and nowhere else."""
 
 
 @dataclass(frozen=True, slots=True)

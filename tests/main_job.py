@@ -54,7 +54,7 @@ Small pages take most of five requests per second.
 
 The calls begin 6 s after Redis was empty, and seem to be five hours old: a record that was lost may have watched them. If
 then the service shows a person of whom our record does not know, because the assign was carried out and answered 401, all
-checks that can have been made with a person count as spent (``calls.recovery``).
+checks that can have been made with a person count as spent (``calls.redis_restart``).
 """
 
 TURNS_AWAY = frozenset({"401-before-acting", "401-after-acting", "busy-all", "busy-all-retry-after"})

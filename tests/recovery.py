@@ -19,7 +19,7 @@ from typing import Any, Final, TypeVar
 import httpx
 from fakeredis import FakeAsyncRedis, FakeServer
 
-from calls.claimed import ClaimedItem
+from calls.lease import ClaimedItem
 from calls.store.breakers import retry_service
 from calls.store.tasks import end
 from sandbox.access import Credentials

@@ -15,7 +15,7 @@ import httpx
 import structlog
 from msgspec.structs import replace
 
-from calls.claimed import Lease
+from calls.lease import Lease
 from calls.ledger import EffectKind
 from calls.metrics.counting import Figures
 from calls.metrics.snapshot import FigureReader, Snapshot

@@ -21,7 +21,7 @@ from calls.ledger import EffectKind, EffectState
 from calls.metrics import catalogue as figure
 from calls.notes import Merged, encode_note, reading_of
 from calls.record import Call, Phase, Reading
-from calls.recovery import charge_earlier_record
+from calls.redis_restart import charge_earlier_record
 from calls.schedule.check_plan import check_answered, check_booked, check_failed
 from calls.statuses import STATUSES
 from calls.steps import Decline

@@ -13,14 +13,14 @@ from typing import Any
 from msgspec.structs import replace
 from structlog.contextvars import bind_contextvars
 
-from calls.claimed import ClaimedItem, Placement
 from calls.evidence import TAKEN_BACK, needs_person
 from calls.fold import fold_epoch, fold_note, new_call
+from calls.lease import ClaimedItem, Placement
 from calls.ledger import EffectKind, EffectState
 from calls.notes import fold_order, parse_note, trace_of
 from calls.pause import PauseScope
 from calls.record import ASKED, Call, Phase, encode_call, parse_call
-from calls.recovery import charge_earlier_record, charge_lost_writes
+from calls.redis_restart import charge_earlier_record, charge_lost_writes
 from calls.rules.book import RuleBook
 from calls.store.keys import CallId
 from calls.store.store import Store

@@ -9,10 +9,10 @@ from datetime import timedelta
 
 from msgspec.structs import replace
 
-from calls.claimed import LeaseLost
 from calls.evidence import after_turning_away
 from calls.facts import facts_of
 from calls.fold import assigned
+from calls.lease import LeaseLost
 from calls.ledger import Effect, EffectKind, EffectState
 from calls.pause import PauseScope
 from calls.record import Asked, with_effect

@@ -20,8 +20,8 @@ from itertools import pairwise
 import msgspec
 from msgspec.structs import replace
 
-from calls.claimed import ClaimedItem, Placement
 from calls.institutions import ListingProgress, Paging, encode_progress, parse_progress
+from calls.lease import ClaimedItem, Placement
 from calls.metrics import catalogue as figure
 from calls.notes import Unlisted, fingerprint, listed_of, plausible_start
 from calls.store.inbox import Ask

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from calls.claimed import Epoch
 from calls.institutions import FOREIGN, UNKNOWN, KnownInstitutions, Standing, ask_standings
+from calls.lease import Epoch
 from calls.metrics import catalogue as figure
 from calls.metrics.counting import Figures
 from calls.store.listings import Listings

@@ -10,10 +10,10 @@ from typing import assert_never
 from msgspec.structs import replace
 from redis.exceptions import RedisError
 
-from calls.claimed import Placement
 from calls.closing import CONFIRM_LOOKS_S
 from calls.decide import decide
 from calls.institutions import FOREIGN
+from calls.lease import Placement
 from calls.record import Phase, Reason
 from calls.steps import (
     Check,

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, TypeVar
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from calls.claimed import Lease
+from calls.lease import Lease
 from calls.metrics.counting import Figures
 from calls.rules.book import RuleBook
 from calls.store.breakers import service_away

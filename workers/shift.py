@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from redis.exceptions import RedisError
 
-from calls.claimed import ClaimedItem, LeaseLost, Placement
+from calls.lease import ClaimedItem, LeaseLost, Placement
 from calls.metrics import catalogue as figure
 from calls.store.keys import CallId, names_of, parse_member
 from calls.store.store import MOST_OF_ONE

@@ -16,7 +16,7 @@ import msgspec
 from msgspec.structs import replace
 from redis.exceptions import RedisError
 
-from calls.claimed import ClaimedItem, LeaseLost, Placement
+from calls.lease import ClaimedItem, LeaseLost, Placement
 from calls.metrics import catalogue as figure
 from calls.metrics.counting import Figures
 from calls.outcomes import CallOutcome, outcomes

@@ -32,7 +32,7 @@ RETRY = timedelta(seconds=1)
 
 MOST_AHEAD = 2
 """How many checks that make up for lost ones may have been made beyond the slots that have passed. It bounds what a call can
-have spent by any moment, and so what counts as spent after Redis lost writes (``calls.recovery``)."""
+have spent by any moment, and so what counts as spent after Redis lost writes (``calls.redis_restart``)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,8 @@ from typing import Any
 from msgspec.structs import replace
 from redis.asyncio import Redis
 
-from calls.claimed import instant
 from calls.evidence import is_enrolled, is_rejected
+from calls.lease import instant
 from calls.metrics.counting import Figures
 from calls.notes import MOST_WAITING, InboxFull, MemberRejected, Note, Statement, encode_note
 from calls.record import Call

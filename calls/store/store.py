@@ -13,10 +13,10 @@ from math import inf
 
 from redis.asyncio import Redis
 
-from calls.claimed import LEASE, ClaimedItem, Epoch, Lease, LeaseLost, Placement, instant, parse_claimed, pauses_of
+from calls.lease import LEASE, ClaimedItem, Epoch, Lease, LeaseLost, Placement, instant, parse_claimed, pauses_of
 from calls.metrics.counting import Figures
 from calls.pause import Pauses, PauseScope
-from calls.recovery import Jumps
+from calls.redis_restart import Jumps
 from calls.store.breakers import BreakerBox
 from calls.store.inbox import Inbox
 from calls.store.keys import KEPT_S, REMEMBERED_S, CallId, Keys, institution_member, names_of

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from callkeeper.fleet import Fleet, ManagedProcess
-from calls.claimed import LEASE
+from calls.lease import LEASE
 from calls.record import Call, parse_call
 from calls.store.keys import Keys
 from sandbox.access import Credentials

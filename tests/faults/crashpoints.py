@@ -39,7 +39,7 @@ from structlog.typing import FilteringBoundLogger
 from callkeeper.logs import set_up_logging
 from callkeeper.settings import WorkerSettings
 from callkeeper.wiring import run_worker
-from calls.claimed import ClaimedItem, Placement
+from calls.lease import ClaimedItem, Placement
 from calls.store.inbox import Ask
 from calls.store.keys import CallId, parse_member
 from calls.store.listings import Listings

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import httpx
 import msgspec
 
-from calls.claimed import LEASE
+from calls.lease import LEASE
 from calls.ledger import EffectKind, EffectState
 from calls.notes import AssignWish, Distrusted, Note, Resolved, Statement, Verified
 from calls.record import Call, Identity, Word

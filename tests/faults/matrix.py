@@ -16,7 +16,7 @@ import msgspec
 from redis.asyncio import Redis
 
 from callkeeper.fleet import ManagedProcess
-from calls.claimed import LEASE
+from calls.lease import LEASE
 from calls.ledger import DONE, IN_DOUBT, EffectKind, EffectState
 from calls.record import Phase
 from calls.store.intake import Intake

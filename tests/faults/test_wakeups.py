@@ -13,7 +13,7 @@ import pytest
 import structlog
 from fakeredis import FakeAsyncRedis, FakeRedis, FakeServer
 
-from calls.claimed import ClaimedItem, Placement
+from calls.lease import ClaimedItem, Placement
 from calls.metrics.counting import Figures
 from calls.notes import Pushed
 from calls.store.job_queue import Waker

@@ -16,8 +16,8 @@ from msgspec.structs import replace
 from redis.exceptions import RedisError
 
 from calls.action_status import ActionState, line_of, told
-from calls.claimed import LEASE
 from calls.institutions import FOREIGN
+from calls.lease import LEASE
 from calls.notes import Distrusted, Resolved, Statement
 from calls.record import Call, Phase, parse_call
 from calls.rules.book import RuleBook

@@ -8,7 +8,7 @@ import pytest
 from redis.asyncio import Redis
 from starlette.applications import Starlette
 
-from calls.claimed import Placement
+from calls.lease import Placement
 from calls.notes import Pushed
 from calls.store.breakers import (
     ACCOUNT,

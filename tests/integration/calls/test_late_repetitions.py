@@ -10,7 +10,7 @@ from typing import Any, get_args
 import pytest
 from redis.asyncio import Redis
 
-from calls.claimed import ClaimedItem, LeaseLost, Placement
+from calls.lease import ClaimedItem, LeaseLost, Placement
 from calls.metrics import catalogue as figure
 from calls.metrics.counting import Figures
 from calls.metrics.writing import Author, FigureWriter

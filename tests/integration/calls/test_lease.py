@@ -7,7 +7,7 @@ import pytest
 from redis.asyncio import Redis
 from structlog.typing import FilteringBoundLogger
 
-from calls.claimed import Lease
+from calls.lease import Lease
 from calls.metrics.counting import Figures
 from calls.rules import load_rules
 from calls.store.keys import Keys

@@ -12,7 +12,7 @@ import pytest
 from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as RedisAway
 
-from calls.claimed import LEASE
+from calls.lease import LEASE
 from calls.record import Phase, Reason
 from calls.store.keys import CallId, institution_member
 from calls.store.store import Store

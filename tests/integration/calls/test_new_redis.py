@@ -4,7 +4,7 @@ from datetime import timedelta
 
 from redis.asyncio import Redis
 
-from calls.claimed import LEASE, Placement
+from calls.lease import LEASE, Placement
 from calls.notes import Distrusted, Pushed, Verified
 from calls.record import Reason
 from calls.store.keys import CallId

@@ -3,7 +3,7 @@
 import pytest
 from redis.asyncio import Redis
 
-from calls.claimed import Placement
+from calls.lease import Placement
 from calls.notes import Distrusted, Resolved
 from calls.store.intake import Intake
 from calls.store.keys import CallId, Keys, Retention

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from calls.claimed import LEASE, ClaimedItem
+from calls.lease import LEASE, ClaimedItem
 from calls.ledger import EffectState
 from calls.notes import Distrusted, Resolved, Verified
 from calls.record import Reason, parse_call

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from calls.claimed import instant
+from calls.lease import instant
 from calls.notes import MOST_WAITING, AssignWish, CheckWish, Distrusted, Statement, Verified
 from calls.store.keys import CallId
 from calls.store.store import Store

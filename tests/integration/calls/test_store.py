@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 from redis.asyncio import Redis
 
-from calls.claimed import LEASE, ClaimedItem, LeaseLost, LostWrites, Placement, instant
+from calls.lease import LEASE, ClaimedItem, LeaseLost, LostWrites, Placement, instant
 from calls.notes import Merged, Note, Pushed, Statement, Unlisted, Verified, encode_note, parse_note
 from calls.record import Call, encode_call
 from calls.store.keys import CallId

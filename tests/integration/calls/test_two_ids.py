@@ -6,7 +6,7 @@ import itertools
 import pytest
 from redis.asyncio import Redis
 
-from calls.claimed import LeaseLost
+from calls.lease import LeaseLost
 from calls.ledger import EffectState
 from calls.metrics import catalogue as figure
 from calls.notes import Distrusted, Listed, Merged, encode_note

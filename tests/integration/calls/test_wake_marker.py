@@ -6,7 +6,7 @@ from typing import Any
 import uvloop
 from redis.asyncio import Redis
 
-from calls.claimed import Placement
+from calls.lease import Placement
 from calls.notes import Pushed
 from calls.store.keys import CallId
 from calls.store.scripts import Scripts

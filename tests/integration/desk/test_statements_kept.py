@@ -6,8 +6,8 @@ from typing import Any
 import httpx
 import pytest
 
-from calls.claimed import Placement
 from calls.fold import fold_note, new_call
+from calls.lease import Placement
 from calls.notes import MOST_WAITING, AssignWish, Distrusted, Merged, encode_note, parse_note
 from calls.record import Call, Phase, Reason, encode_call
 from calls.store.keys import CallId, Retention

@@ -11,7 +11,7 @@ from calls.decide import FRESH, decide
 from calls.evidence import evidence
 from calls.ledger import Effect, EffectKind, EffectState
 from calls.record import Call
-from calls.recovery import NEVER_FRESH, TOLERANCE, set_back
+from calls.redis_restart import NEVER_FRESH, TOLERANCE, set_back
 from calls.steps import Send
 from tests.unit.calls.specimens import BOOK, CALLS, NOW, call, reading, seconds, verified
 

@@ -10,9 +10,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from calls.claimed import Epoch, LostWrites
+from calls.lease import Epoch, LostWrites
 from calls.record import CHECK_LIMIT, Call, Phase
-from calls.recovery import Window, charge_earlier_record, charge_if_assigned, charge_lost_writes, most_automatic
+from calls.redis_restart import Window, charge_earlier_record, charge_if_assigned, charge_lost_writes, most_automatic
 from calls.rules import load_rules
 from calls.rules.book import RuleBook
 from calls.schedule.check_plan import (

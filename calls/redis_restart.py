@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from calls.claimed import Epoch, LostWrites
+from calls.lease import Epoch, LostWrites
 from calls.ledger import DONE
 from calls.record import Call
 from calls.rules.book import RuleBook
