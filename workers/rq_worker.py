@@ -144,25 +144,27 @@ def work(make_worker: Callable[[], CallWorker], log: Any, *, pause_s: float = 0.
 
     RQ's loop ends itself when Redis times out; a new worker with a new name begins where it left.
     """
-    worker, reason = make_worker(), ""
-    while True:
-        worker.on_birth = _starting(worker, log)
-        error = ""
+    worker: CallWorker | None = None
+    error = told = ""
+
+    def born() -> None:
+        nonlocal told
+        told = ""
+        log.info("worker_started", worker=worker.name if worker else None)
+
+    while worker is None or not worker.was_told_to_stop:
         try:
+            if error:
+                if error != told:  # once, not twice a second while Redis is away or full
+                    log.warning("worker_restarts", worker=worker.name if worker else None, error=error)
+                told = error
+                time.sleep(pause_s)
+            worker = make_worker()  # asks Redis for its version
+            worker.on_birth = born
             worker.work()
+            error = "ended"
         except StopRequested:
             pass
         except (RedisError, OSError) as problem:
             error = type(problem).__name__
-        if worker.was_told_to_stop:
-            break
-        if not error or error != reason:  # said once, not twice a second while Redis is away or full
-            log.warning("worker_restarts", worker=worker.name, error=error)
-        reason = error
-        time.sleep(pause_s)
-        worker = make_worker()
     log.info("worker_stopped", worker=worker.name)
-
-
-def _starting(worker: CallWorker, log: Any) -> Callable[[], None]:
-    return lambda: log.info("worker_started", worker=worker.name)

@@ -1,0 +1,34 @@
+"""The loop of a worker process: it ends when it was told to, whatever Redis does."""
+
+from typing import Any
+
+import structlog
+from redis.exceptions import ConnectionError as RedisAway
+
+from workers.rq_worker import work
+
+
+class FakeWorker:
+    """Works once, and is told to stop meanwhile."""
+
+    name = "w-1"
+    on_birth: Any = None
+    was_told_to_stop = False
+
+    def work(self) -> None:
+        """Be told to stop."""
+        self.was_told_to_stop = True
+
+
+def test_work_goes_on_when_redis_is_away_as_a_worker_is_made() -> None:
+    """Making a worker asks Redis: while that fails the process goes on, and the next one that can be made works."""
+    attempts: list[FakeWorker] = []
+
+    def make() -> Any:
+        attempts.append(FakeWorker())
+        if len(attempts) < 3:
+            raise RedisAway
+        return attempts[-1]
+
+    work(make, structlog.get_logger(), pause_s=0.0)
+    assert [worker.was_told_to_stop for worker in attempts] == [False, False, True]
