@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from callkeeper.fleet import Fleet, ManagedProcess
 from calls.lease import LEASE
@@ -263,7 +264,7 @@ def end_all_calls(sides: Sides) -> None:
     """Let no more calls come, and end those that live."""
     sides.control("PUT", "/scenario", {"is_paused": True})
     for call in sides.control("GET", "/calls"):
-        sides.control("POST", f"/calls/{call['voice_id']}/now", {"kind": "end"})
+        sides.control("POST", f"/calls/{quote(call['voice_id'], safe='')}/now", {"kind": "end"})
 
 
 def everything_is_settled(sides: Sides) -> bool:
