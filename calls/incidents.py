@@ -215,17 +215,35 @@ def _institutions(signals: Signals) -> Iterator[Incident]:
         )
         since = min(bar.since for bar in signals.barred if bar.institution_key == key)
         yield Incident(_K.INSTITUTION_REFUSED, "The service refuses an institution", advice, key, since)
-    for (key, outcome), _, at in sorted(signals.last.rows(figure.LISTINGS), key=lambda row: row[0]):
-        listed_at = signals.last.at(figure.LISTINGS, key, "answered")
-        is_recent = signals.now - at < timedelta(minutes=2)
-        if outcome == "refused" and is_recent and key not in barred and (listed_at is None or listed_at < at):
+    left_alone = {breaker.institution_key for breaker in signals.breakers}
+    for key in sorted({labels[0] for labels, _, _ in signals.last.rows(figure.LISTINGS)} - barred.keys() - left_alone):
+        unlisted_at = None if ACCOUNT in left_alone else _unlisted_at(signals, key)
+        if unlisted_at is not None:
             advice = (
-                "Calls that nobody pushes are not found. Is the name in CALLKEEPER_REQUESTED_BY a core username there?"
+                "Calls that nobody pushes are not found. Is the name in CALLKEEPER_REQUESTED_BY a core username there? The "
+                "log event listing_failed says what the service answers."
             )
-            yield Incident(_K.LISTING_REFUSED, "The service refuses to list an institution's calls", advice, key, at)
+            yield Incident(
+                _K.LISTING_REFUSED, "The service does not list an institution's calls", advice, key, unlisted_at
+            )
     if signals.late_s > LATE_S:
         advice = f"What is due waits {signals.late_s:.0f} s. Start more workers, or look at their logs."
         yield Incident(_K.LATE, "Calls are late", advice)
+
+
+def _unlisted_at(signals: Signals, key: str) -> datetime | None:
+    """Return when the last attempt to list an institution failed for good; None if that is no news, or not yet.
+
+    A refusal is an answer and counts at once; of other failures one alone means little.
+    """
+    listed_at, refused_at, failed_at = (
+        signals.last.at(figure.LISTINGS, key, outcome) for outcome in ("answered", "refused", "failed")
+    )
+    if refused_at is None and failed_at is not None and listed_at is not None and failed_at - listed_at < _A_WHILE:
+        return None
+    last = max((at for at in (refused_at, failed_at) if at is not None), default=None)
+    is_over = last is None or (listed_at is not None and listed_at >= last) or signals.now - last > timedelta(minutes=2)
+    return None if is_over else last
 
 
 def _pushes(signals: Signals) -> Iterator[Incident]:

@@ -283,7 +283,7 @@ INCIDENTS = (
     ),
     Case(
         *("listings refused", listings_refused),
-        *("The service refuses to list", "listing_refused", "queue cu-1", "CallkeeperInstitutionTrouble"),
+        *("The service does not list", "listing_refused", "queue cu-1", "CallkeeperInstitutionTrouble"),
     ),
     Case(
         "faulty rulebook",

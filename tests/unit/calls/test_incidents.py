@@ -27,6 +27,7 @@ def last(**seconds_ago: float) -> LastCounted:
         "login": field_name(figure.LOGINS.name, ("answered",)),
         "strangers": field_name(figure.PUSHES_REFUSED.name, ("credentials",)),
         "pushed": field_name(figure.PUSHES.name, ("CallStart",)),
+        "unread": field_name(figure.LISTINGS.name, ("cu-1", "failed")),
         "unlisted": field_name(figure.LISTINGS.name, ("cu-1", "refused")),
         "listed": field_name(figure.LISTINGS.name, ("cu-1", "answered")),
         "slow": field_name(figure.SERVICE_SECONDS.name, ("check",), "8"),
@@ -73,6 +74,7 @@ WELL_AGAIN: dict[str, dict[str, Any]] = {
     "a login was accepted": {"last": last(refused=60, login=1)},
     "a request was quick": {"last": last(slow=2, quick=5)},
     "nothing is asked any more": {"last": last(slow=30)},
+    "a listing failed once": {"last": last(listed=8, unread=1)},
     "the queue was listed": {"last": last(unlisted=60, listed=1)},
     "a push was taken": {"last": last(strangers=60, pushed=1)},
     "strangers gave up": {"last": last(strangers=700)},
@@ -95,6 +97,14 @@ def test_fault_is_named_alone(kind: str) -> None:
 def test_incident_is_over_with_its_cause(how: str) -> None:
     """What is counted over minutes would keep an alarm for minutes: the last of each kind tells."""
     assert kinds(**WELL_AGAIN[how]) == []
+
+
+def test_listing_that_keeps_failing_is_told() -> None:
+    """Answers that cannot be read open no breaker: nobody would know. Where one is open, it is the cause."""
+    unread = last(listed=60, unread=1)
+    assert kinds(last=unread) == ["listing_refused"]
+    assert kinds(last=unread, breakers=[away("cu-1", Heard.FAILURE)]) == ["institution_away"]
+    assert kinds(last=unread, breakers=[away("", Heard.FAILURE)]) == ["service_away"]
 
 
 def test_every_kind_is_tested() -> None:
