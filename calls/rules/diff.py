@@ -49,7 +49,9 @@ def _listed(had: frozenset[str], has: frozenset[str]) -> str:
 
 def _rules(old: RuleBook, new: RuleBook) -> Iterator[str]:
     had, has = {rule.name: rule for rule in old.rules}, {rule.name: rule for rule in new.rules}
-    yield from (f"rule {name!r} is gone: it asked for {rule.outcome}" for name, rule in had.items() if name not in has)
+    for name, rule in had.items():
+        if name not in has:
+            yield f"rule {name!r} is gone: it asked for {rule.outcome}{_aside(rule)}"
     for n, (name, rule) in enumerate(has.items()):
         if name not in had:
             place = f"behind {new.rules[n - 1].name!r}" if n else "before all others"
