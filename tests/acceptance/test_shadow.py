@@ -12,8 +12,8 @@ from tests.acceptance.stack import Stack, end
 
 SHADOWS = """
 [[rule]]
-name = "reject what is not green on a risky device"
-when = { green = false, high_risk_device = true }
+name = "reject another voice on a risky device"
+when = { voice_mismatch = true, high_risk_device = true }
 then = "reject"
 because = "Would we?"
 stage = "shadow"

@@ -24,13 +24,19 @@ LATE_FIELDS = {
 
 INVENTED = {"invented_later": {"since": "2027-01-01", "numbers": [1, 2, 3]}}
 
+MAPS = {"policies", "signs"}
+"""Fields that are maps from names to numbers where they are objects: no version adds a field to those."""
+
 Change = Callable[[Any], Any]
 
 
 def newer(stored: Any) -> Any:
     """Add a field to every object, inner ones included."""
     if isinstance(stored, dict):
-        return {**{name: newer(value) for name, value in stored.items()}, **INVENTED}
+        fields = {
+            name: value if name in MAPS and isinstance(value, dict) else newer(value) for name, value in stored.items()
+        }
+        return {**fields, **INVENTED}
     return [newer(each) for each in stored] if isinstance(stored, list) else stored
 
 
