@@ -3,11 +3,17 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
+# The lock files name every package that is needed. uv is far faster than pip, but does not read pip.conf.
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps
+UV := $(BIN)/uv pip install --quiet --system-certs --python $(BIN)/python --no-deps
+
+PROVIDER := tests/people/provider
+
 # Tests start processes by the dozen: none of them need compile us anew.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help run readme test audit controls sbom redis-versions rollout faults browser screenshots chaos failover soak nightly bench check fix lock install
+.PHONY: help run release docs readme test audit controls sbom redis-versions rollout faults browser screenshots chaos failover soak people nightly bench check fix lock install
 
 help: ## List the verbs
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -20,10 +26,13 @@ $(STAMP): requirements-dev.txt pyproject.toml
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
 	  echo "$(PYTHON) cannot make virtual environments: its modules venv and ensurepip are missing."; \
 	  echo "Install them; on Debian and Ubuntu: apt-get install python3-venv"; exit 1; }
-	@echo "Installing callkeeper into $(VENV); this takes about a minute."
+	@echo "Installing callkeeper into $(VENV)."
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.txt
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@sed -n '/^uv==/,/[^\\]$$/p' requirements-dev.txt > $(VENV)/uv.txt
+	@$(PIP) --require-hashes -r $(VENV)/uv.txt
+	@$(UV) --require-hashes -r requirements-dev.txt && $(UV) --no-build-isolation -e . || { \
+	  echo "uv cannot reach a package index; pip takes a minute or two:"; \
+	  $(PIP) --require-hashes -r requirements-dev.txt && $(PIP) --no-build-isolation -e .; }
 	@touch $(STAMP)
 
 install: $(STAMP) ## Create the virtual environment from the lock file
@@ -31,31 +40,55 @@ install: $(STAMP) ## Create the virtual environment from the lock file
 run: $(STAMP) ## Run everything in one terminal: Redis, the sandbox service, web, two workers, simulated calls
 	@$(BIN)/callkeeper run $(ARGS)
 
+DIST ?= dist
+
+release: $(STAMP) ## Build what is released: wheels, sdists, bill of materials, checksums, in dist/
+	@rm -rf $(DIST)
+	@$(BIN)/python -m hatchling build -d $(abspath $(DIST))
+	@cd client && $(abspath $(BIN))/python -m hatchling build -d $(abspath $(DIST))
+	@$(BIN)/python -W ignore -m cyclonedx_py requirements requirements.txt --pyproject pyproject.toml --of JSON -o $(DIST)/callkeeper.cdx.json
+	@cd $(DIST) && sha256sum -- *.whl *.tar.gz *.json > SHA256SUMS && cat SHA256SUMS
+
+BUILD ?= build
+
+docs: $(STAMP) .venv-docs/.installed ## Build the documentation site: build/site; ARGS=--serve shows it on port 8001
+	@$(BIN)/python -m docs.site $(BUILD)
+	@.venv-docs/bin/zensical build --strict --config-file $(BUILD)/zensical.toml
+	@$(if $(ARGS),$(BIN)/python -m http.server --bind 127.0.0.1 --directory $(BUILD)/site 8001,echo "The site is in $(BUILD)/site; make docs ARGS=--serve shows it.")
+
+.venv-docs/.installed: docs/requirements.txt | $(STAMP)
+	@$(BIN)/uv venv --quiet --clear --python $(BIN)/python .venv-docs
+	@$(BIN)/uv pip sync --quiet --system-certs --python .venv-docs/bin/python --require-hashes docs/requirements.txt || { \
+	  $(PYTHON) -m venv .venv-docs && .venv-docs/bin/python -m pip install --quiet --no-deps --require-hashes -r docs/requirements.txt; }
+	@touch $@
+
 readme: $(STAMP) ## Do what README.md says in a fresh clone: ARGS="--every-python" with every supported Python
 	$(BIN)/python -m tests.readme $(ARGS)
 
 test: $(STAMP) ## Run the test suite: unit, integration, the stand-in, acceptance with real processes
 	$(BIN)/python -m pytest -q -n 3 --dist worksteal tests/unit tests/integration tests/sandbox $(ARGS)
-	$(BIN)/python -m pytest -q -n 5 --dist loadfile tests/acceptance --ignore tests/acceptance/test_canaries.py $(ARGS)
+	$(BIN)/python -m pytest -q -n 5 --dist loadfile tests/acceptance $(addprefix --ignore=,tests/acceptance/test_canaries.py $(OUTAGES)) $(ARGS)
 
 audit: $(STAMP) ## Fuzz, look for canaries, holes and advisories; AUDIT=short for every change, ARGS="--strict" to insist on advisories
-	TEST_AUDIT=$(or $(AUDIT),full) $(BIN)/python -m pytest -q -n 3 --dist loadfile tests/audit tests/acceptance/test_canaries.py
+	TEST_AUDIT=$(or $(AUDIT),full) $(if $(AUDIT),,TEST_NIGHT=1) $(BIN)/python -m pytest -q -n 3 --dist loadfile tests/audit tests/acceptance/test_canaries.py
 	$(BIN)/python -m tests.audit.advisories $(ARGS)
 
-controls: $(STAMP) ## Switch every control of SECURITY.md off, one at a time, and see its test notice
+controls: $(STAMP) $(PROVIDER)/node_modules/.installed ## Switch every control of SECURITY.md off, one at a time, and see its test notice
 	$(BIN)/python -m tests.audit.controls $(ARGS)
 
 sbom: $(STAMP) ## Write the bill of materials (CycloneDX) to sbom.json
 	$(BIN)/python -W ignore -m cyclonedx_py requirements requirements.txt --pyproject pyproject.toml --of JSON -o sbom.json
 
-faults: $(STAMP) ## Kill, freeze and cut real processes: the crash matrix and its kin
-	$(BIN)/python -m pytest -q -n 3 --dist loadfile tests/faults $(ARGS)
+OUTAGES = tests/acceptance/test_incidents.py tests/acceptance/test_alerts.py
+
+faults: $(STAMP) ## Kill, freeze and cut real processes: the crash matrix and its kin, incidents and alerts
+	$(BIN)/python -m pytest -q -n 4 --dist loadfile --no-loadscope-reorder --durations 8 tests/faults $(OUTAGES) $(ARGS)
 
 redis-versions: $(STAMP) ## Run the tests that use Redis on Debian's server, Redis 8 and Valkey 9; ARGS="--quick" for Debian's scripts only
 	$(BIN)/python -m tests.redis_versions $(ARGS)
 
 rollout: $(STAMP) ## What deploy/ promises: the image's steps, the Procfile, rotations, a rolling deploy and its rollback
-	$(BIN)/python -m pytest -q -n 3 --dist loadfile tests/rollout $(ARGS)
+	$(BIN)/python -m pytest -q -n 3 --dist loadfile --durations 4 tests/rollout $(ARGS)
 
 chaos: $(STAMP) ## Calls under fire, then the audit: ARGS="--minutes 1 --seed 1"
 	$(BIN)/python -m tests.faults.chaos $(ARGS)
@@ -66,11 +99,12 @@ failover: $(STAMP) ## Lose the Redis master twice under load, then the audit: AR
 soak: $(STAMP) ## Calls at a steady rate; memory of every process and of Redis: ARGS="--minutes 30 --rate 10"
 	$(BIN)/python -m tests.faults.soak $(ARGS)
 
+nightly: export TEST_NIGHT = 1
 nightly: $(STAMP) ## What takes too long for every change: long chaos, a long absence of Redis, thousands of interleavings
+	TEST_SHOTS=data/incidents $(MAKE) faults rollout browser
 	TEST_AWAY_S=40 $(BIN)/python -m pytest tests/faults/test_redis_faults.py -k redis_is_back
 	TEST_OUTAGE_S=600 $(BIN)/python -m pytest tests/acceptance/test_outage.py
-	TEST_INCIDENTS=all $(BIN)/python -m pytest tests/acceptance/test_incidents.py
-	TEST_MODEL=nightly $(BIN)/python -m pytest tests/faults/test_every_await.py tests/faults/test_model.py
+	TEST_MODEL=nightly $(BIN)/python -m pytest tests/faults/test_every_await.py tests/faults/test_model.py tests/faults/test_main_job.py tests/faults/test_recovery.py
 	TEST_MODEL=nightly $(BIN)/python -m pytest -q -n 2 tests/unit tests/integration tests/sandbox
 	$(BIN)/python -m tests.faults.protections
 	$(BIN)/python -m tests.faults.chaos --minutes 10 --seed 1
@@ -78,7 +112,7 @@ nightly: $(STAMP) ## What takes too long for every change: long chaos, a long ab
 	$(BIN)/python -m tests.recovery --long
 	$(BIN)/python -m tests.redis_versions
 	for seed in 2 3 4; do $(BIN)/python -m tests.faults.chaos --minutes 2 --seed $$seed || exit 1; done
-	$(BIN)/python -m pytest tests/integration/figures
+	$(BIN)/python -m benchmarks --smoke
 	$(BIN)/python -m tests.faults.failover_run --seconds 60 --rate 20
 	$(BIN)/python -m tests.faults.failover_run --seconds 290 --rate 5 --failovers 20
 	$(BIN)/python -m tests.faults.failover_run --seconds 120 --rate 5 --failovers 8 --least-replicas 0
@@ -90,6 +124,14 @@ browser: $(STAMP) ## Look at the pages with a real browser (Debian's chromium): 
 	@$(BIN)/python -m tests.browser.chromium
 	$(BIN)/python -m pytest -q -n 3 tests/browser --ignore tests/browser/test_board_measured.py $(ARGS)
 	$(BIN)/python -m pytest -q tests/browser/test_board_measured.py $(ARGS)
+
+$(PROVIDER)/node_modules/.installed: $(PROVIDER)/package-lock.json
+	@command -v npm >/dev/null || { echo "A certified OpenID provider is run for these tests: apt-get install nodejs npm"; exit 1; }
+	@cd $(PROVIDER) && npm ci --no-audit --no-fund --ignore-scripts --loglevel=error && touch node_modules/.installed
+
+people: $(STAMP) $(PROVIDER)/node_modules/.installed ## People who log in: roles on every route, a real identity provider, attacks
+	@$(BIN)/python -m tests.browser.chromium
+	$(BIN)/python -m pytest -q -n 3 --dist loadfile tests/people $(ARGS)
 
 screenshots: $(STAMP) ## Write docs/screenshots: the board light, dark and on a phone, a call, the sandbox's page
 	@$(BIN)/python -m tests.browser.chromium
@@ -108,11 +150,16 @@ fix: $(STAMP) ## Format and repair what the linter can repair
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+# What the image and the platforms install.
+IMAGE_EXTRAS = web worker sandbox archive oidc alerts
+
 lock: $(STAMP) ## Renew the lock files from pyproject.toml
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-package callkeeper \
-	  --custom-compile-command 'make lock' pyproject.toml -o requirements.txt
+	  --custom-compile-command 'make lock' pyproject.toml $(addprefix --extra ,$(IMAGE_EXTRAS)) -o requirements.txt
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-package callkeeper \
-	  --custom-compile-command 'make lock' pyproject.toml --group dev -c requirements.txt -o requirements-dev.txt
+	  --custom-compile-command 'make lock' pyproject.toml --all-extras --group dev -c requirements.txt -o requirements-dev.txt
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	  --custom-compile-command 'make lock' docs/requirements.in -o docs/requirements.txt
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	  --custom-compile-command 'make lock' benchmarks/peers/requirements.in -o benchmarks/peers/requirements.txt
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --group pyproject.toml:build \

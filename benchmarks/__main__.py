@@ -7,7 +7,21 @@ from pathlib import Path
 import click
 import msgspec
 
-from benchmarks import assigning, checks, push, recovery, replay, replicas, scale, schedule, startup
+from benchmarks import (
+    archive,
+    assigning,
+    backlog,
+    checks,
+    limits,
+    push,
+    recovery,
+    replay,
+    replicas,
+    requests,
+    scale,
+    schedule,
+    startup,
+)
 from benchmarks.answer import Answer
 from benchmarks.effort import SMOKE, Effort
 from benchmarks.goals import GOALS
@@ -18,21 +32,25 @@ SPEED: dict[str, Callable[[Effort], Answer]] = {
     "push": push.answer,
     "assigning": assigning.answer,
     "replicas": replicas.answer,
+    "limits": limits.answer,
     "scale": scale.answer,
     "startup": startup.answer,
+    "archive": archive.answer,
+    "backlog": backlog.answer,
 }
 """Questions whose answers are figures of this machine."""
 
 QUESTIONS: dict[str, Callable[[Effort], Answer]] = {
     "recovery": lambda _: recovery.answer(),
     "replay": lambda _: replay.answer(),
+    "requests": requests.answer,
     "schedule": lambda _: schedule.answer(),
     **SPEED,
 }
 
 _MODULES = {"assigning": assigning, "checks": checks, "push": push, "replicas": replicas, "scale": scale}
-_MODULES |= {"startup": startup}
-_MODULES |= {"recovery": recovery, "replay": replay, "schedule": schedule}
+_MODULES |= {"limits": limits, "startup": startup, "archive": archive, "backlog": backlog}
+_MODULES |= {"recovery": recovery, "replay": replay, "requests": requests, "schedule": schedule}
 
 
 @click.command()

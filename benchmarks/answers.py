@@ -82,7 +82,7 @@ class Answers:
             Template.cut(views.queue_entry(world, call), *gaps),
         )
         call.person_id, call.core_username, call.status = PERSON, "bench", STATUS
-        owned = [child.record for child in world.state.institutions.values() if child.owned]
+        owned = [world.state.institutions[KEY].record]  # each that is listed is acted for
         return cls(
             token=msgspec.json.encode(
                 TokenAnswer(

@@ -9,8 +9,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from benchmarks.answers import KEY, PERSON, STATUS
+from calls.effect_ledger import Effect, EffectState
 from calls.facts import facts_of
-from calls.ledger import Effect, EffectState
 from calls.notes import Listed, fingerprint
 from calls.record import Call, Candidate, Phase, Reading, encode_call
 from calls.rules import RuleBook
@@ -24,7 +24,7 @@ def settings(folder: Path) -> dict[str, str]:
     """Return the rules of the measurement: one check is due, the next one and the next read are far away."""
     rules = folder / "rules.toml"
     shipped = (files("calls") / "rulebooks" / "default.toml").read_text()
-    rules.write_text(shipped.replace("undecided_s = 5.0", "undecided_s = 60.0"))
+    rules.write_text(shipped.replace("undecided_s = 20.0", "undecided_s = 60.0"))
     return {"CALLKEEPER_RULES": str(rules), "CALLKEEPER_CHECK_AT": "10,70,130,190"}
 
 

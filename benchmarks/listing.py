@@ -13,12 +13,12 @@ from calls.rules import load_rules
 from calls.store.inbox import Ask
 from calls.store.listings import Listings
 from calls.store.store import Store
-from reseller import Reseller, Secret, ServiceConfig
+from reseller import Secret, ServiceConfig
+from reseller.client import Reseller
 from reseller.memory import MemoryTokenStore
 from workers.claim import Tools
 from workers.listing import Listing
-from workers.managed_institutions import ServiceClock
-from workers.measurements import JobSummary
+from workers.measurements import JobSummary, ServiceClock
 
 Took = tuple[float, float]
 """Seconds, and CPU seconds of this process."""
@@ -38,8 +38,10 @@ async def _list_twice(on: Stage) -> tuple[Took, Took]:
     async with with_command_packing(Redis.from_url(on.redis_url)) as redis:
         store, reseller = Store(redis), Reseller(config, MemoryTokenStore(), log=log)
         monotonic, book = time.monotonic, load_rules(None)
-        tools = Tools(store, reseller, ServiceClock(monotonic), book, lambda _: "bench", monotonic, log)
-        listing = Listing(tools, Listings(redis), 5.0)
+        tools = Tools(
+            store, Listings(redis), reseller, ServiceClock(monotonic), book, lambda _: "bench", monotonic, log
+        )
+        listing = Listing(tools, 5.0)
         await reseller.institution_keys()
         first = await _list(store, listing)
         again = await _list(store, listing)

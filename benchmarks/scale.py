@@ -93,7 +93,7 @@ def answer(effort: Effort) -> Answer:
         Goal.at_most("a worker under 150 MB", most[8], 150.0),
         Goal.at_most("a live call under 4 KB in Redis, trail apart", most[10], 4096.0),
     )
-    note = "By the shipped rules: a check at each slot, stored details every 5 s. Lateness counts until the request arrives."
+    note = "By the shipped rules: a check at each slot, details every 20 s. Lateness counts until the request arrives."
     table = Table("Live calls", columns, tuple(rows), note)
     return Answer("How many live calls can a worker watch?", (table, listing, goals_table(*goals)))
 
@@ -143,7 +143,7 @@ def _lay(on: Stage, begun: list[str]) -> tuple[dict[str, Call], RuleBook]:
             next_check_at=schedule.next_slot(watch_from, now),
             checks_used=schedule.slots_passed(watch_from, now),
         )
-        read_at = now + (next_read(call, book, now) - now) * draw.random()
+        read_at = now + (next_read(call, book, now, live=len(begun)) - now) * draw.random()
         call = replace(call, next_read_at=read_at)
         calls[voice_id] = call
         due_at[voice_id] = min(read_at, call.next_check_at or read_at)

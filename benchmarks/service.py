@@ -1,10 +1,11 @@
 """A stand-in that must never be the bottleneck: answers of ``sandbox`` from templates, over a bare protocol.
 
-    python -m benchmarks.service --latency-ms 50
+    python -m benchmarks.service --latency-ms 50 --limit 15
 
-It keeps no rule: checks are not limited, tokens not looked at. What it is asked is counted: ``GET /bench``. Calls begin
-by ``POST /bench/calls?count=10&assigned=yes``, or start with a push each by ``POST /bench/start``; an id that it does not
-know is an assigned call's.
+It keeps no rule: checks are not limited, tokens not looked at. With a limit it answers 429 to whatever is more than so
+many requests within any second; logins and the list of institutions are free. What it is asked is counted:
+``GET /bench``. Calls begin by ``POST /bench/calls?count=10&assigned=yes``, or start with a push each by
+``POST /bench/start``; an id that it does not know is an assigned call's.
 """
 
 import argparse
@@ -12,7 +13,7 @@ import asyncio
 import sys
 import time
 from bisect import bisect_left
-from collections import Counter
+from collections import Counter, deque
 from datetime import UTC, datetime
 from urllib.parse import parse_qs, urlsplit
 
@@ -24,14 +25,18 @@ from benchmarks.answers import Answers, Known
 from benchmarks.starts import Starts, start_calls
 from sandbox.server import address, bind
 
-_HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
+_HEAD = b"HTTP/1.1 %d OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
 
 
 class Service:
     """What the stand-in knows, and what it was asked."""
 
-    def __init__(self, latency_s: float) -> None:
+    def __init__(self, latency_s: float, limit: int = 0) -> None:
         self.latency_s = latency_s
+        self._limit = limit
+        self._lately = deque[float]()
+        self.answered_at: list[float] = []
+        self.refused_at: list[float] = []
         self.answers = Answers.prepare()
         self.counts = Counter[str]()
         self.assigned_at: dict[str, float] = {}
@@ -41,6 +46,20 @@ class Service:
         self._calls: dict[bytes, Known] = {}
         self._begun: list[tuple[str, Known]] = []
         self._untold = msgspec.json.encode(datetime.now(UTC)).strip(b'"')
+
+    def refuses(self, path: bytes) -> bool:
+        """Tell whether a request is more than the limit allows; without one nothing is counted."""
+        if not self._limit or not path.startswith(b"/external/calls/"):
+            return False
+        now = time.time()
+        while self._lately and self._lately[0] <= now - 1:
+            self._lately.popleft()
+        if len(self._lately) >= self._limit:
+            self.refused_at.append(now)
+            return True
+        self._lately.append(now)
+        self.answered_at.append(now)
+        return False
 
     def answer(self, path: bytes, query: bytes, body: bytes) -> tuple[bytes, float]:
         """Return the answer to a request, and after how many seconds it leaves."""
@@ -119,6 +138,8 @@ class Service:
             "assigned_at": self.assigned_at,
             "pushed_at": self._starts.pushed_at if self._starts else {},
             "checked_at": self.checked_at,
+            "answered_at": self.answered_at,
+            "refused_at": self.refused_at,
         }
         return msgspec.json.encode(told)
 
@@ -155,17 +176,20 @@ class Line(asyncio.Protocol):
     def on_message_complete(self) -> None:
         """Answer, now or when the latency is over."""
         path, _, query = self._url.partition(b"?")
-        body, after_s = self._service.answer(path, query, self._body)
+        if self._service.refuses(path):
+            status, body, after_s = 429, b"", 0.0
+        else:
+            status, (body, after_s) = 200, self._service.answer(path, query, self._body)
         self._url = self._body = b""
-        answer = _HEAD % len(body) + body
+        answer = _HEAD % (status, len(body)) + body
         if after_s:
             self._loop.call_later(after_s, self._transport.write, answer)
         else:
             self._transport.write(answer)
 
 
-async def _serve(latency_s: float) -> None:
-    service = Service(latency_s)
+async def _serve(latency_s: float, limit: int) -> None:
+    service = Service(latency_s, limit)
     sock = bind()
     server = await asyncio.get_running_loop().create_server(lambda: Line(service), sock=sock)
     sys.stdout.write(f"listening on {address(sock)}\n")
@@ -178,8 +202,9 @@ def main() -> None:
     """Serve until killed."""
     parser = argparse.ArgumentParser(description="A stand-in for benchmarks.")
     parser.add_argument("--latency-ms", type=float, default=50.0)
+    parser.add_argument("--limit", type=int, default=0, help="requests within a second; 0: any number")
     asked = parser.parse_args()
-    uvloop.run(_serve(asked.latency_ms / 1000))
+    uvloop.run(_serve(asked.latency_ms / 1000, asked.limit))
 
 
 if __name__ == "__main__":

@@ -119,13 +119,16 @@ class Stage:
 
 
 @contextmanager
-def stage(*, latency_ms: float = 50.0) -> Iterator[Stage]:
-    """Set the stage until the block ends."""
+def stage(*, latency_ms: float = 50.0, limit: int = 0) -> Iterator[Stage]:
+    """Set the stage until the block ends; the service answers so many requests within a second (0: any number)."""
     with ExitStack() as stack:
         data = Path(stack.enter_context(TemporaryDirectory(prefix="bench-")))
         redis = stack.enter_context(embedded_redis(data / "redis"))
         service = stack.enter_context(
-            python("benchmarks.service", "--latency-ms", str(latency_ms), log=data / "service.log")
+            python(
+                *("benchmarks.service", "--latency-ms", str(latency_ms), "--limit", str(limit)),
+                log=data / "service.log",
+            )
         )
         url = service.wait_for(_listening)
         client = stack.enter_context(Redis.from_url(redis.url))

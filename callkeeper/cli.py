@@ -1,52 +1,126 @@
 """The command line: a group that imports a subcommand only when it is called.
 
-Lazy, because ``callkeeper web`` must not pay for the imports of ``callkeeper run``.
+Lazy, because ``callkeeper web`` must not pay for the imports of ``callkeeper run``, and ``callkeeper --help`` for none.
 """
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 import click
+from click.shell_completion import CompletionItem
 
 from callkeeper.environment import SettingsWrong
+from callkeeper.extras import require
 from callkeeper.terminal import Failed, prepare_terminal, safe_error
 
-_COMMANDS = {
-    "web": "callkeeper.commands.web:web",
-    "worker": "callkeeper.commands.worker:worker",
-    "run": "callkeeper.commands.run:run",
-    "sandbox": "callkeeper.commands.sandbox:sandbox",
-    "doctor": "callkeeper.commands.doctor:doctor",
-    "calls": "callkeeper.commands.calls:calls",
-    "rules": "callkeeper.commands.rules:rules",
-    "pause": "callkeeper.commands.pause:pause",
-    "resume": "callkeeper.commands.pause:resume",
-    "pauses": "callkeeper.commands.pause:pauses",
-    "reseller": "callkeeper.commands.reseller:reseller",
-    "schedule": "callkeeper.commands.schedule:schedule",
-    "service": "callkeeper.commands.service:service",
-    "secret": "callkeeper.commands.secret:secret",
+
+class CommandEntry(NamedTuple):
+    """Where a command is, what the list of commands says of it, and which extras it needs.
+
+    The summary is the first sentence of the command's own help.
+    """
+
+    module: str
+    summary: str
+    extras: tuple[str, ...] = ()
+
+
+COMMANDS: Final = {
+    "alerts": CommandEntry("alert_messages", "Show which alerts were sent, send a test."),
+    "archive": CommandEntry(
+        "archive", "Keep calls for years: prepare the tables, verify the chains, erase, hold, retire.", ("archive",)
+    ),
+    "audit": CommandEntry(
+        "people_and_tokens",
+        "Show the audit log, newest first: logins, looks at people's data, statements, pauses, changes.",
+    ),
+    "calls": CommandEntry(
+        "calls", "List and find calls, show one call's story, export calls, resolve effects whose outcome is unknown."
+    ),
+    "completion": CommandEntry("shell_completion", "Print the completion script of a shell."),
+    "doctor": CommandEntry(
+        "doctor",
+        "Look at settings, rules, Redis, the service, the workers and the pushes; name each fault and its remedy.",
+    ),
+    "outcomes": CommandEntry("outcome_deliveries", "Show which outcomes were posted, post them again, post a test."),
+    "pause": CommandEntry(
+        "pause_and_resume",
+        "Stop enrolls and rejects (--effects, the default), or everything automatic but reading (--all).",
+    ),
+    "pauses": CommandEntry(
+        "pause_and_resume",
+        "Show what is paused now, and the history: who paused what, when and why, and who resumed it.",
+    ),
+    "reseller": CommandEntry(
+        "reseller", "Use the service's interface by hand; INSTITUTION is an institution's key.", ("worker",)
+    ),
+    "resume": CommandEntry("pause_and_resume", "Lift a pause: of one institution, or the one that was made for all."),
+    "rules": CommandEntry("rules", "Check, test and describe the rules."),
+    "run": CommandEntry(
+        "run",
+        "Run Redis, a stand-in for the service, web, workers and simulated calls; show what happens.",
+        ("web", "worker", "sandbox"),
+    ),
+    "sandbox": CommandEntry(
+        "sandbox",
+        "Run a stand-in for the voice-verification service.",
+        ("sandbox",),
+    ),
+    "schedule": CommandEntry("schedule", "Show when checks are made, and fit the times to your own calls."),
+    "secret": CommandEntry("new_secret", "Make credentials."),
+    "service": CommandEntry(
+        "service_breakers", "Show where requests are stopped now: the whole service, or single institutions."
+    ),
+    "tokens": CommandEntry("people_and_tokens", "Issue, list and revoke the tokens by which software uses the desk."),
+    "users": CommandEntry(
+        "people_and_tokens",
+        "Add, change, list and remove the people who log in by name and password (CALLKEEPER_LOCAL_USERS=yes).",
+    ),
+    "web": CommandEntry(
+        "web",
+        "Take push events, answer health checks, show the board and the RQ dashboard, until it is stopped.",
+        ("web",),
+    ),
+    "worker": CommandEntry(
+        "worker", "Run one worker: claim what is due, handle every call, until it is stopped.", ("worker",)
+    ),
 }
+"""Every command, in the order of the list."""
 
 
 class LazyGroup(click.Group):
-    """A group whose subcommands are imported by name when first needed."""
+    """A group whose subcommands are imported when one of them is run, not to list them."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Name all subcommands without importing them."""
-        return sorted(_COMMANDS)
+        """Name all subcommands."""
+        return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import and return one subcommand, or None for an unknown name."""
-        target = _COMMANDS.get(cmd_name)
-        if target is None:
+        """Import and return one subcommand, or None for an unknown name.
+
+        Raises:
+            Failed: It needs an extra that is not installed.
+        """
+        entry = COMMANDS.get(cmd_name)
+        if entry is None:
             return None
-        module, name = target.split(":")
-        command = getattr(import_module(module), name)
+        require(f"callkeeper {cmd_name}", *entry.extras)
+        command = getattr(import_module(f"callkeeper.commands.{entry.module}"), cmd_name)
         assert isinstance(command, click.Command)  # noqa: S101  (a broken table, not bad input)
         return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the list of subcommands."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, entry.summary) for name, entry in COMMANDS.items()])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Complete the name of a subcommand, or an option."""
+        names = [name for name in COMMANDS if name.startswith(incomplete)]
+        items = [CompletionItem(name, help=COMMANDS[name].summary) for name in names]
+        return [*items, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
         """Read the options that come before the subcommand's name."""

@@ -1,6 +1,6 @@
 """Limits on a web process's connections: how many there are, and how long each may take for what it does.
 
-uvicorn's ``limit_concurrency`` answers 503 to whoever comes, so many slow senders would refuse the real one. Here the
+uvicorn's ``limit_concurrency`` answers 503 to every new client, so many slow senders would block the real one. Here the
 slowest are cut: with 500 connections at a byte a second, pushes took 1.35 times as long at p99 (*measured*).
 
 A connection can be in several of these states. Each state keeps its connections in the order in which they entered it, so
@@ -38,7 +38,7 @@ lost: it is sent only once."""
 
 STUCK_S: Final = 1.0
 """How long a client must not have read, or sent the rest of a request, before it is cut to make room: what was written just
-now may not have left yet, and who has just connected has not had the time to send."""
+now may not have left yet, and a new connection has not had the time to send."""
 
 RETRY_AFTER_S: Final = 5
 

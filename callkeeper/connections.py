@@ -176,7 +176,7 @@ FEED_TIMEOUT_S = 8.0
 """Longer than ``desk.feed.BLOCK_MS``."""
 
 SENTINEL_TIMEOUT_S = 0.5
-"""How long one sentinel is waited for before the next is asked."""
+"""How long to wait for one sentinel before trying the next."""
 
 _AWAY = (RedisConnectionError, RedisTimeoutError)
 _NO_PLACE = ("host", "port", "path", "connection_class")
@@ -233,13 +233,13 @@ def _waits(timeout_s: float) -> dict[str, Any]:
 
 
 def _to_master(place: RedisLocation) -> dict[str, Any]:
-    """Return what the URL says about whichever server is the master: user, password, database, TLS."""
+    """Return the URL's options for the master: user, password, database, TLS."""
     said = {name: value for name, value in parse_url(place.url.reveal()).items() if name not in _NO_PLACE}
     return said | _tls(place)
 
 
 def _to_sentinels(place: RedisLocation, known: Sentinels) -> dict[str, Any]:
-    """Return how the sentinels are asked: each only once and for a short time, there are others."""
+    """Return the options for sentinels: one short attempt each, because there are others."""
     password = known.password.reveal() if known.password else None
     return _waits(SENTINEL_TIMEOUT_S) | {"username": known.username, "password": password} | _tls(place)
 

@@ -9,7 +9,8 @@ import re
 from typing import Final
 
 from callkeeper.parsing import PLACEHOLDER, VISIBLE
-from desk.access import AdminLogin, DeskToken
+from desk.access.configured_logins import AdminLogin
+from desk.access.desk_tokens import DeskToken
 from reseller.endpoints import is_institution_key
 from reseller.push_event import Headers, parse_header_settings
 from reseller.secret import Secret
@@ -26,7 +27,7 @@ SECRET_WITHSTANDS: Final = 12.0
 LOOKED_AT: Final = 64
 """Characters that are looked at: zxcvbn refuses more than 72, and takes long for many."""
 
-_TOKEN_NAME = re.compile(r"[A-Za-z0-9_.-]{1,40}")
+TOKEN_NAME = re.compile(r"[A-Za-z0-9_.-]{1,40}")
 
 
 def push_headers(text: str) -> Headers:
@@ -44,7 +45,7 @@ def push_headers(text: str) -> Headers:
 
 
 def login(text: str) -> AdminLogin:
-    """Read ``user:password`` for the people who watch."""
+    """Read ``user:password`` of the shared login."""
     user, colon, password = text.partition(":")
     if not (user and colon):
         raise ValueError("must be user:password")
@@ -69,18 +70,47 @@ def desk_tokens(text: str) -> tuple[DeskToken, ...]:
 def _desk_token(text: str) -> DeskToken:
     name, _, rest = text.partition(":")
     value, limited, keys = rest.partition("@")
-    if not (_TOKEN_NAME.fullmatch(name) and VISIBLE.fullmatch(value)):
+    if not (TOKEN_NAME.fullmatch(name) and VISIBLE.fullmatch(value)):
         raise ValueError("must be name:token, or name:token@key|key, separated by commas")
     if PLACEHOLDER.search(value) or not _is_strong(value, MIN_DESK_TOKEN, SECRET_WITHSTANDS):
         raise ValueError(
             f"needs tokens of at least {MIN_DESK_TOKEN} characters that are hard to guess; run: callkeeper secret token"
         )
-    if not limited:
-        return DeskToken(name, Secret(value))
-    institutions = frozenset(keys.split("|"))
+    return DeskToken(name=name, secret=Secret(value), institutions=limits(keys) if limited else None)
+
+
+def limits(text: str) -> frozenset[str]:
+    """Read institution keys, separated by ``|``."""
+    institutions = frozenset(text.split("|"))
     if not all(map(is_institution_key, institutions)):
         raise ValueError("must name institution keys after the @, separated by |")
-    return DeskToken(name, Secret(value), institutions)
+    return institutions
+
+
+def metrics_token(text: str) -> Secret:
+    """Read the token by which Prometheus reads the metrics."""
+    if (
+        not VISIBLE.fullmatch(text)
+        or PLACEHOLDER.search(text)
+        or not _is_strong(text, MIN_DESK_TOKEN, SECRET_WITHSTANDS)
+    ):
+        raise ValueError(
+            f"needs at least {MIN_DESK_TOKEN} visible characters that are hard to guess; run: callkeeper secret metrics"
+        )
+    return Secret(text)
+
+
+def refuse_weak_password(name: str, password: str) -> None:
+    """Refuse a password of a local user that is easy to guess.
+
+    Raises:
+        ValueError: Says what it needs.
+    """
+    if not _is_strong(password, MIN_ADMIN_PASSWORD, PASSWORD_WITHSTANDS, name):
+        raise ValueError(
+            f"the password needs at least {MIN_ADMIN_PASSWORD} characters and must be hard to guess: no common password, "
+            "name, date or row of keys, alone or with some digits"
+        )
 
 
 def _is_strong(text: str, minimum: int, withstands: float, *known: str) -> bool:

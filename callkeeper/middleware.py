@@ -5,8 +5,9 @@ from functools import lru_cache
 from ipaddress import ip_address
 from typing import Final
 
-from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
+
+from desk.problems import Problem
 
 MAX_TARGET: Final = 8 * 1024
 """Bytes of a path and its query."""
@@ -31,7 +32,7 @@ class PlainPath:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass on a request with a plain path."""
         if scope["type"] == "http" and not is_plain(scope.get("raw_path") or b"", scope["query_string"]):
-            await PlainTextResponse("Not found.\n", 404)(scope, receive, send)
+            await Problem(404, "not_found").response()(scope, receive, send)
             return
         await self._app(scope, receive, send)
 

@@ -10,7 +10,7 @@ from typing import Any, Final, Self
 import httpx
 from redis import Redis
 
-from calls.record import Call, Phase, parse_call
+from calls.record import Call, Phase, readable_call
 from calls.store.keys import Keys
 
 SETTLES_WITHIN_S: Final = 30.0
@@ -164,4 +164,5 @@ class Observer:
         pipe = self._redis.pipeline(transaction=False)
         for member in (*live, *settled):
             pipe.hget(self._keys.item(member.decode()), "rec")
-        yield from (parse_call(stored) for stored in pipe.execute() if stored is not None)
+        read = (readable_call(stored) for stored in pipe.execute() if stored is not None)
+        yield from (call for call in read if call is not None)

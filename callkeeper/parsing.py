@@ -1,7 +1,4 @@
-"""Reads the text of one environment variable into a value.
-
-Every function raises ValueError with what is wrong and never with the text itself.
-"""
+"""Reads one environment variable; every function raises ValueError with what is wrong and never with the text itself."""
 
 import math
 import re
@@ -14,7 +11,6 @@ from typing import Final, TypeVar
 from urllib.parse import SplitResult, urlsplit
 
 import msgspec
-from phonenumbers import SUPPORTED_REGIONS
 
 from callkeeper.terminal import is_visible
 from calls.record import CHECK_LIMIT
@@ -24,13 +20,35 @@ from reseller.secret import Secret
 
 S = TypeVar("S", bound=str)
 
+_BETWEEN_ALERTS: Final = re.compile(r"[\s,]+(?=(?:page=)?[A-Za-z][A-Za-z0-9+.-]*://)")
+
 MIN_CREDENTIAL: Final = 8
+MOST_OUTCOME_SECRETS: Final = 2
 VISIBLE: Final = re.compile(r"[!-~]+")
 PLACEHOLDER: Final = re.compile(
     r"change.?me|example|placeholder|replace.?(me|this)|your.?(key|secret|password)|<.*>", re.IGNORECASE
 )
 _DEFAULTS: Final = {"password", "password1", "secret", "12345678", "accesstoken", "access-token", "test", "testtest"}
-_LOOPBACK: Final = {"localhost", "127.0.0.1", "::1"}
+LOOPBACK: Final = {"localhost", "127.0.0.1", "::1"}
+
+
+class AlertAddress(msgspec.Struct, frozen=True):
+    """Where alerts go: an address of apprise, which holds secrets; ``scheme`` may be shown."""
+
+    url: Secret
+    scheme: str
+    is_page_only: bool = False
+
+
+class ArchiveRetention(msgspec.Struct, frozen=True):
+    """For how many days the archive keeps calls, and for how many of some institutions."""
+
+    days: int
+    by_institution: tuple[tuple[str, int], ...] = ()
+
+    def for_institution(self, key: str) -> int:
+        """Return the days of an institution."""
+        return dict(self.by_institution).get(key, self.days)
 
 
 class RequestedBy(msgspec.Struct, frozen=True):
@@ -58,6 +76,8 @@ def one_of(values: Iterable[S]) -> Callable[[str], S]:
 
 def country(text: str) -> str:
     """Read a country of the phone numbering plans."""
+    from phonenumbers import SUPPORTED_REGIONS  # noqa: PLC0415  (its tables are large; few processes set a country)
+
     if text.upper() not in SUPPORTED_REGIONS:
         raise ValueError("must be two letters of a country, such as US")
     return text.upper()
@@ -176,8 +196,18 @@ def credential(text: str) -> Secret:
     return Secret(text)
 
 
-def outcome_secret(text: str) -> Secret:
-    """Read the key of the signatures, as Standard Webhooks writes it."""
+def outcome_secrets(text: str) -> tuple[Secret, ...]:
+    """Read the keys of the signatures: one, or two while one is exchanged for the other."""
+    found = tuple(_outcome_secret(part.strip()) for part in text.split(","))
+    if len(found) > MOST_OUTCOME_SECRETS:
+        raise ValueError("must be one secret, or two with a comma between them")
+    if len({secret.reveal() for secret in found}) != len(found):
+        raise ValueError("names the same secret twice")
+    return found
+
+
+def _outcome_secret(text: str) -> Secret:
+    """Read one, as Standard Webhooks writes it."""
     prefix, found, encoded = text.partition("_")
     try:
         key = b64decode(encoded, validate=True) if found and prefix == "whsec" else b""
@@ -226,7 +256,7 @@ def service_url(text: str) -> str:
     parts = urlsplit(bare)
     host = parts.hostname or ""
     # A host without a domain is a neighbour in a private network.
-    if parts.scheme == "http" and host not in _LOOPBACK and ("." in host or ":" in host):
+    if parts.scheme == "http" and host not in LOOPBACK and ("." in host or ":" in host):
         raise ValueError("must be https: credentials travel over it (http only to this machine or a bare host name)")
     if bare.endswith("/external"):
         raise ValueError("must be given without /external")
@@ -235,7 +265,7 @@ def service_url(text: str) -> str:
 
 def public_url(text: str) -> str:
     """Read a base address, without a slash at the end."""
-    parts = _split(text)
+    parts = split_address(text)
     if parts.username or parts.password or parts.query or parts.fragment:
         raise ValueError("must hold neither credentials, query nor fragment")
     return text.rstrip("/")
@@ -243,25 +273,69 @@ def public_url(text: str) -> str:
 
 def outcome_url(text: str) -> str:
     """Read where outcomes are posted."""
-    parts = _split(text)
+    parts = split_address(text)
     if parts.username or parts.password or parts.fragment:
         raise ValueError("must hold neither credentials nor fragment")
-    if parts.scheme == "http" and parts.hostname not in _LOOPBACK:
+    if parts.scheme == "http" and parts.hostname not in LOOPBACK:
         raise ValueError("must be https: outcomes travel over it (http only to this machine)")
     return text
+
+
+def archive_url(text: str) -> Secret:
+    """Read where the archive is: a PostgreSQL database, or an SQLite file by its absolute path."""
+    parts = urlsplit(text)
+    if text.startswith("sqlite:////") and not parts.query:
+        return Secret(text)
+    if parts.scheme not in {"postgresql", "postgres"} or not parts.hostname or not parts.path.strip("/"):
+        raise ValueError("must be postgresql://user:password@host:5432/database, or sqlite:////path/of/a/file")
+    if "ssl" in parts.query:
+        raise ValueError("must not say how certificates are verified: set CALLKEEPER_ARCHIVE_CA or _TLS=unverified")
+    return Secret(text)
+
+
+def keep_archive(text: str) -> ArchiveRetention:
+    """Read ``10y`` or ``10y, cu-1=7y``: years or days."""
+    default, *others = (part.strip() for part in text.split(","))
+    pairs = [(key.strip(), _age(age.strip())) for key, _, age in (other.partition("=") for other in others)]
+    if not all(is_institution_key(key) for key, _ in pairs) or len(dict(pairs)) != len(pairs):
+        raise ValueError("must be a length of time such as 10y, then key=length for single institutions, each once")
+    return ArchiveRetention(_age(default), tuple(pairs))
+
+
+def _age(text: str) -> int:
+    found = re.fullmatch(r"([0-9]{1,4})([yd])", text)
+    days = int(found[1]) * {"y": 366, "d": 1}[found[2]] if found else 0
+    if days < 1:
+        raise ValueError("must be lengths of time such as 10y or 400d")
+    return days
+
+
+def alert_addresses(text: str) -> tuple[AlertAddress, ...]:
+    """Read where alerts go: addresses with commas or blanks between them, ``page=`` before those for pages only.
+
+    A wrong one is no fault here: a misspelt alert address must not stop a process.
+    """
+    return tuple(_alert_address(part) for part in _BETWEEN_ALERTS.split(text) if part)
+
+
+def _alert_address(text: str) -> AlertAddress:
+    url = text.removeprefix("page=")
+    scheme, found, _ = url.partition("://")
+    return AlertAddress(Secret(url), scheme.lower()[:20] if found and scheme.isalnum() else "?", url != text)
 
 
 def origins(text: str) -> tuple[str, ...]:
     """Read origins of web pages: scheme and host, nothing behind them."""
     found = tuple(part.strip() for part in text.split(","))
     for origin in found:
-        parts = _split(origin)
+        parts = split_address(origin)
         if origin != f"{parts.scheme}://{parts.netloc}" or "@" in parts.netloc:
             raise ValueError("must be origins such as https://agents.example, separated by commas")
     return found
 
 
-def _split(text: str) -> SplitResult:
+def split_address(text: str) -> SplitResult:
+    """Read an http or https address with a host."""
     if not is_visible(text) or " " in text:  # urlsplit would judge the text without its tabs and line breaks
         raise ValueError("must hold no spaces, line breaks or invisible characters")
     try:

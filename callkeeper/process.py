@@ -14,7 +14,8 @@ from structlog.typing import FilteringBoundLogger
 
 from callkeeper.connections import blocking_redis
 from callkeeper.environment import REMOVED, SettingsSection, unknown_variables
-from callkeeper.settings import VARIABLES, StoreSettings
+from callkeeper.extras import require
+from callkeeper.settings import VARIABLES, StoreSettings, WebSettings, WorkerSettings
 from calls.metrics.signals import note_unstarted
 from calls.metrics.writing import Kind
 
@@ -37,7 +38,7 @@ def keep_own_secrets(section: type[SettingsSection]) -> list[str]:
     """Start this program again in the same process without the secrets that it does not read; return their names.
 
     Some platforms give every process of an application the same environment. A web process that holds the service
-    account's password could lose it to whoever finds a hole in the web process.
+    account's password could lose it to an attacker of the web process.
 
     To delete them from ``os.environ`` would not be enough: the kernel shows the environment that a process was started
     with in ``/proc/<pid>/environ``.
@@ -55,7 +56,7 @@ def warn_of_unknown_variables(log: FilteringBoundLogger) -> None:
 
 
 def say_unstarted(store: StoreSettings, kind: Kind) -> None:
-    """Have the board and the doctor know that this process does not start; its own log says why."""
+    """Report to the board and the doctor that this process does not start; its own log has the reason."""
     with suppress(RedisError, OSError), blocking_redis(store.redis) as redis:
         note_unstarted(redis, store.keys, kind)
 
@@ -120,3 +121,23 @@ def _wait_for(child: int) -> int:
     _, status = os.waitpid(child, 0)
     code = os.waitstatus_to_exitcode(status)
     return code if code >= 0 else 128 - code
+
+
+def extras_of(settings: WebSettings | WorkerSettings) -> dict[str, str]:
+    """Return the extras that settings need besides that of the process, each with the variable that asks for it."""
+    asked = {
+        "alerts": ("CALLKEEPER_ALERT_URLS", bool(settings.alerts.addresses)),
+        "archive": ("CALLKEEPER_ARCHIVE_URL", settings.archive is not None),
+        "oidc": ("CALLKEEPER_OIDC_ISSUER", isinstance(settings, WebSettings) and settings.oidc is not None),
+    }
+    return {extra: variable for extra, (variable, is_set) in asked.items() if is_set}
+
+
+def require_extras(settings: WebSettings | WorkerSettings) -> None:
+    """Make sure that what settings need is installed.
+
+    Raises:
+        Failed: An extra is missing; the message names it and the variable.
+    """
+    for extra, variable in extras_of(settings).items():
+        require(variable, extra)

@@ -1,10 +1,11 @@
-"""Where Redis is, as one URL says it: a server, a server behind TLS, a socket, or a master that sentinels name.
+"""Parse the URL of Redis: a server, a server behind TLS, a socket, or a master that sentinels name.
 
 Certificates are verified unless a setting of its own says otherwise: a URL that a platform hands over must not be able
 to switch that off.
 """
 
 import ipaddress
+import ssl
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -25,10 +26,10 @@ _NOT_IN_URL: Final = {"ssl_cert_reqs", "ssl_check_hostname", "ssl_ca_certs"}
 
 
 class Tls(StrEnum):
-    """What is asked of the certificate of a Redis behind TLS."""
+    """How the certificate of a Redis behind TLS is checked."""
 
     VERIFIED = "verified"  # signed by an authority that is known, for this host
-    UNVERIFIED = "unverified"  # any: the connection is encrypted, and nobody knows with whom
+    UNVERIFIED = "unverified"  # any certificate: the connection is encrypted, but the server is not authenticated
 
 
 class Sentinels(NamedTuple):
@@ -75,13 +76,28 @@ class RedisLocation(msgspec.Struct, frozen=True, kw_only=True):
         return "host" in place and not _is_near(str(place["host"]))
 
     def tls_options(self) -> dict[str, Any]:
-        """Return what the Redis client has to be told about certificates; nothing without TLS."""
+        """Return the Redis client's options for certificates; none without TLS."""
         if not self.uses_tls:
             return {}
         trusted = {"ssl_ca_certs": str(self.authorities)} if self.authorities else {}
         if self.tls is Tls.UNVERIFIED:
             return {"ssl_cert_reqs": "none", "ssl_check_hostname": False, **trusted}
         return {"ssl_cert_reqs": "required", "ssl_check_hostname": True, **trusted}
+
+
+def tls_options(url: str, tls: Tls, authorities: Path | None) -> dict[str, str]:
+    """Return libpq's options for certificates, for a PostgreSQL URL.
+
+    On this machine and in its private network nothing is asked for; everywhere else the server proves its name.
+    """
+    host = urlsplit(url).hostname
+    if host is None or (authorities is None and tls is Tls.VERIFIED and _is_near(host)):
+        return {}
+    if tls is Tls.UNVERIFIED:
+        return {"sslmode": "require"}
+    known = ssl.get_default_verify_paths()
+    trusted = authorities or known.cafile or known.openssl_cafile
+    return {"sslmode": "verify-full", "sslrootcert": str(trusted)}
 
 
 def parse_location(text: str) -> RedisLocation:

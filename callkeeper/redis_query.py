@@ -5,7 +5,7 @@ import os
 import re
 from collections.abc import Awaitable, Callable, Iterable
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 from redis.asyncio import Redis
@@ -14,10 +14,14 @@ from redis.exceptions import RedisError
 from callkeeper.connections import blocking_redis, worker_redis
 from callkeeper.settings import StoreSettings
 from callkeeper.terminal import Failed
-from calls.store.job_queue import Waker
+from calls.record import NewerRecord
+from calls.store.audit_log import AuditEntry, AuditEvent, AuditLog
 from calls.store.keys import Keys
 
 T = TypeVar("T")
+
+COMMAND: Final = "command"
+"""The user that the audit log names for commands."""
 
 _UNITS = {"m": "minutes", "h": "hours", "d": "days"}
 
@@ -27,7 +31,7 @@ def query_redis(question: Callable[["Redis", Keys], Awaitable[T]]) -> T:
 
     Raises:
         SettingsWrong: The settings that lead to Redis are incomplete or wrong.
-        Failed: Redis does not answer.
+        Failed: Redis does not answer, or a newer release wrote the record of the call that is asked for.
     """
     settings = StoreSettings.load(os.environ)
 
@@ -37,8 +41,22 @@ def query_redis(question: Callable[["Redis", Keys], Awaitable[T]]) -> T:
 
     try:
         return asyncio.run(ask())
+    except NewerRecord as error:
+        raise Failed(f"the call's record cannot be read: {error}") from None
     except RedisError as error:
         raise Failed(f"Redis at {settings.redis.address}: {type(error).__name__}") from None
+
+
+async def note_command(redis: "Redis", keys: Keys, event: AuditEvent, **parts: str) -> None:
+    """Write into the audit log what was done at the command line.
+
+    Args:
+        redis: Where the log is.
+        keys: Names of our keys.
+        event: What was done.
+        parts: ``operator``, ``institution``, ``voice_id``, ``detail``: ids and fixed words only.
+    """
+    await AuditLog(redis, keys=keys).write(AuditEntry(event=event, who=COMMAND, **parts))  # type: ignore[arg-type]
 
 
 def enqueue_reconcile(institution_keys: Iterable[str]) -> list[str]:
@@ -48,6 +66,8 @@ def enqueue_reconcile(institution_keys: Iterable[str]) -> list[str]:
         SettingsWrong: The settings that lead to Redis are incomplete or wrong.
         Failed: Redis does not answer.
     """
+    from calls.store.job_queue import Waker  # noqa: PLC0415  (few commands need RQ)
+
     settings = StoreSettings.load(os.environ)
     try:
         with blocking_redis(settings.redis) as redis:

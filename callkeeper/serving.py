@@ -31,7 +31,7 @@ _BACKLOG: Final = 2048
 
 
 class WebServer(Server):
-    """Serves one application on one socket until a signal; a second signal waits for nobody."""
+    """Serves one application on one socket until a signal; a second signal stops at once."""
 
     def __init__(
         self,
@@ -92,13 +92,13 @@ class WebServer(Server):
         return self.started
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start listening and say where."""
+        """Start listening, and log the address."""
         await super().startup(sockets)
         if self.started:
             self._log.info("web_listening", url=url_of(self._listener))
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """End what would never end, answer what is under way, and say when that is done."""
+        """Close streams, finish requests in progress, and log when that is done."""
         self._leave()
         await super().shutdown(sockets)
         self._log.info("web_stopped")

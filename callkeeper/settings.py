@@ -4,24 +4,28 @@ A process reads only what it needs, so the web process never holds the service a
 holds the push secret. The text below a field explains its variable; docs/configuration.md and ``.env.example`` show it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from callkeeper import credentials, parsing
+from callkeeper import credentials, login_parsing, parsing
 from callkeeper.environment import SettingsSection, Variable, optional, part, required
-from callkeeper.parsing import RequestedBy
-from callkeeper.redis_location import RedisLocation, Tls, parse_location
+from callkeeper.parsing import AlertAddress, ArchiveRetention, RequestedBy
+from callkeeper.redis_location import RedisLocation, Tls, parse_location, tls_options
 from calls.record import CHECK_LIMIT
 from calls.rules import RuleBook, load_rules
 from calls.schedule.check_plan import Schedule
 from calls.store.keys import PREFIX, Keys, Retention
-from desk.access import AdminLogin, DeskToken
+from desk.access.configured_logins import AdminLogin, Grant, OidcConfig
+from desk.access.desk_tokens import DeskToken
 from reseller.push_event import Headers
 from reseller.secret import Secret
+
+if TYPE_CHECKING:
+    from archive.database import Database
 
 _DAY_S: Final = 86400
 _NAMED: Final = "<as issued at onboarding>"
@@ -66,7 +70,7 @@ class StoreSettings(SettingsSection, frozen=True, kw_only=True):
 
 
 class ServiceSettings(SettingsSection, frozen=True, kw_only=True):
-    """Where the service is and who we are to it.
+    """The address of the service, and our credentials for it.
 
     Spec: Authentication.
     """
@@ -83,8 +87,54 @@ class ServiceSettings(SettingsSection, frozen=True, kw_only=True):
     """Core username that automatic actions are recorded for; key=username for single institutions."""
 
 
+class AlertSettings(SettingsSection, frozen=True, kw_only=True):
+    """Where alerts are sent. Web and workers both watch; one of all processes sends."""
+
+    addresses: tuple[AlertAddress, ...] = optional(
+        *(
+            "CALLKEEPER_ALERT_URLS",
+            parsing.alert_addresses,
+            "jsons://alerts.example/callkeeper, page=<an apprise URL>",
+            (),
+        ),
+        secret=True,
+    )
+    """Where alerts are sent: apprise URLs, separated by commas; page=URL gets only urgent ones. Unset: none are sent."""
+
+
+class ArchiveSettings(SettingsSection, frozen=True, kw_only=True):
+    """Where calls are kept for years."""
+
+    url: Secret = required(
+        "CALLKEEPER_ARCHIVE_URL", parsing.archive_url, "postgresql://callkeeper@db.example/archive", secret=True
+    )
+    """Where calls are kept for years: a PostgreSQL database, or sqlite:////path. Unset: nowhere, Redis alone has them."""
+    ca: Path | None = optional("CALLKEEPER_ARCHIVE_CA", parsing.certificates, "/etc/ssl/archive-ca.pem", None)
+    """Certificates of the authorities trusted for the archive's database, a PEM file. Default: the system's."""
+    tls: Tls = optional("CALLKEEPER_ARCHIVE_TLS", parsing.one_of(Tls), "verified", Tls.VERIFIED)
+    """unverified: take any certificate of the archive's database. Default verified."""
+
+    def open(self) -> "Database":
+        """Return the database; SQLAlchemy is imported only here. Nothing is connected yet."""
+        from archive.database import Database  # noqa: PLC0415
+
+        return Database(self.url.reveal(), tls_options(self.url.reveal(), self.tls, self.ca))
+
+
+class WorkerArchiveSettings(ArchiveSettings, frozen=True, kw_only=True):
+    """What a worker needs to write there, and the commands that erase."""
+
+    key: Secret | None = optional(
+        *("CALLKEEPER_ARCHIVE_KEY", parsing.credential, "<32 characters, printed by: callkeeper secret new>", None),
+        secret=True,
+    )
+    """Signs the ends of the archive's chains in the log; keep it where the database's administrators cannot read it."""
+    keep: ArchiveRetention | None = optional("CALLKEEPER_ARCHIVE_KEEP", parsing.keep_archive, "10y, cu-1=7y", None)
+    """How long the archive keeps calls, in years or days; key=length for single institutions. Unset: for ever."""
+
+
 class _RulesFile(SettingsSection, frozen=True, kw_only=True):
-    """Which rules are in force: for web they say whether a person's action can succeed."""
+    """The rules in force. Web uses them to tell whether a person's action can succeed."""
 
     rules: Path | None = optional("CALLKEEPER_RULES", parsing.rules_file, "rules.toml", None)
     """Path of the rules file, or the name of a shipped one. Default: the shipped, cautious one."""
@@ -111,10 +161,55 @@ class RuleSettings(_RulesFile, frozen=True, kw_only=True):
         return book.with_schedule(Schedule(self.check_at, reserve))
 
 
+def _limits(limited: Iterable[DeskToken | Grant]) -> frozenset[str]:
+    """Return every institution that something is limited to."""
+    return frozenset[str]().union(*(each.institutions or () for each in limited))
+
+
+class OidcSettings(SettingsSection, frozen=True, kw_only=True):
+    """The identity provider by which people log in: OpenID Connect, authorization code with PKCE."""
+
+    issuer: str = required("CALLKEEPER_OIDC_ISSUER", login_parsing.issuer, "https://login.example/realms/bank")
+    """Issuer of the identity provider, exactly as it writes it: people log in there. Unset: they do not."""
+    client_id: str = required("CALLKEEPER_OIDC_CLIENT_ID", login_parsing.plain_text, "callkeeper")
+    """What we are called at the identity provider; its redirect URI is CALLKEEPER_PUBLIC_URL/login/callback."""
+    client_secret: Secret = required("CALLKEEPER_OIDC_CLIENT_SECRET", parsing.credential, "<as issued>", secret=True)
+    """The secret that belongs to the client id."""
+    roles: tuple[Grant, ...] = required(
+        "CALLKEEPER_OIDC_ROLES", login_parsing.grants, "voice-agents=agent, voice-leads=supervisor@cu-1|cu-2"
+    )
+    """value=role of the role claim; @cu-1|cu-2 limits it. The highest role counts: viewer, agent, supervisor, admin."""
+    role_claim: str = optional("CALLKEEPER_OIDC_ROLE_CLAIM", login_parsing.plain_text, "realm_access.roles", "groups")
+    """The claim of the ID token that names groups or roles; a dot leads into an object. Default groups."""
+    operator_claim: str = optional(
+        "CALLKEEPER_OIDC_OPERATOR_CLAIM", login_parsing.plain_text, "core_username", "preferred_username"
+    )
+    """The claim of the ID token with the core username under which a person acts. Default preferred_username."""
+    scope: str = optional("CALLKEEPER_OIDC_SCOPE", login_parsing.scope, "openid profile groups", "openid profile")
+    """The scopes requested from the identity provider; begins with openid. Default openid profile."""
+    ca: Path | None = optional("CALLKEEPER_OIDC_CA", parsing.certificates, "/etc/ssl/login-ca.pem", None)
+    """Certificates of the authorities trusted for the identity provider, a PEM file. Default: the system's."""
+
+    def config(self, public_url: str) -> OidcConfig:
+        """Return what the login needs; ``public_url`` is where people come back to."""
+        return OidcConfig(
+            issuer=self.issuer,
+            client_id=self.client_id,
+            client_secret=self.client_secret,
+            redirect_uri=f"{public_url}/login/callback",
+            scope=self.scope,
+            role_claim=self.role_claim,
+            operator_claim=self.operator_claim,
+            grants=self.roles,
+            ca=self.ca,
+        )
+
+
 class WebSettings(_RulesFile, frozen=True, kw_only=True):
     """What the web process needs: nothing of the service's credentials."""
 
     store: StoreSettings = part(StoreSettings)
+    alerts: AlertSettings = part(AlertSettings)
     port: int = optional("PORT", parsing.between(0, 65535), "8000", 8000)
     """The port that the web process listens on; platforms set it. Default 8000."""
     push_headers: Headers = required(
@@ -133,32 +228,59 @@ class WebSettings(_RulesFile, frozen=True, kw_only=True):
         "CALLKEEPER_PUSH_HEADERS_PREVIOUS_UNTIL", parsing.until, "2027-01-31", None
     )
     """Until when: an ISO date (through the end of that day, UTC) or an instant with its zone."""
+    archive: ArchiveSettings | None = part(ArchiveSettings, only_if="CALLKEEPER_ARCHIVE_URL")
     admin: AdminLogin | None = optional(
         "CALLKEEPER_ADMIN", credentials.login, "ops:<12 or more characters>", None, secret=True
     )
-    """user:password for the board, the RQ dashboard and /metrics. Unset: none of them is served."""
+    """user:password for the board, the RQ dashboard and /metrics; where people log in by name, for emergencies only."""
+    local_users: bool = optional("CALLKEEPER_LOCAL_USERS", parsing.yes_or_no, "yes", default=False)
+    """yes: people log in by name and password (callkeeper users add). Default no."""
+    oidc: OidcSettings | None = part(OidcSettings, only_if="CALLKEEPER_OIDC_ISSUER")
+    metrics_token: Secret | None = optional(
+        "CALLKEEPER_METRICS_TOKEN",
+        credentials.metrics_token,
+        "<printed by: callkeeper secret metrics>",
+        None,
+        secret=True,
+    )
+    """The bearer token by which Prometheus reads /metrics. Unset: it needs a login."""
     desk_tokens: tuple[DeskToken, ...] = optional(
         *("CALLKEEPER_DESK_TOKENS", credentials.desk_tokens),
         *("desktop:<16 or more characters>, ivr:<16 or more characters>@cu-1|cu-2", ()),
         secret=True,
     )
-    """name:token of the software that may use the desk, @cu-1|cu-2 limits it. Unset: there is no desk API."""
+    """name:token of software that may use the desk, @cu-1|cu-2 limits it; others are issued by callkeeper tokens."""
     desk_origins: tuple[str, ...] = optional("CALLKEEPER_DESK_ORIGINS", parsing.origins, "https://agents.example", ())
     """Origins of web pages that may use the desk from a browser. Default: none."""
     forwarded_hops: int = optional("CALLKEEPER_FORWARDED_HOPS", parsing.between(0, 5), "1", 0)
     """Routers in front of web that append to X-Forwarded-For, 0 to 5 (Heroku: 1). Default 0: the header is ignored."""
     public_url: str | None = optional("CALLKEEPER_PUBLIC_URL", parsing.public_url, "https://callkeeper.example", None)
-    """Where the web process is reached from outside; callkeeper doctor looks there. Unset: it does not."""
+    """Where the web process is reached from outside: the doctor looks there, an identity provider leads back there."""
 
     def named_institutions(self) -> dict[str, frozenset[str]]:
         """Return the institutions that the settings name, by variable; the rules file is the workers' own."""
-        limits = (token.institutions or () for token in self.desk_tokens)
-        return {"CALLKEEPER_DESK_TOKENS": frozenset[str]().union(*limits)}
+        roles = self.oidc.roles if self.oidc is not None else ()
+        return {
+            "CALLKEEPER_DESK_TOKENS": _limits(self.desk_tokens),
+            **({"CALLKEEPER_OIDC_ROLES": _limits(roles)} if roles else {}),
+        }
 
     def contradictions(self) -> Iterator[tuple[str, str]]:
-        """Yield the end of a rotation that is missing: without it the old secret would be valid for ever."""
+        """Yield the end of a rotation that is missing, and the address that an identity provider leads back to."""
         if self.push_headers_previous is not None and self.push_headers_previous_until is None:
             yield "CALLKEEPER_PUSH_HEADERS_PREVIOUS_UNTIL", "is required with CALLKEEPER_PUSH_HEADERS_PREVIOUS"
+        if self.oidc is not None and self.public_url is None:
+            yield "CALLKEEPER_PUBLIC_URL", "is required with CALLKEEPER_OIDC_ISSUER, which leads people back there"
+
+    @property
+    def has_pages(self) -> bool:
+        """Whether the board, the dashboard and the metrics are served."""
+        return self.admin is not None or self.has_login_page
+
+    @property
+    def has_login_page(self) -> bool:
+        """Whether people log in by name."""
+        return self.local_users or self.oidc is not None
 
 
 class OutcomeSettings(SettingsSection, frozen=True, kw_only=True):
@@ -166,11 +288,11 @@ class OutcomeSettings(SettingsSection, frozen=True, kw_only=True):
 
     url: str = required("CALLKEEPER_OUTCOME_URL", parsing.outcome_url, "https://core.example/callkeeper")
     """Where outcomes of calls are posted, signed by Standard Webhooks; https. Unset: nowhere."""
-    secret: Secret = required(
-        *("CALLKEEPER_OUTCOME_SECRET", parsing.outcome_secret, "whsec_<printed by: callkeeper secret outcome>"),
+    secrets: tuple[Secret, ...] = required(
+        *("CALLKEEPER_OUTCOME_SECRET", parsing.outcome_secrets, "whsec_<printed by: callkeeper secret outcome>"),
         secret=True,
     )
-    """The key of the signatures: whsec_ and 24 to 64 bytes in base64. Required with the URL."""
+    """The key of the signatures: whsec_ and 24 to 64 bytes in base64; while one is exchanged two, with a comma."""
     may_be_private: bool = optional("CALLKEEPER_OUTCOME_PRIVATE", parsing.yes_or_no, "no", default=False)
     """yes: outcomes may go to addresses of this machine or of a private network. Default no."""
 
@@ -184,14 +306,22 @@ class WorkerSettings(RuleSettings, frozen=True, kw_only=True):
     """What a worker needs: nothing of the push secret."""
 
     store: StoreSettings = part(StoreSettings)
+    alerts: AlertSettings = part(AlertSettings)
     service: ServiceSettings = part(ServiceSettings)
     institutions: tuple[str, ...] | None = optional("CALLKEEPER_INSTITUTIONS", parsing.institutions, "cu-1, cu-2", None)
     """The institutions to act for, separated by commas. Default: all that the service account manages."""
     reconcile_s: float = optional("CALLKEEPER_RECONCILE_S", parsing.seconds(1, 60), "5", 5.0)
     """Seconds between two looks for new calls while calls are live, 1 to 60. Default 5."""
     queue_page: int = optional("CALLKEEPER_QUEUE_PAGE", parsing.between(10, 10_000), "500", 500)
-    """Entries of the queue asked for at once, 10 to 10000; halved where the service refuses. Default 500."""
+    """Entries of the queue requested at once, 10 to 10000; halved where the service refuses. Default 500."""
+    service_rps: int | None = optional("CALLKEEPER_SERVICE_RPS", parsing.between(1, 10_000), "15", None)
+    """Requests per second that all workers together send at most, 1 to 10000. Unset: learned from 429."""
+    archive: WorkerArchiveSettings | None = part(WorkerArchiveSettings, only_if="CALLKEEPER_ARCHIVE_URL")
     outcomes: OutcomeSettings | None = part(OutcomeSettings, only_if="CALLKEEPER_OUTCOME_URL")
+
+    def rule_book(self) -> RuleBook:
+        """Return the rules in force, which may name the institutions to act for. Raises as `book`."""
+        return self.book(frozenset(self.institutions) if self.institutions is not None else None)
 
     def named_institutions(self, in_rules: frozenset[str] = frozenset()) -> dict[str, frozenset[str]]:
         """Return the institutions that the settings name, by variable; ``in_rules`` are those of the rules file."""

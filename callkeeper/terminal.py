@@ -23,7 +23,7 @@ from calls.traceback_filter import filtered_traceback
 _BLANK: Final = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180d\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U0001d159\U000e0100-\U000e01ef]"
 )
-"""What Python takes for printable and nobody can see: Unicode's Default_Ignorable_Code_Point, and two blank symbols."""
+"""Invisible characters that Python calls printable: Unicode's Default_Ignorable_Code_Point, and two blank symbols."""
 
 
 def is_visible(text: str) -> bool:
@@ -82,28 +82,29 @@ class _SafeConsole(Console):
         return super().render_str(safe(text), **how)
 
 
-def terminal_console(*, width_if_piped: int | None = None, soft_wrap: bool = False) -> Console:
+def terminal_console(*, width_if_piped: int | None = None, soft_wrap: bool = False, stderr: bool = False) -> Console:
     """Return a console for tables and styles: no markup, no names of emoji, no colours by guess.
 
     Args:
         width_if_piped: Columns where the output is no terminal; else 80.
         soft_wrap: Leave the breaking of long lines to the terminal.
+        stderr: Write to standard error.
     """
-    console = _SafeConsole(markup=False, emoji=False, highlight=False, soft_wrap=soft_wrap)
+    console = _SafeConsole(markup=False, emoji=False, highlight=False, soft_wrap=soft_wrap, stderr=stderr)
     if width_if_piped and not console.is_terminal:
         console.width = width_if_piped
     return console
 
 
 class Failed(click.ClickException):
-    """A command cannot go on; says why, in one line or more."""
+    """A command cannot go on; the message has one line or more."""
 
     def __init__(self, *lines: object) -> None:
         super().__init__("\n".join(map(safe, lines)))
 
 
 class Misused(click.UsageError):
-    """A command was typed in a way that it cannot be carried out; says why, in one line or more."""
+    """The command line is wrong; the message has one line or more."""
 
     def __init__(self, *lines: object) -> None:
         super().__init__("\n".join(map(safe, lines)))

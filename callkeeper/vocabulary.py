@@ -47,16 +47,22 @@ EVENTS: Final[dict[str, LogEvent]] = {
     ),
     # callkeeper web, callkeeper worker
     "secrets_removed": _event(
-        "the environment held secrets of another process; this process was started anew without them", "variables"
+        "the environment held secrets of another process; this process was restarted without them", "variables"
     ),
     "redis_unverified": _event("the certificate of Redis is not verified, because the settings ask for that"),
     "redis_unencrypted": _event(
         "the connection to Redis is not encrypted and leaves the private network; use rediss://", "address"
     ),
+    "alert_address_wrong": _event(
+        "an address of the setting is not valid for apprise; no alerts are sent there", "setting", "target"
+    ),
+    "alert_watch_failed": _event("a bug: one round of alerts failed; the next follows"),
+    "alert_told": _event("an alert was sent: an incident, or its end", "kind", "is_over", "target"),
+    "alert_not_told": _event("an address did not take a message; it is tried again", "kind", "is_over", "target"),
     # desk
     "admin_refused": _event("somebody without the login, or another site, asked for a page", "reason"),
     "desk_refused": _event("software without a valid token or ticket asked for something", "reason"),
-    "desk_heard": _event("a person's word was taken to a call; over which token", *_CALL, "action", "desk"),
+    "desk_heard": _event("a person's statement about a call was stored; by which token", *_CALL, "action", "desk"),
     "board_failed": _event("a bug: the board could not be written; open pages reconnect and it starts again"),
     "feed_away": _event("the stream of changes cannot be read; listeners wait"),
     # callkeeper web
@@ -68,14 +74,14 @@ EVENTS: Final[dict[str, LogEvent]] = {
     "web_stopped": _event("the web process has answered its last request"),
     # workers
     "worker_started": _event("a worker takes jobs", "worker"),
-    "worker_stopped": _event("a worker was told to stop and has", "worker"),
+    "worker_stopped": _event("a worker was stopped by a signal", "worker"),
     "worker_restarts": _event(
         "RQ's loop ended by itself, or Redis cannot be reached or refuses writes, which is said once: a new worker begins",
         "worker",
     ),
     "redis_away": _event("the watchdog cannot reach Redis"),
     "redis_failed": _event("Redis failed while a call was moved; the lease runs out and somebody else moves it"),
-    "shift_stopping": _event("a shift was told to claim no more; what is in flight is finished", "in_flight"),
+    "shift_stopping": _event("a shift claims no more; calls in flight are finished", "in_flight"),
     "shift_cut_short": _event("what hung in a shift was cancelled; leases run out, bookings stand", "tasks"),
     "shift_stuck": _event("a shift has not moved for too long; the process ends itself", "after_s"),
     "lease_lost": _event("somebody else holds what this worker held; its work is dropped", "member_kind", "why"),
@@ -103,9 +109,17 @@ EVENTS: Final[dict[str, LogEvent]] = {
     "status_unknown": _event("the service wrote a status that its document does not know", *_CALL, "status"),
     "call_settled": _event("a call is over and all is written down", *_CALL, "reason", "checks"),
     # outcomes
-    "outcome_delivered": _event("an outcome was taken by whoever wants it", *_CALL, "type"),
+    "outcome_delivered": _event("the receiver accepted an outcome", *_CALL, "type"),
     "outcome_put_off": _event(
         "an outcome was not taken; so often so far, it is tried again", *_CALL, "type", "attempts"
+    ),
+    "archive_away": _event("the archive's database cannot be used; calls wait in Redis and do not expire", "calls"),
+    "archive_refused": _event(
+        "a call could not be written into the archive; the others were", *_CALL, "where", "failures", "parked"
+    ),
+    "archive_head": _event(
+        "where the chain of an institution ends: `callkeeper archive verify --heads` compares it",
+        *("institution", "n", "hash", "signature"),
     ),
     "outcome_parked": _event("an outcome was not taken for a day: a person has to look", *_CALL, "type", "attempts"),
     # institutions and the service
@@ -132,6 +146,10 @@ EVENTS: Final[dict[str, LogEvent]] = {
     "institutions_unlisted": _event("the list of institutions could not be read: each is asked for by its key"),
     "institutions_unknown": _event("the login or Redis did not tell which institutions there are"),
     "institutions_left_out": _event("entries of the institution list were unreadable", "institutions"),
+    "queue_bound_misread": _event(
+        "a look missed the newest call, which is live: the service compares other starts than it shows; looks ask for all",
+        "institution",
+    ),
     "queue_entries_skipped": _event(
         "nothing can be done about entries of the queue: no voice id, or one that cannot be sent",
         *("institution", "reason", "entries"),
@@ -142,12 +160,12 @@ EVENTS: Final[dict[str, LogEvent]] = {
     ),
     "service_back": _event("the service answers again"),
     "institution_away": _event(
-        "five requests in a row failed for an institution, or the service asked for a pause: it is left alone",
+        "five requests in a row failed for an institution, or the service asked for a pause: requests are stopped",
         *("institution", "because"),
     ),
     "institution_back": _event("the service answers for an institution again", "institution"),
     "access_refused": _event(
-        "401 with a token just issued: the operation of the institution is left alone, others go on",
+        "401 with a token just issued: requests of this operation are stopped for the institution",
         "institution",
         "operation",
     ),

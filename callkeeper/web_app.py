@@ -11,30 +11,29 @@ from redis.exceptions import RedisError
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 from structlog.typing import FilteringBoundLogger
 
+from callkeeper.alert_watch import alert_watch
+from callkeeper.archive_reader import archived_calls
 from callkeeper.connection_limit import ReservedConnections, room_for_others
 from callkeeper.connections import blocking_redis, feed_redis, receiver_redis, warn_of_redis
 from callkeeper.middleware import Forwarded, PlainPath
+from callkeeper.pages import Pages, pages
 from callkeeper.settings import WebSettings
 from calls.metrics.counting import Figures
 from calls.metrics.writing import Author, FigureWriter, Reporter
 from calls.rules import RuleBook, load_rules
-from calls.store.attempt_limiter import AttemptLimiter, LoginLimiter
+from calls.store.audit_log import AuditLog
 from calls.store.intake import Intake
 from calls.store.job_queue import Waker
 from calls.store.queries import Queries
 from calls.store.store import Store
 from calls.store.tasks import end
-from desk.access import AdminOnly
-from desk.board.board import Board
+from desk.access.visitor import Auditor
 from desk.browser_headers import EVERYWHERE, SafeHeaders
-from desk.dashboard import dashboard
 from desk.desk import Desk
-from desk.metrics import MetricsPage
-from desk.signing import FormTokens
 from desk.stream import STREAMS_PER_TOKEN
 from receiver.authentication import HeaderSet, PushAuthentication
 from receiver.health import health_routes
@@ -56,7 +55,7 @@ def web_app(settings: WebSettings, log: FilteringBoundLogger) -> Starlette:
     warn_of_redis(store.redis, log)
     redis, jobs = receiver_redis(store.redis), blocking_redis(store.redis)
     waker = Waker(jobs, keys=store.keys)
-    is_watched = settings.admin is not None or settings.desk_tokens
+    is_watched = settings.has_pages or settings.desk_tokens or settings.metrics_token is not None
     figures, book = Figures(), load_rules(settings.rules) if is_watched else None
     minutes_s = store.retention.minutes_s
     writer = FigureWriter(
@@ -67,35 +66,28 @@ def web_app(settings: WebSettings, log: FilteringBoundLogger) -> Starlette:
     counting = PushCounting(figures)
     push = PushEndpoint(_authentication(settings), intake, waker, log, counting=counting)
     routes: list[BaseRoute] = [Route("/push", push.post, methods=["POST"]), *health_routes(redis, store.keys)]
-    desk = _desk(settings, redis, waker, figures, book, log) if book is not None else None
-    board = None
-    if settings.admin is not None and desk is not None:
-        tokens = FormTokens(settings.admin.user, settings.admin.password)
-        limiter = LoginLimiter(
-            redis, key=settings.admin.key_for("login limiter"), keys=store.keys, local=AttemptLimiter()
-        )
-        pages = dashboard(jobs, address=store.redis.address, tokens=tokens, queue_name=store.keys.queue_name)
-        pages = AdminOnly(pages, settings.admin, log, limiter=limiter)
-        board = Board(redis, desk, tokens=tokens, log=log, now=utc_now, country=store.country)
-        guarded = AdminOnly(board.app(), settings.admin, log, limiter=limiter)
-        routes += [Route("/", _to_board), Route("/rq", _to_dashboard), Mount("/rq", pages)]
-        routes += [Route("/board", guarded), Route("/board/{rest:path}", guarded)]
-        metrics = AdminOnly(MetricsPage(redis, keys=store.keys), settings.admin, log, limiter=limiter)
-        routes.append(Route("/metrics", metrics))
-    if desk is not None and settings.desk_tokens:
+    auditor = Auditor(AuditLog(redis, keys=store.keys))
+    desk = _desk(settings, redis, waker, figures, book, auditor, log) if book is not None else None
+    people = pages(settings, redis, jobs, desk, auditor, log) if desk is not None else Pages([], None)
+    routes += people.routes
+    if desk is not None:
         mount = Mount("/desk", desk.app)
         # An address with a line break in it is the desk's too, to refuse in its own words.
         mount.path_regex = re.compile(mount.path_regex.pattern, re.DOTALL)
         routes.append(mount)
 
+    watch = alert_watch(settings.alerts, store, log, place=settings.public_url)
+
     @asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncIterator[None]:
         reporter.start()
+        watch.start()
         queries = Queries(redis, keys=store.keys)
         warning = asyncio.create_task(warn_of_unknown_institutions(settings.named_institutions(), queries, log))
         async with desk.running() if desk else nullcontext():
             yield
         await end({warning})
+        await asyncio.to_thread(watch.stop)
         await asyncio.to_thread(reporter.stop)
         await redis.aclose()
         jobs.close()
@@ -116,8 +108,8 @@ def web_app(settings: WebSettings, log: FilteringBoundLogger) -> Starlette:
 
     def leave() -> None:
         """End every answer that is endless, so that the process can end."""
-        if board is not None:
-            board.frames.close()
+        if people.board is not None:
+            people.board.frames.close()
         if desk is not None:
             desk.leave()
 
@@ -125,23 +117,19 @@ def web_app(settings: WebSettings, log: FilteringBoundLogger) -> Starlette:
     return app
 
 
-async def _to_board(_request: Request) -> Response:
-    """Redirect to the board, by path only: an absolute address would repeat the Host header."""
-    return RedirectResponse("/board", 307)
-
-
-async def _to_dashboard(_request: Request) -> Response:
-    """Redirect to the dashboard, by path only: an absolute address would repeat the Host header."""
-    return RedirectResponse("/rq/", 308)
-
-
 async def _on_bug(_request: Request, _error: Exception) -> Response:
-    """Answer what must not happen, in words that say nothing of it; the log has its places."""
+    """Answer an unexpected error with a fixed text; the log has the places in the code."""
     return PlainTextResponse("Internal error.\n", 500, EVERYWHERE)
 
 
 def _desk(
-    settings: WebSettings, redis: "Redis", waker: Waker, figures: Figures, book: RuleBook, log: FilteringBoundLogger
+    settings: WebSettings,
+    redis: "Redis",
+    waker: Waker,
+    figures: Figures,
+    book: RuleBook,
+    auditor: Auditor,
+    log: FilteringBoundLogger,
 ) -> Desk:
     """Build the desk."""
     return Desk(
@@ -154,8 +142,10 @@ def _desk(
         log=log,
         now=utc_now,
         store=Store(redis, keys=settings.store.keys, figures=figures),
+        auditor=auditor,
         streams_per_token=min(STREAMS_PER_TOKEN, room_for_others() // 2),
         country=settings.store.country,
+        archive=archived_calls(settings.archive),
     )
 
 

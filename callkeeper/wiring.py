@@ -8,19 +8,21 @@ from typing import Any
 import uvloop
 from redis.exceptions import RedisError
 
+from callkeeper.alert_watch import alert_watch
 from callkeeper.connections import blocking_redis, warn_of_redis, worker_redis
 from callkeeper.process import collect_seldom
 from callkeeper.redis_location import RedisLocation
-from callkeeper.settings import OutcomeSettings, ServiceSettings, WorkerSettings
+from callkeeper.settings import OutcomeSettings, ServiceSettings, WorkerArchiveSettings, WorkerSettings
 from calls.metrics.counting import Figures
 from calls.metrics.writing import Author, FigureWriter, Reporter
-from calls.rules import RuleBook
+from calls.store.archive_queue import ArchiveQueue
 from calls.store.job_queue import ADVANCE, RECONCILE, Waker
 from calls.store.keys import Keys
 from calls.store.rules_in_force import put_in_force
 from reseller import Secret, ServiceConfig
 from workers.jobs import CallJob, job_class
 from workers.measurements import JobSummary
+from workers.outbox import Outbox
 from workers.rq_worker import CallWorker, work
 from workers.runtime import WorkerRuntime
 from workers.watchdog import Watchdog
@@ -39,29 +41,29 @@ def service_config(settings: ServiceSettings) -> ServiceConfig:
     )
 
 
-def rule_book(settings: WorkerSettings) -> RuleBook:
-    """Return the rules in force: the file's, with the check times of the environment where those are set.
-
-    Raises:
-        calls.rules.RulesError: The file has faults.
-    """
-    owned = frozenset(settings.institutions) if settings.institutions is not None else None
-    return settings.book(owned)
-
-
 def _sink(settings: OutcomeSettings) -> Callable[[], WebhookClient]:
-    return lambda: WebhookClient.open(settings.url, settings.secret, may_be_private=settings.may_be_private)
+    return lambda: WebhookClient.open(settings.url, settings.secrets, may_be_private=settings.may_be_private)
+
+
+def _archive(settings: WorkerArchiveSettings, log: Any, figures: Figures) -> Callable[[ArchiveQueue], Outbox]:
+    def open_archive(queue: ArchiveQueue) -> Outbox:
+        from archive.writing import Writer  # noqa: PLC0415  (without an archive nobody pays for SQLAlchemy)
+        from workers.archive_delivery import ArchiveDeliveries  # noqa: PLC0415
+
+        return ArchiveDeliveries(queue, Writer(settings.open()), log, settings.key, figures)
+
+    return open_archive
 
 
 def run_worker(settings: WorkerSettings, log: Any, *, runtime_class: type[WorkerRuntime] = WorkerRuntime) -> None:
-    """Run one worker process until it is told to stop.
+    """Run one worker process until it is stopped.
 
     Raises:
         calls.rules.RulesError: The rules have faults: nothing is started.
     """
     place, keys = settings.store.redis, settings.store.keys
     warn_of_redis(place, log)
-    figures, book = Figures(), rule_book(settings)
+    figures, book = Figures(), settings.rule_book()
     runtime = runtime_class(
         worker_redis(place),
         service=service_config(settings.service),
@@ -71,11 +73,13 @@ def run_worker(settings: WorkerSettings, log: Any, *, runtime_class: type[Worker
         named=settings.named_institutions(book.institutions),
         reconcile_s=settings.reconcile_s,
         queue_page=settings.queue_page,
+        rps=settings.service_rps,
         log=log,
         figures=figures,
         keys=keys,
         kept_s=settings.store.retention.calls_s,
         open_webhook_client=_sink(settings.outcomes) if settings.outcomes else None,
+        open_archive=_archive(settings.archive, log, figures) if settings.archive else None,
         loop_factory=uvloop.new_event_loop,
     )
     pulse = blocking_redis(place)
@@ -89,12 +93,15 @@ def run_worker(settings: WorkerSettings, log: Any, *, runtime_class: type[Worker
     writer = FigureWriter(figures, Author.here("worker", rules=book.digest), keys=keys, minutes_kept_s=minutes_s)
     reporter = Reporter(blocking_redis(place), writer)
     collect_seldom()
+    watch = alert_watch(settings.alerts, settings.store, log)
     watchdog.start()
     reporter.start()
+    watch.start()
     try:
         work(lambda: _worker(place, keys, jobs, runtime), log)
     finally:
         watchdog.stop()
+        watch.stop()
         reporter.stop()
         runtime.close()
 

@@ -1,1 +1,1 @@
-"""What we know of a call and what may happen to it."""
+"""What we know of a call, and what may be done for it."""

@@ -1,7 +1,7 @@
-"""What becomes of an action: a person's word at the desk, from the moment it is heard to its outcome. Pure.
+"""The state of an action: a person's statement at the desk, from when it is received to its outcome. Pure functions.
 
-Nothing is stored for it. The word stands in the trail under the action's id (the field ``wish``); everything else
-follows from the record, the rules and the law, so that whoever asks twice is told the same, and every process knows it.
+The state is not stored. The statement is in the trail under the action's id (the field ``wish``). The rest follows from
+the record, the rules and the law. So all processes give the same answer, however often they are asked.
 """
 
 from collections.abc import Iterable, Sequence
@@ -11,12 +11,12 @@ from enum import StrEnum
 
 from msgspec.structs import replace
 
-from calls.decide import MAX_ASSIGNS, assigned_too_often, desk_check_obstacle
-from calls.evidence import may_begin, needs_person
+from calls.decide import desk_check_obstacle
+from calls.effect_evidence import MAX_ASSIGNS, assigned_too_often, may_begin, needs_person
+from calls.effect_ledger import DONE, Effect, EffectKind, EffectState
 from calls.facts import Facts, facts_of
 from calls.fold import fold_note
 from calls.law import BRIEF, LAW, forbidden
-from calls.ledger import DONE, Effect, EffectKind, EffectState
 from calls.notes import Statement
 from calls.record import Call, Reason
 from calls.rules.book import RuleBook
@@ -25,36 +25,36 @@ from calls.trail import Entry
 
 
 class ActionState(StrEnum):
-    """How far an action has come. Only ``pending`` changes any more."""
+    """The state of an action. Only ``pending`` can still change."""
 
     PENDING = "pending"
     DONE = "done"
-    HELD = "held"  # the law or the rules keep it from being done; the reasons say why
-    SUPERSEDED = "superseded"  # somebody's later word took its place
-    REFUSED = "refused"  # it was sent, and the service declined
-    FAILED = "failed"  # a check was spent and brought no answer
+    HELD = "held"  # the law or the rules forbid it; the reasons say why
+    SUPERSEDED = "superseded"  # a later statement replaced it
+    REFUSED = "refused"  # it was sent, and the service refused it
+    FAILED = "failed"  # a check was used and got no answer
     ABSENT = "absent"  # it was sent, and provably not applied; it is not sent again
-    UNRESOLVED = "unresolved"  # it was sent, and a person has to find out what became of it
+    UNRESOLVED = "unresolved"  # it was sent, and a person has to find out whether it was applied
 
 
 _MEANINGS = {
-    "call_settled": "the call is over and closed; only a distrust is heard, for a day after its end",
+    "call_settled": "the call has ended and is settled; only a distrust is still accepted, for a day after the end",
     "call_unconfirmed": "the service never showed the call: neither in its queue nor when asked for it",
     "other_call_named": (
-        "the service answers about this id with another call, and nothing confirms that both are one call: "
-        "say it about that call's own voice id"
+        "the service answers requests for this id with another call, and nothing confirms that both are the same: "
+        "use that call's own voice id"
     ),
-    "already_sent": "it was sent before, for this call; what became of that is in the story",
+    "already_sent": "it was already sent for this call; the story shows the outcome",
     "caller_distrusted": "a person at the desk said that the caller cannot be trusted",
-    "rules_ask_otherwise": "the rules in force come to something else for this call",
+    "rules_ask_otherwise": "the rules in force decide otherwise for this call",
     "assigned_too_often": f"the call was assigned {MAX_ASSIGNS} times",
-    "nothing_unresolved": "nothing of this call waits for a person: no effect in doubt, no enroll taken back, no rule asks",
-    "no_checks_left": "the call's 20 authentication checks are spent",
-    "reserve_spent": "the checks that are kept for people are spent",
-    "already_decided": "the service has stopped asking: the voice is authenticated, enrolled or red",
+    "nothing_unresolved": "nothing here waits for a person: no effect in doubt, no enroll taken back, no open question",
+    "no_checks_left": "the call's 20 authentication checks are used up",
+    "reserve_spent": "the checks reserved for people are used up",
+    "already_decided": "the service makes no more checks: the voice is authenticated, enrolled or red",
 }
 MEANINGS = {**{article.name: article.meaning for article in LAW}, **_MEANINGS}
-"""Every reason there is, and what it means."""
+"""Every reason and its meaning."""
 
 _STATES = {
     EffectState.APPLIED: ActionState.DONE,
@@ -68,7 +68,7 @@ _STATES = {
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What became of an action. ``operator`` is by whose word it was done, ``reasons`` are keys of ``MEANINGS``."""
+    """The state of an action. ``operator`` is the person who caused it. ``reasons`` are keys of ``MEANINGS``."""
 
     state: ActionState
     reasons: tuple[str, ...] = ()
@@ -81,26 +81,26 @@ _LAST = 2**53
 
 
 def foresee(call: Call, statement: Statement, book: RuleBook, now: datetime) -> Told:
-    """Return what would become of a statement by all that is known now; nothing is written.
+    """Return the state that a statement would have by all that is known now. Nothing is written.
 
-    It has no number yet, and its own clock may be hours behind Redis's: it counts as later than all that were received.
+    It has no number yet, and its own clock may be hours behind Redis's, so it counts as later than all received ones.
     """
     heard, lines = fold_note(call, replace(statement, number=_LAST), now)
     return told(heard, lines, lines[0], book)
 
 
 def line_of(trail: Iterable[Entry], wish: str) -> Entry | None:
-    """Return the line in which an action was heard, None before that."""
+    """Return the trail entry of an action's statement; None if it is not folded yet."""
     return next((line for line in trail if line.what == "said" and line.wish == wish), None)
 
 
 def told(call: Call, trail: Sequence[Entry], line: Entry, book: RuleBook) -> Told:
-    """Return what became of an action that was heard.
+    """Return the state of an action whose statement is in the trail.
 
     Args:
-        call: The record, written with or after the line.
+        call: The record, written with the entry or later.
         trail: The call's trail.
-        line: The line in which the action was heard.
+        line: The entry of the statement.
         book: The rules in force.
     """
     if call.reason is Reason.UNCONFIRMED:
@@ -138,7 +138,7 @@ def _assigned(call: Call, line: Entry, book: RuleBook, facts: Facts) -> Told:
 
 
 def _is_answer_to(effect: Effect, line: Entry) -> bool:
-    """Tell whether an assign that is over answers an action: one that came to nothing before it is tried once more."""
+    """Tell whether a finished assign answers an action. One that failed before the action does not; it is retried."""
     if effect.state in DONE:
         return True
     return effect.state is not EffectState.ABSENT and effect.sent_at is not None and effect.sent_at >= line.at
@@ -155,14 +155,14 @@ def _verified(call: Call, line: Entry, book: RuleBook, facts: Facts) -> Told:
 
 
 def _effect_or_reasons(call: Call, kind: EffectKind, book: RuleBook, facts: Facts) -> Told:
-    """Follow an effect that was begun; before that, say what stands in its way."""
+    """Return the state of an effect that was begun. Otherwise return what prevents it."""
     effect = call.effect(kind)
-    if effect.state in _STATES and not may_begin(kind, call):
+    if effect.state in _STATES and not may_begin(kind, effect, call):
         return Told(_STATES[effect.state], operator=effect.operator)
     if _was_sent(effect):
         return PENDING
     reasons = forbidden(kind, facts, opt_in_required=book.require_opt_in)
-    if "nobody_assigned" in reasons:  # then nobody can be the wrong one
+    if "nobody_assigned" in reasons:  # then nobody can be the wrong person
         reasons = tuple(name for name in reasons if name != "verified_person_is_not_the_assigned")
     if not reasons and judge(facts, book, call.institution_key).asked.value != kind.value:
         contradicted = kind is EffectKind.ENROLL and facts.distrusted
@@ -186,7 +186,7 @@ def _checked(call: Call, trail: Sequence[Entry], line: Entry, book: RuleBook, fa
 
 
 def _resolved(call: Call, trail: Sequence[Entry], line: Entry) -> Told:
-    """A resolution takes effect in the moment it is heard, or finds nothing to resolve; a later one may correct it."""
+    """Return the state of a resolution. It applies when folded, or finds nothing to resolve; a later one may win."""
     later = trail[trail.index(line) :]
     closed = [entry for entry in later if entry.what == "established" and entry.operator is not None]
     ours = [entry for entry in closed if entry.operator == line.operator and entry.wish in {None, line.wish}]

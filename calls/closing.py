@@ -1,21 +1,21 @@
-"""How a call ends: a hint that nothing confirms, a call that is over, and one that is lost. Pure.
+"""How a call ends: hints that are not confirmed, calls that have ended, and calls that are lost. Pure functions.
 
-A hint is a call that was pushed or that a person named, and that the service has not confirmed yet. It waits for the
-queue to list it, and is dropped if that does not happen: a listing finds a real call. If its end was pushed, its stored
-details are read once before that, so that a call that ended before any queue listed it leaves a record. Whoever can
-push can push the end of calls that never were: such reads come after everything else and have an allowance
+A hint is a call that was pushed, or that a person named, and that the service has not confirmed yet. It waits for the
+queue to list it, and is dropped if that does not happen. If a CallEnd was pushed, the stored details are read once
+before the hint is dropped, so that a call that ended before it was listed still gets a record. Anyone who may push can
+invent such calls. So these reads have the lowest priority and a limit per minute
 (``calls.store.listings.LookBackAllowance``).
 
-A hint that a person made a statement about is never dropped. Its stored details are asked for too, because its id may
-be an alternate id or the queue may be late, and if the service knows no such call it is settled with that reason.
+A hint that a person made a statement about is never dropped. Its stored details are read too, because its id may be an
+alternate id and the queue may be late. If the service knows no such call, it is settled as unconfirmed.
 """
 
 from datetime import datetime, timedelta
 
-from calls.evidence import may_begin
+from calls.effect_evidence import may_begin
+from calls.effect_ledger import EffectKind, EffectState
 from calls.facts import Facts
 from calls.institutions import FOREIGN, UNKNOWN
-from calls.ledger import EffectKind, EffectState
 from calls.record import Call, Reason
 from calls.rules.book import Outcome, RuleBook
 from calls.rules.verdict import judge
@@ -23,7 +23,7 @@ from calls.statements import HEARD_AFTER_END
 from calls.steps import Drop, Look, LookBack, Read, Settle, Step, Wait, Withdraw
 
 PUT_OFF = timedelta(seconds=5)
-"""While workers are late such a read waits, up to ``GIVEN_UP`` after the hint; then the hint is dropped."""
+"""While workers are late, such a read is put off, up to ``GIVEN_UP`` after the hint. Then the hint is dropped."""
 
 GIVEN_UP = timedelta(minutes=5)
 
@@ -31,7 +31,7 @@ NOT_LISTED = "the queue does not list it"
 
 
 def look_back(call: Call, hinted_at: datetime, now: datetime, *, is_late: bool) -> Step:
-    """Return the next step of a hint that no queue has listed in time."""
+    """Return the next step of a hint that was not listed in time."""
     if call.end_hinted_at is None or call.standing is not None or call.looked_back_at is not None:
         return Drop(NOT_LISTED)
     if is_late:
@@ -40,15 +40,15 @@ def look_back(call: Call, hinted_at: datetime, now: datetime, *, is_late: bool) 
 
 
 CONFIRM_LOOKS_S = (0.5, 1.5, 3.5, 7.5)
-"""When after a hint the queue is looked at again: an event may outrun the queue. The first look came with the hint."""
+"""When the queue is looked at again after a hint, in seconds, because an event may be faster. The hint asks for one too."""
 
 HINT_LIVES = timedelta(seconds=10)
-"""After so long without being listed a hint is dropped.
+"""A hint that was not listed within this time is dropped.
 
 Assumed: the queue shows a call within this time of its event. Numbers on an ignore list never appear."""
 
 ASK_AGAIN = timedelta(seconds=1)
-"""While the service has not told whether an institution is active, nothing is asked for its hints."""
+"""Until the service has said whether an institution is active, no requests are sent for its hints."""
 
 
 def confirm(call: Call, now: datetime, *, is_lost: bool, is_late: bool) -> Step:
@@ -57,8 +57,8 @@ def confirm(call: Call, now: datetime, *, is_lost: bool, is_late: bool) -> Step:
     Args:
         call: The hint.
         now: The present.
-        is_late: Workers are behind.
-        is_lost: The service has not known the call for long, or it is too old to be watched.
+        is_late: Whether workers are late.
+        is_lost: Whether the service has not known the call for long, or it is too old to be watched.
     """
     hinted_at, looks = _hinted_at(call, now), call.confirm_looks
     is_looked_for = looks < len(CONFIRM_LOOKS_S)
@@ -73,7 +73,7 @@ def confirm(call: Call, now: datetime, *, is_lost: bool, is_late: bool) -> Step:
     if call.standing == UNKNOWN:
         read_at = max(read_at, now + ASK_AGAIN)
     if read_at <= now:
-        return Read("a person spoke of it")
+        return Read("a person made a statement about it")
     return Wait(min(read_at, due_at) if is_looked_for else read_at)
 
 
@@ -82,26 +82,26 @@ def _hinted_at(call: Call, now: datetime) -> datetime:
 
 
 SETTLE_AFTER = timedelta(seconds=3)
-"""Between the first sight of the end and the last read. Assumed: the service settles its record within this time."""
+"""Between noticing the end and the last read. Assumed: the service settles its record within this time."""
 
 RESUME_LOOK = timedelta(seconds=5)
-"""How often an ended call that waits for the end of a pause is looked at."""
+"""How often an ended call is looked at while it waits for the end of a pause."""
 
 _PASSING = frozenset({"paused", "redis_changed"})
-"""Articles of the law that forbid only for a while."""
+"""Articles of the law that forbid only for a limited time."""
 
 NOT_FOUND_FOR = timedelta(seconds=60)
 """Assumed: "not found" of a live call is only a delay, for this long."""
 
 LISTED_FOR = timedelta(seconds=180)
-"""For how long a call that a queue listed is there, whatever its stored details say. Full listings come once a minute."""
+"""For this long after a listing a call exists, whatever its stored details say. Full listings come once a minute."""
 
 LIST_AGAIN = timedelta(seconds=20)
-"""A listing that is older than this does not bear out a call whose details are "not found": the queue is asked."""
+"""If the details of a call are "not found" and its last listing is older than this, the queue is asked."""
 
 
 def age_out(call: Call, book: RuleBook, facts: Facts, now: datetime) -> Step | None:
-    """A call that never ends, or that the service does not know any more, is not watched for ever."""
+    """Settle a call that never ends, or that the service does not know any more, so that it is not watched for ever."""
     if not is_lost(call, book, now):
         return None
     reason = _reason(facts) if call.is_reopened else Reason.LOST
@@ -109,7 +109,7 @@ def age_out(call: Call, book: RuleBook, facts: Facts, now: datetime) -> Step | N
 
 
 def is_lost(call: Call, book: RuleBook, now: datetime) -> bool:
-    """Tell whether a call is not waited for any longer; one that was opened again after its end for a day."""
+    """Tell whether a call is too old, or not known to the service any more. A reopened call is kept for a day."""
     born, most = call.first_seen_at or call.listed_at or call.started_at, timedelta(seconds=book.maximum_age_s)
     if call.is_reopened:
         born, most = call.end_seen_at, HEARD_AFTER_END
@@ -119,7 +119,7 @@ def is_lost(call: Call, book: RuleBook, now: datetime) -> bool:
 
 
 def must_be_listed_again(call: Call, now: datetime) -> bool:
-    """Tell whether only the queue can say if a call whose details are "not found" is still there."""
+    """Tell whether the queue must say if a call still exists whose details are "not found"."""
     return call.not_found_since is not None and not call.is_unlisted and not _is_listed(call, now, LIST_AGAIN)
 
 
@@ -128,7 +128,7 @@ def _is_listed(call: Call, now: datetime, within: timedelta) -> bool:
 
 
 def close(call: Call, book: RuleBook, facts: Facts, now: datetime) -> Step | None:
-    """Ended: give intentions up, read once more when the service has settled its record, then close."""
+    """Close an ended call: withdraw intentions, read once more after the service has settled it, then settle."""
     if call.end_seen_at is None:
         return None
     withdrawn = _withdraw_all(call, "call ended")
@@ -145,27 +145,28 @@ def close(call: Call, book: RuleBook, facts: Facts, now: datetime) -> Step | Non
 
 
 def _awaits_release(call: Call, book: RuleBook, facts: Facts) -> bool:
-    """Tell whether only what passes stands before a reject, the one effect that an ended call still allows."""
-    if not (facts.paused or facts.redis_changed) or not may_begin(EffectKind.REJECT, call):
+    """Tell whether a reject, the only effect an ended call allows, is forbidden only for a limited time."""
+    if not (facts.paused or facts.redis_changed) or not may_begin(EffectKind.REJECT, call.reject, call):
         return False
     verdict = judge(facts, book, call.institution_key)
     return verdict.asked is Outcome.REJECT and set(verdict.forbidden) <= _PASSING
 
 
 def _withdraw_all(call: Call, because: str) -> Step | None:
-    for kind in EffectKind:
-        if call.effect(kind).state is EffectState.INTENDED:
-            return Withdraw(kind, because)
-    return None
+    effects = (
+        (EffectKind.ASSIGN, call.assign),
+        (EffectKind.ENROLL, call.enroll),
+        (EffectKind.REJECT, call.reject),
+    )
+    return next((Withdraw(kind, because) for kind, effect in effects if effect.state is EffectState.INTENDED), None)
 
 
 def _unresolved(call: Call) -> Reason | None:
-    doubts = (call.effect(kind).state for kind in (EffectKind.ENROLL, EffectKind.REJECT))
-    return Reason.UNRESOLVED if EffectState.UNRESOLVED in doubts else None
+    return Reason.UNRESOLVED if EffectState.UNRESOLVED in (call.enroll.state, call.reject.state) else None
 
 
 def _reason(facts: Facts) -> Reason:
-    """Name the strongest thing that is true of an ended call."""
+    """Return the most important thing that is true of an ended call."""
     reasons = (
         (facts.rejected, Reason.REJECTED),
         (facts.red, Reason.RED),

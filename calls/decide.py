@@ -1,20 +1,21 @@
-"""What a call needs next. One pure, total function over the record, the rules and the time.
+"""Decides what a call needs next: one pure function of the record, the rules and the time, defined for every call.
 
-The order of the questions is the argument: a settled call rests; doubt is cleared before anything new; the end is believed
-before work is planned; a person's word and the rules come before another check; then reads; else wait.
+The steps are tried in a fixed order. A settled call rests. Doubts about effects are cleared before anything new is
+begun. Statements of people and the rules come before another check. Then the end is handled, then checks and reads;
+else wait.
 """
 
 from datetime import datetime, timedelta
 from zlib import crc32
 
 from calls.closing import age_out, close, confirm, is_lost
-from calls.evidence import evidence, is_later, may_begin, next_doubt_read, recheck
+from calls.effect_evidence import assigned_too_often, evidence, is_later, may_begin, next_doubt_read, recheck
+from calls.effect_ledger import DONE, IN_DOUBT, EffectKind, EffectState
 from calls.facts import Facts, facts_of
 from calls.institutions import FOREIGN
-from calls.ledger import DONE, IN_DOUBT, Effect, EffectKind, EffectState
 from calls.record import CHECK_LIMIT, Call, Phase
 from calls.rules.book import Outcome, RuleBook
-from calls.rules.verdict import Verdict, judge, judge_assignment
+from calls.rules.verdict import Verdict, judge, judge_assignment, next_turn
 from calls.schedule.check_plan import automatic_left, must_look_first, reserve_left
 from calls.steps import (
     Check,
@@ -31,31 +32,40 @@ from calls.steps import (
 )
 
 FRESH = timedelta(seconds=2)
-"""How old the read may be that directly precedes an effect."""
-
-MAX_ASSIGNS = 3
-"""Assigns sent for one call, corrections by the desk included; those answered 401 or 429 are not counted."""
+"""Maximum age of the read directly before an effect."""
 
 _ASSIGN_OPEN = frozenset({EffectState.NONE, EffectState.INTENDED, EffectState.ABSENT})
-"""Ledgers of an assign after which somebody may be assigned without anybody asking anew."""
+"""States of an assign from which we may assign without a new statement."""
 
 FOREIGN_WAIT = timedelta(seconds=60)
 
 END_HINT_FOR = timedelta(seconds=10)
-"""For how long a pushed end makes us read every second."""
+"""For how long after a pushed end the details are read every second."""
 
 _IN_VAIN = frozenset({EffectState.REFUSED, EffectState.UNRESOLVED})
-"""How an assign ends that came to nothing, as far as anybody knows. An absent one is open again without a word."""
+"""States of an assign that failed, as far as is known. An absent one may be tried again without a new statement."""
+
+WATCH = Read("watch")
+"""The read that looks for changes. Other reads are needed for the next step."""
 
 TOLERATED = timedelta(seconds=0.3)
-"""How late workers may be before reads make room for checks."""
+"""How late workers may be before reads are delayed in favour of checks."""
 
 YIELD = 20.0
-"""By how many seconds a read is put off for every second that workers are later than that."""
+"""For every second that workers are later than that, a read is delayed by this many seconds."""
+
+SOON_S = 8.0
+"""The longest time between reads while few calls are live, so that changes made elsewhere are noticed within 10 s."""
+
+FEW, MANY = 10, 40
+"""Up to FEW live calls that holds; from MANY on the period in the rules applies; in between it is interpolated.
+
+Listings show most changes. Others (a policy, an opt-out, a reject by somebody else) are only noticed by a read.
+"""
 
 
 def decide(call: Call, book: RuleBook, now: datetime, *, late: timedelta = timedelta()) -> Step:
-    """Return the next step of a call; ``late`` is how long the call had been due when it was claimed."""
+    """Return the next step of a call. ``late`` is how long the call had been due when it was claimed."""
     if call.is_settled:
         return _rest(call, now)
     if call.phase is Phase.HINTED:
@@ -76,7 +86,7 @@ def decide(call: Call, book: RuleBook, now: datetime, *, late: timedelta = timed
 
 
 def _rest(call: Call, now: datetime) -> Step:
-    """A settled call is only ever looked at because of a note; a doubt merged into it is for a person."""
+    """Handle a settled call, which is only claimed because of a note. A doubt merged into it needs a person."""
     for kind in (EffectKind.ENROLL, EffectKind.REJECT):
         if call.effect(kind).state in IN_DOUBT:
             return Establish(kind, EffectState.UNRESOLVED)
@@ -91,12 +101,12 @@ def _read_or_wait(call: Call, because: str, now: datetime) -> Step:
 
 
 def _patiently(step: Step | None, call: Call, now: datetime) -> Step | None:
-    """Let a read wait that follows a read that failed."""
+    """If the step is a read, let it wait after a failed read."""
     return _read_or_wait(call, step.because, now) if isinstance(step, Read) else step
 
 
 def _clear_doubt(call: Call, now: datetime) -> Step | None:
-    """An effect whose outcome is unknown is settled by stored details, before anything else is tried."""
+    """Resolve an effect with an unknown outcome by reading stored details, before anything else is tried."""
     for kind in (EffectKind.REJECT, EffectKind.ENROLL, EffectKind.ASSIGN):
         effect = call.effect(kind)
         if effect.state not in IN_DOUBT:
@@ -110,7 +120,7 @@ def _clear_doubt(call: Call, now: datetime) -> Step | None:
 
 
 def _act(call: Call, book: RuleBook, facts: Facts, now: datetime) -> Step | None:
-    """Assign, reject or enroll, where a rule or a person asks for it and the law allows it."""
+    """Assign, reject or enroll if a rule or a person asks for it and the law allows it."""
     return _assign(call, book, facts, now) or _apply_rules(call, book, facts, now)
 
 
@@ -123,7 +133,7 @@ def _assign(call: Call, book: RuleBook, facts: Facts, now: datetime) -> Step | N
     if effect.state is EffectState.INTENDED:
         if person is None or person != effect.person_id:
             return Withdraw(EffectKind.ASSIGN, ", ".join(assignment.forbidden) or "another person")
-        return Send(EffectKind.ASSIGN) if _is_confirmed_free(call, now) else _read_or_wait(call, "before assign", now)
+        return Send(EffectKind.ASSIGN) if is_confirmed_free(call, now) else _read_or_wait(call, "before assign", now)
     is_open_to_us = effect.state in {EffectState.NONE, EffectState.ABSENT} or _asks_anew(call, person)
     if not is_open_to_us or assigned_too_often(effect) or (effect.retry_at is not None and now < effect.retry_at):
         return None
@@ -133,15 +143,10 @@ def _assign(call: Call, book: RuleBook, facts: Facts, now: datetime) -> Step | N
     return Note(assignment) if is_open and assignment.fingerprint != call.last_assignment else None
 
 
-def assigned_too_often(effect: Effect) -> bool:
-    """Tell whether no further assign is sent for a call."""
-    return effect.arrived - effect.unauthorized >= MAX_ASSIGNS
-
-
 def _asks_anew(call: Call, person_id: str | None) -> bool:
-    """Tell whether a person asks for another assign than the one that is over; the law has the last word on it.
+    """Tell whether a person asks for another assign than the finished one. The law is checked separately.
 
-    For somebody else, or, where it came to nothing, for the same once more.
+    It must be for another person, or for the same one if the assign failed.
     """
     wish, effect = call.assign_wish, call.assign
     if wish is None or person_id is None or wish.person_id != person_id:
@@ -151,10 +156,10 @@ def _asks_anew(call: Call, person_id: str | None) -> bool:
     return effect.state in DONE and person_id != effect.person_id
 
 
-def _is_confirmed_free(call: Call, now: datetime) -> bool:
-    """Tell whether the service said a moment ago that the call is nobody's, by its queue or by its details.
+def is_confirmed_free(call: Call, now: datetime) -> bool:
+    """Tell whether the queue or the details showed a moment ago that nobody is assigned.
 
-    Before a person is replaced it has to have said so since we intended to, by its details.
+    To replace a person, the details must have been read after the intention was saved.
     """
     if call.person_id is not None and not call.assign.was_read_since:
         return False
@@ -175,7 +180,7 @@ def _apply_rules(call: Call, book: RuleBook, facts: Facts, now: datetime) -> Ste
             if effect.was_read_since and now - call.reading.read_at <= FRESH:
                 return Send(kind)
             return _read_or_wait(call, f"before {kind}", now)
-        if wanted and may_begin(kind, call):
+        if wanted and may_begin(kind, effect, call):
             return Intend(kind, call.person_id, verdict.validation_type, _operator(call, kind), verdict)
     is_asking = verdict.outcome is Outcome.ASK or call.asked is not None
     if verdict.fingerprint != call.last_verdict and (verdict.shadows or is_asking or not is_done(call)):
@@ -184,31 +189,31 @@ def _apply_rules(call: Call, book: RuleBook, facts: Facts, now: datetime) -> Ste
 
 
 def _same_effect(call: Call, kind: EffectKind, verdict: Verdict) -> bool:
-    """Tell whether what was intended is still what is wanted: as to whom, how, and by whose word."""
+    """Tell whether the intention still matches what is wanted: person, validation type and operator."""
     effect = call.effect(kind)
     wanted = (call.person_id, verdict.validation_type, _operator(call, kind))
     return (effect.person_id, effect.validation_type, effect.operator) == wanted
 
 
 def is_done(call: Call) -> bool:
-    """Tell whether an enroll or a reject is in force: verdicts about the same fact again are not news."""
+    """Tell whether an enroll or a reject is in force. Further verdicts about the same facts are then not written."""
     return call.enroll.state in DONE or call.reject.state in DONE or call.unenrolled_seen
 
 
 def _operator(call: Call, kind: EffectKind) -> str | None:
-    """Return the person whose word an effect follows; None where a rule alone asks for it."""
+    """Return the person whose statement an effect follows; None if only a rule asks for it."""
     if kind is EffectKind.REJECT:
         return call.distrusted.operator if call.distrusted else None
     return call.identity.operator if call.identity else None
 
 
 def _look_closer(call: Call, book: RuleBook, facts: Facts, now: datetime, late: timedelta) -> Step:
-    """Check if a check is due and worth it; else read if a read is due; else wait for whichever comes first.
+    """Check if a check is due and useful; else read if a read is due; else wait for whichever comes first.
 
-    While workers are late a read that is due waits as long as that of a decided call: putting it off when it is due helps
-    at once, what ``next_read`` puts off helps later.
+    While workers are late, a due read waits as long as for a decided call. That helps at once; ``next_read`` helps only
+    from the next read on.
     """
-    turn_at = book.next_turn(call.watch_from if call.person_id else None, now)
+    turn_at = next_turn(book, call.watch_from if call.person_id else None, now)
     due = [at for at in (call.effects_held_until, _assign_retry_at(call, now), turn_at) if at is not None]
     if call.check_wish is not None and desk_check_obstacle(call, book, facts) is None:
         return Check(by_desk=True)
@@ -220,18 +225,18 @@ def _look_closer(call: Call, book: RuleBook, facts: Facts, now: datetime, late: 
     if late > TOLERATED and call.reading is not None and not _may_have_ended(call, now):
         read_at = max(read_at, call.reading.read_at + _apart(call, book.reads_decided_s))
     if read_at <= now:
-        return Read("watch")
+        return WATCH
     return Wait(min([read_at, *due]))
 
 
 def _assign_retry_at(call: Call, now: datetime) -> datetime | None:
-    """Return when an assign that was answered 401 or 429 may be sent again, if that is to come."""
+    """Return when an assign that got 401 or 429 may be sent again, if that is in the future."""
     retry_at = call.assign.retry_at
     return retry_at if call.assign.state is EffectState.ABSENT and retry_at is not None and retry_at > now else None
 
 
 def _decline(call: Call, book: RuleBook, facts: Facts) -> Step | None:
-    """A check that a person asked for and that must not be made is given up: it does not wait for the facts to change."""
+    """Drop a check that a person asked for if it must not be made now. It does not wait for the facts to change."""
     obstacle = desk_check_obstacle(call, book, facts) if call.check_wish is not None else None
     return Decline(obstacle) if obstacle is not None else None
 
@@ -242,7 +247,7 @@ def may_check(call: Call, facts: Facts) -> bool:
 
 
 def check_obstacle(call: Call, facts: Facts) -> str | None:
-    """Name what forbids a further check; None if nothing does. Spec: Polling stop rule for authentication checks."""
+    """Return what forbids a further check; None if nothing. Spec: Polling stop rule for authentication checks."""
     obstacles = (
         (not facts.allowed, "institution_not_allowed"),
         (facts.ended, "call_ended"),
@@ -254,7 +259,7 @@ def check_obstacle(call: Call, facts: Facts) -> str | None:
 
 
 def desk_check_obstacle(call: Call, book: RuleBook, facts: Facts) -> str | None:
-    """Name what forbids a check that a person asks for: what forbids any, or that the reserve is spent."""
+    """Return what forbids a check that a person asks for: what forbids any check, or a spent reserve."""
     return check_obstacle(call, facts) or (None if reserve_left(call, book.schedule) else "reserve_spent")
 
 
@@ -263,16 +268,25 @@ def _may_check_unasked(call: Call, book: RuleBook, facts: Facts) -> bool:
     return automatic_left(call, limit) > 0 and not facts.paused_entirely
 
 
-def next_read(call: Call, book: RuleBook, now: datetime, *, late: timedelta = timedelta()) -> datetime:
-    """Return when stored details are read next: soon while something is open, at once after a pushed end.
+def next_read(call: Call, book: RuleBook, now: datetime, *, late: timedelta = timedelta(), live: int) -> datetime:
+    """Return when stored details are read next: soon while a check may be made, within a second after a pushed end.
 
-    Spread by a tenth, by voice id, so that calls do not read in step. While workers are late (``late`` is how long this call
-    had been due) what is open is read less often, though never less often than what is decided: reads make room for checks.
+    The period varies by a tenth with the voice id, so that calls are not read all at once.
+
+    Args:
+        call: Just read, or just checked, which returns the same record.
+        book: Says how often to read while many calls are live.
+        now: When it was read.
+        late: How long the call had been due. While workers are late, open calls are read less often, to make room for
+            checks, but at least as often as decided ones.
+        live: The number of live calls of all institutions.
     """
     if _may_have_ended(call, now):
         return now + timedelta(seconds=1)
     is_open = may_check(call, facts_of(call, book.policies, now))
     period_s = book.reads_undecided_s if is_open else book.reads_decided_s
+    if period_s > SOON_S:
+        period_s = SOON_S + (period_s - SOON_S) * min(1.0, max(0, live - FEW) / (MANY - FEW))
     if late > TOLERATED:
         period_s = max(period_s, min(book.reads_decided_s, period_s + YIELD * (late - TOLERATED).total_seconds()))
     return now + _apart(call, period_s)
@@ -283,10 +297,10 @@ def _may_have_ended(call: Call, now: datetime) -> bool:
 
 
 def _apart(call: Call, period_s: float) -> timedelta:
-    """Return a period, spread by a tenth."""
+    """Return a period, varied by a tenth."""
     return timedelta(seconds=period_s * (0.95 + crc32(call.voice_id.encode()) % 100 / 1000))
 
 
 def read_retry(call: Call, now: datetime) -> datetime:
-    """Return when to read again after a read that failed: 1, 2, 4 ... 30 s later."""
+    """Return when to read again after a failed read: 1, 2, 4 ... 30 s later."""
     return now + timedelta(seconds=min(30.0, 2.0 ** min(call.reads_failed, 5)))

@@ -1,30 +1,31 @@
-"""The facts of a call that rules and the law may speak of: a closed list. Policies are known by name only.
+"""The facts of a call that rules and the law can use: a closed list. Policies are known by name only.
 
-Raw provider scores are not among them and never will be: they "are not to be used for caller-handling decisions" (Spec:
-Vendor call, last sentence).
+Raw provider scores are not among them: they "are not to be used for caller-handling decisions" (Spec: Vendor call, last
+sentence).
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from dataclasses import replace as with_kind
 from datetime import datetime
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from operator import attrgetter
-from typing import Any
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 from zlib import crc32
 
 import msgspec
 from msgspec.structs import replace
 
+from calls.effect_ledger import DONE, IN_DOUBT
 from calls.lease import LEASE
-from calls.ledger import DONE, IN_DOUBT
 from calls.pause import PauseScope
 from calls.record import CHECK_LIMIT, Call, History, Reading
 from calls.statuses import STATUSES, VALIDATION_TYPES, Status
 
 
 class Colour(StrEnum):
-    """What a policy's name says about the caller."""
+    """What the name of a policy says about the caller."""
 
     GREEN = "green"
     RED = "red"
@@ -33,12 +34,12 @@ class Colour(StrEnum):
 
 
 MANUAL_GREEN = "Green Manual Authentication"
-"""The policy that an enroll applies: green by a person's word, not by the voice. Spec: States, row enroll."""
+"""The policy that an enroll applies: green because of a person, not because of the voice. Spec: States, row enroll."""
 
 
 @dataclass(frozen=True, slots=True)
 class Policies:
-    """The colours of policies, by name or pattern (``*`` stands for anything).
+    """The colours of policies, by name or pattern (``*`` matches anything).
 
     Assumed: names of green and red policies begin with the colour, as the one name in the Spec does.
     """
@@ -48,9 +49,9 @@ class Policies:
     neutral: tuple[str, ...] = ()
 
     def colour(self, name: str) -> Colour:
-        """Classify a policy; red wins over green, and a name that no pattern covers is never guessed.
+        """Classify a policy. Red wins over green. A name that no pattern matches stays unclassified.
 
-        ``Green Manual Authentication`` is green by its meaning, whatever the patterns say (Assumed: an enroll applies it).
+        ``Green Manual Authentication`` is always green, whatever the patterns say (Assumed: an enroll applies it).
         """
         if name == MANUAL_GREEN:
             return Colour.GREEN
@@ -64,7 +65,7 @@ class Policies:
         return Colour.UNCLASSIFIED
 
     def colours(self, names: Iterable[str]) -> frozenset[Colour]:
-        """Return the colours that a call's policies have."""
+        """Return the colours of a call's policies."""
         return frozenset(self.colour(name) for name in names)
 
 
@@ -72,63 +73,121 @@ _BY_COLOUR = {Colour.RED: "red", Colour.UNCLASSIFIED: "unclassified"}
 Value = bool | int | str | None
 
 
-class Facts(msgspec.Struct, frozen=True, gc=False):
-    """What is known of a call at the moment of a decision. Booleans read as statements.
+@dataclass(frozen=True, slots=True)
+class Says:
+    """The meaning of a fact, and its values if these are a closed list (other than true and false).
 
-    ``at`` is that moment, ``history`` what the checks showed; rules do not name these two, they are what dates and
-    ``on_checks`` are held against.
+    ``most``: the maximum of a number. ``unit``: its unit. ``by_check``: every check's answer shows it anew, so that
+    rules can ask on how many checks it was seen. ``kind``: its type, if known.
     """
 
-    green: bool
-    manual: bool
-    red: bool
-    unclassified: bool
-    rejected: bool
-    enrolled: bool
-    verified: bool
-    verified_by_desk: bool
-    verified_person_is_assigned: bool
-    validation_type: str | None
-    assigned: bool
-    distrusted: bool
-    opted_out: bool
-    opted_in: bool
-    voice_mismatch: bool
-    high_risk_device: bool
-    ended: bool
-    fraud: bool
-    real_voice_id: bool
-    allowed: bool
-    status: str | None
-    checks_used: int
-    candidates: int
-    authenticated: bool = False
-    paused: bool = False
-    paused_entirely: bool = False
-    assigned_by_us: bool = False
-    redis_changed: bool = False
-    rejected_by_rule: bool = False
-    fully_authenticated: bool = False
-    unenrolled: bool = False
-    voice_enrolled: bool = False
-    voice_match_rule: bool = False
-    validation_rule: str | None = None
-    provider_error: bool = False
-    green_policy: bool = False
-    policies: tuple[str, ...] = ()
-    assigned_s: int | None = None
+    meaning: str
+    named: tuple[str, ...] = ()
+    most: int | None = None
+    unit: str = ""
+    by_check: bool = False
+    kind: type[bool] | type[int] | type[str] | type[tuple[str, ...]] = bool
+
+    @property
+    def is_open(self) -> bool:
+        """Tell whether any text can be its value: names given by the institution."""
+        return self.kind is str and not self.named
+
+    @property
+    def values(self) -> tuple[Value, ...]:
+        """Return every possible value; empty for a number or free text."""
+        if self.kind is bool:
+            return (True, False)
+        return (*self.named, None) if self.named else ()
+
+
+_CHECKS_LEFT = Says(f"authentication checks left, of {CHECK_LIMIT}", most=CHECK_LIMIT, kind=int)
+
+
+class Facts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """What is known of a call at the moment of a decision. Each fact is declared here and derived by ``facts_of``.
+
+    Booleans read as statements. ``at`` is that moment and ``history`` what the checks showed. Rules do not name these
+    two: they are used for dates and ``on_checks``.
+    """
+
+    green: Annotated[
+        bool,
+        Says(
+            "the voice is authenticated: a green policy, or FullAuthentication with isVoiceVerified and without anybody's "
+            "enroll; never together with a red policy"
+        ),
+    ]
+    manual: Annotated[
+        bool, Says("authenticated only by a person's statement: Green Manual Authentication, or our own enroll")
+    ]
+    red: Annotated[bool, Says("a policy classified red is applied", by_check=True)]
+    green_policy: Annotated[bool, Says("a green policy is applied, by voice or by a person, also beside red ones")] = (
+        False
+    )
+    unclassified: Annotated[bool, Says("a policy is applied that the rules file gives no colour", by_check=True)]
+    policies: Annotated[tuple[str, ...], Says("the names of the policies applied, as last read", by_check=True)] = ()
+    rejected: Annotated[bool, Says("the voice was rejected at any time in this call, by anybody")]
+    enrolled: Annotated[bool, Says("the voice was enrolled in this call, by us or by somebody else")]
+    verified: Annotated[
+        bool, Says("identity was established by other means (a statement at the desk, AnsweredQuestions, MFAValidated)")
+    ]
+    verified_by_desk: Annotated[bool, Says("the desk established identity")]
+    verified_person_is_assigned: Annotated[bool, Says("the verified person is the one the call is assigned to")]
+    validation_type: Annotated[str | None, Says("how identity was established", VALIDATION_TYPES)]
+    assigned: Annotated[bool, Says("the service has a person for this call")]
+    distrusted: Annotated[bool, Says("a person at the desk said that the caller cannot be trusted")]
+    opted_out: Annotated[bool, Says("VoiceOptOut was seen at any time in this call")]
+    opted_in: Annotated[bool, Says("VoiceOptIn was seen in this call")]
+    voice_mismatch: Annotated[bool, Says("the voice does not match the enrolled one", by_check=True)]
+    high_risk_device: Annotated[bool, Says("the service calls the device a high risk", by_check=True)]
+    ended: Annotated[bool, Says("the call has ended")]
+    fraud: Annotated[bool, Says("a research case is DeterminedFraud")]
+    real_voice_id: Annotated[bool, Says("the service itself uses this voice id for the call")]
+    allowed: Annotated[bool, Says("the institution is ours, active, with voice authentication, not in test mode")]
+    status: Annotated[str | None, Says("the call activity status last read", STATUSES)]
+    checks_used: Annotated[int, Says(f"authentication checks made, of {CHECK_LIMIT}", most=CHECK_LIMIT)]
+    assigned_s: Annotated[int | None, Says("since the call got a person; none while it has none", unit="seconds")] = (
+        None
+    )
+    candidates: Annotated[int, Says("members the service matched to the caller's number")]
+    authenticated: Annotated[bool, Says("FullAuthentication was seen in this call without anybody's enroll")] = False
+    paused: Annotated[bool, Says("a person paused enrolls and rejects for this institution")] = False
+    paused_entirely: Annotated[bool, Says("a person paused assigns and automatic checks as well")] = False
+    assigned_by_us: Annotated[
+        bool, Says("the call's person is the one we assigned, and no operator has claimed the call")
+    ] = False
+    redis_changed: Annotated[
+        bool,
+        Says(f"Redis was restarted or replaced in the last {LEASE.seconds:g} s: requests it lost may be in flight"),
+    ] = False
+    voice_enrolled: Annotated[bool, Says("the service has a voiceprint of the member (isVoiceEnrolled)")] = False
+    voice_match_rule: Annotated[bool, Says("one of the member's validation rules asks for a voice match")] = False
+    validation_rule: Annotated[
+        str | None, Says("the name of the validation rule applied to the call, as the institution calls it")
+    ] = None
+    provider_error: Annotated[
+        bool, Says("the voice provider gave no result and said why; this differs from undecided", by_check=True)
+    ] = False
+    unenrolled: Annotated[bool, Says("a reject of the member took an enroll of this call back")] = False
+    fully_authenticated: Annotated[
+        bool, Says("the service called the caller fully authenticated, by the voice or by anybody's enroll")
+    ] = False
+    rejected_by_rule: Annotated[
+        bool, Says("rejected, but only by a validation rule of the service: nobody has rejected the voice since")
+    ] = False
     history: History = History()
     at: datetime | None = None
 
     @property
     def checks_left(self) -> int:
-        """Return how many of the call's checks are left."""
+        """Return how many of the call's checks are left. This fact follows from another one, see ``_CHECKS_LEFT``."""
         return CHECK_LIMIT - self.checks_used
 
     def as_dict(self) -> dict[str, Value]:
-        """Return the facts by name, as written into a trail: what is false, none or 0 is left out.
+        """Return the facts by name, as written to a trail. What is false, none or 0 is left out.
 
-        Policies have a field of their own there, the history is in the lines of the checks.
+        Policies have a field of their own there, and the history is in the entries of the checks.
         """
         return {name: value for name in _WRITTEN if (value := getattr(self, name))}
 
@@ -141,7 +200,7 @@ class Facts(msgspec.Struct, frozen=True, gc=False):
         history: History = History(),  # noqa: B008  (frozen)
         at: datetime | None = None,
     ) -> "Facts":
-        """Return the facts that were written down; what is left out is false, none or 0, names of other versions go."""
+        """Restore facts from a trail. Missing ones are false, none or 0; names of other versions are ignored."""
         written = {name: known.get(name, absent) for name, absent in _WRITTEN.items()}
         if written["assigned_s"] == 0 and not written["assigned"]:
             written["assigned_s"] = None
@@ -149,113 +208,45 @@ class Facts(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def signature(self) -> str:
-        """Return a text that changes when any fact does, but for the checks, which have lines of their own, and the time."""
-        flags = "".join(["1" if flag else "0" for flag in _FLAGS(self)])
+        """Return a text that changes when any fact does, except the number of checks and the time."""
+        flags = bytes(_FLAGS(self)).translate(_DIGITS)
         texts = f"{self.status or ''}/{self.validation_type or ''}/{self.validation_rule or ''}"
         named = f"/{crc32(chr(0).join(self.policies).encode()):x}" if self.policies else ""
         return f"{int(flags, 2):x}/{texts}/{self.candidates}{named}"
 
 
-@dataclass(frozen=True, slots=True)
-class FactMeaning:
-    """The type of a fact, what it says, and its values where these are a closed list (other than true and false).
-
-    ``most``: the largest value of a number that has one. ``unit``: of a number. ``by_check``: every check's answer shows it
-    anew, so that rules can ask on how many checks it was seen.
-    """
-
-    kind: type[bool] | type[int] | type[str] | type[tuple[str, ...]]
-    meaning: str
-    named: tuple[str, ...] = ()
-    most: int | None = None
-    unit: str = ""
-    by_check: bool = False
-
-    @property
-    def is_open(self) -> bool:
-        """Tell whether any text is a value: the institution's own names."""
-        return self.kind is str and not self.named
-
-    @property
-    def values(self) -> tuple[Value, ...]:
-        """Return every value that the fact can have; nothing for a number or any text."""
-        if self.kind is bool:
-            return (True, False)
-        return (*self.named, None) if self.named else ()
+def _declared() -> Iterator[tuple[str, Says]]:
+    """Yield every fact that rules can name, in the order of the class, with the checks left after the checks used."""
+    hints = get_type_hints(Facts, include_extras=True)
+    for name, hint in hints.items():
+        if get_origin(hint) is Annotated:
+            yield name, _of_kind(hint)
+        if name == "checks_used":
+            yield "checks_left", _CHECKS_LEFT
 
 
-FACTS: Mapping[str, FactMeaning] = {
-    "green": FactMeaning(
-        bool,
-        "the voice is authenticated: a green policy, or FullAuthentication with isVoiceVerified and without anybody's "
-        "enroll; never beside a red policy",
-    ),
-    "manual": FactMeaning(
-        bool, "authenticated by a person's word only: Green Manual Authentication, or our own enroll"
-    ),
-    "red": FactMeaning(bool, "a policy classified red is applied", by_check=True),
-    "green_policy": FactMeaning(bool, "a green policy is applied, by the voice or by hand, whatever else is"),
-    "unclassified": FactMeaning(bool, "a policy is applied that the rules file gives no colour", by_check=True),
-    "policies": FactMeaning(tuple, "the names of the policies applied, as last read", by_check=True),
-    "rejected": FactMeaning(bool, "the voice was rejected, by whomever, at any time in this call"),
-    "enrolled": FactMeaning(bool, "somebody, or we, enrolled the voice in this call"),
-    "verified": FactMeaning(
-        bool, "identity was established otherwise (the desk's word, AnsweredQuestions, MFAValidated)"
-    ),
-    "verified_by_desk": FactMeaning(bool, "it was the desk that established identity"),
-    "verified_person_is_assigned": FactMeaning(bool, "the verified person is the one the call is assigned to"),
-    "validation_type": FactMeaning(str, "how identity was established", VALIDATION_TYPES),
-    "assigned": FactMeaning(bool, "the service has a person for this call"),
-    "distrusted": FactMeaning(bool, "a person at the desk said that the caller cannot be trusted"),
-    "opted_out": FactMeaning(bool, "VoiceOptOut was seen at any time in this call"),
-    "opted_in": FactMeaning(bool, "VoiceOptIn was seen in this call"),
-    "voice_mismatch": FactMeaning(bool, "the voice does not match the enrolled one", by_check=True),
-    "high_risk_device": FactMeaning(bool, "the service calls the device a high risk", by_check=True),
-    "ended": FactMeaning(bool, "the call has ended"),
-    "fraud": FactMeaning(bool, "a research case is DeterminedFraud"),
-    "real_voice_id": FactMeaning(bool, "the service itself named this voice id as the call's"),
-    "allowed": FactMeaning(bool, "the institution is ours, active, with voice authentication, not in test mode"),
-    "status": FactMeaning(str, "the call activity status last read", STATUSES),
-    "checks_used": FactMeaning(int, "authentication checks made, of 20", most=CHECK_LIMIT),
-    "checks_left": FactMeaning(int, "authentication checks left, of 20", most=CHECK_LIMIT),
-    "assigned_s": FactMeaning(int, "since the call has had a person; none while it has nobody", unit="seconds"),
-    "candidates": FactMeaning(int, "members the service matched to the caller's number"),
-    "authenticated": FactMeaning(bool, "FullAuthentication was seen in this call without anybody's enroll"),
-    "paused": FactMeaning(bool, "a person paused enrolls and rejects for this institution"),
-    "paused_entirely": FactMeaning(bool, "a person paused assigns and automatic checks as well"),
-    "assigned_by_us": FactMeaning(
-        bool, "the call's person is the one we assigned, and no operator has claimed the call"
-    ),
-    "redis_changed": FactMeaning(
-        bool, f"Redis was restarted or replaced in the last {LEASE.seconds:g} s: what it forgot may still be under way"
-    ),
-    "voice_enrolled": FactMeaning(bool, "the service has a voiceprint of the member (isVoiceEnrolled)"),
-    "voice_match_rule": FactMeaning(bool, "one of the member's validation rules asks for a voice match"),
-    "validation_rule": FactMeaning(
-        str, "the name of the validation rule applied to the call, as the institution calls it"
-    ),
-    "provider_error": FactMeaning(
-        bool, "the voice provider could not tell, and said why: not the same as undecided", by_check=True
-    ),
-    "unenrolled": FactMeaning(bool, "a reject of the member took an enroll of this call back"),
-    "fully_authenticated": FactMeaning(
-        bool, "the service called the caller fully authenticated, by the voice or by anybody's enroll"
-    ),
-    "rejected_by_rule": FactMeaning(
-        bool, "rejected, but only by a validation rule of the service: nobody has rejected the voice since"
-    ),
-}
+def _of_kind(hint: Any) -> Says:
+    """Return a declared fact with its type, without the None for unknown."""
+    declared = hint.__origin__
+    kind = get_origin(declared) if get_origin(declared) is tuple else next(iter(get_args(declared)), declared)
+    fact: Says = with_kind(hint.__metadata__[0], kind=kind)
+    return fact
 
+
+FACTS: Mapping[str, Says] = dict(_declared())
+"""Every fact that rules can use, by name."""
+
+_DIGITS = bytes.maketrans(b"\0\1", b"01")
 _FLAGS = attrgetter(*(name for name, fact in FACTS.items() if fact.kind is bool))
 _ABSENT: Mapping[type, Any] = {bool: False, int: 0, str: None, tuple: ()}
 _WRITTEN = {name: _ABSENT[fact.kind] for name, fact in FACTS.items() if name not in {"policies", "checks_left"}}
-"""Facts that trails hold, and what is left out there."""
+"""The facts that trails hold, and the value for which each is left out."""
 
 
 def facts_of(call: Call, policies: Policies, now: datetime | None = None) -> Facts:
-    """Derive the facts from a record; the only place that does.
+    """Derive the facts from a record. No other function does.
 
-    ``now`` is the moment of the decision; None stands for that of the last write.
+    ``now`` is the moment of the decision; None: the moment of the last write.
     """
     now = call.saved_at if now is None else now
     reading = call.reading
@@ -288,7 +279,7 @@ def facts_of(call: Call, policies: Policies, now: datetime | None = None) -> Fac
         high_risk_device=reading is not None and reading.is_high_risk_device,
         ended=call.end_seen_at is not None,
         fraud=reading is not None and reading.research_status == "DeterminedFraud",
-        real_voice_id=call.has_real_voice_id,
+        real_voice_id=has_real_voice_id(call),
         allowed=call.standing is None,
         status=status,
         checks_used=call.checks_used,
@@ -313,8 +304,18 @@ def facts_of(call: Call, policies: Policies, now: datetime | None = None) -> Fac
     )
 
 
+def has_real_voice_id(call: Call) -> bool:
+    """Tell whether an answer of the service gave this record's id as the call's voice id."""
+    return call.reading is not None and call.reading.voice_id == call.voice_id
+
+
+def is_named_by_service(call: Call) -> bool:
+    """Tell whether the service uses this record's id as a call's voice id, in its queue or in an answer."""
+    return call.listed_at is not None or call.is_confirmed or has_real_voice_id(call)
+
+
 def signs_of(reading: Reading) -> tuple[str, ...]:
-    """Return the facts that an answer shows by itself; colours follow from its policies, by the rules in force."""
+    """Return the facts that one answer shows by itself. Colours are left out: they depend on the rules in force."""
     shown = (
         ("voice_mismatch", reading.is_voice_mismatch or reading.status == Status.MISMATCH),
         ("high_risk_device", reading.is_high_risk_device),
@@ -324,7 +325,7 @@ def signs_of(reading: Reading) -> tuple[str, ...]:
 
 
 def _assigned_s(call: Call, now: datetime | None) -> int | None:
-    """Return how many seconds ago the call got its first person; checks are counted from then too."""
+    """Return how many seconds ago the call got its first person. Checks are planned from then on too."""
     if call.person_id is None:
         return None
     if now is None or call.watch_from is None:
@@ -333,7 +334,7 @@ def _assigned_s(call: Call, now: datetime | None) -> int | None:
 
 
 def coloured(history: History, policies: Policies) -> History:
-    """Add on which checks a policy of a colour was applied."""
+    """Add on which checks a policy of each colour was applied."""
     signs = {name: mask for name, mask in history.signs.items() if name not in _BY_COLOUR.values()}
     for policy, mask in history.policies.items():
         sign = _BY_COLOUR.get(policies.colour(policy))
@@ -343,7 +344,7 @@ def coloured(history: History, policies: Policies) -> History:
 
 
 def _is_ours(call: Call) -> bool:
-    """Tell whether the present assignment is ours: our person, and no name on the call but the one we used."""
+    """Tell whether the current assignment is ours: our person, and no core username on the call but ours."""
     is_our_person = call.assigned_person_id is not None and call.assigned_person_id == call.person_id
     # Assumed: the core username on a record is that of whoever assigned or claimed the call last.
     return is_our_person and call.core_username in {None, call.assigned_as}

@@ -1,17 +1,17 @@
-"""Fold what was said and what was read into a call's record. Pure: a record and a fact in, a record and trail lines out."""
+"""Folds notes and readings into a call's record. Pure functions: record and fact in, record and trail entries out."""
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 from msgspec.structs import replace
 
-from calls.evidence import fold_member_rejected, fold_unenrolled, may_begin
+from calls.effect_evidence import first_doubt, fold_member_rejected, fold_unenrolled
+from calls.effect_ledger import DONE, IN_DOUBT, Effect, EffectKind, EffectState
 from calls.facts import MANUAL_GREEN
 from calls.lease import instant
-from calls.ledger import DONE, IN_DOUBT, Effect, EffectKind, EffectState
 from calls.notes import Listed, MemberRejected, Merged, Note, Pushed, Unlisted
 from calls.record import Call, Identity, Phase, Reading, Reason, with_effect
-from calls.redis_restart import charge_if_assigned, set_back
+from calls.redis_restart import charge_if_assigned
 from calls.rules.book import RuleBook
 from calls.schedule.check_plan import begin_watch
 from calls.statements import fold_statement, later, may_reopen, reopened, stronger
@@ -20,13 +20,13 @@ from calls.store.keys import CallId
 from calls.trail import Entry
 
 PUSH_READ_GAP = timedelta(seconds=1)
-"""However often an end is pushed, stored details are not read more often than this because of it."""
+"""Stored details are read at most this often because of pushed ends."""
 
 _RANK = list(EffectState)
 
 
 def new_call(call_id: CallId, notes: Iterable[Note], now: datetime) -> Call:
-    """Begin a record: from another record that was merged into it, else from nothing."""
+    """Start a record: from another record that was merged into it, else empty."""
     for note in notes:
         if isinstance(note, Merged):
             return replace(
@@ -41,43 +41,8 @@ def new_call(call_id: CallId, notes: Iterable[Note], now: datetime) -> Call:
     return Call(institution_key=call_id.institution_key, voice_id=call_id.voice_id, first_seen_at=now)
 
 
-def fold_epoch(call: Call, epoch: str, *, must_verify: bool, now: datetime) -> tuple[Call, list[Entry]]:
-    """Take a record over into the Redis that is there now.
-
-    After a restart or failover the last writes may be missing: an intention may have been sent. Instants in the future
-    mean that Redis's clock was set back.
-    """
-    if call.saved_at is not None:
-        call = set_back(call, call.saved_at, now)
-    if call.epoch == epoch and not must_verify:
-        return call, []
-    first = not call.epoch
-    call = replace(call, epoch=epoch)
-    if call.is_settled or (first and not must_verify):
-        return call, []
-    for kind in EffectKind:
-        call = with_effect(call, kind, _as_if_sent(kind, call, now))
-    return replace(call, needs_verifying=True), [Entry(at=now, what="verifying", n=call.checks_used)]
-
-
-def _as_if_sent(kind: EffectKind, call: Call, now: datetime) -> Effect:
-    """Return a ledger with everything counted that Redis may have forgotten.
-
-    Whoever sent what is intended may still be waiting for the answer: it counts as sent now, not as long ago as it was
-    intended. The same holds for an enroll or a reject in doubt or open after a 401: it may have been sent a second time.
-    """
-    effect = call.effect(kind)
-    if effect.state is EffectState.INTENDED:
-        before = call.reading.status if call.reading else None
-        return replace(effect, state=EffectState.UNKNOWN, sent_at=now, status_before=before, retry_at=None)
-    may_be_repeated = effect.state in IN_DOUBT or (effect.state is EffectState.ABSENT and may_begin(kind, call))
-    if kind is not EffectKind.ASSIGN and may_be_repeated:
-        return replace(effect, state=EffectState.UNKNOWN, sent_at=now, retry_at=None)
-    return effect
-
-
 def fold_note(call: Call, note: Note, now: datetime) -> tuple[Call, list[Entry]]:
-    """Take one note into the record. Folding a note twice changes nothing more."""
+    """Fold one note into the record. Folding it twice changes nothing more."""
     match note:
         case Pushed():
             return _pushed(call, note, now)
@@ -143,12 +108,12 @@ def _listed(call: Call, note: Listed, now: datetime) -> tuple[Call, list[Entry]]
 
 
 def _is_old(note: Listed | Unlisted, call: Call) -> bool:
-    """Tell whether a later look at the queue was folded before: the note was delivered late, or once more."""
+    """Tell whether a later look at the queue was already folded: the note came late, or twice."""
     return call.listed_at is not None and note.listed_at < call.listed_at
 
 
 def _merged(call: Call, note: Merged, now: datetime) -> tuple[Call, list[Entry]]:
-    """Take over what the other record knew: the more advanced ledger wins, doubts stay doubts."""
+    """Take over the contents of the other record. The more advanced ledger wins, and doubts stay doubts."""
     other, distrusted = note.call, call.distrusted
     for kind in EffectKind:
         theirs = other.effect(kind)
@@ -195,9 +160,9 @@ def _merged(call: Call, note: Merged, now: datetime) -> tuple[Call, list[Entry]]
 
 
 def fold_reading(call: Call, reading: Reading, book: RuleBook, now: datetime) -> Call:
-    """Take what the service's record says into ours. Facts that were seen once are remembered for the whole call.
+    """Fold what the service's record says into ours. Facts that were seen once are remembered for the whole call.
 
-    ``reading`` is about this call: it names this very id, or none.
+    ``reading`` must be about this call: it names this id, or none.
     """
     status = reading.status
     before, previous = call, call.reading.status if call.reading else None
@@ -227,17 +192,22 @@ def fold_reading(call: Call, reading: Reading, book: RuleBook, now: datetime) ->
     )
     call = fold_unenrolled(before, call, reading)
     for kind in EffectKind:
-        if call.effect(kind).state is EffectState.INTENDED:
-            call = with_effect(call, kind, replace(call.effect(kind), was_read_since=True))
+        effect = call.effect(kind)
+        if effect.state is EffectState.INTENDED:
+            call = with_effect(call, kind, replace(effect, was_read_since=True))
+        elif effect.state in IN_DOUBT:
+            call = with_effect(call, kind, replace(effect, doubted_at=first_doubt(effect, reading)))
     if reading.has_ended or status == Status.CALL_ENDED:
         phase = call.phase if call.is_settled else Phase.ENDED
-        ended_at = (call.end_hinted_at if call.looked_back_at else None) or now  # a look back is the only read
+        ended_at = (call.end_hinted_at if call.looked_back_at else None) or now  # a look-back is the only read
         call = replace(call, phase=phase, end_seen_at=call.end_seen_at or ended_at)
     elif call.is_settled:
         return call
     elif call.person_id is not None:
         watch_from = now
-        if call.watch_from is None and call.checks_if_assigned:
+        if call.watch_from is None and _is_ours(call.assign, reading):
+            call = replace(call, checks_if_assigned=0)
+        elif call.watch_from is None and call.checks_if_assigned:
             call, watch_from = charge_if_assigned(call, book.schedule), min(now, call.first_seen_at or now)
         call = begin_watch(call, book.schedule, watch_from, now)
     elif book.checks_unassigned and call.next_check_at is None:
@@ -245,15 +215,25 @@ def fold_reading(call: Call, reading: Reading, book: RuleBook, now: datetime) ->
     return call
 
 
+def _is_ours(assign: Effect, reading: Reading) -> bool:
+    """Tell whether we assigned the person. Nobody was assigned before, so no lost record checked an assigned call."""
+    return assign.attempts > assign.unsent and assign.person_id is not None and assign.person_id == reading.person_id
+
+
+def fold_check(call: Call, check: int, reading: Reading, signs: tuple[str, ...]) -> Call:
+    """Record what the answer of one check showed."""
+    return replace(call, history=call.history.with_answer(check, reading.policies, signs))
+
+
 def _is_authenticated(call: Call, reading: Reading) -> bool:
-    """Tell whether FullAuthentication was reached by the voice: not by our enroll, nor by anybody else's."""
+    """Tell whether the voice led to FullAuthentication: not our enroll, nor anybody else's."""
     by_hand = call.enroll.state in DONE or call.enroll.state in IN_DOUBT or call.enrolled_seen
     by_voice = reading.status == Status.FULL_AUTHENTICATION and reading.is_voice_verified
     return by_voice and not by_hand and MANUAL_GREEN not in reading.policies
 
 
 def _identity(call: Call, reading: Reading, previous: str | None) -> Identity | None:
-    """Note that the service itself says identity was established, for the person assigned when it first said so."""
+    """Return the identity that the service's status establishes, for the person assigned when it first appeared."""
     validation_type = ESTABLISHES.get(Status(reading.status)) if reading.status in ESTABLISHES else None
     if validation_type is None or (call.identity is not None and (call.identity.by_desk or previous == reading.status)):
         return call.identity
@@ -266,7 +246,7 @@ def _identity(call: Call, reading: Reading, previous: str | None) -> Identity | 
 
 
 def assigned(call: Call, book: RuleBook, now: datetime) -> Call:
-    """Begin the watch of a call that was just assigned, and remember that this person is ours."""
+    """Start watching a call that was just assigned, and remember that we assigned this person."""
     person_id = call.assign.person_id
     call = replace(
         call,

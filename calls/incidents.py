@@ -1,7 +1,7 @@
-"""What is wrong with the installation now, the cause before its symptoms. Pure: judged by `calls.metrics.signals` alone.
+"""What is wrong with the installation now, causes before symptoms. A pure function of `calls.metrics.signals`.
 
-The one list that the board, the doctor, the metrics and the alerts go by. Each kind has a section in docs/operations.md.
-An incident is over as soon as its cause is: nothing here is counted over a time longer than that takes to show.
+The board, the doctor, the metrics and the alerts all use this list. Each kind has a section in docs/operations.md. An
+incident ends with its cause, so nothing here is counted over a longer time than the end of the cause takes to show.
 """
 
 from collections import Counter
@@ -36,9 +36,11 @@ class IncidentKind(StrEnum):
     NO_PUSH = "no_push"
     REPLICA_BEHIND = "replica_behind"
     RECEIVER_AWAY = "receiver_away"
+    ARCHIVE_AWAY = "archive_away"
     RULES_DIFFER = "rules_differ"
     CLOCKS_APART = "clocks_apart"
     VERSIONS_DIFFER = "versions_differ"
+    EMERGENCY_LOGIN = "emergency_login"
 
     @property
     def section(self) -> str:
@@ -47,7 +49,7 @@ class IncidentKind(StrEnum):
 
 
 class Weight(StrEnum):
-    """How much an incident matters: somebody is needed now, in the morning, or should know."""
+    """How much an incident matters: a person is needed now, in the morning, or only has to know."""
 
     PAGE = "page"
     TICKET = "ticket"
@@ -68,7 +70,7 @@ _PAGES: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Incident:
-    """One thing that is wrong: what it is, what to do, for which institution, since when where that is known."""
+    """One problem: what it is, what to do, for which institution, and since when if known."""
 
     kind: IncidentKind
     title: str
@@ -83,28 +85,28 @@ class Incident:
 
 
 LATE_S: Final = 5.0
-"""A due call that waits longer than this has too few workers."""
+"""If a due call waits longer than this, there are too few workers."""
 
 SKEW_S: Final = 3.0
-"""From here on a difference of clocks is worth a word."""
+"""From this difference on, clocks that differ are reported."""
 
 SLOW_S: Final = 1.0
-"""A request that takes longer is slow."""
+"""A request that takes longer than this is slow."""
 
 UNPUSHED: Final = 2
-"""New calls that nobody pushed are no news up to here."""
+"""Up to this many new calls without a push are not reported."""
 
 _SOON: Final = timedelta(seconds=15)
 _A_WHILE: Final = timedelta(seconds=10)
 _BATCH: Final = timedelta(seconds=1.5)
-"""Counts are written once a second: of two that lie this close, nobody knows which came first."""
+"""Counts are written once a second. Of two that lie this close together, the order is unknown."""
 
 _LONGEST_GATE: Final = timedelta(minutes=20)
-"""Where a login was refused, the next one is tried within a quarter of an hour."""
+"""After a refused login the next one is tried within a quarter of an hour."""
 
 
 def incidents_of(signals: Signals) -> list[Incident]:
-    """Return what is wrong, causes first; a symptom whose cause is named is left out."""
+    """Return what is wrong, causes first. A symptom is left out if its cause is in the list."""
     found = list(
         chain(
             _redis(signals),
@@ -122,7 +124,7 @@ def incidents_of(signals: Signals) -> list[Incident]:
 
 _K = IncidentKind
 _SYMPTOMS: Final = {
-    # Processes cannot report to a Redis that takes no writes.
+    # Processes cannot report to a Redis that refuses writes.
     _K.REDIS_REFUSES: frozenset({_K.NO_WORKER, _K.LATE, _K.VERSIONS_DIFFER, _K.RULES_DIFFER, _K.NO_PUSH}),
     _K.NO_WORKER: frozenset({_K.LATE}),
     _K.LOGIN_REFUSED: frozenset({_K.SERVICE_AWAY, _K.LATE}),
@@ -135,33 +137,27 @@ _SYMPTOMS: Final = {
 def _redis(signals: Signals) -> Iterator[Incident]:
     if signals.refusal is not None:
         words = REFUSALS[signals.refusal]
-        advice = (
-            f"{words.advice} Meanwhile pushes are answered with 503 and no call is moved; more workers do not help."
-        )
+        advice = f"{words.advice} Meanwhile pushes get 503 and calls are not handled. More workers do not help."
         yield Incident(_K.REDIS_REFUSES, f"Redis refuses writes: {words.what}", advice)
 
 
 def _processes(signals: Signals) -> Iterator[Incident]:
     for gone in signals.unstarted:
-        is_over = signals.now - gone.at > timedelta(seconds=UNSTARTED_KEPT_S) or any(
-            process.kind == gone.kind and process.host == gone.host and process.since > gone.at
-            for process in signals.processes
-        )
-        if not is_over:
-            advice = (
-                f"On {gone.host} its rules or settings have faults; its log names them. Correct them, start it again."
-            )
+        if signals.now - gone.at <= timedelta(seconds=UNSTARTED_KEPT_S):
+            advice = f"Its rules or settings on {gone.host} have errors: see its log. Correct them and start it again."
             yield Incident(_K.NOT_STARTED, f"A {gone.kind} process did not start", advice, since=gone.at)
     if not any(process.kind == "worker" for process in signals.processes):
-        yield Incident(_K.NO_WORKER, "No worker is alive", "Pushes are recorded, no call is moved. Start workers.")
+        yield Incident(
+            _K.NO_WORKER, "No worker is alive", "Pushes are recorded, but calls are not handled. Start workers."
+        )
     for kind in ("worker", "web"):
         digests = Counter(process.rules for process in signals.processes if process.kind == kind and process.rules)
         if len(digests) > 1:
-            advice = f"{_counted(digests)}. Which one decides a call is chance: give all of them the same rules."
-            yield Incident(_K.RULES_DIFFER, f"{kind.capitalize()} processes go by different rules", advice)
+            advice = f"{_counted(digests)}. It is chance which rules decide a call. Give all processes the same rules."
+            yield Incident(_K.RULES_DIFFER, f"{kind.capitalize()} processes use different rules", advice)
     versions = Counter(process.version or "older" for process in signals.processes)
     if len(versions) > 1:
-        advice = f"{_counted(versions)}. That is as it should be during a deployment, and should end with it."
+        advice = f"{_counted(versions)}. This is normal during a deployment, and should end with it."
         yield Incident(_K.VERSIONS_DIFFER, "Two releases run side by side", advice)
 
 
@@ -173,7 +169,10 @@ def _service(signals: Signals) -> Iterator[Incident]:
     refused_at = signals.last.at(figure.LOGINS, "LoginRefused")
     accepted_at = signals.last.at(figure.LOGINS, "answered")
     if refused_at and signals.now - refused_at < _LONGEST_GATE and (accepted_at is None or accepted_at < refused_at):
-        advice = "Compare the service account's settings with what was handed out, correct them, restart the workers."
+        advice = (
+            "Compare the service account's settings with the credentials from onboarding, correct them and restart the "
+            "workers. If the fault was the service's and is corrected, run: callkeeper service retry."
+        )
         yield Incident(_K.LOGIN_REFUSED, "The service refuses our login", advice, since=refused_at)
     for breaker in signals.breakers:
         yield _left_alone(breaker)
@@ -185,17 +184,17 @@ def _service(signals: Signals) -> Iterator[Incident]:
 def _left_alone(breaker: Breaker) -> Incident:
     key, since = breaker.institution_key, breaker.since
     if breaker.why is Heard.PAUSE:
-        advice = f"Nothing is asked until then: {breaker.words}."
+        advice = f"No requests are sent until then: {breaker.words}."
         return Incident(_K.RATE_LIMITED, "The service limits our requests", advice, key, since)
     if key == ACCOUNT:
-        advice = f"No call is moved until it answers again: {breaker.words}."
+        advice = f"Calls are not handled until it answers again: {breaker.words}."
         return Incident(_K.SERVICE_AWAY, "The service is away", advice, since=since)
-    advice = f"Its calls wait, others go on: {breaker.words}."
+    advice = f"Its calls wait; other institutions are not affected: {breaker.words}."
     return Incident(_K.INSTITUTION_AWAY, "The service fails for an institution", advice, key, since)
 
 
 def _is_slow(signals: Signals) -> bool:
-    """Tell whether requests were answered in the last seconds, and none of them quickly."""
+    """Tell whether requests were answered in the last seconds, and all of them slowly."""
     fast = [str(n) for n, bound in enumerate(figure.SERVICE_SECONDS.bounds) if bound <= SLOW_S]
     quick = [at for _, part, at in signals.last.rows(figure.SERVICE_SECONDS) if part in fast]
     slow = [
@@ -210,8 +209,8 @@ def _institutions(signals: Signals) -> Iterator[Incident]:
         barred.setdefault(bar.institution_key, []).append(bar.operation)
     for key, operations in sorted(barred.items()):
         advice = (
-            f"It answers {', '.join(sorted(operations))} with 401 although the token is good; others go on. Ask its "
-            "operator what the account may do there."
+            f"It answers {', '.join(sorted(operations))} with 401 although the token is good. Other institutions are "
+            "not affected. Ask the service's operator what the account may do there."
         )
         since = min(bar.since for bar in signals.barred if bar.institution_key == key)
         yield Incident(_K.INSTITUTION_REFUSED, "The service refuses an institution", advice, key, since)
@@ -220,21 +219,21 @@ def _institutions(signals: Signals) -> Iterator[Incident]:
         unlisted_at = None if ACCOUNT in left_alone else _unlisted_at(signals, key)
         if unlisted_at is not None:
             advice = (
-                "Calls that nobody pushes are not found. Is the name in CALLKEEPER_REQUESTED_BY a core username there? The "
-                "log event listing_failed says what the service answers."
+                "Calls without a push are not found. Is the name in CALLKEEPER_REQUESTED_BY a core username there? The log "
+                "event listing_failed has the service's answer."
             )
             yield Incident(
                 _K.LISTING_REFUSED, "The service does not list an institution's calls", advice, key, unlisted_at
             )
     if signals.late_s > LATE_S:
-        advice = f"What is due waits {signals.late_s:.0f} s. Start more workers, or look at their logs."
+        advice = f"Due calls wait for {signals.late_s:.0f} s. Start more workers, or look at their logs."
         yield Incident(_K.LATE, "Calls are late", advice)
 
 
 def _unlisted_at(signals: Signals, key: str) -> datetime | None:
-    """Return when the last attempt to list an institution failed for good; None if that is no news, or not yet.
+    """Return when the last attempt to list an institution failed; None if one succeeded since or it may be an accident.
 
-    A refusal is an answer and counts at once; of other failures one alone means little.
+    A refusal is an answer and counts at once. A single failure of another kind means little.
     """
     listed_at, refused_at, failed_at = (
         signals.last.at(figure.LISTINGS, key, outcome) for outcome in ("answered", "refused", "failed")
@@ -248,12 +247,12 @@ def _unlisted_at(signals: Signals, key: str) -> datetime | None:
 
 def _pushes(signals: Signals) -> Iterator[Incident]:
     refused_at = signals.last.at(figure.PUSHES_REFUSED, "credentials")
-    taken = [at for _, _, at in signals.last.rows(figure.PUSHES)]
+    taken = [at for labels, _, at in signals.last.rows(figure.PUSHES) if labels != ("doctor",)]
     is_recent = refused_at is not None and signals.now - refused_at < timedelta(minutes=10)
     if refused_at is not None and is_recent and (not taken or max(taken) + _BATCH < refused_at):
         advice = (
-            "None was taken since. Type into the service's dashboard exactly what CALLKEEPER_PUSH_HEADERS holds, and send a "
-            "sample from there."
+            "None was accepted since. Enter in the service's dashboard exactly the value of CALLKEEPER_PUSH_HEADERS, and "
+            "send a sample from there."
         )
         yield Incident(_K.PUSHES_REFUSED, "Pushes are refused: wrong header", advice, since=refused_at)
     recent = [minute.figures for minute in signals.minutes]
@@ -265,7 +264,7 @@ def _pushes(signals: Signals) -> Iterator[Incident]:
                 f"The queue showed {calls} new calls in ten minutes, none was pushed. Look at the push settings in the "
                 "service's dashboard."
             )
-            yield Incident(_K.NO_PUSH, "No push comes", advice, key)
+            yield Incident(_K.NO_PUSH, "No pushes arrive", advice, key)
 
 
 def _others(signals: Signals) -> Iterator[Incident]:
@@ -278,12 +277,24 @@ def _others(signals: Signals) -> Iterator[Incident]:
         yield Incident(_K.REPLICA_BEHIND, "The Redis replica falls behind", advice)
     if signals.receiver is not None:
         advice = "Outcomes wait for it and are sent when it answers, within a day. Look at CALLKEEPER_OUTCOME_URL."
-        yield Incident(_K.RECEIVER_AWAY, "Nobody takes outcomes", advice, since=signals.receiver.since)
+        yield Incident(_K.RECEIVER_AWAY, "The webhook receiver does not answer", advice, since=signals.receiver.since)
+    if signals.archive is not None:
+        advice = (
+            "Settled calls wait in Redis, do not expire, and are archived when the database can be used. Watch Redis's "
+            "memory; run callkeeper doctor."
+        )
+        yield Incident(_K.ARCHIVE_AWAY, "The archive cannot be written", advice, since=signals.archive.since)
+    if signals.emergency_login_at is not None:
+        advice = (
+            "Somebody came in by CALLKEEPER_ADMIN although people log in by name: ask who and why. If nobody knows, "
+            "give it another password. This line goes a day after the last use."
+        )
+        yield Incident(_K.EMERGENCY_LOGIN, "The emergency login was used", advice, since=signals.emergency_login_at)
     apart = [process for process in signals.processes if abs(process.ahead_s) >= SKEW_S]
     if apart:
         worst = max(apart, key=lambda process: abs(process.ahead_s))
         advice = (
-            f"The clock of {worst.host} is {worst.ahead_s:+.0f} s from Redis's. Calls go on as they should; logs and trails "
-            "are hard to compare. Synchronise the machines (NTP)."
+            f"The clock of {worst.host} is {worst.ahead_s:+.0f} s from Redis's. Calls are handled correctly, but logs and "
+            "trails are hard to compare. Synchronise the machines (NTP)."
         )
-        yield Incident(_K.CLOCKS_APART, "Clocks are apart", advice)
+        yield Incident(_K.CLOCKS_APART, "Clocks differ", advice)

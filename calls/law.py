@@ -1,24 +1,24 @@
-"""The law: what no rule and no person can make us do. One table, one pure function over it.
+"""The law: limits on effects that no rule and no person can override. One table, and a pure function that applies it.
 
-Each article names the facts under which it forbids; its name is the reason that trails, rules tests and people refer to.
-Articles of the same name forbid different kinds of effect, under different facts.
+Each article names the facts under which it forbids an effect. Its name is the reason that appears in trails, rules
+tests and messages. Articles with the same name forbid different kinds of effect, under different facts.
 """
 
 from dataclasses import dataclass
 
+from calls.effect_ledger import EffectKind
 from calls.facts import Facts, Value
 from calls.lease import LEASE
-from calls.ledger import EffectKind
 
 _ASSIGN, _ENROLL, _REJECT = EffectKind.ASSIGN, EffectKind.ENROLL, EffectKind.REJECT
 
 
 @dataclass(frozen=True, slots=True)
 class Article:
-    """One line of the law: it forbids the kinds of effect in ``forbids`` while every fact of ``when`` holds.
+    """One article: it forbids the kinds of effect in ``forbids`` while every fact in ``when`` holds.
 
-    ``if_opt_in_required``: only where the rules file says ``[consent] require_opt_in = true``. ``if_on_red_alone``: only
-    against a reject for which a rule has no other reason than a red policy.
+    ``if_opt_in_required``: applies only if the rules file says ``[consent] require_opt_in = true``.
+    ``if_on_red_alone``: applies only to a reject for which a rule has no other reason than a red policy.
     """
 
     name: str
@@ -37,7 +37,7 @@ def _article(name: str, forbids: set[EffectKind], meaning: str, /, **when: Value
     return Article(name, frozenset(forbids), tuple(when.items()), meaning)
 
 
-_RED_ALONE = "a red policy alone rejects nobody"
+_RED_ALONE = "a red policy alone does not reject a caller"
 
 LAW: tuple[Article, ...] = (
     _article(
@@ -47,12 +47,12 @@ LAW: tuple[Article, ...] = (
     ),
     _article(
         *("voice_id_not_confirmed", {_ENROLL, _REJECT}),
-        "an effect names a call by the voice id that the service itself calls it by (reject-voice resolves no other)",
+        "an effect needs the voice id that the service itself uses for the call (reject-voice resolves no other)",
         real_voice_id=False,
     ),
     _article("call_ended", {_ASSIGN, _ENROLL}, "nobody is assigned or enrolled after the call has ended", ended=True),
     _article(
-        # Assumed: the service takes an assign over a person who is assigned, and replaces them.
+        # Assumed: the service accepts an assign although a person is assigned, and replaces that person.
         *("somebody_assigned", {_ASSIGN}),
         "a person whom somebody else assigned is never replaced",
         assigned=True,
@@ -60,35 +60,35 @@ LAW: tuple[Article, ...] = (
     ),
     _article(
         *("authenticated_as_another", {_ASSIGN}),
-        "the voice was authenticated as the person the call has: it is not given to another",
+        "the voice was authenticated as the assigned person, so the call is not assigned to another",
         assigned=True,
         green=True,
     ),
     _article(
         *("enrolled_for_another", {_ASSIGN}),
-        "after an enroll the person of a call is not exchanged: the voice was learned as theirs",
+        "after an enroll the call's person is not changed, because the voice was enrolled as theirs",
         assigned=True,
         enrolled=True,
     ),
     _article(
         *("rejected_for_another", {_ASSIGN}),
-        "after a reject the person of a call is not exchanged: the reject was about them",
+        "after a reject the call's person is not changed, because the reject was about them",
         assigned=True,
         rejected=True,
     ),
     _article(
         *("identity_not_established", {_ENROLL}),
-        "a voice is enrolled only after identity was established otherwise (Spec: Rules per operation 3)",
+        "a voice is enrolled only after identity was established by other means (Spec: Rules per operation 3)",
         verified=False,
     ),
     _article(
         *("no_auth", {_ENROLL}),
-        "NoAuth says that identity was not established: choose how it was, or do not enroll",
+        "NoAuth means that identity was not established: state how it was, or do not enroll",
         validation_type="NoAuth",
     ),
     _article(
         *("voice_auth", {_ENROLL}),
-        "VoiceAuth is no proof for an enroll: identity has to be established otherwise than by the voice",
+        "VoiceAuth is no proof for an enroll: identity must be established by other means than the voice",
         validation_type="VoiceAuth",
     ),
     _article("nobody_assigned", {_ENROLL}, "a voice is enrolled for the assigned person only", assigned=False),
@@ -105,16 +105,16 @@ LAW: tuple[Article, ...] = (
     ),
     _article(
         *("fully_authenticated", {_ENROLL}),
-        "what the service calls fully authenticated, by whomever, needs no enroll: it would count as a second verification",
+        "a caller whom the service calls fully authenticated needs no enroll: it would count as a second verification",
         fully_authenticated=True,
     ),
     _article("red_policy", {_ENROLL}, "a red policy speaks against the caller", red=True),
     _article(
         *("unclassified_policy", {_ENROLL}),
-        "a policy without a colour might be a red one: never guessed",
+        "a policy without a colour might be a red one",
         unclassified=True,
     ),
-    _article("voice_rejected", {_ENROLL}, "after a reject the voice is not enrolled", rejected=True),
+    _article("voice_rejected", {_ENROLL}, "a rejected voice is not enrolled", rejected=True),
     _article(
         *("voice_rejected", {_REJECT}, "no second reject once one is recorded"), rejected=True, rejected_by_rule=False
     ),
@@ -122,7 +122,7 @@ LAW: tuple[Article, ...] = (
         *(
             "rejected_by_rule",
             {_REJECT},
-            "where a validation rule rejected the voice, only a person's distrust is sent",
+            "if a validation rule rejected the voice, only a person's distrust leads to a reject",
         ),
         rejected_by_rule=True,
         distrusted=False,
@@ -142,7 +142,7 @@ LAW: tuple[Article, ...] = (
     ),
     _article("determined_fraud", {_ENROLL}, "a research case found fraud: the voice is not enrolled", fraud=True),
     _article(
-        *("determined_fraud", {_REJECT}, "where a research case found fraud, only a person's distrust is sent"),
+        *("determined_fraud", {_REJECT}, "if a research case found fraud, only a person's distrust leads to a reject"),
         fraud=True,
         distrusted=False,
     ),
@@ -154,28 +154,28 @@ LAW: tuple[Article, ...] = (
             ("while_green", "green_policy", "while a green policy is applied too"),
             ("while_authenticated", "fully_authenticated", "after FullAuthentication"),
             ("while_enrolled", "enrolled", "after an enroll"),
-            ("while_verified", "verified", "of a caller whose identity was established otherwise"),
+            ("while_verified", "verified", "whose identity was established by other means"),
         )
     ),
     _article("paused", {_ENROLL, _REJECT}, "a person has paused effects; they are decided again later", paused=True),
     _article(
         *("redis_changed", {_ENROLL, _REJECT}),
         f"for {LEASE.seconds:g} s after Redis was restarted or replaced nothing is sent: "
-        "an effect that it forgot may still be under way",
+        "an effect that it lost may still be in flight",
         redis_changed=True,
     ),
-    _article("paused_entirely", {_ASSIGN}, "a person has paused all that is automatic", paused_entirely=True),
+    _article("paused_entirely", {_ASSIGN}, "a person has paused all automatic work", paused_entirely=True),
 )
 
 
 BRIEF = frozenset({"voice_id_not_confirmed", "redis_changed"})
-"""Articles that forbid for seconds only, and then no more: nothing that anybody has to be told about."""
+"""Articles that forbid for a few seconds only, so that nobody has to be told."""
 
 
 def forbidden(
     kind: EffectKind, facts: Facts, *, opt_in_required: bool = False, on_red_alone: bool = False
 ) -> tuple[str, ...]:
-    """Name every article that forbids an effect now, in the law's order; empty when it is allowed.
+    """Return the names of all articles that forbid an effect now, in the law's order; empty if it is allowed.
 
     Spec: Rules per operation 3 and 4; States, rows enroll and reject-voice.
     """

@@ -1,4 +1,4 @@
-"""What a claim hands out: a member, the lease on it, and where its holder puts it when letting go.
+"""What a claim returns: a member, its lease, and what is known of Redis. And where a saved member goes.
 
 No I/O: ``calls.store.store`` claims and writes.
 """
@@ -7,71 +7,103 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
-from calls.pause import Pauses, parse_pauses
+from calls.pause import Pause, Pauses, parse_pauses
+from calls.store.keys import CallId
 from reseller.config import REQUEST_DEADLINE_S
 
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """How long a claim holds without being renewed, and what follows from that.
+    """How long a claim lasts without renewal, and the times that follow from it.
 
-    Everything derives from the deadline of one request. If a request could outlive the lease it was sent under, a second
-    worker could move the same call meanwhile.
+    All of them derive from the deadline of one request. If a request could outlive its lease, a second worker could
+    claim the same call meanwhile.
     """
 
     request_s: float = REQUEST_DEADLINE_S
     """Deadline of one request, in seconds."""
     spare_s: float = 2.0
-    """By how much the lease outlasts the request."""
+    """How much longer than the request the lease lasts, in seconds."""
 
     @property
     def seconds(self) -> float:
-        """Return how long a claim holds."""
+        """Return how long a claim lasts."""
         return self.request_s + self.spare_s
 
     @property
     def ms(self) -> int:
-        """Return how long a claim holds, in milliseconds."""
+        """Return how long a claim lasts, in milliseconds."""
         return round(self.seconds * 1000)
 
     @property
     def first_byte_s(self) -> float:
         """Return how much time may pass between asking Redis to write ``sent`` and the first byte of the request.
 
-        A fifth of a second less than what the lease has to spare.
+        It is 0.2 s less than the lease has to spare.
         """
         return self.spare_s - 0.2
 
     @property
     def hold(self) -> timedelta:
-        """Return for how long effects wait when Redis is new: whatever was sent before is over by then."""
+        """Return how long effects wait after Redis changed: every earlier request has ended by then."""
         return timedelta(seconds=self.seconds)
 
     @property
     def finish_s(self) -> float:
-        """Return how long a shift that claims no more lets its calls go on: two requests and a little."""
+        """Return how long a shift that claims no more lets its calls go on: two requests and the spare time."""
         return 2 * self.request_s + self.spare_s
 
 
 LEASE = Lease()
-"""The lease of every worker, unless a test shortens the deadline."""
+"""The lease of every worker. Tests may use a shorter one."""
 
 
 class Epoch(NamedTuple):
-    """Which life of which Redis server this is, and since when we know of it."""
+    """Which run of which Redis server this is, and since when it is known."""
 
     id: str
     since: datetime
     lost: timedelta | None = None
-    """How long before it writes may have been lost; None if that is not known, or if there was no Redis before."""
+    """The time before it in which writes may have been lost; None if unknown, or if there was no Redis before."""
     was_seen_to_begin: bool = False
-    """Whether this process was there before it."""
+    """Whether this process also saw the Redis before it."""
+
+
+TOLERANCE = timedelta(seconds=5)
+"""How far clocks may differ before it counts as a jump."""
+
+
+class Jump(NamedTuple):
+    """Redis's clock jumped ahead: its last time before, and by how much."""
+
+    at: datetime
+    by: timedelta
+
+
+class Jumps:
+    """Detects when Redis's clock jumps ahead of this process's clock."""
+
+    def __init__(self) -> None:
+        self._last: tuple[datetime, float] | None = None
+        self.found: tuple[Jump, ...] = ()
+        """``calls.redis_restart.catch_up`` shifts records that were saved before a jump."""
+
+    def see(self, now: datetime, asked_at_s: float, answered_at_s: float) -> None:
+        """Compare the time in an answer of Redis with this process's own, in seconds."""
+        if self._last is not None:
+            last, last_s = self._last
+            at_most = last + timedelta(seconds=answered_at_s - last_s)
+            if now - at_most > TOLERANCE:
+                self.found = (*self.found, Jump(last, now - at_most))
+            elif last + timedelta(seconds=asked_at_s - last_s) - now > TOLERANCE:
+                self.found = ()  # it can no longer be told which records are older
+        self._last = now, answered_at_s
 
 
 class LostWrites(NamedTuple):
-    """Between which instants the writes of a member may be lost, by the clock of the Redis that lost them.
+    """Between which instants writes of a member may be lost, by the clock of the Redis that lost them.
 
-    None where that is not known. Nothing that was written later than ``after`` is known.
+    None if unknown. No write later than ``after`` is known to be there.
     """
 
     after: datetime | None
@@ -79,7 +111,7 @@ class LostWrites(NamedTuple):
 
 
 class LeaseLost(Exception):
-    """Somebody else moves this call now, or what was expected of it is no longer so: leave it alone."""
+    """Another worker holds this call now, or a condition of the write does not hold. Stop working on the call."""
 
     def __init__(self, member: str, why: str) -> None:
         super().__init__(f"{member}: {why}")
@@ -88,21 +120,26 @@ class LeaseLost(Exception):
 
 @dataclass(slots=True)
 class ClaimedItem:
-    """One claimed member: what was stored, the notes that waited, and the right to write it."""
+    """One claimed member: what was stored, its waiting notes, and the nonce that allows to write it."""
 
     member: str
+    owner: CallId | str | None
+    """The call or the institution; None for a name that we did not write."""
     nonce: str
     checks: int
     lost: LostWrites | None
-    """What Redis may have lost of it, until a record is written again; None if Redis is the one that it was written to."""
+    """Writes of it that Redis may have lost, until a record is saved again; None if it was saved to this Redis."""
     failures: int
     record: bytes
     notes: dict[bytes, bytes]
     epoch: Epoch
     now: datetime
-    pauses: Pauses
+    pause: Pause | None
+    """The pause that applies to the call."""
     late: timedelta
-    """For how long it had been due."""
+    """How long it had been due."""
+    live: int
+    """The number of live calls of all institutions at the claim."""
     writes: int = field(default=0)
 
 
@@ -110,31 +147,36 @@ class ClaimedItem:
 class Placement:
     """Where a saved member is listed and when it is due.
 
-    ``due_in_ms`` None: never by itself. ``listed``: ``live``, ``settled``, ``unconfirmed`` (settled, until the queue lists
-    it), ``given up`` (it expires, attention or not), or nowhere.
+    ``due_in_ms`` None: only when something wakes it. ``listed``: ``live``, ``settled``, ``unconfirmed`` (settled until
+    the queue lists it), ``given up`` (expires even if it needs a person), or empty. ``entry``: fingerprint of the queue
+    entry that is expected for it from now on, empty if unknown.
     """
 
     due_in_ms: int | None
     listed: str = ""
     attention: str = ""
+    entry: str = ""
 
 
 def instant(ms: int) -> datetime:
-    """Return Redis's milliseconds as an aware UTC instant."""
+    """Convert Redis's milliseconds to an aware UTC instant."""
     return datetime.fromtimestamp(ms / 1000, UTC)
 
 
 def pauses_of(stored: list[bytes]) -> Pauses:
-    """Read the pauses as ``claim`` answers them: keys and values in turn."""
+    """Read the pauses in an answer of ``claim``: keys and values in turn."""
     pairs = zip(stored[::2], stored[1::2], strict=True)
     return parse_pauses(tuple((key.decode(errors="replace"), value) for key, value in pairs))
 
 
-def parse_claimed(row: list[Any], epoch: Epoch, now: datetime, pauses: Pauses) -> ClaimedItem:
-    """Read one claimed member as ``claim`` answers it."""
+def parse_claimed(
+    row: list[Any], owner: CallId | str | None, epoch: Epoch, now: datetime, pauses: Pauses, *, live: int
+) -> ClaimedItem:
+    """Read one claimed member in an answer of ``claim``."""
     member, nonce, checks, lost, failures, record, late_ms, notes = row
     return ClaimedItem(
         member=member.decode(),
+        owner=owner,
         nonce=nonce.decode(),
         checks=int(checks),
         lost=_lost_writes(lost.decode()),
@@ -143,13 +185,14 @@ def parse_claimed(row: list[Any], epoch: Epoch, now: datetime, pauses: Pauses) -
         notes=dict(zip(notes[::2], notes[1::2], strict=True)),
         epoch=epoch,
         now=now,
-        pauses=pauses,
+        pause=pauses.over(owner.institution_key) if isinstance(owner, CallId) else None,
         late=timedelta(milliseconds=int(late_ms)),
+        live=live,
     )
 
 
 def _lost_writes(told: str) -> LostWrites | None:
-    """Read what ``claim`` says of lost writes; what an earlier release said ('1') tells nothing of when."""
+    """Read the lost writes in an answer of ``claim``. The value '1' of an earlier release gives no times."""
     if not told:
         return None
     after, _, until = told.partition(":")

@@ -1,39 +1,39 @@
-"""Notes: everything anybody may tell a call. A note does nothing by itself; the call's mover folds it into the record.
+"""Notes: everything that can be told to a call. A note does nothing by itself; the holder of the lease folds it.
 
-Pushes and listings of one kind replace each other in the inbox (``note_id``): a thousand repetitions weigh as much as
-one. What people say is a *statement*. Each has a field of its own, so none replaces another before it was read, and a
-number that Redis gives it: the statement with the highest number is the one that counts.
+Pushes replace each other in the inbox, and so do listings (``note_id``), so a thousand repetitions cost as much as one.
+What people say is a *statement*. Each has an inbox field of its own, so no unread one is replaced, and a number from
+Redis. Of several statements about the same, the one with the highest number counts.
 
-``listed_of`` and ``reading_of`` are the border at which personal data ends: of a person match three fields stay (id,
-name, type), of a call's record what decisions need. ``trace_of`` says which event a call is moved by: a push, or a
-person's word at the desk; the number by which it was answered is its trace.
+``listed_of`` and ``reading_of`` drop personal data: of a person match three fields are kept (id, name, type), of a
+call's record what decisions need. ``trace_of`` returns the id of the event behind notes: the one that the push or the
+statement was answered with.
 """
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
-from typing import ClassVar, Final
+from typing import ClassVar, Final, get_args
 from zlib import crc32
 
 import msgspec
 
-from calls.record import Call, Candidate, Reading
+from calls.record import SCHEMA, Call, Candidate, NewerRecord, Reading
 from reseller import PersonMatch, PhoneCall, QueueEntry
-from reseller.errors import plain_words
-from reseller.exchange import is_trace
+from reseller.endpoints import is_trace
+from reseller.secret import plain_words
 
 MOST_WAITING = 100
-"""Notes in one inbox beyond which no further statement is taken: workers are far behind, or a client repeats itself."""
+"""From this many notes in an inbox on no statement is accepted: workers are far behind, or a client repeats itself."""
 
 
 class InboxFull(Exception):
-    """So many notes wait to be read that a statement was not taken. Nothing was written; it can be made again later."""
+    """Too many notes wait, so a statement was not accepted. Nothing was written. It can be made again later."""
 
 
 class Pushed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="pushed"):
-    """A push event came in: a hint that the call started or ended, and no more than that.
+    """A push event arrived: a hint that the call started or ended, no more.
 
-    ``received_at`` is by the clock of the process that received it, ``recorded_ms`` by Redis's; the script that leaves the
-    note gives it, 0 where an earlier release left it.
+    ``received_at`` is by the clock of the receiving process. ``recorded_ms`` is by Redis's clock and set by the script
+    that leaves the note; 0 if an earlier release left it.
     """
 
     has_ended: bool
@@ -50,7 +50,7 @@ class Pushed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag=
 
 
 class Listed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="listed"):
-    """The service's queue lists the call: it exists and has not ended."""
+    """The service's queue lists the call, so it exists and has not ended."""
 
     listed_at: datetime
     started_at: datetime | None = None
@@ -62,18 +62,18 @@ class Listed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag=
 
 
 class Unlisted(msgspec.Struct, frozen=True, kw_only=True, tag="unlisted"):
-    """A full listing did not contain the call: a reason to read its stored details, not a proof of its end."""
+    """A full listing did not contain the call. That is a reason to read its details, but no proof of its end."""
 
     listed_at: datetime
     note_id: ClassVar[str] = "unlisted"
 
 
 MERGED: Final = b"merged:"
-"""How the inbox field of a ``Merged`` note begins; `merge.lua` writes it."""
+"""The beginning of the inbox field of a ``Merged`` note. `merge.lua` writes it."""
 
 
 class Merged(msgspec.Struct, frozen=True, kw_only=True, tag="merged"):
-    """Another record turned out to be the same call; this is what it knew."""
+    """Another record turned out to be the same call. This is its content."""
 
     call: Call
 
@@ -84,14 +84,14 @@ class Merged(msgspec.Struct, frozen=True, kw_only=True, tag="merged"):
 
 
 class MemberRejected(msgspec.Struct, frozen=True, kw_only=True, tag="member_rejected"):
-    """The voice was rejected in another call of the same person: the service takes earlier enrolls back."""
+    """The voice was rejected in another call of the same person, so the service takes earlier enrolls back."""
 
     rejected_at: datetime
     note_id: ClassVar[str] = "member:rejected"
 
 
 class _Said(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a person said. ``number`` is given by the script that leaves the note; 0 where an earlier release left it."""
+    """A person's statement. The script that leaves the note sets ``number``; 0 if an earlier release left it."""
 
     operator: str
     said_at: datetime
@@ -112,10 +112,10 @@ class AssignWish(_Said, frozen=True, kw_only=True, tag="assign"):
 
 
 class Verified(_Said, frozen=True, kw_only=True, tag="verified"):
-    """A person at the desk verified the caller otherwise.
+    """A person at the desk verified the caller by other means than the voice.
 
-    ``validation_type`` is one of the Spec's validation types (Other shapes); ``remark`` goes with the enroll as its notes,
-    and nowhere else.
+    ``validation_type`` is one of the Spec's validation types (Other shapes). ``remark`` is sent with the enroll as its
+    notes, and used nowhere else.
     """
 
     person_id: str
@@ -134,27 +134,27 @@ class CheckWish(_Said, frozen=True, kw_only=True, tag="check"):
 
 
 class Resolved(_Said, frozen=True, kw_only=True, tag="resolved"):
-    """A person looked at the service and says whether an unclear effect was applied."""
+    """A person looked at the service, and says whether an unresolved effect was applied."""
 
     applied: bool
 
 
 Statement = AssignWish | Verified | Distrusted | CheckWish | Resolved
-"""What people say."""
+"""All statements of people."""
 
 Note = Pushed | Listed | Unlisted | Merged | MemberRejected | Statement
 
 
 def statement_order(number: int, said_at: datetime) -> int:
-    """Return what statements are ordered by: the number that Redis gave, in milliseconds since 1970 like its clock.
+    """Return the sort key of a statement: the number from Redis, which is in milliseconds since 1970 like its clock.
 
-    A statement without a number is ordered by the clock of the process that took it.
+    A statement without a number is ordered by the clock of the process that received it.
     """
     return number or int(said_at.timestamp() * 1000)
 
 
 def fold_order(note: Note) -> tuple[int, int]:
-    """Return where among waiting notes one is folded: pushes, what the service showed, then statements by their number.
+    """Return the sort key for folding: pushes first, then what the service showed, then statements by number.
 
     An inbox has no order. A push is folded before a listing, so that the trail shows the push first.
     """
@@ -169,24 +169,41 @@ def fold_order(note: Note) -> tuple[int, int]:
 
 _ENCODER = msgspec.json.Encoder()
 _DECODER: msgspec.json.Decoder[Note] = msgspec.json.Decoder(Note)
+_KINDS: Final = frozenset(str(kind.__struct_config__.tag) for kind in get_args(Note))
+
+
+class _CallHead(msgspec.Struct, frozen=True):
+    schema: int = 1
+
+
+class _Head(msgspec.Struct, frozen=True):
+    type: str
+    call: _CallHead = _CallHead()
+
+
+_HEAD: Final = msgspec.json.Decoder(_Head)
 
 
 def encode_note(note: Note) -> bytes:
-    """Write a note as stored."""
+    """Encode a note for storage."""
     return _ENCODER.encode(note)
 
 
 def parse_note(stored: bytes) -> Note:
-    """Read a stored note.
+    """Decode a stored note.
 
     Raises:
-        msgspec.ValidationError: Our own state holds something we never write.
+        NewerRecord: This release does not know this kind of note, or must not act on the record in it.
+        msgspec.MsgspecError: The stored note does not have our format.
     """
+    head = _HEAD.decode(stored)
+    if head.type not in _KINDS or head.call.schema > SCHEMA:
+        raise NewerRecord
     return _DECODER.decode(stored)
 
 
 def trace_of(notes: Sequence[Note]) -> str | None:
-    """Return the trace of the newest event among notes; None if there is no event among them."""
+    """Return the trace of the newest event among notes; None if there is none."""
     events = [event for event in map(_event, notes) if event is not None]
     return max(events)[1] if events else None
 
@@ -203,13 +220,13 @@ def _event(note: Note) -> tuple[datetime, str] | None:
 
 
 MOST_TEXT = 200
-"""Characters that we keep of a name that the institution has given."""
+"""How many characters are kept of a name that the institution has given."""
 
 PLAUSIBLE = timedelta(days=2)
 
 
 def reading_of(phone_call: PhoneCall, now: datetime) -> Reading:
-    """Return what a decision may need of a call's record.
+    """Return what decisions may need of a call's record.
 
     Spec: Phone call record.
     """
@@ -220,7 +237,7 @@ def reading_of(phone_call: PhoneCall, now: datetime) -> Reading:
         person_id=phone_call.person_id or None,
         core_username=phone_call.core_username or None,
         status=phone_call.status,
-        policies=tuple(phone_call.policies),
+        policies=policies_of(phone_call),
         has_ended=phone_call.call_ended,
         is_voice_verified=phone_call.is_voice_verified,
         is_voice_mismatch=phone_call.is_voice_mismatch,
@@ -237,8 +254,13 @@ def reading_of(phone_call: PhoneCall, now: datetime) -> Reading:
     )
 
 
+def policies_of(phone_call: PhoneCall) -> tuple[str, ...]:
+    """Return the names of the policies applied to the call, in the service's order."""
+    return () if phone_call.meta_data is None else phone_call.meta_data.vendor_policies
+
+
 def listed_of(entry: QueueEntry, now: datetime) -> Listed:
-    """Return what a call has to know of its entry in the queue.
+    """Return what a call needs to know of its queue entry.
 
     Spec: Queue entry.
     """
@@ -253,7 +275,7 @@ def listed_of(entry: QueueEntry, now: datetime) -> Listed:
 
 
 def plausible_start(entry: QueueEntry, now: datetime) -> datetime | None:
-    """Return when a call started, None where its entry does not say: a placeholder, or nothing that can be read.
+    """Return when a call started; None if its entry holds a placeholder or an unreadable time.
 
     Assumed: clocks and zones differ by less than two days, and no call lasts longer.
     """
@@ -261,7 +283,7 @@ def plausible_start(entry: QueueEntry, now: datetime) -> datetime | None:
 
 
 def _candidates(persons: Iterable[PersonMatch]) -> tuple[Candidate, ...]:
-    """Return the different candidates. One without an id is kept: it counts, and can never be assigned."""
+    """Return the distinct candidates. One without an id is kept: it counts as one, but can never be assigned."""
     found: dict[str, Candidate] = {}
     for n, person in enumerate(persons):
         name = person.name or " ".join(part for part in (person.first_name, person.last_name) if part)
@@ -271,6 +293,19 @@ def _candidates(persons: Iterable[PersonMatch]) -> tuple[Candidate, ...]:
 
 
 def fingerprint(listed: Listed) -> str:
-    """Return a text that changes when anything does that a call would want to know of its entry."""
-    people = ",".join(sorted(candidate.person_id for candidate in listed.candidates))
-    return f"{listed.person_id or ''}|{listed.core_username or ''}|{len(listed.candidates)}|{crc32(people.encode()):x}"
+    """Return a text that changes when the entry changes in a way that matters to the call."""
+    return _fingerprint(listed.person_id, listed.core_username, listed.candidates)
+
+
+def entry_expected(call: Call) -> str:
+    """Return the fingerprint that the entry of a call assigned by us will have, so that it is not reported as a change.
+
+    Assumed: the queue shows the person, the core username that assigned, and the same candidates as before. If it shows
+    anything else, the call gets a note.
+    """
+    return _fingerprint(call.assigned_person_id, call.assigned_as, call.candidates)
+
+
+def _fingerprint(person_id: str | None, core_username: str | None, candidates: Sequence[Candidate]) -> str:
+    people = ",".join(sorted(candidate.person_id for candidate in candidates))
+    return f"{person_id or ''}|{core_username or ''}|{len(candidates)}|{crc32(people.encode()):x}"

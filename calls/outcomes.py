@@ -1,28 +1,47 @@
-"""Outcomes: the few things in a call's story that other systems wait for, read out of its trail. Pure.
+"""Outcomes: the few events of a call that other systems wait for, derived from its trail. Pure functions.
 
-The trail is the outbox. It is append-only and written with the record, so an outcome can be neither lost nor told before it
-is true; its number makes its id, which is the same however often it is sent.
+The trail serves as the outbox. It is append-only and written together with the record, so no outcome can be lost, or
+sent before it is true. An outcome's number is part of its id, which is the same however often it is sent.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Literal
+from typing import Final, Literal
 
+from calls.effect_ledger import DONE, IN_DOUBT, EffectKind, EffectState
 from calls.law import BRIEF
-from calls.ledger import DONE, IN_DOUBT, EffectKind, EffectState
+from calls.record import Reason
 from calls.trail import Entry
 
 OutcomeType = Literal["authenticated", "rejected", "enrolled", "unenrolled", "held", "asked", "unresolved", "settled"]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cause:
+    """Who caused an outcome and why, as far as the trail shows. ``operator`` is None if only a rule caused it.
+
+    ``effect`` is the assign, enroll or reject that it is about, ``requested_by`` the core username it was sent under,
+    ``status`` the last status in the service's record, ``reason`` a fixed word or a rule's sentence.
+    """
+
+    effect: str | None = None
+    operator: str | None = None
+    requested_by: str | None = None
+    validation_type: str | None = None
+    rule: str | None = None
+    reason: str | None = None
+    status: str | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class CallOutcome:
-    """One outcome, its number among the call's (from 0), and the line of the trail that tells it."""
+    """One outcome: its number among the call's (from 0), the trail entry that shows it, and who caused it and why."""
 
     n: int
     type: OutcomeType
     line: Entry
+    cause: Cause = field(default_factory=Cause)
 
     @property
     def at(self) -> datetime:
@@ -31,19 +50,119 @@ class CallOutcome:
 
 
 def outcomes(trail: Sequence[Entry]) -> list[CallOutcome]:
-    """Return a call's outcomes, in the order in which they came about.
+    """Return a call's outcomes in order.
 
-    ``authenticated``, ``rejected`` and ``enrolled`` come once, whoever did it; ``held`` whenever what was asked for, or what
-    stands in its way, is another; ``unresolved`` once for each effect.
+    ``authenticated``, ``rejected`` and ``enrolled`` come once, whoever caused them. ``held`` comes whenever the effect
+    asked for, or what forbids it, has changed. ``unresolved`` comes once for each effect.
     """
     reader = _Reader()
-    found = [(kind, line) for line in trail for kind in reader.read(line)]
-    return [CallOutcome(n, kind, line) for n, (kind, line) in enumerate(found)]
+    causes = _Causes()
+    found = []
+    for line in trail:
+        causes.read(line)
+        found += [(kind, line, causes.of(kind, line)) for kind in reader.read(line)]
+    return [CallOutcome(n, *each) for n, each in enumerate(found)]
+
+
+@dataclass(slots=True)
+class _Causes:
+    """The last decision, intention, request and statement so far, by kind."""
+
+    decided: dict[str, Entry] = field(default_factory=dict)
+    intended: dict[str, Entry] = field(default_factory=dict)
+    sent: dict[str, Entry] = field(default_factory=dict)
+    said: dict[str, Entry] = field(default_factory=dict)
+    states: dict[str, EffectState] = field(default_factory=dict)
+    status: str | None = None
+
+    def read(self, line: Entry) -> None:
+        """Process one entry."""
+        if line.what == "decided" and line.asked is not None:
+            self.decided[line.asked] = line
+        elif line.kind is not None and line.what == "intended":
+            self.intended[line.kind] = line
+            self.sent.pop(line.kind, None)
+        elif line.kind is not None and line.what in {"sent", "said"}:
+            (self.sent if line.what == "sent" else self.said)[line.kind] = line
+        state = _state(line)
+        if state is not None and line.kind is not None:
+            self.states[line.kind] = state
+        if line.what in {"read", "checked"}:
+            self.status = line.status
+
+    def of(self, kind: OutcomeType, line: Entry) -> Cause:
+        """Return who caused an entry's outcome, and why."""
+        match kind:
+            case "held":
+                said = self.said.get(_SAID.get(line.asked or "", ""))
+                is_hers = said is not None and line.validation_type == said.validation_type
+                operator = line.operator or (said.operator if said is not None and is_hers else None)
+                return self._cause(line, effect=line.asked, operator=operator, reason=line.because)
+            case "asked":
+                return self._cause(line, reason=line.because)
+            case "settled":
+                return self._of_effect(self._settled_by(line.because), reason=line.because)
+            case "unenrolled":
+                return self._cause(line, effect=EffectKind.ENROLL, reason="member_rejected")
+            case "unresolved":
+                return self._of_effect(line.kind)
+            case "enrolled" | "rejected":
+                ours = EffectKind.ENROLL if kind == "enrolled" else EffectKind.REJECT
+                return self._of_effect(ours if self.states.get(ours) in DONE else None)
+            case "authenticated":
+                return self._cause(line)
+
+    def _cause(
+        self, line: Entry, *, effect: str | None = None, operator: str | None = None, reason: str | None = None
+    ) -> Cause:
+        return Cause(
+            effect=effect,
+            operator=operator or line.operator,
+            validation_type=line.validation_type,
+            rule=line.rule,
+            reason=reason,
+            status=self.status,
+        )
+
+    def _of_effect(self, effect: str | None, *, reason: str | None = None) -> Cause:
+        """Return who wanted an effect of ours, by which rule, and under which username it was sent."""
+        intended, sent = self.intended.get(effect or ""), self.sent.get(effect or "")
+        decided = self.decided.get(effect or "")
+        return Cause(
+            effect=effect,
+            operator=intended.operator if intended else None,
+            requested_by=sent.operator if sent else None,
+            validation_type=intended.validation_type if intended else None,
+            rule=decided.rule if intended and decided else None,
+            reason=reason if reason is not None or intended is None else intended.because,
+            status=self.status,
+        )
+
+    def _settled_by(self, reason: str | None) -> str | None:
+        """Return the effect of ours that a call was settled for."""
+        match reason:
+            case Reason.ENROLLED | Reason.UNENROLLED:
+                kinds, states = [EffectKind.ENROLL], DONE | {EffectState.TAKEN_BACK}
+            case Reason.REJECTED:
+                kinds, states = [EffectKind.REJECT], DONE
+            case Reason.UNRESOLVED:
+                kinds, states = [EffectKind.ENROLL, EffectKind.REJECT], frozenset({EffectState.UNRESOLVED})
+            case _:
+                return None
+        return next((kind for kind in kinds if self.states.get(kind) in states), None)
+
+
+_SAID: Final[dict[str, str]] = {
+    EffectKind.ASSIGN: "assign",
+    EffectKind.ENROLL: "verified",
+    EffectKind.REJECT: "distrusted",
+}
+"""The statement by which a person asks for an effect."""
 
 
 @dataclass(slots=True)
 class _Reader:
-    """What has been told so far."""
+    """Finds the outcomes in a trail, and remembers those found so far."""
 
     told: set[OutcomeType] = field(default_factory=set)
     held: tuple[object, ...] = ()
@@ -51,7 +170,7 @@ class _Reader:
     asked: str | None = None
 
     def read(self, line: Entry) -> Iterator[OutcomeType]:
-        """Yield what a line tells."""
+        """Yield the outcomes of one entry."""
         state = _state(line)
         if line.kind == EffectKind.ENROLL and line.what in {"sent", "answered", "established"}:
             self.is_enroll_open = line.what == "sent" or state in IN_DOUBT
@@ -85,7 +204,7 @@ class _Reader:
                 yield kind
 
     def _is_news(self, line: Entry) -> bool:
-        """Tell whether a decision holds something back that a rule or a person asked for, for a reason not told last."""
+        """Tell whether a decision holds back what a rule or a person asked for, and differs from the last such decision."""
         if line.what != "decided" or line.kind != "hold":
             return False
         lasting = tuple(reason for reason in line.forbidden if reason not in BRIEF)
@@ -96,7 +215,7 @@ class _Reader:
         return is_news
 
     def _is_asked(self, line: Entry) -> bool:
-        """Tell whether a rule puts the call before a person that did not do so in the decision before."""
+        """Tell whether a rule asks a person, and did not already do so in the previous decision."""
         if line.what != "decided" or line.asked == EffectKind.ASSIGN:
             return False
         before, self.asked = self.asked, line.rule if line.kind == "ask" else None
@@ -104,5 +223,5 @@ class _Reader:
 
 
 def _state(line: Entry) -> EffectState | None:
-    """Return what an answer or a proof says of an effect."""
+    """Return the state of an effect in an answer or a proof."""
     return EffectState(line.state) if line.state and line.what in {"answered", "established"} else None

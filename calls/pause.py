@@ -1,7 +1,7 @@
-"""Pauses: a person stops what is automatic, for one institution or for all, until a person resumes it.
+"""Pauses: a person stops automatic work for one institution or for all, until a person resumes it.
 
-Kept in one Redis hash, field by institution (``*`` for all), so that they outlive restarts; read with every claim, and once
-more by the script that books an effect.
+They are stored in one Redis hash, by institution (``*`` for all), so they outlive restarts. They are read with every
+claim, and checked again by the script that books an effect.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from functools import lru_cache
 import msgspec
 
 EVERYWHERE = "*"
-"""The field of a pause that holds for every institution."""
+"""The field of a pause of all institutions."""
 
 
 class PauseScope(StrEnum):
@@ -24,12 +24,12 @@ class PauseScope(StrEnum):
 
     @property
     def words(self) -> str:
-        """Say what is paused, in the same words everywhere."""
+        """Describe what is paused, in the same words everywhere."""
         return "everything automatic" if self is PauseScope.ALL else "enrolls and rejects"
 
 
 class Pause(msgspec.Struct, frozen=True, kw_only=True):
-    """One pause: how much, by whom, why, since when."""
+    """One pause: scope, operator, reason and start."""
 
     scope: PauseScope
     operator: str
@@ -38,43 +38,43 @@ class Pause(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def words(self) -> str:
-        """Say it in a line, for a trail."""
+        """Describe the pause in one line, for a trail."""
         return f"{self.scope.words}, {self.reason}"
 
     @property
     def reason(self) -> str:
-        """Say who paused, and why."""
+        """Return who paused, and why."""
         return f"by {self.operator}: {self.because}"
 
 
 @dataclass(frozen=True, slots=True)
 class Pauses:
-    """All pauses there are, by institution."""
+    """All pauses, by institution."""
 
     by_institution: Mapping[str, Pause] = field(default_factory=dict)
     unreadable: tuple[str, ...] = ()
-    """Whose pause cannot be read. Somebody wanted something stopped there: enrolls and rejects are."""
+    """Institutions whose pause cannot be read. Enrolls and rejects are stopped there, to be safe."""
 
     def over(self, institution_key: str) -> Pause | None:
-        """Return the pause that an institution's calls are under: of two, the one that stops more."""
+        """Return the pause that applies to an institution's calls. Of two, the one that stops more."""
         own, general = self.by_institution.get(institution_key), self.by_institution.get(EVERYWHERE)
         if own is not None and (general is None or own.scope is PauseScope.ALL):
             return own
         return general
 
     def more_than(self, institution_key: str | None, scope: PauseScope) -> Pause | None:
-        """Return the pause of one institution, or of all (None), that one of this scope would weaken by replacing it."""
+        """Return the existing pause that a pause of this scope would replace by a weaker one; None if there is none."""
         found = self.by_institution.get(EVERYWHERE if institution_key is None else institution_key)
         return found if found is not None and scope is PauseScope.EFFECTS and found.scope is PauseScope.ALL else None
 
 
 def encode_pause(pause: Pause) -> bytes:
-    """Write a pause as stored."""
+    """Encode a pause for storage."""
     return msgspec.json.encode(pause)
 
 
 def parse_pauses(stored: tuple[tuple[str, bytes], ...]) -> Pauses:
-    """Read the stored pauses; the same ones give the same object."""
+    """Decode the stored pauses. The same input returns the same object."""
     return _parse(stored)
 
 
@@ -91,7 +91,7 @@ def _pause(stored: bytes) -> Pause:
         return _UNREADABLE
 
 
-# ``keep.lua`` refuses enrolls and rejects under any stored value; this is the same.
+# ``keep.lua`` refuses enrolls and rejects under any stored value, also an unreadable one. This matches it.
 _UNREADABLE = Pause(
     scope=PauseScope.EFFECTS,
     operator="unknown",

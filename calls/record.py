@@ -1,30 +1,38 @@
-"""The record of one call: all that we know of it, all that we did to it, and when it wants to be looked at next.
+"""The record of one call: what we know of it, what we did, and when it is due next.
 
-Immutable; a new fact makes a new record (``msgspec.structs.replace``). Stored as JSON with unknown fields ignored and
-every field of a later version optional, so that old and new processes can share one Redis. Instants are aware UTC.
+It is immutable: a new fact makes a new record (``msgspec.structs.replace``). It is stored as JSON. Instants are aware UTC.
+
+Two releases share one Redis during an upgrade, so every new field is optional and has a default: that is how a record of an
+earlier release is read. A field of ``Call`` that this release does not know is kept when the record is saved; one inside an
+inner value (a ledger, a reading) is lost. If an earlier release would break a promise by acting on a record (a new phase, a
+new meaning, a new line of the trail that has an outcome), the new release raises ``schema`` in that record.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from enum import StrEnum
+from typing import Final
 
 import msgspec
 from msgspec.structs import replace
 
-from calls.ledger import Effect, EffectKind
+from calls.effect_ledger import Effect, EffectKind
 from calls.pause import PauseScope
+
+SCHEMA: Final = 1
+"""The highest schema number that this release reads."""
 
 CHECK_LIMIT = 20
 """Authentication checks the service makes for one call. Spec: Limits."""
 
 
 class Phase(StrEnum):
-    """Where in its life a call is."""
+    """The phase of a call's life."""
 
-    HINTED = "hinted"  # somebody pushed it; the service has not confirmed it
+    HINTED = "hinted"  # somebody pushed or named it; the service has not confirmed it
     LIVE = "live"  # the queue listed it, or its details were read
     ENDED = "ended"  # stored details say so; a last look is due
-    SETTLED = "settled"  # over: nothing is sent for it any more, unless a person distrusts the caller within a day
+    SETTLED = "settled"  # over: nothing more is sent, unless a person distrusts the caller within a day
 
 
 class Reason(StrEnum):
@@ -36,17 +44,17 @@ class Reason(StrEnum):
     ENROLLED = "enrolled"
     UNDECIDED = "undecided"
     UNASSIGNED = "unassigned"
-    UNENROLLED = "unenrolled"  # enrolled, until a reject of the member took that back
-    PROVIDER_ERROR = "provider_error"  # the voice provider could not tell
+    UNENROLLED = "unenrolled"  # enrolled, until a reject of the member took it back
+    PROVIDER_ERROR = "provider_error"  # the voice provider gave no result
     UNRESOLVED = "unresolved"
     LOST = "lost"
-    UNCONFIRMED = "unconfirmed"  # a person spoke of it, and the service never showed it
+    UNCONFIRMED = "unconfirmed"  # a person made a statement about it, and the service never showed it
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A member the service matched to the caller's number: never more of a person than this.
+    """A member the service matched to the caller's number. No more of a person is kept.
 
-    Spec: Person match (five of its fields are sensitive and are dropped at the border).
+    Spec: Person match (five of its fields are sensitive and are dropped when parsed).
     """
 
     person_id: str
@@ -74,19 +82,19 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Name of the validation rule that the institution has applied at the service."""
     has_voice_match_rule: bool = False
     provider_error: str | None = None
-    """Why the provider could not authenticate the voice, in words that name nobody."""
+    """Why the provider could not authenticate the voice, without personal data."""
     verification_questions: int = 0
-    """How many there are to ask; what they ask is about the member, and stays at the service."""
+    """How many questions there are. Their texts are about the member, and are not kept."""
     updated_at: datetime | None = None
     """When the service's record last changed, by the service's clock."""
     created_at: datetime | None = None
-    """When the service began its record, by the service's clock."""
+    """When the service created its record, by the service's clock."""
 
 
 class History(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """On which checks an answer showed what: sets of checks, bit ``n - 1`` for check ``n``.
+    """Which checks showed what, as bit sets: bit ``n - 1`` is check ``n``.
 
-    ``answered`` are the checks that had an answer, ``policies`` are by the policy's name, ``signs`` by a fact's name.
+    ``answered`` are the checks that got an answer. ``policies`` is by policy name, ``signs`` by fact name.
     """
 
     answered: int = 0
@@ -94,7 +102,7 @@ class History(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     signs: dict[str, int] = {}
 
     def with_answer(self, check: int, policies: Iterable[str], signs: Iterable[str]) -> "History":
-        """Return the history with the answer of one check."""
+        """Return the history with the answer of one check added."""
         bit = 1 << (check - 1)
         return History(
             answered=self.answered | bit,
@@ -103,7 +111,7 @@ class History(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         )
 
     def joined(self, other: "History") -> "History":
-        """Return what two histories of one call know together."""
+        """Return the union of two histories of one call."""
         return History(
             answered=self.answered | other.answered,
             policies=_joined(self.policies, other.policies),
@@ -116,7 +124,7 @@ def _joined(one: dict[str, int], other: dict[str, int]) -> dict[str, int]:
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The caller's identity was established otherwise: by whom, how, and as whom."""
+    """The caller's identity was established by other means: by whom, how, and as which person."""
 
     person_id: str
     validation_type: str
@@ -125,15 +133,15 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     operator: str | None = None
     remark: str | None = None
     number: int = 0
-    """Of the statement that said so; see ``Word``."""
+    """Number of the statement; see ``Word``."""
 
 
 ASKED = "asked by rule"
-"""Begins the attention item of a call that a rule puts before a person; the rule's name follows."""
+"""The beginning of the attention reason of a call on which a rule asks a person. The rule's name follows."""
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A rule put the call before a person. ``closed_by`` is who has seen to it; None before."""
+    """A rule asks a person about the call. ``closed_by`` is who has handled it; None before."""
 
     rule: str
     because: str
@@ -142,86 +150,87 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Word(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A person's word at the desk: to distrust the caller, to assign, or to look now."""
+    """A person's statement at the desk: to distrust the caller, to assign, or to make a check."""
 
     operator: str
     said_at: datetime
     person_id: str | None = None
     reason: str = ""
-    heard_at: datetime | None = None
-    """When it was folded into the record, by Redis's clock."""
     number: int = 0
-    """In which order Redis received statements; 0 where an earlier release wrote it (``calls.notes.statement_order``)."""
+    """The order in which Redis received statements; 0 in records of earlier releases (``calls.notes.statement_order``)."""
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Everything we keep of one call. See the module."""
+    """Everything we keep of one call. See the module's docstring."""
 
     institution_key: str
     voice_id: str
-    version: int = 1
+    schema: int = 1
+    """The lowest ``SCHEMA`` of a release that may act on this record."""
+    unknown: Mapping[str, msgspec.Raw] = {}
+    """Fields that a newer release wrote. They are stored beside the others, not under this name."""
     phase: Phase = Phase.HINTED
     epoch: str = ""
     saved_at: datetime | None = None
     needs_verifying: bool = False
 
     trace: str | None = None
-    """Of the event that the call is moved by."""
+    """The trace of the event that the call is handled for."""
     alternate_id: str | None = None
     phone_number: str | None = None
     hinted_at: datetime | None = None
     confirm_looks: int = 0
     looked_back_at: datetime | None = None
-    """When stored details were read, or not for lack of allowance, because a push said that the unlisted call had ended."""
+    """When the look-back of an ended, unlisted call was made, or skipped because the allowance was used up."""
     listed_at: datetime | None = None
     started_at: datetime | None = None
     first_seen_at: datetime | None = None
     is_unlisted: bool = False
     is_confirmed: bool = False
-    """An answer called the call by this very id; whatever later answers say, it is never merged away."""
+    """An answer gave this id as the call's own. The record is then never merged into another one."""
     other_voice_id: str | None = None
-    """By which the last answer called it that was therefore not used."""
+    """The id in the last answer that was not used because it names another call."""
     not_found_since: datetime | None = None
     held_back: str | None = None
-    """Why nothing can be asked, as last written to the trail; None once the service has answered."""
+    """Why no request can be sent, as last written to the trail; None once the service has answered."""
     end_hinted_at: datetime | None = None
     end_seen_at: datetime | None = None
     settled_at: datetime | None = None
     reason: Reason | None = None
     is_reopened: bool = False
-    """It was settled before: a person distrusted the caller after the end."""
+    """It was settled before, and reopened because a person distrusted the caller after the end."""
 
     person_id: str | None = None
     core_username: str | None = None
     assigned_person_id: str | None = None
-    """Whom we have assigned; whose assignment the present one is shows in comparing it with ``person_id``."""
+    """Whom we have assigned. The current assignment is ours if this equals ``person_id``."""
     assigned_as: str | None = None
-    """The core username we did it as."""
+    """The core username we assigned under."""
     candidates: tuple[Candidate, ...] = ()
     standing: str | None = None
-    """Why nothing may be done for this institution; None where everything may."""
+    """Why nothing may be done for this institution; None if there is no obstacle."""
     paused: PauseScope | None = None
     """What a person has paused, as of the last claim."""
     effects_held_until: datetime | None = None
-    """Redis is new, as of the last claim: until then an effect that it forgot may still be under way."""
+    """Set if Redis has changed, as of the last claim: until then an effect that it lost may still be in flight."""
 
     reading: Reading | None = None
     authenticated_seen: bool = False
     full_authentication_seen: bool = False
     rejected_seen: bool = False
     rejected_by_rule_only: bool = False
-    """Of what ``rejected_seen`` says: a validation rule did it, and nobody has rejected the voice since."""
+    """``rejected_seen`` is only due to a validation rule: nobody has rejected the voice since."""
     enrolled_seen: bool = False
     unenrolled_seen: bool = False
     """A reject of the member took an enroll back, ours or somebody else's."""
     unenroll_closed_by: str | None = None
     """Core username of the person who acknowledged that; None before."""
     recheck_from: datetime | None = None
-    """Since when a reject of the member may have taken the enroll back: stored details tell."""
+    """Since when a reject of the member may have taken the enroll back. Stored details will show it."""
     enrolled_for: str | None = None
-    """The person under whom the enroll is noted down for later rejects (``calls.store.inbox``)."""
+    """The person for whom the enroll was stored for later rejects (``calls.store.inbox``)."""
     rejected_for: str | None = None
-    """The person whose other calls have been told of the reject."""
+    """The person whose other calls got a note about the reject."""
     opted_out_seen: bool = False
     opted_in_seen: bool = False
     mismatch_seen: bool = False
@@ -230,32 +239,32 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     assign_wish: Word | None = None
     check_wish: Word | None = None
     has_statements: bool = False
-    """A person said something about it: the record is kept until it is known what came of that."""
+    """A person made a statement about it. The record is kept until the outcome of that is known."""
 
     checks_used: int = 0
     checks_by_desk: int = 0
     """How many of them people asked for."""
     checks_if_assigned: int = 0
-    """Automatic checks that a record which Redis lost may have made as well, if the call had a person by then."""
+    """Automatic checks that a record lost by Redis may have made in addition, if the call had a person by then."""
     watch_from: datetime | None = None
     next_check_at: datetime | None = None
     next_read_at: datetime | None = None
     reads_failed: int = 0
     last_check_at: datetime | None = None
     answered_check_at: datetime | None = None
-    """When the last check was made that had an answer."""
+    """When the last check was made that got an answer."""
     checks_failed: int = 0
     """Checks without an answer since then."""
     asked: Asked | None = None
-    """What a rule asks a person; it stays after the call's end until somebody has seen to it."""
+    """What a rule asks a person. It stays after the call's end until somebody has handled it."""
     history: History = History()
-    """What the checks' answers showed. A release that does not know it drops it: then rules see too few checks."""
+    """What the checks' answers showed. A release without this field drops it, and rules then see too few checks."""
     last_verdict: str | None = None
-    """Name of the last decision written to the trail, so that one decision is one line."""
+    """Fingerprint of the last decision in the trail, so that a repeated decision is written once."""
     last_facts: str | None = None
     """Signature of the facts last written to the trail."""
     last_assignment: str | None = None
-    """Name of the last decision about an assign written to the trail."""
+    """Fingerprint of the last decision about an assign in the trail."""
 
     assign: Effect = Effect()
     enroll: Effect = Effect()
@@ -272,24 +281,9 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
                 return self.reject
 
     @property
-    def automatic_checks(self) -> int:
-        """Return how many checks were made without anybody asking."""
-        return self.checks_used - self.checks_by_desk
-
-    @property
     def is_settled(self) -> bool:
-        """Tell whether nothing is sent for this call any more, unless a person's distrust opens it again."""
+        """Tell whether nothing is sent for this call any more, unless a person's distrust reopens it."""
         return self.phase is Phase.SETTLED
-
-    @property
-    def has_real_voice_id(self) -> bool:
-        """Tell whether the service itself named this record's id as the call's voice id."""
-        return self.reading is not None and self.reading.voice_id == self.voice_id
-
-    @property
-    def is_named_by_service(self) -> bool:
-        """Tell whether the service uses this record's id as a call's voice id: in its queue or in an answer."""
-        return self.listed_at is not None or self.is_confirmed or self.has_real_voice_id
 
 
 def with_effect(call: Call, kind: EffectKind, effect: Effect) -> Call:
@@ -303,19 +297,54 @@ def with_effect(call: Call, kind: EffectKind, effect: Effect) -> Call:
             return replace(call, reject=effect)
 
 
+NEWER: Final = "written by a newer release: roll forward, or start a worker of that release"
+"""The attention reason of a call that no worker of a newer release has taken for a minute."""
+
+
+class NewerRecord(Exception):
+    """A newer release wrote this record or note, and an earlier one must not act on it."""
+
+    def __init__(self) -> None:
+        super().__init__(NEWER)
+
+
 _ENCODER = msgspec.json.Encoder()
 _DECODER = msgspec.json.Decoder(Call)
+_FIELDS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_KNOWN: Final = frozenset(Call.__struct_fields__) - {"unknown"}
 
 
 def encode_call(call: Call) -> bytes:
-    """Write a record as stored."""
-    return _ENCODER.encode(call)
+    """Encode a record for storage, with the fields that this release does not know."""
+    if not call.unknown:
+        return _ENCODER.encode(call)
+    return _ENCODER.encode(without_unknown(call))[:-1] + b"," + msgspec.json.encode(call.unknown)[1:]
+
+
+def without_unknown(call: Call) -> Call:
+    """Return the record without the fields that this release does not know. They may be personal."""
+    return replace(call, unknown={})
 
 
 def parse_call(stored: bytes) -> Call:
-    """Read a stored record.
+    """Decode a stored record.
 
     Raises:
-        msgspec.ValidationError: The stored state holds a value that no version writes.
+        NewerRecord: This release must not act on the record.
+        msgspec.MsgspecError: The stored record holds a value that no release writes.
     """
-    return _DECODER.decode(stored)
+    fields = _FIELDS.decode(stored)
+    if "schema" in fields and msgspec.json.decode(fields["schema"], type=int) > SCHEMA:
+        raise NewerRecord
+    call = _DECODER.decode(stored)
+    if fields.keys() <= _KNOWN:
+        return call
+    return replace(call, unknown={name: fields[name].copy() for name in fields.keys() - _KNOWN})
+
+
+def readable_call(stored: bytes) -> Call | None:
+    """Decode a stored record for a list; None if it cannot be read. What needs a person is in the attention list."""
+    try:
+        return parse_call(stored)
+    except (NewerRecord, msgspec.MsgspecError):
+        return None

@@ -1,23 +1,24 @@
-"""What is done with a record after Redis was restarted or replaced, or its clock jumped. Pure: a record in, a record out.
+"""Adjusts a record after Redis was restarted or replaced, or after its clock jumped. Pure functions.
 
-Redis can lose its last writes when it restarts or fails over. What was sent meanwhile is not known. But the schedule
-says how many automatic checks can have been made since a record was written, and the reserve how many people can have
-asked for. That many count as spent: never fewer, or a 21st check might be sent; never more, or a failover would end all
+Redis can lose its last writes when it restarts or fails over, so it is unknown what was sent in that time. But the
+schedule bounds how many automatic checks can have been made since the record was written, and the reserve bounds those
+of people. That many count as used. With fewer, a 21st check might be sent; with more, a failover would end all
 watching.
 
-Its clock jumps with an NTP step, or when the new server's clock differs. A process sees by its own clock that Redis's
-went ahead, and by how much; records of before are shifted as well. That it was set back can be read off a record.
+Redis's clock jumps with an NTP step, or when a new server's clock differs. A process compares it with its own clock,
+and shifts older records if it jumped ahead. If it was set back, the record itself shows it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from calls.lease import Epoch, LostWrites
-from calls.ledger import DONE
-from calls.record import Call
+from calls.effect_evidence import may_begin
+from calls.effect_ledger import DONE, IN_DOUBT, Effect, EffectKind, EffectState
+from calls.lease import TOLERANCE, Epoch, Jump, LostWrites
+from calls.record import Call, with_effect
 from calls.rules.book import RuleBook
 from calls.schedule.check_plan import (
     Schedule,
@@ -29,11 +30,10 @@ from calls.schedule.check_plan import (
     plan_anew,
     reserve_left,
 )
-
-TOLERANCE = timedelta(seconds=5)
+from calls.trail import Entry
 
 NEVER_FRESH = timedelta(seconds=5)
-"""Added to the age of what the service last said: how long ago that was, before the clock went back, nobody can tell."""
+"""Added to the age of what the service last said, because its true age before the clock went back is unknown."""
 
 _INSTANTS = (
     "hinted_at",
@@ -48,51 +48,26 @@ _INSTANTS = (
     "last_check_at",
     "answered_check_at",
 )
-_EFFECT_INSTANTS = ("intended_at", "sent_at", "retry_at")
+_EFFECT_INSTANTS = ("intended_at", "sent_at", "doubted_at", "retry_at")
 
 
-class Jump(NamedTuple):
-    """Redis's clock went ahead: what it said last, and by how much."""
-
-    at: datetime
-    by: timedelta
-
-
-class Jumps:
-    """Finds where Redis's clock went ahead of a process's own."""
-
-    def __init__(self) -> None:
-        self._last: tuple[datetime, float] | None = None
-        self._found: tuple[Jump, ...] = ()
-
-    def see(self, now: datetime, asked_at_s: float, answered_at_s: float) -> None:
-        """Compare the time that an answer of Redis tells with this process's own, in seconds."""
-        if self._last is not None:
-            last, last_s = self._last
-            at_most = last + timedelta(seconds=answered_at_s - last_s)
-            if now - at_most > TOLERANCE:
-                self._found = (*self._found, Jump(last, now - at_most))
-            elif last + timedelta(seconds=asked_at_s - last_s) - now > TOLERANCE:
-                self._found = ()  # nobody can tell any more which records are of before
-        self._last = now, answered_at_s
-
-    def catch_up(self, call: Call) -> Call:
-        """Shift the instants of a record that was saved before Redis's clock went ahead; usually not at all."""
-        for jump in self._found:
-            if call.saved_at is not None and call.saved_at <= jump.at + jump.by / 2:
-                call = _shifted(call, -jump.by)
-        return call
+def catch_up(call: Call, jumps: Iterable[Jump]) -> Call:
+    """Shift the instants of a record that was saved before Redis's clock jumped ahead. Rarely needed."""
+    for jump in jumps:
+        if call.saved_at is not None and call.saved_at <= jump.at + jump.by / 2:
+            call = _shifted(call, -jump.by)
+    return call
 
 
 def set_back(call: Call, saved_at: datetime, now: datetime) -> Call:
-    """Shift a record's instants by as much as the clock went back since it was saved; usually not at all."""
+    """Shift a record's instants by as much as the clock went back since it was saved. Rarely needed."""
     if saved_at <= now + TOLERANCE:
         return call
     return _shifted(call, saved_at - now, stale=NEVER_FRESH)
 
 
 def _shifted(call: Call, by: timedelta, *, stale: timedelta = timedelta()) -> Call:
-    """Return a record whose instants are all earlier by so much, what the service said by a little more."""
+    """Return a record with all instants earlier by ``by``, and those of what the service said by ``stale`` more."""
     effects = {kind: _shift(getattr(call, kind), _EFFECT_INSTANTS, by) for kind in ("assign", "enroll", "reject")}
     reading = call.reading and _shift(call.reading, ("read_at",), by + stale)
     call = _shift(replace(call, reading=reading, **effects), ("listed_at",), by + stale)
@@ -105,50 +80,85 @@ def _shift(record: Any, names: tuple[str, ...], by: timedelta) -> Any:
     return replace(record, **instants) if instants else record
 
 
+def fold_epoch(call: Call, epoch: str, *, must_verify: bool, now: datetime) -> tuple[Call, list[Entry]]:
+    """Adopt a record in the current Redis.
+
+    After a restart or failover the last writes may be missing, so an intention may have been sent. Instants in the
+    future mean that Redis's clock was set back.
+    """
+    if call.saved_at is not None:
+        call = set_back(call, call.saved_at, now)
+    if call.epoch == epoch and not must_verify:
+        return call, []
+    first = not call.epoch
+    call = replace(call, epoch=epoch)
+    if (first and not must_verify) or call.is_settled:
+        return call, []
+    for kind in EffectKind:
+        call = with_effect(call, kind, _as_if_sent(kind, call, now))
+    return replace(call, needs_verifying=True), [Entry(at=now, what="verifying", n=call.checks_used)]
+
+
+def _as_if_sent(kind: EffectKind, call: Call, now: datetime) -> Effect:
+    """Return a ledger that counts everything that Redis may have lost.
+
+    The sender of an intended effect may still wait for the answer, so it counts as sent now, not when it was intended.
+    The same holds for an enroll or reject in doubt, or open after a 401, because it may have been sent a second time.
+    """
+    effect = call.effect(kind)
+    if effect.state is EffectState.INTENDED:
+        before = call.reading.status if call.reading else None
+        return replace(effect, state=EffectState.UNKNOWN, sent_at=now, status_before=before, retry_at=None)
+    may_be_repeated = effect.state in IN_DOUBT or (effect.state is EffectState.ABSENT and may_begin(kind, effect, call))
+    if kind is not EffectKind.ASSIGN and may_be_repeated:
+        return replace(effect, state=EffectState.UNKNOWN, sent_at=now, retry_at=None)
+    return effect
+
+
 class Window(NamedTuple):
-    """The time in which writes may have been lost: not before ``after``, and not later than ``until``."""
+    """The time in which writes may have been lost: from ``after`` to ``until``."""
 
     after: datetime
     until: datetime
 
 
 def charge_lost_writes(call: Call, book: RuleBook, lost: LostWrites) -> Call:
-    """Count what may have been spent since the last write that is known of a call.
+    """Count the checks that may have been used since the last known write of a call.
 
-    The instants of the record and of the window are by the clock of the Redis that lost the writes.
+    The instants of the record and the window are by the clock of the Redis that lost the writes.
     """
     return _charge(call, book, _window(call, lost))
 
 
 def charge_earlier_record(call: Call, book: RuleBook, epoch: Epoch, now: datetime, *, age: timedelta) -> Call:
-    """Count what a record that Redis lost whole may have spent on a call that has just been listed.
+    """Count the checks that a completely lost record may have used on a call that has just been listed.
 
-    Only a call that is older than this Redis, ``age`` being how old it is now, can have had one. It can have been watched
-    for no longer than the call was old by then, nor for longer than the time in which writes were lost.
+    Only a call that is older than this Redis can have had a record; ``age`` is how old the call is now. It was watched
+    for at most its age at that time, and for at most the time in which writes were lost.
     """
-    # A call that seems to be older than any that is waited for shows a clock or a zone that differs: it is not given up.
+    # If the call seems older than the maximum age, a clock or a zone differs. The call is not given up for that.
     watched = min(age - (now - epoch.since), timedelta(seconds=book.maximum_age_s / 2))
     if watched <= timedelta():
         return call
     watched = watched if epoch.lost is None else min(watched, epoch.lost)
-    # The schedule goes on where the lost record was: begun anew it would spend more than this counts when it is lost again.
+    # The schedule continues where the lost record was. A new schedule would use more checks than are counted here.
     call = _charge(replace(call, first_seen_at=now - watched), book, Window(now - watched, now))
     return call if call.person_id is None else begin_watch(call, book.schedule, now - watched, now)
 
 
 def charge_if_assigned(call: Call, schedule: Schedule) -> Call:
-    """Count what a lost record can have spent only if it had a person: the service shows one that this record lacks."""
+    """Count checks that a lost record can only have made if it had a person: the service now shows one."""
     spent = min(call.checks_if_assigned, automatic_left(call, schedule.automatic_limit))
     return replace(call, checks_used=call.checks_used + spent, checks_if_assigned=0)
 
 
 def most_automatic(call: Call, book: RuleBook, window: Window | None, *, has_person: bool) -> int:
-    """Return the most checks that can have been made in a window without anybody asking.
+    """Return the maximum number of automatic checks that can have been made in a window.
 
     Args:
         call: The record before the window.
         book: The rules in force.
-        window: None where it is not known: then as many as are left.
+        window: None if unknown: then as many as are left.
         has_person: Whether the call had a person, or may have got one in the window.
     """
     schedule = book.schedule
@@ -159,7 +169,7 @@ def most_automatic(call: Call, book: RuleBook, window: Window | None, *, has_per
     unassigned = list(_unassigned(call, book, window))
     if not has_person:
         return len(unassigned)
-    # Each check that is made first, without a person, puts the beginning of the watch off.
+    # Each check that is made before there is a person delays the start of the watch.
     return max(
         n + _most_watched(_assigned_at(call, schedule, at, spent=n), schedule, window)
         for n, at in enumerate([window.after, *unassigned])
@@ -167,15 +177,15 @@ def most_automatic(call: Call, book: RuleBook, window: Window | None, *, has_per
 
 
 def most_by_people(call: Call, schedule: Schedule) -> int:
-    """Return the most checks that people can have asked for: they may do so at any moment, so all that are left."""
+    """Return the maximum number of checks that people can have asked for: all that are left, as they ask at any time."""
     return reserve_left(call, schedule)
 
 
 def _window(call: Call, lost: LostWrites) -> Window | None:
-    """Return in which time writes about a call may have been lost; None where that is not known.
+    """Return the time in which writes about a call may have been lost; None if unknown.
 
-    Redis keeps its writes in their order. So nothing is missing from before a write that is still there: neither from before
-    the record was saved, nor from before the last claim that is still known.
+    Redis loses only its last writes. So nothing is missing from before the record was saved, nor from before the last
+    known claim.
     """
     known = [at for at in (call.saved_at, lost.after) if at is not None]
     if not known or lost.until is None or lost.until < max(known):
@@ -200,7 +210,7 @@ def _charge(call: Call, book: RuleBook, window: Window | None) -> Call:
 
 
 def _takes_no_checks(call: Call) -> bool:
-    """Tell whether the service makes no check of the call any more, for good. Spec: Polling stop rule."""
+    """Tell whether the service makes no more checks of the call, for good. Spec: Polling stop rule."""
     is_decided = call.authenticated_seen or call.full_authentication_seen or call.enrolled_seen or call.rejected_seen
     is_ours = call.enroll.state in DONE or call.reject.state in DONE
     return call.is_settled or call.end_seen_at is not None or is_decided or is_ours
@@ -222,16 +232,16 @@ def _assigned_at(call: Call, schedule: Schedule, at: datetime, *, spent: int) ->
 
 
 def _most_watched(call: Call, schedule: Schedule, window: Window) -> int:
-    """Return the most automatic checks of a watched call.
+    """Return the maximum number of automatic checks of a watched call.
 
-    After an answer the next check waits for the next slot; without one it is made sooner, though later each time. Which mix
-    of both makes the most depends on the window. So all are tried: what follows an answered check depends only on how many
-    were made and when this one was, so equal beginnings are tried once.
+    After an answer the next check waits for the next slot. After a failure it comes sooner, but later each time. Which
+    mix gives the maximum depends on the window, so all are tried. What follows an answered check depends only on the
+    number of checks and its time, so equal beginnings are tried once.
     """
     left = automatic_left(call, schedule.automatic_limit)
     beginnings: dict[int, dict[datetime | None, Call]] = {0: {None: call}}
     if call.last_check_at is not None and call.answered_check_at != call.last_check_at:
-        # The last check that is known may have failed in the window.
+        # The last known check may have failed within the window.
         beginnings[0][window.after] = check_failed(call, schedule, window.after)
     for made in range(left):
         for beginning in beginnings.get(made, {}).values():
@@ -243,7 +253,7 @@ def _most_watched(call: Call, schedule: Schedule, window: Window) -> int:
 
 
 def _failing(call: Call, schedule: Schedule, window: Window, left: int) -> Iterator[Call]:
-    """Let every check fail, each made as early as possible; yield what the record would be if that one were answered."""
+    """Let every check fail, each made as early as possible. Yield the record if that one had been answered instead."""
     for _ in range(left):
         at = max(call.next_check_at or window.after, window.after)
         if at > window.until:

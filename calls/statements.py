@@ -1,6 +1,6 @@
-"""What people said about a call, taken into its record. Pure: a record and a statement in, a record and trail lines out.
+"""Folds people's statements into a call's record. Pure: a record and a statement in, a record and trail entries out.
 
-Of two statements about the same the one that Redis received later counts, in whatever order they are folded.
+Of two statements about the same, the one that Redis received later counts, in whatever order they are folded.
 """
 
 from datetime import datetime, timedelta
@@ -8,18 +8,19 @@ from typing import assert_never
 
 from msgspec.structs import replace
 
-from calls.evidence import may_begin, needs_person
-from calls.ledger import DONE, EffectKind, EffectState
+from calls.effect_evidence import may_begin, needs_person
+from calls.effect_ledger import DONE, EffectKind, EffectState
+from calls.facts import has_real_voice_id
 from calls.notes import AssignWish, CheckWish, Distrusted, Resolved, Statement, Verified, statement_order
 from calls.record import Call, Identity, Phase, Reason, Word, with_effect
 from calls.trail import Entry
 
 HEARD_AFTER_END = timedelta(days=1)
-"""For how long after the end of a call a person's distrust leads to a reject. Assumed: the service takes one then."""
+"""How long after the end of a call a person's distrust leads to a reject. Assumed: the service accepts one then."""
 
 
 def fold_statement(call: Call, note: Statement, now: datetime) -> tuple[Call, list[Entry]]:
-    """Take a statement into the record. It is never forgotten that there was one: such a hint is not dropped."""
+    """Fold a statement into the record. The record keeps that there was one, so that such a hint is not dropped."""
     call = replace(call, has_statements=True)
     match note:
         case Verified():
@@ -35,12 +36,12 @@ def fold_statement(call: Call, note: Statement, now: datetime) -> tuple[Call, li
             said = _said(note, now, "verified", person_id=note.person_id, validation_type=note.validation_type)
             return replace(call, identity=stronger(call.identity, identity)), [said]
         case Distrusted():
-            word = _word(note, reason=note.reason, heard_at=now)
+            word = _word(note, reason=note.reason)
             said = _said(note, now, "distrusted", because=note.reason or None)
             call = replace(call, distrusted=later(call.distrusted, word))
             return reopened(call) if may_reopen(call, now) else call, [said]
         case AssignWish():
-            word = _word(note, person_id=note.person_id, heard_at=now)
+            word = _word(note, person_id=note.person_id)
             said = _said(note, now, "assign", person_id=note.person_id)
             return replace(call, assign_wish=later(call.assign_wish, word)), [said]
         case CheckWish():
@@ -52,18 +53,22 @@ def fold_statement(call: Call, note: Statement, now: datetime) -> tuple[Call, li
 
 
 def may_reopen(call: Call, now: datetime) -> bool:
-    """Tell whether a person's distrust still leads to a reject of a call that is settled.
+    """Tell whether a person's distrust still leads to a reject of a settled call.
 
-    Not without the voice id by which the service itself calls it: reject-voice resolves no other.
+    It needs the voice id that the service itself uses, because reject-voice resolves no other.
     """
-    if not call.is_settled or call.end_seen_at is None or not call.has_real_voice_id:
+    if not call.is_settled or call.end_seen_at is None or not has_real_voice_id(call):
         return False
     is_rejected = call.rejected_seen and not call.rejected_by_rule_only
-    return now - call.end_seen_at <= HEARD_AFTER_END and not is_rejected and may_begin(EffectKind.REJECT, call)
+    return (
+        now - call.end_seen_at <= HEARD_AFTER_END
+        and not is_rejected
+        and may_begin(EffectKind.REJECT, call.reject, call)
+    )
 
 
 def reopened(call: Call) -> Call:
-    """Return a settled call as one that has ended and is still to be settled."""
+    """Return a settled call as one that has ended and must be settled again."""
     return replace(
         call, phase=Phase.ENDED, reason=None, settled_at=None, is_reopened=True, reads_failed=0, not_found_since=None
     )
@@ -74,20 +79,18 @@ def _word(
     *,
     person_id: str | None = None,
     reason: str = "",
-    heard_at: datetime | None = None,
 ) -> Word:
     return Word(
         operator=note.operator,
         said_at=note.said_at,
         person_id=person_id,
         reason=reason,
-        heard_at=heard_at,
         number=note.number,
     )
 
 
 def later(one: Word | None, other: Word | None) -> Word | None:
-    """Return the statement that Redis received later; of two equal ones the first."""
+    """Return the statement that Redis received later; the first of two equal ones."""
     if one is None or other is None:
         return one or other
     before = statement_order(one.number, one.said_at)
@@ -95,7 +98,7 @@ def later(one: Word | None, other: Word | None) -> Word | None:
 
 
 def stronger(one: Identity | None, other: Identity | None) -> Identity | None:
-    """Return what counts of two: the desk's before the service's, then the one that was stated later."""
+    """Return the identity that counts: the desk's before the service's, else the one that was stated later."""
     if one is None or other is None:
         return one or other
     if one.by_desk is not other.by_desk:
@@ -127,7 +130,7 @@ def _said(
 
 
 def _resolved(call: Call, note: Resolved, now: datetime) -> tuple[Call, list[Entry]]:
-    """Take a person's answer about an unresolved effect; a later answer corrects an earlier one."""
+    """Fold a person's answer about an unresolved effect. A later answer corrects an earlier one."""
     state = EffectState.CONFIRMED if note.applied else EffectState.ABSENT
     order = statement_order(note.number, note.said_at)
     entries = [_said(note, now, "resolved", because="applied" if note.applied else "absent")]

@@ -1,10 +1,10 @@
-"""What the service's statuses and validation types mean to us. Any other text changes nothing."""
+"""The service's statuses and validation types that have a meaning for us. Any other text changes nothing."""
 
 from enum import StrEnum
 
 
 class Status(StrEnum):
-    """The call activity statuses we act on. Any other text changes nothing. Spec: States and transitions."""
+    """The call activity statuses that we act on. Spec: States and transitions."""
 
     FULL_AUTHENTICATION = "FullAuthentication"
     FULL_AUTHENTICATION_UNENROLLED = "FullAuthenticationUnenrolled"
@@ -32,17 +32,17 @@ NO_CHANGE = frozenset(
         "Voice Pending",
     }
 )
-"""Statuses of the Spec that change nothing for us, nor does a status in neither list, which is reported.
+"""Statuses of the Spec that change nothing for us. A status in neither list changes nothing either, but is reported.
 
-Assumed: the Spec lists what the statuses are called, and says of a few only what follows from them."""
+Assumed: the Spec lists the names of the statuses, but describes the consequences of only a few."""
 
 ESTABLISHES = {
     Status.ANSWERED_QUESTIONS: "KnowledgeBasedAuth",
     Status.MFA_VALIDATED: "OneTimePasswordAuth",
 }
-"""Statuses by which the service itself says that identity was established, and the validation type each stands for.
+"""Statuses by which the service itself says that identity was established, with the validation type of each.
 
-Assumed: the Spec names both the statuses and the types, not that they belong together."""
+Assumed: the Spec names both the statuses and the types, but not which belong together."""
 
 
 STATUSES = tuple(sorted({*(status.value for status in Status), *NO_CHANGE}))
@@ -52,4 +52,4 @@ VALIDATION_TYPES = ("VoiceAuth", "OneTimePasswordAuth", "KnowledgeBasedAuth", "N
 """Spec: Other shapes, Validation type."""
 
 OTHERWISE = ("OneTimePasswordAuth", "KnowledgeBasedAuth", "Other")
-"""Those of them by which identity is established otherwise than by the voice: no enroll without one (Spec: Rules 3)."""
+"""The types by which identity is established by other means than the voice. An enroll needs one (Spec: Rules 3)."""

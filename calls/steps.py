@@ -1,28 +1,28 @@
-"""The steps a mover can take for a call: a closed set, returned by ``decide`` and carried out by ``workers.checks``."""
+"""The possible steps for a call, a closed set. ``decide`` returns one, and ``workers.move`` carries it out."""
 
 from dataclasses import dataclass
 from datetime import datetime
 
-from calls.ledger import EffectKind, EffectState
+from calls.effect_ledger import EffectKind, EffectState
 from calls.record import Reason
 from calls.rules.verdict import Assignment, Verdict
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """Ask for a look at the institution's queue; what it lists comes back as a note."""
+    """Ask for a look at the institution's queue. What it lists comes back as a note."""
 
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """Read the stored details: free, and never a question to the voice provider."""
+    """Read the stored details. This costs no check, and the service does not ask the voice provider."""
 
     because: str
 
 
 @dataclass(frozen=True, slots=True)
 class LookBack:
-    """Read the stored details of a call that ended unlisted, if this minute's allowance has one left."""
+    """Read the stored details of a call that ended unlisted, if this minute's allowance permits it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Intend:
-    """Save the intention of an effect; nothing is sent yet."""
+    """Save the intention of an effect. Nothing is sent yet."""
 
     kind: EffectKind
     person_id: str | None
@@ -45,7 +45,7 @@ class Intend:
 
 @dataclass(frozen=True, slots=True)
 class Withdraw:
-    """Give an intention up that nothing was sent for."""
+    """Withdraw an intention for which nothing was sent."""
 
     kind: EffectKind
     because: str
@@ -53,7 +53,7 @@ class Withdraw:
 
 @dataclass(frozen=True, slots=True)
 class Decline:
-    """Give up a check that a person asked for; ``because`` is the name of the reason."""
+    """Drop a check that a person asked for. ``because`` is the name of the reason."""
 
     because: str
 
@@ -67,7 +67,7 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Establish:
-    """Stored details show what became of an effect in doubt: note it in the ledger."""
+    """Record in the ledger what stored details show about an effect in doubt."""
 
     kind: EffectKind
     state: EffectState
@@ -75,40 +75,40 @@ class Establish:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Write a new verdict into the trail."""
+    """Write a new verdict to the trail."""
 
     verdict: Verdict | Assignment
 
 
 @dataclass(frozen=True, slots=True)
 class NoteFacts:
-    """Write the facts into the trail: they changed, and the verdict did not."""
+    """Write the facts to the trail because they changed but the verdict did not."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Let go until an instant; notes come earlier."""
+    """Release the call until an instant. A note makes it due earlier."""
 
     until: datetime
 
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """Forget a hint that the queue never confirmed."""
+    """Forget a hint that the queue never listed."""
 
     because: str
 
 
 @dataclass(frozen=True, slots=True)
 class Settle:
-    """Close the call for good."""
+    """Settle the call."""
 
     reason: Reason
 
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """Nothing is ever due again by itself."""
+    """Release the call for good. Only a note makes it due again."""
 
 
 Step = (

@@ -1,25 +1,25 @@
-"""A call's story: its trail told to a person, in order, with times from the call's start. Pure.
+"""A call's story: its trail in words for people, in order, with times relative to the call's start. Pure functions.
 
-One renderer's worth of words for whoever shows it: command line, desk, board. A ``Line`` says what happened; a decision has
-rows beneath it, one for each rule, that say which matched and which condition of the others failed on which fact.
+The command line, the desk and the board use the same words. A ``Line`` says what happened. A decision has a row for
+each rule that says whether it matched, or which condition failed on which fact.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from calls.ledger import EffectState
+from calls.effect_ledger import EffectState
 from calls.record import CHECK_LIMIT
 from calls.trail import Entry, Recorded, Tried
 
 
 class Tone(StrEnum):
-    """What kind of thing a line tells; who shows it may colour by it."""
+    """The kind of a line, for example to colour it."""
 
-    EVENT = "event"  # something was heard: a push, a listing, the end
+    EVENT = "event"  # an event: a push, a listing, the end
     READ = "read"  # stored details, or facts that follow from them
     CHECK = "check"  # one of the 20
-    SAID = "said"  # a person's word
+    SAID = "said"  # a person's statement
     DECIDED = "decided"
     EFFECT = "effect"  # intended, sent, answered, established
     TROUBLE = "trouble"  # something a person should look at
@@ -27,9 +27,9 @@ class Tone(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """How one rule fared in a decision.
+    """The result of one rule in a decision.
 
-    ``mark``: ``+`` it decided, ``-`` a condition failed, ``~`` it matched in shadow, ``.`` it was not asked.
+    ``mark``: ``+`` it decided, ``-`` a condition failed, ``~`` it matched in shadow, ``.`` it was not evaluated.
     """
 
     mark: str
@@ -39,7 +39,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One thing that happened, ``at_s`` seconds after the call's start; several alike are one line up to ``until_s``."""
+    """One event, ``at_s`` seconds after the call's start. Several equal ones share a line, up to ``until_s``."""
 
     at_s: float
     tone: Tone
@@ -58,7 +58,7 @@ class Story:
 
 
 def tell(call: Recorded) -> Story:
-    """Tell a recorded call."""
+    """Return the story of a recorded call."""
     return Story(_heading(call), tuple(_Teller(call).lines()), _ending(call))
 
 
@@ -77,7 +77,7 @@ def _ending(call: Recorded) -> str:
 
 @dataclass(slots=True)
 class _Teller:
-    """Goes through a trail and remembers what was told, so that each line says what is new."""
+    """Goes through a trail and remembers what was said, so that each line says only what is new."""
 
     call: Recorded
     status: str | None = None
@@ -89,7 +89,7 @@ class _Teller:
     facts: frozenset[str] = field(default_factory=frozenset)
 
     def lines(self) -> Iterator[Line]:
-        """Yield the story's lines; what says nothing new is left out, checks that brought nothing are put together."""
+        """Yield the story's lines. Entries without news are left out, and checks without news are combined."""
         quiet: list[tuple[Entry, float]] = []
         for entry in self.call.trail:
             at_s = self._at_s(entry)
@@ -112,7 +112,7 @@ class _Teller:
         return (entry.at - begins_at).total_seconds()
 
     def _tell(self, entry: Entry) -> str | None:
-        """Say an entry; None where there is nothing new to say, empty for a check that brought nothing."""
+        """Return the text of an entry; None if it has no news, empty for a check without news."""
         match entry.what:
             case "listed":
                 return self._listed(entry)
@@ -140,7 +140,7 @@ class _Teller:
         return f"the queue lists it: {count}{person}{claimed}"
 
     def _changed(self, entry: Entry) -> str:
-        """Say what an answer of the service changed."""
+        """Return what an answer of the service changed."""
         parts = []
         if entry.status != self.status:
             parts.append(f"status {self.status or 'none'} -> {entry.status}")
@@ -152,7 +152,7 @@ class _Teller:
         return ", ".join(parts)
 
     def _facts(self, entry: Entry) -> str | None:
-        """Say which statements became true or stopped being so; statuses and counts are told by what brought them."""
+        """Return which facts became true or false. Statuses and counts are left out: other lines show them."""
         before, now = self.facts, _statements(entry)
         self.facts = now
         new = now - before
@@ -200,7 +200,7 @@ def _statements(entry: Entry) -> frozenset[str]:
 
 
 def _quiet(checks: list[tuple[Entry, float]]) -> Line:
-    """Tell checks that brought nothing, as one line."""
+    """Return one line for checks without news."""
     (first, at_s), (last, until_s) = checks[0], checks[-1]
     if len(checks) == 1:
         return Line(at_s, Tone.CHECK, f"check {first.n} of {CHECK_LIMIT}: nothing new{_took(first)}")
@@ -209,7 +209,7 @@ def _quiet(checks: list[tuple[Entry, float]]) -> Line:
 
 
 def row_of(line: Tried) -> Row:
-    """Say how a rule fared."""
+    """Return the result of a rule as a row."""
     match line.result:
         case "matched":
             held = f", the law forbids it ({', '.join(line.forbidden)})" if line.forbidden else ""
@@ -225,7 +225,7 @@ def row_of(line: Tried) -> Row:
 
 
 def would(line: Tried) -> str:
-    """Say what a rule in shadow would have done."""
+    """Return what a rule in shadow would have done."""
     if line.forbidden:
         return f"would have asked for {line.then}, which the law forbids ({', '.join(line.forbidden)})"
     return _WOULD.get(line.then, "would have held")
@@ -235,7 +235,7 @@ _WOULD = {"enroll": "would have enrolled", "reject": "would have rejected", "ask
 
 
 def shown(value: object) -> str:
-    """Show a fact's value as it is written in a rules file."""
+    """Return a fact's value as it is written in a rules file."""
     if value is None:
         return "none"
     return str(value).lower() if isinstance(value, bool) else str(value)
@@ -276,7 +276,7 @@ _TONES = {
 
 
 def _plain(entry: Entry) -> str:
-    """Say an entry whose words do not depend on what came before."""
+    """Return the text of an entry that does not depend on earlier ones."""
     because = f": {entry.because}" if entry.because else ""
     person = f" person {entry.person_id}" if entry.person_id else ""
     how = f" with {entry.validation_type}" if entry.validation_type else ""
@@ -305,6 +305,8 @@ def _plain(entry: Entry) -> str:
         case "established":
             if entry.wish:
                 return f"{entry.kind}: {entry.operator} says that it is {entry.state}"
+            if entry.state == EffectState.UNRESOLVED:
+                return f"{entry.kind} unresolved: nothing proves whether it was applied"
             return f"{entry.kind}: stored details show it {entry.state}{_by(entry)}"
         case "verifying":
             return "Redis was restarted or replaced: the service's record is read before anything else"

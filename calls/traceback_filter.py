@@ -1,7 +1,7 @@
-"""An exception as the types and places of its chain: no messages, no source lines, no variables.
+"""Formats an exception as the types and code places of its chain: no messages, no source lines, no variables.
 
-A message may hold what a caller has said, or the answer that could not be read; a bug must not carry it into a log or into a
-job's record, where it stays for days.
+A message may hold what a caller said, or an answer that could not be read. It must not get into a log, or into a job's
+record, where it would stay for days.
 """
 
 import traceback
@@ -13,7 +13,7 @@ _MAX_FRAMES: Final = 20
 
 
 def filtered_traceback(error: BaseException, *, depth: int = 0) -> Iterator[str]:
-    """Yield one line for an exception and for each of its causes: its type, then where it came from, innermost first."""
+    """Yield a line for an exception and each of its causes: its type, then its code places, innermost first."""
     frames = list(traceback.walk_tb(error.__traceback__))[-_MAX_FRAMES:]
     steps = (f"{_short(frame.f_code.co_filename)}:{line} {frame.f_code.co_name}" for frame, line in frames)
     yield " < ".join([type(error).__name__, *reversed(list(steps))])
@@ -29,7 +29,7 @@ def _short(filename: str) -> str:
 
 
 def innermost_place(error: BaseException) -> str:
-    """Return the innermost place of an error, without a single value."""
+    """Return the innermost code place of an error, without any values."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next

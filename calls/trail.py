@@ -1,10 +1,10 @@
-"""The trail: what happened to a call and why, one line each, only ever appended.
+"""The trail: what happened to a call and why, one entry each, append-only.
 
-A line is an ``Entry``; its fields are the allow-list of what may be written down about a call. Names, numbers of
-documents, birth dates, passwords and tokens have no field to go to.
+The fields of an ``Entry`` are the allow-list of what may be written about a call. There are no fields for names,
+document numbers, birth dates, passwords or tokens.
 
-A ``Recorded`` call is what it came to and its whole trail, as one line of JSON: what is exported, replayed, reported
-and told. Its shape is versioned by its ``format`` field; a reader refuses another version.
+A ``Recorded`` call is its result with its whole trail, as one line of JSON. It is used for export, replay, reports and
+stories. Its ``format`` field holds the version of its shape; other versions are refused.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,7 +13,7 @@ from typing import Literal
 
 import msgspec
 
-from calls.ledger import EffectState
+from calls.effect_ledger import EffectState
 from calls.record import Call, Phase, Reason
 
 What = Literal[
@@ -22,40 +22,40 @@ What = Literal[
     "unlisted",  # a full listing did not contain it
     "dropped",  # a hint the queue never confirmed
     "merged",  # another id turned out to be this call
-    "said",  # a person's word
+    "said",  # a person's statement
     "read",  # stored details, where something changed
     "checked",  # one of the 20 checks, and what came back
     "check_failed",  # a booked check without a usable answer
     "decided",  # a rule or the law, and its verdict
     "facts",  # facts changed and the verdict did not
     "intended",  # an effect was decided and saved
-    "withdrawn",  # an intention that nothing was sent for
+    "withdrawn",  # an intention was given up; nothing was sent
     "sent",  # saved before the first byte
     "answered",  # what came back for an effect
     "established",  # what stored details proved about an effect in doubt
     "verifying",  # Redis was replaced or restarted: stored details are read before anything else
-    "held_back",  # the service is away: nothing was booked or sent
+    "held_back",  # the service does not answer: nothing was booked or sent
     "ended",
     "parked",
     "settled",
-    "unreadable",  # a stored line that this version cannot read; it stays as it is
+    "unreadable",  # a stored entry that this version cannot read; it is kept
 ]
 
 
 Result = Literal[
     "matched",  # every condition holds, and the rule is live: it decides
-    "shadowed",  # every condition holds, in shadow: written down and passed over
+    "shadowed",  # every condition holds, in shadow: recorded, but it does not decide
     "failed",  # a condition does not hold; the first one is named
     "elsewhere",  # not meant for this institution
-    "unasked",  # an earlier rule has decided
+    "unasked",  # an earlier rule decided
 ]
 
 
 class Tried(msgspec.Struct, frozen=True, array_like=True):
-    """How one rule fared in one decision.
+    """The result of one rule in one decision.
 
-    ``fact`` is the first condition that failed, ``wanted`` what the rule asks of it, ``was`` what it was. ``forbidden`` are
-    the law's reasons against what a rule that matched asks for.
+    ``fact`` is the first condition that failed, ``wanted`` the value the rule requires, ``was`` the actual value.
+    ``forbidden`` are the law's reasons against what a matching rule asks for.
     """
 
     rule: str
@@ -69,11 +69,12 @@ class Tried(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One line of a trail. ``n`` counts checks, of 20; ``took_ms`` is the service's time to answer.
+    """One entry of a trail. ``n`` is the number of a check, of 20; ``took_ms`` is the service's response time.
 
-    A decision holds what a person needs to follow it years later, without the rules file of that day: ``facts`` (those that
-    are not false, none or 0), ``tried`` (how each rule fared), ``asked`` (what the winning rule wants), ``kind`` (what is
-    left of that within the law), ``forbidden`` (the law's reasons), ``pause`` (the pause in force, by whom and why).
+    A decision can be understood years later, without the rules file of that day. It holds ``facts`` (those that are not
+    false, none or 0), ``tried`` (the result of each rule), ``asked`` (what the deciding rule wants), ``kind`` (what
+    remains of that within the law), ``forbidden`` (the law's reasons) and ``pause`` (the pause in force, by whom and
+    why).
     """
 
     at: datetime
@@ -86,7 +87,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     status: str | None = None
     policies: tuple[str, ...] = ()
     signs: tuple[str, ...] = ()
-    """With a check: the facts that its answer showed by itself (``calls.facts.signs_of``)."""
+    """For a check: the facts that its answer showed by itself (``calls.facts.signs_of``)."""
     n: int | None = None
     took_ms: int | None = None
     rule: str | None = None
@@ -97,7 +98,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     operator: str | None = None
     token: str | None = None
     wish: str | None = None
-    """Which wish of the desk a person's word was."""
+    """The action that a statement belongs to."""
     candidates: int | None = None
     facts: dict[str, str | bool | int | None] | None = None
     forbidden: tuple[str, ...] = ()
@@ -105,7 +106,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     tried: tuple[Tried, ...] = ()
     pause: str | None = None
     trace: str | None = None
-    """The event that a request was made for."""
+    """The event for which a request was made."""
 
 
 _ENCODER = msgspec.json.Encoder()
@@ -114,12 +115,12 @@ _NEVER = datetime.fromtimestamp(0, UTC)
 
 
 def encode_entry(entry: Entry) -> bytes:
-    """Write a line as stored."""
+    """Encode an entry for storage."""
     return _ENCODER.encode(entry)
 
 
 def parse_trail(stored: Sequence[bytes]) -> tuple[Entry, ...]:
-    """Read stored lines, oldest first. One that cannot be read keeps its place: outcomes are numbered by their lines."""
+    """Decode stored entries, oldest first. An unreadable one keeps its place: outcomes are numbered by their entries."""
     lines: list[Entry] = []
     for line in stored:
         try:
@@ -133,7 +134,7 @@ FORMAT = "callkeeper.trail/1"
 
 
 class Recorded(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="format", tag=FORMAT):
-    """One call and its trail, oldest line first."""
+    """One call and its trail, oldest entry first."""
 
     institution_key: str
     voice_id: str
@@ -150,16 +151,16 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ta
 
     @property
     def begins_at(self) -> datetime | None:
-        """Return the instant that times are counted from: the call's start, else the first that was heard of it."""
+        """Return the instant that times are relative to: the call's start, else its first entry."""
         return self.started_at or (self.trail[0].at if self.trail else None)
 
 
 class RecordingWrong(Exception):
-    """A file of recorded calls has a line that is none. Says which, and what is wrong with it."""
+    """A line in a file of recorded calls is not one. The message names the line and the fault."""
 
 
 def recorded(call: Call, trail: Iterable[Entry]) -> Recorded:
-    """Return a call's record and its trail as one."""
+    """Combine a call's record and its trail."""
     return Recorded(
         institution_key=call.institution_key,
         voice_id=call.voice_id,
@@ -180,12 +181,12 @@ _RECORDED = msgspec.json.Decoder(Recorded)
 
 
 def encode_recorded(call: Recorded) -> bytes:
-    """Write a recorded call as one line, without the line end."""
+    """Encode a recorded call as one line, without the line end."""
     return _ENCODER.encode(call)
 
 
 def parse_recordings(lines: Iterable[bytes]) -> Iterator[Recorded]:
-    """Read recorded calls, one a line; empty lines are passed over.
+    """Read recorded calls, one per line. Empty lines are skipped.
 
     Raises:
         RecordingWrong: A line is not a recorded call of this format.

@@ -1,7 +1,7 @@
-"""The actions that people and software request for a call: refuses what cannot succeed, leaves a note, awaits the result.
+"""Requested actions on calls: refuses what cannot succeed, leaves a note for the worker, waits for the result.
 
-A note does nothing by itself. Whoever moves the call folds it into the record and decides within the rules and the law; what
-we say here about the outcome is read from the record that it wrote.
+A note does nothing by itself. The worker that claims the call folds it into the record and applies rules and law. The
+result is read from the record that the worker wrote.
 """
 
 import asyncio
@@ -25,13 +25,13 @@ from calls.store.job_queue import Waker
 from calls.store.keys import REMEMBERED_S, CallId
 from calls.store.queries import Known, Lookup
 from calls.store.store import Store
-from desk.access import DeskToken
+from desk.access.desk_tokens import DeskToken
 from desk.bodies import ActionOrigin, AssignBody, Body, VerifiedBody
 from desk.feed import Feed
 from desk.problems import Problem, not_found, too_many_waiting
 
 LOOK_EVERY_S: Final = 1.0
-"""While waiting, how often is looked also if no change is announced."""
+"""Seconds between two looks at the result while waiting, also if no change is announced."""
 
 
 class IdempotentRequest(msgspec.Struct, frozen=True):
@@ -42,7 +42,7 @@ class IdempotentRequest(msgspec.Struct, frozen=True):
 
 
 class Actions:
-    """Accepts requested actions as notes to their calls, and tells what became of them."""
+    """Accepts requested actions as notes to their calls, and returns their results."""
 
     def __init__(
         self,
@@ -83,13 +83,13 @@ class Actions:
             place: Which call, by either of its ids.
             action: The last part of the address.
             body: The details.
-            idempotency_key: Under which a repetition is recognised, for a day.
-            assigns: Somebody who is verified while nobody is assigned is assigned as well.
+            idempotency_key: Recognises a repetition within a day.
+            assigns: Also assign the verified person if nobody is assigned.
 
         Raises:
-            Problem: There is no such call; the law or the rules stand in the way; the key was used for something else; too
-                many statements about the call wait.
-            redis.exceptions.RedisError: Redis is away; it may or may not have been said.
+            Problem: There is no such call; law or rules forbid the action; the key was used for something else; too many
+                statements about the call wait.
+            redis.exceptions.RedisError: Redis is away; the action may or may not have been requested.
         """
         known = await self._known(place)
         call_id = _said_to(known, place, action)
@@ -156,7 +156,7 @@ class Actions:
                 note = parse_note(stored)
                 if getattr(note, "wish", None) == action_id:
                     return _action(note.note_id.partition(":")[0])
-        known = await self._lookup.known(*place)  # it may have been heard between the two looks
+        known = await self._lookup.known(*place)  # it may have been stored between the two reads
         line = line_of(known.trail, action_id) if known else None
         if line is None:
             raise not_found()
@@ -178,7 +178,7 @@ class Actions:
         return accepted
 
     def _refuse(self, known: Known, statement: Statement, assigned: AssignBody | None = None) -> None:
-        """Refuse what, by all that is known now, can come to nothing; ``assigned`` is asked for before it."""
+        """Refuse what cannot succeed in the current state; ``assigned`` is an assignment that comes first."""
         call = known.call
         if assigned is not None:
             origin = ActionOrigin(assigned.operator, self._now(), "", "")
@@ -211,7 +211,7 @@ class Actions:
 
 
 def _assigned_with(known: Known, body: Body) -> AssignBody | None:
-    """Return the assignment that goes with a verification of a caller whom nobody is assigned to."""
+    """Return the assignment that goes with a verification, if the call has no person."""
     if isinstance(body, VerifiedBody) and known.call.person_id is None:
         return AssignBody(body.operator, body.person_id)
     return None
@@ -220,9 +220,9 @@ def _assigned_with(known: Known, body: Body) -> AssignBody | None:
 def _said_to(known: Known, place: CallId, action: str) -> CallId:
     """Return the id that a statement is left under.
 
-    What only a push says of two ids may be wrong, and the statement would be carried out for another caller. So it is left
-    under the id that was used; whoever moves that asks the service for it, and merges the two if the answer agrees. A
-    resolution sends nothing, and the effect that it is about is in one record only.
+    A push may wrongly say that two ids are one call, and the statement would be carried out for another caller. So it is
+    left under the id that was used. The worker that claims it asks the service, and merges the two records if the answer
+    agrees. A resolution sends nothing, and its effect is in one record only.
     """
     return known.call_id if known.is_certain or action == "resolve" else place
 

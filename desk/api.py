@@ -1,6 +1,6 @@
-"""The desk's API: what the agent's software can ask of calls and say to them."""
+"""The desk's API: how the agent's software reads calls and makes statements about them."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from typing import Final, Literal, cast
 from urllib.parse import quote, unquote
 
@@ -17,20 +17,24 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 from structlog.typing import FilteringBoundLogger
 
+from archive.errors import ArchiveAway
 from calls.action_status import ActionState, Told
 from calls.facts import Policies
-from calls.finding import same_number
-from calls.record import Call, Phase
+from calls.record import Call, NewerRecord, Phase
 from calls.store.attempt_limiter import AttemptLimiter, Failure, network_of
 from calls.store.keys import CallId
 from calls.store.queries import Lookup
-from desk.access import DeskToken, DeskTokens
+from desk.access.desk_tokens import DeskToken, DeskTokens
+from desk.access.routes import rule_of
+from desk.access.visitor import AuditNote, Auditor, note_of, with_note
 from desk.actions import Actions
+from desk.archived_calls import ArchivedCalls, known_or_archived
 from desk.bodies import BODIES, read_body
+from desk.call_list import CallList
 from desk.openapi import document
-from desk.problems import Problem, invalid, not_found, too_often, unauthorized, unavailable
+from desk.problems import Problem, forbidden, invalid, not_found, too_often, unauthorized, unavailable
 from desk.stream import Stream, Tickets
-from desk.views import PageView, action_view, call_view, story_view
+from desk.views import CallView, PageView, action_view, call_view, story_view
 from reseller.endpoints import is_institution_key, is_voice_id
 
 
@@ -40,7 +44,7 @@ class QuotedConvertor(Convertor[str]):
     regex = ".+"
 
     def convert(self, value: str) -> str:
-        """Decode what stands in the path."""
+        """Decode a path parameter."""
         return unquote(value)
 
     def to_string(self, value: str) -> str:
@@ -51,11 +55,26 @@ class QuotedConvertor(Convertor[str]):
 register_url_convertor("quoted", QuotedConvertor())
 
 
+class AuditedAnswers:
+    """Writes the audit entry of a token's request before its answer is sent."""
+
+    def __init__(self, app: ASGIApp, auditor: Auditor) -> None:
+        self._app = app
+        self._auditor = auditor
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on with an audit entry that its handler can complete."""
+        if scope["type"] == "http":
+            note = AuditNote(None, "", "")
+            scope, send = with_note(scope, note), self._auditor.listening(send, note)
+        await self._app(scope, receive, send)
+
+
 class RawPath:
     """Hands an application the path as it was sent.
 
-    A voice id may hold a slash, quoted. Decoded first, ``/calls/cu-1/x%2Factions%2Fy`` would be another address than the
-    one that was asked for.
+    A voice id may hold a quoted slash. If the path were decoded first, ``/calls/cu-1/x%2Factions%2Fy`` would lead to another
+    endpoint.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -88,10 +107,13 @@ class DeskApi:
         tickets: Tickets,
         policies: Policies,
         log: FilteringBoundLogger,
+        auditor: Auditor,
         *,
         country: str = "US",
+        archive: ArchivedCalls | None = None,
     ) -> None:
-        self._country = country
+        self._archive = archive
+        self._list = CallList(lookup, archive, country)
         self._tokens = tokens
         self._limiter = AttemptLimiter()
         self._lookup = lookup
@@ -100,12 +122,13 @@ class DeskApi:
         self._tickets = tickets
         self._policies = policies
         self._log = log
+        self._auditor = auditor
 
     def app(self, origins: tuple[str, ...]) -> ASGIApp:
         """Build the application, to be mounted at ``/desk``.
 
         Args:
-            origins: Of web pages that may use the desk from a browser.
+            origins: Origins of web pages that may use the desk from a browser.
         """
         call = "/calls/{institution}/{voice_id:quoted}"
         routes = [
@@ -124,61 +147,75 @@ class DeskApi:
             allow_headers=["Authorization", "Content-Type", "Idempotency-Key", "Last-Event-ID"],
             expose_headers=["Location"],
         )
-        app = Starlette(routes=routes, middleware=[cors], exception_handlers=_HANDLERS)
+        app = Starlette(
+            routes=routes,
+            middleware=[Middleware(AuditedAnswers, auditor=self._auditor), cors],
+            exception_handlers=_HANDLERS,
+        )
         app.router.redirect_slashes = False
+
         return RawPath(app)
 
     async def describe(self, _request: Request) -> Response:
-        """Return the OpenAPI document; it is no secret."""
+        """Return the OpenAPI document. It needs no token."""
         return Response(document(), media_type="application/json")
 
     async def list_calls(self, request: Request) -> Response:
         """List calls, live ones unless another phase is asked for."""
-        token = self._token(request)
+        token = await self._token(request)
         query = request.query_params
         phase = _one_of(query.get("phase"), "phase", _SHOWN)
-        matches = _filter(token, query, phase, self._country)
+        if "phone" in query and not token.sees_people:
+            raise forbidden("phone: a viewer sees no numbers")
         await self._check_institution(token, query.get("institution"))
         limit = _number(query.get("limit"), "limit", 1, MAX_PAGE, DEFAULT_PAGE)
-        settled = phase is Phase.SETTLED
         try:
-            page = await self._lookup.page(settled=settled, after=query.get("after"), limit=int(limit), matches=matches)
+            page = await self._list.page(token, query, phase, query.get("after"), int(limit))
         except ValueError:
             raise invalid("after", "must be the next of the page before") from None
-        return _json(PageView(tuple(call_view(call, self._policies) for call in page.calls), page.next))
+        return _json(PageView(self._views(token, page.calls), page.next))
 
     async def show_call(self, request: Request) -> Response:
         """Return one call and its story."""
-        place = self._place(request)
-        known = await self._lookup.known(*place)
+        token, place = await self._place(request)
+        known = await known_or_archived(self._lookup, self._archive, place)
         if known is None:
             raise not_found()
-        return _json(story_view(known.call, known.trail, self._policies))
+        return _json(story_view(known.call, known.trail, self._policies, sees_people=token.sees_people))
+
+    def _views(self, token: DeskToken, calls: Sequence[Call]) -> tuple[CallView, ...]:
+        return tuple(call_view(call, self._policies, sees_people=token.sees_people) for call in calls)
 
     def _speaker(self, action: str) -> Callable[[Request], object]:
         async def speak(request: Request) -> Response:
-            """Say something to a call."""
-            token, place = self._token(request), self._place(request)
+            """Request an action on a call."""
+            token, place = await self._place(request)
             wait_s = _number(request.query_params.get("wait"), "wait", 0, MAX_WAIT_S, 0)
             key = _idempotency_key(request)
             body = await read_body(request, BODIES[action])
+            if token.operators is not None and body.operator not in token.operators:
+                raise forbidden("operator: this token may not speak for them")
+            note_of(request).operator = body.operator
             action_id, call_id = await self._actions.request(token, place, action, body, key)
             return await self._answer(call_id, action_id, wait_s)
 
         return speak
 
     async def show_action(self, request: Request) -> Response:
-        """Return what became of an action."""
-        place = self._place(request)
+        """Return the result of an action."""
+        _, place = await self._place(request)
         wait_s = _number(request.query_params.get("wait"), "wait", 0, MAX_WAIT_S, 0)
         return await self._answer(place, request.path_params["action_id"], wait_s)
 
     async def stream(self, request: Request) -> Response:
-        """Stream the calls that change, to a token or to whoever brings a ticket."""
+        """Stream the calls that change, to a token or to a ticket."""
         ticket = request.query_params.get("ticket")
-        token = await self._tickets.redeem(ticket) if ticket else self._token(request)
-        if token is None:
+        if ticket is None:
+            token = await self._token(request)
+        elif (owner := await self._tickets.redeem(ticket)) is None:
             raise self._turned_away(request, "ticket")
+        else:
+            token = self._admitted(request, owner)
         institution = request.query_params.get("institution")
         if institution is not None and token.may_see(institution):
             await self._check_institution(token, institution)
@@ -186,18 +223,30 @@ class DeskApi:
 
     async def ticket(self, request: Request) -> Response:
         """Issue a ticket for the stream."""
-        return _json(await self._tickets.issue(self._token(request)), 201)
+        return _json(await self._tickets.issue(await self._token(request)), 201)
 
     async def _answer(self, call_id: CallId, action_id: str, wait_s: float) -> Response:
         action, answer = await self._actions.result(call_id, action_id, within_s=wait_s)
         watch = f"/desk/calls/{_quoted(call_id)}/actions/{action_id}"
         return _action_response(action_id, cast("Action", action), answer, watch)
 
-    def _token(self, request: Request) -> DeskToken:
+    async def _token(self, request: Request) -> DeskToken:
         offered = [value for name, value in request.scope["headers"] if name == b"authorization"]
-        token = self._tokens.recognise(offered[0]) if len(offered) == 1 else None
+        token = await self._tokens.recognise(offered[0]) if len(offered) == 1 else None
         if token is None:
             raise self._turned_away(request, "credentials")
+        return self._admitted(request, token)
+
+    def _admitted(self, request: Request, token: DeskToken) -> DeskToken:
+        """Return the token if its role suffices, and begin the request's audit entry."""
+        path = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
+        rule, parts = rule_of(request.method, f"/desk{path}")
+        note = note_of(request)
+        note.who, note.page = f"token:{token.name}", rule.name
+        note.say(rule.event, **{name: unquote(part) for name, part in parts.items()})
+        if rule.role is not None and not token.may(rule.role):
+            note.deny()
+            raise forbidden(f"it needs the role {rule.role}")
         return token
 
     async def _check_institution(self, token: DeskToken, institution: str | None) -> None:
@@ -213,7 +262,7 @@ class DeskApi:
             raise invalid("institution", "is none of this token's" + (f"; did you mean {near}?" if near else ""))
 
     def _turned_away(self, request: Request, reason: str) -> Problem:
-        """Return the answer to a wrong or missing token. The right one is recognised first and is never limited."""
+        """Return the answer to a wrong or missing token. A valid token is recognised before this, and is never limited."""
         who = network_of(request.scope.get("client"))
         failure = self._limiter.fail(who)
         if failure is Failure.OVER:
@@ -223,29 +272,16 @@ class DeskApi:
             self._log.warning("attempts_limited", where="desk", address=who)
         return unauthorized()
 
-    def _place(self, request: Request) -> CallId:
-        """Return which call a request is about; another institution's does not exist."""
-        token = self._token(request)
+    async def _place(self, request: Request) -> tuple[DeskToken, CallId]:
+        """Return the request's token and call. A call of another institution counts as not existing."""
+        token = await self._token(request)
         place = CallId(unquote(request.path_params["institution"]), request.path_params["voice_id"])
         is_legal = is_institution_key(place.institution_key) and is_voice_id(place.voice_id)
+        if not token.may_see(place.institution_key):
+            note_of(request).deny()
         if not (is_legal and token.may_see(place.institution_key)):
             raise not_found()
-        return place
-
-
-def _filter(token: DeskToken, query: Mapping[str, str], phase: Phase | None, country: str) -> Callable[[Call], bool]:
-    institution, phone, any_id = query.get("institution"), query.get("phone"), query.get("id")
-
-    def matches(call: Call) -> bool:
-        return (
-            token.may_see(call.institution_key)
-            and institution in {None, call.institution_key}
-            and (phone is None or same_number(call.phone_number or "", phone, country))
-            and any_id in {None, call.voice_id, call.alternate_id}
-            and phase in {None, call.phase}
-        )
-
-    return matches
+        return token, place
 
 
 def _one_of(text: str | None, name: str, allowed: tuple[Phase, ...]) -> Phase | None:
@@ -295,14 +331,16 @@ async def _on_nothing(_request: Request, error: Exception) -> Response:
     return not_found().response()
 
 
-async def _on_redis_away(_request: Request, _error: Exception) -> Response:
+async def _on_unavailable(_request: Request, _error: Exception) -> Response:
     return unavailable().response()
 
 
 _HANDLERS = {
     Problem: _on_problem,
     HTTPException: _on_nothing,
-    RedisError: _on_redis_away,
-    OSError: _on_redis_away,
-    TimeoutError: _on_redis_away,
+    NewerRecord: _on_unavailable,
+    RedisError: _on_unavailable,
+    ArchiveAway: _on_unavailable,
+    OSError: _on_unavailable,
+    TimeoutError: _on_unavailable,
 }

@@ -1,4 +1,4 @@
-"""What the desk is sent: one record for each action, read strictly and bounded in every direction."""
+"""The bodies of requests to the desk: one record for each action, read strictly and limited in size."""
 
 import json
 from collections.abc import Mapping
@@ -9,13 +9,13 @@ import msgspec
 from starlette.requests import ClientDisconnect, Request
 
 from calls.notes import AssignWish, CheckWish, Distrusted, Resolved, Statement, Verified
+from desk.access.rights import Operator
 from desk.problems import Problem, invalid
 from reseller import ValidationType
 
 BODY_LIMIT: Final = 8 * 1024
-"""Bytes; the longest legal body has some 5,000."""
+"""In bytes. The longest valid body has about 5,000."""
 
-Operator = Annotated[str, msgspec.Meta(pattern=r"^[!-~]{1,64}$(?!\n)", description="Core username of who says so.")]
 PersonId = Annotated[
     str, msgspec.Meta(pattern=r"^[!-~]([ -~]{0,126}[!-~])?$(?!\n)", description="One of the candidates' ids.")
 ]
@@ -43,7 +43,7 @@ class AssignBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     person_id: PersonId
 
     def note(self, origin: ActionOrigin) -> Statement:
-        """Return the note that says so."""
+        """Return the note for the call."""
         return AssignWish(
             person_id=self.person_id,
             operator=origin.operator,
@@ -56,7 +56,7 @@ class AssignBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class VerifiedBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The operator verified that the caller is this person. ``notes`` go with the enroll; keep documents out of them.
 
-    ``NoAuth`` and ``VoiceAuth`` are refused: neither establishes identity otherwise than by the voice.
+    ``NoAuth`` and ``VoiceAuth`` are refused: they establish no identity besides the voice.
     """
 
     operator: Operator
@@ -65,7 +65,7 @@ class VerifiedBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     notes: Text | None = None
 
     def note(self, origin: ActionOrigin) -> Statement:
-        """Return the note that says so."""
+        """Return the note for the call."""
         return Verified(
             person_id=self.person_id,
             validation_type=self.validation_type,
@@ -84,7 +84,7 @@ class DistrustedBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     reason: Text
 
     def note(self, origin: ActionOrigin) -> Statement:
-        """Return the note that says so."""
+        """Return the note for the call."""
         return Distrusted(
             reason=self.reason, operator=origin.operator, said_at=origin.at, token=origin.token, wish=origin.action_id
         )
@@ -96,7 +96,7 @@ class CheckBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     operator: Operator
 
     def note(self, origin: ActionOrigin) -> Statement:
-        """Return the note that says so."""
+        """Return the note for the call."""
         return CheckWish(operator=origin.operator, said_at=origin.at, token=origin.token, wish=origin.action_id)
 
 
@@ -107,7 +107,7 @@ class ResolveBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     applied: bool
 
     def note(self, origin: ActionOrigin) -> Statement:
-        """Return the note that says so."""
+        """Return the note for the call."""
         return Resolved(
             applied=self.applied, operator=origin.operator, said_at=origin.at, token=origin.token, wish=origin.action_id
         )
@@ -150,7 +150,7 @@ async def read_body(request: Request, kind: type[T]) -> T:
 
 
 class _Twice(Exception):
-    """A name occurs twice: two readers could read two different things."""
+    """A name occurs twice; two parsers could take different values."""
 
 
 def _once(pairs: list[tuple[str, object]]) -> None:
@@ -171,7 +171,7 @@ async def _bounded(request: Request) -> bytes:
 
 
 def _without_values(message: str) -> str:
-    """Return what msgspec says of a wrong body; of a value that is no validation type it would repeat the value."""
+    """Return msgspec's message about a wrong body, but do not repeat a wrong validation type."""
     head, quoted, _ = message.partition("Invalid enum value")
     if quoted:
         return "$.validation_type must be one of " + ", ".join(ValidationType)

@@ -1,6 +1,6 @@
-"""What a browser is told that our answers may do: nothing, unless an answer is a page; a page, as little as it can live on.
+"""Security headers: data may do nothing in a browser, and a page only what it needs.
 
-`SafeHeaders` stands in front of the whole web process, so no answer leaves without them, whoever made it. An answer that
+`SafeHeaders` stands in front of the whole web process, so every answer has them. An answer that
 brings a header of the same name keeps its own; `desk.access` gives pages the policy of pages.
 """
 
@@ -19,7 +19,7 @@ NOTHING: Final = "default-src 'none'; base-uri 'none'; form-action 'none'; frame
 """For answers that are data: a browser that shows one runs, loads and sends nothing."""
 
 PAGE: Final[Mapping[str, str]] = {"Content-Security-Policy": STRICT}
-"""What makes an answer a page."""
+"""The headers of a page, which is allowed more than data."""
 
 EVERYWHERE: Final[Mapping[str, str]] = {
     "Content-Security-Policy": NOTHING,
@@ -32,7 +32,7 @@ EVERYWHERE: Final[Mapping[str, str]] = {
     "Strict-Transport-Security": "max-age=31536000",
     "Cache-Control": "no-store",
 }
-"""What every answer carries. Browsers heed the transport's header over https only, so it is right behind a router too."""
+"""The headers of every answer. Browsers obey Strict-Transport-Security over https only, so it can always be sent."""
 
 
 class SafeHeaders:
@@ -46,7 +46,7 @@ class SafeHeaders:
         Args:
             app: The application.
             headers: What its answers carry.
-            machine_paths: Raw paths that no browser asks for; their answers are left alone, because the server checks
+            machine_paths: Raw paths that no browser asks for; their answers get no headers, because the server checks
                 every header that it sends, which costs 1 microsecond each.
         """
         self._app = app

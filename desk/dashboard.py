@@ -14,7 +14,7 @@ What its release 0.9 does, and what is done about it here:
   ``eval`` is given comes from the package's own files.
 - It redirects to whatever the Host header names: here it never redirects.
 
-The login stands in front of it: `desk.access`.
+The gate stands in front of it: `desk.access.gate`.
 """
 
 import re
@@ -38,8 +38,9 @@ from rq_dashboard import web as rq_pages
 from starlette.types import ASGIApp
 
 from calls.store.keys import QUEUE_NAME
+from desk.access.visitor import Visitor, visitor_in
 from desk.readable_jobs import ReadableJob, ReadableQueue, readable_workers
-from desk.signing import FORM_HEADER, FormTokens
+from desk.signing import FORM_HEADER
 
 _THREADS = 4
 _MAX_BODY = 64 * 1024
@@ -72,6 +73,12 @@ $.ajaxPrefilter(function (_options, _original, request) {
 $("script[name=job-row]").text((_n, row) => row.replace(" ellipsify", ""));
 """
 
+_NAVIGATION: Final = '<ul class="navbar-nav mr-auto">'
+_TO_BOARD: Final = '<li class="nav-item"><a href="/board" class="nav-link">\u2039 Board</a></li>'
+
+_ALL_QUEUED: Final = "This list below contains all the queued jobs on queue"
+_ALL_OF_REGISTRY: Final = "These are the {{ registry_name }} jobs of queue"
+
 _POLICY = (
     "default-src 'none'; script-src 'self' 'nonce-{nonce}' 'unsafe-eval'; style-src 'self'; "
     "style-src-attr 'unsafe-inline'; img-src 'self' data:; font-src 'self'; connect-src 'self'; base-uri 'none'; "
@@ -79,20 +86,19 @@ _POLICY = (
 )
 
 
-def dashboard(connection: "Redis", *, address: str, tokens: FormTokens, queue_name: str = QUEUE_NAME) -> ASGIApp:
+def dashboard(connection: "Redis", *, address: str, queue_name: str = QUEUE_NAME) -> ASGIApp:
     """Build the dashboard's pages, to be mounted behind the login.
 
     Args:
         connection: Answers in bytes, as RQ needs it.
         address: What the pages show as the Redis address; without credentials.
-        tokens: Of the login; a change needs one.
         queue_name: Our RQ queue; the pages show no other.
     """
-    wsgi: Any = pages(connection, address=address, tokens=tokens, queue_name=queue_name)  # two typings of WSGI
+    wsgi: Any = pages(connection, address=address, queue_name=queue_name)  # two typings of WSGI
     return cast("ASGIApp", WSGIMiddleware(wsgi, workers=_THREADS))
 
 
-def pages(connection: "Redis", *, address: str, tokens: FormTokens, queue_name: str) -> Flask:
+def pages(connection: "Redis", *, address: str, queue_name: str) -> Flask:
     """Build the Flask application that `dashboard` serves."""
     _replace_readers()
     app = _Pages(connection)
@@ -102,9 +108,9 @@ def pages(connection: "Redis", *, address: str, tokens: FormTokens, queue_name: 
     app.before_request(_no_links_from_other_sites)
     app.before_request(_only_known_addresses)
     app.before_request(_change_by_post_only)
-    app.before_request(lambda: _change_by_token_only(tokens))
+    app.before_request(_change_by_token_only)
     app.after_request(_add_policy)
-    app.jinja_env.globals["form_token"] = tokens.issue
+    app.jinja_env.globals["form_token"] = _form_token
     app.register_error_handler(NoSuchJobError, lambda _error: ("No such job.\n", 404))
     app.register_error_handler(InvalidJobOperation, lambda _error: ("The job has not failed.\n", 409))
     app.register_error_handler(RedisError, _on_redis)
@@ -165,7 +171,7 @@ class _OwnWorkers:
 
 
 def _requeue(job_id: str, connection: "Redis") -> Job | None:
-    """Enqueue a failed job again; of many, pass over one that is gone or unreadable, so that the others get their turn.
+    """Enqueue a failed job again. If several were asked for, skip one that is gone or cannot be read.
 
     Raises:
         InvalidJobOperation: The one job that was asked for has not failed.
@@ -184,7 +190,7 @@ class _Pages(Flask):
 
     def __init__(self, connection: "Redis") -> None:
         super().__init__(__name__, static_folder=str(files("rq_dashboard") / "static"), template_folder=None)
-        # Werkzeug makes redirects of the Host header: an address with a slash too many or too few is read as it is.
+        # Werkzeug would redirect an address with a slash too many or too few to whatever the Host header names.
         self.url_map.strict_slashes = self.url_map.merge_slashes = self.url_map.redirect_defaults = False
         self._connection = connection
 
@@ -203,18 +209,19 @@ class _Pages(Flask):
 
 
 class _EscapingLoader(DispatchingJinjaLoader):
-    """Loads the pages' templates so that what a job or an address says is shown as text, and never run."""
+    """Loads the pages' templates so that text of a job or an address is escaped."""
 
     def get_source(self, environment: Environment, template: str) -> tuple[str, str | None, Any]:
         """Return a template's source: raw output tags escape, scripts get JSON, the one inline script has a nonce."""
         source, filename, is_current = super().get_source(environment, template)
+        source = source.replace(_NAVIGATION, _NAVIGATION + _TO_BOARD).replace(_ALL_QUEUED, _ALL_OF_REGISTRY)
         if template.endswith((".js", "/inline_js.html")):
             source = _IN_SCRIPT.sub(r"{{ \2|tojson }}", source)
         return _UNESCAPED.sub("<%-", source).replace(_SCRIPT, _NAMED_SCRIPT % FORM_HEADER), filename, is_current
 
 
 def _no_links_from_other_sites() -> None:
-    """Answer 403 to a request that another site's page has started: an address could be crafted to do harm."""
+    """Answer 403 to a request that another site's page has started: its address could be crafted to do harm."""
     if request.headers.get("Sec-Fetch-Site", "none") not in {"same-origin", "none"}:
         abort(403)
 
@@ -233,7 +240,7 @@ def _only_known_addresses() -> None:
 
 
 def _on_redis(error: RedisError) -> tuple[str, int]:
-    """Tell an empty queue, which has no key to be compacted, from a Redis that is away or refuses."""
+    """Answer an error of Redis: an empty queue has no key to compact; otherwise Redis is unreachable or refuses."""
     if isinstance(error, ResponseError):
         is_empty = "no such key" in str(error)
         return ("The queue is empty.\n", 404) if is_empty else ("Redis refused this.\n", 503)
@@ -246,9 +253,19 @@ def _change_by_post_only() -> None:
         abort(405)
 
 
-def _change_by_token_only(tokens: FormTokens) -> None:
+def _visitor() -> Visitor:
+    """Return the visitor, as the gate has identified them."""
+    return visitor_in(request.environ["asgi.scope"])
+
+
+def _form_token() -> str:
+    """Return a token for a page's script."""
+    return _visitor().forms.issue()
+
+
+def _change_by_token_only() -> None:
     """Answer 403 to a change without the token of a page."""
-    if request.method == "POST" and not tokens.is_valid(request.headers.get(FORM_HEADER)):
+    if request.method == "POST" and not _visitor().forms.is_valid(request.headers.get(FORM_HEADER)):
         abort(403)
 
 

@@ -1,4 +1,4 @@
-"""The desk of one web process: its parts put together, and how they begin and end."""
+"""The desk of one web process: builds its parts, starts and stops them."""
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -11,17 +11,20 @@ from structlog.typing import FilteringBoundLogger
 from calls.rules.book import RuleBook
 from calls.store.change_stream import Changes
 from calls.store.job_queue import Waker
-from calls.store.queries import Lookup
+from calls.store.keys import CallId
+from calls.store.queries import Known, Lookup
 from calls.store.store import Store
-from desk.access import DeskToken, DeskTokens
+from desk.access.desk_tokens import DeskToken, DeskTokens
+from desk.access.visitor import Auditor
 from desk.actions import Actions
 from desk.api import DeskApi
+from desk.archived_calls import ArchivedCalls, known_or_archived
 from desk.feed import BUFFER, Feed
 from desk.stream import HEARTBEAT_S, STREAMS_PER_TOKEN, Stream, Tickets
 
 
 class Desk:
-    """The API, the stream and what the board needs, over two kinds of connection: for answers, and for waiting."""
+    """The API, the stream and what the board needs. It has two kinds of connections: for answers, and for waiting."""
 
     def __init__(
         self,
@@ -35,43 +38,49 @@ class Desk:
         log: FilteringBoundLogger,
         now: Callable[[], datetime],
         store: Store,
+        auditor: Auditor,
         room: int = BUFFER,
         heartbeat_s: float = HEARTBEAT_S,
         streams_per_token: int = STREAMS_PER_TOKEN,
         country: str = "US",
+        archive: ArchivedCalls | None = None,
     ) -> None:
         """Put the parts together.
 
         Args:
             redis: For answers; not closed here.
-            waiting_redis: Waits for changes, so it must bear ``desk.feed.BLOCK_MS`` of silence; closed at the end.
+            waiting_redis: Waits for changes, so its timeout must exceed ``desk.feed.BLOCK_MS``; closed at the end.
             tokens: Who may use the desk.
-            origins: Of web pages that may use it from a browser.
+            origins: Origins of web pages that may use it from a browser.
             book: The rules that the workers go by.
             waker: Enqueues a job where a note asks for one.
             log: Where to log.
             now: Returns the present, aware UTC.
             store: Takes the notes, over the first connection.
-            room: Changes that a listener may be behind.
-            heartbeat_s: After how long a silent stream shows that it lives.
-            streams_per_token: Streams that one token may have open.
+            auditor: Writes audit entries for requests of tokens.
+            room: How many changes a listener may be behind.
+            heartbeat_s: Seconds after which a silent stream sends a comment.
+            streams_per_token: How many streams one token may have open.
             country: Where phone numbers without a country's code belong.
+            archive: Has the settled calls that Redis no longer has; closed at the end.
         """
         keys = store.keys
-        known, changes = DeskTokens(tokens), Changes(redis, keys=keys)
+        known, changes = DeskTokens(tokens, redis, keys=keys), Changes(redis, keys=keys)
         self.lookup = Lookup(redis, keys=keys)
         self.book = book
+        self.archive = archive
         self._waiting = waiting_redis
         self.feed = Feed(Changes(waiting_redis, keys=keys), self.lookup, log, room=room)
         self.waker = waker
         self.actions = Actions(redis, store, self.lookup, self.feed, book, waker, log, now=now)
-        stream = Stream(self.feed, changes, book.policies, heartbeat_s=heartbeat_s, per_token=streams_per_token)
-        tickets = Tickets(redis, tokens, keys=keys)
-        api = DeskApi(known, self.lookup, self.actions, stream, tickets, book.policies, log, country=country)
+        stream = Stream(self.feed, changes, book.policies, known, heartbeat_s=heartbeat_s, per_token=streams_per_token)
+        tickets = Tickets(redis, known, keys=keys)
+        parts = (known, self.lookup, self.actions, stream, tickets, book.policies, log, auditor)
+        api = DeskApi(*parts, country=country, archive=archive)
         self.app: ASGIApp = api.app(origins)
 
     def leave(self) -> None:
-        """End every stream and every wait, so that the process can."""
+        """End every stream and every wait, so that the process can end."""
         self.feed.close()
 
     @asynccontextmanager
@@ -83,3 +92,9 @@ class Desk:
         finally:
             await self.feed.stop()
             await self._waiting.aclose()
+            if self.archive is not None:
+                self.archive.close()
+
+    async def known(self, place: CallId) -> Known | None:
+        """Return a call with its trail, from Redis or from the archive; None if nothing is known of it."""
+        return await known_or_archived(self.lookup, self.archive, place)

@@ -1,7 +1,7 @@
-"""The feed: one reader of the stream of changes in each web process, and everybody who listens to it.
+"""The feed: one reader of the stream of changes in each web process, and its listeners.
 
-Listeners have bounded buffers. One that does not keep up is let go and comes back with the id of the last event it saw; no
-listener ever holds up another, or the reader.
+Listeners have bounded buffers. One that does not keep up is disconnected, and resumes with the id of the last event that
+it saw. So no listener delays another, or the reader.
 """
 
 import asyncio
@@ -13,17 +13,17 @@ import msgspec
 from redis.exceptions import RedisError
 from structlog.typing import FilteringBoundLogger
 
-from calls.record import Call
+from calls.record import Call, readable_call
 from calls.store.change_stream import Changes, order
 from calls.store.keys import CallId, parse_member
 from calls.store.queries import Lookup
 from calls.store.tasks import end
 
 BLOCK_MS: Final = 5000
-"""How long one wait for changes lasts; the connection's own time limit has to be longer."""
+"""How long one wait for changes lasts, in milliseconds; the connection's timeout has to be longer."""
 
 BUFFER: Final = 1000
-"""Changes a listener may be behind."""
+"""How many changes a listener may be behind."""
 
 RETRY_S: Final = 0.25
 
@@ -44,7 +44,7 @@ class Listener:
         self.is_over = False
 
     def offer(self, change: CallChange) -> None:
-        """Put a change into the buffer; a full one ends the listening."""
+        """Put a change into the buffer. If it is full, end the listening."""
         if self.is_over:
             return
         try:
@@ -53,7 +53,7 @@ class Listener:
             self.end()
 
     def end(self) -> None:
-        """End the listening: what is buffered is dropped, the listener resumes from what it has seen."""
+        """End the listening and drop the buffer. The listener resumes after the last change that it has seen."""
         self.is_over = True
         while not self._queue.empty():
             self._queue.get_nowait()
@@ -79,14 +79,14 @@ class Feed:
         self._task: asyncio.Task[None] | None = None
         self._is_closed = False
         self.position: str | None = None
-        """The last id that listeners were told of; None before the reader has begun."""
+        """The last id that listeners got; None before the reader has begun."""
 
     def start(self) -> None:
         """Begin to read, from now on."""
         self._task = asyncio.ensure_future(self._run())
 
     def close(self) -> None:
-        """End every listening, so that connections can end; the reader goes on until ``stop``."""
+        """End every listening, so that connections can end. The reader continues until ``stop``."""
         self._is_closed = True
         for listener in list(self._listeners):
             listener.end()
@@ -110,14 +110,16 @@ class Feed:
             self._listeners.discard(listener)
 
     async def read(self, entries: Sequence[tuple[str, str]]) -> list[CallChange]:
-        """Return what entries are about; several of one call are one change, with the id of the last."""
+        """Return the changes of some entries. Several entries of one call are one change, with the id of the last."""
         last = {member: entry_id for entry_id, member in entries}
-        calls = await self._lookup.calls(list(last))
+        records = await self._lookup.records(list(last))
         changes = []
         for member, entry_id in sorted(last.items(), key=lambda pair: order(pair[1])):
             owner = parse_member(member)
-            if isinstance(owner, CallId):
-                changes.append(CallChange(entry_id, owner, calls.get(member)))
+            call = readable_call(records[member]) if member in records else None
+            # A call whose record cannot be read is not gone, so it is left out.
+            if isinstance(owner, CallId) and (call is not None or member not in records):
+                changes.append(CallChange(entry_id, owner, call))
         return changes
 
     async def _run(self) -> None:
@@ -133,7 +135,7 @@ class Feed:
                 await asyncio.sleep(RETRY_S)
 
     async def _follow(self) -> None:
-        """Wait for changes once, and hand them out."""
+        """Wait for changes once, and give them to the listeners."""
         if self.position is None:
             self.position = await self._changes.last()
         entries = await self._changes.wait(self.position, for_ms=BLOCK_MS)
@@ -147,7 +149,7 @@ class Feed:
                 listener.offer(change)
 
     async def _look_back(self) -> None:
-        """After a silence: if Redis has lost its newest entries, listeners begin anew."""
+        """After a silence: if Redis has lost its newest entries, listeners start again."""
         if self.position is not None and not await self._changes.holds_all_since(self.position):
             self.position = None
             for listener in list(self._listeners):

@@ -1,4 +1,4 @@
-"""``/metrics``: figures and present state as Prometheus metrics, to be mounted behind the login.
+"""``/metrics``: figures and present state as Prometheus metrics, to be mounted behind the gate.
 
 Every web process exports the same figures, those of all processes together: scrape one address, or take the maximum.
 """
@@ -52,7 +52,7 @@ class Everything:
 
 
 def _incidents(incidents: Sequence[Incident]) -> Metric:
-    """Return 1 for what is wrong; every kind is there as 0 of no institution, so that it can rise."""
+    """Return 1 for what is wrong. Every kind is also exported as 0 without an institution, so that a rise can be seen."""
     samples: dict[tuple[str, ...], float] = dict.fromkeys(((kind.value, "") for kind in IncidentKind), 0.0)
     samples |= {(incident.kind.value, incident.institution_key): 1.0 for incident in incidents}
     meaning = "1 while something is wrong, by its kind: what the board shows; docs/operations.md has a section for each"
@@ -68,7 +68,7 @@ def _counter(figure: Figure, figures: Snapshot, institutions: Sequence[str]) -> 
 
 
 def _expected(figure: Figure, institutions: Sequence[str]) -> list[tuple[str, ...]]:
-    """Return the labels under which a figure is exported before anything was counted."""
+    """Return the labels of a figure that is exported as 0 before anything was counted."""
     values = [institutions if label == "institution" else figure.known.get(label, ()) for label in figure.labels]
     return list(product(*values))
 
@@ -91,25 +91,25 @@ def _gauges(present: Present, processes: Sequence[Process]) -> Iterator[Metric]:
     alive = {kind: sum(process.kind == kind for process in processes) for kind in _KINDS}
     yield _gauge(
         "calls",
-        "calls by phase; live ones may have ended and not be settled yet",
+        "calls by phase; a live call may have ended without being settled yet",
         ("phase",),
         {("hinted",): present.hinted, ("live",): present.live, ("settled",): present.settled},
     )
     yield _gauge("overdue", "calls and institutions that are due now", (), {(): present.overdue})
-    yield _gauge("late_seconds", "how late the one is that has waited longest", (), {(): present.late_s})
+    yield _gauge("late_seconds", "how late the most overdue call or institution is", (), {(): present.late_s})
     yield _gauge(
         "attention", "calls that need a person, by reason", ("reason",), {(r,): n for r, n in present.attention.items()}
     )
-    yield _gauge("service_away", "1 while the whole service is left alone", (), {(): int(present.is_service_away)})
+    yield _gauge("service_away", "1 while no requests are sent to the service", (), {(): int(present.is_service_away)})
     yield _gauge(
         "institutions_away",
-        "institutions that are left alone by themselves, because requests fail or the service asked for a pause",
+        "institutions that get no requests, because requests fail or the service asked for a pause",
         (),
         {(): present.institutions_away},
     )
     yield _gauge(
         "service_failures",
-        "requests in a row without a usable answer, of the institution that has most",
+        "requests in a row without a usable answer, for the institution with the most",
         (),
         {(): present.service_failures},
     )
@@ -117,6 +117,7 @@ def _gauges(present: Present, processes: Sequence[Process]) -> Iterator[Metric]:
     yield _gauge(
         "jobs", "RQ jobs by state", ("state",), {("waiting",): present.jobs_waiting, ("failed",): present.jobs_failed}
     )
+    yield _gauge("archive_waiting", "calls that wait to be archived", (), {(): present.archive_waiting})
     yield _gauge("outcomes_waiting", "calls with an outcome that is not delivered", (), {(): present.outcomes_waiting})
     yield _gauge("processes", "processes that are alive", ("kind",), {(kind,): n for kind, n in alive.items()})
     yield _gauge(

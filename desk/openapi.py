@@ -1,4 +1,4 @@
-"""The OpenAPI document of the desk: made of the records that are really read and written, so that it cannot grow old."""
+"""The OpenAPI document of the desk, made from the records that the desk reads and writes."""
 
 import sys
 from functools import cache
@@ -6,7 +6,9 @@ from typing import Any, Final
 
 import msgspec
 
+from calls.outcome_messages import schemas as outcome_schemas
 from desk.bodies import BODIES
+from desk.openapi_webhooks import webhooks
 from desk.problems import MEDIA_TYPE, ProblemView
 from desk.views import ActionView, GoneView, PageView, StoryView, TicketView
 
@@ -16,24 +18,25 @@ _VIEWS: Final = (PageView, StoryView, ActionView, TicketView, GoneView, ProblemV
 _REFUSALS: Final = {
     "400": "A part of the request is missing or wrong; `detail` names it.",
     "401": "No valid token.",
+    "403": "The token's role, or its list of operators, does not include this.",
     "404": "No such call or action, or not this token's to see.",
     "405": "This address does not take that method.",
-    "409": "The law or the rules stand in the way; `reasons` say why. Nothing was asked of the service.",
+    "409": "The law or the rules forbid it; `reasons` say why. No request was sent to the service.",
     "413": "The body is longer than 8 KiB.",
     "415": "The body is not plain application/json.",
     "422": "The Idempotency-Key was used for another request.",
     "429": (
         "Too many requests without a valid token came from this address, too many streams of this token are open, or too "
-        "many statements about the call wait; `code` says which, `Retry-After` when to come again."
+        "many statements about the call wait. `code` says which, `Retry-After` when to try again."
     ),
-    "503": "The calls cannot be reached at this moment.",
+    "503": "Redis cannot be reached at this moment.",
 }
 _SUMMARIES: Final = {
     "assign": "Say which candidate the caller is",
     "verified": "Say that the caller was verified, and how",
     "distrusted": "Say that the caller cannot be trusted",
     "check": "Spend a reserved authentication check now",
-    "resolve": "Say what became of an unresolved effect",
+    "resolve": "Say whether an unresolved effect was applied",
 }
 
 
@@ -59,12 +62,13 @@ def _document() -> dict[str, Any]:
         "info": {
             "title": "callkeeper desk",
             "version": "1",
-            "description": "What the agent's software can ask and say.",
+            "description": "Read calls, request actions, follow changes. The webhooks are outcomes that callkeeper posts.",
         },
         "security": [{"bearer": []}],
         "paths": paths,
+        "webhooks": webhooks(_REF),
         "components": {
-            "schemas": schemas,
+            "schemas": {**schemas, **outcome_schemas(_REF)},
             "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}},
         },
     }
@@ -93,7 +97,7 @@ def _operation(
         "parameters": list(parameters),
         "responses": {
             **{status: _answer(view) for status, view in answers.items()},
-            **{status: _refusal(status) for status in sorted({"401", "405", "429", "503", *refusals})},
+            **{status: _refusal(status) for status in sorted({"401", "403", "405", "429", "503", *refusals})},
         },
     }
 
@@ -114,15 +118,22 @@ def _list() -> dict[str, Any]:
     filters = (
         _parameter("institution", "query", "Only calls of this institution; 400 if it is none of the token's.", _TEXT),
         _parameter("phone", "query", "Only calls from this number.", _TEXT),
+        _parameter(
+            "q",
+            "query",
+            "A search as on the board: words that all have to match, last digits, a time. With an archive "
+            'also `outcome:enrolled`, `person:ID`, `operator:NAME`, `rule:"NAME"`, `digest:DIGEST`, with `phase=settled`.',
+            _TEXT,
+        ),
         _parameter("id", "query", "Only the call of this voice id or alternate id.", _TEXT),
         _parameter(
             "phase",
             "query",
-            "Only calls in this phase; without it all that are not settled.",
+            "Only calls in this phase. Default: all that are not settled.",
             {"enum": ["live", "ended", "settled"]},
         ),
-        _parameter("limit", "query", "Calls at most.", {"type": "integer", "minimum": 1, "maximum": 500}),
-        _parameter("after", "query", "`next` of the page before.", _TEXT),
+        _parameter("limit", "query", "Maximum number of calls.", {"type": "integer", "minimum": 1, "maximum": 500}),
+        _parameter("after", "query", "`next` of the previous page.", _TEXT),
     )
     return _operation("list_calls", "List calls", filters, {"200": PageView}, "400")
 
@@ -145,15 +156,13 @@ def _speak(action: str) -> dict[str, Any]:
 def _watch() -> dict[str, Any]:
     action_id = _parameter("action_id", "path", "The id of the action.", {"type": "string", "minLength": 1})
     answers: dict[str, type] = {"200": ActionView, "202": ActionView}
-    return _operation(
-        "show_action", "Show what became of an action", (*_PLACE, action_id, _WAIT), answers, "400", "404"
-    )
+    return _operation("show_action", "Show the result of an action", (*_PLACE, action_id, _WAIT), answers, "400", "404")
 
 
 def _stream() -> dict[str, Any]:
     parameters = (
-        _parameter("ticket", "query", "Instead of a token: a ticket, good for one connection.", _TEXT),
-        _parameter("last_event_id", "query", "The same as the header, for whoever cannot send one.", _TEXT),
+        _parameter("ticket", "query", "Instead of a token: a ticket, valid for one connection.", _TEXT),
+        _parameter("last_event_id", "query", "The same as the header, for clients that cannot send one.", _TEXT),
         _parameter(
             "Last-Event-ID", "header", "Resume after this event.", {"type": "string", "pattern": "^[0-9]+-[0-9]+$"}
         ),

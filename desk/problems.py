@@ -1,4 +1,4 @@
-"""The desk's refusals: problem details with a fixed code each (RFC 9457), and never an echo of what was sent."""
+"""The desk's refusals: problem details with a fixed code each (RFC 9457). They never repeat what was sent."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -12,7 +12,7 @@ MEDIA_TYPE: Final = "application/problem+json"
 
 
 class ReasonView(msgspec.Struct, frozen=True):
-    """Why the law or the rules stand in the way: a name to branch on, and what it means."""
+    """Why the law or the rules forbid an action: a name for software, and its meaning."""
 
     name: str
     meaning: str
@@ -60,15 +60,16 @@ TITLES: Final = {
     "unauthorized": "A valid bearer token or ticket is required.",
     "too_often": "Too many requests without a valid token or ticket came from this address.",
     "too_many_streams": "This token has as many streams open as it may have.",
-    "too_many_waiting": "Too many statements about this call wait to be read. Nothing was taken; say it again later.",
+    "too_many_waiting": "Too many statements about this call are waiting. This one was not accepted; try again later.",
+    "forbidden": "This token may not do that.",
     "not_found": "There is nothing by this name, or it is not this token's to see.",
     "method_not_allowed": "This address does not take that method.",
     "unsupported_media_type": "The body must be uncompressed application/json.",
     "too_large": "The body is too large.",
     "invalid": "A part of the request is missing or wrong.",
     "idempotency_key_reused": "This Idempotency-Key was used for another request.",
-    "refused": "It cannot be done for this call; nothing was asked of the service.",
-    "unavailable": "The calls cannot be reached at this moment; try again.",
+    "refused": "This cannot be done for this call. No request was sent to the service.",
+    "unavailable": "Redis cannot be reached at this moment; try again.",
 }
 """Every code there is."""
 
@@ -79,13 +80,18 @@ def reasons_of(names: Sequence[str]) -> tuple[ReasonView, ...]:
 
 
 def unauthorized() -> Problem:
-    """Refuse somebody unknown, the same way whatever was wrong."""
+    """Refuse a request without a valid token or ticket, in the same words whatever was wrong."""
     return Problem(401, "unauthorized", headers={"WWW-Authenticate": 'Bearer realm="desk"'})
 
 
 def too_often(wait_s: int) -> Problem:
-    """Refuse somebody unknown who goes on asking."""
+    """Refuse a client that sends too many unauthenticated requests."""
     return Problem(429, "too_often", headers={"Retry-After": str(wait_s)})
+
+
+def forbidden(detail: str) -> Problem:
+    """Refuse what a token's role, or its list of operators, does not include."""
+    return Problem(403, "forbidden", detail)
 
 
 def too_many_streams() -> Problem:
@@ -94,12 +100,12 @@ def too_many_streams() -> Problem:
 
 
 def too_many_waiting() -> Problem:
-    """Refuse a statement while so many about the same call wait; under the same Idempotency-Key it can be made again."""
+    """Refuse a statement while too many about the same call wait. It can be repeated under the same Idempotency-Key."""
     return Problem(429, "too_many_waiting", headers={"Retry-After": "5"})
 
 
 def not_found() -> Problem:
-    """Refuse what does not exist, and in the same words what belongs to another institution."""
+    """Refuse what does not exist, or belongs to another institution, in the same words."""
     return Problem(404, "not_found")
 
 
@@ -109,5 +115,5 @@ def invalid(where: str, problem: str) -> Problem:
 
 
 def unavailable() -> Problem:
-    """Refuse for now."""
+    """Refuse because Redis cannot be reached."""
     return Problem(503, "unavailable", headers={"Retry-After": "2"})

@@ -1,7 +1,7 @@
 """RQ's records as a dashboard must read them: as JSON, and never failing because of one bad job.
 
-RQ unpickles by default, and what lies in Redis may be foreign or broken: unpickling it would run it, and an exception
-would hide all other jobs from whoever came to look for the bad one.
+RQ unpickles by default. A job in Redis may be foreign or broken: unpickling could run foreign code, and an exception would
+hide all other jobs.
 """
 
 import zlib
@@ -36,7 +36,7 @@ _REGISTRIES = (
 )
 
 MAX_SHOWN: Final = 1024 * 1024
-"""Bytes that a compressed field may unfold into."""
+"""Maximum size of a decompressed field, in bytes."""
 
 UNREADABLE = "unreadable job: not written by this software; delete it"
 
@@ -97,7 +97,7 @@ class ReadableJob(Job):
             return {}
 
     def delete(self, *_args: Any, **_options: Any) -> None:
-        """Remove the job from wherever it is listed, and what is kept of it.
+        """Delete the job, and remove it from every list.
 
         RQ's own way reads the job's state and executions first, and fails if a worker removes them meanwhile.
         """
@@ -125,10 +125,10 @@ class ReadableJob(Job):
 
 
 def _hold_to_size(raw_data: Any) -> None:
-    """Refuse to unfold a compressed field without an end.
+    """Refuse a compressed field that becomes too large.
 
     Raises:
-        ValueError: It is longer than anything worth showing.
+        ValueError: It is larger than the maximum.
     """
     fields = decode_redis_hash(raw_data)
     for field in ("data", "exc_info"):

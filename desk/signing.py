@@ -1,7 +1,7 @@
-"""Signed tokens that need no store: an instant, something random, and a signature of both.
+"""Signed tokens that are not stored: an instant, random bytes, and a signature of both.
 
-Any process with the same key recognises a token, also after a restart. Keys are derived: nobody can read a token and try
-passwords against it quickly. Cookies, stream tickets and the tokens in our forms are made of them.
+Any process with the same key recognises a token, also after a restart. Keys are derived slowly, so a token cannot be used
+to guess a password quickly. Cookies, stream tickets and the tokens in our forms are such tokens.
 """
 
 import hmac
@@ -42,7 +42,7 @@ def key_of_login(user: str, password: Secret) -> bytes:
 
 
 def key_for(purpose: str, key: bytes) -> bytes:
-    """Derive the key of one purpose, as HKDF does: what is signed for one is worthless for another."""
+    """Derive the key of one purpose, as HKDF does. A signature for one purpose is invalid for any other."""
     return hmac.digest(key, f"callkeeper {purpose}\x01".encode(), sha256)
 
 
@@ -94,11 +94,11 @@ FORM_HEADER: Final = "x-form-token"
 """The name of the header that carries one, where a script posts."""
 
 FORM_VALID_S: Final = 12 * 3600
-"""How long a page may be kept open before its buttons have to be asked for anew."""
+"""How long a page can stay open before its forms expire."""
 
 
 class FormTokens(Signer):
-    """Tokens that prove that one of our own pages asked for a change; a changed password makes all of them worthless.
+    """Tokens that prove that one of our own pages asked for a change. A changed password invalidates all of them.
 
     A browser sends the login along with any request that a foreign page has started. The token is in our pages only.
     """

@@ -1,13 +1,14 @@
 """``/desk/stream``: calls that change, as server-sent events; and the tickets by which a browser gets in.
 
-An event holds the whole call as it is, so that whoever missed some has missed nothing after the next. ``id`` is the place in
-the stream: whoever comes back with it as ``Last-Event-ID`` is told everything that changed since, by whichever process it
-reaches. If too much happened meanwhile the event ``reset`` says to list the calls anew.
+An event holds the whole call as it is now, so a client that missed some is up to date after the next. ``id`` is the
+position in the stream. A client that sends it as ``Last-Event-ID`` gets everything that changed since, from any web process.
+If too much changed meanwhile, the event ``reset`` asks the client to list the calls again.
 """
 
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -19,14 +20,15 @@ from starlette.types import Receive, Scope, Send
 from calls.facts import Policies
 from calls.store.change_stream import START, Changes, is_position, order
 from calls.store.keys import Keys
-from desk.access import DeskToken
+from desk.access.desk_tokens import DeskToken, DeskTokens
+from desk.access.visitor import while_here
 from desk.feed import CallChange, Feed, Listener
 from desk.problems import invalid, too_many_streams, unauthorized
 from desk.signing import FROM_THE_FUTURE_S, Signer, key_for
 from desk.views import GoneView, TicketView, call_view
 
 HEARTBEAT_S: Final = 15.0
-"""After so long without an event a comment shows both sides that the connection lives."""
+"""Seconds without an event after which a comment is sent, to keep the connection alive."""
 
 STREAMS_PER_TOKEN: Final = 1024
 """How many streams one token may have open in a process, unless it has fewer connections."""
@@ -34,29 +36,37 @@ STREAMS_PER_TOKEN: Final = 1024
 TICKET_S: Final = 30
 """How long a ticket waits to be used, once."""
 
+_OF_ISSUED: Final = "i-"
+"""Prefix of tickets that belong to issued tokens: only Redis knows which token."""
+
 _HEADERS: Final = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 
 class Tickets:
-    """Tickets for one connection each: a browser's EventSource can send no header, and an address ends up in logs.
+    """Tickets for one connection each: a browser's EventSource sends no header, and a token in an address would be logged.
 
-    A ticket is signed with a key of its token, so one that we did not issue is refused without asking Redis. Redis holds
-    those that were not used yet.
+    A ticket is signed with a key of its token, so a forged ticket is refused without asking Redis, except for issued tokens.
+    Redis holds the tickets that were not used yet.
     """
 
-    def __init__(self, redis: "Redis", tokens: Sequence[DeskToken], *, keys: Keys | None = None) -> None:
+    def __init__(self, redis: "Redis", tokens: DeskTokens, *, keys: Keys | None = None) -> None:
         self._redis: Any = redis  # its stubs cannot know that answers are bytes here
-        self._signers = [(token, _signer(token)) for token in tokens]
+        self._tokens = tokens
+        self._signers = [(token, _signer(token)) for token in tokens.of_environment]
         self._keys = Keys() if keys is None else keys
 
     async def issue(self, token: DeskToken) -> TicketView:
-        """Return a new ticket for whoever holds a token."""
-        ticket = _signer(token).issue()
+        """Return a new ticket for the holder of a token."""
+        ticket = (_OF_ISSUED if token.is_issued else "") + _signer(token).issue()
         await self._redis.set(self._keys.ticket(ticket), token.name, ex=TICKET_S)
         return TicketView(ticket, TICKET_S)
 
     async def redeem(self, ticket: str) -> DeskToken | None:
-        """Return whose ticket it is, and make it worthless."""
+        """Return the token of a ticket, and invalidate the ticket."""
+        if ticket.startswith(_OF_ISSUED):
+            name = await self._redis.getdel(self._keys.ticket(ticket))
+            owner = await self._tokens.by_name(name.decode()) if name is not None else None
+            return owner if owner is not None and _signer(owner).is_valid(ticket.removeprefix(_OF_ISSUED)) else None
         owner = next((token for token, signer in self._signers if signer.is_valid(ticket)), None)
         if owner is None or await self._redis.getdel(self._keys.ticket(ticket)) is None:
             return None
@@ -64,7 +74,7 @@ class Tickets:
 
 
 def _signer(token: DeskToken) -> Signer:
-    """Return what signs a token's tickets. Its secret is no password: it withstands guesses at the speed of a hash."""
+    """Return the signer of a token's tickets. The token is random, so its key needs no slow derivation."""
     key = key_for("stream tickets", token.secret.reveal().encode())
     return Signer(key, valid_s=TICKET_S + FROM_THE_FUTURE_S)
 
@@ -94,6 +104,7 @@ class Stream:
         feed: Feed,
         changes: Changes,
         policies: Policies,
+        tokens: DeskTokens,
         *,
         heartbeat_s: float = HEARTBEAT_S,
         per_token: int = STREAMS_PER_TOKEN,
@@ -101,6 +112,7 @@ class Stream:
         self._feed = feed
         self._changes = changes
         self._policies = policies
+        self._tokens = tokens
         self._heartbeat_s = heartbeat_s
         self._per_token = per_token
         self._open: Counter[str] = Counter()
@@ -120,9 +132,10 @@ class Stream:
         # Nothing may be awaited between this question and the count in _CountedStream, or a burst gets past the cap.
         if self._open[token.name] >= self._per_token:
             raise too_many_streams()
-        return _CountedStream(self._events(token, institution, after), token.name, self._open)
+        events = while_here(self._events(token, institution, after), partial(self._tokens.is_good, token))
+        return _CountedStream(events, token.name, self._open)
 
-    async def _events(self, token: DeskToken, institution: str | None, after: str | None) -> AsyncIterator[bytes]:
+    async def _events(self, token: DeskToken, institution: str | None, after: str | None) -> AsyncGenerator[bytes]:
         def is_wanted(change: CallChange) -> bool:
             key = change.call_id.institution_key
             return token.may_see(key) and institution in {None, key}
@@ -134,10 +147,10 @@ class Stream:
                     if isinstance(change, bytes):
                         yield change
                     elif is_wanted(change):
-                        yield self._event(change)
+                        yield self._event(change, token)
 
     async def _changes_since(self, after: str | None, listener: Listener) -> AsyncGenerator[CallChange | bytes]:
-        """Yield what was missed, then what comes, each change once."""
+        """Yield the missed changes, then new ones, each once."""
         seen = after or START
         if after is not None and not await self._changes.holds_all_since(after):
             seen = await self._changes.last()
@@ -154,8 +167,9 @@ class Stream:
             elif order(change_now.id) > order(seen):
                 yield change_now
 
-    def _event(self, change: CallChange) -> bytes:
+    def _event(self, change: CallChange, token: DeskToken) -> bytes:
         call_id, call = change.call_id, change.call
-        view = GoneView(call_id.institution_key, call_id.voice_id) if call is None else call_view(call, self._policies)
+        gone = GoneView(call_id.institution_key, call_id.voice_id)
+        view = gone if call is None else call_view(call, self._policies, sees_people=token.sees_people)
         name = b"gone" if call is None else b"call"
         return b"event: %b\nid: %b\ndata: %b\n\n" % (name, change.id.encode(), msgspec.json.encode(view))

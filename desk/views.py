@@ -1,6 +1,6 @@
-"""What the desk shows: calls, their stories, actions, tickets. The only shapes that leave over its API, stream and webhooks.
+"""What the desk shows: calls, their stories, actions, tickets. API, stream and webhooks send these records only.
 
-Of a candidate it shows id, name and person type; of the rest of a person nothing is kept (see ``calls.notes``).
+Of a candidate it shows id, name and person type. Nothing else about a person is kept (see ``calls.notes``).
 """
 
 from collections.abc import Sequence
@@ -8,10 +8,11 @@ from datetime import datetime
 from typing import Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from calls.action_status import ActionState, Told
+from calls.effect_ledger import Effect, EffectState
 from calls.facts import Policies, facts_of
-from calls.ledger import Effect, EffectState
 from calls.record import CHECK_LIMIT, Call, Identity, Phase, Reason
 from calls.story import Line, Tone, tell
 from calls.trail import Entry, recorded
@@ -27,7 +28,7 @@ class CandidateView(msgspec.Struct, frozen=True):
 
 
 class EffectView(msgspec.Struct, frozen=True):
-    """How far one effect got. ``operator`` is None where a rule alone asked for it."""
+    """How far one effect has got. ``operator`` is None if only a rule asked for it."""
 
     state: EffectState
     person_id: str | None
@@ -37,7 +38,7 @@ class EffectView(msgspec.Struct, frozen=True):
 
 
 class EffectsView(msgspec.Struct, frozen=True):
-    """What was asked of the service for a call."""
+    """The effects of a call."""
 
     assign: EffectView
     enroll: EffectView
@@ -45,7 +46,7 @@ class EffectsView(msgspec.Struct, frozen=True):
 
 
 class VerifiedView(msgspec.Struct, frozen=True):
-    """The caller's identity was established otherwise: as whom, how, by the desk or by the service itself."""
+    """How the caller's identity was established other than by voice: as whom, how, and by the desk or by the service."""
 
     person_id: str
     validation_type: str
@@ -102,7 +103,7 @@ class CallView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RowView(msgspec.Struct, frozen=True):
-    """How one rule fared in a decision. ``mark``: ``+`` decided, ``-`` did not match, ``~`` in shadow, ``.`` not asked."""
+    """One rule's result in a decision. ``mark``: ``+`` decided, ``-`` did not match, ``~`` in shadow, ``.`` not asked."""
 
     mark: str
     rule: str
@@ -110,7 +111,7 @@ class RowView(msgspec.Struct, frozen=True):
 
 
 class LineView(msgspec.Struct, frozen=True):
-    """One thing that happened, so many seconds after the call's start; several alike are one line."""
+    """One thing that happened, in seconds after the call's start. Several of the same kind in a row are one line."""
 
     at_s: float
     until_s: float | None
@@ -120,7 +121,7 @@ class LineView(msgspec.Struct, frozen=True):
 
 
 class StoryView(msgspec.Struct, frozen=True):
-    """A call and everything that happened to it, in words, oldest line first."""
+    """A call and everything that happened to it, oldest line first."""
 
     call: CallView
     story: tuple[LineView, ...]
@@ -128,14 +129,14 @@ class StoryView(msgspec.Struct, frozen=True):
 
 
 class PageView(msgspec.Struct, frozen=True):
-    """Some calls. ``next`` is to be sent as ``after``; a page may hold fewer than asked for, the last has no ``next``."""
+    """A page of calls. Send ``next`` as ``after`` for the next one. A page may be short; the last has no ``next``."""
 
     calls: tuple[CallView, ...]
     next: str | None
 
 
 class ActionView(msgspec.Struct, frozen=True, kw_only=True):
-    """An action and what became of it. ``operator``: by whose word it was done. ``watch``: where to look again."""
+    """An action and its result. ``operator``: who asked for it. ``watch``: the address to poll."""
 
     action_id: str
     action: Literal["assign", "verified", "distrusted", "check", "resolve"]
@@ -146,7 +147,7 @@ class ActionView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TicketView(msgspec.Struct, frozen=True):
-    """A way into the stream for one connection, soon."""
+    """A ticket for one connection to the stream, valid for a short time."""
 
     ticket: str
     expires_in_s: int
@@ -159,8 +160,17 @@ class GoneView(msgspec.Struct, frozen=True):
     voice_id: str
 
 
-def call_view(call: Call, policies: Policies) -> CallView:
-    """Return a call as the desk shows it."""
+def call_view(call: Call, policies: Policies, *, sees_people: bool = True) -> CallView:
+    """Return a call as the desk shows it; without names and numbers for viewers."""
+    view = _call_view(call, policies)
+    if sees_people:
+        return view
+    effects = EffectsView(*(replace(effect, operator=None) for effect in msgspec.structs.astuple(view.effects)))
+    verified = replace(view.verified, operator=None) if view.verified else None
+    return replace(view, phone_number=None, candidates=(), claimed_by=None, verified=verified, effects=effects)
+
+
+def _call_view(call: Call, policies: Policies) -> CallView:
     facts, reading = facts_of(call, policies), call.reading
     return CallView(
         institution_key=call.institution_key,
@@ -201,9 +211,11 @@ def call_view(call: Call, policies: Policies) -> CallView:
     )
 
 
-def story_view(call: Call, trail: Sequence[Entry], policies: Policies) -> StoryView:
-    """Return a call and its story as the desk shows them."""
+def story_view(call: Call, trail: Sequence[Entry], policies: Policies, *, sees_people: bool = True) -> StoryView:
+    """Return a call and its story as the desk shows them. Viewers get no story, because it quotes people."""
     story = tell(recorded(call, trail))
+    if not sees_people:
+        return StoryView(call_view(call, policies, sees_people=False), (), story.ending)
     return StoryView(call_view(call, policies), tuple(map(_line, story.lines)), story.ending)
 
 

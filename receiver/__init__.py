@@ -1,1 +1,1 @@
-"""The push endpoint, its authentication, and health; nothing else."""
+"""The push endpoint, its authentication, and the health routes."""

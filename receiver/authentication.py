@@ -1,6 +1,6 @@
-"""Who may push: whoever sends every configured header with exactly the configured value.
+"""Authenticates pushes: the sender must send every configured header with exactly the configured value.
 
-While a secret is exchanged there are two sets of headers: the present one, and the previous one until an instant.
+While a secret is rotated there are two sets of headers: the current one, and the previous one until an instant.
 """
 
 import hmac
@@ -13,24 +13,24 @@ import msgspec
 from reseller.push_event import Headers
 
 Sender = Literal["current", "previous"]
-"""Which set of headers a sender has proved to know."""
+"""The set of headers that a sender has sent."""
 
 
 class HeaderSet(msgspec.Struct, frozen=True):
-    """One set of headers that authenticates a sender, and the instant it stops doing so (None: never)."""
+    """One set of headers that authenticates a sender, and when it expires (None: never)."""
 
     headers: Headers
     until: datetime | None = None
 
 
 class PushAuthentication:
-    """Recognises senders by their headers, as bytes and in a time that tells nothing about the values."""
+    """Recognises senders by their headers, compared as bytes and in constant time."""
 
     def __init__(self, current: HeaderSet, previous: HeaderSet | None = None) -> None:
-        """Prepare the comparison.
+        """Set up.
 
         Raises:
-            ValueError: A set is empty; it would let everybody in.
+            ValueError: A set is empty, so everybody would be let in.
         """
         sets: tuple[tuple[Sender, HeaderSet | None], ...] = (("current", current), ("previous", previous))
         self._accepted = [(sender, _expected(known), known.until) for sender, known in sets if known is not None]
@@ -39,7 +39,7 @@ class PushAuthentication:
         """Return which set the headers match, or None.
 
         Args:
-            received: Lower-case names and values, as ASGI has them; a name that occurs twice never matches.
+            received: Lower-case names and values, as in ASGI. A name that occurs twice never matches.
             now: Aware UTC.
         """
         matches = [
@@ -52,17 +52,17 @@ class PushAuthentication:
 
 def _expected(known: HeaderSet) -> Sequence[tuple[bytes, bytes]]:
     if not known.headers:
-        raise ValueError("no headers: everybody would be let in")
+        raise ValueError("no headers are configured, so everybody would be let in")
     return [(name.encode("ascii"), value.reveal().encode("ascii")) for name, value in known.headers]
 
 
 def _all_match(expected: Sequence[tuple[bytes, bytes]], received: Sequence[tuple[bytes, bytes]]) -> bool:
-    """Compare every header before judging, so that the first wrong one does not show in the time."""
+    """Compare every header before deciding, so that the time does not show which one is wrong."""
     verdicts = [hmac.compare_digest(_only(name, received), value) for name, value in expected]
     return all(verdicts)
 
 
 def _only(wanted: bytes, received: Sequence[tuple[bytes, bytes]]) -> bytes:
-    """Return a header's single value, or one that matches nothing: no configured value is empty."""
+    """Return a header's single value, or empty bytes, which match nothing because no configured value is empty."""
     values = [value for name, value in received if name == wanted]
     return values[0] if len(values) == 1 else b""

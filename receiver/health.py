@@ -1,4 +1,4 @@
-"""``/healthz`` (the process answers) and ``/readyz`` (it can record events, and whether the service behind is there)."""
+"""``/healthz`` (the process answers) and ``/readyz`` (events can be recorded, and whether the service is available)."""
 
 import asyncio
 from typing import Final
@@ -17,10 +17,10 @@ READY_WITHIN_S: Final = 1.0
 
 
 def health_routes(redis: "Redis", keys: Keys | None = None) -> list[BaseRoute]:
-    """Build both routes; neither says more than a yes or a no.
+    """Build both routes. Their answers reveal no details.
 
-    A service that is away does not make us unready: its pushes are recorded, and whoever took us out of the way for it would
-    lose them.
+    If the service is down, we stay ready. Otherwise the platform would stop routing pushes to us, and they would be
+    lost.
     """
 
     async def healthz(_request: Request) -> Response:
@@ -41,6 +41,6 @@ def health_routes(redis: "Redis", keys: Keys | None = None) -> list[BaseRoute]:
 
 
 async def _takes_writes(redis: "Redis", keys: Keys) -> bool:
-    """Tell whether Redis is a server that takes writes: a replica and a full one are not."""
+    """Tell whether Redis accepts writes. A replica or a full server does not."""
     role = await redis.role()
     return role[0] in {b"master", "master"} and await refusal_of(redis, keys) is None

@@ -1,8 +1,8 @@
-"""``POST /push``: authenticate, read, record, answer; the rest happens elsewhere.
+"""``POST /push``: authenticates, parses and records an event, and answers. Workers do the rest.
 
-202 means that Redis has confirmed the record. The service sends an event once and never again (Spec: Events 1), so
-whatever can be understood is accepted, and a Redis that is away is waited for, but not for long: the queue will show
-the call anyway.
+202 means that Redis has confirmed the record. The service sends an event only once (Spec: Events 1), so whatever can be
+understood is accepted. If Redis is down, the endpoint retries for a short time. A lost event delays a call but does not
+lose it, because the queue will show it.
 """
 
 import asyncio
@@ -24,29 +24,29 @@ from structlog.typing import FilteringBoundLogger
 from calls.metrics import catalogue as figure
 from calls.metrics.counting import Figures
 from calls.store.attempt_limiter import AttemptLimiter, Failure, network_of
-from calls.store.intake import CALL_END, CALL_START, Intake
+from calls.store.intake import CALL_END, CALL_START, DOCTOR, Intake
 from calls.store.job_queue import Waker
 from receiver import responses
 from receiver.authentication import PushAuthentication
 from reseller.push_event import PushEvent, PushUnreadable, parse_push
 
 BODY_LIMIT: Final = 16 * 1024
-"""Bytes; a push is some 300."""
+"""In bytes. A push has some 300."""
 
 
 class BodyTooLarge(Exception):
-    """The body is, or says it will be, longer than the limit."""
+    """The body is, or declares to be, longer than the limit."""
 
 
 class ClientLeft(Exception):
-    """The client closed the connection before its request was whole."""
+    """The client closed the connection before its request was complete."""
 
 
 async def read_body(receive: Receive, *, declared: bytes | None, limit: int = BODY_LIMIT) -> bytes:
     """Return the whole body.
 
     Args:
-        receive: Where ASGI hands out the chunks.
+        receive: The ASGI callable that returns the chunks.
         declared: The Content-Length header, if there is one.
         limit: Bytes.
 
@@ -73,36 +73,38 @@ async def read_body(receive: Receive, *, declared: bytes | None, limit: int = BO
 
 
 def _length(declared: bytes) -> int:
-    """Read a Content-Length; one that is no number is the server's business, which has already refused it."""
+    """Parse a Content-Length. The server has already refused one that is not a number."""
     return int(declared) if declared.isdigit() and len(declared) <= 18 else 0
 
 
 FARTHEST: Final = timedelta(hours=1)
-"""A push that names an instant farther away than this says nothing about how long it took."""
+"""If the time in a push differs from now by more than this, its delay is not measured."""
 
 
 @dataclass(frozen=True, slots=True)
 class PushCounting:
-    """What the push endpoint counts and measures."""
+    """Counts and measures pushes."""
 
     figures: Figures = field(default_factory=Figures)
 
     def accepted(self, event: PushEvent, received_at: datetime, took_s: float) -> None:
-        """Count an event that is recorded, how long that took, and how long after its own instant it came."""
+        """Count a recorded event, how long recording took, and its delay since the time in it."""
         kind = event.type if event.type in {CALL_START, CALL_END} else "other"
-        self.figures.count(figure.PUSHES, "sample" if event.is_test else kind)
+        if event.is_test:
+            kind = "doctor" if event.institution_key == DOCTOR else "sample"
+        self.figures.count(figure.PUSHES, kind)
         self.figures.observe(figure.PUSH_ANSWER, took_s)
         lag = None if event.is_test else lag_of(event, received_at)
         if lag is not None:
             self.figures.observe(figure.PUSH_LAG, lag.total_seconds())
 
     def refused(self, reason: str) -> None:
-        """Count an event that was not taken."""
+        """Count an event that was refused."""
         self.figures.count(figure.PUSHES_REFUSED, reason)
 
 
 def lag_of(event: PushEvent, received_at: datetime) -> timedelta | None:
-    """Return how long after the instant that it names a push came; None if it names none that can be believed."""
+    """Return the delay of a push since the time that it names; None if there is no plausible one."""
     written = event.end_date_time or event.start_date_time
     if written is None:
         return None
@@ -115,17 +117,17 @@ def lag_of(event: PushEvent, received_at: datetime) -> timedelta | None:
 
 
 PAUSES_S: Final = (0.1, 0.4)
-"""Between the attempts to record an event."""
+"""Seconds between the attempts to record an event."""
 
 _REDIS_AWAY: Final = (RedisError, OSError, TimeoutError)
 
 
 class NotRecorded(Exception):
-    """Redis did not confirm the event; its cause says why."""
+    """Redis did not confirm the event. The cause says why."""
 
 
 def utc_now() -> datetime:
-    """Return the present."""
+    """Return the present, in UTC."""
     return datetime.now(UTC)
 
 
@@ -185,7 +187,7 @@ class PushEndpoint:
     def _refusal(
         self, request: Request, pairs: list[tuple[bytes, bytes]], headers: Mapping[bytes, bytes]
     ) -> Response | None:
-        """Return the answer to a request whose body is not read, None if its body is to be read."""
+        """Return the answer to a request whose body is not read; None if the body must be read."""
         sender = self._authentication.recognise(pairs, now=self._now())
         if sender is None:
             return self._turn_away(network_of(request.client))
@@ -196,13 +198,13 @@ class PushEndpoint:
         return None
 
     def _refused(self, reason: str, answer: Response, **more: str) -> Response:
-        """Log and count why an event is not taken; return the answer."""
+        """Log and count why an event is refused, and return the answer."""
         self._log.warning("push_refused", reason=reason, **more)
         self._counting.refused(reason)
         return answer
 
     def _turn_away(self, who: str) -> Response:
-        """Return the answer to wrong or missing headers. The right ones are recognised first and are never limited."""
+        """Return the answer to wrong or missing headers. Requests with the right ones are never limited."""
         failure = self._limiter.fail(who)
         if failure is Failure.OVER:
             self._counting.refused("credentials")
@@ -212,9 +214,10 @@ class PushEndpoint:
         return self._refused("credentials", responses.unauthorized())
 
     async def _take(self, body: bytes) -> Response:
-        """Record an authentic body and return the answer; a worker is woken after the answer has been sent.
+        """Record an authentic body and return the answer. A job is enqueued after the answer has been sent.
 
-        That happens within the request, not in a task of its own: a graceful stop waits for it, the sender does not.
+        That happens within the request, not in a separate task, so a graceful stop waits for it but the sender does
+        not.
         """
         try:
             event = parse_push(body)
@@ -247,7 +250,7 @@ class PushEndpoint:
         return responses.accepted(event_id, BackgroundTask(self._wake) if wake else None)
 
     async def _record(self, event: PushEvent, event_id: str) -> bool:
-        """Write the event down, if need be after a short wait; repeating is safe, the id stays the same.
+        """Record the event, with retries after short waits. Repeating is safe, because the id stays the same.
 
         Raises:
             NotRecorded: Every attempt failed.
@@ -262,7 +265,7 @@ class PushEndpoint:
         raise AssertionError("the last attempt has no pause")  # pragma: no cover
 
     async def _wake(self) -> None:
-        """Enqueue a job; if that fails, let the next event or the watchdog do it."""
+        """Enqueue a job. If that fails, the next event or the watchdog does it."""
         try:
             await asyncio.to_thread(self._waker.enqueue, "a push")
         except _REDIS_AWAY as error:
@@ -272,7 +275,7 @@ class PushEndpoint:
 
 
 def is_plain_json(headers: Mapping[bytes, bytes]) -> bool:
-    """Tell whether a body is said to be uncompressed JSON; nothing said counts as JSON.
+    """Tell whether the headers declare uncompressed JSON. A missing content type counts as JSON.
 
     Assumed: the service sends its events so.
     """

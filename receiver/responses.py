@@ -1,4 +1,4 @@
-"""The push endpoint's responses: small, fixed, and never an echo of what was sent.
+"""The push endpoint's responses: small, fixed, and never repeating what was sent.
 
 The service shows them to people on its settings page (Spec: Events 2), so they say what to repair.
 """
@@ -13,10 +13,10 @@ RETRY_AFTER_S: Final = 5
 
 
 def accepted(event_id: str, background: BackgroundTask | None = None) -> Response:
-    """Answer that the event is recorded, and with which id the log names it.
+    """Answer that the event is recorded, with its id in the log.
 
     Args:
-        event_id: 32 hexadecimal digits, which JSON need not quote.
+        event_id: 32 hexadecimal digits, so no JSON escaping is needed.
         background: Runs after the answer has been sent.
     """
     body = b'{"accepted":true,"event_id":"%b"}' % event_id.encode("ascii")
@@ -24,32 +24,32 @@ def accepted(event_id: str, background: BackgroundTask | None = None) -> Respons
 
 
 def unauthorized() -> Response:
-    """Answer that the configured headers are missing or wrong, the same way whichever it is."""
+    """Answer that the configured headers are missing or wrong, without saying which."""
     return _refusal(401, "unauthorized", {"WWW-Authenticate": 'Headers realm="push"'})
 
 
 def ignored(wait_s: int) -> Response:
-    """Answer the next of many with missing or wrong headers; it may be our own sender, set up wrongly."""
+    """Answer repeated requests with missing or wrong headers. It may be the real sender with a wrong configuration."""
     return _refusal(429, "unauthorized too often: check the configured request headers", {"Retry-After": str(wait_s)})
 
 
 def unsupported_media_type() -> Response:
-    """Answer that events are plain JSON."""
+    """Answer that events must be plain JSON."""
     return _refusal(415, "the content type must be application/json, not compressed")
 
 
 def too_large() -> Response:
-    """Answer that no event is that long."""
+    """Answer that the body is longer than any event."""
     return _refusal(413, "too large")
 
 
 def client_left() -> Response:
-    """Answer a client that closed the connection before its request was complete; the answer is never received."""
+    """Answer a client that closed the connection before its request was complete. It never receives the answer."""
     return _refusal(400, "incomplete")
 
 
 def unreadable(field: str, remedy: str) -> Response:
-    """Answer which field is wrong and what it should be."""
+    """Answer which field is wrong and what is expected."""
     return _json(400, {"accepted": False, "error": "unreadable", "field": field, "expected": remedy})
 
 
@@ -59,7 +59,7 @@ def unavailable() -> Response:
 
 
 def _refusal(status: int, error: str, headers: dict[str, str] | None = None) -> Response:
-    """Refuse without having read the body; the connection ends, or the rest of it would be waited for."""
+    """Refuse without reading the body. The connection is closed; else the server would wait for the rest."""
     return _json(status, {"accepted": False, "error": error}, {"Connection": "close", **(headers or {})})
 
 

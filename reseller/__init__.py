@@ -1,4 +1,7 @@
-"""The service's reseller interface in Python; knows nothing of Redis or of our calls."""
+"""A Python client for the service's reseller interface. It knows nothing of Redis or of our call records.
+
+`Reseller` is imported from `reseller.client`: most processes need the records and errors, and few the HTTP client.
+"""
 
 from reseller.answers import (
     CoreConfig,
@@ -11,7 +14,6 @@ from reseller.answers import (
     User,
     VpnConfig,
 )
-from reseller.client import Reseller
 from reseller.config import LoginPolicy, ServiceConfig
 from reseller.enumerations import (
     AgentState,
@@ -46,10 +48,8 @@ from reseller.errors import (
     TurnedAway,
     Unsendable,
 )
-from reseller.exchange import Guard
 from reseller.memory import MemoryTokenStore
 from reseller.phone_calls import (
-    DriverLicense,
     MetaData,
     PersonMatch,
     PhoneCall,
@@ -70,8 +70,6 @@ __all__ = [
     "CertificateRefused",
     "CoreConfig",
     "CoreType",
-    "DriverLicense",
-    "Guard",
     "Institution",
     "InstitutionNotFound",
     "InstitutionStatus",
@@ -96,7 +94,6 @@ __all__ = [
     "Refusal",
     "ResearchCase",
     "ResearchStatus",
-    "Reseller",
     "ResellerError",
     "Secret",
     "ServiceBusy",

@@ -1,8 +1,8 @@
-"""The envelopes that records come in: the base response and what each endpoint adds to it; and the records of institutions.
+"""The answers of the endpoints: the base response, what each endpoint adds, and the records of institutions.
 
-Of each institution five facts are kept; in its full record the secrets are masked. Structures that the Spec does not
-show (contacts, voice and billing configuration, ticket messages) are kept unparsed as their JSON text, masked like any
-secret: nobody knows what they hold.
+Five fields of each institution are used. In its full record the secrets are masked. Structures that the Spec does not
+show (contacts, voice and billing configuration, ticket messages) are kept as unparsed JSON text and masked as well,
+because their content is unknown.
 """
 
 from datetime import datetime
@@ -15,7 +15,7 @@ from reseller.secret import Secret
 
 
 class InstitutionSummary(Record, frozen=True, kw_only=True):
-    """What callkeeper needs to know of an institution, and nothing else of its record.
+    """What callkeeper needs of an institution's record.
 
     ``status`` is an `InstitutionStatus` or a word newer than the Spec.
 
@@ -32,7 +32,7 @@ class InstitutionSummary(Record, frozen=True, kw_only=True):
 
 
 class CoreConfig(Record, frozen=True, kw_only=True):
-    """How the service reaches the institution's core system; its secrets come as stored.
+    """How the service reaches the institution's core system. Its secrets are sent as stored.
 
     Spec: Core config.
     """
@@ -63,7 +63,7 @@ class CoreConfig(Record, frozen=True, kw_only=True):
 
 
 class Ticket(Record, frozen=True, kw_only=True):
-    """A support ticket about a VPN. The words of ``status`` are not shown.
+    """A support ticket about a VPN. The values of ``status`` are not shown.
 
     Spec: VPN config; Other shapes.
     """
@@ -99,7 +99,7 @@ class VpnConfig(Record, frozen=True, kw_only=True):
 class Institution(Record, frozen=True, kw_only=True):
     """An institution's full record. ``core`` is a `CoreType`, ``status`` an `InstitutionStatus`, or newer.
 
-    Spec: Institution. The words of ``classification`` are not shown.
+    Spec: Institution. The values of ``classification`` are not shown.
     """
 
     id: int = 0
@@ -125,7 +125,7 @@ class Institution(Record, frozen=True, kw_only=True):
 
 
 class SsoAction(Record, frozen=True, kw_only=True):
-    """A place that a log-in leads to. The addresses may carry a token: they are secrets.
+    """A place that a login leads to. The addresses may carry a token, so they are secrets.
 
     Spec: Other shapes.
     """
@@ -149,9 +149,9 @@ class User(Record, frozen=True, kw_only=True):
 
 
 class BaseAnswer(Record, frozen=True, kw_only=True):
-    """What every answer carries. ``success`` is None only if the service left it out.
+    """The base of every answer. ``success`` is None only if the service left it out.
 
-    The texts are secrets: an error message may repeat what was asked for.
+    The texts are secrets, because an error message may repeat what was asked for.
 
     Spec: Base response.
     """
@@ -206,7 +206,7 @@ class AssignAnswer(BaseAnswer, frozen=True, kw_only=True):
 
 
 class DetailsAnswer(BaseAnswer, frozen=True, kw_only=True):
-    """Answer of details, when the record is where it belongs.
+    """Answer of details, with the record in ``phoneCall``.
 
     Spec: Endpoints 5.
     """

@@ -1,4 +1,4 @@
-"""What the client is told about the service: where it is, who we are, how long and how large an answer may be."""
+"""The client's configuration: where the service is, who we are, and limits for requests and answers."""
 
 import hmac
 import ipaddress
@@ -10,14 +10,14 @@ from reseller.secret import Secret
 _MIB = 1024 * 1024
 
 REQUEST_DEADLINE_S = 6.0
-"""From the first thought of a request, a login it needs included, to the last byte of its answer.
+"""Seconds from the start of a request, including a login it needs, to the last byte of its answer.
 
-How long a worker may hold a call follows from this number (``calls.lease.Lease``). Change it here and nowhere else."""
+The length of a worker's lease is derived from this number (``calls.lease.Lease``). Change it only here."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoginPolicy:
-    """How often the service account may log in; all processes that share a token store keep to it together.
+    """How often the service account may log in, over all processes that share a token store.
 
     Attributes:
         min_interval_s: Between two logins whose tokens were both accepted.
@@ -25,9 +25,9 @@ class LoginPolicy:
         max_pause_s: Upper bound of the doubling.
         fault_pause_s: After a token that was never accepted.
         outage_pause_s: From the beginning of a login without an answer.
-        poll_s: How often to look whether somebody else's login is done.
+        poll_s: How often to check whether another process's login is done.
         cache_s: How long a process uses the token without asking the store.
-        slide_every_s: How often at most a success moves the token's expiry in the store.
+        slide_every_s: How often at most a success extends the token's expiry in the store.
     """
 
     min_interval_s: float = 5.0
@@ -49,16 +49,16 @@ class ServiceConfig:
         access_token: Issued at onboarding; sent at login only.
         email: Of the service account; sent at login only.
         password: Of the service account; sent at login only.
-        requested_by: Core username recorded for requests that name nobody else.
+        requested_by: Core username recorded for requests that name no other.
         deadline_s: Of one request; see `REQUEST_DEADLINE_S`. Tests shorten it.
         max_body_bytes: Of an answer, after decompression.
         max_connections: Kept-alive connections for reads and checks together: as many as a worker has calls in flight.
         ca_file: PEM file of certificate authorities to trust instead of the usual ones.
-        allow_plain_http: Accept http beyond loopback. Credentials then cross the network in the clear.
+        allow_plain_http: Accept http beyond loopback. Credentials then cross the network unencrypted.
         login: How often to log in.
 
     Raises:
-        ValueError: The base URL is not one, or would send credentials in the clear.
+        ValueError: The base URL is malformed, or would send credentials unencrypted.
         TypeError: A credential is not a `Secret`.
     """
 
@@ -76,7 +76,7 @@ class ServiceConfig:
 
     @property
     def account(self) -> str:
-        """Return what tells these credentials from others: of no use to anybody who does not have the access token."""
+        """Return an identifier of these credentials. It reveals nothing without the access token."""
         told = f"{self.base_url}\0{self.email.reveal()}\0{self.password.reveal()}"
         return hmac.digest(self.access_token.reveal().encode(), told.encode(), "sha256").hex()[:8]
 

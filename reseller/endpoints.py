@@ -1,13 +1,19 @@
-"""The twelve endpoints, and what may enter their paths and headers.
+"""The twelve endpoints, the requests to them, and what may enter a path or a header.
 
-The name of an endpoint is what errors and logs call it. An identifier may come from a forged push. Whatever it holds,
-it stays one part of the path that it was meant for, and a header value stays one header: quoted, or refused. The Spec
-shows no alphabet for voice ids and institution keys; ours are the widest that are safe in a header, a path and a Redis
-key.
+Errors and logs use the name of an endpoint. An identifier may come from a forged push. Whatever it contains, it is
+quoted or refused, so that it stays one part of the path, and a header value stays one header. The Spec shows no
+alphabet for voice ids and institution keys; ours are the widest that are safe in a header, a path and a Redis key.
+
+A task that handles an event sets its trace. All its requests carry that trace, under the header name that tracing tools
+know. A trace is a random number and says nothing about a call or a person. Assumed: the service ignores unknown
+headers. The Spec names the headers that it reads.
 """
 
 import re
-from dataclasses import dataclass
+import secrets
+from collections.abc import Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Final
 from urllib.parse import quote
@@ -25,17 +31,17 @@ _GUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 
 def is_same_id(one: str, other: str) -> bool:
-    """Tell whether two voice ids are the same: letter for letter, or as GUIDs, whose case means nothing."""
+    """Tell whether two voice ids are the same: equal, or equal as GUIDs, which ignore case."""
     return one == other or (
         one.lower() == other.lower() and _GUID.fullmatch(one) is not None and _GUID.fullmatch(other) is not None
     )
 
 
 def is_voice_id(text: str) -> bool:
-    """Tell whether ``text`` may be a voice id or alternate id: 1 to 256 printable characters, blanks inside only.
+    """Tell whether ``text`` may be a voice id or alternate id: 1 to 256 printable characters, blanks only inside.
 
-    Assumed: the Spec shows no alphabet; ``.`` and ``..`` would change a path whatever the quoting, also between slashes:
-    routers undo the quoting.
+    Assumed: the Spec shows no alphabet. ``.`` and ``..``, also between slashes, would change a path even when quoted,
+    because routers undo the quoting.
     """
     is_one_line = 0 < len(text) <= MAX_VOICE_ID and text.isprintable() and text == text.strip()
     return is_one_line and _DOT_SEGMENTS.isdisjoint(text.replace("\\", "/").split("/"))
@@ -50,16 +56,16 @@ def is_institution_key(text: str) -> bool:
 
 
 MAX_LENGTH = 256
-"""Characters in an identifier. Assumed: the Spec names no limit; real ones are GUIDs and short keys."""
+"""Maximum length of an identifier. Assumed: the Spec names no limit; real ones are GUIDs and short keys."""
 
 
 def path_part(endpoint: str, identifier: str) -> str:
     """Quote an identifier as exactly one part of a path.
 
-    ``.`` and ``..`` are refused because they are never quoted and mean other folders.
+    ``.`` and ``..`` are refused, because quoting does not change them and they mean other folders.
 
     Raises:
-        Unsendable: Empty, too long, a folder name, or not text that UTF-8 can carry.
+        Unsendable: Empty, too long, a folder name, or not encodable as UTF-8.
     """
     if not identifier or len(identifier) > MAX_LENGTH or identifier in (".", ".."):
         raise Unsendable(endpoint, "the identifier is empty, too long or a folder name")
@@ -74,8 +80,8 @@ def header_value(endpoint: str, name: str, value: str) -> str:
     """Return a header value unchanged if it can be sent as one.
 
     Raises:
-        Unsendable: Empty, too long, with a line break, a control or a non-ASCII character, or with blanks at
-            its ends, which the receiver would not see.
+        Unsendable: Empty, too long, with a line break, a control or a non-ASCII character, or with blanks at its ends,
+            which the receiver would not see.
     """
     if value and len(value) <= MAX_LENGTH and value.isascii() and value.isprintable() and value == value.strip():
         return value
@@ -147,7 +153,7 @@ ENDPOINTS = (
 
 
 def scope_of(operation: str, institution_key: str) -> str:
-    """Return the scope of a request; the institution is empty for requests that name none."""
+    """Return the scope of a request. The institution is empty if the request names none."""
     return f"{operation} {institution_key}"
 
 
@@ -159,3 +165,55 @@ def operation_of(scope: str) -> str:
 def institution_of(scope: str) -> str:
     """Return the institution of a scope."""
     return scope.partition(" ")[2]
+
+
+HEADER: Final = "traceparent"
+"""The header of W3C Trace Context: version, trace id, the request's own id, flags."""
+
+_TRACE: Final = re.compile(r"[0-9a-f]{32}")
+_current: ContextVar[str | None] = ContextVar("trace", default=None)
+
+
+def new_trace() -> str:
+    """Return a new trace."""
+    return secrets.token_hex(16)
+
+
+def is_trace(text: str) -> bool:
+    """Tell whether a text is a trace: 32 hexadecimal digits, not all zero."""
+    return _TRACE.fullmatch(text) is not None and text.strip("0") != ""
+
+
+def follow(trace: str) -> None:
+    """Set the trace of all further requests of this task."""
+    _current.set(trace)
+
+
+def trace_headers() -> dict[str, str]:
+    """Return the trace header for a request that is about to be sent; none if no trace is set."""
+    trace = _current.get()
+    return {} if trace is None else {HEADER: f"00-{trace}-{secrets.token_hex(8)}-01"}
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request before it has a token: the path is complete and quoted, the query as it is sent."""
+
+    endpoint: Endpoint
+    path: str
+    headers: Mapping[str, str] = field(default_factory=dict)
+    query: str = ""
+    content: bytes | None = None
+    is_check: bool = False
+    about: str = ""
+    """The institution that the path names, if no header does. Errors of the request then concern only that one."""
+
+    @property
+    def scope(self) -> str:
+        """Return what a 401 may be about: operation and institution. A check is another operation than a read."""
+        return scope_of("check" if self.is_check else self.endpoint.name, self.institution_key)
+
+    @property
+    def institution_key(self) -> str:
+        """Return the institution that the request is for or about; empty if it names none."""
+        return self.headers.get("InstitutionKey", self.about)

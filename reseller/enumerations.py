@@ -1,7 +1,7 @@
-"""The Spec's closed lists of words.
+"""The Spec's enumerations.
 
-Wire fields that carry such a word are plain ``str``: a word the Spec does not name must never break a read. A
-`StrEnum` member equals its text, so ``call.status == CallStatus.CALL_ENDED`` holds for what came over the wire.
+Fields that carry such a word are plain ``str``, because a word that the Spec does not name must not break a read. A
+`StrEnum` member equals its text, so ``call.status == CallStatus.CALL_ENDED`` works for parsed values.
 """
 
 from enum import StrEnum
@@ -34,7 +34,7 @@ class CallStatus(StrEnum):
 
 
 class ValidationType(StrEnum):
-    """How the caller's identity was established, as told to enroll.
+    """How the caller's identity was established, as sent with enroll.
 
     Spec: Other shapes.
     """
@@ -47,7 +47,7 @@ class ValidationType(StrEnum):
 
 
 class PersonType(StrEnum):
-    """A member's part in an account.
+    """A member's role in an account.
 
     Spec: Person match.
     """
@@ -125,7 +125,7 @@ class VpnAuthentication(StrEnum):
 
 
 class UserType(StrEnum):
-    """Whose user it is.
+    """The kind of organisation a user belongs to.
 
     Spec: Other shapes.
     """

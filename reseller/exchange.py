@@ -1,185 +1,182 @@
-"""One request and its whole response, inside one deadline; and the trace of the event that it is made for, in its header.
+"""Sends one request and interprets its answer, within one deadline that includes a login if one is needed.
 
-Failures leave here as errors of ours. They are raised outside the ``except`` that caught the HTTP library's error,
-because that error refers to the request, and the request holds the token.
-
-Whoever handles an event sets its trace for the task that does; every request that the task sends carries it, under the
-name that tracing tools know. A trace is a random number: it says nothing about a call or a person. Assumed: the service
-ignores a header that it does not know. The Spec names the headers that it reads, and no other.
+Failures are raised as our own errors, outside the ``except`` that caught the HTTP library's error, because that error
+refers to the request, and the request holds the token.
 """
 
 import asyncio
-import re
-import secrets
 import ssl
-from collections.abc import Callable, Iterator, Mapping
-from contextvars import ContextVar
-from dataclasses import dataclass, field
-from functools import lru_cache
-from typing import Final
+from collections.abc import Awaitable, Callable, Iterator
+from typing import TypeVar
 
 import aiohttp
 import httpx
+import msgspec
+from structlog.typing import FilteringBoundLogger
 
+from reseller.answers import BaseAnswer, InstitutionSummary, TokenAnswer
 from reseller.config import ServiceConfig
-from reseller.endpoints import Endpoint, scope_of
+from reseller.endpoints import INSTITUTIONS, TOKEN, Endpoint, Request, header_value, scope_of
 from reseller.errors import (
+    AccessRefused,
     AnswerUnreadable,
     CertificateRefused,
+    LoginRefused,
     NotSent,
     OutcomeUnknown,
     ResellerError,
+    ServiceRefused,
     ServiceUnavailable,
+    TokenLapsed,
 )
+from reseller.reading import Reader
+from reseller.results import effect_verdict, institution_list, verdict
+from reseller.secret import Secret
 from reseller.session import Session
-from reseller.tokens import SsoToken
-from reseller.transport import FIRST_BYTE, BodyRefused, ServiceResponse, effects_transport, reads_transport, receive
+from reseller.tokens import Login, SsoToken, TokenStore
+from reseller.transport import BodyRefused, ServiceResponse, effects_transport, http_request, reads_transport, receive
 
-HEADER: Final = "traceparent"
-"""Of W3C Trace Context: version, trace, the request's own number, flags."""
+A = TypeVar("A", bound=BaseAnswer)
+T = TypeVar("T")
 
-_TRACE: Final = re.compile(r"[0-9a-f]{32}")
-_current: ContextVar[str | None] = ContextVar("trace", default=None)
-
-
-def new_trace() -> str:
-    """Return the trace of an event that brought none."""
-    return secrets.token_hex(16)
-
-
-def is_trace(text: str) -> bool:
-    """Tell whether a text is a trace: 32 hexadecimal digits, not all zero."""
-    return _TRACE.fullmatch(text) is not None and text.strip("0") != ""
-
-
-def follow(trace: str) -> None:
-    """Send every further request of this task for an event."""
-    _current.set(trace)
-
-
-def trace_headers() -> dict[str, str]:
-    """Return the header of a request that is about to be sent; none where no event is followed."""
-    trace = _current.get()
-    return {} if trace is None else {HEADER: f"00-{trace}-{secrets.token_hex(8)}-01"}
-
+_TOKEN = Reader(TokenAnswer)
 
 Guard = Callable[[], None]
-"""Called at the last point before the first byte of an effect; if it raises, nothing is written."""
+"""Called at the last point before the first byte of an effect. If it raises, nothing is written."""
+
+Observe = Callable[[Endpoint, str, BaseException | None, float], Awaitable[None]]
+"""Awaited after every request, including its login or repeat after a 401: the endpoint, the institution's key, the
+error if there was one, and the duration in seconds."""
+
+Heed = Callable[[tuple[Secret, ...]], None]
+"""Called with the messages of a successful answer. Spec: Base response, ``messages``."""
 
 
-_EVERY_REQUEST = (
-    (b"accept", b"application/json"),
-    (b"accept-encoding", b"gzip, deflate"),
-    (b"user-agent", b"callkeeper"),
-)
+def unheeded(_messages: tuple[Secret, ...]) -> None:
+    """Ignore messages."""
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
-    """A request before it has a token: the endpoint's path filled in and quoted, the query as it is written."""
-
-    endpoint: Endpoint
-    path: str
-    headers: Mapping[str, str] = field(default_factory=dict)
-    query: str = ""
-    content: bytes | None = None
-    is_check: bool = False
-    about: str = ""
-    """The institution that the path names, where no header does: what goes wrong concerns that one only."""
-
-    @property
-    def scope(self) -> str:
-        """Return what a 401 may be about: the operation and the institution. A check is another operation than a read."""
-        return scope_of("check" if self.is_check else self.endpoint.name, self.institution_key)
-
-    @property
-    def institution_key(self) -> str:
-        """Return the institution that the request is made for, or about; empty if it names none."""
-        return self.headers.get("InstitutionKey", self.about)
-
-    def build(self, base_url: str, token: SsoToken | None, first_byte: "FirstByte | None") -> httpx.Request:
-        """Return the request as it is sent.
-
-        Args:
-            base_url: Where the service is, without a slash at the end.
-            token: Sent as ``SsoToken``; None for a request that needs none.
-            first_byte: Called before the first byte; such a request has a connection of its own.
-        """
-        url = _url(f"{base_url}{self.path}?{self.query}" if self.query else base_url + self.path)
-        headers = [*_EVERY_REQUEST]
-        headers += [(name.encode(), value.encode()) for name, value in {**self.headers, **trace_headers()}.items()]
-        if token is not None:
-            headers.append((b"SsoToken", token.value.reveal().encode()))
-        if self.content is not None:
-            headers.append((b"content-type", b"application/json"))
-        if first_byte is not None:
-            headers.append((b"connection", b"close"))
-        extensions = {} if first_byte is None else {FIRST_BYTE: first_byte}
-        # Given ``content`` instead of a stream, httpx looks for headers to add: four times the work. aiohttp adds the same.
-        stream = httpx.ByteStream(self.content or b"")
-        sent = httpx.Request(self.endpoint.method, url, headers=headers, stream=stream, extensions=extensions)
-        sent.read()
-        return sent
-
-
-@lru_cache(maxsize=16_384)
-def _url(text: str) -> httpx.URL:
-    """Parse a URL once: a call's are asked for dozens of times, and httpx takes 14 microseconds each time."""
-    return httpx.URL(text)
+async def unobserved(_endpoint: Endpoint, _institution_key: str, _error: BaseException | None, _seconds: float) -> None:
+    """Observe nothing."""
 
 
 class Exchange:
-    """Send requests to the service and return whole answers."""
+    """Exchanges requests and answers with the service for one account. For arguments see `reseller.client.Reseller`."""
 
     def __init__(
         self,
         config: ServiceConfig,
+        tokens: TokenStore,
+        *,
         reads: httpx.AsyncBaseTransport | None,
         effects: httpx.AsyncBaseTransport | None,
+        clock: Callable[[], float],
+        log: FilteringBoundLogger,
+        observe: Observe,
+        heed: Heed,
     ) -> None:
-        self._deadline_s = config.deadline_s
-        self._base_url = config.base_url
-        self._max_body_bytes = config.max_body_bytes
+        self._config = config
         self._reads = reads_transport(config) if reads is None else reads
         self._effects = effects_transport(config) if effects is None else effects
+        self._clock = clock
+        self._observe = observe
+        self._heed = heed
+        self._session = Session(
+            tokens,
+            self._login,
+            config.login,
+            deadline_s=config.deadline_s,
+            account=config.account,
+            clock=clock,
+            log=log,
+        )
 
-    async def ask(
-        self, request: Request, session: Session | None = None, *, may_repeat: bool = False
-    ) -> ServiceResponse:
-        """Send a request that may be lost without harm; repeated only after a 401, by its ``session``.
+    @property
+    def deadline_s(self) -> float:
+        """Return how many seconds a request may take."""
+        return self._config.deadline_s
+
+    def on_behalf(
+        self,
+        endpoint: Endpoint,
+        institution_key: str,
+        requested_by: str | None,
+        voice_id: str | None = None,
+        *,
+        query: str = "",
+        body: dict[str, str] | None = None,
+        is_check: bool = False,
+    ) -> Request:
+        """Return a request for an institution, with the headers that name it and the operator.
+
+        Raises:
+            Unsendable: An identifier or a header value cannot be sent.
+
+        Spec: Authentication 2.
+        """
+        operator = self._config.requested_by if requested_by is None else requested_by
+        headers = {
+            "InstitutionKey": header_value(endpoint.name, "InstitutionKey", institution_key),
+            "RequestedBy": header_value(endpoint.name, "RequestedBy", operator),
+        }
+        content = None if body is None else msgspec.json.encode(body)
+        return Request(endpoint, endpoint.at(voice_id), headers, query, content, is_check)
+
+    async def list_institutions(self) -> tuple[tuple[InstitutionSummary, ...], int]:
+        """Return the readable institutions, and how many are unreadable. Errors as `read` and `institution_list`."""
+        request = Request(INSTITUTIONS, INSTITUTIONS.path)
+        await self._session.enter(request.endpoint.name, request.scope)
+        return institution_list(await self._in_time(request, self._spend(self._reads, request, may_repeat=True)))
+
+    async def read(
+        self, request: Request, reader: Reader[A], *, may_repeat: bool = True, needs_success: bool = True
+    ) -> tuple[ServiceResponse, A]:
+        """Send a read or a check. Return its answer and the record in it.
 
         Args:
             request: Without the token.
-            session: Adds the token; None for a request that needs none.
-            may_repeat: Whether a 401 is followed by a login and the same request once more.
+            reader: For the endpoint's kind of answer.
+            may_repeat: Whether a 401 is followed by a login and one repetition of the request.
+            needs_success: As `verdict`.
 
         Raises:
             ServiceUnavailable: No whole answer within the deadline.
             CertificateRefused: TLS does not verify.
             AnswerUnreadable: The body is too large or badly encoded.
+            AccessRefused: The request got, or would get, 401 although the token is good.
         """
-        failure: ResellerError
-        try:
-            async with asyncio.timeout(self._deadline_s):
-                return await self._send(self._reads, request, session, may_repeat=may_repeat)
-        except TimeoutError:
-            failure = ServiceUnavailable(request.endpoint.name, f"no whole answer within {self._deadline_s:g} s")
-        except (httpx.HTTPError, httpx.InvalidURL, aiohttp.ClientError, OSError, BodyRefused) as error:
-            failure = _failure(request.endpoint.name, error)
-        raise failure
+        if may_repeat:
+            await self._session.enter(request.endpoint.name, request.scope)
+        work = self._read(request, reader, may_repeat=may_repeat, needs_success=needs_success)
+        return await self._observed(work, request.endpoint, request.institution_key)
 
-    async def effect(self, request: Request, session: Session, guard: Guard | None) -> ServiceResponse:
-        """Send a request that changes something, once, over a connection of its own.
+    async def _read(
+        self, request: Request, reader: Reader[A], *, may_repeat: bool, needs_success: bool
+    ) -> tuple[ServiceResponse, A]:
+        answer = await self._in_time(request, self._spend(self._reads, request, may_repeat=may_repeat))
+        if answer.status_code == 401 and (wait_s := self._session.barred_s(request.scope)) is not None:
+            raise AccessRefused(request.endpoint.name, wait_s)
+        return answer, self._heeded(verdict(request.endpoint, answer, reader, needs_success=needs_success))
+
+    async def effect(self, request: Request, reader: Reader[A], guard: Guard | None) -> A:
+        """Send a request that changes something, once, over its own connection. Return the record that confirms it.
 
         Raises:
-            NotSent: Provably no byte was written, or the guard forbade it (its error is the cause).
+            NotSent: Certainly no byte was written, or the guard stopped it (its error is the cause).
             OutcomeUnknown: Something was or may have been written, and no whole answer came.
         """
-        first_byte = FirstByte(guard)
+        work = self._effect(request, reader, FirstByte(guard))
+        return await self._observed(work, request.endpoint, request.institution_key)
+
+    async def _effect(self, request: Request, reader: Reader[A], first_byte: "FirstByte") -> A:
+        answer = await self._send_once(request, first_byte)
+        return self._heeded(effect_verdict(request.endpoint, answer, reader))
+
+    async def _send_once(self, request: Request, first_byte: "FirstByte") -> ServiceResponse:
         cause: Exception | None = None
         try:
-            async with asyncio.timeout(self._deadline_s):
-                return await self._send(self._effects, request, session, may_repeat=False, first_byte=first_byte)
+            async with asyncio.timeout(self._config.deadline_s):
+                return await self._spend(self._effects, request, first_byte)
         except ResellerError as error:
             reason, cause = error.reason, error
         except Exception as error:  # noqa: BLE001  (whatever it was, the effect has one of two outcomes)
@@ -187,23 +184,120 @@ class Exchange:
         if first_byte.may_be_written:
             raise OutcomeUnknown(request.endpoint.name, reason)
         if first_byte.forbidden is not None:
-            raise NotSent(request.endpoint.name, "the guard forbade it") from first_byte.forbidden
+            raise NotSent(request.endpoint.name, "the guard stopped it") from first_byte.forbidden
         raise NotSent(request.endpoint.name, reason) from cause
+
+    async def _spend(
+        self,
+        transport: httpx.AsyncBaseTransport,
+        request: Request,
+        first_byte: "FirstByte | None" = None,
+        *,
+        may_repeat: bool = False,
+    ) -> ServiceResponse:
+        """Send a request with the token, and once more after a 401 if allowed. A final 401 is the answer."""
+        session, scope = self._session, request.scope
+        token = await session.token_for(scope)
+        answer = await self._send(transport, request, token, first_byte)
+        other = await session.heard(token, scope, answer.status_code, may_repeat=may_repeat)
+        if other is not None:
+            answer = await self._send(transport, request, other, first_byte)
+            await session.heard(other, scope, answer.status_code, is_repeat=True)
+        return answer
 
     async def _send(
         self,
         transport: httpx.AsyncBaseTransport,
         request: Request,
-        session: Session | None,
-        *,
-        may_repeat: bool,
+        token: SsoToken | None,
         first_byte: "FirstByte | None" = None,
     ) -> ServiceResponse:
-        async def send(token: SsoToken | None) -> ServiceResponse:
-            response = await transport.handle_async_request(request.build(self._base_url, token, first_byte))
-            return await receive(response, self._max_body_bytes)
+        response = await transport.handle_async_request(http_request(request, self._config.base_url, token, first_byte))
+        return await receive(response, self._config.max_body_bytes)
 
-        return await send(None) if session is None else await session.spend(send, request.scope, may_repeat=may_repeat)
+    async def _in_time(self, request: Request, sending: Awaitable[ServiceResponse]) -> ServiceResponse:
+        failure: ResellerError
+        try:
+            async with asyncio.timeout(self._config.deadline_s):
+                return await sending
+        except TimeoutError:
+            failure = ServiceUnavailable(request.endpoint.name, f"no whole answer within {self._config.deadline_s:g} s")
+        except (httpx.HTTPError, httpx.InvalidURL, aiohttp.ClientError, OSError, BodyRefused) as error:
+            failure = _failure(request.endpoint.name, error)
+        raise failure
+
+    def barred_s(self, endpoint: Endpoint, institution_key: str) -> float | None:
+        """Return for how many seconds an institution's endpoint must not be used; None if it is not barred."""
+        return self._session.barred_s(scope_of(endpoint.name, institution_key))
+
+    async def current_token(self) -> SsoToken:
+        """Return the token in use within the deadline, logging in if there is none."""
+        return await self._logged_in(self._session.current())
+
+    async def renew(self, max_age_s: float) -> None:
+        """Replace a refused or old token, within the deadline."""
+        await self._logged_in(self._session.renew(max_age_s=max_age_s))
+
+    async def _logged_in(self, login: Awaitable[T]) -> T:
+        try:
+            async with asyncio.timeout(self._config.deadline_s):
+                return await login
+        except TimeoutError:
+            pass
+        raise ServiceUnavailable(TOKEN.name, f"no login within {self._config.deadline_s:g} s")
+
+    async def request_token(self) -> TokenAnswer:
+        """Log in without the token store.
+
+        Raises:
+            LoginRefused: The credentials are not accepted.
+            AnswerUnreadable: No token in the answer.
+            ServiceUnavailable: No answer.
+
+        Spec: Endpoints 1; Authentication.
+        """
+        return await self._observed(self._request_token(), TOKEN)
+
+    async def _request_token(self) -> TokenAnswer:
+        request = self._token_request()
+        answer = await self._in_time(request, self._send(self._reads, request, None))
+        try:
+            record = self._heeded(verdict(TOKEN, answer, _TOKEN))
+        except (TokenLapsed, ServiceRefused) as error:
+            reason, texts = error.reason, error.texts
+        else:
+            if record.token:
+                return record
+            raise AnswerUnreadable(TOKEN.name, "token is missing")
+        raise LoginRefused(TOKEN.name, reason).saying(texts)
+
+    def _token_request(self) -> Request:
+        config = self._config
+        access_token = header_value(TOKEN.name, "accessToken", config.access_token.reveal())
+        credentials = {"email": config.email.reveal(), "password": config.password.reveal()}
+        content = msgspec.json.encode(credentials)
+        return Request(TOKEN, TOKEN.at(), {"accessToken": access_token}, content=content)
+
+    async def _login(self) -> Login:
+        record = await self.request_token()
+        assert record.token is not None  # noqa: S101  (request_token ensures it)
+        return Login(record.token, frozenset(record.institution_keys))
+
+    def _heeded(self, record: A) -> A:
+        if record.messages:
+            self._heed(record.messages)
+        return record
+
+    async def _observed(self, work: Awaitable[T], endpoint: Endpoint, institution_key: str = "") -> T:
+        """Await the work of a request, and report its result to the observer."""
+        began_s = self._clock()
+        try:
+            done = await work
+        except BaseException as error:
+            await self._observe(endpoint, institution_key, error, self._clock() - began_s)
+            raise
+        await self._observe(endpoint, institution_key, None, self._clock() - began_s)
+        return done
 
     async def aclose(self) -> None:
         """Close all connections."""
@@ -212,7 +306,7 @@ class Exchange:
 
 
 class FirstByte:
-    """Runs the guard of an effect before its first byte, and knows whether a byte may have been written."""
+    """Runs the guard of an effect before its first byte, and records whether a byte may have been written."""
 
     def __init__(self, guard: Guard | None) -> None:
         self._guard = guard
@@ -220,10 +314,10 @@ class FirstByte:
         self.forbidden: Exception | None = None
 
     def __call__(self) -> None:
-        """Run the guard; from here on the request may have reached the service.
+        """Run the guard. After it the request may have reached the service.
 
         Raises:
-            Exception: The guard's own; nothing is written then.
+            Exception: The guard's own error; nothing is written then.
         """
         if self._guard is not None:
             try:

@@ -1,4 +1,4 @@
-"""A token store for one process: tests, the command line, a first try."""
+"""A token store in memory for a single process: tests, the command line, a first try."""
 
 import time
 from collections.abc import Callable
@@ -41,10 +41,10 @@ class _Refused:
 
 
 class MemoryTokenStore:
-    """Keep the token in this process. Shared by any number of clients in one event loop.
+    """Keeps the token in this process. Any number of clients in one event loop may share it.
 
     Args:
-        clock: Seconds, never going back.
+        clock: A monotonic clock, in seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -56,7 +56,7 @@ class MemoryTokenStore:
         self._refused: dict[str, _Refused] = {}
 
     async def load(self) -> SsoToken | None:
-        """Return the token unless its time is over."""
+        """Return the token unless it has expired."""
         now = self._clock()
         if self._token is None or now >= self._expires_at:
             return None
@@ -64,7 +64,7 @@ class MemoryTokenStore:
         return replace(self._token, age_s=now - self._issued_at, barred=barred)
 
     async def slide(self, generation: str, *, min_interval_s: float) -> None:
-        """Move the expiry; on the first time, prove the token and open the gate."""
+        """Extend the expiry. The first time, mark the token as proven and open the gate."""
         token = await self.load()
         if token is None or token.generation != generation:
             return
@@ -77,7 +77,7 @@ class MemoryTokenStore:
         self._gate.reason = Shut.INTERVAL
 
     async def refuse(self, generation: str, scope: str) -> Refusal:
-        """Suspect the token; bar a scope for which the token before was refused as well."""
+        """Record a 401. Bar the scope if the previous token was refused for it as well."""
         token, now = await self.load(), self._clock()
         if token is None or token.generation != generation:
             return Refusal(is_current=False)
@@ -104,7 +104,7 @@ class MemoryTokenStore:
         )
 
     async def clear(self, scope: str) -> bool:
-        """Forget a refusal; let the institution's other barred scopes be tried."""
+        """Forget a refusal, and let the institution's other barred scopes be tried."""
         told = self._refused.pop(scope, None)
         if told is None or told.until is None:
             return False
@@ -124,7 +124,7 @@ class MemoryTokenStore:
         return 0.0
 
     async def claim_login(self, nonce: str, *, instead_of: str | None, lease_s: float, account: str = "") -> LoginTurn:
-        """Return a usable token, the turn, or why there is neither."""
+        """Return a usable token, the right to log in, or why there is neither."""
         token = await self.load()
         if token is not None and token.generation != instead_of:
             return token
@@ -142,7 +142,7 @@ class MemoryTokenStore:
         return LoginGranted(gate.failures)
 
     async def save_login(self, nonce: str, login: Login, *, pause_s: float) -> SsoToken | None:
-        """Keep the token of the turn's holder."""
+        """Store the token of the process that may log in."""
         if self._token is not None and self._token.generation == nonce:
             return await self.load()
         if self._gate.nonce != nonce and await self.load() is not None:
@@ -154,7 +154,7 @@ class MemoryTokenStore:
         return await self.load()
 
     async def fail_login(self, nonce: str, reason: Shut, *, pause_s: float, account: str = "") -> None:
-        """Shut the gate on behalf of the turn's holder."""
+        """Close the gate for the process that may log in."""
         if self._gate.nonce != nonce:
             return
         if reason is Shut.REFUSED:

@@ -1,6 +1,6 @@
-"""Calls as the service tells them: entries of the queue with candidates, full records, events of the voice provider.
+"""Calls as the service returns them: queue entries with candidates, full records, and events of the voice provider.
 
-Raw scores are for reading only: caller handling is decided by policies, never by them (Spec, Vendor call).
+Raw scores are only read. Calls are handled by policies, never by scores (Spec, Vendor call).
 """
 
 from datetime import UTC, datetime
@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 from msgspec import field
 
 from reseller.reading import Listed, Record
-from reseller.secret import Secret
 
 
 class VendorCall(Record, frozen=True, kw_only=True):
@@ -88,26 +87,16 @@ class VendorEvent(Record, frozen=True, kw_only=True):
 
 
 UNTOLD = datetime(1970, 1, 1, tzinfo=UTC)
-"""Start of a call whose entry does not say when it started."""
-
-
-class DriverLicense(Record, frozen=True, kw_only=True):
-    """A candidate's driver licence, all of it sensitive.
-
-    Spec: Person match.
-    """
-
-    number: Secret | None = None
-    issuer: Secret | None = None
-    expiration_date: Secret | None = None
+"""The start of a call whose entry does not give one."""
 
 
 class PersonMatch(Record, frozen=True, kw_only=True):
     """A member who may be the caller, found in the core system by phone number.
 
-    A candidate that cannot be read is still a candidate: it has an empty ``person_id``, so that it counts
-    when candidates are counted and can never be assigned. ``person_type`` is a `PersonType` or a word newer
-    than the Spec; ``date_of_birth`` reveals an ISO date.
+    A candidate that cannot be read has an empty ``person_id``. It still counts as a candidate, but can never be
+    assigned. ``person_type`` is a `PersonType` or a word newer than the Spec.
+
+    Social security number, licence, date of birth and support password are not read, because nothing here needs them.
 
     Spec: Person match.
     """
@@ -116,20 +105,15 @@ class PersonMatch(Record, frozen=True, kw_only=True):
     last_name: str = ""
     person_id: str = ""
     name: str = ""
-    last4_ssn: Secret | None = None
-    full_ssn: Secret | None = None
-    driver_license: DriverLicense | None = None
     value_for_core: str = ""
-    date_of_birth: Secret | None = None
-    support_password: Secret | None = None
     person_type: str | None = None
 
 
 class QueueEntry(Record, frozen=True, kw_only=True):
     """An active call as the queue lists it.
 
-    ``core_username`` is the operator who has claimed the call, if any. The defaults are what an entry that
-    cannot be read becomes; `is_usable` tells it from a real one.
+    ``core_username`` is the operator who has claimed the call, if any. An entry that cannot be read has the default
+    values, and is not `is_usable`.
 
     Spec: Queue entry.
     """
@@ -185,9 +169,8 @@ class ResearchCase(Record, frozen=True, kw_only=True):
 class PhoneCall(Record, frozen=True, kw_only=True):
     """A call's full record.
 
-    ``status`` is a `CallStatus` or a word newer than the Spec. ``verified_at`` may be a placeholder (the
-    year 1) on a call that was never verified. Decisions use `policies`, never the raw scores in
-    ``vendor_events``.
+    ``status`` is a `CallStatus` or a word newer than the Spec. ``verified_at`` may be a placeholder (the year 1) on a
+    call that was never verified. Decisions use `policies`, never the raw scores in ``vendor_events``.
 
     Spec: Phone call record.
     """
@@ -250,13 +233,8 @@ class PhoneCall(Record, frozen=True, kw_only=True):
     vendor_events: Listed[VendorEvent] = ()
 
     @property
-    def policies(self) -> tuple[str, ...]:
-        """Names of the policies applied to the call, in the service's order."""
-        return () if self.meta_data is None else self.meta_data.vendor_policies
-
-    @property
     def alternate_ids(self) -> frozenset[str]:
-        """Ids that the provider's events in the record name as the call's alternate id.
+        """The ids that the provider's events in the record give as the call's alternate id.
 
         Assumed: that is what ``correlationAltId`` holds (Spec: Vendor call).
         """

@@ -1,13 +1,12 @@
-"""The service's push events: what their bodies and their headers look like, without any I/O.
+"""Parses the service's push events and the notation of their headers. No I/O.
 
-A body is read leniently where nothing depends on it and strictly where something does: the event is sent only once, so
-refusing one loses it for ever, but an id that could steer a request or split a line must not get in. Only ``Type``,
-``InstitutionKey`` and one of the two ids are required. Assumed: an empty id counts as absent, and a missing ``IsTest``
-as null.
+An event is sent only once, so refusing one loses it. A body is therefore parsed leniently, except for fields that
+matter: an id that could change a path or split a line must not get in. Only ``Type``, ``InstitutionKey`` and one of the
+two ids are required. Assumed: an empty id counts as absent, and a missing ``IsTest`` as null.
 
-The dashboard is told in its own notation which headers to send with every push: ``Header: value; Header2: value2``.
-They carry our authentication of the sender. A value can hold no ``;``, which separates; no name or value is ever
-repeated in an error, since a mistyped setting may show a secret where a name should be.
+The dashboard has its own notation for the headers to send with every push: ``Header: value; Header2: value2``. They
+authenticate the sender. A value cannot contain ``;``, the separator. Errors never repeat a name or value, because a
+mistyped setting may have a secret in place of a name.
 
 Spec: Events.
 """
@@ -43,16 +42,16 @@ _TRANSPORT_OWNED: Final = frozenset(
 
 
 class HeaderSettingsUnreadable(ValueError):
-    """The setting does not follow ``Header: value; Header2: value2``; says which pair and why."""
+    """The setting is not in the form ``Header: value; Header2: value2``. The message names the pair and the fault."""
 
 
 def parse_header_settings(text: str) -> Headers:
-    """Read the dashboard's notation into (lower-case name, value) pairs, in order.
+    """Parse the dashboard's notation into (lower-case name, value) pairs, in order.
 
     A ``;`` after the last pair is accepted.
 
     Raises:
-        HeaderSettingsUnreadable: No pair, a malformed one, or a name that occurs twice or is the transport's.
+        HeaderSettingsUnreadable: No pair, a malformed one, a repeated name, or one that the transport sets.
 
     Spec: Events. Assumed: a value may hold any visible ASCII character but ``;``, and inner blanks.
     """
@@ -78,13 +77,13 @@ def _parse_pair(number: int, pair: str) -> tuple[str, Secret]:
 
 
 MAX_DEPTH: Final = 32
-"""How deep arrays and objects may nest; the Spec's payload is flat."""
+"""How deep arrays and objects may nest. The Spec's payload is flat."""
 
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"?', re.DOTALL)
 
 
 class PushUnreadable(ValueError):
-    """A body is not a push event; says which field and what is expected, never what was there.
+    """A body is not a push event. The error names the field and what is expected, never the content.
 
     Attributes:
         field: A field of the payload, or ``body``.
@@ -98,13 +97,13 @@ class PushUnreadable(ValueError):
 
 
 class PushEvent(msgspec.Struct, frozen=True, kw_only=True, rename="pascal"):
-    """One pushed event. The dates are kept as they were written: a hint's time is never relied on.
+    """One pushed event. The dates are kept as text, because the time of a hint is never relied on.
 
     Spec: Events, Payload.
     """
 
     type: str
-    """``CallStart`` or ``CallEnd``; any other text is kept."""
+    """``CallStart`` or ``CallEnd``. Any other text is kept."""
     institution_key: str
     start_date_time: str | None = None
     end_date_time: str | None = None
@@ -117,12 +116,12 @@ class PushEvent(msgspec.Struct, frozen=True, kw_only=True, rename="pascal"):
 
 
 def parse_push(body: bytes) -> PushEvent:
-    """Read a push event from the body of a request.
+    """Parse a push event from the body of a request.
 
-    An empty id counts as absent; unknown fields are ignored.
+    An empty id counts as absent. Unknown fields are ignored.
 
     Raises:
-        PushUnreadable: The body is not strict JSON, or a field that matters is missing or wrong.
+        PushUnreadable: The body is not strict JSON, or a required field is missing or wrong.
 
     Spec: Events, Payload.
     """
@@ -143,7 +142,7 @@ def parse_push(body: bytes) -> PushEvent:
 
 
 def _check(event: PushEvent) -> None:
-    """Hold the three fields that everything rests on to their laws."""
+    """Check the three fields that everything depends on."""
     if not (event.type.isprintable() and len(event.type) <= 64):
         raise PushUnreadable("Type", "1 to 64 printable characters")
     if not is_institution_key(event.institution_key):
@@ -167,7 +166,7 @@ def _text(fields: dict[str, Any], name: str) -> str | None:
 
 
 def _encodable(text: str) -> str:
-    """Replace lone surrogates, which JSON's escapes can spell and UTF-8 cannot."""
+    """Replace lone surrogates, which JSON escapes can produce but UTF-8 cannot encode."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 
 
@@ -190,7 +189,7 @@ def _flag(fields: dict[str, Any], name: str) -> bool | None:
 
 
 def _parse_object(body: bytes) -> dict[str, Any]:
-    """Read strict JSON: UTF-8, an object at the top, no duplicate names, no NaN, bounded nesting."""
+    """Parse strict JSON: UTF-8, an object at the top, no duplicate names, no NaN, limited nesting."""
     try:
         text = body.decode("utf-8")
     except UnicodeDecodeError:
@@ -209,7 +208,7 @@ def _parse_object(body: bytes) -> dict[str, Any]:
 
 
 def _depth_exceeds(text: str, limit: int) -> bool:
-    """Tell whether brackets outside of strings nest deeper than ``limit``; the parser itself recurses."""
+    """Tell whether brackets outside of strings nest deeper than ``limit``. Checked first: the parser recurses."""
     if text.count("[") + text.count("{") <= limit:
         return False
     depth = 0
@@ -232,4 +231,4 @@ def _refuse_constant(_name: str) -> NoReturn:
 
 
 _JSON = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_refuse_constant)
-"""Made once: ``json.loads`` makes one for every call that asks for hooks."""
+"""Made once, because ``json.loads`` makes a decoder for every call with hooks."""

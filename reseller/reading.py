@@ -1,14 +1,15 @@
-"""Turn an answer's bytes into a record: at once if all of it fits, field by field if something does not.
+"""Decodes an answer into a record: at once if everything fits, else field by field.
 
-Inside there are no nulls for lists and no naive instants: a null list is read as ``()``, an instant is an aware UTC
-datetime. Both are settled here, once, when a ``Record`` is made.
+Records have no nulls for lists and no naive instants: a null list becomes ``()``, an instant an aware UTC datetime.
+Both are converted once, when a ``Record`` is made.
 
-The quick way is msgspec's own. When it refuses, the slow way reads what can be read:
+The fast way is msgspec's own. If it fails, the slow way reads what can be read:
 
 - a field that is missing, or null where it should not be, gets its default;
-- a field of the wrong type gets its default too, unless its record calls it vital: that is not guessed;
-- nothing disappears from a list: an unreadable item stays as a blank record, or as its JSON text. A candidate
-  that cannot be read must still count as a candidate, a policy as a policy.
+- a field of the wrong type also gets its default, unless the record declares it vital, because then it must not be
+  guessed;
+- nothing disappears from a list: an unreadable item stays as a blank record, or as its JSON text. A candidate that
+  cannot be read must still count as a candidate, a policy as a policy.
 """
 
 from datetime import UTC, datetime
@@ -28,16 +29,16 @@ if TYPE_CHECKING:
 else:
 
     class Listed:
-        """A list that may be null on the wire and is a tuple inside: ``Listed[X]`` is ``tuple[X, ...]``."""
+        """A list that may be null in JSON and is a tuple here: ``Listed[X]`` is ``tuple[X, ...]``."""
 
         def __class_getitem__(cls, item: type) -> object:
             return tuple[item, ...] | None
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A record of the Spec: frozen, camelCase on the wire, unknown fields ignored.
+    """A record of the Spec: frozen, camelCase in JSON, unknown fields ignored.
 
-    ``vital`` names the fields that are never guessed: of the wrong type, they make the record unreadable.
+    ``vital`` names the fields that must not be guessed: if one has the wrong type, the record is unreadable.
 
     Spec: Resources and their fields.
     """
@@ -60,7 +61,7 @@ def as_utc(value: datetime) -> datetime:
     Assumed: an instant without zone is UTC; the Spec does not say.
 
     Raises:
-        ValueError: The instant lies outside the calendar once its offset is taken off.
+        ValueError: The instant is outside the calendar once its offset is subtracted.
     """
     if value.tzinfo is None:
         return value.replace(tzinfo=UTC)
@@ -91,11 +92,11 @@ _BROKEN = (msgspec.MsgspecError, ValueError, RecursionError)
 
 
 class Unreadable(ValueError):
-    """The bytes do not make the record; the message names records and fields, never values."""
+    """The bytes are not such a record. The message names records and fields, never values."""
 
 
 class Reader(Generic[R]):
-    """Read one kind of record from JSON. Made once, used for every answer."""
+    """Decodes one kind of record from JSON. Created once, used for every answer."""
 
     def __init__(self, kind: type[R]) -> None:
         self._kind = kind
@@ -118,7 +119,7 @@ def parse(body: bytes) -> object:
     """Return the JSON value in ``body`` as plain Python values.
 
     Raises:
-        Unreadable: Not JSON, or nested beyond reason.
+        Unreadable: Not JSON, or nested too deeply.
     """
     try:
         return msgspec.json.decode(body)

@@ -1,20 +1,34 @@
-"""What an answer means: the record it holds, or the error it amounts to. Pure.
+"""Interprets an answer: returns its record, or raises the error that it means. Pure functions.
 
-`success` decides, not the status alone (Spec, Errors 1). A status the Spec gives a meaning to (401), or that says the
-service did not get to answer (429, 5xx), is believed before the body is looked at.
+`success` decides, not the status alone (Spec, Errors 1). Only a status with a meaning in the Spec (401), or one that
+says the service could not answer (429, 5xx), is acted on before the body is read.
 
-What the service says of a failure is kept with the error. Spec: Base response (``error``, ``errors``, ``messages``);
-Errors 3 (problem response). Assumed: a problem response has the fields that ``application/problem+json`` usually has,
-as the Spec does not show them.
+The service's own words about a failure are kept with the error. Spec: Base response (``error``, ``errors``,
+``messages``); Errors 3 (problem response). Assumed: a problem response has the usual fields of
+``application/problem+json``, as the Spec does not show them.
+
+Assumed: the list of institutions, whose wrapper the Spec does not show, is either a bare array, or an object in which
+exactly one property other than those of the base response is an array. Five fields of each entry are read. The rest,
+including secrets, is never decoded.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from email.utils import parsedate_to_datetime
 from typing import TypeVar
 
-from reseller.answers import BaseAnswer
-from reseller.endpoints import ADD_INSTITUTION, DETAILS, INSTITUTION, LOGIN_AS, UPDATE_INSTITUTION, Endpoint
+import msgspec
+
+from reseller.answers import BaseAnswer, InstitutionSummary
+from reseller.endpoints import (
+    ADD_INSTITUTION,
+    DETAILS,
+    INSTITUTION,
+    INSTITUTIONS,
+    LOGIN_AS,
+    UPDATE_INSTITUTION,
+    Endpoint,
+)
 from reseller.errors import (
     AnswerUnreadable,
     CallNotFound,
@@ -27,6 +41,7 @@ from reseller.errors import (
     TokenLapsed,
     TurnedAway,
 )
+from reseller.phone_calls import PhoneCall
 from reseller.reading import Reader, Unreadable, parse
 from reseller.secret import Secret
 from reseller.transport import ServiceResponse
@@ -34,11 +49,11 @@ from reseller.transport import ServiceResponse
 _FIELDS = ("error", "title", "detail", "message", "errors", "messages")
 
 MOST = 20
-"""Texts that are kept of one answer."""
+"""How many texts of one answer are kept."""
 
 
 def texts_of(answer: ServiceResponse) -> tuple[Secret, ...]:
-    """Return the texts in an answer, each once; none of one that cannot be read."""
+    """Return the distinct texts in an answer; none if it cannot be read."""
     try:
         body = parse(answer.content)
     except Unreadable:
@@ -50,7 +65,7 @@ def texts_of(answer: ServiceResponse) -> tuple[Secret, ...]:
 
 
 def _texts(value: object) -> Iterator[str]:
-    """Yield the texts of a field: one, a list of them, or lists by the name of a request's field."""
+    """Yield the texts of a field: one text, a list of them, or lists by the name of a request's field."""
     match value:
         case str() if value.strip():
             yield value.strip()
@@ -66,19 +81,19 @@ def _texts(value: object) -> Iterator[str]:
 A = TypeVar("A", bound=BaseAnswer)
 
 MAX_RETRY_AFTER_S = 60.0
-"""However long the service asks to be left alone, it is looked at again after this."""
+"""The longest pause that is followed, in seconds, however long the service asks for."""
 
 _INSTITUTION_ENDPOINTS = (INSTITUTION, UPDATE_INSTITUTION, LOGIN_AS)
 _CODE = re.compile(r"(?!.*\d{5})[A-Za-z][A-Za-z0-9_.-]{0,39}")
 
 
 def verdict(endpoint: Endpoint, answer: ServiceResponse, reader: Reader[A], *, needs_success: bool = True) -> A:
-    """Return the record of an answer that succeeded.
+    """Return the record of a successful answer.
 
     Args:
-        endpoint: Which was asked.
-        answer: Whole.
-        reader: Of the endpoint's kind of answer.
+        endpoint: The endpoint of the request.
+        answer: Received completely.
+        reader: For the endpoint's kind of answer.
         needs_success: False for the endpoints that the Spec shows without a base response.
 
     Raises:
@@ -88,8 +103,8 @@ def verdict(endpoint: Endpoint, answer: ServiceResponse, reader: Reader[A], *, n
         ServiceRefused: ``success`` is false; or the problem response of add-institution.
         AnswerUnreadable: Anything that the Spec does not describe.
 
-    Spec: Base response; Errors. Assumed: ``success: false`` with a 4xx is a refusal as with 200; statuses beyond the named
-    ones are not shown.
+    Spec: Base response; Errors. Assumed: ``success: false`` with a 4xx is a refusal as with 200; statuses beyond the
+    named ones are not shown.
     """
     try:
         return _verdict(endpoint, answer, reader, needs_success=needs_success)
@@ -117,9 +132,9 @@ def effect_verdict(endpoint: Endpoint, answer: ServiceResponse, reader: Reader[A
 
     Raises:
         TokenLapsed: 401.
-        ServiceRefused: ``success`` is false: understood and declined.
+        ServiceRefused: ``success`` is false: understood and refused.
         TurnedAway: 429.
-        OutcomeUnknown: Everything else, 503 included. Assumed: the Spec does not say that nothing was done then.
+        OutcomeUnknown: Everything else, including 503. Assumed: the Spec does not say that nothing was done then.
     """
     unknown: OutcomeUnknown
     try:
@@ -132,7 +147,7 @@ def effect_verdict(endpoint: Endpoint, answer: ServiceResponse, reader: Reader[A
 
 
 def check_status(endpoint: Endpoint, answer: ServiceResponse) -> None:
-    """Raise what a status alone says.
+    """Raise the error that a status alone means.
 
     Raises:
         TokenLapsed: 401.
@@ -144,14 +159,14 @@ def check_status(endpoint: Endpoint, answer: ServiceResponse) -> None:
     if answer.status_code == 429:
         raise ServiceBusy(endpoint.name, "status 429", retry_after_s(answer))
     if answer.status_code >= 500:
-        # Retry-After of a 503 is not obeyed: it guesses when an outage ends. A 429 states a limit.
+        # Retry-After of a 503 is ignored, because it guesses when an outage ends. A 429 states a limit.
         raise ServiceUnavailable(endpoint.name, f"status {answer.status_code}")
 
 
 def retry_after_s(answer: ServiceResponse) -> float | None:
-    """Return how long the service asks to be left alone, in seconds, at most a minute; None if it does not say.
+    """Return the pause that the service asks for, in seconds, at most a minute; None if it does not say.
 
-    A date is measured against the answer's own ``Date``, not against our clock.
+    A date is compared with the answer's own ``Date``, not with our clock.
     """
     text = (answer.headers.get("retry-after") or "").strip()
     if text.isascii() and text.isdigit():
@@ -185,3 +200,83 @@ def _kind(endpoint: Endpoint, answer: ServiceResponse, record: BaseAnswer) -> ty
     if "callnotfound" in words or (is_missing and endpoint is DETAILS):
         return CallNotFound
     return ServiceRefused
+
+
+_BASE = Reader(BaseAnswer)
+_SUMMARY = Reader(InstitutionSummary)
+_BASE_LISTS = ("errors", "messages")
+_array = msgspec.json.Decoder(list[msgspec.Raw])
+_object = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+def institution_list(answer: ServiceResponse) -> tuple[tuple[InstitutionSummary, ...], int]:
+    """Return the institutions that can be read, and how many cannot.
+
+    Raises:
+        ServiceRefused: ``success`` is there and false.
+        AnswerUnreadable: No list is found.
+        TokenLapsed: 401.
+        ServiceUnavailable: 429 or 5xx.
+
+    Spec: Endpoints 8.
+    """
+    check_status(INSTITUTIONS, answer)
+    entries = _entries(answer)
+    if entries is None or not 200 <= answer.status_code < 300:
+        raise AnswerUnreadable(INSTITUTIONS.name, f"status {answer.status_code}, no list of institutions")
+    summaries = [_summary(entry) for entry in entries]
+    readable = tuple(summary for summary in summaries if summary is not None)
+    return readable, len(summaries) - len(readable)
+
+
+def _entries(answer: ServiceResponse) -> list[msgspec.Raw] | None:
+    try:
+        if answer.content.lstrip()[:1] == b"[":
+            return _array.decode(answer.content)
+        arrays = list(_arrays(_object.decode(answer.content)))
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None
+    verdict(INSTITUTIONS, answer, _BASE, needs_success=False)
+    if len(arrays) > 1:
+        arrays = [array for array in arrays if any((said := _summary(entry)) and said.status for entry in array)]
+    return arrays[0] if len(arrays) == 1 else None
+
+
+def _arrays(wrapper: Mapping[str, msgspec.Raw], depth: int = 2) -> Iterator[list[msgspec.Raw]]:
+    """Yield the arrays in an object and its nested objects, except those of the base response."""
+    for name, raw in wrapper.items():
+        opening = bytes(raw)[:1]
+        if opening == b"[" and name not in _BASE_LISTS:
+            yield _array.decode(raw)
+        elif opening == b"{" and depth:
+            yield from _arrays(_object.decode(raw), depth - 1)
+
+
+def _summary(entry: msgspec.Raw) -> InstitutionSummary | None:
+    try:
+        return _SUMMARY.read(bytes(entry))
+    except Unreadable:
+        return None
+
+
+_CALL = Reader(PhoneCall)
+
+
+def top_level_call(answer: ServiceResponse) -> PhoneCall:
+    """Return the call of an answer that has it at the top level instead of in ``phoneCall``.
+
+    Assumed: the Spec shows both places and no order.
+
+    Raises:
+        CallNotFound: No call is named there.
+        AnswerUnreadable: It is no call.
+    """
+    try:
+        call = _CALL.read(answer.content)
+    except Unreadable as error:
+        reason = str(error)
+    else:
+        if call.voice_id or call.phone_call_id:
+            return call
+        raise CallNotFound(DETAILS.name, status=answer.status_code)
+    raise AnswerUnreadable(DETAILS.name, reason)

@@ -1,11 +1,11 @@
-"""The login that all requests share: which token to use, what to do about a 401, when to log in.
+"""The login that all requests share: which token to use, what to do after a 401, and when to log in.
 
-One login per lapse, whatever the number of requests and processes: inside a process by a lock, between processes by
-the token store's turns. A repeat after a 401 is part of one exchange and of its one deadline.
+There is one login per lapse, whatever the number of requests and processes. Within a process a lock ensures it, between
+processes the token store. A repetition after a 401 belongs to the same exchange and its deadline.
 
-A 401 may also mean that the service refuses one institution, or one operation of it: a *scope*. The first 401 of a scope
-leads to a login, and the others use the token that they have meanwhile. A scope that is refused with the new token as well
-is barred: its requests are left alone for some seconds, then one at a time is tried, and no login is made for it.
+A 401 may also mean that the service refuses one institution, or one operation of it: a *scope*. The first 401 of a
+scope leads to a login, and other scopes then use the new token. A scope that is refused with the new token as well is
+*barred*: no request of it is sent for some seconds, then one at a time is tried, and it causes no more logins.
 """
 
 import asyncio
@@ -19,28 +19,27 @@ from reseller.config import LoginPolicy
 from reseller.endpoints import TOKEN, institution_of, operation_of
 from reseller.errors import AccessRefused, LoginRefused, ResellerError, ServiceBusy, ServiceUnavailable, TokenFault
 from reseller.tokens import Login, LoginGranted, LoginPending, LoginShut, Refusal, Shut, SsoToken, TokenStore
-from reseller.transport import ServiceResponse
 
 SLIDE_WHILE_BARRED_S = 1.0
-"""How often a success is noted while a scope is barred."""
+"""How often a success is recorded while a scope is barred, in seconds."""
 
 LEASE_MARGIN_S = 2.0
-"""How much longer than a login's deadline its turn lasts."""
+"""How much longer than its deadline a login's lease lasts, in seconds."""
 
 
 class Session:
-    """Hand out the token; take note of what becomes of it.
+    """Provides the token, and tracks whether it is accepted.
 
-    Assumed: a new login leaves the older token valid. If it does not, the older one's 401 leads to the newer, without a
-    login.
+    Assumed: a new login leaves the older token valid. If it does not, a 401 of the older one leads to the newer one,
+    without a login.
 
     Args:
         store: Shared by all processes.
         log_in: Makes one login request.
         policy: How often to log in.
         deadline_s: Of one login.
-        account: Tells these credentials from others, without telling anything of them.
-        clock: Seconds, never going back.
+        account: Identifies these credentials without revealing them.
+        clock: A monotonic clock, in seconds.
         log: Receives ``login_made``, ``login_failed``, ``token_fault``, ``token_not_slid``, ``access_refused``,
             ``access_restored``.
     """
@@ -69,16 +68,16 @@ class Session:
         self._cached_at = 0.0
         self._slid: str | None = None
         self._slid_at = 0.0
-        self._suspects: dict[str, str] = {}  # scope -> generation of the token that it was refused with
-        self._barred: dict[str, float] = {}  # scope -> until when it is left alone
+        self._suspects: dict[str, str] = {}  # scope -> generation of the token that was refused for it
+        self._barred: dict[str, float] = {}  # scope -> time until which it is not tried
 
     async def current(self) -> SsoToken:
         """Return the token to use, logging in if there is none.
 
         Raises:
-            LoginRefused: The credentials were refused, now or a short while ago.
+            LoginRefused: The credentials were refused, now or recently.
             TokenFault: The last login's token was never accepted.
-            ServiceUnavailable: The login got no answer, now or a short while ago.
+            ServiceUnavailable: The login got no answer, now or recently.
         """
         if (cached := self._fresh()) is not None:
             return cached
@@ -88,23 +87,13 @@ class Session:
         return self._keep(token)
 
     async def _load(self) -> SsoToken | None:
-        """Read the store once for all who ask in the same moment: hundreds may, when what is cached gets old."""
+        """Read the store once for all concurrent callers. When the cached token gets old, there may be hundreds."""
         if self._loading is None or self._loading.done():
             self._loading = asyncio.ensure_future(self._store.load())
         return await asyncio.shield(self._loading)
 
-    async def renewed(self, refused: str) -> SsoToken:
-        """Return a token other than the refused generation: a newer one that is there, or by a login.
-
-        Raises:
-            LoginRefused: As `current`.
-            TokenFault: As `current`.
-            ServiceUnavailable: As `current`.
-        """
-        return await self._obtain(instead_of=refused)
-
     async def renew(self, *, max_age_s: float) -> None:
-        """Log in anew if there is no token, if this process saw it refused, or if it is older than that.
+        """Log in again if there is no token, if this process saw it refused, or if it is older than ``max_age_s``.
 
         Raises:
             LoginRefused: As `current`.
@@ -120,18 +109,18 @@ class Session:
             self._keep(token)
 
     async def accepted(self, token: SsoToken, scope: str, *, succeeded: bool) -> None:
-        """Note a request that was let in; if it succeeded, the token is proven and its expiry moves (seldom, see policy)."""
+        """Record an accepted request. If it succeeded, the token is proven and its expiry extended (see the policy)."""
         try:
             if scope in self._suspects or scope in self._barred:
                 await self._cleared(scope)
             if succeeded:
                 await self._slide(token)
-        except Exception as error:  # noqa: BLE001  (bookkeeping must not spoil an answer that is there)
+        except Exception as error:  # noqa: BLE001  (bookkeeping must not fail an answered request)
             self._slid = None
             self._log.warning("token_not_slid", error=type(error).__name__)
 
     async def _slide(self, token: SsoToken) -> None:
-        # While scopes are barred it has to be known that the token is alive: only then is a login of no use to them.
+        # While scopes are barred, it must be known that the token works: only then a login would not help them.
         every_s = SLIDE_WHILE_BARRED_S if self._barred else self._policy.slide_every_s
         now = self._clock()
         if self._slid == token.generation and now - self._slid_at < every_s:
@@ -149,7 +138,7 @@ class Session:
                 self._barred[other] = self._clock()
 
     async def refused(self, token: SsoToken, scope: str) -> Refusal:
-        """Note a 401 and return what it means."""
+        """Record a 401, and return what it means."""
         refusal = await self._store.refuse(token.generation, scope)
         if refusal.barred_s is None:
             if refusal.is_current and not refusal.is_proven:
@@ -163,15 +152,15 @@ class Session:
         return refusal
 
     def barred_s(self, scope: str) -> float | None:
-        """Return for how many seconds a scope is left alone, as far as this process knows; None if it is not barred."""
+        """Return for how many seconds a scope is not tried, as far as this process knows; None if it is not barred."""
         until = self._barred.get(scope)
         return None if until is None else max(0.0, until - self._clock())
 
     async def enter(self, endpoint: str, scope: str) -> None:
-        """Let a request of a scope pass, unless the scope is barred and left alone.
+        """Let a request of a scope pass, unless the scope is barred.
 
         Raises:
-            AccessRefused: It is left alone, or another request is trying it.
+            AccessRefused: It is not tried now, or another request is trying it.
         """
         wait_s = self.barred_s(scope)
         if wait_s == 0.0:
@@ -182,38 +171,49 @@ class Session:
             self._barred[scope] = self._clock() + wait_s
             raise AccessRefused(endpoint, wait_s, arrived=False)
 
-    async def spend(
-        self, send: Callable[[SsoToken], Awaitable[ServiceResponse]], scope: str, *, may_repeat: bool
-    ) -> ServiceResponse:
-        """Send a request with the token, and note what becomes of that; on a 401 perhaps send once more.
-
-        A 401 that is the last word is the answer, and the verdict names it.
-
-        Args:
-            send: Sends the request with a token.
-            scope: The operation and the institution of the request.
-            may_repeat: Whether a 401 is answered by a renewed token and the same request once more.
+    async def token_for(self, scope: str) -> SsoToken:
+        """Return the token for a request of a scope: not the one that the scope was just refused with.
 
         Raises:
-            TokenFault: The repeat was refused too, with a token that was never accepted; else as `current`.
+            LoginRefused: As `current`.
+            TokenFault: As `current`.
+            ServiceUnavailable: As `current`.
+        """
+        token = await self.current()
+        is_suspect = self._suspects.get(scope) == token.generation
+        return await self._obtain(instead_of=token.generation) if is_suspect else token
+
+    async def heard(
+        self, token: SsoToken, scope: str, status: int, *, may_repeat: bool = False, is_repeat: bool = False
+    ) -> SsoToken | None:
+        """Record the status of a request with a token.
+
+        Args:
+            token: The token that was sent.
+            scope: The operation and the institution of the request.
+            status: Of the answer.
+            may_repeat: Whether a 401 may be followed by the same request with another token.
+            is_repeat: Whether this was such a request.
+
+        Returns:
+            The token to repeat the request with; None if the answer stands.
+
+        Raises:
+            TokenFault: The repetition was refused too, with a token that was never accepted; else as `current`.
 
         Spec: Authentication.
         """
-        token = await self.current()
-        if self._suspects.get(scope) == token.generation:
-            token = await self.renewed(token.generation)
-        answer = await send(token)
-        refusal = await self.refused(token, scope) if answer.status_code == 401 else None
-        if refusal is not None and refusal.barred_s is None and may_repeat:
-            token = await self.renewed(token.generation)
-            answer = await send(token)
-            refusal = await self.refused(token, scope) if answer.status_code == 401 else None
-        if refusal is not None and refusal.is_current and not refusal.is_proven and may_repeat:
-            raise TokenFault(TOKEN.name, "a token just issued was refused")
-        # Whoever is refused what it asked for was let in: a page that is too large must not keep a queue barred for good.
-        if answer.status_code not in (401, 429) and answer.status_code < 500:
-            await self.accepted(token, scope, succeeded=200 <= answer.status_code < 300)
-        return answer
+        if status == 401:
+            refusal = await self.refused(token, scope)
+            if refusal.barred_s is None and may_repeat:
+                return await self._obtain(instead_of=token.generation)
+            if refusal.is_current and not refusal.is_proven and (may_repeat or is_repeat):
+                raise TokenFault(TOKEN.name, "a token just issued was refused")
+        # Other refusals also show that access is granted. Otherwise a refused page size would keep a queue barred for
+        # ever.
+        elif status != 429 and status < 500:
+            await self.accepted(token, scope, succeeded=200 <= status < 300)
+        return None
 
     async def _obtain(self, *, instead_of: str | None) -> SsoToken:
         async with self._lock:
@@ -222,7 +222,7 @@ class Session:
             return await self._take_turns(instead_of=instead_of)
 
     async def _take_turns(self, *, instead_of: str | None) -> SsoToken:
-        """Wait for a token that somebody else brings, or for the turn to log in."""
+        """Wait for a token from another process, or for the right to log in."""
         nonce = secrets.token_hex(16)
         while True:
             turn = await self._store.claim_login(
@@ -263,7 +263,7 @@ class Session:
     ) -> None:
         pause_s = _pause_s(self._policy, reason, failures)
         if reason is Shut.OUTAGE:
-            pause_s -= self._clock() - began_s  # a login that hung has been a pause
+            pause_s -= self._clock() - began_s  # the time that the login took counts as pause
         await self._store.fail_login(nonce, reason, pause_s=max(at_least_s, pause_s), account=self._account)
 
     def _fresh(self) -> SsoToken | None:
@@ -292,7 +292,8 @@ def _pause_s(policy: LoginPolicy, reason: Shut, failures: int) -> float:
         Shut.FAULT: policy.fault_pause_s,
         Shut.OUTAGE: policy.outage_pause_s,
     }[reason]
-    # Only refused credentials are tried ever more seldom: everything else gets better by itself, and must be seen to.
+    # Only refused credentials are retried less and less often. Other causes end by themselves, and that must be
+    # noticed.
     return min(policy.max_pause_s, first_s * 2.0 ** min(failures - 1, 30)) if reason is Shut.REFUSED else first_s
 
 

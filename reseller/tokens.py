@@ -1,15 +1,15 @@
-"""The SSO token that all processes share, and the turn-taking that keeps logins to one per lapse.
+"""The SSO token that all processes share, and the protocol that limits logins to one per lapse.
 
-A store keeps one token and one gate. The token has a *generation*, a random name compared for equality only: a counter
-would repeat itself when a store loses its last writes. The gate says who may log in, and when:
+A store keeps one token and one gate. The token has a *generation*, a random name that is only compared for equality. A
+counter could repeat values if the store loses its last writes. The gate says who may log in, and when:
 
-- a login is a *turn*, taken with a nonce and a lease; the nonce becomes the generation of the token it brings;
-- a token is *proven* by its first accepted request. Until then the gate stays shut for a pause that grows with every
-  login in a row that brought no proven token, so that a fault never becomes a storm of logins;
-- a 401 is told to the store with its *scope*: the operation and the institution. A scope that is refused with two tokens in
-  a row is *barred*: the token is good, this scope is not, and a 401 of it leads to no further login;
-- every operation may be repeated with the same arguments (a client may repeat one whose answer was lost) and
-  leaves the same state as once.
+- a login is a *turn*, taken with a nonce and a lease. The nonce becomes the generation of the new token;
+- a token is *proven* by its first accepted request. Until then the gate stays closed for a pause that grows with every
+  login in a row without a proven token, so that a fault never causes a storm of logins;
+- a 401 is reported to the store with its *scope*: the operation and the institution. A scope that is refused with two
+  tokens in a row is *barred*: the token is good, but not for this scope, and its 401s cause no further login;
+- every operation may be repeated with the same arguments (a client may repeat one whose answer was lost) and leaves the
+  same state as once.
 
 Spec: Authentication; Limits (30 minutes, sliding on each successful request).
 """
@@ -26,26 +26,27 @@ TOKEN_TTL_S = 1800.0
 
 
 SUSPICION_S = 60.0
-"""How soon after each other two tokens have to be refused for a scope to be barred."""
+"""A scope is barred if two tokens are refused for it within this many seconds."""
 
 FIRST_WAIT_S = 1.0
-"""How long a scope that has just been barred is left alone."""
+"""How long a scope that has just been barred is not tried, in seconds."""
 
 PROBE_EVERY_S = 3.0
-"""How often one request tries a scope that has been barred for longer; before, the waits are as long as it has been barred.
+"""How often one request tries a scope that has been barred for longer. Earlier, it waits for as long as it is barred.
 
-A service that answers 401 now and then holds a call up for a second, one that refuses an institution gets few requests.
+If a service answers 401 now and then, a call is held up for a second. One that refuses an institution gets few
+requests.
 """
 
 OVERTAKE_S = 3.0
-"""After a failed login, how long the next one may take until another is made beside it: the service may let it hang."""
+"""After a failed login the next one has this many seconds, then another may start beside it: it may hang."""
 
 ALIVE_S = 15.0
-"""After so long without an accepted request a token may have lapsed: a barred scope's 401 leads to a login then."""
+"""Without an accepted request for this long, a token may have lapsed. A 401 of a barred scope then leads to a login."""
 
 
 def probe_wait_s(barred_for_s: float) -> float:
-    """Return after how many seconds a barred scope is tried once more."""
+    """Return after how many seconds a barred scope is tried again."""
     return max(FIRST_WAIT_S, min(PROBE_EVERY_S, barred_for_s))
 
 
@@ -54,12 +55,12 @@ class SsoToken:
     """The token in use.
 
     Attributes:
-        generation: Random name of the login that brought it.
+        generation: Random name of its login.
         value: The token.
-        institution_keys: What the login said the account can manage.
+        institution_keys: The keys that the account can manage, as of the login.
         age_s: Seconds since the login, when it was loaded.
         is_proven: Whether a request with it was ever accepted.
-        barred: Scopes that are barred, and for how many seconds each is left alone from now on.
+        barred: The barred scopes, and for how many seconds each is not tried from now on.
     """
 
     generation: str
@@ -75,9 +76,9 @@ class Refusal:
     """What a 401 means.
 
     Attributes:
-        is_proven: Whether the token that was refused is the current one and was ever accepted.
-        is_current: Whether it is the current one; if not, another one is there already.
-        barred_s: The scope is barred, and left alone for so many seconds; None: it is not barred, a login may help.
+        is_current: Whether the refused token is the current one; if not, there is a newer one.
+        is_proven: Whether it is the current one and was ever accepted.
+        barred_s: The scope is barred and not tried for this many seconds; None: it is not barred, so a login may help.
         is_news: Whether this refusal barred it.
     """
 
@@ -89,40 +90,40 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """What a successful login brought."""
+    """The result of a successful login."""
 
     value: Secret
     institution_keys: frozenset[str]
 
 
 class Shut(StrEnum):
-    """Why nobody may log in for now."""
+    """Why no login may start now."""
 
     INTERVAL = "interval"
-    """The last login was fine and just now."""
+    """The last login succeeded only a moment ago."""
     REFUSED = "refused"
     """The credentials were refused."""
     FAULT = "fault"
-    """The token that the last login brought was never accepted."""
+    """The token of the last login was never accepted."""
     OUTAGE = "outage"
     """The last login got no answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoginGranted:
-    """It is your turn. ``failures`` counts the logins in a row that brought no proven token, this one included."""
+    """The caller may log in. ``failures`` counts the logins in a row without a proven token, including this one."""
 
     failures: int
 
 
 @dataclass(frozen=True, slots=True)
 class LoginPending:
-    """Somebody else is logging in; look again soon."""
+    """Another process is logging in; look again soon."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoginShut:
-    """Nobody may log in for ``wait_s`` seconds."""
+    """No login may start for ``wait_s`` seconds."""
 
     reason: Shut
     wait_s: float
@@ -132,26 +133,26 @@ LoginTurn = SsoToken | LoginGranted | LoginPending | LoginShut
 
 
 class TokenStore(Protocol):
-    """Where the token and the gate are kept. All operations are atomic and may be repeated."""
+    """Stores the token and the gate. All operations are atomic and may be repeated."""
 
     async def load(self) -> SsoToken | None:
-        """Return the token, or None if there is none or its time is over."""
+        """Return the token; None if there is none or it has expired."""
 
     async def slide(self, generation: str, *, min_interval_s: float) -> None:
-        """Note an accepted request: prove the token, move its expiry, forget failed logins.
+        """Record an accepted request: prove the token, extend its expiry, forget failed logins.
 
-        Does nothing for any generation but the current. The next login may come ``min_interval_s`` after this
+        It does nothing for any generation but the current one. The next login may come ``min_interval_s`` after this
         token's login.
         """
 
     async def refuse(self, generation: str, scope: str) -> Refusal:
-        """Note a request of a scope that was answered 401, and return what that means.
+        """Record that a request of a scope got 401, and return what that means.
 
         An older generation changes nothing.
         """
 
     async def clear(self, scope: str) -> bool:
-        """Note an accepted request of a scope that was refused before; return whether it was barred.
+        """Record an accepted request of a scope that was refused before. Return whether it was barred.
 
         The other barred scopes of its institution may be tried at once.
         """
@@ -159,21 +160,21 @@ class TokenStore(Protocol):
     async def probe(self, scope: str) -> float | None:
         """Ask whether a barred scope may be tried now: 0 if so, else after how many seconds; None if it is not barred.
 
-        One request at a time may.
+        Only one request at a time may.
         """
 
     async def claim_login(self, nonce: str, *, instead_of: str | None, lease_s: float, account: str = "") -> LoginTurn:
-        """Ask for a usable token other than ``instead_of``, or for the turn to get one.
+        """Ask for a usable token other than ``instead_of``, or for the right to log in.
 
-        After a failed login a turn lasts `OVERTAKE_S` at most. Where credentials were refused, the pause after that holds
-        for the same credentials only: ``account`` tells them apart.
+        After a failed login a turn lasts at most `OVERTAKE_S`. If credentials were refused, the pause after that
+        applies only to the same credentials, which ``account`` identifies.
         """
 
     async def save_login(self, nonce: str, login: Login, *, pause_s: float) -> SsoToken | None:
-        """End the turn with a token, whose generation is the nonce; None if somebody else has brought one meanwhile.
+        """End the turn with a token, whose generation is the nonce. Return None if another process saved one first.
 
-        Until the token is proven the gate stays shut for ``pause_s`` (`Shut.FAULT`).
+        Until the token is proven the gate stays closed for ``pause_s`` (`Shut.FAULT`).
         """
 
     async def fail_login(self, nonce: str, reason: Shut, *, pause_s: float, account: str = "") -> None:
-        """End the turn without a token; shut the gate for ``pause_s``. Any token there stays."""
+        """End the turn without a token, and close the gate for ``pause_s``. An existing token stays."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import datetime as dt
 from typing import TYPE_CHECKING
 
+from sandbox.answers import RefusedError
 from sandbox.records import Status, ValidationType
 from sandbox.state import GREEN_POLICY, PROVIDER_KINDS, RED_POLICY, Activity, Call, Happening, Kind, Truth, Verification
 
@@ -60,6 +61,10 @@ def assign(world: World, call: Call, person_id: str, by: str, at: dt.datetime) -
 
     Spec: Rules per operation 1; What the service does 6 (c).
     """
+    if call.person_id not in {None, person_id} and world.options.assign_over != "replaces":
+        if world.options.assign_over == "refused":
+            raise RefusedError("The call is assigned.", "AlreadyAssigned")
+        return
     call.person_id = person_id
     call.core_username = by
     call.aliases.append(f"{call.institution_key}-{person_id}")
@@ -128,8 +133,8 @@ def enroll(
     """
     if call.person_id is None:
         call.person_id = person_id
-    write(call, Status.ACCEPTED, at, by)
-    write(call, Status.FULL_AUTHENTICATION, at, by)
+    for status in world.options.enroll_writes:
+        write(call, status, at, by)
     call.manual_person_id = person_id
     call.fully_authenticated = True
     call.verified_at = at
@@ -151,7 +156,7 @@ def reject(world: World, call: Call, by: str | None, at: dt.datetime) -> None:
         later_s = world.options.unenroll_after_s
         for other in enrolled.values():
             if other is call or not later_s:
-                _unenroll(other, at, by)
+                _unenroll(world, other, at, by)
             else:
                 world.schedule(other, Happening(Kind.UNENROLLED, later_s, by), at)
     call.rejected = True
@@ -159,10 +164,12 @@ def reject(world: World, call: Call, by: str | None, at: dt.datetime) -> None:
     write(call, Status.REJECTED, at, by)
 
 
-def _unenroll(call: Call, at: dt.datetime, by: str | None) -> None:
+def _unenroll(world: World, call: Call, at: dt.datetime, by: str | None) -> None:
     call.manual_person_id = None
     call.fully_authenticated = False
-    write(call, Status.UNENROLLED, at, by)
+    call.truth.append(Truth(Kind.UNENROLLED, at))
+    if world.options.unenroll_writes_status:
+        write(call, Status.UNENROLLED, at, by)
 
 
 def end(world: World, call: Call, at: dt.datetime) -> None:
@@ -183,7 +190,8 @@ def happen(world: World, call: Call, happening: Happening, at: dt.datetime) -> N
     kind = happening.kind
     if call.ended_at is not None and (kind in PROVIDER_KINDS or kind is Kind.END):
         return
-    call.truth.append(Truth(kind, at, happening.text))
+    if kind is not Kind.UNENROLLED:  # noted where it is done
+        call.truth.append(Truth(kind, at, happening.text))
     if kind in PROVIDER_KINDS:
         _analyse(call, happening)
     elif kind in _ACTIVITIES:
@@ -235,7 +243,7 @@ def _change(world: World, call: Call, happening: Happening, at: dt.datetime) -> 
             reject(world, call, text or "elsewhere", at)
         case Kind.UNENROLLED:
             world.manual.get((call.institution_key, call.manual_person_id or ""), {}).pop(call.voice_id, None)
-            _unenroll(call, at, text)
+            _unenroll(world, call, at, text)
         case Kind.STATUS:
             write(call, text or "", at)
         case Kind.CASE:

@@ -15,7 +15,6 @@ from sandbox import institution_operations, operations, tokens
 from sandbox.access import OF_RESELLERS, Ask, Inbound, Operation, Session, authenticate, authorize, surplus_headers
 from sandbox.answers import (
     BUSY,
-    JSON,
     NOT_JSON,
     UNAUTHORIZED,
     UNSERVED,
@@ -170,8 +169,8 @@ class Exchange:
         """Return the answer to a request that is not looked at: there are too many, or it is not sent as JSON."""
         if not self._sandbox.admits():
             return reply(BUSY, 429)
-        content_type = self._inbound.headers.get("content-type", "").partition(";")[0].strip().lower()
-        if self._sandbox.world.options.needs_json and (self._inbound.body or content_type) and content_type != JSON:
+        content_type = self._inbound.headers.get("content-type", "").strip().lower()
+        if not self._sandbox.world.options.accepts_type(content_type, bool(self._inbound.body)):
             return reply(NOT_JSON, 415)
         return None
 
@@ -186,10 +185,10 @@ class Exchange:
             return reply(UNAUTHORIZED, 401)
         except RefusedError as refused:
             self._arrival.success = False
-            options = self._sandbox.world.options
-            return reply(
-                options.refusal_form(msgspec.to_builtins(refused.answer())), options.refusal_status(refused.code or "")
-            )
+            options, is_login = self._sandbox.world.options, refused.code == "InvalidCredentials"
+            status = options.login_refusal_status if is_login else 200
+            status = max(status, options.refusal_status(refused.code or ""))
+            return reply(options.refusal_form(msgspec.to_builtins(refused.answer())), status)
         except ProblemError as error:
             self._arrival.success = False
             problem = self._sandbox.world.options.problem_form(msgspec.to_builtins(error.problem))

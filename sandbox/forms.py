@@ -3,14 +3,15 @@
 import datetime as dt
 import re
 import string
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 import msgspec
 
-from sandbox.answers import RefusedError
-from sandbox.options import Options
+from sandbox.answers import JSON, RefusedError
+from sandbox.options import Options, oldest_first
 from sandbox.records import NEVER
+from sandbox.state import Call
 
 T = TypeVar("T")
 
@@ -167,6 +168,106 @@ def always_400(_code: str) -> int:
 def not_found_404(code: str) -> int:
     """Return the HTTP status of a refusal with this code."""
     return 404 if code.endswith("NotFound") else 400
+
+
+def json_if_any(content_type: str, has_body: bool) -> bool:
+    """Accept JSON, and no content type where there is no body."""
+    return content_type.partition(";")[0].strip() == JSON or not (has_body or content_type)
+
+
+def exact_json(content_type: str, has_body: bool) -> bool:
+    """Accept exactly the media type with a body, and none without one."""
+    return content_type == (JSON if has_body else "")
+
+
+def newest_first(calls: Iterable[Any]) -> list[Any]:
+    """List the newest call first."""
+    return oldest_first(calls)[::-1]
+
+
+def by_number(calls: Iterable[Any]) -> list[Any]:
+    """List calls by their phone numbers."""
+    return sorted(oldest_first(calls), key=lambda call: call.phone_number)
+
+
+def whole_minute(at: dt.datetime) -> dt.datetime:
+    """Return the minute of an instant."""
+    return at.replace(second=0, microsecond=0)
+
+
+def e164(phone_number: str) -> str:
+    """Write a number with its country."""
+    return f"+1{phone_number}"
+
+
+def with_brackets(phone_number: str) -> str:
+    """Write a number as people do."""
+    return f"({phone_number[:3]}) {phone_number[3:6]}-{phone_number[6:]}"
+
+
+def sparse_institution(record: dict[str, Any]) -> dict[str, Any]:
+    """Leave everything of an institution null that may be."""
+    kept = {
+        "id",
+        "key",
+        "isTestMode",
+        "hasVoiceAuth",
+        "core",
+        "status",
+        "usesIpWhitelisting",
+        "contacts",
+        "classification",
+    }
+    return {name: value if name in kept else None for name, value in record.items()} | {"classification": ""}
+
+
+def pending_vpn(config: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Return a tunnel that has gone back to its beginning."""
+    return config and {**config, "confirmStatus": "Pending", "institutionStatus": "Configured"}
+
+
+def without_base(answer: dict[str, Any]) -> dict[str, Any]:
+    """Leave out the base response."""
+    return {name: value for name, value in answer.items() if name in {"token", "actions"}}
+
+
+def errors_only(problem: dict[str, Any]) -> dict[str, Any]:
+    """Return a problem with nothing but its messages."""
+    return {"errors": [problem["detail"]]}
+
+
+def with_empty_base(answer: Any) -> Any:
+    """Say empty things where an answer that succeeds has nothing to say."""
+    is_good = isinstance(answer, dict) and answer.get("success") is True
+    return {**answer, "error": "", "errors": [], "messages": [], "code": ""} if is_good else answer
+
+
+def null_if_no_policies(metadata: dict[str, Any]) -> dict[str, Any] | None:
+    """Leave out `metaData` where there are no policies."""
+    return metadata if metadata["vendorPolicies"] else None
+
+
+def null_policies(metadata: dict[str, Any]) -> dict[str, Any]:
+    """Return `metaData` with null where there are no policies."""
+    return {"vendorPolicies": metadata["vendorPolicies"] or None}
+
+
+def enrolled_as(flags: bool) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """Return what sets all flags of a record that an enroll could raise."""
+    enrolled = [f"is{what}Enrolled" for what in ("", "Account", "Voice", "Behavior", "Device")]
+    names = [*enrolled, "isVerified", "isVoiceVerified", "successfulVoiceEnrollment"]
+    return lambda record: {**record, **dict.fromkeys(names, flags)}
+
+
+def case_that_goes_on(call: Call, now: dt.datetime) -> str:
+    """Return the status of a case that people work on."""
+    age_s = (now - call.started_at).total_seconds()
+    return "NeedsReview" if age_s < 5 else "InReview" if age_s < 15 else "FalsePositive"
+
+
+def case_archived_at_the_end(call: Call, _now: dt.datetime) -> str:
+    """Return the status of a case that nobody works on."""
+    return "NeedsReview" if call.ended_at is None else "SystemArchived"
 
 
 def visible_id(given: str) -> str:

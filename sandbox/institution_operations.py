@@ -46,8 +46,18 @@ def list_all(ask: Ask) -> object:
     """
     options = ask.world.options
     children = [child for child in ask.world.state.institutions.values() if child.owned]
-    wrapped = options.wrap_institutions([options.institution_form(_plain(child)) for child in children])
+    wrapped = options.wrap_institutions([_shown(ask, child) for child in children])
     return {**_plain(Base()), **wrapped} if isinstance(wrapped, dict) else wrapped
+
+
+def _shown(ask: Ask, child: Child) -> object:
+    options, institutions = ask.world.options, ask.world.state.institutions
+    shown = _plain(child)
+    shown["vpnConfig"] = options.vpn_form(shown["vpnConfig"])
+    is_last = child is next(reversed(institutions.values()))
+    if options.status_with_calls is not None and is_last and ask.world.has_had_calls(child.record.key or ""):
+        shown["status"] = options.status_with_calls
+    return options.institution_form(shown)
 
 
 def _plain(what: Base | Child) -> dict[str, Any]:
@@ -69,7 +79,8 @@ def add(ask: Ask) -> Base:
         raise ProblemError(Problem(title="Invalid institution", detail=error.error)) from error
     if body.key is None and ask.world.options.addition_needs_key:
         raise _invalid("key", "A key is required.")
-    key = body.key or re.sub(r"[^a-z0-9]+", "-", body.name.lower()).strip("-")
+    given = body.key if ask.world.options.addition_takes_key else None
+    key = given or re.sub(r"[^a-z0-9]+", "-", body.name.lower()).strip("-")
     if not key:
         raise _invalid("name", "A name is required.")
     if key in ask.world.state.institutions:
@@ -95,7 +106,7 @@ def get(ask: Ask) -> object:
     Spec: Endpoints 10; Core config.
     """
     child = _owned(ask, ask.inbound.path_id)
-    return {**_plain(Base()), "institution": ask.world.options.institution_form(_plain(child))}
+    return {**_plain(Base()), "institution": _shown(ask, child)}
 
 
 def update(ask: Ask) -> Base:
@@ -105,12 +116,12 @@ def update(ask: Ask) -> Base:
     """
     body = parse(ask.inbound.body, UpdateBody)
     child = _owned(ask, ask.inbound.path_id)
-    name = body.name if body.name is not None else child.record.name
+    name = body.name if body.name is not None else ask.world.options.update_null(child.record.name)
     child.record = msgspec.structs.replace(child.record, name=name, core=body.core)
     return Base()
 
 
-def login_as(ask: Ask) -> LoginAnswer:
+def login_as(ask: Ask) -> object:
     """Log in as an institution.
 
     Spec: Endpoints 12; Rules per operation 6.
@@ -121,4 +132,4 @@ def login_as(ask: Ask) -> LoginAnswer:
     action = SsoAction(
         sso_url=url, action_text="Open the dashboard", is_hidden=False, sso_url_ie=f"{url}?ie", sso_url_new=f"{url}?new"
     )
-    return LoginAnswer(token=token, actions=[action])
+    return ask.world.options.login_as_form(_plain(LoginAnswer(token=token, actions=[action])))

@@ -82,9 +82,11 @@ def request_token(ask: Ask, credentials: Credentials) -> TokenAnswer:
         raise RefusedError("Invalid credentials.", "InvalidCredentials")
     if options.login_ends_earlier:
         ask.world.state.tokens.clear()
-    token, expires_on = tokens.mint(ask.world.state, ask.world.clock())
+    now = ask.world.clock()
+    token = tokens.kept(ask.world.state, now) if options.login_keeps_token else None
+    token = token or tokens.mint(ask.world.state, now)
     keys = options.token_keys([key for key, child in ask.world.state.institutions.items() if child.owned])
-    return TokenAnswer(token=token, expires_on=expires_on, institution_keys=keys)
+    return TokenAnswer(token=token, expires_on=options.expires_on(now), institution_keys=keys)
 
 
 def request_user_token(ask: Ask) -> UserTokenAnswer:
@@ -110,8 +112,8 @@ def queue(ask: Ask) -> QueueAnswer:
         start=_instant(query, "startDate", options),
         end=_instant(query, "endDate", options),
     )
-    calls = [call for call in _live(ask.world, ask.session.institution_key) if search.shows(ask.world, call)]
-    calls.sort(key=lambda call: (call.started_at, call.call_id), reverse=options.newest_first)
+    live = _live(ask.world, ask.session.institution_key)
+    calls = options.queue_order(call for call in live if search.shows(ask.world, call))
     page = options.page(calls, begin, size)
     if not page and begin:
         page = options.past_end(calls, size)
@@ -142,9 +144,11 @@ class _Search(msgspec.Struct, frozen=True):
         )
 
     def _is_within(self, options: Options, at: dt.datetime) -> bool:
-        if options.bounds_are_exclusive and at in (self.start, self.end):
+        at = options.compared_start(at)
+        start, end = (value and options.compared_start(value) for value in (self.start, self.end))
+        if options.bounds_are_exclusive and at in (start, end):
             return False
-        return (self.start is None or at >= self.start) and (self.end is None or at <= self.end)
+        return (start is None or at >= start) and (end is None or at <= end)
 
 
 def _matches(world: World, call: Call, wanted: str) -> bool:
@@ -178,6 +182,8 @@ def _resolve(ask: Ask, given_id: str | None, *, alternate: bool) -> Call:
     call = ask.world.call(ask.session.institution_key, given_id or "", alternate=alternate)
     if call is None:
         raise RefusedError("Phone call not found.", "PhoneCallNotFound")
+    if call.ended_at is not None and ask.inbound.operation in ask.world.options.refused_after_end:
+        raise RefusedError("The phone call has ended.", "PhoneCallEnded")
     return call
 
 
@@ -211,9 +217,12 @@ def details(ask: Ask) -> dict[str, Any]:
     call = _resolve(ask, ask.inbound.path_id, alternate=True)
     if ask.inbound.operation is Operation.CHECK:
         effects.check(call, ask.session.requested_by, ask.world.clock())
-    record: dict[str, Any] = msgspec.to_builtins(views.phone_call(ask.world, call))
-    base: dict[str, Any] = msgspec.to_builtins(Base())
     options = ask.world.options
+    record: dict[str, Any] = msgspec.to_builtins(views.phone_call(ask.world, call))
+    record["metaData"] = options.metadata_form(record["metaData"])
+    if call.manual_person_id is not None:
+        record = options.enrolled_form(record)
+    base: dict[str, Any] = msgspec.to_builtins(Base())
     return {**base, "phoneCall": record if options.shows_nested else None, **(record if options.shows_top else {})}
 
 

@@ -149,6 +149,12 @@ class Pusher:
     def _mails(self, call: Call, event: CallEvent, fault: Fault | None) -> list[Mail]:
         latency = dt.timedelta(seconds=fault.latency_s if fault else 0)
         full = event_payload(call, event.type, event.at)
+        write = self._world.options.phone_form
+        full = msgspec.structs.replace(
+            full,
+            phone_number=write(full.phone_number),
+            destination_phone_number=write(full.destination_phone_number),
+        )
         bare = msgspec.structs.replace(full, voice_id=None)
 
         def mail(push: Push) -> Mail:

@@ -13,13 +13,21 @@ from sandbox.state import State, UserToken
 LIFETIME = dt.timedelta(minutes=30)
 
 
-def mint(state: State, now: dt.datetime) -> tuple[str, dt.datetime]:
-    """Return a new SSO token and its expiry, and forget those that have lapsed."""
+def mint(state: State, now: dt.datetime) -> str:
+    """Return a new SSO token, and forget those that have lapsed."""
     for lapsed in [token for token, expires_at in state.tokens.items() if expires_at <= now]:
         del state.tokens[lapsed]
     token = str(uuid.uuid4())
     state.tokens[token] = now + LIFETIME
-    return token, state.tokens[token]
+    return token
+
+
+def kept(state: State, now: dt.datetime) -> str | None:
+    """Return the last token that is alive, with a new expiry."""
+    token = next((token for token in reversed(state.tokens) if is_alive(state, token, now)), None)
+    if token is not None:
+        slide(state, token, now)
+    return token
 
 
 def is_alive(state: State, token: str, now: dt.datetime) -> bool:

@@ -6,13 +6,15 @@ The usual answer to a question is the default of the fields of `Options`. Varian
 import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from textwrap import wrap
 from typing import Any
 
 import msgspec
 
 from sandbox.faults import Fault
 from sandbox.options import Options
-from sandbox.questions import QUESTIONS, THE_LAST, Question, Variant
+from sandbox.question import THE_LAST, Question, Variant
+from sandbox.questions import QUESTIONS
 
 VARIANTS: Mapping[str, tuple[Question, Variant]] = {
     variant.name: (question, variant) for question in QUESTIONS for variant in question.variants
@@ -85,9 +87,10 @@ def listed() -> list[dict[str, Any]]:
 
 
 def document() -> str:
-    """Return all questions and variants in Markdown, for docs/sandbox.md."""
+    """Return all questions and variants in Markdown, for docs/variants.md."""
     lines: list[str] = []
     for asked in listed():
-        lines.append(f"- {asked['heading']}: {asked['question']} Usually: {asked['usual']}.")
+        text = f"- {asked['heading']}: {asked['question']} Usually: {asked['usual']}."
+        lines += wrap(text, 116, subsequent_indent="  ", break_on_hyphens=False)
         lines += [f"  - `{name}`: {answer}" for name, answer in asked["variants"].items()]
     return "\n".join(lines)

@@ -222,6 +222,10 @@ class World:
         """Find a member by person id."""
         return self._by_person.get((institution_key, person_id)) if person_id is not None else None
 
+    def has_had_calls(self, institution_key: str) -> bool:
+        """Say whether an institution has or had a call."""
+        return bool(self.live[institution_key] or self.over[institution_key])
+
     def ended(self, call: Call, at: dt.datetime) -> None:
         """Take an ended call off the queue and announce its end."""
         self.live[call.institution_key].pop(call.voice_id, None)

@@ -14,7 +14,7 @@ from structlog.testing import LogCapture
 from structlog.typing import FilteringBoundLogger
 
 from callkeeper.embedded import EmbeddedRedis, embedded_redis
-from calls.store.attempt_limiter import AttemptLimiter, LoginLimiter
+from calls.store.attempt_limiter import LoginLimiter
 from calls.store.keys import Keys
 
 # How long an example takes says how busy the machine is, not whether a law holds. In CI the same examples are tried each
@@ -23,7 +23,7 @@ IS_NIGHT = os.environ.get("TEST_MODEL") == "nightly"
 settings.register_profile(
     "laws",
     deadline=None,
-    max_examples=300 if IS_NIGHT else 50,
+    max_examples=300 if IS_NIGHT else 25,
     suppress_health_check=[HealthCheck.too_slow],
     derandomize=os.environ.get("CI") == "true" and not IS_NIGHT,
 )
@@ -73,7 +73,7 @@ async def fake_redis() -> AsyncIterator[FakeAsyncRedis]:
 @pytest.fixture
 def login_limiter(fake_redis: FakeAsyncRedis) -> LoginLimiter:
     """Return a limiter of failed logins that has counted nothing."""
-    return LoginLimiter(fake_redis, key=bytes(32), keys=Keys(), local=AttemptLimiter())
+    return LoginLimiter(fake_redis, key=bytes(32), keys=Keys())
 
 
 @pytest.fixture
@@ -89,3 +89,15 @@ def log(logged: LogCapture) -> FilteringBoundLogger:
         None, processors=[logged], wrapper_class=structlog.make_filtering_bound_logger(0)
     )
     return logger
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave tests marked ``night`` to ``make nightly``, which sets ``TEST_NIGHT``."""
+    if os.environ.get("TEST_NIGHT"):
+        return
+    kept: list[pytest.Item] = []
+    left: list[pytest.Item] = []
+    for item in items:
+        (left if item.get_closest_marker("night") else kept).append(item)
+    config.hook.pytest_deselected(items=left)
+    items[:] = kept

@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Sequence
 from itertools import combinations
 
-from sandbox.questions import QUESTIONS, Question
+from sandbox.question import Question
+from sandbox.questions import QUESTIONS
 from sandbox.variants import VARIANTS
 
 PASSING = frozenset(

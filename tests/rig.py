@@ -15,8 +15,8 @@ import httpx
 import structlog
 from msgspec.structs import replace
 
+from calls.effect_ledger import EffectKind
 from calls.lease import Lease
-from calls.ledger import EffectKind
 from calls.metrics.counting import Figures
 from calls.metrics.snapshot import FigureReader, Snapshot
 from calls.metrics.writing import Author, FigureWriter
@@ -30,7 +30,8 @@ from calls.store.queries import Queries
 from calls.store.sso_token import RedisTokenStore
 from calls.store.store import Store
 from calls.trail import Entry
-from reseller import Reseller, Secret, ServiceConfig
+from reseller import Secret, ServiceConfig
+from reseller.client import Reseller
 from reseller.config import LoginPolicy
 from reseller.push_event import PushEvent
 from sandbox.access import Credentials
@@ -39,8 +40,9 @@ from tests.sandbox_fixtures import CREDENTIALS, KEY, PHONE, Asgi
 from tests.transports import AnnouncingTransport
 from workers.claim import Tools
 from workers.listing import Listing
-from workers.managed_institutions import Institutions, ServiceClock
-from workers.measurements import Counting, UnreadableLog
+from workers.managed_institutions import Institutions
+from workers.measurements import Counting, ServiceClock
+from workers.runtime import UnreadableLog
 from workers.service_health import Probing, ServiceObserver
 from workers.shift import Shift, Wakeups
 
@@ -55,7 +57,7 @@ class Altered(Reseller):
     """The client of a rig, with its connections and its observer; a test overrides methods."""
 
     def __init__(self, rig: "Rig") -> None:
-        self._talk, self._log = rig.service._talk, rig.service._log
+        self._exchange, self._log = rig.service._exchange, rig.service._log
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +83,11 @@ class Rig:
         now_ms: Redis's clock, where it differs from the stand-in's.
         login: How often the service account may log in.
         outbox: Where outcomes wait to be sent, if somebody wants them.
+        archive: Where calls wait to be archived, if there is an archive.
         retention: How long what is over is kept.
         hold_s: For how long effects are held when Redis is new; a test's Redis always is.
         credentials: What the service account logs in with.
+        rps: Requests per second that were set.
     """
 
     def __init__(
@@ -96,9 +100,11 @@ class Rig:
         now_ms: Callable[[], int] | None = None,
         login: LoginPolicy | None = None,
         outbox: Keys | None = None,
+        archive: Keys | None = None,
         retention: Retention | None = None,
         hold_s: float = 0.0,
         credentials: Credentials = CREDENTIALS,
+        rps: float | None = None,
     ) -> None:
         retention = Retention() if retention is None else retention
         self.stage = stage
@@ -120,16 +126,19 @@ class Rig:
         )
         tokens = RedisTokenStore(redis, clock=lambda: self.clock.now.timestamp())  # noqa: PLW0108  (the hand moves)
         self.writer = FigureWriter(self.figures, Author("worker-1", "worker"), now_ms=self.now_ms, memory=lambda: 1)
-        wakeups, unreadable = Wakeups(), UnreadableLog(log, self.figures)
+        wakeups, unreadable, counting = Wakeups(), UnreadableLog(log, self.figures), Counting(self.figures)
         self.store = Store(
             redis,
             now_ms=self.now_ms,
             outbox=outbox,
+            archive=archive,
             kept_s=retention.calls_s,
             lease=RigLease(hold_s=hold_s),
             due_in=wakeups.due_in,
             monotonic=self.clock.monotonic,
             unreadable=unreadable,
+            rps=rps,
+            limits=dict(self.book.limits),
         )
         wire = AnnouncingTransport(stage.transport if transport is None else transport)
         self.service = Reseller(
@@ -143,7 +152,9 @@ class Rig:
         )
         self.listings = Listings(redis, unreadable=unreadable)
         self.queries = Queries(redis)
-        self.intake = Intake(redis, now_ms=self.now_ms, clock=lambda: self.clock.now, retention=retention)
+        self.intake = Intake(  # a busy machine may stand still for longer than a sender waits
+            redis, now_ms=self.now_ms, clock=lambda: self.clock.now, retention=retention, within_s=60.0
+        )
         self.institutions = Institutions(
             self.service,
             self.listings,
@@ -151,21 +162,26 @@ class Rig:
             only=None,
             monotonic=self.clock.monotonic,
             log=log,
-            figures=self.figures,
+            counting=counting,
         )
         self.tools = Tools(
             self.store,
+            self.listings,
             self.service,
             ServiceClock(self.clock.monotonic),
             self.book,
             lambda _: "bot",
             self.clock.monotonic,
             log,
-            counting=Counting(self.figures, self.institutions.label),
+            counting=counting,
+            sleep=self._sleep,
         )
-        listing = Listing(self.tools, self.listings, 5.0, choose=lambda _, high: high, told=wakeups.wake)
+        listing = Listing(self.tools, 5.0, choose=lambda _, high: high, told=wakeups.wake)
         self.shift = Shift(self.tools, self.institutions, listing, log, wakeups=wakeups)
         self.probing = Probing(self.tools, self.institutions, told=wakeups.wake)
+
+    async def _sleep(self, seconds: float) -> None:
+        self.clock.now += dt.timedelta(seconds=seconds)
 
     def now_ms(self) -> int:
         """Return Redis's clock in milliseconds: the hand-moved one, unless the rig has another."""

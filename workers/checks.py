@@ -1,11 +1,11 @@
-"""The steps that ask the service without changing anything there: a look at the queue, stored details, a check.
+"""The steps that ask the service without changing anything: look at the queue, read stored details, make a check.
 
-A check costs one of the call's 20 and is booked before it is sent; reads are free, and whatever goes wrong with one is
-a read to repeat later.
+A check costs one of the call's 20 and is booked before it is sent. Reads are free; a failed read is repeated later.
 
-Nothing of an answer that names another call enters a record. If a push, or the other call's own record, says too that
-this record's id is an alternate id, this record becomes a tombstone, and what it knows a note to the other record.
-Otherwise the service may have mixed two calls up: the answer counts as unreadable.
+An answer that names another voice id is not folded into the record. Our id is treated as an alternate id only if a
+push, or the other call's own record, confirms it. Then this record becomes a tombstone, and its contents go to the
+other record as a note. Without that confirmation the service may have mixed two calls up, and the answer counts as
+unreadable.
 """
 
 from datetime import timedelta
@@ -15,12 +15,12 @@ from msgspec.structs import replace
 
 from calls.closing import must_be_listed_again
 from calls.decide import next_read, read_retry
-from calls.facts import Colour, signs_of
-from calls.fold import fold_reading
-from calls.ledger import EffectKind, EffectState
+from calls.effect_ledger import EffectKind, EffectState
+from calls.facts import Colour, is_named_by_service, signs_of
+from calls.fold import fold_check, fold_reading
 from calls.metrics import catalogue as figure
 from calls.notes import Merged, encode_note, reading_of
-from calls.record import Call, Phase, Reading
+from calls.record import Call, Phase, Reading, without_unknown
 from calls.redis_restart import charge_earlier_record
 from calls.schedule.check_plan import check_answered, check_booked, check_failed
 from calls.statuses import STATUSES
@@ -46,7 +46,7 @@ class AnswerMisnamed(AnswerUnreadable):
 
 
 async def hold_to_name(claim: Claim, phone_call: PhoneCall, kind: str) -> None:
-    """Compare the voice id in an answer with the one that was asked about; the claim may be over afterwards.
+    """Check that an answer is about the call that was asked about. The claim may be over afterwards.
 
     Args:
         claim: The call that was asked about.
@@ -55,12 +55,12 @@ async def hold_to_name(claim: Claim, phone_call: PhoneCall, kind: str) -> None:
 
     Raises:
         AnswerMisnamed: The answer names another call.
-        LeaseLost: Somebody else moves the call now, or the queue has just listed it.
+        LeaseLost: Another worker holds the call now, or the queue has just listed it.
 
     Spec: Rules per operation 2 (alternate ids are resolved).
     """
     named = phone_call.voice_id
-    if not named or is_same_id(named, claim.call_id.voice_id):
+    if not named or claim.is_about(named):
         return
     real_id = await _real_id(claim, named, phone_call.alternate_ids)
     if real_id is not None and await _merge_into(claim, real_id):
@@ -78,15 +78,15 @@ def note_misnamed(claim: Claim, named: str, kind: str) -> None:
 
 
 async def _real_id(claim: Claim, named: str, alternate_ids: frozenset[str]) -> str | None:
-    """Return the id that this record's id is an alternate id of, if that is certain.
+    """Return the real id if it is certain that this record's id is an alternate id of it.
 
-    An answer about somebody else's call, by a mistake of the service, looks like one about an alternate id: people's
-    statements would be carried out for the wrong caller. So a second source has to say the same, a push or the call's
-    own record; answers alone confirm nothing, however often they are repeated. The record of a real call, one that the
-    queue has listed or that an answer called by this very id, is never an alternate id.
+    If the service answers with another caller's call by mistake, the answer looks the same as one about an alternate
+    id. Merging then would carry out people's statements for the wrong caller. So a second source must confirm it: a
+    push, or the call's own record. Repeated answers confirm nothing. An id that the queue has listed, or that an answer
+    gave as the call's own, is never an alternate id.
     """
     voice_id = claim.call_id.voice_id
-    if claim.call.is_named_by_service or not is_voice_id(named):
+    if is_named_by_service(claim.call) or not is_voice_id(named):
         return None
     pushed = await claim.tools.store.alias(claim.call_id)
     if pushed is not None and is_same_id(pushed, named):
@@ -95,19 +95,19 @@ async def _real_id(claim: Claim, named: str, alternate_ids: frozenset[str]) -> s
 
 
 async def _merge_into(claim: Claim, voice_id: str) -> bool:
-    """Go on under the voice id that the service calls this call by.
+    """Merge this record into the one with the voice id that the service uses for this call.
 
     Returns:
-        Whether the claim is over. Where the other id was merged into this one before, this is the one that stays.
+        Whether the claim is over. If the other id was merged into this one before, this record stays.
 
     Raises:
-        LeaseLost: Somebody else moves the call now, or the queue has just listed it.
+        LeaseLost: Another worker holds the call now, or the queue has just listed it.
     """
     other = CallId(claim.call_id.institution_key, voice_id)
-    # If the queue lists it after all, this record goes on: stored details are then read before anything else is done.
+    # If the queue has listed this call after all, this record stays: stored details must then be read first.
     claim.call = replace(claim.call, needs_verifying=True)
     await claim.keep()
-    note = encode_note(Merged(call=claim.call))
+    note = encode_note(Merged(call=without_unknown(claim.call)))
     checks = claim.call.checks_used
     claim.is_over = await claim.tools.store.merge(claim.item, claim.call_id, other, note, checks=checks)
     if claim.is_over:
@@ -123,7 +123,7 @@ def take_in(
     operator: str | None = None,
     took_ms: int | None = None,
 ) -> None:
-    """Fold an answer about this very call.
+    """Fold in an answer about this call.
 
     Args:
         claim: The call that was asked about.
@@ -135,13 +135,13 @@ def take_in(
     now = claim.now
     reading = reading_of(phone_call, now)
     if reading.voice_id:
-        reading = replace(reading, voice_id=claim.call_id.voice_id)  # it may be spelled otherwise: `is_same_id`
+        reading = replace(reading, voice_id=claim.call_id.voice_id)  # spelling may differ: `is_same_id`
     before, book = claim.call, claim.tools.book
     claim.call = fold_reading(_charged(claim, reading), reading, book, now)
     if check is not None:
-        history = claim.call.history.with_answer(check, reading.policies, signs_of(reading))
-        claim.call = replace(claim.call, history=history)
-    claim.call = replace(claim.call, next_read_at=next_read(claim.call, book, now, late=claim.item.late))
+        claim.call = fold_check(claim.call, check, reading, signs_of(reading))
+    read_at = next_read(claim.call, book, now, late=claim.item.late, live=claim.item.live)
+    claim.call = replace(claim.call, next_read_at=read_at)
     changed = _told(before) != _told(claim.call)
     if changed:
         _report_unknown(claim, before.reading, reading)
@@ -168,7 +168,7 @@ def take_in(
 
 
 def _charged(claim: Claim, reading: Reading) -> Call:
-    """Count checks that a lost record may have spent on a call that an answer shows before the queue does."""
+    """Count checks that a lost record may have spent, if an answer shows the call before the queue does."""
     call, book = claim.call, claim.tools.book
     if call.phase is not Phase.HINTED or claim.item.lost is not None:
         return call
@@ -181,7 +181,7 @@ def _charged(claim: Claim, reading: Reading) -> Call:
 
 
 def _told(call: Call) -> tuple[object, ...]:
-    """Return what of a reading is worth a line when it changes."""
+    """Return the parts of a reading whose change is worth a trail entry."""
     reading = call.reading
     if reading is None:
         return ()
@@ -196,7 +196,7 @@ def _told(call: Call) -> tuple[object, ...]:
 
 
 def _report_unknown(claim: Claim, before: Reading | None, reading: Reading) -> None:
-    """Log names that nobody gave a meaning: never guessed, and a person should know of them."""
+    """Log policies and statuses that have no defined meaning. They are never guessed; a person should look at them."""
     known, policies, log = before.policies if before else (), claim.tools.book.policies, claim.tools.log
     for policy in reading.policies:
         if policy not in known and policies.colour(policy) is Colour.UNCLASSIFIED:
@@ -206,13 +206,13 @@ def _report_unknown(claim: Claim, before: Reading | None, reading: Reading) -> N
 
 
 async def look(claim: Claim) -> None:
-    """Have the institution's queue looked at: it has not listed the call yet."""
+    """Ask for a listing of the institution's queue, because it has not listed the call yet."""
     await claim.tools.store.ask_to_look(claim.call_id.institution_key, Ask.WIDE)
     claim.call = replace(claim.call, confirm_looks=claim.call.confirm_looks + 1)
 
 
 async def look_back(claim: Claim) -> None:
-    """Read the stored details of a call that ended unlisted, once; nothing without an allowance."""
+    """Read once the stored details of a call that ended unlisted, if this minute's allowance permits it."""
     claim.call = replace(claim.call, looked_back_at=claim.now)
     if await claim.tools.store.look_backs.take(claim.now):
         before = claim.call
@@ -224,7 +224,7 @@ async def look_back(claim: Claim) -> None:
 
 async def read(claim: Claim) -> None:
     """Read stored details."""
-    claim.tally.add("reads")
+    claim.add("reads")
     try:
         phone_call = await _details(claim, "read", claim.bot)
     except ResellerError as error:
@@ -238,7 +238,7 @@ async def read(claim: Claim) -> None:
 
 def _read_failed(claim: Claim, error: ResellerError) -> None:
     call, now = claim.call, claim.now
-    # The service shows no call under the id of a hint either if it answers with another call.
+    # For a hint, an answer that names another call also means that the service has no call with this id.
     is_unknown = isinstance(error, CallNotFound) or (isinstance(error, AnswerMisnamed) and call.phase is Phase.HINTED)
     not_found_since = (call.not_found_since or now) if is_unknown else None
     call = replace(call, not_found_since=not_found_since)
@@ -248,17 +248,17 @@ def _read_failed(claim: Claim, error: ResellerError) -> None:
         claim.hold_back(REFUSED)
         return
     claim.call = replace(call, reads_failed=call.reads_failed + 1, next_read_at=read_retry(call, now))
-    claim.tally.add("reads_failed")
+    claim.add("reads_failed")
     claim.tools.log.warning("read_failed", **claim.names, error=type(error).__name__, said=error.plain)
 
 
 async def check(claim: Claim, *, by_desk: bool) -> None:
-    """Book one of the 20 checks, then make it; never refunded, never repeated without another booking."""
+    """Book one of the 20 checks, then make it. A check is never refunded, and repeating it needs another booking."""
     call, now, n = claim.call, claim.now, claim.call.checks_used + 1
     operator = call.check_wish.operator if by_desk and call.check_wish else None
     claim.call = check_booked(call, claim.tools.book.schedule, now, by_desk=by_desk)
     await claim.keep(book_check=n)
-    claim.tally.add("checks")
+    claim.add("checks")
     claim.tools.counting.booked(call, now)
     try:
         phone_call = await _details(claim, "check", operator or claim.bot)
@@ -266,7 +266,7 @@ async def check(claim: Claim, *, by_desk: bool) -> None:
         claim.entries.append(
             Entry(at=claim.now, what="check_failed", n=n, because=type(error).__name__, trace=call.trace)
         )
-        claim.tally.add("checks_failed")
+        claim.add("checks_failed")
         claim.tools.log.warning("check_failed", **claim.names, n=n, error=type(error).__name__, said=error.plain)
         await _after_lapse(claim, error, call, by_desk=by_desk)
         return
@@ -279,9 +279,9 @@ async def check(claim: Claim, *, by_desk: bool) -> None:
 
 
 def decline(claim: Claim, step: Decline) -> None:
-    """Give up a check that a person asked for.
+    """Drop a check that a person asked for.
 
-    Kept, it would be made minutes later, when a policy is gone and nobody waits for the answer any more.
+    If it were kept, it might be made minutes later, when nobody waits for the answer any more.
     """
     wish = claim.call.check_wish
     claim.call = replace(claim.call, check_wish=None)
@@ -290,7 +290,7 @@ def decline(claim: Claim, step: Decline) -> None:
 
 
 async def _details(claim: Claim, kind: Literal["read", "check"], operator: str) -> PhoneCall:
-    """Read the service's record of the call; the claim is over if it became part of another."""
+    """Read the service's record of the call. The claim is over if the call was merged into another one."""
     institution_key, voice_id = claim.call_id
     phone_call = await claim.tools.service.details(
         institution_key, voice_id, check=kind == "check", requested_by=operator
@@ -300,10 +300,10 @@ async def _details(claim: Claim, kind: Literal["read", "check"], operator: str) 
 
 
 async def _after_lapse(claim: Claim, error: ResellerError, before: Call, *, by_desk: bool) -> None:
-    """After a 401 log in, once a claim, and let the check be booked and made anew, for whoever wanted it.
+    """After a 401, log in (once per claim) and plan the check again, for the person who asked for it if any.
 
-    A check that was answered with 401 was not made: what was known of the last one stays. A refusal is an answer; after
-    any other failure the next check is planned from the last answer.
+    A check that was answered with 401 was not made, so the data of the last check is restored. A refusal counts as an
+    answer. After any other failure the next check is planned from the last answer.
     """
     if isinstance(error, TokenLapsed) and await claim.renew_token():
         next_check_at = claim.call.next_check_at if by_desk else claim.now

@@ -1,11 +1,12 @@
-"""One claimed call: its record as it changes, the lines that its trail gets, and the only ways to write them.
+"""One claimed call: its record, the trail entries not written yet, and the only methods that write them.
 
-Everything is written by the store's fenced writes; when one is refused the claim is over, and whoever holds the call
-now goes on from what was written. ``follow_member`` and ``follow_trace`` say once for which call and event a task
-works: every log line and every request of it carries that from then on.
+All writes are fenced by the store. When a write is refused, the claim is over; the next holder continues from the
+stored record. ``follow_member`` and ``follow_trace`` set the institution, call and event of a task: all its later log
+lines and requests carry them.
 """
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -13,31 +14,32 @@ from typing import Any
 from msgspec.structs import replace
 from structlog.contextvars import bind_contextvars
 
-from calls.evidence import TAKEN_BACK, needs_person
-from calls.fold import fold_epoch, fold_note, new_call
+from calls.effect_evidence import TAKEN_BACK, is_enrolled, is_rejected, needs_person
+from calls.effect_ledger import EffectKind, EffectState
+from calls.fold import fold_note, new_call
 from calls.lease import ClaimedItem, Placement
-from calls.ledger import EffectKind, EffectState
-from calls.notes import fold_order, parse_note, trace_of
+from calls.notes import entry_expected, fold_order, parse_note, trace_of
 from calls.pause import PauseScope
 from calls.record import ASKED, Call, Phase, encode_call, parse_call
-from calls.redis_restart import charge_earlier_record, charge_lost_writes
+from calls.redis_restart import catch_up, charge_earlier_record, charge_lost_writes, fold_epoch
 from calls.rules.book import RuleBook
 from calls.store.keys import CallId
+from calls.store.listings import Listings
 from calls.store.store import Store
 from calls.trail import Entry
-from reseller import Reseller, ResellerError
-from reseller.exchange import follow, new_trace
-from workers.managed_institutions import ServiceClock
-from workers.measurements import Counting, JobSummary, PauseLog
+from reseller import ResellerError
+from reseller.client import Reseller
+from reseller.endpoints import follow, is_same_id, new_trace
+from workers.measurements import Counting, JobSummary, PauseLog, ServiceClock
 
 
 def follow_member(institution_key: str, voice_id: str | None = None) -> None:
-    """Say for which institution, and for which of its calls, this task works."""
+    """Bind the institution, and the call if given, to the log context of this task."""
     bind_contextvars(institution=institution_key, **({} if voice_id is None else {"voice_id": voice_id}))
 
 
 def follow_trace(trace: str | None = None) -> str:
-    """Say for which event this task works; a new one if it works for none. Return its trace."""
+    """Bind a trace to the log and requests of this task, a new one if none is given, and return it."""
     trace = trace or new_trace()
     bind_contextvars(trace_id=trace)
     follow(trace)
@@ -46,13 +48,14 @@ def follow_trace(trace: str | None = None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """The store, the service, the rules, the time and the log: the same for every call of a shift.
+    """What all calls of a shift share: the store, the service, the rules, the clocks and the log.
 
     Raises:
-        ValueError: A request may take longer than the store's lease allows for, or shorter: the two must be one number.
+        ValueError: The client's request deadline differs from the one that the store's lease is made for.
     """
 
     store: Store
+    listings: Listings
     service: Reseller
     clock: ServiceClock
     book: RuleBook
@@ -61,11 +64,14 @@ class Tools:
     log: Any
     pauses: PauseLog = field(default_factory=PauseLog)
     counting: Counting = field(default_factory=Counting)
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
 
     def __post_init__(self) -> None:
         deadline_s, request_s = self.service.deadline_s, self.store.lease.request_s
         if deadline_s != request_s:
-            raise ValueError(f"requests take {deadline_s:g} s, leases allow for {request_s:g} s")
+            raise ValueError(
+                f"the client's request deadline is {deadline_s:g} s, but leases are made for {request_s:g} s"
+            )
 
 
 AWAY, REFUSED = "the service is away", "the service refuses the institution"
@@ -73,12 +79,16 @@ INSTITUTION_AWAY = "the service does not answer for the institution, or asked fo
 """Why a call is held back."""
 
 FORGET = b"-"
-"""Written instead of a record: the member is forgotten."""
+"""Written in place of a record to delete the member."""
 
 
 @dataclass(slots=True)
 class Claim:
-    """A call in the hands of its mover. ``entries`` are the lines that the next write adds to the trail."""
+    """A call while a worker holds its lease.
+
+    ``entries`` are added to the trail with the next write. ``permits`` is how many requests may be sent at once.
+    ``has_assigned`` tells whether an assign of ours was applied.
+    """
 
     tools: Tools
     item: ClaimedItem
@@ -88,31 +98,34 @@ class Claim:
     entries: list[Entry] = field(default_factory=list)
     claimed_at_s: float = 0.0
     lapses: int = 0
+    permits: int = 0
+    has_assigned: bool = False
     is_over: bool = False
 
     @classmethod
     def begin(
         cls, tools: Tools, item: ClaimedItem, call_id: CallId, standing: str | None, tally: JobSummary
     ) -> "Claim":
-        """Read the record, take over the epoch, fold the notes.
+        """Read the record, apply a change of the Redis epoch, and fold the notes.
 
         Raises:
-            msgspec.MsgspecError: The stored record or a note is not one of ours.
+            NewerRecord: A newer release wrote the record or a note.
+            msgspec.MsgspecError: The stored record or a note does not have our format.
         """
+        tally.add("calls")
         notes = sorted(map(parse_note, item.notes.values()), key=fold_order)
         before = call = parse_call(item.record) if item.record else new_call(call_id, notes, item.now)
-        pause = item.pauses.over(call_id.institution_key)
         held_until = item.epoch.since + tools.store.lease.hold
         call = replace(
             call,
             checks_used=max(call.checks_used, item.checks),
             standing=standing,
-            paused=pause.scope if pause else None,
+            paused=item.pause.scope if item.pause else None,
             effects_held_until=held_until if held_until > item.now else None,
         )
         if item.lost is not None:
             call = charge_lost_writes(call, tools.book, item.lost)
-        call = tools.store.jumps.catch_up(call)
+        call = catch_up(call, tools.store.jumps.found)
         call, entries = fold_epoch(call, item.epoch.id, must_verify=item.lost is not None, now=item.now)
         for note in notes:
             call, lines = fold_note(call, note, item.now)
@@ -128,7 +141,7 @@ class Claim:
 
     @property
     def now(self) -> datetime:
-        """Return Redis's time at the claim plus what has passed here since."""
+        """Return Redis's time at the claim plus the time that has passed in this process since."""
         return self.item.now + timedelta(seconds=self.tools.monotonic() - self.claimed_at_s)
 
     @property
@@ -138,22 +151,29 @@ class Claim:
 
     @property
     def bot(self) -> str:
-        """Return the core username that requests nobody asked for are made as."""
+        """Return the core username for requests that no person asked for."""
         return self.tools.requested_by(self.call_id.institution_key)
 
     @property
     def names(self) -> dict[str, str]:
-        """Return what a line of the log calls this call."""
+        """Return the log keys that identify this call."""
         return {"institution": self.call_id.institution_key, "voice_id": self.call_id.voice_id}
 
     @property
     def pause(self) -> str | None:
-        """Say what pause the call is under, by whom and why."""
-        pause = self.item.pauses.over(self.call_id.institution_key)
-        return pause.words if pause else None
+        """Describe the pause that applies to the call: scope, operator and reason."""
+        return self.item.pause.words if self.item.pause else None
+
+    def is_about(self, voice_id: str) -> bool:
+        """Tell whether a voice id in an answer is the one that was asked about."""
+        return is_same_id(voice_id, self.call_id.voice_id)
+
+    def add(self, name: str) -> None:
+        """Increment a count in the job's summary."""
+        self.tally.add(name)
 
     def hold_back(self, because: str) -> None:
-        """Write into the trail, once, that nothing can be asked now."""
+        """Write once into the trail that no request can be sent now, and why."""
         if self.call.held_back != because:
             self.entries.append(Entry(at=self.now, what="held_back", because=because))
             self.call = replace(self.call, held_back=because)
@@ -166,10 +186,10 @@ class Claim:
         unless_paused: PauseScope | None = None,
         replicated: bool = False,
     ) -> None:
-        """Write the record while holding on to it, and renew the lease.
+        """Write the record, keep the claim and renew the lease.
 
         Raises:
-            LeaseLost: The claim is gone, or what was expected of the call is no longer so.
+            LeaseLost: The lease is gone, or a condition of this write does not hold.
         """
         self.call = replace(self.call, saved_at=self.now)
         await self.tools.store.keep(
@@ -184,19 +204,23 @@ class Claim:
         self._count()
 
     async def let_go(self, until: datetime | None) -> None:
-        """Write the record and release it; it is due again then, or never by itself."""
+        """Write the record and release the call. It is due again at ``until``; None: only when something wakes it."""
         due_in_ms = None if until is None else max(0, int((until - self.now).total_seconds() * 1000) + 1)
         listed = "live" if self.call.phase in {Phase.LIVE, Phase.ENDED} else ""
-        await self.save(Placement(due_in_ms, listed=listed, attention=attention(self.call)))
+        entry = entry_expected(self.call) if self.has_assigned else ""
+        await self.save(Placement(due_in_ms, listed=listed, attention=attention(self.call), entry=entry))
 
     async def save(self, placement: Placement) -> None:
         """Write the record and release it."""
-        self.call = await self.tools.store.members.follow(self.call_id, self.call, self.now)
+        call = self.call
+        self.call = await self.tools.store.members.follow(
+            self.call_id, call, self.now, is_enrolled=is_enrolled(call), is_rejected=is_rejected(call)
+        )
         self.call = replace(self.call, saved_at=self.now)
         await self._write(encode_call(self.call), placement)
 
     async def forget(self) -> None:
-        """Leave no record behind; its trail stays for a day."""
+        """Delete the record. Its trail stays for a day."""
         await self._write(FORGET, Placement(None))
 
     async def _write(self, record: bytes, placement: Placement) -> None:
@@ -205,12 +229,12 @@ class Claim:
         self.is_over = True
 
     def _count(self) -> None:
-        """Count the lines that have just been written."""
+        """Count the entries that were just written."""
         self.tools.counting.wrote(self.call, self.entries)
         self.entries = []
 
     async def renew_token(self) -> bool:
-        """Log in after a 401, once a claim; tell whether another try makes sense."""
+        """Log in after a 401, at most once per claim. Return whether another try makes sense."""
         self.lapses += 1
         if self.lapses > 1:
             return False
@@ -223,7 +247,7 @@ class Claim:
 
 
 def attention(call: Call) -> str:
-    """Say why a call needs a person; nothing if it does not."""
+    """Return why a call needs a person; empty if it does not."""
     for kind in (EffectKind.ENROLL, EffectKind.REJECT):
         if call.effect(kind).state is EffectState.UNRESOLVED:
             return f"{kind} unresolved"

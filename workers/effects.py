@@ -1,7 +1,8 @@
-"""The steps that change something at the service: decisions and the ledger are written, then the one request is sent.
+"""The steps that change something at the service: assign, enroll and reject.
 
-``sent`` is saved before the first byte, and nothing is ever repeated blindly. A decision is written into the trail with
-all that explains it: which facts, which rule, what the law forbade.
+The decision and the ledger are written first, then one request is sent. ``sent`` is saved before the first byte, and no
+request is repeated without knowing the outcome of the last one. The trail entry of a decision holds the facts, the rule
+and what the law forbade.
 """
 
 from collections.abc import Callable
@@ -9,11 +10,11 @@ from datetime import timedelta
 
 from msgspec.structs import replace
 
-from calls.evidence import after_turning_away
+from calls.effect_evidence import after_turning_away
+from calls.effect_ledger import Effect, EffectKind, EffectState
 from calls.facts import facts_of
 from calls.fold import assigned
 from calls.lease import LeaseLost
-from calls.ledger import Effect, EffectKind, EffectState
 from calls.pause import PauseScope
 from calls.record import Asked, with_effect
 from calls.rules import Outcome
@@ -30,13 +31,12 @@ from reseller import (
     Unsendable,
     ValidationType,
 )
-from reseller.endpoints import is_same_id
 from workers.checks import note_misnamed
 from workers.claim import Claim
 
 
 def note(claim: Claim, verdict: Verdict | Assignment) -> None:
-    """Write a decision down."""
+    """Write a decision to the trail."""
     if isinstance(verdict, Assignment):
         _note_assignment(claim, verdict)
         return
@@ -68,7 +68,7 @@ def note(claim: Claim, verdict: Verdict | Assignment) -> None:
 
 
 def _asked(claim: Claim, verdict: Verdict) -> Asked | None:
-    """Return what a person is asked from now on. The same rule asks once; what nobody asks any more is gone."""
+    """Return the question that is open for a person, if any. A rule asks once; the question ends with the verdict."""
     if verdict.outcome is not Outcome.ASK:
         return None
     asked = claim.call.asked
@@ -97,7 +97,7 @@ def _note_assignment(claim: Claim, assignment: Assignment) -> None:
 
 
 def note_facts(claim: Claim) -> None:
-    """Write facts down that changed without changing the decision."""
+    """Write changed facts to the trail when the decision stays the same."""
     facts, reading = facts_of(claim.call, claim.tools.book.policies, claim.now), claim.call.reading
     claim.call = replace(claim.call, last_facts=facts.signature)
     policies = reading.policies if reading else ()
@@ -105,16 +105,16 @@ def note_facts(claim: Claim) -> None:
 
 
 async def intend(claim: Claim, step: Intend) -> None:
-    """Write down what is about to be sent, by which rule or whose word.
+    """Save the intention to send an effect, with the rule or the person it comes from.
 
-    An assign's intention is saved together with its ``sent``: nothing has to be read in between, and an assign that was
-    neither sent nor written down is decided anew. Enroll and reject are saved before the read that precedes them.
+    An assign's intention is saved together with its ``sent``, because no read comes in between. If that write is lost,
+    the assign is decided anew. The intention of an enroll or reject is saved before the confirming read.
     """
     now, verdict, kind = claim.now, step.verdict, step.kind
     if isinstance(verdict, Verdict):
         note(claim, verdict)
     effect = replace(
-        claim.call.effect(kind).emptied(),
+        _emptied(claim.call.effect(kind)),
         state=EffectState.INTENDED,
         person_id=step.person_id,
         validation_type=step.validation_type,
@@ -140,14 +140,19 @@ async def intend(claim: Claim, step: Intend) -> None:
         await claim.keep()
 
 
+def _emptied(effect: Effect) -> Effect:
+    """Return a ledger without intention that keeps the number of requests sent."""
+    return Effect(attempts=effect.attempts, unsent=effect.unsent, unauthorized=effect.unauthorized)
+
+
 def withdraw(claim: Claim, step: Withdraw) -> None:
-    """Give an intention up: nothing was sent."""
-    claim.call = with_effect(claim.call, step.kind, claim.call.effect(step.kind).emptied())
+    """Withdraw an intention. Nothing was sent."""
+    claim.call = with_effect(claim.call, step.kind, _emptied(claim.call.effect(step.kind)))
     claim.entries.append(Entry(at=claim.now, what="withdrawn", kind=step.kind, because=step.because))
 
 
 def answered(claim: Claim, kind: EffectKind, state: EffectState, *, said: str | None = None) -> None:
-    """Write down what came back; ``said`` is why the service declined, in words that name nobody."""
+    """Record the outcome of a request. ``said`` is the service's reason for refusing, without personal data."""
     effect = claim.call.effect(kind)
     claim.call = with_effect(claim.call, kind, replace(effect, state=state))
     claim.entries.append(
@@ -159,7 +164,7 @@ def answered(claim: Claim, kind: EffectKind, state: EffectState, *, said: str | 
 
 
 def establish(claim: Claim, step: Establish) -> None:
-    """Write down what stored details proved about an effect in doubt, or that they never will."""
+    """Record what stored details proved about an effect in doubt, or that it stays unresolved."""
     kind, state = step.kind, step.state
     claim.call = with_effect(claim.call, kind, replace(claim.call.effect(kind), state=state))
     claim.entries.append(Entry(at=claim.now, what="established", kind=kind, state=state))
@@ -170,33 +175,34 @@ def establish(claim: Claim, step: Establish) -> None:
 
 
 def _in_force(claim: Claim, kind: EffectKind) -> None:
-    claim.tally.add({"assign": "assigned", "enroll": "enrolled", "reject": "rejected"}[kind])
+    claim.add({"assign": "assigned", "enroll": "enrolled", "reject": "rejected"}[kind])
     if kind is EffectKind.ASSIGN:
         claim.call = assigned(claim.call, claim.tools.book, claim.now)
+        claim.has_assigned = True
     claim.call = replace(claim.call, next_read_at=claim.now)
 
 
 UNSENT_RETRY = timedelta(seconds=3)
-"""After a failure in which no byte was written."""
+"""The wait after a failure before the first byte was written."""
 
 _STOPPED_BY = {
     EffectKind.ASSIGN: PauseScope.ALL,
     EffectKind.ENROLL: PauseScope.EFFECTS,
     EffectKind.REJECT: PauseScope.EFFECTS,
 }
-"""The least pause under which an effect is not sent, asked once more by the write that books it."""
+"""The mildest pause that stops each effect. The write that saves ``sent`` checks it once more."""
 
 
 class FrozenTooLong(Exception):
-    """The process stood still between booking an effect and sending it: the lease no longer covers the request."""
+    """The process stood still between saving ``sent`` and sending: the lease no longer covers the request."""
 
 
 async def send(claim: Claim, kind: EffectKind) -> None:
-    """Save ``sent``, send the one request, write down what came back.
+    """Save ``sent``, send the one request, and record the outcome.
 
     Raises:
-        LeaseLost: Somebody else moves the call now; nothing was sent.
-        FrozenTooLong: The process stood still; nothing was sent, and the ledger says ``sent``.
+        LeaseLost: Another worker holds the call now; nothing was sent.
+        FrozenTooLong: The process stood still; nothing was sent, but the ledger says ``sent``.
     """
     intended = claim.call
     effect = _booked(claim, kind)
@@ -225,10 +231,12 @@ async def send(claim: Claim, kind: EffectKind) -> None:
 
 
 def _booked(claim: Claim, kind: EffectKind) -> Effect:
-    """Return the ledger with one request more, and what stored details said directly before."""
+    """Return the ledger with one more request counted, and what stored details said directly before it."""
     effect, reading = claim.call.effect(kind), claim.call.reading
+    word = {EffectKind.ASSIGN: claim.call.assign_wish, EffectKind.REJECT: claim.call.distrusted}.get(kind)
     return replace(
         effect,
+        last_word=word.number if word else effect.last_word,
         state=EffectState.SENT,
         sent_at=claim.now,
         attempts=effect.attempts + 1,
@@ -240,11 +248,11 @@ def _booked(claim: Claim, kind: EffectKind) -> Effect:
 
 
 async def _request(claim: Claim, kind: EffectKind, effect: Effect, booked_at_s: float) -> EffectState:
-    """Send the request of an effect and return what its ledger has to say of it."""
+    """Send the request of an effect and return the state for its ledger."""
     log = claim.tools.log
 
     def guard() -> None:
-        # Redis may have written `sent`, and begun the lease, at any time since it was asked to: that is what counts.
+        # Redis may have executed the write, and started the lease, any time after we sent it. So measure from there.
         if claim.tools.monotonic() - booked_at_s > claim.tools.store.lease.first_byte_s:
             raise FrozenTooLong
 
@@ -259,7 +267,7 @@ async def _request(claim: Claim, kind: EffectKind, effect: Effect, booked_at_s: 
         claim.call = with_effect(claim.call, kind, replace(effect, unsent=effect.unsent + 1))
         return EffectState.INTENDED
     except ResellerError as error:
-        claim.tally.add("effects_in_doubt")
+        claim.add("effects_in_doubt")
         log.warning("effect_in_doubt", **claim.names, kind=kind, error=type(error).__name__, said=error.plain)
         if isinstance(error, TokenLapsed | TurnedAway):
             claim.call = with_effect(claim.call, kind, after_turning_away(kind, claim.call.effect(kind), claim.now))
@@ -275,7 +283,7 @@ async def _emit(claim: Claim, kind: EffectKind, effect: Effect, guard: Callable[
             real = await service.assign(
                 institution_key, person_id=person_id, requested_by=requested_by, voice_id=voice_id, guard=guard
             )
-            if not is_same_id(real, voice_id):
+            if not claim.is_about(real):
                 note_misnamed(claim, real, kind)
                 raise OutcomeUnknown(kind, "the answer names another call")
         case EffectKind.ENROLL:

@@ -1,77 +1,96 @@
-"""The job functions, by the names under which RQ knows them, and the job class that restores nothing else.
+"""The RQ jobs: a job class that accepts only our own functions, and the description that the dashboard shows.
 
-RQ's job class imports and calls whatever a job names, posts to its webhooks and calls its callbacks. Redis is not the
-place from which a bank's worker takes such orders: a foreign or malformed job is parked as failed, nothing is called. And
-what RQ writes of a failed job is its whole traceback, with the messages: ours fail with types and places alone.
+RQ's own job class imports and calls any function that a job names, posts to its webhooks and runs its callbacks. A
+bank's worker must not take such orders from Redis, so a foreign or malformed job fails and nothing of it is called. RQ
+also stores the whole traceback of a failed job, including messages. Our jobs fail with error types and code places
+only.
 """
 
+import asyncio
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from typing import Any, ClassVar, Final
 
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
 from rq.exceptions import AbandonedJobError
 from rq.job import Job
 
 from calls.store.job_queue import BUG_TTL_S, FAILURE_TTL_S, NO_DEADLINE
 from calls.store.keys import QUEUE_NAME
+from calls.store.tasks import end
 from calls.traceback_filter import filtered_traceback
 from workers.measurements import JobSummary
 from workers.shift import StepsFailed
 
 MAX_JOB: Final = 64 * 1024
-"""Bytes of a job's hash, and of what its compressed fields unfold into; a failed job of ours has a few thousand."""
+"""Limit in bytes for a job's hash, and for its fields after decompression. A failed job of ours has a few thousand."""
 
 
 class JobRefused(Exception):
-    """A job in the queue is not one of ours. The message names why, never what it holds."""
+    """A job in the queue is not one of ours. The message gives the reason, never the job's content."""
 
 
 class JobFailed(Exception):
-    """A job of ours failed. The message names types and places, never what it was about."""
+    """A job of ours failed. The message gives error types and code places, never call data."""
 
 
 class ServiceUnreachable(Exception):
     """The service did not answer while the job ran. One job in ten minutes fails with this error."""
 
 
-class CallJob(Job):
-    """A job that can only be one of ours.
+class RedisAway(Exception):
+    """Redis did not answer, or refused a write, while the job ran. Due work stays due. This is not a bug."""
 
-    ``functions`` and ``queue_name`` are set on a subclass by ``job_class``: the worker process's own. A function takes the
-    Redis key of its job, where it may write how far it is (``progress``), and the job's arguments.
+
+class CallJob(Job):
+    """A job that can run only our own functions.
+
+    ``job_class`` sets ``functions`` and ``queue_name`` on a subclass for the worker process. A function gets the Redis
+    key of its job, for ``progress``, and the job's arguments.
     """
 
     functions: ClassVar[Mapping[str, Callable[..., JobSummary]]] = {}
     queue_name: ClassVar[str] = QUEUE_NAME
 
     reason = ""
-    """Why the job failed, in one line or with the places in our code: what its failure is kept as."""
+    """Why the job failed: one line, or the places in our code. It is stored as the job's failure."""
 
     def restore(self, raw_data: Any) -> Any:
-        """Read a job from its hash; one that cannot be read becomes one that is refused, so that the worker lives on."""
+        """Read a job from its hash. An unreadable job becomes one that is refused, so that the worker keeps running."""
         try:
             _hold_to_size(raw_data)
             super().restore(raw_data)
-        except Exception:  # noqa: BLE001  (whatever is wrong with it, the answer is the same)
+        except Exception:  # noqa: BLE001  (whatever is wrong with it, the job is refused)
             self._restore_refused()
         self._forget_foreign_parts()
 
     def perform(self) -> Any:
-        """Run the job's function, and write what it did where an operator reads it.
+        """Run the job's function, and write the summary into the job's description.
 
         Raises:
-            ServiceUnreachable: The service did not answer; the message is the sentence that other jobs end with.
+            ServiceUnreachable: The service did not answer; the message is the job's summary.
             JobFailed: A bug.
             JobRefused: The job is not one of ours.
-            StepsFailed: Steps of calls failed by bugs.
+            StepsFailed: Steps of calls failed because of bugs.
+            RedisAway: Redis did not answer, or refused a write.
         """
         self.failure_ttl = BUG_TTL_S
         try:
-            return self._perform()
+            return self._perform_or_tell()
         except Exception as error:
             self.reason = f"{type(error).__name__}: {error}"
             raise
+
+    def _perform_or_tell(self) -> Any:
+        try:
+            return self._perform()
+        except RedisError as error:
+            what = type(error).__name__
+        self.failure_ttl = FAILURE_TTL_S
+        raise RedisAway(f"Redis did not answer or refused a write while the job ran ({what}); due work stays due")
 
     def _perform(self) -> Any:
         function = self._function()
@@ -85,9 +104,9 @@ class CallJob(Job):
         return self._result
 
     def execute_failure_callback(self, death_penalty_class: Any, *exc_info: Any) -> None:
-        """Say what happened to a job whose worker was killed: RQ calls this before it moves the job to the failed ones."""
+        """Describe a job whose worker was killed. RQ calls this before it moves the job to the failed jobs."""
         if exc_info[0] is AbandonedJobError:
-            self._describe("its worker ended before it was finished; other workers took its calls over")
+            self._describe("its worker ended before the job was finished; other workers took over its calls")
 
     def _describe(self, sentence: str) -> None:
         self.description = f"{job_name(self)}: {sentence}"
@@ -109,7 +128,7 @@ class CallJob(Job):
         self.created_at = datetime.now(UTC)
 
     def _forget_foreign_parts(self) -> None:
-        """Drop everything by which a job could make RQ call, post or enqueue something."""
+        """Remove every field through which a job could make RQ call, post or enqueue something."""
         self.origin = self.queue_name
         self.timeout = NO_DEADLINE
         self.failure_ttl = FAILURE_TTL_S
@@ -122,26 +141,52 @@ class CallJob(Job):
         self.enqueue_at_front = None
 
 
+PROGRESS_EVERY_S: Final = 1.0
+
+
+@asynccontextmanager
+async def progress(redis: "Redis", summary: JobSummary, job_key: str | None) -> AsyncIterator[None]:
+    """Write the summary so far into a job's description, once a second while the block runs."""
+    if job_key is None:
+        yield
+        return
+    writing = asyncio.ensure_future(_write_progress(redis, summary, job_key))
+    try:
+        yield
+    finally:
+        await end({writing})
+
+
+async def _write_progress(redis: Any, summary: JobSummary, job_key: str) -> None:
+    name = f"reconcile {summary.about}" if summary.about else "advance"
+    while True:
+        await asyncio.sleep(PROGRESS_EVERY_S)
+        with suppress(RedisError):
+            # If somebody deleted the job meanwhile, writing would create a hash that never expires.
+            if await redis.exists(job_key):
+                await redis.hset(job_key, "description", f"{name}, running: {summary.sentence()}")
+
+
 def job_name(job: Job) -> str:
-    """Return how a job is called in its description: its function, and the institution if it is about one."""
+    """Return a job's name for its description: its function, and its institution if it has one."""
     return " ".join([str(job.func_name).rpartition(".")[2], *map(str, job.args)])
 
 
 def _run(function: Callable[..., JobSummary], *args: str) -> JobSummary:
     try:
         return function(*args)
-    except StepsFailed:
+    except (StepsFailed, RedisError):
         raise
-    except Exception as error:  # noqa: BLE001  (RQ would write its message into the job)
+    except Exception as error:  # noqa: BLE001  (RQ would write the error's message into the job)
         what = "\n".join(filtered_traceback(error))
     raise JobFailed(what)
 
 
 def _hold_to_size(raw_data: Mapping[bytes, bytes]) -> None:
-    """Refuse a hash that is larger than any job of ours, or unfolds into something larger.
+    """Refuse a hash that is larger than any job of ours, before or after decompression.
 
     Raises:
-        JobRefused: It is.
+        JobRefused: It is too large.
     """
     if sum(map(len, raw_data.values())) > MAX_JOB:
         raise JobRefused("it is too large")
@@ -152,9 +197,9 @@ def _hold_to_size(raw_data: Mapping[bytes, bytes]) -> None:
         except zlib.error:
             continue
         if unfolding.unconsumed_tail:
-            raise JobRefused("it unfolds into something too large")
+            raise JobRefused("it is too large after decompression")
 
 
 def job_class(functions: Mapping[str, Callable[..., JobSummary]], *, queue_name: str = QUEUE_NAME) -> type[CallJob]:
-    """Return the job class of a worker process: ours, with the functions it may run and the queue they come from."""
+    """Return the job class of a worker process, with the functions it may run and the name of its queue."""
     return type("EmployedJob", (CallJob,), {"functions": dict(functions), "queue_name": queue_name})

@@ -1,103 +1,39 @@
-"""Which institutions we may act for, and whether anything may be done for each: read seldom, asked for every call.
+"""The institutions we may act for, and what the service says of each.
 
-The keys come with a login only, the standing from the service's list. Both are refreshed hourly, and when a key turns
-up that nobody knew: at most once a minute. A login may forget an institution. One that was listed before is kept,
-unless two logins a minute apart do not list it and the service refuses its queue as well.
+Keys come from logins and from the service's list. The standing comes from the list, or from a request by key. Both are
+refreshed hourly, and at most once a minute when an unknown key appears. A key that a later login omits is kept, unless
+two logins a minute apart omit it and the service also refuses its queue. A key that only the settings name is asked for
+by key. A push alone proves nothing. Assumed: what the list names is the account's to manage.
 
-``ServiceClock`` says how old a call is by the service's clock, which may differ from ours by hours.
+``ask_standings`` asks the service, for workers and for the doctor. It reads the list, and asks for each remaining key
+by itself, so that one failing key affects only its own institution.
 """
 
+import math
 from collections.abc import Callable, Iterable, Mapping
-from datetime import datetime, timedelta
-from typing import Any, Final
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
 
-from calls.institutions import FOREIGN, UNKNOWN, KnownInstitutions, Standing, ask_standings
-from calls.lease import Epoch
+from calls.institutions import FOREIGN, UNKNOWN, KnownInstitutions, Standing
 from calls.metrics import catalogue as figure
-from calls.metrics.counting import Figures
 from calls.store.listings import Listings
 from calls.store.store import Store
-from reseller import Reseller, ResellerError
-
-FOUND_WITHIN_S = 10.0
-"""A call is found so soon after it began. A process that has read queues for so long has met every call of before."""
-
-LISTED_ANEW = timedelta(seconds=120)
-"""For how long after Redis was emptied calls are found that are not new."""
-
-MOST_LEARNED = 100
-AGE_UNKNOWN = timedelta(days=1)
-
-
-class ServiceClock:
-    """What the service's clock says, learned from the starts of the calls that it lists.
-
-    No call starts in the future: the service's clock says at least what the newest start says that was ever listed, and what
-    has passed here since. A call that nobody knew of was found within 10 s: once this process found one, the clock says no
-    more than that and 10 s.
-    """
-
-    def __init__(self, monotonic: Callable[[], float]) -> None:
-        """Learn nothing yet. ``monotonic`` is this process's own clock, in seconds."""
-        self._monotonic = monotonic
-        self._began_s: float | None = None
-        self._found_s: float | None = None
-        self._learned: list[tuple[float, float]] = []  # when, and by how much the service's clock is ahead of ours
-
-    def see(self, starts: Iterable[datetime]) -> None:
-        """Learn from a page of a queue, empty or not."""
-        now_s = self._monotonic()
-        self._began_s = now_s if self._began_s is None else self._began_s
-        ahead_s = max((started_at.timestamp() - now_s for started_at in starts), default=None)
-        if ahead_s is not None and (not self._learned or ahead_s > self._learned[-1][1]):
-            self._learned = [*self._learned[1 - MOST_LEARNED :], (now_s, ahead_s)]
-
-    def found(self, started_at: datetime, now: datetime, epoch: Epoch) -> timedelta:
-        """Return how old a call is at the most that was just found, and learn from it if it must be new."""
-        age = self.age(started_at, now, epoch)
-        if now - epoch.since >= LISTED_ANEW:
-            self.see([started_at])
-            self._found_s = self._monotonic() if self._found_s is None else self._found_s
-        return age
-
-    def age(self, started_at: datetime, now: datetime, epoch: Epoch) -> timedelta:
-        """Return how old a call is at the most, as far as that can be told.
-
-        Args:
-            started_at: When it started, by the service's clock.
-            now: Redis's time.
-            epoch: The Redis that the call was found with. One that this process saw begin may have forgotten older calls:
-                they tell nothing of the service's clock.
-        """
-        now_s = self._monotonic()
-        by_redis = now - started_at
-        if epoch.was_seen_to_begin:
-            began_s = now_s - (now - epoch.since).total_seconds()
-            known = [ahead_s for at_s, ahead_s in self._learned if at_s < began_s]
-            if known and self._found_s is not None and self._found_s < began_s:
-                return timedelta(seconds=now_s + known[-1] + FOUND_WITHIN_S - started_at.timestamp())
-            return by_redis if by_redis >= timedelta() else AGE_UNKNOWN
-        ahead = [timedelta(seconds=now_s + self._learned[-1][1] - started_at.timestamp())] if self._learned else []
-        return max([*ahead, timedelta()] if self._was_familiar(now_s) else [*ahead, by_redis])
-
-    def _was_familiar(self, at_s: float) -> bool:
-        return self._began_s is not None and at_s - self._began_s >= FOUND_WITHIN_S
-
+from reseller import Institution, InstitutionSummary, ResellerError, ServiceUnavailable
+from reseller.client import Reseller
+from workers.measurements import Counting
 
 REFRESH_S = 60.0
-"""How old the answers in this process may get before Redis is asked again."""
-
-NOT_OURS: Final = "unknown"
-"""The label of institutions that the service account does not own."""
+"""How old the answers in this process may get, in seconds, before Redis is asked again."""
 
 ENLIST_S = 5.0
-"""How often it is made sure that every institution is in the due set."""
+"""How often every institution is added to the due set if it is missing there, in seconds."""
 
 
 class Institutions:
-    """Answers from memory; refreshes itself from Redis and, when those are missing or old, from the service.
+    """Answers from memory. Refreshes itself from Redis, and from the service if Redis has nothing or only old data.
 
-    ``only`` restricts the institutions that are acted for; ``named`` are those that settings name, by setting.
+    ``only`` restricts the institutions that are acted for. ``named`` are the keys in the settings, by setting.
     """
 
     def __init__(
@@ -110,7 +46,7 @@ class Institutions:
         named: Mapping[str, frozenset[str]] | None = None,
         monotonic: Callable[[], float],
         log: Any,
-        figures: Figures,
+        counting: Counting,
     ) -> None:
         self._service = service
         self._listings = listings
@@ -126,7 +62,9 @@ class Institutions:
         self._refreshed_at_s: float | None = None
         self._enlisted_at_s: float | None = None
         self._asked_at_s: dict[str, float] = {}
-        self._figures = figures
+        self._listed_at_s = -math.inf
+        self._counting = counting
+        counting.ours = self._keys
         self._unknown_because = ""
         self._missing: dict[str, datetime] = {}
 
@@ -137,25 +75,18 @@ class Institutions:
 
     @property
     def are_known(self) -> bool:
-        """Tell whether the service ever answered this process."""
+        """Tell whether this process has got an answer from the service yet."""
         return self._is_loaded
 
-    def label(self, institution_key: str) -> str:
-        """Return under which name figures count an institution: all that are not ours share one.
-
-        Whoever may push can invent keys, and every name stays in Redis's figures for weeks.
-        """
-        return institution_key if institution_key in self._keys else NOT_OURS
-
     def obstacle(self, institution_key: str) -> str | None:
-        """Return why nothing may be done for an institution's calls; None if everything may."""
+        """Return why nothing may be done for an institution's calls; None if there is no obstacle."""
         if self.are_known and institution_key not in self._keys:
             return FOREIGN
         standing = self._standings.get(institution_key)
         return UNKNOWN if standing is None else standing.obstacle
 
     async def refresh(self) -> None:
-        """Renew what is older than a minute, and enlist; a service that does not answer leaves what is known."""
+        """Refresh what is older than a minute, and enlist. If the service does not answer, keep what is known."""
         now_s = self._monotonic()
         if self._refreshed_at_s is None or now_s - self._refreshed_at_s > REFRESH_S:
             try:
@@ -167,20 +98,21 @@ class Institutions:
         await self.enlist()
 
     def _warn_unknown(self, error: ResellerError) -> None:
-        """Log that the service does not tell which institutions there are, once for each kind of error in a row."""
+        """Log that the institutions could not be read, once for each kind of error in a row."""
         if self._unknown_because != type(error).__name__:
             self._unknown_because = type(error).__name__
             self._log.warning("institutions_unknown", error=self._unknown_because)
 
     async def enlist(self) -> None:
-        """Make every institution due that is not in the due set, where that was not looked at a few seconds ago."""
+        """Make every institution due that is missing in the due set, at most every few seconds."""
         now_s = self._monotonic()
         if self._enlisted_at_s is None or now_s - self._enlisted_at_s > ENLIST_S:
+            self._store.breakers.acted_for = self._keys
             await self._store.enlist(sorted(self._keys))
             self._enlisted_at_s = now_s
 
     async def knows(self, institution_key: str) -> bool:
-        """Tell whether a key is ours; a key nobody knew is asked for with a new login, at most once a minute."""
+        """Tell whether a key is ours. For an unknown key, log in again and look, at most once a minute."""
         if institution_key in self._keys:
             return True
         now_s = self._monotonic()
@@ -189,36 +121,45 @@ class Institutions:
             self._asked_at_s = {**_recent(self._asked_at_s, now_s), institution_key: now_s}
             try:
                 await self._service.renew(max_age_s=REFRESH_S)
-                await self._load()
+                await self._load(anew=now_s - self._listed_at_s > REFRESH_S)
             except ResellerError as error:
                 self._log.warning("institutions_unknown", error=type(error).__name__)
         return institution_key in self._keys
 
-    async def _load(self) -> None:
+    async def _load(self, *, anew: bool = False) -> None:
+        """Load the institutions. ``anew``: read the service's list even if Redis has a stored one."""
         await self._service.renew()
-        owned = await self._owned()
-        self._keys = owned if self._only is None else owned & self._only
+        listed = await self._service.institution_keys()
         stored = await self._listings.standings()
-        if missing := self._keys - stored.keys():
+        owned = await self._owned(listed, stored)
+        missing = self._acted_for(owned | (self._only or frozenset())) - stored.keys()
+        if missing or anew or not stored:
             asked = await self._ask_service(missing)
             await self._listings.save_standings(asked.values())
             stored |= asked
+            owned = await self._owned(listed, stored)
+        self._act_for(self._acted_for(owned))
         self._standings = stored
         self._is_loaded = True
         self._warn_of_unknown(owned)
 
-    async def _owned(self) -> frozenset[str]:
-        """Return the keys of the login, and those that only earlier logins listed."""
-        listed = await self._service.institution_keys()
-        owned, gone = await self._listings.take_owned(listed, await self._store.now())
+    def _act_for(self, keys: frozenset[str]) -> None:
+        self._keys = self._counting.ours = keys
+
+    def _acted_for(self, keys: Iterable[str]) -> frozenset[str]:
+        return frozenset(keys) if self._only is None else self._only.intersection(keys)
+
+    async def _owned(self, listed: Iterable[str], told: Iterable[str]) -> frozenset[str]:
+        """Return the keys of this login, of the service's list, and of earlier logins."""
+        owned, gone = await self._listings.take_owned(listed, await self._store.now(), others=told)
         self._missing = {key: since for key, since in owned.items() if since is not None}
         for key in sorted(gone):
-            self._figures.count(figure.INSTITUTIONS_MISSING, key)
+            self._counting.figures.count(figure.INSTITUTIONS_MISSING, key)
             self._log.warning("institution_missing", institution=key)
         return frozenset(owned)
 
     async def refused(self, institution_key: str) -> None:
-        """Drop an institution whose queue the service refuses, if two logins a minute apart did not list it either."""
+        """Drop an institution whose queue the service refuses, if two logins a minute apart omitted it as well."""
         since = self._missing.get(institution_key)
         if since is None or (await self._store.now() - since).total_seconds() < REFRESH_S:
             return
@@ -230,11 +171,11 @@ class Institutions:
             return
         if institution_key in self._missing:
             await self._listings.disown(institution_key)
-            self._keys -= {institution_key}
+            self._act_for(self._keys - {institution_key})
             self._log.warning("institution_dropped", institution=institution_key)
 
     def _warn_of_unknown(self, owned: frozenset[str]) -> None:
-        """Log which institutions of the settings are not the account's, each once."""
+        """Log each institution in the settings that the account does not manage, once per key."""
         known = KnownInstitutions({key: self._standings[key].name if key in self._standings else None for key in owned})
         for setting, key, nearest in known.unknown(self._named):
             if (setting, key) not in self._warned_of:
@@ -242,15 +183,63 @@ class Institutions:
                 self._log.warning("institution_unknown", setting=setting, institution=key, nearest=nearest)
 
     async def _ask_service(self, keys: frozenset[str]) -> dict[str, Standing]:
-        """Return what the service says of institutions; log and count those of which nothing can be read."""
+        """Return what the service says of institutions. Log and count those that cannot be read."""
         asked = await ask_standings(self._service, keys)
+        self._listed_at_s = self._monotonic()
         if asked.list_error is not None:
             self._log.warning("institutions_unlisted", error=type(asked.list_error).__name__)
         for key, error in asked.unreadable.items():
-            self._figures.count(figure.INSTITUTIONS_UNREADABLE, key)
+            self._counting.figures.count(figure.INSTITUTIONS_UNREADABLE, key)
             self._log.warning("institution_unreadable", institution=key, error=type(error).__name__)
-        return {key: standing for key, standing in asked.known.items() if key in self._keys}
+        return {key: asked.known[key] for key in self._acted_for(asked.known)}
 
 
 def _recent(asked_at_s: dict[str, float], now_s: float) -> dict[str, float]:
     return {key: at_s for key, at_s in asked_at_s.items() if now_s - at_s <= REFRESH_S}
+
+
+FAILURES_THAT_TELL = 3
+"""After this many keys in a row without any answer the service is taken to be down, and the rest is not asked for."""
+
+
+@dataclass(slots=True)
+class Standings:
+    """The standing of each institution, and the errors for those that could not be read."""
+
+    known: dict[str, Standing] = field(default_factory=dict)
+    unreadable: dict[str, ResellerError] = field(default_factory=dict)
+    list_error: ResellerError | None = None
+
+
+async def ask_standings(service: Reseller, keys: Iterable[str]) -> Standings:
+    """Ask for the standing of institutions, and return also all others that the list names.
+
+    Spec: Endpoints 8 and 10. Assumed: the wrapper of the list is not shown; see `reseller.results`.
+    """
+    asked = Standings()
+    try:
+        asked.known = {summary.key: standing_of(summary) for summary in await service.institutions() if summary.key}
+    except ResellerError as error:
+        asked.list_error = error
+    silent = 0
+    for key in sorted(set(keys) - asked.known.keys()):
+        try:
+            asked.known[key] = standing_of(await service.institution(key), key)
+            silent = 0
+        except ResellerError as error:
+            asked.unreadable[key] = error
+            silent = silent + 1 if isinstance(error, ServiceUnavailable) else 0
+            if silent == FAILURES_THAT_TELL and not asked.known:
+                break
+    return asked
+
+
+def standing_of(summary: InstitutionSummary | Institution, key: str | None = None) -> Standing:
+    """Return the fields of an institution that we keep. ``key`` is the one it was asked for by, if any."""
+    return Standing(
+        key=key or summary.key or "",
+        name=summary.name,
+        status=summary.status,
+        has_voice_auth=summary.has_voice_auth,
+        is_test_mode=summary.is_test_mode,
+    )

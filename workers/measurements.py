@@ -1,21 +1,24 @@
-"""What a worker measures: a job's summary, and the figures of calls; and what it logs once however often it comes across it.
+"""What a worker measures: the summary of a job, the figures about calls, and the offset of the service's clock.
 
-Figures are read off the lines that trails get, once those are written. So a figure and the trails say the same, and
-what a lost lease left unwritten is not counted.
+Figures are counted from trail entries after these were written. So figures and trails agree, and a write that failed
+because of a lost lease is not counted. ``ServiceClock`` computes a call's age by the service's clock, which may differ
+from ours by hours.
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Final
 
 from calls.facts import facts_of
+from calls.lease import Epoch
 from calls.metrics import catalogue as figure
 from calls.metrics.counting import Figures
 from calls.pause import EVERYWHERE, Pauses
 from calls.record import Call, Phase, Reason
 from calls.rules.book import RuleBook
+from calls.schedule.check_plan import automatic_left
 from calls.trail import Entry
 
 _QUEUE = (
@@ -43,17 +46,17 @@ _FAILURES = (
 )
 
 MOST_NAMED = 5
-"""Of so many paused institutions the sentence names each."""
+"""The summary names at most this many paused institutions."""
 
 
 @dataclass(slots=True)
 class JobSummary:
-    """Counts by name.
+    """Counts of what a job did, by name.
 
-    ``about`` is the institution whose queue the job was enqueued to list, ``queue`` what was found there; a job that moves
-    on whatever is due is about none. ``attention`` is how many calls need a person. ``unreachable_since`` is when the
-    service stopped answering; None while it answers. ``is_outage_report``: the job that carries this tally is to fail, so
-    that the dashboard shows the outage. ``pauses`` are those in force at the last claim.
+    ``about`` is the institution whose queue the job was enqueued to list; empty for a job that handles whatever is due.
+    ``queue`` counts what was found in that queue. ``attention`` is how many calls need a person. ``unreachable_since``
+    is when the service stopped answering; None while it answers. ``is_outage_report``: this job is to fail, so that the
+    dashboard shows the outage. ``pauses`` are those in force at the last claim.
     """
 
     about: str = ""
@@ -65,18 +68,18 @@ class JobSummary:
     is_outage_report: bool = False
 
     def add(self, name: str, n: int = 1) -> None:
-        """Count something that happened."""
+        """Add ``n`` to a count."""
         self.counts[name] += n
 
     def found(self, institution_key: str, **queue: int) -> None:
-        """Count what a full listing found, if the job is about that institution; ``gone`` comes last, and once."""
+        """Count what a full listing found, if the job is about that institution. ``gone`` comes last, and once."""
         if institution_key == self.about and not self._was_listed:
             self.queue.update(queue)
 
     def sentence(self) -> str:
         """Return for example ``37 calls, 35 checks; 4 listings failed; 2 need a human``. It holds no personal data.
 
-        Of a job that is about a queue, that comes first: ``12 calls in the queue, 3 new or changed; meanwhile 37 calls``.
+        A job about a queue starts with that queue: ``12 calls in the queue, 3 new or changed; meanwhile 37 calls``.
         """
         done = _list(_WORDS, self.counts)
         if self.about:
@@ -92,7 +95,7 @@ class JobSummary:
         return "; ".join(part for part in parts if part)
 
     def as_dict(self) -> dict[str, int | str]:
-        """Return the counts as a job's result."""
+        """Return the counts for the job's result."""
         result: dict[str, int | str] = {name: n for name, n in sorted(self.counts.items()) if n}
         if self.about:
             result |= {"reconciled": self.about, **self.queue}
@@ -107,7 +110,7 @@ class JobSummary:
         return "gone" in self.queue
 
     def _paused(self) -> str:
-        """Say what is paused, the pause of all institutions first; of many only some."""
+        """List the pauses, that of all institutions first, and at most `MOST_NAMED` of them."""
         where = [
             f"{'every institution' if key == EVERYWHERE else key} ({pause.scope})"
             for key, pause in sorted(self.pauses.by_institution.items())
@@ -129,7 +132,7 @@ class PauseLog:
     known: Pauses = field(default_factory=Pauses)
 
     def see(self, pauses: Pauses, log: Any) -> None:
-        """Log what is new since the last look; looks are frequent, and nearly all find nothing."""
+        """Log pauses that are new or over. Most looks find no change."""
         if pauses is self.known:
             return
         before, now = self.known.by_institution, pauses.by_institution
@@ -141,60 +144,127 @@ class PauseLog:
             log.warning("pause_over", institution=key, scope=before[key].scope)
 
 
-@dataclass(slots=True)
-class UnreadableLog:
-    """Logs and counts stored values that cannot be read, once each for a kind of value and an institution."""
+FOUND_WITHIN_S = 10.0
+"""A call is found within this many seconds of its start. A process that has listed for that long knows older calls."""
 
-    log: Any
-    figures: Figures
-    _known: set[tuple[str, str]] = field(default_factory=set)
+LISTED_ANEW = timedelta(seconds=120)
+"""How long after Redis was emptied a found call may be an old one."""
 
-    def __call__(self, what: str, institution_key: str) -> None:
-        """Notice one; ``institution_key`` is empty where it belongs to none."""
-        if (what, institution_key) in self._known:
-            return
-        self._known.add((what, institution_key))
-        self.figures.count(figure.STORED_UNREADABLE, what)
-        self.log.error("stored_unreadable", what=what, institution=institution_key)
+MOST_LEARNED = 100
+AGE_UNKNOWN = timedelta(days=1)
 
 
-@dataclass(frozen=True, slots=True)
-class Counting:
-    """What a worker counts of the calls that it moves.
+class ServiceClock:
+    """Estimates the service's clock from the start times of the calls that it lists.
 
-    ``label`` returns under which name an institution is counted.
+    No call starts in the future, so the service's clock is at least at the newest start ever listed, plus the time
+    since. A new call is found within 10 s, so once this process has found one, the clock is at most 10 s past that.
     """
 
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        """Start without any observation. ``monotonic`` is this process's own clock, in seconds."""
+        self._monotonic = monotonic
+        self._began_s: float | None = None
+        self._found_s: float | None = None
+        self._learned: list[tuple[float, float]] = []  # when, and by how much the service's clock is ahead of ours
+
+    def see(self, starts: Iterable[datetime]) -> None:
+        """Learn from the start times on a page of a queue, which may be empty."""
+        now_s = self._monotonic()
+        self._began_s = now_s if self._began_s is None else self._began_s
+        ahead_s = max((started_at.timestamp() - now_s for started_at in starts), default=None)
+        if ahead_s is not None and (not self._learned or ahead_s > self._learned[-1][1]):
+            self._learned = [*self._learned[1 - MOST_LEARNED :], (now_s, ahead_s)]
+
+    def found(self, started_at: datetime, now: datetime, epoch: Epoch) -> timedelta:
+        """Return the maximum age of a call that was just found, and learn from it if it must be new."""
+        age = self.age(started_at, now, epoch)
+        if now - epoch.since >= LISTED_ANEW:
+            self.see([started_at])
+            self._found_s = self._monotonic() if self._found_s is None else self._found_s
+        return age
+
+    def age(self, started_at: datetime, now: datetime, epoch: Epoch) -> timedelta:
+        """Return the maximum age of a call, as far as it can be known.
+
+        Args:
+            started_at: When it started, by the service's clock.
+            now: Redis's time.
+            epoch: The Redis instance it was found with. If this process saw that instance begin, calls found now may be
+                old ones that were lost, so their start times say nothing about the service's clock.
+        """
+        now_s = self._monotonic()
+        by_redis = now - started_at
+        if epoch.was_seen_to_begin:
+            began_s = now_s - (now - epoch.since).total_seconds()
+            known = [ahead_s for at_s, ahead_s in self._learned if at_s < began_s]
+            if known and self._found_s is not None and self._found_s < began_s:
+                return timedelta(seconds=now_s + known[-1] + FOUND_WITHIN_S - started_at.timestamp())
+            return by_redis if by_redis >= timedelta() else AGE_UNKNOWN
+        ahead = [timedelta(seconds=now_s + self._learned[-1][1] - started_at.timestamp())] if self._learned else []
+        return max([*ahead, timedelta()] if self._was_familiar(now_s) else [*ahead, by_redis])
+
+    def _was_familiar(self, at_s: float) -> bool:
+        return self._began_s is not None and at_s - self._began_s >= FOUND_WITHIN_S
+
+
+NOT_OURS: Final = "unknown"
+"""The label for institutions that the service account does not own."""
+
+
+@dataclass(slots=True)
+class Counting:
+    """Counts what happens to calls. ``ours`` are the institutions we act for; None: every key is its own label."""
+
     figures: Figures = field(default_factory=Figures)
-    label: Callable[[str], str] = str
+    ours: frozenset[str] | None = None
+
+    def label(self, institution_key: str) -> str:
+        """Return the label under which figures count an institution. All that are not ours share one.
+
+        Anyone who may push can invent keys, and every label stays in Redis for weeks.
+        """
+        return institution_key if self.ours is None or institution_key in self.ours else NOT_OURS
+
+    def listed(self, institution_key: str, outcome: str) -> None:
+        """Count a look at an institution's queue."""
+        self.figures.count(figure.LISTINGS, self.label(institution_key), outcome)
 
     def folded(self, before: Call, after: Call, book: RuleBook, now: datetime) -> None:
-        """Count, by a call as stored and with its notes, that the service has confirmed it; what told of it first."""
+        """Count a call that its notes have just confirmed, by what reported it first, and a spent budget."""
         self.found(before, after)
         self._spent(before, after, book, now)
 
     def found(self, before: Call, after: Call) -> None:
-        """Count a call that the service has just confirmed, by what told of it first."""
+        """Count a call that the service has just confirmed, by what reported it first."""
         if before.phase is Phase.HINTED and after.phase is not Phase.HINTED:
             by = "push" if after.hinted_at is not None else "queue"
             self.figures.count(figure.CALLS_FOUND, self.label(after.institution_key), by)
 
     def booked(self, call: Call, now: datetime) -> None:
-        """Measure how late a check is booked; one that a person asked for has no time that it was planned for."""
+        """Measure how late a check is booked. A check that a person asked for has no planned time and is left out."""
         if call.next_check_at is not None and call.check_wish is None:
             self.figures.observe(figure.CHECK_LATE, max(0.0, (now - call.next_check_at).total_seconds()))
 
     def answered(self, before: Call, after: Call, book: RuleBook, now: datetime) -> None:
-        """Measure, by a call before and after a check, how long a result can have waited; or that no checks are left."""
+        """Measure how long a new result may have waited, or count that no checks are left.
+
+        Args:
+            before: The call before the check.
+            after: The call after it.
+            book: The rules.
+            now: When the answer was folded.
+        """
         since = before.answered_check_at or before.watch_from
         if since is not None and _has_result(after, book) and not _has_result(before, book):
             self.figures.observe(figure.DETECTION_LAG, (now - since).total_seconds())
         self._spent(before, after, book, now)
 
     def _spent(self, before: Call, after: Call, book: RuleBook, now: datetime) -> None:
-        """Count a call whose automatic checks have just been spent without a result."""
+        """Count a call whose last automatic check was just spent without a result."""
         schedule, watch_from = book.schedule, after.watch_from
-        if watch_from is None or not before.automatic_checks < schedule.automatic_limit <= after.automatic_checks:
+        limit = schedule.automatic_limit
+        if watch_from is None or not automatic_left(before, limit) or automatic_left(after, limit):
             return
         if not _has_result(after, book):
             last_but_one_s = schedule.paced(after.voice_id).at_s[-2:][0]
@@ -204,7 +274,7 @@ class Counting:
             )
 
     def wrote(self, call: Call, entries: Sequence[Entry]) -> None:
-        """Count what lines say that have just been written to a call's trail."""
+        """Count the entries that were just written to a call's trail."""
         for entry in entries:
             count = _COUNTS.get(entry.what)
             if count is not None:
@@ -212,13 +282,13 @@ class Counting:
 
 
 def _has_result(call: Call, book: RuleBook) -> bool:
-    """Tell whether a check has shown something: the voice is authenticated, or a red policy applied."""
+    """Tell whether the call has a result: the voice is authenticated, or a red policy applies."""
     facts = facts_of(call, book.policies)
     return facts.green or facts.red
 
 
 def _is_end_first_hint(call: Call) -> bool:
-    """Tell whether the push of the end was the first of all: the record keeps when, not which."""
+    """Tell whether the CallEnd push came first. The record keeps only the times, so within a second counts as first."""
     if call.hinted_at is None or call.end_hinted_at is None:
         return False
     return call.end_hinted_at - call.hinted_at < timedelta(seconds=1)
@@ -239,14 +309,14 @@ def _decided(counting: Counting, _call: Call, entry: Entry) -> None:
 
 def _effect(counting: Counting, _call: Call, entry: Entry) -> None:
     if entry.kind == "check":
-        return  # a person's wish that was declined
+        return  # a person's request for a check that was declined
     state = entry.state if entry.what in {"answered", "established"} else entry.what
     counting.figures.count(figure.EFFECTS, entry.kind or "?", state or "?")
 
 
 def _settled(counting: Counting, call: Call, entry: Entry) -> None:
     if call.is_reopened:
-        return  # it was counted when it was settled first
+        return  # it was counted when it was first settled
     figures, institution = counting.figures, counting.label(call.institution_key)
     figures.count(figure.CALLS_SETTLED, institution, entry.because or "?")
     if entry.because == Reason.UNCONFIRMED:

@@ -1,6 +1,6 @@
-"""Moves one claimed call on: decide, take the step, until there is nothing to do but wait; and closes it at the end.
+"""Advances one claimed call: decide, take the step, repeat until the call has to wait. Settles it at its end.
 
-The steps are in ``workers.checks`` (look, read, check) and ``workers.effects`` (what is sent).
+The steps are in ``workers.checks`` (look, read, check) and ``workers.effects`` (assign, enroll, reject).
 """
 
 from contextlib import suppress
@@ -11,10 +11,11 @@ from msgspec.structs import replace
 from redis.exceptions import RedisError
 
 from calls.closing import CONFIRM_LOOKS_S
-from calls.decide import decide
+from calls.decide import WATCH, decide, is_confirmed_free
+from calls.effect_ledger import IN_DOUBT, EffectKind, EffectState
 from calls.institutions import FOREIGN
 from calls.lease import Placement
-from calls.record import Phase, Reason
+from calls.record import Call, Phase, Reason
 from calls.steps import (
     Check,
     Decline,
@@ -34,6 +35,7 @@ from calls.steps import (
     Withdraw,
 )
 from calls.store.breakers import ACCOUNT, Breaker
+from calls.store.request_budget import Permit
 from calls.trail import Entry
 from workers.checks import check, decline, look, look_back, read
 from workers.claim import AWAY, INSTITUTION_AWAY, REFUSED, Claim, attention
@@ -41,60 +43,67 @@ from workers.effects import establish, intend, note, note_facts, send, withdraw
 
 
 async def settle(claim: Claim, reason: Reason) -> None:
-    """Close the call: nothing is ever sent for it again, unless the queue lists one that was never confirmed."""
+    """Settle the call. Nothing is sent for it again, unless it was never confirmed and the queue lists it later.
+
+    If a reject of the member is not followed up yet, the call is due again: its enroll may be taken back.
+    """
     now = claim.now
     claim.call = replace(claim.call, phase=Phase.SETTLED, reason=reason, settled_at=now)
     digest = claim.tools.book.digest
     claim.entries.append(Entry(at=now, what="settled", because=reason, n=claim.call.checks_used, rules=digest))
     listed = "unconfirmed" if reason is Reason.UNCONFIRMED else "settled"
-    await claim.save(Placement(None, listed=listed, attention=attention(claim.call)))
+    due_in_ms = None if claim.call.recheck_from is None else 0
+    await claim.save(Placement(due_in_ms, listed=listed, attention=attention(claim.call)))
     if claim.call.alternate_id is not None:
         with suppress(RedisError):
             await claim.tools.store.keep_alias(claim.call_id.institution_key, claim.call.alternate_id)
-    claim.tally.add("settled")
+    claim.add("settled")
     claim.tools.log.info("call_settled", **claim.names, reason=reason, checks=claim.call.checks_used)
 
 
 LISTED_WITHIN = timedelta(seconds=CONFIRM_LOOKS_S[-1])
-"""How long after a hint a look at the queue has to begin to show that there is no such call: an event may outrun it."""
+"""A look at the queue proves that a call is missing only if it began this long after the hint: a push may be faster."""
 
 LOOK_AGAIN = timedelta(seconds=5)
 
 
 async def drop(claim: Claim, step: Drop) -> None:
-    """Forget a hint that the queue does not list, after a complete look at it: one that failed says nothing."""
+    """Delete the record of a hint if a complete look at the queue did not list it. A failed look proves nothing."""
     now, hinted_at = claim.now, claim.call.hinted_at or claim.now
     if claim.call.standing != FOREIGN:
-        looked_at = await claim.tools.store.looked_at(claim.call_id.institution_key)
+        looked_at = await claim.tools.listings.looked_at(claim.call_id.institution_key)
         if looked_at is None or looked_at < hinted_at + LISTED_WITHIN:
-            # A listing that shows the call makes it due at once: the wait may grow.
+            # A listing that shows the call makes it due at once, so the wait may grow.
             await claim.let_go(now + max(LOOK_AGAIN, (now - hinted_at) / 8))
             return
     claim.entries.append(Entry(at=claim.now, what="dropped", because=step.because, rules=claim.tools.book.digest))
     await claim.forget()
-    claim.tally.add("dropped")
+    claim.add("dropped")
     claim.tools.log.info("hint_dropped", **claim.names)
 
 
 MAX_STEPS = 16
-"""Steps in one claim; more means that two of them undo each other."""
+"""Most steps in one claim. More mean that two steps undo each other."""
 
 _BOOKS = (Check, Intend, Send)
 """Steps that book or send something."""
 
+_REQUESTS = (Read, LookBack, Check, Send)
+"""Steps that send a request."""
+
 _ASKS = (Read, Check)
-"""Steps before which a claim may end. Nothing comes between an effect's confirming read, its ``sent`` and its first byte."""
+"""A claim may end before these. An effect's confirming read, its ``sent`` and its first byte must not be separated."""
 
 RELEASE_AFTER_S = 1.0
-"""A claim that is older lets go before it asks again: where the service is slow, others come between."""
+"""An older claim is released before the next request, so that other calls get a turn while the service is slow."""
 
 
 async def move(claim: Claim) -> None:
-    """Take steps until the call is let go.
+    """Take steps until the call is released.
 
     Raises:
-        LeaseLost: Somebody else moves the call now.
-        RuntimeError: The steps do not come to an end: a bug in ``decide``.
+        LeaseLost: Another worker holds the call now.
+        RuntimeError: The steps do not end: a bug in ``decide``.
     """
     for n in range(MAX_STEPS):
         step = decide(claim.call, claim.tools.book, claim.now, late=claim.item.late)
@@ -108,14 +117,60 @@ async def move(claim: Claim) -> None:
             allowed, because = past_the_bar(step, barred_s, claim.now), REFUSED
         if allowed is not step and isinstance(allowed, Wait):
             claim.hold_back(because)
+        wait_s = await _wait_for_permits(claim, allowed)
+        if wait_s and allowed == WATCH:
+            # A check may become due before this read gets its permit.
+            claim.call = replace(claim.call, next_read_at=claim.now + timedelta(seconds=wait_s))
+            continue
+        if wait_s:
+            allowed = Wait(claim.now + timedelta(seconds=wait_s))
         await _take(claim, allowed)
         if claim.is_over:
             return
-    raise RuntimeError(f"no end after {MAX_STEPS} steps")
+    raise RuntimeError(f"the steps did not end after {MAX_STEPS}: a bug in decide")
+
+
+async def _wait_for_permits(claim: Claim, step: Step) -> float:
+    """Take the permits that a step needs from the request budget. Return how many seconds to wait for them."""
+    kind, requests = permits_of(step, claim.call, claim.now)
+    wait_s = 0.0
+    if requests > claim.permits:
+        budget, institution_key = claim.tools.store.budget, claim.call_id.institution_key
+        wait_s = await budget.wait_s(kind, claim.item.member, institution_key, requests - claim.permits)
+        claim.permits = 0 if wait_s else requests
+    if not wait_s and isinstance(step, _REQUESTS):
+        claim.permits -= 1
+    return wait_s
+
+
+def permits_of(step: Step, call: Call, now: datetime) -> tuple[Permit, int]:
+    """Return the permit class of a step and how many requests it needs.
+
+    An effect's permits are taken before its confirming read, because nothing may wait between the two.
+    """
+    match step:
+        case Send():
+            return Permit.EFFECT, 1
+        case Intend():
+            needs_no_read = step.kind is EffectKind.ASSIGN and is_confirmed_free(call, now)
+            return Permit.EFFECT, 1 if needs_no_read else 2
+        case Check():
+            return Permit.CHECK, 1
+        case LookBack():
+            return Permit.READ, 1
+        case Read() if step == WATCH:
+            return Permit.READ, 1
+        case Read():
+            states = {call.effect(kind).state for kind in EffectKind}
+            if EffectState.INTENDED in states:
+                return Permit.EFFECT, 2
+            return (Permit.EFFECT if states & IN_DOUBT else Permit.CHECK), 1
+        case _:
+            return Permit.READ, 0
 
 
 def past_the_breaker(step: Step, breaker: Breaker | None, now: datetime) -> Step:
-    """Return the step, or a wait while the service or the institution is left alone: nobody claims the call until then."""
+    """Return the step, or a wait while the breaker is open. No worker claims the call until it closes."""
     is_held = breaker is not None and isinstance(step, (Read, LookBack, *_BOOKS))
     return Wait(now) if is_held else step
 
@@ -125,9 +180,9 @@ def _because(breaker: Breaker | None) -> str:
 
 
 def past_the_bar(step: Step, barred_s: float | None, now: datetime) -> Step:
-    """Return the step, or what takes its place while the service answers 401 for the institution's calls.
+    """Return the step, or its replacement while the service answers 401 for the institution's calls.
 
-    A wait, or a free read to try it.
+    The replacement is a wait, or a free read that tests whether the service accepts requests again.
     """
     if barred_s is None:
         return step

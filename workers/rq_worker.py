@@ -1,7 +1,7 @@
-"""The RQ worker: jobs in its own process, one queue, no alarms, a clean way out.
+"""The RQ worker: one queue, jobs in its own process, no SIGALRM, a clean shutdown.
 
-``SimpleWorker`` runs a job in this process, so the event loop and its connections live from job to job. RQ's alarm would
-fire into that loop: the death penalty does nothing, and every deadline is asyncio's.
+``SimpleWorker`` runs a job in this process, so the event loop and its connections stay open between jobs. RQ's SIGALRM
+would interrupt that loop, so the death penalty is disabled. All deadlines are asyncio timeouts.
 """
 
 import signal
@@ -27,29 +27,29 @@ from calls.store.keys import QUEUE_NAME
 from workers.jobs import CallJob
 
 WORKER_TTL_S = 20
-"""RQ waits 15 s less than this for a job and a connection 10 s more; stock, a dead connection goes unnoticed for 415 s."""
+"""RQ waits 15 s less than this for a job, and a connection 10 s more. RQ's default notices a dead one after 415 s."""
 
 MAINTENANCE_S = 60
-"""How often jobs of killed workers are looked for; RQ's own ten minutes is long for a board."""
+"""How often jobs of killed workers are looked for, in seconds. RQ's default, ten minutes, is too long for the board."""
 
 HARD_EXIT = 1
 
 
 class NoPenalty(BaseDeathPenalty):
-    """A death penalty that never comes."""
+    """A death penalty that does nothing."""
 
     def setup_death_penalty(self) -> None:
         """Set no alarm."""
 
     def cancel_death_penalty(self) -> None:
-        """Have no alarm to cancel."""
+        """Do nothing: there is no alarm."""
 
 
 class CallWorker(SimpleWorker):
     """Works on the ``calls`` queue until it is told to stop.
 
-    ``on_stop`` is called from the signal handler when the first signal comes: the shift claims no more. A second signal
-    leaves at once.
+    On the first signal the signal handler calls ``on_stop``, and the shift claims no more. On a second signal the
+    process exits at once.
     """
 
     death_penalty_class = NoPenalty
@@ -81,22 +81,22 @@ class CallWorker(SimpleWorker):
         self.was_told_to_stop = False
         self._is_at_work = False
         self.on_birth: Callable[[], None] = lambda: None
-        """Called when Redis knows the worker."""
+        """Called when the worker is registered in Redis."""
 
     def bootstrap(self, *_: Any, **__: Any) -> None:
-        """Start without RQ's own log handlers and without its command channel: signals are the only way to steer us."""
+        """Start without RQ's own log handlers and without its command channel: only signals control this worker."""
         self.register_birth()  # type: ignore[no-untyped-call]
         self.set_state("started")
         self.on_birth()
 
     def subscribe(self) -> None:
-        """Listen to no commands."""
+        """Do nothing: this worker takes no commands."""
 
     def unsubscribe(self) -> None:
-        """Have nothing to unsubscribe from."""
+        """Do nothing: there is no subscription."""
 
     def request_stop(self, signum: int, frame: FrameType | None) -> None:
-        """Claim no more, finish what is in flight, leave."""
+        """Stop claiming, finish what is in flight, and exit."""
         self.was_told_to_stop = True
         self._on_stop()
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -104,20 +104,20 @@ class CallWorker(SimpleWorker):
         self._shutdown()
 
     def request_force_stop(self, signum: int, frame: FrameType | None) -> None:
-        """Leave at once."""
+        """Exit at once."""
         self._leave(HARD_EXIT)
 
     def _shutdown(self) -> None:
-        """Stop after the job under way, else now.
+        """Stop after the running job, or now if there is none.
 
-        RQ asks Redis for its own state at this point, inside the signal handler, on a connection that may be mid-answer.
+        RQ would read its own state from Redis here, inside the signal handler, on a connection that may be mid-answer.
         """
         self._stop_requested = True
         if not self._is_at_work:
             raise StopRequested
 
     def execute_job(self, job: Job, queue: Queue) -> None:
-        """Run a job here, and know that one is under way."""
+        """Run a job in this process, and remember that one is running."""
         self._is_at_work = True
         try:
             super().execute_job(job, queue)
@@ -131,18 +131,18 @@ class CallWorker(SimpleWorker):
         started_job_registry: StartedJobRegistry | None = None,
         exc_string: str = "",
     ) -> None:
-        """Keep the reason of a failed job instead of a traceback that begins with RQ's own code."""
+        """Store the reason of a failed job instead of a traceback that begins with RQ's own code."""
         reason = job.reason if isinstance(job, CallJob) and job.reason else exc_string
         super().handle_job_failure(job, queue, started_job_registry, exc_string=reason)
 
     def set_shutdown_requested_date(self) -> None:
-        """Write nothing to Redis from a signal handler."""
+        """Do nothing: a signal handler must not write to Redis."""
 
 
 def work(make_worker: Callable[[], CallWorker], log: Any, *, pause_s: float = 0.5) -> None:
-    """Run workers one after the other until one was told to stop.
+    """Run one worker after another until one was told to stop.
 
-    RQ's loop ends itself when Redis times out; a new worker with a new name begins where it left.
+    RQ's loop ends when Redis times out. A new worker with a new name then takes over.
     """
     worker: CallWorker | None = None
     error = told = ""
@@ -155,7 +155,7 @@ def work(make_worker: Callable[[], CallWorker], log: Any, *, pause_s: float = 0.
     while worker is None or not worker.was_told_to_stop:
         try:
             if error:
-                if error != told:  # once, not twice a second while Redis is away or full
+                if error != told:  # once, not twice a second while Redis is down or full
                     log.warning("worker_restarts", worker=worker.name if worker else None, error=error)
                 told = error
                 time.sleep(pause_s)

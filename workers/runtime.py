@@ -1,23 +1,26 @@
-"""One worker process's means: an event loop that lives as long as the process, its connections, and the jobs it can do.
+"""Everything a worker process keeps between jobs: the event loop, the connections, and the jobs' code.
 
-The loop outlives the shifts so that connections do; a shift leaves no task behind in it. Once an hour what has expired
-is taken off the list of what needs a person.
+The loop outlives the shifts, so that connections stay open; no task of a shift outlives the shift. Once an hour expired
+items are removed from the list of what needs a person.
 """
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from contextvars import Context
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeVar
 
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from calls.lease import Lease
+from calls.metrics import catalogue as figure
 from calls.metrics.counting import Figures
 from calls.rules.book import RuleBook
+from calls.store.archive_queue import ArchiveQueue
 from calls.store.breakers import service_away
+from calls.store.delivery_log import DeliveryLog
 from calls.store.inbox import Ask
 from calls.store.keys import KEPT_S, Keys
 from calls.store.listings import Listings
@@ -25,11 +28,14 @@ from calls.store.queries import Lookup, Queries
 from calls.store.sso_token import RedisTokenStore
 from calls.store.store import Store
 from calls.store.tasks import end
-from reseller import Reseller, ServiceConfig
+from reseller import ServiceConfig
+from reseller.client import Reseller
 from workers.claim import Tools
+from workers.jobs import progress
 from workers.listing import Listing
-from workers.managed_institutions import Institutions, ServiceClock
-from workers.measurements import Counting, JobSummary, UnreadableLog
+from workers.managed_institutions import Institutions
+from workers.measurements import Counting, JobSummary, ServiceClock
+from workers.outbox import Outbox
 from workers.service_health import Probing, ServiceObserver
 from workers.shift import Shift, Wakeups
 from workers.webhook_client import WebhookClient
@@ -40,14 +46,14 @@ TIDY_EVERY_S = 3600.0
 
 @dataclass(slots=True)
 class Tidying:
-    """Tidies each store once an hour; the worker that finds it already done does no harm."""
+    """Tidies each store once an hour. It does no harm if several workers do it."""
 
     stores: Sequence[Store]
     monotonic: Callable[[], float]
     _done_at_s: float | None = None
 
     async def tidy(self) -> None:
-        """Tidy if it is time."""
+        """Tidy if an hour has passed."""
         now_s = self.monotonic()
         if self._done_at_s is not None and now_s - self._done_at_s < TIDY_EVERY_S:
             return
@@ -57,16 +63,32 @@ class Tidying:
                 await store.tidy()
 
 
+@dataclass(slots=True)
+class UnreadableLog:
+    """Logs and counts stored values that cannot be read, once for each kind of value and institution."""
+
+    log: Any
+    figures: Figures
+    _known: set[tuple[str, str]] = field(default_factory=set)
+
+    def __call__(self, what: str, institution_key: str) -> None:
+        """Report one unreadable value. ``institution_key`` is empty if it belongs to no institution."""
+        if (what, institution_key) in self._known:
+            return
+        self._known.add((what, institution_key))
+        self.figures.count(figure.STORED_UNREADABLE, what)
+        self.log.error("stored_unreadable", what=what, institution=institution_key)
+
+
 T = TypeVar("T")
 
-PROGRESS_EVERY_S = 1.0
 OUTAGE_REPORT_EVERY_S = 600
 
 
 class WorkerRuntime:
-    """Runs shifts. Built in the worker process, used by its jobs, stopped by its signals.
+    """Runs shifts. It is built in the worker process, used by its jobs, and stopped by its signals.
 
-    A subclass may replace the classes that speak to Redis and to the service.
+    A subclass may replace the classes that talk to Redis and to the service.
     """
 
     store_class: ClassVar[type[Store]] = Store
@@ -84,11 +106,13 @@ class WorkerRuntime:
         named: Mapping[str, frozenset[str]] | None = None,
         reconcile_s: float,
         queue_page: int,
+        rps: float | None = None,
         log: Any,
         figures: Figures,
         keys: Keys,
         kept_s: int = KEPT_S,
         open_webhook_client: Callable[[], WebhookClient] | None = None,
+        open_archive: Callable[[ArchiveQueue], Outbox] | None = None,
         loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None,
     ) -> None:
         self._runner = asyncio.Runner(loop_factory=loop_factory)
@@ -107,33 +131,35 @@ class WorkerRuntime:
         self._named = named
         self._reconcile_s = reconcile_s
         self._queue_page = queue_page
+        self._rps = rps
         self._figures = figures
         self._open_sink = open_webhook_client
-        self._deliveries: Deliveries | None = None
+        self._open_archive = open_archive
+        self._outboxes: list[Outbox] = []
         self._wakeups = Wakeups()
         self._means: tuple[Reseller, Tools, Institutions, Listing] | None = None
         self.beat: Callable[[], None] = lambda: None
 
     def advance(self, job_key: str | None = None) -> JobSummary:
-        """Work one shift; the ``advance`` job.
+        """Work one shift: the ``advance`` job.
 
         Args:
-            job_key: The Redis key of the job, whose description says every second how far the shift is.
+            job_key: The Redis key of the job. Its description is updated every second with the progress.
 
         Raises:
-            StepsFailed: Steps raised something unexpected.
+            StepsFailed: Steps raised unexpected errors.
         """
         return self._run(self._advance(job_key))
 
     def reconcile(self, job_key: str | None, institution_key: str) -> JobSummary:
-        """List an institution's queue now and work a shift; the ``reconcile`` job. Arguments and errors as `advance`."""
+        """List a queue now, and work a shift: the ``reconcile`` job. Arguments and errors as in `advance`."""
         return self._run(self._reconcile(job_key, institution_key))
 
     def stop(self) -> None:
-        """Make the shift under way claim no more. Safe from a signal handler and from any thread."""
+        """Make the running shift claim no more. Safe to call from a signal handler and from any thread."""
         self._is_stopping = True
         if self._shift is not None:
-            # Not in the context of the task that the signal happened to interrupt: its call has nothing to do with it.
+            # A new context: the interrupted task's one belongs to a call that has nothing to do with the signal.
             self._loop.call_soon_threadsafe(self._shift.stop, context=Context())
 
     def close(self) -> None:
@@ -153,7 +179,7 @@ class WorkerRuntime:
             if self._is_stopping:
                 shift.stop()
             probing = Probing(tools, institutions, told=self._wakeups.wake)
-            async with self._beside(shift), probing.running(), self._progress(shift.tally, job_key):
+            async with self._beside(shift), probing.running(), progress(self._redis, shift.tally, job_key):
                 tally = await shift.run()
             if self._tidying is not None:
                 await self._tidying.tidy()
@@ -165,42 +191,19 @@ class WorkerRuntime:
 
     @asynccontextmanager
     async def _beside(self, shift: Shift) -> AsyncIterator[None]:
-        """Listen for wake-ups while a shift lasts; send outcomes, if they are to be sent anywhere."""
+        """Listen for wake-ups and run the outboxes while a shift runs."""
         listening = asyncio.ensure_future(self._wakeups.listen(self._redis, self._keys.wakeup))
         try:
-            if self._deliveries is None:
-                yield
-                return
-            shift.is_wanted = lambda: self._deliveries is not None and self._deliveries.is_busy
-            async with self._deliveries.running():
+            shift.is_wanted = lambda: any(outbox.is_busy for outbox in self._outboxes)
+            async with AsyncExitStack() as running:
+                for outbox in self._outboxes:
+                    await running.enter_async_context(outbox.running())
                 yield
         finally:
             await end({listening})
 
-    @asynccontextmanager
-    async def _progress(self, tally: JobSummary, job_key: str | None) -> AsyncIterator[None]:
-        """Write into the job's description, every second, what has been done so far."""
-        if job_key is None:
-            yield
-            return
-        writing = asyncio.ensure_future(self._write_progress(tally, job_key))
-        try:
-            yield
-        finally:
-            await end({writing})
-
-    async def _write_progress(self, tally: JobSummary, job_key: str) -> None:
-        redis: Any = self._redis
-        name = f"reconcile {tally.about}" if tally.about else "advance"
-        while True:
-            await asyncio.sleep(PROGRESS_EVERY_S)
-            with suppress(RedisError):
-                # A job that somebody deleted meanwhile must not come back as a hash that never expires.
-                if await redis.exists(job_key):
-                    await redis.hset(job_key, "description", f"{name}, running: {tally.sentence()}")
-
     async def _note_outage(self, tally: JobSummary) -> None:
-        """Say since when the service has not answered; one job in ten minutes reports it by failing."""
+        """Note since when the service has not answered. One job in ten minutes fails, to show it on the dashboard."""
         away = await service_away(self._redis, self._keys)
         if away is None:
             return
@@ -221,9 +224,10 @@ class WorkerRuntime:
         return self._means[1:]
 
     def _build(self) -> tuple[Reseller, Tools, Institutions, Listing]:
-        """Build the means inside the running loop, to which their connections belong."""
+        """Build the clients inside the running loop, because their connections belong to it."""
         keys, outbox = self._keys, self._keys.outbox
         figures = self._figures
+        counting = Counting(figures)
         unreadable = UnreadableLog(self._log, figures)
         store = self.store_class(
             self._redis,
@@ -231,17 +235,23 @@ class WorkerRuntime:
             kept_s=self._kept_s,
             lease=Lease(self._service_config.deadline_s),
             outbox=outbox if self._open_sink else None,
+            archive=keys.archive if self._open_archive else None,
             due_in=self._wakeups.due_in,
             figures=figures,
             unreadable=unreadable,
+            rps=self._rps,
+            limits=dict(self._book.limits),
         )
         listings = self.listings_class(self._redis, keys=keys, unreadable=unreadable)
         if self._open_sink is not None:
             sent = Store(self._redis, keys=outbox, kept_s=self._kept_s, unreadable=unreadable)
             lookup = Lookup(self._redis, keys=keys)
-            self._deliveries = Deliveries(sent, lookup, self._open_sink(), self._log, figures=figures)
-        stores = [store, *([self._deliveries.store] if self._deliveries else [])]
-        self._tidying = Tidying(stores, self._loop.time)
+            attempts = DeliveryLog(self._redis, outbox, kept_s=self._kept_s)
+            self._outboxes.append(Deliveries(sent, lookup, self._open_sink(), attempts, self._log, figures=figures))
+        if self._open_archive is not None:
+            queue = ArchiveQueue(self._redis, keys, kept_s=self._kept_s, unreadable=unreadable)
+            self._outboxes.append(self._open_archive(queue))
+        self._tidying = Tidying([store, *(outbox.store for outbox in self._outboxes)], self._loop.time)
         tokens = RedisTokenStore(self._redis, keys.prefix)
         observe, monotonic = ServiceObserver(store, self._log, figures), self._loop.time
         reseller = self.client_class(self._service_config, tokens, log=self._log, observe=observe)
@@ -253,24 +263,25 @@ class WorkerRuntime:
             named=self._named,
             monotonic=monotonic,
             log=self._log,
-            figures=figures,
+            counting=counting,
         )
         tools = Tools(
             store,
+            listings,
             reseller,
             ServiceClock(store.monotonic),
             self._book,
             self._requested_by,
             monotonic,
             self._log,
-            counting=Counting(figures, institutions.label),
+            counting=counting,
         )
-        listing = Listing(tools, listings, self._reconcile_s, self._queue_page, told=self._wakeups.wake)
+        listing = Listing(tools, self._reconcile_s, self._queue_page, told=self._wakeups.wake)
         return reseller, tools, institutions, listing
 
     async def _close(self) -> None:
         if self._means is not None:
             await self._means[0].aclose()
-        if self._deliveries is not None:
-            await self._deliveries.client.aclose()
+        for outbox in self._outboxes:
+            await outbox.close()
         await self._redis.aclose()

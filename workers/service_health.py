@@ -1,12 +1,11 @@
-"""Whether the service answers: every request is observed, and what the breakers leave alone is tried.
+"""Tracks whether the service answers: observes every request, and probes where a breaker is open.
 
-The observer counts each request and tells the breakers that all workers share how it went. An institution that fails
-five requests in a row, or for which the service asks for a pause, is left alone by everybody; so is the whole account
-where logins fail or institutions fail together. See ``calls.store.breakers``.
+The observer counts each request and reports its result to the circuit breakers, which all workers share. A breaker
+opens for an institution after five failures in a row, or when the service asks for a pause. It opens for the whole
+account when logins fail or when several institutions fail together. See ``calls.store.breakers``.
 
-Probes go out every few seconds: a login where there is no token, else a listing of one entry. Each is a task of its
-own, so that none waits behind one that hangs. What becomes of it is observed like any other request, and the first
-success closes the breaker.
+Every few seconds a probe is sent: a login if there is no token, else a listing of one entry. Each probe is a task of
+its own, so that a hanging one delays no other. Its result is observed like any other, and a success closes the breaker.
 """
 
 import asyncio
@@ -20,6 +19,7 @@ from redis.exceptions import RedisError
 from calls.metrics import catalogue as figure
 from calls.metrics.counting import Figures
 from calls.store.breakers import ACCOUNT, Heard
+from calls.store.request_budget import Permit
 from calls.store.store import Store
 from calls.store.tasks import end
 from reseller import (
@@ -45,7 +45,7 @@ _FAILURES = (ServiceUnavailable, OutcomeUnknown, CertificateRefused, LoginRefuse
 
 
 class ServiceObserver:
-    """What a client's `Observe` is in a worker."""
+    """The `Observe` callback that a worker gives to its client."""
 
     def __init__(self, store: Store, log: Any, figures: Figures) -> None:
         self._store = store
@@ -55,7 +55,7 @@ class ServiceObserver:
     async def __call__(
         self, endpoint: Endpoint, institution_key: str, error: BaseException | None, seconds: float
     ) -> None:
-        """Take note of a request that is over."""
+        """Count a finished request and report it to the breakers and the request budget."""
         outcome = "answered" if error is None else type(error).__name__
         self._figures.count(figure.SERVICE_REQUESTS, endpoint.name, outcome)
         self._figures.observe(figure.SERVICE_SECONDS, seconds, endpoint.name)
@@ -67,9 +67,15 @@ class ServiceObserver:
         if heard is not None:
             pause_s = (error.retry_after_s or 0.0) if isinstance(error, _BUSY) else 0.0
             await self._tell(*heard, pause_s, outcome)
+        if error is None:
+            self._store.budget.answered()
+        elif isinstance(error, _BUSY):
+            self._figures.count(figure.REQUESTS_TURNED_AWAY)
+            with suppress(RedisError):
+                await self._store.budget.turned_away(institution_key, len(self._store.breakers.acted_for))
 
     async def _tell(self, heard: Heard, institution_key: str, pause_s: float, outcome: str) -> None:
-        """Tell all workers; of an answer only where there were failures, so that the usual case costs nothing."""
+        """Report to the breakers. A success is reported only after failures, so that the usual case costs nothing."""
         breakers = self._store.breakers
         if heard is Heard.ANSWER and not breakers.has_failed(institution_key):
             return
@@ -95,10 +101,10 @@ class ServiceObserver:
 
 
 def heard_of(endpoint: Endpoint, institution_key: str, error: BaseException | None) -> tuple[Heard, str] | None:
-    """Return what a request tells of the service, and of which institution (`ACCOUNT`: of none); None if nothing.
+    """Return what a request says of the service, and of which institution (`ACCOUNT`: of none); None if nothing.
 
-    A request that failed because its login failed is no institution's failure. A 401 with a good token proves that the
-    service answers, and nothing of the institution.
+    A request that failed because its login failed is not a failure of its institution. A 401 with a good token proves
+    that the service answers, but says nothing of the institution.
     """
     if isinstance(error, _BUSY) and error.retry_after_s is not None:
         return Heard.PAUSE, institution_key
@@ -113,6 +119,8 @@ def heard_of(endpoint: Endpoint, institution_key: str, error: BaseException | No
             return Heard.ANSWER, ACCOUNT
         case TokenLapsed():
             return None
+        case ServiceBusy() | TurnedAway():
+            return Heard.ANSWER, institution_key  # reported to the request budget
         case ResellerError() if isinstance(error, _FAILURES):
             return Heard.FAILURE, ACCOUNT if error.endpoint == TOKEN.name else institution_key
         case ResellerError() | None:
@@ -126,7 +134,7 @@ def _not_sent(error: NotSent, institution_key: str) -> tuple[Heard, str] | None:
         return Heard.FAILURE, institution_key
     if isinstance(cause, ResellerError):
         return Heard.FAILURE, ACCOUNT if cause.endpoint == TOKEN.name else institution_key
-    return None  # our own guard forbade it
+    return None  # our own guard stopped it
 
 
 LOOK_EVERY_S: Final = 0.25
@@ -134,7 +142,7 @@ LOOK_EVERY_S: Final = 0.25
 
 @dataclass(slots=True)
 class Probing:
-    """Runs beside a shift. ``told`` is called when a probe may have closed a breaker."""
+    """Sends probes while a shift runs. ``told`` is called when a probe may have closed a breaker."""
 
     tools: Tools
     institutions: Institutions
@@ -145,7 +153,7 @@ class Probing:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Try what is to be tried until the block ends; nothing outlives it."""
+        """Send probes until the block ends. No probe outlives it."""
         looking = asyncio.ensure_future(self._look_on())
         try:
             yield
@@ -153,9 +161,10 @@ class Probing:
             await end({looking, *self._tasks})
 
     async def look(self) -> set[asyncio.Task[None]]:
-        """Begin to try whatever is to be tried now; return the probes that are under way."""
-        if self.tools.store.breakers.opened:
-            with suppress(RedisError):
+        """Start the probes that are due now. Return all that are running."""
+        with suppress(RedisError):
+            await self.tools.store.budget.look()
+            if self.tools.store.breakers.opened:
                 for key in await self.tools.store.breakers.take_probes():
                     probe = asyncio.ensure_future(self._try(key))
                     self._tasks.add(probe)
@@ -177,7 +186,7 @@ class Probing:
         self.told()
 
     async def _try_account(self) -> None:
-        """Log in where there is no token; ask for an institution that is not known to fail, by turns."""
+        """Log in if there is no token; else list an institution without an open breaker, each in turn."""
         if not self.institutions.are_known:
             await self.institutions.refresh()
             return
@@ -192,4 +201,6 @@ class Probing:
     async def _list_one(self, institution_key: str) -> None:
         follow_member(institution_key)
         requested_by = self.tools.requested_by(institution_key)
+        # A probe uses a permit but does not wait for it: there is only one probe every few seconds.
+        await self.tools.store.budget.wait_s(Permit.LISTING, "probe", institution_key)
         await self.tools.service.queue(institution_key, continue_from=0, page_size=1, requested_by=requested_by)

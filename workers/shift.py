@@ -1,11 +1,10 @@
-"""A shift: one worker claims whatever is due and moves it on concurrently, until there is nothing to do or its time is over.
+"""A shift: one worker claims due work and handles it concurrently, until nothing is due or its time is over.
 
-It claims at the next due time that it knows of, when somebody made something due, or after a second, whatever is in
-flight: one hung call never holds up the others. Whoever makes something due pushes one element on the list ``wakeup``;
-one of the shifts that wait takes it. A wake-up that nobody takes costs a quarter of a second: the watchdog sees what is
-overdue.
+It claims at the next known due time, after a wake-up, or after one second, whatever is in flight: one hung call never
+delays the others. Whoever makes something due pushes an element on the list ``wakeup``, and one waiting shift takes it.
+If no shift takes it, the watchdog finds the overdue work within a quarter of a second.
 
-Nothing outlives a shift: every task is finished or, at the deadline, cancelled and gathered.
+No task outlives a shift: each is finished or, at the deadline, cancelled and awaited.
 """
 
 import asyncio
@@ -21,7 +20,8 @@ from redis.exceptions import RedisError
 
 from calls.lease import ClaimedItem, LeaseLost, Placement
 from calls.metrics import catalogue as figure
-from calls.store.keys import CallId, names_of, parse_member
+from calls.record import NewerRecord
+from calls.store.keys import CallId, names_of
 from calls.store.store import MOST_OF_ONE
 from calls.store.tasks import end
 from calls.traceback_filter import innermost_place
@@ -33,26 +33,26 @@ from workers.measurements import JobSummary
 from workers.move import move
 
 APART_S: Final = 0.02
-"""Claims at due times are at least this far apart: what falls due meanwhile is claimed together."""
+"""Minimum time between claims at due times, in seconds. Work that falls due in between is claimed together."""
 
 WOKEN_APART_S: Final = 0.005
-"""The same for claims after a wake-up. A start needs two of them, one for the look and one for the call."""
+"""Minimum time between claims after a wake-up. A new call needs two of them: one for the look, one for the call."""
 
 APART_AT_MOST_S: Final = 0.32
-"""Claims at a due time that find nothing, because other shifts were first, get rarer up to this."""
+"""The upper limit of that time. It doubles whenever a claim finds nothing because other shifts were first."""
 
 LONGEST_WAIT_S: Final = 1.0
-"""A shift claims this often however quiet it is: a changed clock, a pause, a wake-up that another shift took and lost."""
+"""The longest time without a claim. It covers changed clocks, pauses, and wake-ups that another shift took and lost."""
 
 LISTEN_S: Final = 1.0
-"""How long one BLPOP waits: less than a connection waits for an answer."""
+"""How long one BLPOP waits, in seconds: less than the connection's read timeout."""
 
 RETRY_S: Final = 0.2
-"""After Redis failed."""
+"""The wait after Redis failed, in seconds."""
 
 
 class Wakeups:
-    """One for all shifts of a process. Use it in the event loop's thread."""
+    """Decides when to claim next. All shifts of a process share one. Use it in the event loop's thread only."""
 
     def __init__(self) -> None:
         self._is_time = asyncio.Event()
@@ -63,21 +63,21 @@ class Wakeups:
         self._was_woken = False
 
     def wake(self) -> None:
-        """Claim as soon as possible: somebody made something due."""
+        """Claim as soon as possible, because something was made due."""
         self._was_woken = True
         self._claim_at(self._claimed_at_s + WOKEN_APART_S)
 
     def due_in(self, seconds: float) -> None:
-        """Claim in so many seconds: something is due then."""
+        """Claim in this many seconds, because something is due then."""
         self._claim_at(max(asyncio.get_running_loop().time() + seconds, self._claimed_at_s + self._apart_s))
 
     async def wait(self) -> None:
-        """Wait until it is time to claim; a wake-up since the last claim counts."""
+        """Wait until it is time to claim. A wake-up since the last claim counts."""
         self.due_in(LONGEST_WAIT_S)
         await self._is_time.wait()
 
     def claims(self) -> None:
-        """Note that a claim begins: it finds whatever was made due until now."""
+        """Note that a claim begins. It finds everything that is due by now."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -86,18 +86,18 @@ class Wakeups:
         self._claimed_at_s = asyncio.get_running_loop().time()
 
     def claimed(self, *, found: bool) -> None:
-        """Note how a claim ended, which decides how soon one at a due time may follow."""
+        """Note how a claim ended. This decides how soon the next claim at a due time may follow."""
         useful = found or self._was_woken
         self._apart_s = APART_S if useful else min(2 * self._apart_s, APART_AT_MOST_S)
         self._was_woken = False
 
     async def listen(self, redis: Any, key: str) -> None:
-        """Wake at every wake-up that this process takes from the list ``key``, until cancelled."""
+        """Wake for every element that this process takes from the list ``key``, until cancelled."""
         while True:
             try:
                 if await redis.blpop([key], timeout=LISTEN_S) is not None:
                     self.wake()
-                    # A burst of pushes is one wake-up: the others find the list empty while the claim goes on.
+                    # A burst of pushes counts as one wake-up: the claim takes the work of all of them.
                     await asyncio.sleep(APART_S / 2)
             except RedisError:
                 await asyncio.sleep(RETRY_S)
@@ -107,42 +107,42 @@ class Wakeups:
             return
         if self._timer is not None:
             self._timer.cancel()
-        # Kept here, because uvloop returns a handle that cannot say when it is due if it is due at once.
+        # Stored here because uvloop's handle of a timer that is due at once cannot tell its time.
         self._rings_at_s = at_s
         self._timer = asyncio.get_running_loop().call_at(at_s, self._is_time.set)
 
 
 SHIFT_S = 30.0
-"""After so long a shift ends as soon as it can without standing still, so that its job can be read."""
+"""After this time, in seconds, a shift ends as soon as nothing is in flight, so that its job's result can be read."""
 
 LONGEST_SHIFT_S = 300.0
-"""After so long a shift claims no more, whatever is in flight."""
+"""After this time, in seconds, a shift claims no more, whatever is in flight."""
 
 OLD_S = 1.0
-"""What has been in flight for longer may hang: a shift does not end while it would have to wait for that."""
+"""A task that has run longer than this may hang. A shift does not end while it would have to wait for such a task."""
 
 PAUSE_S = 0.3
-"""For how long a shift that is about to end claims nothing, to see whether everything in flight finishes."""
+"""How long a shift that wants to end claims nothing, to see whether everything in flight finishes."""
 
 SOON_S = 10.0
-"""An idle shift waits for what is due this soon, which is longer than an institution between two looks at its queue."""
+"""An idle shift waits for work that is due this soon. It is longer than the time between two looks at a queue."""
 
 YIELD_AFTER_S = 1.0
-"""An idle shift that is this old ends for a job that waits."""
+"""An idle shift that is older than this ends if another job waits."""
 
 NOT_KNOWN_YET_MS = 1000
 LEAVE_S = 8.0
-"""How long what is in flight may go on in a worker that was told to stop: it has to be gone within 10 s."""
+"""How long tasks may go on after the worker was told to stop. The process has to be gone within 10 s."""
 
 MAX_FAILURES = 5
-"""Steps that fail in a row until a call is parked for a person."""
+"""After this many failed steps in a row a call is parked for a person."""
 
 IN_FLIGHT = 256
 CLAIM_AT_ONCE = 128
 
 
 class StepsFailed(Exception):
-    """Steps of calls raised something nobody expected: bugs. Holds where, never what: values may be personal."""
+    """Steps of calls raised unexpected errors: bugs. The message gives only code places: values may be personal."""
 
     def __init__(self, failures: list[str]) -> None:
         super().__init__(f"{len(failures)} failed: " + "; ".join(failures[:20]))
@@ -159,33 +159,33 @@ class Shift:
     shift_s: float = SHIFT_S
     longest_s: float = LONGEST_SHIFT_S
     finish_s: float | None = None
-    """How long calls in flight may go on once the shift claims no more. None: as long as the lease says."""
+    """How long tasks may go on once the shift claims no more, in seconds. None: as long as the lease allows."""
     leave_s: float = LEAVE_S
     tally: JobSummary = field(default_factory=JobSummary)
     failures: list[str] = field(default_factory=list)
     wakeups: Wakeups = field(default_factory=Wakeups)
     beat: Callable[[], None] = lambda: None
     is_wanted: Callable[[], bool] = lambda: False
-    """Tells whether something beside the calls needs the shift to go on."""
+    """Tells whether the shift must go on for something besides calls."""
     _stopping: asyncio.Event = field(default_factory=asyncio.Event)
     _tasks: dict[asyncio.Task[None], float] = field(default_factory=dict)
-    """What is in flight, and since when by the loop's clock."""
+    """The tasks in flight, with their start times by the loop's clock."""
     _refreshing: asyncio.Task[None] | None = None
     _holds: Counter[str] = field(default_factory=Counter)
     """How many calls of each institution are in flight."""
 
     def stop(self) -> None:
-        """Claim no more; finish what is in flight. Call it in the loop's thread."""
+        """Stop claiming, and finish what is in flight. Call it in the loop's thread."""
         self.log.info("shift_stopping", in_flight=len(self._tasks))
         self._stopping.set()
         self.wakeups.wake()
 
     async def run(self) -> JobSummary:
-        """Move on whatever is due.
+        """Handle due work until the shift is over.
 
         Raises:
-            StepsFailed: Steps raised something unexpected; their calls will be tried again, at most five times.
-            redis.exceptions.RedisError: Redis is away; what was claimed becomes due again when its lease ends.
+            StepsFailed: Steps raised unexpected errors. Their calls are tried again, at most five times.
+            redis.exceptions.RedisError: Redis is down. Claimed work becomes due again when its lease ends.
         """
         loop, figures = asyncio.get_running_loop(), self.tools.counting.figures
         began_s = loop.time()
@@ -224,10 +224,10 @@ class Shift:
                 await self.wakeups.wait()
 
     def _look_after_institutions(self) -> None:
-        """Notice how the refreshing ended; begin anew as long as the service has not told which institutions there are."""
+        """Check how the refresh ended. Start another as long as the institutions are not known."""
         if self._refreshing is None or not self._refreshing.done():
             return
-        self._refreshing.result()  # a Redis that is away ends the shift
+        self._refreshing.result()  # a Redis error ends the shift
         if not self.institutions.are_known and not self.tools.store.breakers.opened:
             self._refreshing = asyncio.ensure_future(self.institutions.refresh())
 
@@ -243,7 +243,7 @@ class Shift:
     async def _is_over(self, age_s: float) -> bool:
         """Tell, after a claim, whether the shift ends.
 
-        It does not end while something in flight may hang: a single worker would claim nothing until that has finished.
+        It does not end while a task may hang: a single worker would claim nothing until that task has finished.
         """
         if age_s >= self.longest_s:
             return True
@@ -277,7 +277,7 @@ class Shift:
             del self._holds[owner]
 
     async def _gather(self) -> None:
-        """Let what is in flight finish; at the deadline cancel it. What it had booked, the next claim finds booked."""
+        """Let tasks finish, and cancel the rest at the deadline. The next claim finds what they had booked."""
         loop = asyncio.get_running_loop()
         ended_s = loop.time()
         finish_s = self.tools.store.lease.finish_s if self.finish_s is None else self.finish_s
@@ -289,13 +289,15 @@ class Shift:
         await end(self._tasks)
 
     async def move(self, item: ClaimedItem) -> None:
-        """Move one member on; whatever goes wrong stays with it."""
+        """Handle one member. An error affects no other member."""
         try:
             await self._advance(item)
         except LeaseLost as lost:
             self.tools.counting.figures.count(figure.LEASES_LOST, lost.why)
             self.log.info("lease_lost", member_kind=item.member[:1], why=lost.why)
             await self._release(item, lost)
+        except NewerRecord:
+            await self.tools.store.handover.leave(item)
         except RedisError as error:
             self.tools.counting.figures.count(figure.REDIS_FAILED)
             self.log.warning("redis_failed", error=type(error).__name__)
@@ -303,9 +305,8 @@ class Shift:
             await self._failed(item, error)
 
     async def _advance(self, item: ClaimedItem) -> None:
-        try:
-            owner = parse_member(item.member)
-        except ValueError:
+        owner = item.owner
+        if owner is None:
             await self.tools.store.save(item, FORGET, Placement(None))
             return
         if isinstance(owner, CallId):
@@ -324,19 +325,18 @@ class Shift:
             await self.tools.store.save(item, FORGET, Placement(None))
 
     async def _advance_call(self, item: ClaimedItem, call_id: CallId) -> None:
-        self.tally.add("calls")
         obstacle = self.institutions.obstacle(call_id.institution_key)
         await move(Claim.begin(self.tools, item, call_id, obstacle, self.tally))
 
     async def _release(self, item: ClaimedItem, lost: LeaseLost) -> None:
-        """Still the holder, but on wrong premises: let go, and let the next claim see what is new."""
+        """Release a call that we still hold but with outdated data, so that the next claim reads it again."""
         if lost.why == "lease":
             return
         with suppress(LeaseLost, RedisError):
             await self.tools.store.save(item, None, Placement(0), failures=item.failures)
 
     async def _failed(self, item: ClaimedItem, error: Exception) -> None:
-        """Count a failure; after five in a row park the call for a person."""
+        """Count a failure. After five in a row, park the call for a person."""
         failures = item.failures + 1
         is_parked = failures >= MAX_FAILURES
         where = innermost_place(error)

@@ -1,7 +1,7 @@
 """The watchdog: enqueues a job for work that no shift has taken, and ends the process when a shift is stuck.
 
-A thread with its own connection in every worker process. It holds no lock and no state in Redis: any number may run, and
-what one misses the next one sees 200 ms later.
+It is a thread with its own connection in every worker process. It has no lock and no state in Redis, so any number may
+run. What one misses, another look finds 200 ms later.
 """
 
 import os
@@ -19,22 +19,22 @@ from calls.store.scripts import source
 
 LOOK_EVERY_S = 0.2
 LATE_MS = 60
-"""Work that is less late is left to a shift under way, which claims within 20 ms of a due time."""
+"""Work that is less overdue is left to a running shift, which claims within 20 ms of a due time."""
 
 SOON_MS = 10_000
-"""At the end of a shift its successor is enqueued if anything is due this soon."""
+"""At the end of a shift the next job is enqueued if anything is due this soon, in milliseconds."""
 
 QUIET_S = 10.0
-"""So long after the last shift of any worker one is started anyway: it enlists institutions that a lost Redis forgot."""
+"""If no worker has run a shift for this long, one is started. It enlists institutions that a lost Redis forgot."""
 
 STUCK_S = 30.0
-"""After so long without a sign of life from a shift its process is ended; the platform starts another."""
+"""If a shift gives no sign of life for this long, its process is ended. The platform starts another."""
 
 STUCK_EXIT = 70
 
 
 class Watchdog:
-    """Looks every 200 ms, from a thread of its own."""
+    """Looks every 200 ms, in a thread of its own."""
 
     def __init__(
         self,
@@ -61,39 +61,39 @@ class Watchdog:
         self._beat_at_s: float | None = None
 
     def start(self) -> None:
-        """Begin to look."""
+        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Look no more."""
+        """Stop the thread."""
         self._is_over = True
         self._look_now.set()
         self._thread.join(timeout=2)
 
     def beat(self) -> None:
-        """Say that the shift under way is alive. Called by the shift, every few milliseconds."""
+        """Report that the running shift is alive. The shift calls it every few milliseconds."""
         self._beat_at_s = time.monotonic()
 
     def rest(self) -> None:
-        """Say that no shift is under way any more; it is looked at once whether another one is needed."""
+        """Report that the shift has ended, and check at once whether another is needed."""
         self._beat_at_s = None
         self._look_now.set()
 
     def look(self, *, late_ms: int = LATE_MS) -> None:
-        """Look once; enqueue a job if work waits that no shift has taken, or if no shift has run anywhere for a while.
+        """Enqueue a job if work is overdue that no shift has taken, or if no shift has run anywhere for a while.
 
         Args:
-            late_ms: How late work has to be; below 0 how soon it is due.
+            late_ms: How overdue work has to be. A negative value counts work that is due that soon.
 
         Raises:
-            redis.exceptions.RedisError: Redis is away; the next look tries again.
+            redis.exceptions.RedisError: Redis is down. The next look tries again.
         """
         keys = self._keys
         named = [keys.due, keys.wake, keys.queue, keys.breakers, keys.epoch, keys.token]
         if self._script(keys=named, args=[self._now_ms() if self._now_ms else "", late_ms, int(QUIET_S * 1000)]) != 1:
             return
         try:
-            self._waker.enqueue("the shift before it" if late_ms < 0 else "overdue work")
+            self._waker.enqueue("the previous shift" if late_ms < 0 else "overdue work")
         except RedisError:
             self._redis.delete(keys.wake)
             raise

@@ -1,17 +1,20 @@
-"""Posts outcomes to the one address that wants them, signed as Standard Webhooks has it.
+"""Posts outcomes to the configured webhook address, signed as in Standard Webhooks.
 
-Whoever sets the address could point it at a machine inside: unless that is allowed, a connection is made to public addresses
-only. That is asked of the very address that is connected to, after the name was resolved.
+The address could be made to point at an internal machine. So, unless private addresses are allowed, connections are
+made to public addresses only. The check is on the resolved address that is connected to.
 """
 
 import asyncio
 import socket
-from collections.abc import Callable
+import ssl
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
+from time import monotonic
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import aiohttp
 import httpx
@@ -20,14 +23,15 @@ from aiohttp.abc import AbstractResolver
 from httpx_aiohttp import AiohttpTransport
 from standardwebhooks import Webhook
 
-from calls.outcomes import CallOutcome
-from calls.record import Call
-from calls.store.keys import CallId
+from calls.outcome_messages import Message
 from reseller import Secret
-from reseller.exchange import trace_headers
+from reseller.endpoints import trace_headers
 
 DEADLINE_S: Final = 5.0
-"""For one post, from name resolution to the answer's status: well within a lease."""
+"""For one post in seconds, from name resolution to the answer's status. Well below the lease."""
+
+LONGEST_PAUSE_S: Final = 3600.0
+"""The longest ``Retry-After`` that is followed, in seconds."""
 
 
 _NOT_PUBLIC_IPV4: Final = tuple(
@@ -36,7 +40,7 @@ _NOT_PUBLIC_IPV4: Final = tuple(
         (
             "0.0.0.0/8",  # this machine
             "100.64.0.0/10",  # shared by customers of one carrier
-            "168.63.129.16/32",  # one cloud's own service for the machines in it; looks public
+            "168.63.129.16/32",  # one cloud's own service for its machines; looks public
             "192.0.0.0/24",  # protocol assignments
             "192.88.99.0/24",  # relays of 6to4
             "198.18.0.0/15",  # benchmarks
@@ -44,10 +48,10 @@ _NOT_PUBLIC_IPV4: Final = tuple(
         ),
     )
 )
-"""Besides what ``is_global`` knows, which differs between versions of Python."""
+"""Besides those that ``is_global`` excludes, which differ between versions of Python."""
 
 _PUBLIC_IPV6: Final = IPv6Network("2000::/3")
-"""The only part of IPv6 that is given to hosts of the internet."""
+"""The only part of IPv6 that is assigned to public hosts."""
 
 _NOT_PUBLIC_IPV6: Final = tuple(
     map(
@@ -62,70 +66,59 @@ _NOT_PUBLIC_IPV6: Final = tuple(
 )
 
 _NAT64: Final = IPv6Network("64:ff9b::/96")
-"""How a network without IPv4 reaches a public IPv4 address, which is the last 32 bits."""
+"""Prefix through which a network without IPv4 reaches a public IPv4 address. The last 32 bits are that address."""
 
 
 class Answer(Enum):
-    """What came of a post."""
+    """The result of a post."""
 
     TAKEN = "taken"
-    DECLINED = "declined"  # the receiver answers, and does not want this one
-    AWAY = "away"  # nobody answers, or only that it cannot now
+    DECLINED = "declined"  # the receiver is up, but refuses this message
+    AWAY = "away"  # no answer, a temporary refusal, or 410: it wants no messages any more
+
+
+@dataclass(frozen=True, slots=True)
+class Posted:
+    """The result of a post: status or error, duration, and how long the receiver wants to be left alone."""
+
+    answer: Answer
+    status: int | None
+    error: str | None
+    took_ms: int
+    retry_after_s: float = 0.0
 
 
 class AddressRefused(OSError):
-    """The name leads to an address that outcomes must not be sent to."""
-
-
-class OutcomeData(msgspec.Struct, frozen=True, kw_only=True):
-    """What an outcome says: ids, names of reasons, no phone number and no name of a person."""
-
-    institution_key: str
-    voice_id: str
-    alternate_id: str | None
-    person_id: str | None
-    reason: str | None
-    effect: str | None
-    validation_type: str | None
-    operator: str | None
-    rule: str | None
-    forbidden: tuple[str, ...]
-    checks_used: int
-
-
-class Message(msgspec.Struct, frozen=True):
-    """The body of a post."""
-
-    type: str
-    timestamp: datetime
-    data: OutcomeData
+    """The name resolves to an address that outcomes must not be sent to."""
 
 
 @dataclass(frozen=True, slots=True)
 class WebhookClient:
-    """Where outcomes go."""
+    """Posts to one webhook address."""
 
     url: str
-    webhook: Webhook
+    webhooks: tuple[Webhook, ...]
+    """One for each valid secret. The post carries a signature with each."""
     client: httpx.AsyncClient
     now: Callable[[], datetime]
+    deadline_s: float = DEADLINE_S
 
     @classmethod
     def open(
         cls,
         url: str,
-        secret: Secret,
+        secrets: Sequence[Secret],
         *,
         may_be_private: bool,
         resolver: AbstractResolver | None = None,
     ) -> "WebhookClient":
-        """Prepare to post; the first post connects.
+        """Prepare to post. The first post opens the connection.
 
         Args:
             url: An http or https address.
-            secret: ``whsec_`` and the key in base64.
-            may_be_private: Whether the address may be this machine or one of a private network.
-            resolver: Finds the addresses of a name; the system's, unless told otherwise.
+            secrets: Each is ``whsec_`` and the key in base64. Two while one is being rotated.
+            may_be_private: Whether the address may be this machine or one in a private network.
+            resolver: Resolves names; None: the system's resolver.
         """
 
         def session() -> aiohttp.ClientSession:
@@ -142,29 +135,40 @@ class WebhookClient:
             trust_env=False,
             timeout=None,  # noqa: S113  (the deadline is around the whole exchange)
         )
-        return cls(url, Webhook(secret.reveal()), client, lambda: datetime.now(UTC))
+        webhooks = tuple(Webhook(secret.reveal()) for secret in secrets)
+        return cls(url, webhooks, client, lambda: datetime.now(UTC))
 
-    async def post(self, call_id: CallId, call: Call, outcome: CallOutcome) -> Answer:
-        """Post one outcome; the same one always has the same id."""
-        message_id = f"{call_id.member}.{outcome.n}.{outcome.type}"
-        body = msgspec.json.encode(_message(call, outcome))
-        now = self.now()
+    @property
+    def place(self) -> str:
+        """Return the receiver's scheme and host only, because a path or query may hold a secret."""
+        parts = urlsplit(self.url)
+        return f"{parts.scheme}://{parts.hostname}"
+
+    async def post(self, message_id: str, message: Message) -> Posted:
+        """Post one message under its id. The answer's body is not read."""
+        body, now = msgspec.json.encode(message), self.now()
+        signatures = (webhook.sign(message_id, now, body.decode()) for webhook in self.webhooks)
         headers = {
             "content-type": "application/json",
             "user-agent": "callkeeper",
             "webhook-id": message_id,
             "webhook-timestamp": str(int(now.timestamp())),
-            "webhook-signature": self.webhook.sign(message_id, now, body.decode()),
+            "webhook-signature": " ".join(signatures),
             **trace_headers(),
         }
+        began_s = monotonic()
+        status, error, retry_after = None, None, ""
         try:
             async with (
-                asyncio.timeout(DEADLINE_S),
+                asyncio.timeout(self.deadline_s),
                 self.client.stream("POST", self.url, content=body, headers=headers) as answer,
             ):
-                return _judge(answer.status_code)
-        except (httpx.HTTPError, OSError, aiohttp.ClientError):
-            return Answer.AWAY
+                status, retry_after = answer.status_code, answer.headers.get("retry-after", "")
+        except (httpx.HTTPError, OSError, aiohttp.ClientError) as problem:
+            error = _kind_of(problem) if status is None else None
+        took_ms = round((monotonic() - began_s) * 1000)
+        wait_s = min(float(retry_after), LONGEST_PAUSE_S) if retry_after.isascii() and retry_after.isdigit() else 0.0
+        return Posted(Answer.AWAY if status is None else _judge(status), status, error, took_ms, wait_s)
 
     async def aclose(self) -> None:
         """Close the connections."""
@@ -172,10 +176,10 @@ class WebhookClient:
 
 
 def public_socket(address: tuple[Any, ...]) -> socket.socket:
-    """Make the socket for a connection, if its address is a public one.
+    """Create the socket for a connection if its address is public.
 
     Raises:
-        AddressRefused: It is this machine's, a private network's, or otherwise not for everybody.
+        AddressRefused: The address is this machine's, a private network's, or otherwise not public.
     """
     family, kind, protocol, _, place = address
     if not is_public(str(place[0])):
@@ -184,7 +188,7 @@ def public_socket(address: tuple[Any, ...]) -> socket.socket:
 
 
 def is_public(address: str) -> bool:
-    """Tell whether an address is one of the public internet, also where it holds an IPv4 address."""
+    """Tell whether an address belongs to the public internet, also if it contains an IPv4 address."""
     host = ip_address(address.partition("%")[0])
     if isinstance(host, IPv6Address):
         inner = host.ipv4_mapped or (IPv4Address(int(host) & 0xFFFF_FFFF) if host in _NAT64 else None)
@@ -195,24 +199,29 @@ def is_public(address: str) -> bool:
 
 
 def _judge(status: int) -> Answer:
+    """Classify a status. 410 means that the receiver is gone (Standard Webhooks): treated like one that is down."""
     if 200 <= status < 300:
         return Answer.TAKEN
-    return Answer.DECLINED if 300 <= status < 500 and status not in {408, 425, 429} else Answer.AWAY
+    return Answer.DECLINED if 300 <= status < 500 and status not in {408, 410, 425, 429} else Answer.AWAY
 
 
-def _message(call: Call, outcome: CallOutcome) -> Message:
-    line = outcome.line
-    data = OutcomeData(
-        institution_key=call.institution_key,
-        voice_id=call.voice_id,
-        alternate_id=call.alternate_id,
-        person_id=line.person_id or call.person_id,
-        reason=line.because if outcome.type in {"settled", "asked"} else None,
-        effect=line.asked if outcome.type == "held" else line.kind if outcome.type == "unresolved" else None,
-        validation_type=line.validation_type,
-        operator=line.operator,
-        rule=line.rule,
-        forbidden=line.forbidden,
-        checks_used=call.checks_used,
-    )
-    return Message(f"call.{outcome.type}", line.at, data)
+_KINDS: Final[tuple[tuple[tuple[type[BaseException], ...], str], ...]] = (
+    ((AddressRefused,), "not a public address"),
+    ((ssl.SSLError, ssl.CertificateError), "certificate not verified"),
+    ((socket.gaierror, aiohttp.ClientConnectorDNSError), "name not found"),
+    ((TimeoutError,), f"no answer within {DEADLINE_S:g} s"),
+    ((httpx.ConnectError, aiohttp.ClientConnectorError, ConnectionRefusedError), "no connection"),
+)
+"""Why a post got no answer. The more specific kind comes first."""
+
+
+def _kind_of(problem: BaseException) -> str:
+    """Return why a post got no answer. The error's own text is not used, because it may hold the address."""
+    chain, link = [problem], problem.__cause__ or problem.__context__
+    while link is not None and len(chain) < 20:
+        chain.append(link)
+        link = link.__cause__ or link.__context__
+    for kinds, words in _KINDS:
+        if any(isinstance(each, kinds) for each in chain):
+            return words
+    return "connection broken"

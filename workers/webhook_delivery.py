@@ -1,15 +1,17 @@
-"""Sends outcomes out, beside the calls of a shift: at least once, in order for each call, never holding a call up.
+"""Sends outcomes to the webhook while a shift runs: at least once, in order for each call, without delaying calls.
 
-What is to be sent stands in the trails; here is kept how far each was sent, under keys like those of calls (claim, lease,
-nonce, due time), so that two workers never send for one call. A breaker of its own, shared by all workers, leaves a receiver
-alone that is away. What a receiver did not take for a day waits for a person, and for the call's next outcome.
+Outcomes are derived from the trails. The outbox (``workers.outbox``) holds how far each call's outcomes were sent. A
+circuit breaker that all workers share stops posts while the receiver is down. An outcome that was refused for a day
+waits for a person, or for the call's next outcome.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import timedelta
+from math import inf
+from time import monotonic
 from typing import Any, Final
 
 import msgspec
@@ -19,108 +21,111 @@ from redis.exceptions import RedisError
 from calls.lease import ClaimedItem, LeaseLost, Placement
 from calls.metrics import catalogue as figure
 from calls.metrics.counting import Figures
+from calls.outcome_messages import TEST, TestMessage, message_id, message_of
 from calls.outcomes import CallOutcome, outcomes
+from calls.record import NewerRecord
 from calls.store.breakers import ACCOUNT, Heard
+from calls.store.delivery_log import NUDGE, REPLAY, SEND_TEST, Attempt, Cursor, DeliveryLog, test_id
 from calls.store.keys import CallId, parse_member
 from calls.store.queries import Known, Lookup
 from calls.store.store import Store
-from calls.store.tasks import end
 from workers.claim import follow_member, follow_trace
-from workers.webhook_client import Answer, WebhookClient
+from workers.outbox import Outbox
+from workers.webhook_client import Answer, Posted, WebhookClient
 
-LOOK_EVERY_S: Final = 0.1
 IN_FLIGHT: Final = 16
-GRACE_S: Final = 1.0
-"""How long deliveries may go on when the shift is over; then they are cancelled, and sent again."""
 
 RETRY_S: Final = (5.0, 15.0, 60.0, 300.0, 900.0, 3600.0)
-"""Between the attempts for one call; the last one repeats."""
+"""Seconds between the attempts for one call. The last one repeats."""
 
 GIVE_UP: Final = timedelta(days=1)
+ANNOUNCE_EVERY_S: Final = 30.0
+MOST_WISHES: Final = 20
+"""Replays of one call, or test messages, that are posted in one claim. More are dropped."""
+
 FORGET: Final = b"-"
 
 
-class Cursor(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How many of a call's outcomes were sent, and how the next one fares."""
-
-    sent: int = 0
-    attempts: int = 0
-    retry_at: datetime | None = None
-
-
 @dataclass(slots=True)
-class Deliveries:
-    """Claims what is to be sent while a shift lasts. ``store`` is one over the outbox's keys."""
+class Deliveries(Outbox):
+    """Claims and sends what is due while a shift runs. ``store`` works on the outbox's keys."""
 
     store: Store
     lookup: Lookup
     client: WebhookClient
+    attempts: DeliveryLog
     log: Any
     sleep: Callable[[float], Any] = asyncio.sleep
     figures: Figures = field(default_factory=Figures)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    _announced_at_s: float = -inf
 
-    @property
-    def is_busy(self) -> bool:
-        """Tell whether something is being sent."""
-        return bool(self._tasks)
+    def _room(self) -> int:
+        return IN_FLIGHT - len(self._tasks)
 
-    @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
-        """Send what falls due until the block ends; nothing outlives it."""
-        claiming = asyncio.ensure_future(self._claim_on())
-        try:
-            yield
-        finally:
-            await end({claiming})
-            if self._tasks:
-                await asyncio.wait(self._tasks, timeout=GRACE_S)
-            await end(self._tasks)
-
-    async def claim(self) -> int:
-        """Begin to send for what is due now; return for how many calls."""
-        room = IN_FLIGHT - len(self._tasks)
-        is_probe = bool(self.store.breakers.opened and await self.store.breakers.take_probes())
-        claimed = await self.store.claim(1 if is_probe else room, is_probe=is_probe) if room > 0 else []
+    def _begin(self, claimed: Sequence[ClaimedItem]) -> None:
         for item in claimed:
-            task = asyncio.ensure_future(self._advance(item))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
-        return len(claimed)
+            self._start(self._advance(item))
 
-    async def settle(self) -> None:
-        """Wait for what is being sent."""
-        await asyncio.gather(*self._tasks)
+    async def close(self) -> None:
+        """Close the connections."""
+        await self.client.aclose()
 
-    async def _claim_on(self) -> None:
-        while True:
-            with suppress(RedisError):
-                await self.claim()
-            await self.sleep(LOOK_EVERY_S)
+    async def _before_claim(self) -> None:
+        """Announce every half minute that outcomes are posted, and to which host."""
+        if monotonic() - self._announced_at_s > ANNOUNCE_EVERY_S:
+            await self.attempts.announce(self.client.place)
+            self._announced_at_s = monotonic()
 
     async def _advance(self, item: ClaimedItem) -> None:
         with suppress(LeaseLost, RedisError):
             owner = parse_member(item.member)
-            known = await self.lookup.known(*owner) if isinstance(owner, CallId) else None
+            if owner == TEST:
+                await self._send_tests(item)
+                return
+            try:
+                known = await self.lookup.known(*owner) if isinstance(owner, CallId) else None
+            except NewerRecord:
+                await self.store.handover.leave(item)
+                return
             if known is None or known.call_id != owner:
                 await self.store.save(item, FORGET, Placement(None))
                 return
             await self._send(item, known)
 
+    async def _send_tests(self, item: ClaimedItem) -> None:
+        """Post each test message that somebody asked for, once."""
+        for name in _wishes(item, SEND_TEST):
+            message = TestMessage(timestamp=item.now)
+            posted = await self.client.post(test_id(name), message)
+            await self._write_down(Attempt(id=test_id(name), type=message.type, at=item.now), posted)
+            await self.store.keep(item)
+        await self.store.save(item, FORGET, Placement(None))
+
+    async def _replay(self, item: ClaimedItem, known: Known, told: list[CallOutcome]) -> None:
+        """Post again what somebody asked for, once each. The results are in the delivery log."""
+        for n in _wishes(item, REPLAY):
+            for outcome in told[int(n) : int(n) + 1] if n.isdecimal() else ():
+                posted = await self._post(item, known, outcome, is_replay=True)
+                self.figures.count(figure.OUTCOMES, "replayed" if posted.answer is Answer.TAKEN else "not_replayed")
+                await self.store.keep(item)
+
     async def _send(self, item: ClaimedItem, known: Known) -> None:
-        """Send a call's next outcomes one after the other; the first that is not taken holds up those behind it."""
+        """Send a call's next outcomes in order. The first that is not accepted holds up those behind it."""
         follow_member(*known.call_id)
         follow_trace(known.call.trace)
         cursor = self._cursor(item, known.call_id.institution_key)
         if any(line.what == "unreadable" for line in known.trail):
             self.store.unreadable("trail", known.call_id.institution_key)
-        if cursor.retry_at is not None and item.now < cursor.retry_at:
+        told = outcomes(known.trail)
+        await self._replay(item, known, [outcome for outcome in told if outcome.n < cursor.sent])
+        is_asked = bool(_wishes(item, NUDGE) or _wishes(item, REPLAY))
+        if cursor.retry_at is not None and item.now < cursor.retry_at and not is_asked:
             await self._let_go(item, cursor, (cursor.retry_at - item.now).total_seconds())
             return
-        for outcome in outcomes(known.trail)[cursor.sent :]:
-            answer = await self.client.post(known.call_id, known.call, outcome)
-            await self._report(answer)
-            if answer is not Answer.TAKEN:
+        for outcome in told[cursor.sent :]:
+            posted = await self._post(item, known, outcome, attempt=cursor.attempts + 1)
+            if posted.answer is not Answer.TAKEN:
                 await self._put_off(item, known.call_id, cursor, outcome)
                 return
             self.figures.count(figure.OUTCOMES, "delivered")
@@ -130,8 +135,33 @@ class Deliveries:
         listed = "settled" if known.call.is_settled else ""
         await self.store.save(item, msgspec.json.encode(cursor), Placement(None, listed=listed))
 
+    async def _post(
+        self, item: ClaimedItem, known: Known, outcome: CallOutcome, *, attempt: int = 1, is_replay: bool = False
+    ) -> Posted:
+        """Post one outcome, report it to the breaker, and log the attempt."""
+        at = await self.store.now()
+        name, message = message_id(known.call_id, outcome), message_of(known.call, outcome)
+        posted = await self.client.post(name, message)
+        wait_s = None if is_replay or posted.answer is Answer.TAKEN else _wait_s(attempt - 1, item.now - outcome.at)
+        line = Attempt(
+            id=name,
+            type=message.type,
+            at=at,
+            n=attempt,
+            is_replay=is_replay,
+            next_at=None if wait_s is None else item.now + timedelta(seconds=wait_s),
+        )
+        await self._write_down(line, posted)
+        return posted
+
+    async def _write_down(self, line: Attempt, posted: Posted) -> None:
+        await self._report(posted)
+        line = replace(line, status=posted.status, error=posted.error, took_ms=posted.took_ms)
+        with suppress(RedisError):  # a missing log line must not stop delivery
+            await self.attempts.write(line)
+
     def _cursor(self, item: ClaimedItem, institution_key: str) -> Cursor:
-        """Return how far the sending is; if that cannot be read, everything is sent again, under the same ids."""
+        """Return how far the sending is. If that cannot be read, send everything again under the same ids."""
         try:
             return msgspec.json.decode(item.record, type=Cursor) if item.record else Cursor()
         except msgspec.MsgspecError:
@@ -139,17 +169,17 @@ class Deliveries:
             return Cursor()
 
     async def _put_off(self, item: ClaimedItem, call_id: CallId, cursor: Cursor, outcome: CallOutcome) -> None:
-        """Try again later; after a day only with the call's next outcome."""
-        wait_s = RETRY_S[min(cursor.attempts, len(RETRY_S) - 1)]
-        cursor = replace(cursor, attempts=cursor.attempts + 1, retry_at=item.now + timedelta(seconds=wait_s))
-        if item.now - outcome.at <= GIVE_UP:
+        """Try again later. After a day, only with the call's next outcome or when a person asks for it."""
+        wait_s = _wait_s(cursor.attempts, item.now - outcome.at)
+        cursor = replace(cursor, attempts=cursor.attempts + 1, failed_at=item.now, retry_at=None)
+        if wait_s is not None:
             self.figures.count(figure.OUTCOMES, "put_off")
             self.log.warning("outcome_put_off", **_names(call_id), type=outcome.type, attempts=cursor.attempts)
+            cursor = replace(cursor, retry_at=item.now + timedelta(seconds=wait_s))
             await self._let_go(item, cursor, wait_s)
             return
         self.figures.count(figure.OUTCOMES, "parked")
         self.log.error("outcome_parked", **_names(call_id), type=outcome.type, attempts=cursor.attempts)
-        cursor = replace(cursor, retry_at=None)
         await self._let_go(
             item, cursor, None, attention=f"outcome {outcome.type} not delivered for a day", listed="given up"
         )
@@ -162,11 +192,24 @@ class Deliveries:
             item, msgspec.json.encode(cursor), Placement(due_in_ms, attention=attention, listed=listed)
         )
 
-    async def _report(self, answer: Answer) -> None:
-        """Tell the breaker: a receiver that answers is not away, whatever it answers."""
-        is_away = answer is Answer.AWAY
-        if is_away or self.store.breakers.has_failed(ACCOUNT):
+    async def _report(self, posted: Posted) -> None:
+        """Report to the breaker. A receiver that answers is up, even if it refuses the message."""
+        is_away = posted.answer is Answer.AWAY
+        if is_away and posted.retry_after_s > 0:
+            await self.store.breakers.report(Heard.PAUSE, pause_s=posted.retry_after_s)
+        elif is_away or self.store.breakers.has_failed(ACCOUNT):
             await self.store.breakers.report(Heard.FAILURE if is_away else Heard.ANSWER)
+
+
+def _wait_s(attempts: int, age: timedelta) -> float | None:
+    """Return how long to wait after ``attempts`` and one more failed; None: give up."""
+    return RETRY_S[min(attempts, len(RETRY_S) - 1)] if age <= GIVE_UP else None
+
+
+def _wishes(item: ClaimedItem, kind: str) -> list[str]:
+    """Return the requests of people of one kind, sorted by name."""
+    names = (note.decode(errors="replace") for note in item.notes)
+    return sorted(name.removeprefix(kind) for name in names if name.startswith(kind))[:MOST_WISHES]
 
 
 def _names(call_id: CallId) -> dict[str, str]:

@@ -12,7 +12,7 @@ from redis.asyncio import BlockingConnectionPool, Redis
 
 from benchmarks.peers.ours import checked, reseller
 from benchmarks.peers.plain import IDS, IN_FLIGHT, REDIS_URL, RESULTS
-from reseller import Reseller
+from reseller.client import Reseller
 
 
 async def _run(*, is_stored: bool) -> None:

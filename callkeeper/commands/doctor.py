@@ -10,6 +10,7 @@ import msgspec
 from rich.console import Console
 
 from callkeeper.doctor import Finding, ProcessKind, Severity, examine
+from callkeeper.extras import require
 from callkeeper.terminal import say_json, terminal_console
 
 _COLOURS = {Severity.OK: "green", Severity.WARNING: "yellow", Severity.FAULT: "bold red"}
@@ -27,8 +28,10 @@ def doctor(*, as_json: bool, before_deploy: bool, only: ProcessKind | None) -> N
     """Look at settings, rules, Redis, the service, the workers and the pushes; name each fault and its remedy.
 
     Logs in to the service once. It changes nothing, except that --before-deploy stores which variables this version
-    knows. Exits with 1 if there is a fault. docs/operations.md has a section for every line.
+    knows, and brings the tables of an archive to it. Exits with 1 if there is a fault. docs/operations.md has a section
+    for every line.
     """
+    require("callkeeper doctor", *(("web", "worker") if only is None else (only,)))
     console = terminal_console(soft_wrap=True)
 
     async def look() -> bool:

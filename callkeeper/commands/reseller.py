@@ -1,6 +1,6 @@
 """``callkeeper reseller``: every endpoint of the service by hand, for the engineer who connects an institution.
 
-Each command logs in by itself and forgets the token: the workers' shared one is left alone.
+Each command logs in by itself and forgets the token: the workers' shared token is not used.
 """
 
 from datetime import UTC, datetime

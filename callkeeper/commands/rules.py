@@ -11,9 +11,10 @@ import msgspec
 from rich.console import RenderableType
 from rich.table import Table
 
+from callkeeper.archive_reader import archived_recordings
 from callkeeper.documents import rules_document
 from callkeeper.redis_query import Span, query_redis
-from callkeeper.terminal import say, say_json, terminal_console
+from callkeeper.terminal import Misused, say, say_json, terminal_console
 from calls.rules import RuleBook, RulesError, load_rules
 from calls.rules.cases import Result, load_cases, try_cases
 from calls.rules.diff import changes
@@ -30,7 +31,7 @@ BAD_FILE = 2
 
 @click.group()
 def rules() -> None:
-    """Check, rehearse and explain the rules."""
+    """Check, test and describe the rules."""
 
 
 @rules.command()
@@ -46,7 +47,7 @@ def check(file: str, institutions: str | None) -> None:
     live = sum(rule.stage == "live" for rule in book.rules)
     shadow = len(book.rules) - live
     say(
-        f"{file}: no faults. {live} live rules, {shadow} in shadow, {len(book.schedule.at_s)} checks, digest {book.digest}",
+        f"{file}: no faults. Rules: {live} live, {shadow} in shadow. {len(book.schedule.at_s)} checks, digest {book.digest}",
         *(f"{file}: warning: {line}" for line in book.warnings),
     )
 
@@ -81,17 +82,23 @@ def run_cases(cases: Path, file: str | None) -> None:
 
 @rules.command()
 @click.argument("file")
-@click.option(
-    "--calls", "recorded", type=click.File("rb"), required=True, help="As written by callkeeper calls export."
-)
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line: every call that comes out otherwise.")
-def replay(file: str, recorded: BinaryIO, *, as_json: bool) -> None:
-    """Run other rules over recorded calls: which come out otherwise, and why."""
+@click.option("--calls", "recorded", type=click.File("rb"), help="As written by callkeeper calls export.")
+@click.option("--archive", "from_archive", is_flag=True, help="Over the archived calls instead.")
+@click.option("--since", type=Span(), default=None, help="With --archive: calls that began no longer ago: 24h, 400d.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line: every call that ends differently.")
+def replay(file: str, recorded: BinaryIO | None, since: timedelta | None, *, from_archive: bool, as_json: bool) -> None:
+    """Apply other rules to recorded calls: show which end differently, and why."""
     book = _load(file)
+    if from_archive is (recorded is not None):
+        raise Misused("say --calls FILE, or --archive")
     try:
-        found = replay_calls(parse_recordings(recorded), book)
+        if recorded is None:
+            with archived_recordings(since) as calls:
+                found = replay_calls(calls, book)
+        else:
+            found = replay_calls(parse_recordings(recorded), book)
     except RecordingWrong as error:
-        raise click.ClickException(f"{recorded.name}: {error}") from None
+        raise click.ClickException(f"{recorded.name if recorded else ''}: {error}") from None
     if as_json:
         for difference in found.differences:
             say_json(msgspec.json.encode(difference))
@@ -104,7 +111,7 @@ def replay(file: str, recorded: BinaryIO, *, as_json: bool) -> None:
 @click.argument("new")
 @click.option("--calls", "recorded", type=click.File("rb"), help="As written by callkeeper calls export.")
 def diff(old: str, new: str, recorded: BinaryIO | None) -> None:
-    """Say in words what the rules of NEW change, and which recorded calls come out otherwise than by OLD."""
+    """Show what the rules of NEW change, and which recorded calls end differently than with OLD."""
     before, after = _load(old), _load(new)
     said = changes(before, after)
     say(f"{old} (digest {before.digest}) -> {new} (digest {after.digest})")
@@ -123,15 +130,19 @@ def diff(old: str, new: str, recorded: BinaryIO | None) -> None:
     "--since", type=Span(), default="7d", show_default=True, help="Calls settled since then, and the live ones."
 )
 @click.option("--calls", "recorded", type=click.File("rb"), help="Exported calls instead of those in Redis.")
+@click.option("--archive", "from_archive", is_flag=True, help="The archived calls that began since then instead.")
 @click.option("--rules", "file", envvar="CALLKEEPER_RULES", default="default", help="Whose colours of policies count.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
-def show_report(since: timedelta, recorded: BinaryIO | None, file: str, *, as_json: bool) -> None:
+def show_report(since: timedelta, recorded: BinaryIO | None, file: str, *, from_archive: bool, as_json: bool) -> None:
     """Show what each rule came to, per institution: matches, shadow matches, what was sent, how it ended.
 
     Then every call in which a rule in shadow would have done otherwise than the live rules did.
     """
     book = _load(file)
-    if recorded is not None:
+    if from_archive:
+        with archived_recordings(since) as calls:
+            found = count_calls(calls, book.policies)
+    elif recorded is not None:
         try:
             found = count_calls(parse_recordings(recorded), book.policies)
         except RecordingWrong as error:
@@ -183,7 +194,7 @@ def result_lines(results: Sequence[Result], name: str) -> Iterator[str]:
 
 
 def replay_lines(found: Replay, then: str = "then", now: str = "now") -> Iterator[str]:
-    """Say which calls come out otherwise, and why."""
+    """Return lines that say which calls end differently, and why."""
     for difference in found.differences[:SHOWN]:
         yield f"{difference.institution_key}  {difference.voice_id}"
         yield f"    {then:<4}  {_did(difference.then)}"
@@ -193,7 +204,7 @@ def replay_lines(found: Replay, then: str = "then", now: str = "now") -> Iterato
     if left > 0:
         yield f"... and {left} more: --json lists all"
     undecidable = f", {found.undecidable} were never decided" if found.undecidable else ""
-    yield f"{found.calls} calls: {len(found.differences)} come out otherwise, {found.same} the same{undecidable}"
+    yield f"{found.calls} calls: {len(found.differences)} end differently, {found.same} the same{undecidable}"
 
 
 def _did(effects: Sequence[Did]) -> str:

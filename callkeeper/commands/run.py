@@ -157,7 +157,7 @@ def run(data: Path, workers: int, seed: int, seconds: float | None) -> None:
     console = terminal_console()
     console.print("starting Redis, the sandbox, web and workers ...")
     try:
-        with demonstration(data, workers=workers, seed=seed) as demo:
+        with demonstration(data, workers=workers, seed=seed, archive=True) as demo:
             with Observer(demo.redis_url, demo.service_url) as observer:
                 _show(console, demo, observer, stop, seconds)
                 audit = observer.audit()
@@ -196,7 +196,7 @@ def _stop_event() -> threading.Event:
 
 
 def _show(console: Console, demo: Demo, observer: Observer, stop: threading.Event, seconds: float | None) -> None:
-    """Print the addresses, then show the picture until told to stop; without a terminal, wait."""
+    """Print the addresses, then show the picture until stopped; without a terminal, wait."""
     started_s = time.monotonic()
     console.print(addresses(demo), soft_wrap=True)
     if not console.is_terminal:

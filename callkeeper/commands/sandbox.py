@@ -73,7 +73,7 @@ docs/sandbox.md describes all of it.
     "variants",
     multiple=True,
     metavar="NAME",
-    help="Answer an open question of the service's document in another way; may be repeated. docs/sandbox.md lists them.",
+    help="Answer an open question of the service's document in another way; may be repeated. docs/variants.md lists them.",
 )
 def sandbox(
     host: str,

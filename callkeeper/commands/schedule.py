@@ -9,6 +9,7 @@ from typing import Any, BinaryIO
 import click
 import msgspec
 
+from callkeeper.archive_reader import archived_recordings
 from callkeeper.redis_query import query_redis
 from callkeeper.settings import RuleSettings
 from callkeeper.terminal import Failed, Misused, say, say_json
@@ -16,8 +17,8 @@ from calls.facts import Policies
 from calls.institutions import KnownInstitutions
 from calls.rules import RuleBook, RulesError, load_rules
 from calls.schedule.drawing import draw_svg, draw_text
-from calls.schedule.estimate import Observation, observe
-from calls.schedule.fit import Fit, Lag, TooFewCalls, fit
+from calls.schedule.estimate import observe
+from calls.schedule.fit import Fit, Lag, Sample, TooFewCalls, fit
 from calls.schedule.model import prior
 from calls.store.queries import Queries
 from calls.trail import Recorded, RecordingWrong, parse_recordings
@@ -27,6 +28,7 @@ _institution = click.option("--institution", metavar="KEY", help="Only the calls
 _calls = click.option(
     "--calls", "recorded", type=click.File("rb"), help="Calls as written by callkeeper calls export, instead of Redis."
 )
+_archive = click.option("--archive", "from_archive", is_flag=True, help="Over the archived calls, instead of Redis.")
 _FILE = click.Path(dir_okay=False, path_type=Path, resolve_path=True)
 _svg = click.option("--svg", type=_FILE, help="Draw it into this file as well.")
 
@@ -48,7 +50,7 @@ def show(
     """Draw the check times in force over when results come and how long calls live."""
     book = _book(rules_file)
     if own or recorded is not None:
-        model, over = _fit(book, recorded, institution).model, "your own calls"
+        model, over = _fit(book, recorded, institution)[0].model, "your own calls"
     else:
         if institution is not None:
             raise Misused("--institution goes with --own or --calls: the shipped assumption is the same for all")
@@ -61,6 +63,7 @@ def show(
 
 @schedule.command("fit")
 @_calls
+@_archive
 @_institution
 @_rules
 @_svg
@@ -73,19 +76,21 @@ def fit_command(
     rules_file: str | None,
     svg: Path | None,
     output: Path | None,
+    from_archive: bool,
     as_json: bool,
 ) -> None:
-    """Find the best check times for your own settled calls, and say how much they gain.
+    """Find the best check times for your own settled calls, and show how much they gain.
 
     Prints a [checks] table for the rules file. Refuses when there are too few calls to tell.
     """
     book = _book(rules_file)
-    found = _fit(book, recorded, institution)
+    found, watched = _fit(book, recorded, institution, from_archive=from_archive)
     table = checks_table(found, book.checks_unassigned)
     if as_json:
-        say_json(msgspec.json.encode(fit_document(found)))
+        say_json(msgspec.json.encode({"watched": watched, **fit_document(found)}))
     else:
-        say(*fit_lines(found, book.name), "", *table.splitlines())
+        drawn = [f"{watched} watched calls, of which {found.calls} were drawn:"] if watched > found.calls else []
+        say(*drawn, *fit_lines(found, book.name), "", *table.splitlines())
     if output is not None:
         output.write_text(table, encoding="utf-8")
     if svg is not None:
@@ -101,16 +106,24 @@ def _book(rules_file: str | None) -> RuleBook:
         raise Failed(*error.lines) from None
 
 
-def _fit(book: RuleBook, recorded: BinaryIO | None, institution: str | None) -> Fit:
+def _fit(
+    book: RuleBook, recorded: BinaryIO | None, institution: str | None, *, from_archive: bool = False
+) -> tuple[Fit, int]:
+    """Return what fits, and how many calls were watched: more than were fitted if there are very many."""
     seen = _Observed(book.policies, institution)
     try:
-        if recorded is not None:
+        if from_archive:
+            with archived_recordings(None, institution=institution) as calls:
+                for call in calls:
+                    seen.add(call)
+            seen.check(KnownInstitutions({}))
+        elif recorded is not None:
             for call in parse_recordings(recorded):
                 seen.add(call)
             seen.check(KnownInstitutions({}))
         else:
             query_redis(lambda redis, keys: seen.read(Queries(redis, keys=keys)))
-        return fit(seen.observations, book.schedule)
+        return fit(seen.sample.observations, book.schedule), seen.sample.added
     except (TooFewCalls, RecordingWrong) as error:
         raise Failed(error) from None
 
@@ -122,7 +135,7 @@ class _Observed:
         self._policies = policies
         self._institution = institution
         self._keys: set[str] = set()
-        self.observations: list[Observation] = []
+        self.sample = Sample()
 
     async def read(self, queries: Queries) -> None:
         """Read call after call: a hundred thousand trails need not fit into memory."""
@@ -135,7 +148,8 @@ class _Observed:
         self._keys.add(call.institution_key)
         if self._institution in {None, call.institution_key}:
             seen = observe(call, self._policies)
-            self.observations += [] if seen is None else [seen]
+            if seen is not None:
+                self.sample.add(seen)
 
     def check(self, known: KnownInstitutions) -> None:
         """Refuse an institution that is neither known nor in the calls.

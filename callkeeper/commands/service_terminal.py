@@ -1,4 +1,4 @@
-"""How a command speaks to the service: who it speaks as, what errors mean, and records as tables or JSON.
+"""Requests of commands to the service: the account, messages for errors, and records as tables or JSON.
 
 JSON has the Spec's own names. Secrets are masked unless they are asked for.
 """
@@ -32,7 +32,6 @@ from reseller import (
     NotSent,
     OutcomeUnknown,
     QueueEntry,
-    Reseller,
     ResellerError,
     Secret,
     ServiceRefused,
@@ -40,6 +39,7 @@ from reseller import (
     TokenLapsed,
     TurnedAway,
 )
+from reseller.client import Reseller
 from reseller.reading import Record
 from reseller.secret import MASK
 
@@ -51,7 +51,7 @@ ADVICE: tuple[tuple[type[ResellerError], str], ...] = (
     (TurnedAway, "the service was too busy: most likely nothing was done; look at the call's details first"),
     (OutcomeUnknown, "it may or may not have been applied: look at the call's details before anything else"),
     (NotSent, "nothing was sent"),
-    (ServiceUnavailable, "try again in a while"),
+    (ServiceUnavailable, "try again later"),
     (ServiceRefused, "the service understood and declined"),
     (TokenLapsed, "the service did not accept the token: nothing was done"),
     (AccessRefused, "the token is good: ask the service operator what the account may do for this institution"),
@@ -61,7 +61,7 @@ ADVICE: tuple[tuple[type[ResellerError], str], ...] = (
 
 
 class Terminal(NamedTuple):
-    """What a command needs: who we are, and how to show what comes back."""
+    """What a command needs: the account, and how to show answers."""
 
     settings: ServiceSettings
     requested_by: str | None

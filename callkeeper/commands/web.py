@@ -6,7 +6,13 @@ import click
 from msgspec.structs import replace
 
 from callkeeper.logs import divert_crashes, set_up_logging
-from callkeeper.process import collect_seldom, keep_own_secrets, say_unstarted, warn_of_unknown_variables
+from callkeeper.process import (
+    collect_seldom,
+    keep_own_secrets,
+    require_extras,
+    say_unstarted,
+    warn_of_unknown_variables,
+)
 from callkeeper.serving import WebServer, listen
 from callkeeper.settings import WebSettings
 from callkeeper.terminal import Failed
@@ -20,9 +26,10 @@ from calls.rules import RulesError
     "--port", type=click.IntRange(0, 65535), help="Port to listen on, 0 for any free one. Default: $PORT or 8000."
 )
 def web(host: str, port: int | None) -> None:
-    """Take push events, answer health checks, show the board and the RQ dashboard, until told to stop."""
+    """Take push events, answer health checks, show the board and the RQ dashboard, until it is stopped."""
     removed = keep_own_secrets(WebSettings)
     settings = WebSettings.load(os.environ)
+    require_extras(settings)
     if port is not None:
         settings = replace(settings, port=port)
     log = set_up_logging(settings.store.log_format)

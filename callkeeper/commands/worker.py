@@ -6,7 +6,7 @@ import sys
 import click
 
 from callkeeper.logs import divert_crashes, set_up_logging
-from callkeeper.process import keep_own_secrets, say_unstarted, warn_of_unknown_variables
+from callkeeper.process import keep_own_secrets, require_extras, say_unstarted, warn_of_unknown_variables
 from callkeeper.settings import WorkerSettings
 from callkeeper.terminal import say
 from calls.rules import RulesError
@@ -14,11 +14,12 @@ from calls.rules import RulesError
 
 @click.command()
 def worker() -> None:
-    """Run one worker: claim what is due, move every call on, until told to stop."""
+    """Run one worker: claim what is due, handle every call, until it is stopped."""
     from callkeeper.wiring import run_worker  # noqa: PLC0415
 
     removed = keep_own_secrets(WorkerSettings)
     settings = WorkerSettings.load(os.environ)
+    require_extras(settings)
     log = set_up_logging(settings.store.log_format)
     divert_crashes(log)
     if removed:

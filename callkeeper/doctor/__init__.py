@@ -9,8 +9,11 @@ from typing import TypeVar
 from redis.asyncio import Redis
 
 from callkeeper.connections import worker_redis
+from callkeeper.doctor.alert_targets import alert_findings
+from callkeeper.doctor.archive_findings import archive_findings
 from callkeeper.doctor.configuration import (
     ProcessKind,
+    extra_findings,
     released_variables,
     rules_findings,
     settings_findings,
@@ -19,7 +22,6 @@ from callkeeper.doctor.configuration import (
 from callkeeper.doctor.finding import Finding, Severity, Topic
 from callkeeper.doctor.pushes import front_findings, push_findings
 from callkeeper.doctor.redis_server import store_findings
-from callkeeper.doctor.service import service_findings
 from callkeeper.doctor.work import waiting_findings, work_findings
 from callkeeper.environment import SettingsWrong
 from callkeeper.settings import WebSettings, WorkerSettings
@@ -51,6 +53,10 @@ async def examine(
         return
     for finding in rules_findings(known):
         yield finding
+    if lacking := extra_findings(web, worker):
+        for finding in lacking:
+            yield finding
+        return
     async with worker_redis(known.store.redis) as redis:
         store = await store_findings(redis, known.store.redis, known.store.keys)
         for finding in store:
@@ -66,6 +72,8 @@ async def examine(
             return
         institutions: set[str] = set()
         if worker is not None:
+            from callkeeper.doctor.service_account import service_findings  # noqa: PLC0415  (of the extra worker)
+
             named = worker.named_institutions() | (web.named_institutions() if web is not None else {})
             async for finding in service_findings(redis, worker, named):
                 if finding.topic is Topic.QUEUE:
@@ -75,6 +83,12 @@ async def examine(
             async for finding in _running(redis, known.store.keys, institutions, web):
                 yield finding
         for finding in await waiting_findings(redis, known.store.keys):
+            yield finding
+        for finding in await archive_findings(
+            redis, known.store.keys, known.archive, may_migrate=is_release and worker is not None
+        ):
+            yield finding
+        for finding in await alert_findings(redis, known.store.keys, known.alerts):
             yield finding
 
 

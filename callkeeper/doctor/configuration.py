@@ -8,8 +8,9 @@ from redis.asyncio import Redis
 
 from callkeeper.doctor.finding import Finding, Topic, fault, ok, warning
 from callkeeper.environment import SettingsFault, SettingsWrong, unknown_variables
+from callkeeper.extras import how_to_install, missing
+from callkeeper.process import extras_of
 from callkeeper.settings import VARIABLES, WebSettings, WorkerSettings
-from callkeeper.wiring import rule_book
 from calls.rules import RulesError, load_rules
 from calls.store.keys import Keys
 
@@ -37,10 +38,20 @@ def settings_findings(environ: Mapping[str, str], only: ProcessKind | None = Non
             fault(Topic.SETTINGS, problem, f"for example {name}={example}", about=name)
             for name, problem, example in faults
         ]
-    if only == "worker":
-        return [ok(Topic.SETTINGS, "worker has what it needs")]
-    said = "web and worker have what they need" if only is None else "web has what it needs"
-    return [ok(Topic.SETTINGS, said), *_rotation(WebSettings.load(environ))]
+    said = "web and worker have what they need" if only is None else f"{only} has what it needs"
+    found = [ok(Topic.SETTINGS, said)]
+    if only != "worker":
+        found += _rotation(WebSettings.load(environ))
+    if only != "web":
+        found += _outcome_rotation(WorkerSettings.load(environ))
+    return found
+
+
+def extra_findings(*loaded: WebSettings | WorkerSettings | None) -> list[Finding]:
+    """Name the extras that settings need and that are not installed."""
+    needed = {extra: name for settings in loaded if settings is not None for extra, name in extras_of(settings).items()}
+    detail = "needs more than is installed"
+    return [fault(Topic.SETTINGS, detail, how_to_install([extra]), about=needed[extra]) for extra in missing(needed)]
 
 
 async def released_variables(redis: "Redis", keys: Keys, *, is_release: bool) -> frozenset[str]:
@@ -87,10 +98,19 @@ def _rotation(settings: WebSettings) -> list[Finding]:
     return [warning(Topic.SETTINGS, detail, "remove both variables", about=about)]
 
 
+def _outcome_rotation(settings: WorkerSettings) -> list[Finding]:
+    """Remind of a rotation of the outcome secret that is under way."""
+    if settings.outcomes is None or len(settings.outcomes.secrets) == 1:
+        return []
+    detail = "outcomes are signed with two secrets"
+    remedy = "when the receiver verifies with the first one, remove the second (docs/webhooks.md)"
+    return [warning(Topic.SETTINGS, detail, remedy, about="CALLKEEPER_OUTCOME_SECRET")]
+
+
 def rules_findings(settings: WebSettings | WorkerSettings) -> list[Finding]:
     """Read the rules; every fault of the file is a finding of its own."""
     try:
-        book = rule_book(settings) if isinstance(settings, WorkerSettings) else load_rules(settings.rules)
+        book = settings.rule_book() if isinstance(settings, WorkerSettings) else load_rules(settings.rules)
     except RulesError as error:
         remedy = "correct the file (callkeeper rules check names every fault); workers do not start on it"
         return [fault(Topic.RULES, line, remedy) for line in error.lines]

@@ -7,9 +7,8 @@ without a single push taken is a fault.
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import httpx
 import msgspec
 from redis.asyncio import Redis
 
@@ -17,11 +16,11 @@ from callkeeper.doctor.finding import Finding, Topic, fault, ok, warning
 from callkeeper.settings import WebSettings
 from calls.metrics import catalogue
 from calls.metrics.snapshot import FigureReader, Snapshot
-from calls.store.intake import EventEntry
+from calls.store.intake import DOCTOR, EventEntry
 from calls.store.keys import Keys
 
-NOBODY = "doctor"
-"""The institution that our own samples name: none of anybody's."""
+if TYPE_CHECKING:
+    import httpx
 
 _HOUR = timedelta(hours=1)
 
@@ -51,7 +50,7 @@ async def _newest_events(client: Any, keys: Keys) -> list[tuple[datetime, EventE
         (datetime.fromtimestamp(at_ms / 1000, UTC), msgspec.json.decode(event, type=EventEntry))
         for event, at_ms in stored
     )
-    return [(at, event) for at, event in events if event.institution_key != NOBODY]
+    return [(at, event) for at, event in events if event.institution_key != DOCTOR]
 
 
 def _taken(minutes: list[Snapshot], events: list[tuple[datetime, EventEntry]], now: datetime) -> int:
@@ -118,14 +117,16 @@ def _ago(at: datetime | None, now: datetime) -> str:
 
 
 _WITHIN_S = 10.0
-_SAMPLE = {"Type": "CallStart", "VoiceId": "doctor", "InstitutionKey": NOBODY, "IsTest": True}
+_SAMPLE = {"Type": "CallStart", "VoiceId": "doctor", "InstitutionKey": DOCTOR, "IsTest": True}
 
 
 async def front_findings(settings: WebSettings, url: str | None) -> AsyncIterator[Finding]:
-    """Look at the web process as the service and people reach it; without its address, only say what is missing."""
+    """Check the web process at its public address; without that setting, report only what is missing."""
     if url is None:
         yield _dashboard_unseen(settings)
         return
+    import httpx  # noqa: PLC0415  (of the extras web and worker)
+
     async with httpx.AsyncClient(trust_env=False, timeout=_WITHIN_S, base_url=url) as client:
         try:
             ready = await client.get("/readyz")
@@ -138,14 +139,14 @@ async def front_findings(settings: WebSettings, url: str | None) -> AsyncIterato
         yield await _dashboard(client, settings)
 
 
-def _readiness(url: str, ready: httpx.Response) -> Finding:
+def _readiness(url: str, ready: "httpx.Response") -> Finding:
     if ready.status_code == 200:
         return ok(Topic.WEB, f"{url} is ready", about="from outside")
     remedy = "503: it cannot reach Redis; anything else: something else answers at this address"
     return fault(Topic.WEB, f"{url}/readyz answers {ready.status_code}", remedy, about="from outside")
 
 
-async def _push_header(client: httpx.AsyncClient, settings: WebSettings) -> Finding:
+async def _push_header(client: "httpx.AsyncClient", settings: WebSettings) -> Finding:
     """Send a sample with the headers of these settings: the running process has to know them."""
     headers = {name: value.reveal() for name, value in settings.push_headers}
     answer = await client.post("/push", json=_SAMPLE, headers=headers)
@@ -159,20 +160,25 @@ async def _push_header(client: httpx.AsyncClient, settings: WebSettings) -> Find
 
 
 def _dashboard_unseen(settings: WebSettings) -> Finding:
-    if settings.admin is None:
+    if not settings.has_pages:
         return _unserved()
     return ok(Topic.DASHBOARD, "served at /rq; CALLKEEPER_PUBLIC_URL would have it looked at")
 
 
 def _unserved() -> Finding:
-    remedy = "set CALLKEEPER_ADMIN=user:password to have it"
+    remedy = "set CALLKEEPER_OIDC_ISSUER, CALLKEEPER_LOCAL_USERS=yes or CALLKEEPER_ADMIN=user:password to have it"
     return warning(Topic.DASHBOARD, "not served: people have the command line only", remedy)
 
 
-async def _dashboard(client: httpx.AsyncClient, settings: WebSettings) -> Finding:
+async def _dashboard(client: "httpx.AsyncClient", settings: WebSettings) -> Finding:
+    if settings.has_login_page:
+        status = (await client.get("/login")).status_code
+        if status == 200:
+            return ok(Topic.DASHBOARD, "people can log in at /login")
+        return fault(Topic.DASHBOARD, f"/login answers {status}", "restart the web process with these settings")
     if settings.admin is None:
         return _unserved()
-    login = httpx.BasicAuth(settings.admin.user, settings.admin.password.reveal())
+    login = (settings.admin.user, settings.admin.password.reveal())
     answer = await client.get("/rq/", auth=login, follow_redirects=True)
     if answer.status_code == 200:
         return ok(Topic.DASHBOARD, "/rq can be reached with CALLKEEPER_ADMIN")

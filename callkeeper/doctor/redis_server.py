@@ -102,7 +102,7 @@ async def _persistence(client: Any, info: Mapping[str, Any]) -> Finding:
     try:
         synced = (await client.config_get("appendfsync")).get("appendfsync", "unknown")
     except RedisError:
-        synced = "appendfsync not told"  # managed servers tell nobody
+        synced = "appendfsync unknown"  # managed servers hide it
     if synced == "no":
         remedy = "set appendfsync everysec"
         return warning(Topic.REDIS_PERSISTENCE, "the append-only file is synced when the system likes", remedy)
@@ -116,7 +116,7 @@ async def _latency(client: Any) -> Finding:
         await client.ping()
         took_ms.append((time.perf_counter() - began_s) * 1000)
     middle = median(took_ms)
-    detail = f"{middle:.1f} ms in the middle, {max(took_ms):.1f} ms at most, of {_PINGS}"
+    detail = f"median {middle:.1f} ms, at most {max(took_ms):.1f} ms, of {_PINGS} round trips"
     remedy = "put Redis into the same region and network; look for slow commands of others (SLOWLOG GET)"
     return graded(Topic.REDIS_LATENCY, middle, detail, remedy, warn=SLOW_MS, fail=TOO_SLOW_MS)
 

@@ -1,4 +1,4 @@
-"""What can be found of the work: who does it, how late it is, what it waits for."""
+"""Check the work: live processes, how late due calls are, stopped requests, jobs, outcomes, attention."""
 
 from collections import Counter
 from datetime import UTC, datetime
@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from redis.asyncio import Redis
 
-from callkeeper.commands.pause import pause_lines
+from callkeeper.commands.pause_and_resume import pause_lines
 from callkeeper.doctor.finding import Finding, Topic, fault, graded, ok, warning
 from calls.incidents import Incident, IncidentKind, incidents_of
 from calls.metrics import catalogue as figure
@@ -15,8 +15,9 @@ from calls.metrics.snapshot import FigureReader, Minute, Present, Process, read_
 from calls.store.breakers import ACCOUNT, Breaker, account_of, open_breakers
 from calls.store.keys import Keys
 from calls.store.listings import Listings
-from calls.store.pauses import Pausing
+from calls.store.pausing import Pausing
 from calls.store.queries import Queries
+from calls.store.request_budget import BudgetUse, budget_use
 from calls.store.sso_token import Barred, barred_scopes
 
 LATE_S, TOO_LATE_S = 1.0, 5.0
@@ -39,8 +40,9 @@ async def work_findings(redis: "Redis", keys: Keys) -> list[Finding]:
     return [
         _web(processes),
         _workers(processes),
-        _lateness(present),
+        _lateness(present, processes),
         *_breakers(present, await open_breakers(redis, keys)),
+        *(_budget(use) for use in await budget_use(redis, keys)),
         *(_barred(barred) for barred in await barred_scopes(redis, keys)),
         *(_missing(key, since) for key, since in sorted((await Listings(redis, keys=keys).missing()).items())),
         *_replication(await FigureReader(redis, keys=keys).minutes(datetime.fromtimestamp(seconds, UTC))),
@@ -62,6 +64,7 @@ _TOPICS: Final = {
     IncidentKind.SERVICE_SLOW: Topic.SERVICE,
     IncidentKind.LISTING_REFUSED: Topic.QUEUE,
     IncidentKind.RECEIVER_AWAY: Topic.OUTCOMES,
+    IncidentKind.ARCHIVE_AWAY: Topic.ARCHIVE,
     IncidentKind.RULES_DIFFER: Topic.RULES,
     IncidentKind.CLOCKS_APART: Topic.CLOCK,
     IncidentKind.VERSIONS_DIFFER: Topic.RELEASES,
@@ -92,9 +95,10 @@ def _workers(processes: list[Process]) -> Finding:
     return fault(Topic.WORKERS, "none is alive: calls are recorded, nobody moves them", remedy)
 
 
-def _lateness(present: Present) -> Finding:
+def _lateness(present: Present, processes: list[Process]) -> Finding:
     detail = f"{present.overdue} due, {present.late_s:.1f} s late at most; {present.live} calls are live"
-    remedy = "start more workers; if there are enough, look into their logs"
+    is_moved = any(process.kind == "worker" for process in processes)
+    remedy = "start more workers; if there are enough, look into their logs" if is_moved else "see the line workers"
     return graded(Topic.DUE_CALLS, present.late_s, detail, remedy, warn=LATE_S, fail=TOO_LATE_S)
 
 
@@ -114,7 +118,11 @@ def _breakers(present: Present, breakers: list[Breaker]) -> list[Finding]:
         detail = f"{present.login_failures} logins in a row were in vain; the next one waits"
         remedy = "see the line login; correct the account's password everywhere"
         return [warning(Topic.BREAKER, detail, remedy), *found]
-    return found or [ok(Topic.BREAKER, "the service is asked as usual")]
+    return found or [ok(Topic.BREAKER, "no requests are stopped")]
+
+
+def _budget(use: BudgetUse) -> Finding:
+    return ok(Topic.BUDGET, use.words, about=use.institution_key)
 
 
 def _barred(barred: Barred) -> Finding:
@@ -153,7 +161,7 @@ def _jobs(present: Present) -> Finding:
 def _outcomes(present: Present) -> list[Finding]:
     parked = sum(count for why, count in present.attention.items() if why.startswith(_UNDELIVERED))
     if parked:
-        remedy = "look at who receives them; callkeeper calls redeliver VOICE_ID sends them again"
+        remedy = "check the receiver; then callkeeper outcomes replay --failed-since 7d"
         return [warning(Topic.OUTCOMES, f"those of {parked} calls were not taken for a day", remedy)]
     if present.outcomes_waiting:
         return [ok(Topic.OUTCOMES, f"those of {present.outcomes_waiting} calls are on their way")]
@@ -163,7 +171,7 @@ def _outcomes(present: Present) -> list[Finding]:
 def _attention(reasons: Counter[str]) -> Finding:
     doubts = Counter({why: count for why, count in reasons.items() if not why.startswith(_UNDELIVERED)})
     if not doubts:
-        return ok(Topic.ATTENTION, "nothing needs a human")
+        return ok(Topic.ATTENTION, "no call and no outcome waits for a human")
     detail = ", ".join(f"{count} {why}" for why, count in sorted(doubts.items()))
     remedy = "callkeeper calls list names them; callkeeper calls resolve closes them"
     return warning(Topic.ATTENTION, f"{doubts.total()} need a human: {detail}", remedy)

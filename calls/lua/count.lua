@@ -1,4 +1,4 @@
--- Add what a process has counted to the figures of all, and note that it lives. A repetition adds nothing, however late.
+-- Add a process's figures to the totals, and record that it is alive. A repetition adds nothing, however late.
 -- KEYS: totals, processes, this process, what it did last, when each thing was counted last
 -- ARGV: now, prefix of the minutes, number of the batch, process, its kind, its memory in bytes, seconds a minute is kept,
 --       seconds the totals are kept unwritten, seconds a silent process counts as alive, seconds a number is kept,

@@ -1,11 +1,11 @@
--- Write while holding: a booking, an intention, a "sent". Renews the lease.
+-- Write and keep the claim: a booking, an intention, a "sent". Renews the lease.
 -- KEYS: item, inbox, due, trail, changes, pauses
 -- ARGV: now, member, nonce, write number, lease in ms, record ('' to leave it), checks expected and checks then ('' unless
 --       a check is booked), refuse while notes are unread ('1' or ''), refuse under a pause ('' no, 'any', 'all' only one
 --       of that scope), institution, prefix of the outbox ('' for none), count of folded notes, their (id, note)
 --       pairs, trail entries ...
--- Returns {1}, or {0, why}. A write may arrive again at any time, also after later writes of the same holder: one with the
--- number of the last write answers as that did, one with a lower number changes nothing and answers {0, 'late'}.
+-- Returns {1}, or {0, why}. A write may be repeated at any time, also after later writes of the same holder. The last
+-- write's number returns its answer again; a lower number changes nothing and returns {0, 'late'}.
 local now = now_ms()
 local held = redis.call('HMGET', KEYS[1], 'nonce', 'kept', 'checks', 'epoch')
 if held[1] ~= ARGV[3] or held[4] ~= epoch() then return {0, 'lease'} end
@@ -16,7 +16,7 @@ if held[2] and string.sub(held[2], 1, #prefix) == prefix then
     if tonumber(ARGV[4]) == tonumber(last) then return why == '' and {1} or {0, why} end
 end
 local mark = prefix .. ARGV[4]
--- A refused write takes its number too: what refused it may be gone when it arrives again.
+-- A refused write uses up its number too, because the reason may be gone when it is repeated.
 local function refuse(why)
     redis.call('HSET', KEYS[1], 'kept', mark .. '/' .. why)
     return {0, why}

@@ -1,8 +1,8 @@
--- Two records turned out to be one call: ours becomes a tombstone that forwards, what it knew becomes a note to the other.
+-- Merge two records of one call: ours becomes a tombstone that points to the other, its contents a note to the other.
 -- KEYS: our item, our inbox, due, our trail, live, open calls of the institution, alias of our id
 -- ARGV: now, prefix, our member, nonce, the other member, our voice id, checks we count, the note, seconds kept
--- Returns 1, 0 if the nonce is somebody else's, 2 if the other id leads back to ours: then ours is the one that stays, or 3
--- if the queue has just listed our id: then it is a call of its own. A repetition finds the tombstone and answers 1.
+-- Returns 1; 0 if another worker holds the claim; 2 if the other id leads back to ours, so that ours stays; 3 if the
+-- queue has just listed our id, so that it is a call of its own. A repetition finds the tombstone and returns 1.
 local now = now_ms()
 local moved = redis.call('HGET', KEYS[1], 'moved')
 if moved then return 1 end
@@ -10,7 +10,7 @@ local held = redis.call('HMGET', KEYS[1], 'nonce', 'epoch')
 if held[1] ~= ARGV[4] or held[2] ~= epoch() then return 0 end
 if redis.call('HEXISTS', KEYS[2], 'listed') == 1 then return 3 end
 local prefix, other = ARGV[2], ARGV[5]
--- The other may be a tombstone itself; the record at the end of the way goes on.
+-- The other may be a tombstone itself. Follow the chain to the record at its end.
 for _ = 1, 20 do
     local further = redis.call('HGET', prefix .. ':item:' .. other, 'moved')
     if not further then break end
@@ -32,8 +32,8 @@ redis.call('HSET', inbox, 'merged:' .. ARGV[6], ARGV[8])
 local trail = prefix .. ':trail:' .. other
 for _, entry in ipairs(redis.call('LRANGE', KEYS[4], 0, -1)) do redis.call('RPUSH', trail, entry) end
 
--- The tombstone keeps the record and the trail, in case that the queue lists our id after all. It outlives the other record,
--- which is kept for as long from when it is settled: whoever spoke under our id can still ask what came of it.
+-- The tombstone keeps the record and the trail, in case the queue lists our id after all. It outlives the other record,
+-- which is kept from when it is settled, so that people who made a statement under our id can still see its outcome.
 local was = redis.call('HGET', KEYS[1], 'rec')
 redis.call('DEL', KEYS[1], KEYS[2])
 redis.call('HSET', KEYS[1], 'moved', other, 'checks', ARGV[7], 'epoch', held[2])
@@ -43,7 +43,8 @@ redis.call('EXPIRE', KEYS[4], tonumber(ARGV[9]))
 redis.call('ZREM', KEYS[3], ARGV[3])
 redis.call('ZREM', KEYS[5], ARGV[3])
 redis.call('HDEL', KEYS[6], ARGV[6])
+redis.call('HDEL', prefix .. ':attention', ARGV[3])
 redis.call('SET', KEYS[7], string.match(other, '^c:[^:]*:(.*)$'), 'EX', 86400)
--- A settled record takes the note too: its ledger has to know what was sent under the other id.
+-- A settled record takes the note too, because its ledger must show what was sent under the other id.
 make_due(KEYS[3], item, other, now)
 return 1

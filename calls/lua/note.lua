@@ -1,15 +1,15 @@
--- Leave a note on a member, make it due, ask for a wake-up.
+-- Leave a note on a member, make it due, and wake a worker if asked to.
 -- KEYS: due, wakeup, wake marker, RQ queue, number of the last statement, mark of this statement
--- ARGV: now, prefix, member, note id, note, even if settled ('1' or ''), wake ('1' or ''), 'wish' | 'statement' (a person's,
---       with and without an id of its own) | '' (any other note), seconds a statement's mark is kept, notes in an inbox
---       beyond which no statement is taken
--- Returns {1 if the note was taken, 2 if the inbox is full, 1 if the caller has to enqueue a job}.
+-- ARGV: now, prefix, member, note id, note, even if settled ('1' or ''), wake ('1' or ''), 'wish' | 'statement' (a
+--       statement with or without an idempotency key) | '' (any other note), seconds a statement's mark is kept, number
+--       of notes in an inbox from which on no statement is accepted
+-- Returns {1 if the note was accepted, 2 if the inbox is full, else 0; 1 if the caller must enqueue a job}.
 local now = now_ms()
 local note, is_wish = ARGV[5], ARGV[8] == 'wish'
 local number
 if ARGV[8] ~= '' then
-    -- Milliseconds like the clock's, so that numbers still rise if this counter is lost. A repetition of a statement keeps
-    -- its place: with a new number it would beat a correction that came in between, or be folded a second time.
+    -- The number is in ms like the clock, so that numbers still rise if this counter is lost. A repeated statement
+    -- keeps its number: a new one would override a later correction, or be folded a second time.
     number = string.format('%.0f', math.max(now, num(redis.call('GET', KEYS[5]), 0) + 1))
     note = string.sub(note, 1, -2) .. ',"number":' .. number .. '}'
 end

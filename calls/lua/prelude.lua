@@ -1,7 +1,7 @@
--- What every script shares. ARGV[1] is the present in milliseconds, or '' for Redis's own clock (always, outside of tests).
+-- Shared by all scripts. ARGV[1] is the present time in ms, or '' for Redis's own clock (always, outside of tests).
 local LEASE_FIELD = 'nonce'
 
--- A stored number, or what stands for one that is missing or cannot be read: an error would stop everybody.
+-- Read a stored number; the default if it is missing or unreadable, because an error would stop all workers.
 local function num(stored, default) return stored and tonumber(stored) or default end
 
 local function now_ms()
@@ -15,19 +15,19 @@ local function told(section, field)
     return type(info) == 'string' and string.match(info, field .. ':(%w+)') or 'unknown'
 end
 
--- Which life of which server this is. A restart changes the run id, a promotion the replication id: a server that became a
--- replica and was promoted again without a restart has its old run id, and may have missed writes all the same.
+-- Identify this run of this server. A restart changes the run id, a promotion the replication id. Both are needed: a
+-- server that became a replica and was promoted again keeps its run id, but may have missed writes.
 local function epoch()
     return told('server', 'run_id') .. '/' .. told('replication', 'master_replid')
 end
 
--- Make a member due now, unless somebody holds it: then its save, or the end of the lease, makes it due.
+-- Make a member due now, unless it is claimed: then its save, or the end of the lease, makes it due.
 local function make_due(due, item, member, at)
     if redis.call('HEXISTS', item, LEASE_FIELD) == 0 then redis.call('ZADD', due, 'LT', at, member) end
 end
 
--- Tell whether the caller has to enqueue a job: not while one waits, nor within a second after somebody else was asked. A
--- shift that starts deletes the marker. It holds the instant when it was won: one from the future (the clock was set back)
+-- Tell whether the caller must enqueue a job: not while one waits, nor within a second after another caller was told
+-- to. A shift that starts deletes the marker. The marker holds its time; one in the future (the clock was set back)
 -- counts as expired.
 local function ask_for_job(marker, queue)
     if redis.call('LLEN', queue) > 0 then return 0 end
@@ -38,14 +38,14 @@ local function ask_for_job(marker, queue)
     return 1
 end
 
--- Have a worker look at what was made due: wake a shift that waits, and perhaps ask for a job.
+-- Have a worker handle what was made due: wake a waiting shift, and tell whether to enqueue a job.
 local function wake_worker(wakeup, marker, queue)
     if redis.call('LLEN', wakeup) == 0 then redis.call('RPUSH', wakeup, '1') end
     return ask_for_job(marker, queue)
 end
 
--- The queue lists a member that was merged into another, or settled because the service never showed it: it is a call of
--- its own. Its record, as it was, goes on; stored details are read before anything else is done to it.
+-- The queue lists a member that was merged into another, or settled because the service never showed it. So it is a
+-- call of its own: restore its record. Stored details are read before anything else is done for it.
 local function reopen(prefix, member, item, moved)
     local trail = prefix .. ':trail:' .. member
     if moved then
@@ -61,8 +61,8 @@ local function reopen(prefix, member, item, moved)
     redis.call('PERSIST', trail)
 end
 
--- The breakers (`calls.store.breakers`): a hash of institution, as members spell it ('' for the account) -> 'failures since wait
--- why'. `since` is 0 while it is closed, `wait` is when it is tried next. One that cannot be read is closed.
+-- The breakers (`calls.store.breakers`): a hash of institution, as in members ('' for the account) -> 'failures since
+-- wait why'. `since` is 0 while closed, `wait` is the time of the next probe. An unreadable breaker counts as closed.
 local function breakers(key)
     local found, all = {}, redis.call('HGETALL', key)
     for n = 1, #all, 2 do
@@ -83,7 +83,7 @@ local function is_open(b) return b ~= nil and b.since > 0 end
 
 local function has_token(key, now) return num(redis.call('HGET', key, 'expires'), 0) > now end
 
--- Whose open breakers are tried. Without a token a login is tried, and while the account is to be left alone nothing else.
+-- Return which open breakers are probed. Without a token, or during a pause of the account, only the account is.
 local function probed(all, there_is_token)
     if is_open(all['']) and (not there_is_token or all[''].why == 'pause') then return {''} end
     local found = {}
@@ -97,15 +97,15 @@ local function probed(all, there_is_token)
     return found
 end
 
--- When the next probe is due, nil if nothing is left alone.
+-- Return when the next probe is due; nil if no breaker is open.
 local function next_probe(all, there_is_token)
     local first = probed(all, there_is_token)[1]
     return first and all[first].wait
 end
 
--- Leave a note in a member's inbox (one field per kind of note: a repetition replaces) and make it due.
--- A tombstone forwards all but a listing; a settled call takes only the notes that are meant for one. Returns 1 if the note
--- was taken, 0 if not, 2 if it was not because `most` notes wait already.
+-- Leave a note in a member's inbox (one field per kind of note, so a repetition replaces it) and make it due. A
+-- tombstone forwards every note except a listing. A settled call accepts only notes meant for settled calls. Returns 1
+-- if the note was accepted, 0 if not, 2 if not because `most` notes are waiting.
 local function leave_note(prefix, due, member, id, note, at, even_settled, most)
     local item = prefix .. ':item:' .. member
     local known = redis.call('HMGET', item, 'moved', 'settled')
@@ -127,8 +127,8 @@ local function leave_note(prefix, due, member, id, note, at, even_settled, most)
     return 1
 end
 
--- Notes folded into a record are removed with the write of that record, unless they were replaced in the meantime.
--- The pairs (id, note) start at ARGV[from]; returns the ids to remove.
+-- Notes folded into a record are removed when that record is written, unless they were replaced meanwhile.
+-- The (id, note) pairs start at ARGV[from]. Returns the ids to remove.
 local function folded(inbox, from, count)
     local ids = {}
     for n = from, from + 2 * count - 1, 2 do
@@ -138,12 +138,12 @@ local function folded(inbox, from, count)
 end
 
 local function remove(inbox, ids)
-    -- One by one: unpack has a limit, and the notes of records that were merged add up.
+    -- One by one, because unpack has a limit and the notes of merged records add up.
     for _, id in ipairs(ids) do redis.call('HDEL', inbox, id) end
 end
 
--- Append ARGV[from] and what follows to the trail of a call. A line is what people see change: the stream of changes names
--- the call, and whoever sends its outcomes out is told. `outbox` is the prefix of that work, '' where nobody wants it.
+-- Append ARGV[from] and the following to the trail of a call. If there are any, add the call to the stream of changes
+-- and notify the outbox, whose key prefix is `outbox` ('' for none).
 local function append(trail, from, changes, member, outbox)
     local length
     for n = from, #ARGV do length = redis.call('RPUSH', trail, ARGV[n]) end

@@ -1,7 +1,7 @@
--- Take the turn to try what is left alone: each every few seconds, more seldom where very many are.
+-- Take the probes of open breakers that are due: every few seconds each, less often if very many are open.
 -- KEYS: breakers, token
 -- ARGV: now, ms between two probes, how many at most
--- Returns whose breakers are to be tried. A repetition finds the turn taken.
+-- Returns which breakers to probe. A repetition finds them taken.
 local now = now_ms()
 local all, taken = breakers(KEYS[1]), {}
 local tried = probed(all, has_token(KEYS[2], now))

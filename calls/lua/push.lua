@@ -1,12 +1,12 @@
--- Record push events: the event log, a note on each one's call, a look at its institution's queue, a wake-up for all.
+-- Record push events: write the event log, leave a note on each call, ask for a look at its queue, wake one worker.
 -- KEYS: due, events, wakeup, wake marker, RQ queue
--- ARGV: now, prefix, events kept (count), and for how many seconds, ms that a call nobody knows waits for the look at its
---       queue; then of each event ten: event (json), call member ('' to
---       leave no note), key of its alternate id's alias, voice id for the alias ('' for none), whether the alias may lead to
---       the call ('1' or ''), institution member, note id, note, key of the institution's last sample, is sample ('1' or '')
--- Returns {1 if the caller has to enqueue a job else 0}.
--- A note gets the instant of its recording by Redis's clock: that of the process that received it may differ by hours.
--- An event that stands in the event log was recorded before: a repetition leaves no second note.
+-- ARGV: now, prefix, events kept (count), events kept (seconds), ms that an unknown call waits for the look at its
+--       queue; then ten for each event: event (json), call member ('' to leave no note), key of its alternate id's
+--       alias, voice id for the alias ('' for none), whether the alias may lead to the call ('1' or ''), institution
+--       member, note id, note, key of the institution's last sample, is sample ('1' or '')
+-- Returns {1 if the caller must enqueue a job, else 0}.
+-- A note gets its time from Redis's clock, because the receiving process's clock may differ by hours.
+-- An event that is already in the event log is a repetition and leaves no second note.
 local now = now_ms()
 local prefix = ARGV[2]
 local looks, touched = {}, false

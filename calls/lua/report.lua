@@ -1,9 +1,9 @@
--- Note what a request told of the service, for all workers: see `calls.store.breakers`.
+-- Record the result of a request for all workers: see `calls.store.breakers`.
 -- KEYS: breakers, last claim of the reporter (its reports are numbered there too), due, token
--- ARGV: now, number of the report, prefix, what was heard ('answer' | 'failure' | 'pause' | 'login'), of which institution
---       ('' for the account), ms of the pause, failures that open a breaker, institutions that open the account's, within
---       how many ms, ms until the first probe, seconds the number is kept, the institutions that are acted for, as members ...
--- Returns {breakers, whose was opened, whose was closed}. A report with a number that is not above the reporter's last
+-- ARGV: now, number of the report, prefix, result ('answer' | 'failure' | 'pause' | 'login'), its institution ('' for
+--       the account), ms of the pause, failures that open a breaker, institutions that open the account's, within how
+--       many ms, ms until the first probe, seconds the number is kept, the institutions we act for, as members ...
+-- Returns {breakers, which were opened, which were closed}. A report whose number is not above the reporter's last one
 -- changes nothing.
 local now = now_ms()
 local opened, closed = {}, {}
@@ -16,7 +16,7 @@ local prefix, heard, scope = ARGV[3], ARGV[4], ARGV[5]
 local all, there_is_token = breakers(KEYS[1]), has_token(KEYS[4], now)
 local account = all['']
 
--- An institution's queue is read before anything else is done for it. What somebody holds stays where it is.
+-- Have an institution's queue read before anything else is done for it, unless it is claimed.
 local function look_first(member)
     local first = redis.call('ZRANGE', KEYS[3], 0, 0, 'WITHSCORES')[2]
     if redis.call('HEXISTS', prefix .. ':item:' .. member, LEASE_FIELD) == 0 then
@@ -29,7 +29,7 @@ if heard == 'answer' then
         redis.call('HDEL', KEYS[1], scope)
         if is_open(all[scope]) then
             closed[1] = scope
-            -- What is due comes back. MAX: one that somebody holds meanwhile keeps its lease.
+            -- Parked members become due again. MAX: one that is claimed meanwhile keeps its lease.
             local parked = prefix .. ':parked:' .. scope
             redis.call('ZUNIONSTORE', KEYS[3], 2, KEYS[3], parked, 'AGGREGATE', 'MAX')
             redis.call('DEL', parked)
@@ -52,7 +52,7 @@ if heard == 'answer' then
     return answer()
 end
 
--- Without a token nothing can be asked for anybody, whoever finds out.
+-- Without a token no request can be made for any institution, so this counts as a failed login.
 if heard == 'failure' and scope ~= '' and not there_is_token then heard = 'login' end
 if heard == 'login' then
     if there_is_token then return answer() end
@@ -76,7 +76,7 @@ elseif not is_open(mine) and (heard == 'login' or mine.failures >= tonumber(ARGV
 end
 set_breaker(KEYS[1], scope, mine)
 
--- Institutions that fail together are the account's trouble. It is tried at once: perhaps others answer.
+-- Institutions that fail together open the account's breaker. It is probed at once, since others may answer.
 if scope ~= '' and #opened == 1 and heard == 'failure' and not (account and is_open(account)) then
     all[scope] = mine
     local failing, together, acted_for = 0, 0, #ARGV - 11

@@ -1,4 +1,4 @@
--- Have everything that is left alone tried at once: open breakers, and logins that wait because they were refused.
+-- Have everything retried at once that waits: open breakers, and logins that were refused.
 -- KEYS: breakers, login gate, wakeup
 -- ARGV: now
 -- Returns the breakers.

@@ -1,34 +1,36 @@
--- Write and let go. Unread notes make the member due at once, unless the step failed and waits before it is tried again.
+-- Write and release the claim. Unread notes make the member due at once, unless the step failed and has to wait.
 -- KEYS: item, inbox, due, trail, live, settled, attention, open calls of the institution, changes
--- ARGV: now, member, nonce, record ('' to leave it, '-' to forget the member), due ('' for never, else ms from now),
---       checks counted at least, failures, where it is listed ('live' | 'settled' | 'unconfirmed', which is settled until the
---       queue lists it | 'given up' | ''), seconds kept once settled,
---       attention ('' none, else why), voice id, prefix of the outbox ('' for none), count of folded notes, their (id, note)
---       pairs, trail entries ...
--- Returns 1, 2 if the member is due at once for its unread notes, or 0 if the nonce is somebody else's. A repetition of the
--- last save answers 2: whoever looks too early finds nothing.
+-- ARGV: now, member, nonce, record ('' to leave it, '-' to delete the member), due ('' for never, else ms from now),
+--       minimum of checks counted, failures, list ('live' | 'settled' | 'unconfirmed', which is settled until the queue
+--       lists it | 'given up' | ''), seconds kept once settled, attention ('' for none, else the reason), voice id,
+--       prefix of the outbox ('' for none), fingerprint of the entry that the queue is expected to have for it ('' if
+--       unknown), prefix of the archive's outbox ('' for none), count of folded notes, their (id, note) pairs, trail
+--       entries ...
+-- Returns 1, 2 if the member is due at once because of unread notes, or 0 if another worker holds the claim. A
+-- repetition of the last save returns 2, because claiming too early does no harm.
 local now = now_ms()
 local held = redis.call('HMGET', KEYS[1], 'nonce', 'saved', 'checks', 'settled', 'epoch')
 if held[2] == ARGV[3] then return 2 end
 if ARGV[4] == '-' and redis.call('EXISTS', KEYS[1]) == 0 then return 1 end
 if held[1] ~= ARGV[3] or held[5] ~= epoch() then return 0 end
 local member, record = ARGV[2], ARGV[4]
-local count = tonumber(ARGV[13])
-remove(KEYS[2], folded(KEYS[2], 14, count))
+local count = tonumber(ARGV[15])
+remove(KEYS[2], folded(KEYS[2], 16, count))
 local unread = redis.call('HLEN', KEYS[2]) > 0
-append(KEYS[4], 14 + 2 * count, KEYS[9], member, ARGV[12])
+append(KEYS[4], 16 + 2 * count, KEYS[9], member, ARGV[12])
 
 if record == '-' and not unread then
     redis.call('DEL', KEYS[1])
     redis.call('ZREM', KEYS[3], member)
     redis.call('ZREM', KEYS[5], member)
     redis.call('HDEL', KEYS[8], ARGV[11])
+    redis.call('HDEL', KEYS[7], member)
     redis.call('EXPIRE', KEYS[4], 86400)
     return 1
 end
 
 redis.call('HSET', KEYS[1], 'saved', ARGV[3], 'failures', ARGV[7])
-redis.call('HDEL', KEYS[1], 'nonce', 'kept')
+redis.call('HDEL', KEYS[1], 'nonce', 'kept', 'left')
 if record == '-' then
     redis.call('HDEL', KEYS[1], 'rec')
 elseif record ~= '' then
@@ -48,7 +50,10 @@ end
 local kept_s = tonumber(ARGV[9])
 if ARGV[8] == 'live' then
     redis.call('ZADD', KEYS[5], 'NX', now, member)
-    if held[4] then -- a person's word has opened a settled call again
+    if ARGV[13] ~= '' and redis.call('HEXISTS', KEYS[8], ARGV[11]) == 1 then
+        redis.call('HSET', KEYS[8], ARGV[11], ARGV[13])
+    end
+    if held[4] then -- a person's statement has reopened a settled call
         redis.call('ZREM', KEYS[6], member)
         redis.call('HDEL', KEYS[1], 'settled')
         redis.call('PERSIST', KEYS[1])
@@ -62,9 +67,15 @@ elseif ARGV[8] == 'settled' or ARGV[8] == 'unconfirmed' then
     redis.call('HSET', KEYS[1], 'settled', ARGV[8] == 'settled' and '1' or ARGV[8])
     redis.call('ZREMRANGEBYSCORE', KEYS[6], '-inf', now - kept_s * 1000)
 end
--- What is settled expires; not while it needs a person, and then from when she has closed it. What is given up expires anyway.
+-- A settled call expires, but not while it needs a person. One that is given up expires anyway. If there is an archive,
+-- it expires only after it was archived (archived.lua).
 local is_settled = ARGV[8] == 'settled' or ARGV[8] == 'unconfirmed' or held[4]
-if ARGV[8] == 'given up' or (is_settled and ARGV[10] == '') then
+local archive = is_settled and ARGV[14] or ''
+if archive ~= '' then
+    redis.call('HDEL', KEYS[1], 'archived')
+    leave_note(archive, archive .. ':due', member, 'saved', ARGV[3], now, true)
+end
+if ARGV[8] == 'given up' or (is_settled and archive == '' and ARGV[10] == '') then
     redis.call('EXPIRE', KEYS[1], kept_s)
     redis.call('EXPIRE', KEYS[4], kept_s)
 elseif is_settled then

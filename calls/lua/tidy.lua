@@ -1,7 +1,7 @@
--- Take off the list of what needs a person whatever has expired.
+-- Remove expired members from the list of what needs a person.
 -- KEYS: attention
 -- ARGV: now, prefix
--- Returns how many were taken off.
+-- Returns how many were removed.
 local gone = 0
 for _, member in ipairs(redis.call('HKEYS', KEYS[1])) do
     if redis.call('EXISTS', ARGV[2] .. ':item:' .. member) == 0 then

@@ -1,5 +1,5 @@
--- Return a usable token other than generation ARGV[3], or the turn to log in for nonce ARGV[2] with a lease of ARGV[4] ms
--- (ARGV[5] ms after a failed login), or why there is neither. ARGV[6] tells credentials apart.
+-- Return a usable token other than generation ARGV[3], or the right to log in for nonce ARGV[2] with a lease of ARGV[4]
+-- ms (ARGV[5] ms after a failed login), or why there is neither. ARGV[6] identifies the credentials.
 local now = now_ms()
 local is_old = is_repetition('token_claim')
 local token = load_token(now)

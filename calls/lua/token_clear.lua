@@ -1,4 +1,4 @@
--- Forget that scope ARGV[2] was refused; ARGV[3] is its institution, whose other barred scopes may be tried at once.
+-- Forget that scope ARGV[2] was refused. The other barred scopes of its institution ARGV[3] may be tried at once.
 -- Returns 1 if the scope was barred.
 if is_repetition('token_clear ' .. ARGV[2]) then return 0 end
 local now = now_ms()

@@ -1,5 +1,5 @@
--- End the turn of nonce ARGV[2] without a token, for reason ARGV[3]: gate shut for ARGV[4] ms. Credentials that were refused
--- (ARGV[5] tells them apart) keep nobody from trying others.
+-- End the login of nonce ARGV[2] without a token, for reason ARGV[3], and close the gate for ARGV[4] ms. If credentials
+-- were refused (ARGV[5] identifies them), the gate is closed only for these.
 if redis.call('HGET', GATE, 'nonce') ~= ARGV[2] then return 0 end
 local now, pause_ms = now_ms(), tonumber(ARGV[4])
 if ARGV[3] == 'refused' then

@@ -1,13 +1,13 @@
--- What the token's scripts share; prelude.lua stands before it.
--- KEYS: the token's hash, the gate's hash, what the caller did last, the refusals' hash.
--- ARGV[1]: as in prelude.lua. The last of ARGV numbers the calls of one process, so that a repetition is known as one,
+-- Shared by the token's scripts. It follows prelude.lua.
+-- KEYS: the token's hash, the gate's hash, the caller's last calls, the refusals' hash.
+-- ARGV[1]: as in prelude.lua. The last of ARGV numbers the calls of one process, so that a repetition is recognised,
 -- however late.
 -- Token: generation, value, institutions (JSON), issued, expires, proven. Gate: nonce, lease, failures, shut, reason.
 -- Refusals: scope -> 'generation at until since'; until and since are 0 as long as the scope is not barred.
 local TOKEN, GATE, REFUSED = KEYS[1], KEYS[2], KEYS[4]
 local GATE_TTL_MS = 86400000
 
--- Tell whether this call of a script was carried out before, or a later one of the same process was.
+-- Tell whether this call of a script, or a later one of the same process, was already carried out.
 local function is_repetition(script)
     local number = tonumber(ARGV[#ARGV])
     if number <= num(redis.call('HGET', KEYS[3], script), 0) then return true end
@@ -16,7 +16,7 @@ local function is_repetition(script)
     return false
 end
 
--- What is known of a scope, or nil.
+-- Read the refusal of a scope, or nil.
 local function refusal(text)
     if not text then return nil end
     local generation, at, till, since = string.match(text, '^(%S+) (%d+) (%d+) (%d+)$')
@@ -29,12 +29,12 @@ local function set_refusal(scope, r)
     redis.call('PEXPIRE', REFUSED, GATE_TTL_MS)
 end
 
--- When a barred scope is tried once more: see probe_wait_s in reseller/tokens.py.
+-- When a barred scope is tried again: see probe_wait_s in reseller/tokens.py.
 local function next_try(r, now, first, most)
     return now + math.max(first, math.min(most, now - r.since))
 end
 
--- Barred scopes and for how many ms each is left alone, in turn.
+-- Return the barred scopes and the ms until each may be tried, in turn.
 local function barred(now)
     local found, all = {}, redis.call('HGETALL', REFUSED)
     for n = 1, #all, 2 do
@@ -47,7 +47,7 @@ local function barred(now)
     return found
 end
 
--- Whether an institution is known to be refused: it may not read, or another of its operations was barred a moment ago.
+-- Tell whether an institution is refused: it may not read, or another of its operations was barred a moment ago.
 local function is_refused(institution, now, moment)
     if institution == '' then return false end
     local all = redis.call('HGETALL', REFUSED)
@@ -61,7 +61,7 @@ local function is_refused(institution, now, moment)
     return false
 end
 
--- The token as a reply, or nil: gone, its time is over, or it cannot be read.
+-- Return the token as a reply; nil if it is missing, expired or unreadable.
 local function load_token(now)
     local t = redis.call('HMGET', TOKEN, 'generation', 'value', 'institutions', 'issued', 'proven', 'expires')
     if not t[1] or not t[2] or not num(t[4], nil) or now >= num(t[6], 0) then return nil end
@@ -85,7 +85,7 @@ local function set_gate(...)
     redis.call('PEXPIRE', GATE, GATE_TTL_MS)
 end
 
--- End the turn; nobody may log in before the pause is over.
+-- End the login. No login may start before the pause is over.
 local function end_turn(now, reason, pause_ms)
     redis.call('HDEL', GATE, 'nonce')
     set_gate('reason', reason, 'shut', now + pause_ms)

@@ -1,6 +1,6 @@
--- Ask whether barred scope ARGV[2] may be tried. ARGV[3], ARGV[4]: the shortest and the longest wait between two
--- tries, in ms. Returns 0 if so, and no other caller may until the next try; else in how many ms it may be tried; nil if it
--- is not barred.
+-- Ask whether barred scope ARGV[2] may be tried. ARGV[3], ARGV[4]: the shortest and the longest wait between two tries,
+-- in ms. Returns 0 if so (no other caller may then until the next try), else after how many ms it may be tried; nil if
+-- it is not barred.
 local now = now_ms()
 local known = refusal(redis.call('HGET', REFUSED, ARGV[2]))
 if not known or known.till == 0 then return nil end

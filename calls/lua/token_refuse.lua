@@ -1,8 +1,8 @@
--- Note a request of generation ARGV[2] for scope ARGV[3] that was answered 401.
--- ARGV[4..8] in ms: how soon after each other two tokens have to be refused to bar the scope, how long it is then left alone,
--- how often it is tried after that, how long ago the token may have been accepted to count as alive, the life of a token.
--- ARGV[9]: the institution. Where it is known to be refused, another of its scopes is barred at once.
--- Returns {is current, is proven, ms for which the scope is barred (-1: it is not), is news}.
+-- Record that a request with token generation ARGV[2] for scope ARGV[3] got 401.
+-- ARGV[4..8] in ms: within what time two tokens have to be refused to bar the scope, how long it is then not tried, how
+-- often it is tried after that, how recently the token must have been accepted to count as alive, a token's lifetime.
+-- ARGV[9]: the institution. If it is already known to be refused, another of its scopes is barred at once.
+-- Returns {is current, is proven, ms for which the scope is barred (-1: it is not), is newly barred}.
 local now = now_ms()
 local token = load_token(now)
 if not is_current(token, ARGV[2]) then return {0, 0, -1, 0} end
@@ -13,7 +13,7 @@ if is_repetition('token_refuse ' .. ARGV[3]) then
     return {1, proven, is_barred and math.max(0, known.till - now) or -1, 0}
 end
 if is_barred then
-    -- A token that is in use is accepted all the time. One that is not in use may have lapsed, and perhaps only this scope shows it.
+    -- A token in use is accepted all the time. An unused one may have lapsed, and perhaps only this scope shows it.
     local accepted = tonumber(redis.call('HGET', TOKEN, 'expires')) - tonumber(ARGV[8])
     if now - accepted >= tonumber(ARGV[7]) then return {1, proven, -1, 0} end
     if now >= known.till then

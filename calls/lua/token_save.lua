@@ -1,6 +1,6 @@
--- End the turn of nonce ARGV[2] with token ARGV[3] for institutions ARGV[4]: life ARGV[5] ms, gate shut for ARGV[6] ms
--- until it is proven. Return the token, or nil if somebody else has brought one meanwhile: a turn that was overtaken while
--- there is no token is as good as any.
+-- End the login of nonce ARGV[2] with token ARGV[3] for institutions ARGV[4]: lifetime ARGV[5] ms, gate closed for
+-- ARGV[6] ms until the token is proven. Return the token, or nil if another process has saved one meanwhile. While
+-- there is no token, a login whose lease has ended may still save its own.
 local now = now_ms()
 local token = load_token(now)
 if is_current(token, ARGV[2]) then return token end

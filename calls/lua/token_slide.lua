@@ -1,5 +1,5 @@
--- Note an accepted request of generation ARGV[2]: life ARGV[3] ms from now; the first one proves the token and opens the
--- gate ARGV[4] ms after the login.
+-- Record an accepted request with token generation ARGV[2]: it lives ARGV[3] ms from now. The first one proves the
+-- token, and opens the gate ARGV[4] ms after the login.
 local now = now_ms()
 local token = load_token(now)
 if not is_current(token, ARGV[2]) or is_repetition('token_slide') then return 0 end

@@ -1,6 +1,6 @@
 """Figures: what all processes together have counted and measured, kept in Redis.
 
-A process counts into its own memory (``counting``), which costs one dictionary entry. Once a second a thread writes what
-was counted in one script (``writing``). ``reading`` returns the totals and the minutes of the last hour,
-``present`` what is true at this moment. ``catalogue`` lists everything that is counted.
+A process counts in its own memory (``counting``), which is cheap. Once a second a thread writes the counts with one
+script (``writing``). ``snapshot`` reads the totals, the minutes of the last hour, and the present state. ``signals``
+reads what incidents are judged by. ``catalogue`` lists everything that is counted.
 """

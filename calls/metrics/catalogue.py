@@ -1,7 +1,7 @@
-"""Everything that is counted or measured: the name of each figure, what it means, by what it is told apart.
+"""Everything that is counted or measured: the name, meaning and labels of each figure.
 
-Labels are names from closed lists, of institutions and of rules; never a voice id, a phone number or a person. A test holds
-the labels to a list, another searches all that is exported for the ids of real calls.
+Label values are names from closed lists, institutions and rules; never a voice id, a phone number or a person. One test
+checks the labels against a list, another searches all exported figures for the ids of real calls.
 """
 
 from collections.abc import Mapping
@@ -15,8 +15,8 @@ _LAG: Final = (0.1, 0.25, 0.5, 1.0, 2.0, 3.0, 5.0, 8.0, 10.0, 15.0, 30.0, 60.0)
 class Figure(NamedTuple):
     """One figure. ``bounds`` are the upper bounds of a histogram's buckets; a counter has none.
 
-    ``known`` are the values of labels that are a short closed list: such a figure is exported as 0 before it is first
-    counted, so that its first time is an increase too.
+    ``known`` are the values of labels with a short closed list. Such a figure is exported as 0 before it is first
+    counted, so that the first count also shows as an increase.
     """
 
     name: str
@@ -32,17 +32,17 @@ PUSHES: Final = Figure(
     "pushes",
     "push events recorded and answered with 202",
     ("type",),
-    known={"type": ("CallStart", "CallEnd", "sample", "other")},
+    known={"type": ("CallStart", "CallEnd", "sample", "doctor", "other")},
 )
 PUSHES_REFUSED: Final = Figure(
     "pushes_refused",
-    "push events not taken",
+    "push events refused",
     ("reason",),
     known={"reason": ("credentials", "media_type", "too_large", "unreadable", "client_left", "not_recorded")},
 )
 
 PUSH_LAG: Final = Figure(
-    "push_lag_seconds", "from the instant a push names to its receipt; holds the difference of the clocks", (), _LAG
+    "push_lag_seconds", "from the time in a push to its receipt; includes the difference of the clocks", (), _LAG
 )
 PUSH_ANSWER: Final = Figure("push_answer_seconds", "from the end of a push's body to its record in Redis", (), _QUICK)
 
@@ -50,7 +50,7 @@ PUSH_ANSWER: Final = Figure("push_answer_seconds", "from the end of a push's bod
 
 CALLS_FOUND: Final = Figure(
     "calls_found",
-    "calls that the service confirmed, by what told of them first: a push, or the queue",
+    "calls that the service confirmed, by what reported them first: a push, or the queue",
     ("institution", "by"),
     known={"by": ("push", "queue")},
 )
@@ -62,7 +62,7 @@ PUSHES_LOST: Final = Figure(
     known={"type": ("CallStart", "CallEnd")},
 )
 HINTS_DROPPED: Final = Figure("hints_dropped", "pushed calls that the queue never showed", ("institution",))
-CALLS_SETTLED: Final = Figure("calls_settled", "calls that are over, and why", ("institution", "reason"))
+CALLS_SETTLED: Final = Figure("calls_settled", "settled calls, by reason", ("institution", "reason"))
 DETECTION_LAG: Final = Figure(
     "detection_lag_seconds",
     "from the last check without a result to the one that showed it: no result waited longer",
@@ -72,7 +72,7 @@ DETECTION_LAG: Final = Figure(
 
 # Checks
 
-CHECKS: Final = Figure("checks", "authentication checks booked, by what came back", ("outcome",))
+CHECKS: Final = Figure("checks", "authentication checks booked, by result", ("outcome",))
 """``outcome``: answered, or the kind of failure."""
 
 CHECK_LATE: Final = Figure("check_late_seconds", "from the instant a check was planned for to its booking", (), _LAG)
@@ -93,16 +93,31 @@ EFFECTS: Final = Figure(
     "effects", "assigns, enrolls and rejects that came to a state of their ledger", ("kind", "state")
 )
 OUTCOMES: Final = Figure("outcomes", "attempts to post an outcome", ("result",))
-"""``result``: delivered, put_off, parked."""
+"""``result``: delivered, put_off, parked; replayed and not_replayed if a person asked for it again."""
+
+ARCHIVED: Final = Figure(
+    "archived",
+    "calls passed to the archive, by result",
+    ("result",),
+    known={"result": ("written", "put_off", "parked")},
+)
 
 # The service
 
 SERVICE_REQUESTS: Final = Figure("service_requests", "requests to the service", ("endpoint", "outcome"))
 """``outcome``: answered, or the kind of error."""
 
+REQUESTS_POSTPONED: Final = Figure(
+    "requests_postponed",
+    "times that a request had to wait for the request budget, by what it was for",
+    ("kind",),
+    known={"kind": ("effect", "check", "listing", "read")},
+)
+REQUESTS_TURNED_AWAY: Final = Figure("requests_turned_away", "requests that were answered 429")
+
 ANSWERS_MISNAMED: Final = Figure(
     "answers_misnamed",
-    "answers about one call that named another; nothing of them was used",
+    "answers about one call that named another; they were not used",
     ("institution", "endpoint"),
     known={"endpoint": ("read", "check", "assign")},
 )
@@ -120,7 +135,7 @@ INSTITUTIONS_MISSING: Final = Figure(
     "institutions_missing", "logins that did not list an institution that was listed before", ("institution",)
 )
 INSTITUTIONS_UNREADABLE: Final = Figure(
-    "institutions_unreadable", "times that the service did not say how an institution stands", ("institution",)
+    "institutions_unreadable", "times that an institution's standing could not be read", ("institution",)
 )
 LISTINGS: Final = Figure(
     "listings",
@@ -130,7 +145,7 @@ LISTINGS: Final = Figure(
 )
 ENTRIES_SKIPPED: Final = Figure(
     "queue_entries_skipped",
-    "entries of the queue that nothing could be done about",
+    "entries of the queue that could not be used",
     ("institution", "reason"),
     known={"reason": ("no_voice_id", "odd_voice_id")},
 )
@@ -139,17 +154,17 @@ ACCESS_REFUSED: Final = Figure(
     "401 although the token is good: an institution, or an operation of it, is refused",
     ("institution", "endpoint"),
 )
-SERVICE_OUTAGES: Final = Figure("service_outages", "times that the service was left alone after failures")
+SERVICE_OUTAGES: Final = Figure("service_outages", "times that the account's circuit breaker opened after failures")
 
 # Workers
 
 SHIFTS: Final = Figure("shifts", "shifts that ended", ("outcome",))
-"""``outcome``: finished, or failed where steps raised."""
+"""``outcome``: finished, or failed if steps raised errors."""
 
 SHIFT_SECONDS: Final = Figure("shift_seconds", "how long shifts lasted", (), (0.1, 0.5, 1, 2, 5, 10, 20, 30, 45, 60))
-STEPS_FAILED: Final = Figure("steps_failed", "steps of calls that raised: bugs")
+STEPS_FAILED: Final = Figure("steps_failed", "steps of calls that failed because of bugs")
 LEASES_LOST: Final = Figure(
-    "leases_lost", "moves that ended because somebody else held the call, or premises changed", ("why",)
+    "leases_lost", "steps that ended because another worker held the call, or its data had changed", ("why",)
 )
 WRITES_UNREPLICATED: Final = Figure(
     "writes_unreplicated", "writes that no replica of Redis confirmed within 0.1 s: a failover could lose them"
@@ -158,9 +173,9 @@ STORED_UNREADABLE: Final = Figure(
     "stored_unreadable",
     "kinds of values in Redis that a process could not read; each concerns itself alone",
     ("kind",),
-    known={"kind": ("cursor", "listing", "member", "owned", "pause", "standing", "trail")},
+    known={"kind": ("cursor", "listing", "member", "newer", "owned", "pause", "standing", "trail")},
 )
-REDIS_FAILED: Final = Figure("redis_failed", "moves that ended because Redis failed")
+REDIS_FAILED: Final = Figure("redis_failed", "steps that ended because Redis failed")
 
 FIGURES: Final[dict[str, Figure]] = {
     value.name: value for value in list(globals().values()) if isinstance(value, Figure)

@@ -1,7 +1,7 @@
-"""Counting in one process: what was counted since the last write, in memory, and how it is named in Redis.
+"""Counts in one process: what was counted since the last write, in memory, and its field names in Redis.
 
-A field is ``name|label|label`` for a counter, with ``|bucket`` or ``|sum`` after it for a histogram. Everything is an
-integer, so that Redis can add: sums are kept in millionths.
+A field is ``name|label|label`` for a counter, with ``|bucket`` or ``|sum`` after it for a histogram. All values are
+integers, so that Redis can add them. Sums are stored in millionths.
 """
 
 import threading
@@ -24,7 +24,7 @@ def field_name(name: str, labels: Sequence[str], part: str | None = None) -> str
 
 
 def parse_field(field: str) -> tuple[Figure, tuple[str, ...], str | None] | None:
-    """Return figure, labels and part; None for a field that this version does not know."""
+    """Return figure, labels and part of a field; None for one that this version does not know."""
     name, *parts = field.split("|")
     figure = FIGURES.get(name)
     if figure is None or len(parts) != len(figure.labels) + bool(figure.bounds):
@@ -34,29 +34,29 @@ def parse_field(field: str) -> tuple[Figure, tuple[str, ...], str | None] | None
 
 
 def scaled(value: float) -> int:
-    """Return a sum as stored."""
+    """Convert a sum for storage."""
     return round(value * _MILLION)
 
 
 def unscaled(stored: int) -> float:
-    """Return a stored sum as it was measured."""
+    """Convert a stored sum back."""
     return stored / _MILLION
 
 
 MOST_FIELDS = 4096
-"""Different things counted between two writings; what is more is a mistake in labels, and not counted."""
+"""Maximum number of fields between two writes. More would be a mistake in labels, and are not counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What was counted between two writings: a number to know it again by, fields and what to add to each."""
+    """What was counted between two writes: a number to recognise it by, and the fields with their increments."""
 
     number: int
     increments: dict[str, int]
 
 
 class Figures:
-    """Counts and measures. Cheap, never fails, and may be used from any thread."""
+    """Counts and measures. It is cheap, never fails, and can be used from any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -66,14 +66,14 @@ class Figures:
         self._batches = 0
 
     def count(self, figure: Figure, *labels: str, n: int = 1) -> None:
-        """Count something, under the figure's labels in their order."""
+        """Add to a counter, with labels in the figure's order."""
         key = (figure.name, labels)
         with self._lock:
             if key in self._counts or len(self._counts) < MOST_FIELDS:
                 self._counts[key] = self._counts.get(key, 0) + n
 
     def observe(self, figure: Figure, value: float, *labels: str) -> None:
-        """Measure something: seconds, or checks."""
+        """Add a value, in seconds or checks, to a histogram."""
         key, bucket = (figure.name, labels), bisect_left(figure.bounds, value)
         with self._lock:
             spread = self._spreads.get(key)
@@ -85,14 +85,14 @@ class Figures:
             spread[-1] += value
 
     def batch(self) -> Batch:
-        """Return what has to be written: the batch whose writing was not confirmed, as it was, else a new one."""
+        """Return what must be written: the last batch again if it was not confirmed, else a new one."""
         if self._pending is None:
             self._batches += 1
             self._pending = Batch(self._batches, self._take())
         return self._pending
 
     def written(self, batch: Batch) -> None:
-        """Note that Redis has confirmed a batch."""
+        """Record that Redis has confirmed a batch."""
         if self._pending is batch:
             self._pending = None
 

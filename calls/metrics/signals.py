@@ -1,4 +1,4 @@
-"""What the board, the doctor, the metrics and the alerts judge the installation by: read in one place, at one moment."""
+"""Reads the signals by which the board, the doctor, the metrics and the alerts judge the installation, all at once."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,20 +15,20 @@ from calls.metrics.writing import Kind, host
 from calls.store.breakers import Breaker, opened
 from calls.store.keys import Keys
 from calls.store.sso_token import Barred, barred_of
-from calls.store.writable import Refusal, refusal_of
+from calls.store.writable import WriteRefusal, refusal_of
 
 RECENT: Final = 10
-"""Minutes whose counts can raise an alarm."""
+"""For how many minutes counts can raise an alarm."""
 
 UNSTARTED_KEPT_S: Final = 600
-"""For so long a process that did not start is remembered: platforms try again within five minutes."""
+"""How long a process that did not start is remembered, in seconds. Platforms retry within five minutes."""
 
 _PROBE_EVERY: Final = timedelta(seconds=2)
 
 
 @dataclass(frozen=True, slots=True)
 class Unstarted:
-    """A process that did not start because its settings or rules are faulty."""
+    """A process that did not start because its settings or rules have errors."""
 
     kind: str
     host: str
@@ -37,7 +37,7 @@ class Unstarted:
 
 @dataclass(frozen=True, slots=True)
 class LastCounted:
-    """When each thing was counted last, by Redis's clock; of the last hour."""
+    """When each thing was last counted, by Redis's clock, within the last hour."""
 
     at_ms: Mapping[str, float] = field(default_factory=dict)
 
@@ -47,7 +47,7 @@ class LastCounted:
         return None if ms is None else _instant(ms)
 
     def rows(self, figure: Figure) -> list[tuple[tuple[str, ...], str | None, datetime]]:
-        """Return labels, bucket and instant of everything of a figure."""
+        """Return labels, bucket and time for all fields of a figure."""
         found = []
         for name, ms in self.at_ms.items():
             known = parse_field(name)
@@ -58,50 +58,55 @@ class LastCounted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signals:
-    """All of it at one moment, by Redis's clock.
+    """All signals at one moment, by Redis's clock.
 
-    ``refusal``: why Redis takes no writes. ``late_s``: for how long the first due member has waited. ``breakers`` are open
-    ones; ``receiver`` is that of whoever takes outcomes. ``minutes`` are the last ten, oldest first. ``pushed_at``: when the
-    last push or sample was taken.
+    ``refusal``: why Redis refuses writes. ``late_s``: how long the first due member has waited. ``breakers`` are the
+    open ones, ``receiver`` that of the webhook, ``archive`` that of the archive's database. ``minutes`` are the last
+    ten, oldest first. ``emergency_login_at``: the last use, within a day, of the environment's login although people
+    log in by name.
     """
 
     now: datetime
-    refusal: Refusal | None = None
+    refusal: WriteRefusal | None = None
     processes: Sequence[Process] = ()
     unstarted: Sequence[Unstarted] = ()
     late_s: float = 0.0
     breakers: Sequence[Breaker] = ()
     receiver: Breaker | None = None
+    archive: Breaker | None = None
     barred: Sequence[Barred] = ()
     last: LastCounted = field(default_factory=LastCounted)
     minutes: Sequence[Minute] = ()
+    emergency_login_at: datetime | None = None
 
 
 class SignalReader:
-    """Reads the signals. One that is asked often asks Redis to write every two seconds only."""
+    """Reads the signals. However often it is called, it tests a write to Redis only every two seconds."""
 
     def __init__(self, redis: "Redis", keys: Keys) -> None:
         self._redis: Any = redis  # its stubs cannot know that answers are bytes here
         self._keys = keys
         self._figures = FigureReader(redis, keys=keys)
-        self._refusal: Refusal | None = None
+        self._refusal: WriteRefusal | None = None
         self._probed_at: datetime | None = None
 
     async def read(self, *, minutes: Sequence[Minute] | None = None, now: datetime | None = None) -> Signals:
         """Return the signals.
 
         Args:
-            minutes: The last minutes, where they are known.
+            minutes: The last minutes, if already known.
             now: Replaces Redis's clock.
 
         Raises:
-            redis.exceptions.RedisError: Redis is away.
+            redis.exceptions.RedisError: Redis is down.
         """
         keys = self._keys
         pipe = self._redis.pipeline(transaction=False)
         pipe.time().hgetall(keys.unstarted).zrange(keys.due, 0, 0, withscores=True)
-        pipe.hgetall(keys.breakers).hgetall(keys.outbox.breakers).hgetall(keys.refused).hgetall(keys.counted)
-        time, unstarted, first, breakers, outbox, refused, counted = await pipe.execute()
+        pipe.hgetall(keys.breakers).hgetall(keys.outbox.breakers).hgetall(keys.archive.breakers).hgetall(
+            keys.refused
+        ).hgetall(keys.counted).get(keys.emergency_login)
+        time, unstarted, first, breakers, outbox, archive, refused, counted, emergency = await pipe.execute()
         now_ms = now.timestamp() * 1000 if now else time[0] * 1000 + time[1] / 1000
         present = _instant(now_ms)
         if minutes is None:
@@ -114,22 +119,24 @@ class SignalReader:
             late_s=max(0.0, (now_ms - first[0][1]) / 1000) if first else 0.0,
             breakers=opened(breakers),
             receiver=next(iter(opened(outbox)), None),
+            archive=next(iter(opened(archive)), None),
             barred=barred_of(refused),
             last=LastCounted({name.decode(): float(ms) for name, ms in counted.items()}),
             minutes=minutes[-RECENT:],
+            emergency_login_at=datetime.fromisoformat(emergency.decode()) if emergency is not None else None,
         )
 
-    async def _probe(self, now: datetime) -> Refusal | None:
+    async def _probe(self, now: datetime) -> WriteRefusal | None:
         if self._probed_at is None or not timedelta() <= now - self._probed_at < _PROBE_EVERY:
             self._refusal, self._probed_at = await refusal_of(self._redis, self._keys), now
         return self._refusal
 
 
 def note_unstarted(redis: "BlockingRedis", keys: Keys, kind: Kind) -> None:
-    """Write down for the board that a process of this machine did not start; one that starts later ends that.
+    """Record for the board that a process on this machine did not start. ``FigureWriter.note_started`` removes it.
 
     Raises:
-        redis.exceptions.RedisError: Redis is away or takes no writes.
+        redis.exceptions.RedisError: Redis is down or refuses writes.
     """
     client: Any = redis
     seconds, micros = client.time()

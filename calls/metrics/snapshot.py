@@ -1,7 +1,7 @@
-"""Reads the figures: totals and the minutes of the last hour of all processes, and what is true at this moment.
+"""Reads the figures: totals and the minutes of the last hour over all processes, and the present state.
 
-``FigureReader`` reads what processes have counted; ``read_present`` looks how many calls there are, how late the latest
-is, who works, and whether the service is away.
+``FigureReader`` reads what processes have counted. ``read_present`` reads how many calls there are, how late the latest
+is, how much work waits, and whether the service is available.
 """
 
 from collections import Counter
@@ -24,7 +24,7 @@ Labels = tuple[str, ...]
 
 @dataclass(slots=True)
 class Spread:
-    """A histogram: how many values fell into each bucket (the last one is beyond the highest bound), and their sum."""
+    """A histogram: how many values fell into each bucket (the last one is above the highest bound), and their sum."""
 
     bounds: tuple[float, ...]
     counts: list[int]
@@ -32,23 +32,23 @@ class Spread:
 
     @classmethod
     def empty(cls, figure: Figure) -> "Spread":
-        """Return the histogram of nothing."""
+        """Return an empty histogram."""
         return cls(figure.bounds, [0] * (len(figure.bounds) + 1))
 
     @property
     def n(self) -> int:
-        """Return how many values there were."""
+        """Return the number of values."""
         return sum(self.counts)
 
     @property
     def mean(self) -> float | None:
-        """Return the mean; None of nothing."""
+        """Return the mean; None if empty."""
         return self.total / self.n if self.n else None
 
     def quantile(self, q: float) -> float | None:
-        """Return about which value a share ``q`` stayed under, within its bucket evenly; None of nothing.
+        """Return approximately the ``q`` quantile, interpolated within its bucket; None if empty.
 
-        Beyond the highest bound nothing is known: then that bound is returned.
+        For values above the highest bound that bound is returned.
         """
         wanted, seen = q * self.n, 0
         if not self.n:
@@ -61,7 +61,7 @@ class Spread:
         return self.bounds[-1]
 
     def add(self, other: "Spread") -> None:
-        """Take another histogram of the same figure in."""
+        """Add another histogram of the same figure."""
         self.counts = [mine + theirs for mine, theirs in zip(self.counts, other.counts, strict=True)]
         self.total += other.total
 
@@ -75,7 +75,7 @@ class Snapshot:
 
     @classmethod
     def parse(cls, stored: Mapping[bytes, bytes]) -> "Snapshot":
-        """Read what Redis holds; what another version has written is left out."""
+        """Read what Redis holds. Fields of other versions are left out."""
         snapshot = cls()
         for name, value in stored.items():
             known = parse_field(name.decode())
@@ -84,11 +84,11 @@ class Snapshot:
         return snapshot
 
     def count(self, figure: Figure, **labels: str) -> int:
-        """Return a count, summed over the labels that are not named."""
+        """Return a count, summed over the labels that are not given."""
         return sum(n for own, n in self.counts.get(figure.name, {}).items() if _matches(figure, own, labels))
 
     def by(self, figure: Figure, label: str, **labels: str) -> Counter[str]:
-        """Return a count for each value of one label, summed over those that are not named."""
+        """Return a count for each value of one label, summed over the labels that are not given."""
         at, sums = figure.labels.index(label), Counter[str]()
         for own, n in self.counts.get(figure.name, {}).items():
             if _matches(figure, own, labels):
@@ -96,7 +96,7 @@ class Snapshot:
         return sums
 
     def spread(self, figure: Figure, **labels: str) -> Spread:
-        """Return a histogram, summed over the labels that are not named."""
+        """Return a histogram, summed over the labels that are not given."""
         whole = Spread.empty(figure)
         for own, spread in self.spreads.get(figure.name, {}).items():
             if _matches(figure, own, labels):
@@ -146,9 +146,9 @@ class Process:
     since: datetime
     """When it began to report."""
     version: str = ""
-    """Of callkeeper; releases before 0.2 do not tell."""
+    """Version of callkeeper. Releases before 0.2 do not report it."""
     rules: str = ""
-    """The digest of the rules that it goes by."""
+    """The digest of its rules."""
     ahead_s: float = 0.0
     """How far its clock is ahead of Redis's."""
 
@@ -159,7 +159,7 @@ class Process:
 
 
 class FigureReader:
-    """Reads figures; nothing here changes anything."""
+    """Reads figures. It changes nothing."""
 
     def __init__(self, redis: "Redis", *, keys: Keys | None = None) -> None:
         self._redis: Any = redis  # its stubs cannot know that answers are bytes here
@@ -170,7 +170,7 @@ class FigureReader:
         return Snapshot.parse(await self._redis.hgetall(self._keys.figures))
 
     async def minutes(self, now: datetime, n: int = 60) -> list[Minute]:
-        """Return the last ``n`` minutes, oldest first; the last one is under way. Without figures a minute is empty."""
+        """Return the last ``n`` minutes, oldest first, including the current one. A minute without figures is empty."""
         last = int(now.timestamp() // 60)
         numbers = range(last - n + 1, last + 1)
         pipe = self._redis.pipeline(transaction=False)
@@ -195,7 +195,7 @@ class FigureReader:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Present:
-    """Redis's own view of the state of things, at one moment."""
+    """The present state, as seen in Redis."""
 
     hinted: int
     """Calls that were pushed and that the service has not confirmed."""
@@ -211,28 +211,31 @@ class Present:
     """What needs a person, by reason."""
     is_service_away: bool
     institutions_away: int
-    """Institutions that are left alone by themselves: they fail, or the service asked for a pause."""
+    """Institutions with an open breaker of their own: they fail, or the service asked for a pause."""
     service_failures: int
-    """Requests in a row without a usable answer, of the institution or the account that has most."""
+    """Requests in a row without a usable answer: the maximum over the account and the institutions."""
     login_failures: int
     """Logins in a row without a proven token."""
     jobs_waiting: int
     jobs_failed: int
-    """By a bug, or because they are not ours; those of killed workers and of outages do not count."""
+    """Jobs that failed because of a bug, or are not ours. Those of killed workers and outages do not count."""
     outcomes_waiting: int
+    archive_waiting: int
     redis_memory: int
     redis_memory_limit: int
-    """0: none is set."""
+    """0: no limit is set."""
 
 
 async def read_present(redis: "Redis", *, keys: Keys | None = None, now_ms: int | None = None) -> Present:
-    """Read the state of things; one round trip for nearly all of it."""
+    """Read the present state, nearly all of it in one round trip."""
     keys, client = Keys() if keys is None else keys, _any(redis)
     pipe = client.pipeline(transaction=False)
     pipe.time().zcard(keys.live).zcard(keys.settled).zrange(keys.due, 0, 0, withscores=True)
-    pipe.zdiff([keys.due, keys.live]).hvals(keys.attention).hvals(keys.outbox.attention)
+    pipe.zdiff([keys.due, keys.live])
+    for key in keys.attentions:
+        pipe.hvals(key)
     pipe.hgetall(keys.breakers).hmget(keys.login_gate, ["failures"])
-    pipe.llen(keys.queue).zcard(keys.outbox.due)
+    pipe.llen(keys.queue).zcard(keys.outbox.due).zcard(keys.archive.due)
     (
         time,
         live,
@@ -241,14 +244,17 @@ async def read_present(redis: "Redis", *, keys: Keys | None = None, now_ms: int 
         unconfirmed,
         attention,
         unsent,
+        unarchived,
         stored,
         login,
         waiting,
         outcomes,
+        to_archive,
     ) = await pipe.execute()
     memory = await _memory(client)
     now = now_ms if now_ms is not None else time[0] * 1000 + time[1] // 1000
-    # A failed job is stored with the instant when it expires. A killed worker's and an outage's expire within the hour: what
+    # A failed job is stored with the time when it expires. A killed worker's and an outage's expire within the hour.
+    # One that is kept longer failed because of a bug, or is not ours.
     # is kept longer failed by a bug, or is not ours.
     bugs_from_s = now / 1000 + FAILURE_TTL_S
     overdue, failed = (
@@ -263,7 +269,7 @@ async def read_present(redis: "Redis", *, keys: Keys | None = None, now_ms: int 
         settled=settled,
         overdue=overdue,
         late_s=max(0.0, (now - first[0][1]) / 1000) if first else 0.0,
-        attention=Counter(why.decode() for why in (*attention, *unsent)),
+        attention=Counter(why.decode() for why in (*attention, *unsent, *unarchived)),
         is_service_away=account_of(opened(stored)) is not None,
         institutions_away=sum(breaker.institution_key != ACCOUNT for breaker in opened(stored)),
         service_failures=max((breaker.failures for breaker in breakers_of(stored).values()), default=0),
@@ -271,13 +277,14 @@ async def read_present(redis: "Redis", *, keys: Keys | None = None, now_ms: int 
         jobs_waiting=waiting,
         jobs_failed=failed,
         outcomes_waiting=outcomes,
+        archive_waiting=to_archive,
         redis_memory=int(memory.get("used_memory", 0)),
         redis_memory_limit=int(memory.get("maxmemory", 0)),
     )
 
 
 async def _memory(client: Any) -> dict[str, Any]:
-    """Ask for the memory; a Redis that does not tell everybody leaves it unknown."""
+    """Read the memory use; empty if Redis does not allow that."""
     try:
         answer: dict[str, Any] = await client.info("memory")
     except ResponseError:

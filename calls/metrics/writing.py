@@ -1,6 +1,6 @@
-"""Writes what a process has counted to Redis once a second: one script, the same when it is repeated.
+"""Writes what a process has counted to Redis once a second, with one idempotent script.
 
-The thread that writes has a connection of its own, so a shift that is stuck or a busy event loop is still reported.
+The writing thread has its own connection, so figures are reported even if a shift is stuck or the event loop is busy.
 """
 
 import os
@@ -24,25 +24,25 @@ from calls.store.keys import Keys
 from calls.store.scripts import source
 
 MINUTES_KEPT_S: Final = 3900
-"""The last hour, and the minute that is under way."""
+"""The last hour and the current minute, in seconds."""
 
 TOTALS_KEPT_S: Final = 30 * 86400
-"""How long totals outlive the last process that wrote to them."""
+"""How long totals are kept after the last write, in seconds."""
 
 ALIVE_S: Final = 10
-"""After so long in silence a process counts as gone."""
+"""After this many seconds without a report a process counts as gone."""
 
 NUMBER_KEPT_S: Final = 86400
-"""For how long a repetition of a batch is recognised, after the last batch of the same process."""
+"""How long a repeated batch is recognised, after the last batch of the same process, in seconds."""
 
 Kind = Literal["web", "worker"]
 
 
 @dataclass(frozen=True, slots=True)
 class Author:
-    """The process that counts: a name that no other has, and its kind.
+    """The counting process: a unique name, and its kind.
 
-    ``version`` is that of callkeeper, ``rules`` the digest of the rules that it goes by.
+    ``version`` is the version of callkeeper, ``rules`` the digest of its rules.
     """
 
     name: str
@@ -52,7 +52,7 @@ class Author:
 
     @classmethod
     def here(cls, kind: Kind, *, rules: str = "") -> "Author":
-        """Name this process."""
+        """Return the name and kind of this process."""
         return cls(f"{host()}-{os.getpid()}-{token_hex(2)}", kind, metadata.version("callkeeper"), rules)
 
 
@@ -86,17 +86,26 @@ class FigureWriter:
         """Write what was counted since the last time.
 
         Raises:
-            redis.exceptions.RedisError: It may or may not be written; the next time repeats it.
+            redis.exceptions.RedisError: It may or may not have been written; the next write repeats it.
         """
         batch = self.figures.batch()
         redis.register_script(self._source)(keys=self._where(), args=self._what(batch))
         self.figures.written(batch)
 
+    def note_started(self, redis: "Redis") -> None:
+        """Remove the record that a process of this kind did not start on this machine, because this one did.
+
+        Raises:
+            redis.exceptions.RedisError: It may or may not have been removed; try again.
+        """
+        client: Any = redis
+        client.hdel(self._keys.unstarted, f"{self.author.kind}:{host()}")
+
     async def write_async(self, redis: "AsyncRedis") -> None:
         """Write what was counted since the last time, from a coroutine.
 
         Raises:
-            redis.exceptions.RedisError: It may or may not be written; the next time repeats it.
+            redis.exceptions.RedisError: It may or may not have been written; the next write repeats it.
         """
         batch = self.figures.batch()
         await redis.register_script(self._source)(keys=self._where(), args=self._what(batch))
@@ -125,7 +134,7 @@ class FigureWriter:
 
 
 def memory_of(process: int | Literal["self"] = "self") -> int:
-    """Return how much memory a process holds, in bytes; 0 where the system does not tell."""
+    """Return how much memory a process uses, in bytes; 0 if the system does not tell."""
     try:
         pages = int(Path(f"/proc/{process}/statm").read_text().split()[1])
     except (OSError, ValueError, IndexError):
@@ -137,7 +146,7 @@ EVERY_S: Final = 1.0
 
 
 class Reporter:
-    """Writes figures until it is stopped; what Redis did not take is written the next time."""
+    """Writes figures until it is stopped. What Redis did not accept is written the next time."""
 
     def __init__(self, redis: "Redis", writer: FigureWriter, *, every_s: float = EVERY_S) -> None:
         self._redis = redis
@@ -147,7 +156,7 @@ class Reporter:
         self._thread = threading.Thread(target=self._run, name="figures", daemon=True)
 
     def start(self) -> None:
-        """Begin to write."""
+        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:
@@ -156,8 +165,11 @@ class Reporter:
         self._thread.join(timeout=3)
 
     def _run(self) -> None:
-        is_over = False
+        is_over = is_noted = False
         while not is_over:
             is_over = self._ended.wait(self._every_s)
             with suppress(RedisError, OSError):
                 self._writer.write(self._redis)
+                if not is_noted:
+                    self._writer.note_started(self._redis)
+                    is_noted = True

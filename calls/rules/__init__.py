@@ -1,13 +1,12 @@
-"""The rules of an institution: their records, their file, what is wrong with it, what they decide and would have decided.
+"""The rules of an institution: reading their file, finding faults in it, applying them to calls, and replaying calls.
 
-``book`` holds the records, ``file`` reads one; ``lines``, ``sections``, ``conditions`` and ``reader`` find what is wrong
-with single things, ``world`` and ``proofs`` what is wrong with rules together. ``verdict`` applies rules to a call;
-``cases``, ``replay`` and ``report`` rehearse them.
+``book`` holds the records. ``file``, ``sections`` and ``conditions`` read a file and find faults in single entries.
+``world`` and ``proofs`` find faults in the combination of rules. ``verdict`` applies rules to a call. ``cases``,
+``replay`` and ``report`` try them out.
 """
 
 from calls.rules.book import AS_VERIFIED, AssignRule, Condition, Outcome, Rule, RuleBook, Stage
-from calls.rules.file import SHIPPED, load_rules, parse_rules
-from calls.rules.reader import PERSON_TYPES
+from calls.rules.file import PERSON_TYPES, SHIPPED, load_rules, parse_rules
 from calls.rules.sections import Fault, RulesError
 
 __all__ = [

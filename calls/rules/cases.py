@@ -1,7 +1,7 @@
-"""Cases: an institution's own examples of what its rules shall come to. Pure.
+"""Cases: an institution's own examples of what its rules should decide. Pure functions.
 
-A cases file is TOML: ``rules`` names the rules file, every ``[[case]]`` gives facts and says what is expected. Facts that a
-case does not name are those of an ordinary live call (``ORDINARY``).
+A cases file is TOML: ``rules`` names the rules file, and every ``[[case]]`` gives facts and the expected result. Facts
+that a case does not name are those of an ordinary live call (``ORDINARY``).
 """
 
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ from calls.story import row_of
 ORDINARY = Facts.from_dict(
     {"allowed": True, "real_voice_id": True, "assigned": True, "candidates": 1, "status": "CheckRiskAndAuthentication"}
 )
-"""An ordinary live call: ours to act for, assigned, nothing known of the caller yet."""
+"""An ordinary live call: of an active institution, assigned, with nothing known about the caller yet."""
 
 _ORDINARY = ORDINARY.as_dict()
 
@@ -36,7 +36,7 @@ KEYS = (
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One example. Of what is expected, None is not looked at."""
+    """One example. Expectations that are None are not checked."""
 
     name: str
     line: int
@@ -52,7 +52,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Cases:
-    """A cases file: which rules it is about, by name or path, and its examples."""
+    """A cases file: its rules, by name or path, and its examples."""
 
     rules: str
     cases: tuple[Case, ...]
@@ -61,7 +61,7 @@ class Cases:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a case came to: how each expectation failed, and how the rules fared; nothing failed where it passed."""
+    """The result of a case: the failed expectations (none if it passed), and the result of each rule."""
 
     case: Case
     failures: tuple[str, ...]
@@ -69,7 +69,7 @@ class Result:
 
 
 def load_cases(path: Path) -> Cases:
-    """Read a cases file. A ``rules`` path is meant from the file's own folder.
+    """Read a cases file. A ``rules`` path is relative to the file's folder.
 
     Raises:
         RulesError: The file is missing, not TOML, or has faults; all are listed.
@@ -82,7 +82,7 @@ def load_cases(path: Path) -> Cases:
 
 
 def parse_cases(text: bytes, *, name: str) -> Cases:
-    """Read a cases file's content.
+    """Parse the content of a cases file.
 
     Raises:
         RulesError: With all faults.
@@ -132,7 +132,7 @@ def _case(section: Section, n: int, default_at: datetime | None) -> Case | None:
 
 
 def _history(case: Section) -> History:
-    """Return on how many of the call's checks something was seen: by a policy's name, or by the name of a fact."""
+    """Return on how many of the call's checks something was seen, by name of a policy or a fact."""
     seen = case.table.get("seen_on_checks", {})
     if not isinstance(seen, dict):
         case.fault("seen_on_checks", "seen_on_checks must be a table", 'for example { "Zebra Device Policy" = 2 }')
@@ -147,7 +147,7 @@ def _history(case: Section) -> History:
 
 
 def _facts(known: Mapping[str, Any], history: History) -> Facts:
-    """Return an ordinary call's facts with those that are known; what follows from them is added unless it is named."""
+    """Return an ordinary call's facts with the given ones, and what follows from these unless it is given."""
     implied: dict[str, Any] = {"checks_used": history.answered.bit_count()}
     if "checks_left" in known:
         implied["checks_used"] = CHECK_LIMIT - known["checks_left"]
@@ -159,10 +159,10 @@ def _facts(known: Mapping[str, Any], history: History) -> Facts:
 
 
 def try_cases(cases: Cases, book: RuleBook) -> tuple[Result, ...]:
-    """Ask the rules about every case.
+    """Apply the rules to every case.
 
     Raises:
-        RulesError: The rules have dates, and a case does not say when it is.
+        RulesError: The rules have dates, but a case does not say when it is.
     """
     undated = [case for case in cases.cases if case.facts.at is None] if book.dates else []
     if undated:
@@ -184,7 +184,7 @@ def _try(case: Case, book: RuleBook) -> Result:
 
 
 def _coloured(case: Case, book: RuleBook) -> Facts:
-    """Add what the case's policies say in the colours of the rules."""
+    """Add the colours that the rules give the case's policies."""
     colours = book.policies.colours(name for name in case.policies if name != MANUAL_GREEN)
     facts = case.facts
     red = facts.red or Colour.RED in colours

@@ -1,15 +1,12 @@
-"""The conditions of a rule as they are written in a file: a fact of the closed list, and what is asked of it."""
+"""The conditions of a rule as written in a file: a fact of the closed list, and a test of its value."""
 
 from collections.abc import Iterator, Mapping
-from typing import Final
 
-from calls.facts import FACTS, FactMeaning, Facts, Value
+from calls.facts import FACTS, Says, Value
 from calls.record import CHECK_LIMIT
-from calls.rules.book import Between, Condition, Includes, Not, OnChecks, OneOf, Rule, Test, checks_meeting
+from calls.rules.book import Between, Condition, Includes, Not, OnChecks, OneOf, Test
 from calls.rules.patterns import pattern_fault
 from calls.rules.sections import Section, one_of, shown_value
-
-DATE: Final = "%Y-%m-%d %H:%M:%S UTC"
 
 _KINDS = {bool: "true or false", int: "a whole number", str: "a text"}
 
@@ -19,7 +16,7 @@ FORMS: Mapping[type, tuple[str, ...]] = {
     str: ("in", "not"),
     tuple: ("includes", "includes_any", "includes_none", "not"),
 }
-"""What can be asked of a kind of fact, besides its being a value; ``on_checks`` comes to it where the checks show a fact."""
+"""The tests for each kind of fact, besides a plain value. ``on_checks`` is added if every check shows the fact."""
 
 _EXAMPLES: Mapping[type, str] = {
     bool: "{name} = true",
@@ -30,7 +27,7 @@ _EXAMPLES: Mapping[type, str] = {
 
 
 def read_conditions(rule: Section, key: str = "when") -> tuple[Condition, ...]:
-    """Return a rule's conditions; what is wrong with them is noted, each at its own line."""
+    """Return a rule's conditions. Faults are noted, each at its own line."""
     when = rule.table.get(key, {})
     if not isinstance(when, dict):
         rule.fault(key, f"{key} must be a table of facts", f"for example {key} = {{ verified = true }}")
@@ -40,7 +37,7 @@ def read_conditions(rule: Section, key: str = "when") -> tuple[Condition, ...]:
 
 
 def read_values(case: Section, key: str) -> dict[str, Value]:
-    """Return facts with plain values: those of a case."""
+    """Return a case's facts, which must have plain values."""
     facts = case.table.get(key, {})
     found: dict[str, Value] = {}
     for name, _ in read_conditions(case, key):
@@ -53,7 +50,7 @@ def read_values(case: Section, key: str) -> dict[str, Value]:
 
 
 def _tests(place: Section, name: str, asked: object) -> Iterator[Test]:
-    """Yield what is asked of a fact; all of it must hold."""
+    """Yield the tests of a fact. All of them must hold."""
     if "score" in name.lower():
         place.fault(
             name,
@@ -74,7 +71,7 @@ def _tests(place: Section, name: str, asked: object) -> Iterator[Test]:
 
 
 def _is_value(place: Section, key: str | int, name: str, value: object) -> bool:
-    """Tell whether a fact can have a value; if not, that is a fault at ``key``."""
+    """Tell whether a fact can have a value. If not, note a fault at ``key``."""
     fact = FACTS[name]
     if type(value) is not fact.kind:
         place.fault(key, f"{name} is {_KINDS[fact.kind]}, not {shown_value(value)}", _allowed(name, value))
@@ -113,14 +110,14 @@ def _example(name: str) -> str:
 class _Form:
     """Reads one condition that is more than a value: ``{ at_least = 2 }``."""
 
-    def __init__(self, place: Section, name: str, fact: FactMeaning) -> None:
+    def __init__(self, place: Section, name: str, fact: Says) -> None:
         self._place = place
         self._name = name
         self._fact = fact
         self._table = place.table
 
     def read(self) -> Iterator[Test]:
-        """Yield the tests; nothing where something is wrong."""
+        """Yield the tests; none if there is a fault."""
         before = len(self._place.faults.found)
         forms = FORMS[self._fact.kind]
         allowed = (*forms, "on_checks") if self._fact.by_check else forms
@@ -216,7 +213,7 @@ class _Form:
         yield from (Not(test) for test in tests)
 
     def _counted(self, tests: list[Test]) -> list[Test]:
-        """Return what has to be so on several checks."""
+        """Return the test that must hold on several checks."""
         least = self._table["on_checks"]
         if not isinstance(least, int) or isinstance(least, bool) or not 1 <= least <= CHECK_LIMIT:
             self._place.fault(
@@ -235,7 +232,7 @@ class _Form:
 
 
 def describe_condition(name: str, test: Test) -> str:
-    """Say a condition as it is written in a file."""
+    """Return a condition as it is written in a file."""
     match test:
         case bool() | int() | str() | None:
             return f"{name} = {_written(test)}"
@@ -269,49 +266,3 @@ def _parts(test: Test) -> Iterator[str]:
 
 def _written(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else f'"{value}"' if isinstance(value, str) else str(value)
-
-
-def wanted(test: Test) -> Value:
-    """Say what a test asks for, for a trail: the value itself where it is one."""
-    match test:
-        case Between(least, most):
-            bounds = (("at least", least), ("at most", most))
-            return " and ".join(f"{word} {bound}" for word, bound in bounds if bound is not None)
-        case OneOf(values):
-            return f"one of {', '.join(map(str, values))}"
-        case Includes(patterns):
-            return f"with {' or '.join(patterns)}"
-        case Not(Includes(patterns)):
-            return f"without {' and '.join(patterns)}"
-        case Not(inner):
-            return f"other than {_said(inner)}"
-        case OnChecks(inner, least):
-            what = "" if inner is True else f"{_said(inner)} "
-            return f"{what}on at least {least} check{'' if least == 1 else 's'}"
-        case _:
-            return test
-
-
-def _said(test: Test) -> str:
-    value = wanted(test)
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def found(name: str, test: Test, facts: Facts) -> Value:
-    """Say what a fact was when a test failed, for a trail."""
-    match test:
-        case OnChecks(inner, _):
-            checks = checks_meeting(name, inner, facts)
-            return f"seen on {checks} check{'' if checks == 1 else 's'}"
-        case Not(inner):
-            return found(name, inner, facts)
-        case _:
-            value = getattr(facts, name)
-            return ", ".join(value) or None if isinstance(value, tuple) else value
-
-
-def dates_wanted(rule: Rule) -> str:
-    """Say when a rule is in force."""
-    begins = f"from {rule.valid_from:{DATE}}" if rule.valid_from is not None else ""
-    ends = f"before {rule.valid_until:{DATE}}" if rule.valid_until is not None else ""
-    return " and ".join(part for part in (begins, ends) if part)

@@ -1,13 +1,14 @@
-"""What changes from one rule book to another, in words. Pure."""
+"""Describes the differences between two rule books. Pure functions."""
 
 from collections.abc import Iterator
 
 from calls.rules.book import Rule, RuleBook
-from calls.rules.conditions import dates_wanted, describe_condition
+from calls.rules.conditions import describe_condition
+from calls.rules.verdict import dates_wanted
 
 
 def changes(old: RuleBook, new: RuleBook) -> list[str]:
-    """Say what a new rule book changes, the settings first, then rule by rule; nothing where both come to the same."""
+    """Return what a new rule book changes: first the settings, then each rule; empty if nothing."""
     return [*_settings(old, new), *_rules(old, new)]
 
 
@@ -19,6 +20,7 @@ def _settings(old: RuleBook, new: RuleBook) -> Iterator[str]:
         ("[reads] undecided_s", f"{old.reads_undecided_s:g}", f"{new.reads_undecided_s:g}"),
         ("[reads] decided_s", f"{old.reads_decided_s:g}", f"{new.reads_decided_s:g}"),
         ("[assign] automatic", str(old.assign.automatic).lower(), str(new.assign.automatic).lower()),
+        ("[[limit]] requests_per_s", _limits(old), _limits(new)),
         ("[consent] require_opt_in", str(old.require_opt_in).lower(), str(new.require_opt_in).lower()),
     )
     yield from (f"{key}: {before} -> {after}" for key, before, after in kept if before != after)
@@ -35,6 +37,10 @@ def _settings(old: RuleBook, new: RuleBook) -> Iterator[str]:
 
 
 _NOBODY: frozenset[str] = frozenset()
+
+
+def _limits(book: RuleBook) -> str:
+    return ", ".join(f"{key} {per_s:g}" for key, per_s in book.limits) or "none"
 
 
 def _times(book: RuleBook) -> str:
@@ -61,7 +67,7 @@ def _rules(old: RuleBook, new: RuleBook) -> Iterator[str]:
     common = [name for name in had if name in has]
     order = [name for name in has if name in had]
     if common != order:
-        yield f"the order is another: {', '.join(map(repr, order))}"
+        yield f"the order changed: {', '.join(map(repr, order))}"
 
 
 def _rule(old: Rule, new: Rule) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Patterns of policy names, in which ``*`` stands for anything: which of them one name can fit at once."""
+"""Patterns of policy names, in which ``*`` matches anything: which patterns can one name match at once?"""
 
 from collections import deque
 from collections.abc import Iterable, Mapping
@@ -6,34 +6,34 @@ from functools import lru_cache
 from typing import Final
 
 MOST_STATES: Final = 4_000
-"""Of what is followed at once while names are sorted; more than this takes seconds."""
+"""How many states are followed while names are classified. More would take seconds."""
 
 ANY_OTHER: Final = "\N{REPLACEMENT CHARACTER}"
-"""Stands in a name for every letter that no pattern has."""
+"""Represents every letter that occurs in no pattern."""
 
 _Places = frozenset[int]
-"""Where in a pattern one can be after reading the beginning of a name; none means that the name does not fit."""
+"""The possible positions in a pattern after reading the beginning of a name. Empty: the name does not match."""
 
 
 class TooManyNames(Exception):
-    """The patterns can be combined in more ways than can be looked at."""
+    """The patterns have more combinations than can be examined."""
 
 
 def pattern_fault(pattern: str) -> str | None:
-    """Say what is wrong with a pattern; None if nothing is."""
+    """Return what is wrong with a pattern; None if nothing is."""
     return f"{pattern!r} holds one of ? [ ]" if set(pattern) & set("?[]") else None
 
 
 def overlap(one: str, other: str) -> bool:
-    """Tell whether any name fits both patterns."""
+    """Tell whether any name matches both patterns."""
     return any({one, other} <= fits for fits in kinds_of_names((one, other)))
 
 
 @lru_cache(maxsize=256)
 def kinds_of_names(patterns: tuple[str, ...]) -> Mapping[frozenset[str], str]:
-    """Sort all names there can be by the patterns that they fit: each kind, and the shortest name of that kind.
+    """Classify all possible names by the patterns that they match. Return each class with its shortest name.
 
-    All patterns are followed letter by letter at once, so no kind is missed.
+    All patterns are followed letter by letter at once, so no class is missed.
 
     Raises:
         TooManyNames: That would take too long.
@@ -41,7 +41,7 @@ def kinds_of_names(patterns: tuple[str, ...]) -> Mapping[frozenset[str], str]:
     patterns = tuple(sorted(set(patterns)))
     letters = [*sorted(set("".join(patterns)) - {"*"}), ANY_OTHER]
     start = tuple(_after_stars(pattern, {0}) for pattern in patterns)
-    seen: set[tuple[_Places, ...]] = set()  # not yet the beginning: no name is empty, and a longer one may lead there
+    seen: set[tuple[_Places, ...]] = set()  # without the start: no name is empty, and a longer one may lead back to it
     ahead = deque([(start, "")])
     kinds: dict[frozenset[str], str] = {}
     while ahead:
@@ -60,13 +60,13 @@ def kinds_of_names(patterns: tuple[str, ...]) -> Mapping[frozenset[str], str]:
 
 
 def _read(pattern: str, places: _Places, letter: str) -> _Places:
-    """Return where one can be after one more letter."""
+    """Return the positions after one more letter."""
     ahead = {n if pattern[n] == "*" else n + 1 for n in places if n < len(pattern) and pattern[n] in {"*", letter}}
     return _after_stars(pattern, ahead)
 
 
 def _after_stars(pattern: str, places: Iterable[int]) -> _Places:
-    """Add the places behind stars, which may stand for nothing."""
+    """Add the positions after stars, which may match nothing."""
     found = set(places)
     for n in range(len(pattern)):
         if n in found and pattern[n] == "*":

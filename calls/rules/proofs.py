@@ -1,20 +1,21 @@
-"""What can be proved about rules before any call comes, from what facts mean: each proof is a fault.
+"""Proves faults in rules before any call comes, from the meaning of the facts.
 
-A rule whose conditions contradict each other; a rule whose calls earlier rules take; an enroll or reject that the law always
-holds; a reject on a single piece of evidence.
+It finds a rule whose conditions contradict each other, a rule that is never reached because of earlier ones, an enroll
+or reject that the law always forbids, and a reject with a single piece of evidence.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
+from calls.effect_ledger import EffectKind
 from calls.facts import Policies
 from calls.law import articles
-from calls.ledger import EffectKind
 from calls.rules.book import Condition, Not, OnChecks, Outcome, Rule, Stage, Test, dates_of
 from calls.rules.conditions import describe_condition
 from calls.rules.patterns import TooManyNames
 from calls.rules.sections import Fault
+from calls.rules.verdict import is_meant_for, is_valid
 from calls.rules.world import TooManyHistories, World
 
 _EFFECTS = {Outcome.ENROLL: EffectKind.ENROLL, Outcome.REJECT: EffectKind.REJECT}
@@ -32,7 +33,7 @@ OPT_IN = (
 
 
 def prove(rules: Sequence[Rule], policies: Policies, red_alone: frozenset[str]) -> tuple[list[Rule], list[Fault]]:
-    """Prove what can be proved of rules that are well formed one by one.
+    """Find the faults in a combination of rules without individual faults.
 
     Args:
         rules: In the order of the file.
@@ -40,7 +41,7 @@ def prove(rules: Sequence[Rule], policies: Policies, red_alone: frozenset[str]) 
         red_alone: The institutions that let a rule reject on a red policy alone.
 
     Returns:
-        The rules, with the ones marked that reject on red alone, and the faults.
+        The rules, with those marked that reject on red alone, and the faults.
     """
     proofs = Proofs.of(rules, policies)
     marked, faults = [], []
@@ -62,19 +63,19 @@ def prove(rules: Sequence[Rule], policies: Policies, red_alone: frozenset[str]) 
 
 @dataclass(frozen=True, slots=True)
 class Proofs:
-    """Proofs about rules in the world that they speak of."""
+    """Proofs about rules, within the world of the facts that they name."""
 
     world: World
 
     @classmethod
     def of(cls, rules: Sequence[Rule], policies: Policies) -> "Proofs":
-        """Prepare to prove something about rules."""
+        """Set up for proofs about rules."""
         said = [condition for rule in rules for condition in rule.when]
         now = [(name, _now(test)) for name, test in said]
         return cls(World(policies, tuple(dict.fromkeys([*said, *now]))))
 
     def fault_of(self, earlier: Sequence[Rule], rule: Rule, red_alone: frozenset[str]) -> Fault | None:
-        """Return the first thing that is wrong with a rule behind others."""
+        """Return the first fault of a rule that follows others; None if it has none."""
         if not self.world.possible(rule.when):
             return _fault(rule, "its conditions contradict each other: it never matches", self._clash(rule.when))
         if (taken := self.taken_by(earlier, rule)) is not None:
@@ -90,7 +91,7 @@ class Proofs:
         return None
 
     def taken_by(self, earlier: Sequence[Rule], rule: Rule) -> list[Rule] | None:
-        """Return the earlier live rules that together leave a rule nothing at any time; None if it can be reached."""
+        """Return the earlier live rules that together match every call of a rule; None if the rule can be reached."""
         live = [other for other in earlier if other.stage is Stage.LIVE]
         if self._is_reached(live, rule):
             return None
@@ -102,20 +103,20 @@ class Proofs:
         return needed
 
     def _is_reached(self, live: Sequence[Rule], rule: Rule) -> bool:
-        """Tell whether some call, of some institution, at some time gets to a rule and matches it."""
+        """Tell whether some call, of some institution, at some time, reaches a rule and matches it."""
         keys = frozenset[str | None]({None}).union(*(other.institutions or () for other in live))
         if rule.institutions is not None:
             keys = frozenset(rule.institutions)
-        times = [at for at in (_ALWAYS, *dates_of((*live, rule))) if rule.is_valid(at)]
+        times = [at for at in (_ALWAYS, *dates_of((*live, rule))) if is_valid(rule, at)]
         before = {
-            tuple(other.when for other in live if other.applies_to(key) and other.is_valid(at))
+            tuple(other.when for other in live if is_meant_for(other, key) and is_valid(other, at))
             for key in keys
             for at in times
         }
         return any(self.world.possible(rule.when, taken) for taken in before)
 
     def always_forbidden(self, rule: Rule) -> list[str]:
-        """Return the articles of the law that hold in every call the rule matches, if they leave it nothing to do."""
+        """Return the articles of the law behind the fact that a rule's effect is forbidden in every call it matches."""
         kind = _EFFECTS.get(rule.outcome)
         if kind is None:
             return []
@@ -125,9 +126,9 @@ class Proofs:
         return [article.name for article in against if not self.world.possible(rule.when, [article.when])]
 
     def evidence(self, rule: Rule) -> list[Condition]:
-        """Return the conditions that speak against the caller, without those that follow from the others or from the law.
+        """Return the conditions that speak against the caller, without those implied by the others or by the law.
 
-        The same sign, now and on some checks, is one sign.
+        The same sign, now and on some checks, counts once.
         """
         lawless = [article.when for article in articles(EffectKind.REJECT)]
         signs = dict.fromkeys((name, _now(test)) for name, test in rule.when)
@@ -139,7 +140,7 @@ class Proofs:
         return kept
 
     def is_on_red_alone(self, rule: Rule) -> bool:
-        """Tell whether a rule rejects, and a red policy is all that speaks against the caller."""
+        """Tell whether a rule rejects although only a red policy speaks against the caller."""
         if rule.outcome is not Outcome.REJECT or self._needs_distrust(rule) or len(self.evidence(rule)) != 1:
             return False
         return not self.world.possible([*self.evidence(rule), ("red", False)])
@@ -153,7 +154,7 @@ class Proofs:
         return not self.world.possible([*rule.when, ("distrusted", False)])
 
     def _clash(self, when: Sequence[Condition]) -> str:
-        """Name the fewest conditions that contradict each other."""
+        """Return the smallest set of conditions that contradict each other."""
         clash = list(when)
         for condition in when:
             fewer = [one for one in clash if one is not condition]
@@ -165,7 +166,7 @@ class Proofs:
 
 
 def _now(test: Test) -> Test:
-    """Return what a test asks of the present where it asks of the checks."""
+    """Return a test about checks as the same test about the present."""
     match test:
         case OnChecks(inner, _):
             return inner

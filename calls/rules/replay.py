@@ -1,9 +1,9 @@
-"""Replay: what other rules would have made of recorded calls. Pure; the same calls and rules give the same answer.
+"""Replay: what other rules would have decided for recorded calls. Pure; the same calls and rules give the same result.
 
-The trail holds the facts at every moment they changed, so other rules can be asked at the same moments. Colours are those of
-the other rules. From the first difference on the facts are corrected for what would and would not have been sent; what the
-service and the caller would have done then, nobody knows. Assignments and check times are as they were. Where time alone
-changes what the other rules come to (dates, seconds since the assignment), they are asked at that instant too.
+The trail holds the facts whenever they changed, so other rules can be applied at the same moments, with their own
+colours. After the first difference the facts are corrected for what would and would not have been sent. What the
+service and the caller would have done then is unknown. Assignments and check times stay as recorded. If time alone
+changes what the other rules decide (dates, seconds since the assignment), they are applied at that instant too.
 """
 
 from bisect import bisect
@@ -16,12 +16,12 @@ from msgspec.structs import replace as with_fields
 from calls.facts import MANUAL_GREEN, Colour, Facts, coloured
 from calls.record import History
 from calls.rules.book import Outcome, RuleBook
-from calls.rules.verdict import Verdict, judge, table
+from calls.rules.verdict import Verdict, judge, next_turn, table
 from calls.story import shown
 from calls.trail import Entry, Recorded, Tried
 
 _DEEDS = (Outcome.ENROLL, Outcome.REJECT, Outcome.ASK)
-"""What a call can come to besides nothing."""
+"""The results of a call other than none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,14 +35,14 @@ class Did:
 
     @property
     def words(self) -> str:
-        """Say it in a few words."""
+        """Describe it in a few words."""
         how = f" with {self.validation_type}" if self.validation_type else ""
         return f"{self.outcome}{how} by {self.rule!r} at {self.at_s:.1f} s"
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A call that comes out otherwise: what the recorded rules did, what the others would have, and why."""
+    """A call with another result: what the recorded rules did, what the others would have done, and why."""
 
     institution_key: str
     voice_id: str
@@ -53,7 +53,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """What a replay found. ``undecidable`` calls have no facts in their trail: nothing was ever decided."""
+    """The result of a replay. ``undecidable`` calls have no facts in their trail: nothing was ever decided."""
 
     calls: int
     same: int
@@ -63,7 +63,7 @@ class Replay:
 
 @dataclass(frozen=True, slots=True)
 class _Moment:
-    """The facts of a call at one moment, and the recorded decision if one was made then."""
+    """The facts of a call at one moment, with the recorded decision if there was one."""
 
     at_s: float
     facts: Facts
@@ -71,11 +71,11 @@ class _Moment:
 
 
 _Played = dict[str, tuple[Did, _Moment]]
-"""What a call came to, by kind: the deed, and the moment of it."""
+"""The results of a call by kind: the effect, and the moment of it."""
 
 
 class _Court:
-    """Judges facts by other rules. Calls are much alike: what was judged once is remembered."""
+    """Applies other rules to facts. Many calls are alike, so verdicts are cached."""
 
     def __init__(self, book: RuleBook) -> None:
         self.book = book
@@ -97,7 +97,7 @@ class _Court:
         return verdict
 
     def coloured(self, facts: Facts) -> Facts:
-        """Return facts with the policies' colours as these rules have them."""
+        """Return facts with the colours that these rules give the policies."""
         colours = self.book.policies.colours(name for name in facts.policies if name != MANUAL_GREEN)
         red = Colour.RED in colours
         return with_fields(
@@ -111,7 +111,7 @@ class _Court:
 
 
 def replay(calls: Iterable[Recorded], book: RuleBook) -> Replay:
-    """Ask other rules about recorded calls."""
+    """Apply other rules to recorded calls."""
     court = _Court(book)
 
     def compare(call: Recorded) -> Difference | None:
@@ -123,7 +123,7 @@ def replay(calls: Iterable[Recorded], book: RuleBook) -> Replay:
 
 
 def compare_books(calls: Iterable[Recorded], old: RuleBook, new: RuleBook) -> Replay:
-    """Ask two rule books about recorded calls: which come out otherwise by the new one than by the old one."""
+    """Apply two rule books to recorded calls: which calls have another result under the new one?"""
     before, after = _Court(old), _Court(new)
 
     def compare(call: Recorded) -> Difference | None:
@@ -156,12 +156,12 @@ def _replay(calls: Iterable[Recorded], compare: Callable[[Recorded], Difference 
 
 
 def _moments(call: Recorded, court: _Court) -> Iterator[_Moment]:
-    """Yield the facts at every moment they changed, and at which time changed what the rules come to."""
+    """Yield the facts whenever they changed, and whenever time alone changed what the rules decide."""
     last: tuple[Facts, datetime, datetime | None] | None = None
     for facts, decision, assigned_at in _changes(call):
         if last is not None and facts.at is not None:
             yield from _turns(call, court, *last, facts.at)
-        assert facts.at is not None  # noqa: S101  (every line of a trail has its time)
+        assert facts.at is not None  # noqa: S101  (every entry of a trail has its time)
         last = (facts, facts.at, assigned_at)
         yield _Moment(_seconds(facts.at, call.begins_at), court.coloured(facts), decision)
     if last is not None:
@@ -171,8 +171,8 @@ def _moments(call: Recorded, court: _Court) -> Iterator[_Moment]:
 def _turns(
     call: Recorded, court: _Court, facts: Facts, after: datetime, assigned_at: datetime | None, before: datetime
 ) -> Iterator[_Moment]:
-    """Yield the moments between two at which time alone may change what the rules come to."""
-    while (turn_at := court.book.next_turn(assigned_at, after)) is not None and turn_at < before:
+    """Yield the moments between two instants at which time alone may change what the rules decide."""
+    while (turn_at := next_turn(court.book, assigned_at, after)) is not None and turn_at < before:
         since = None if assigned_at is None else int((turn_at - assigned_at).total_seconds())
         known = with_fields(court.coloured(facts), at=turn_at, assigned_s=since)
         yield _Moment(_seconds(turn_at, call.begins_at), known)
@@ -180,9 +180,9 @@ def _turns(
 
 
 def _changes(call: Recorded) -> Iterator[tuple[Facts, Entry | None, datetime | None]]:
-    """Yield the facts after every line that changes them, with the recorded decision, and since when there is a person.
+    """Yield the facts after every entry that changes them, the recorded decision, and when the call got its person.
 
-    A check's answer and the facts that follow from it are one change.
+    A check's answer and the facts that follow from it count as one change.
     """
     known: Facts | None = None
     history, assigned_at, waiting = History(), None, False
@@ -236,7 +236,7 @@ def _played(call: Recorded, moments: Sequence[_Moment], court: _Court) -> _Playe
 
 
 def _corrected(facts: Facts, then: set[str], now: _Played) -> Facts:
-    """Return the facts as they would be had the other rules' effects been sent, and only those."""
+    """Return the facts as if the other rules' effects had been sent, and no others."""
     if Outcome.ENROLL in then or Outcome.ENROLL in now:
         enrolled = Outcome.ENROLL in now
         facts = with_fields(facts, enrolled=enrolled, manual=enrolled)
@@ -274,7 +274,7 @@ def _difference(
 
 
 def _why_not(did: Did, tried: tuple[Tried, ...]) -> str:
-    """Say why other rules do not do what some rules did: the condition that failed, of the same rule or of its like."""
+    """Return why other rules do not do what some rules did: the failed condition of the same or a similar one."""
     decided = next((line for line in tried if line.result == "matched"), None)
     line = next((line for line in tried if line.rule == did.rule), None)
     if decided is not None and decided.forbidden:
@@ -285,7 +285,7 @@ def _why_not(did: Did, tried: tuple[Tried, ...]) -> str:
 
 
 def _alike(did: Did, tried: Iterable[Tried]) -> str:
-    """Say how the rules fared that ask for the same as one that is not there."""
+    """Return the results of the rules that ask for the same as a missing one."""
     alike = [_fared(line, None) for line in tried if line.then == did.outcome and line.result in _TOLD]
     return (
         "; ".join(alike)
@@ -298,7 +298,7 @@ _TOLD = frozenset({"failed", "shadowed", "elsewhere"})
 
 
 def _why_now(did: Did, call: Recorded, moment: _Moment) -> str:
-    """Say why the recorded rules did not do what the other ones do: by the last decision up to then."""
+    """Return why the recorded rules did not do what the others do, from the last decision before that moment."""
     decision = None
     for entry in call.trail:
         if entry.what == "decided" and entry.asked != "assign" and _seconds(entry.at, call.begins_at) <= moment.at_s:

@@ -1,7 +1,7 @@
-"""What rules came to over many recorded calls: matches, shadow matches, what was sent and how it ended. Pure.
+"""Reports the results of rules over many recorded calls: matches, shadow matches, what was sent and its outcome. Pure.
 
-Read before a rule is switched from shadow to live: the calls in which a rule in shadow would have done otherwise than the
-live rules did are listed one by one.
+Read it before switching a rule from shadow to live. Calls in which a rule in shadow would have acted differently from
+the live rules are listed one by one.
 """
 
 from collections import Counter
@@ -15,7 +15,7 @@ from calls.trail import Entry, Recorded, Tried
 
 @dataclass(slots=True)
 class Tally:
-    """What one rule came to at one institution, in calls. ``ended`` counts what became of what was sent, by state."""
+    """The results of one rule at one institution, in calls. ``ended`` counts what became of effects, by state."""
 
     matched: int = 0
     held_by_law: int = 0
@@ -28,7 +28,7 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class Disagreement:
-    """A call in which a rule in shadow would have done otherwise than the live rules did."""
+    """A call in which a rule in shadow would have acted differently from the live rules."""
 
     institution_key: str
     voice_id: str
@@ -39,7 +39,7 @@ class Disagreement:
 
 @dataclass(slots=True)
 class Report:
-    """What all rules came to. ``colourless`` counts calls by policy name that the rules in force give no colour."""
+    """The results of all rules. ``colourless`` counts calls by policy names without a colour in the current rules."""
 
     calls: int = 0
     rules: dict[tuple[str, str], Tally] = field(default_factory=dict)
@@ -53,7 +53,7 @@ class Report:
 
 
 def report(calls: Iterable[Recorded], policies: Policies) -> Report:
-    """Count what rules came to."""
+    """Count the results of rules."""
     result = Report()
     for call in calls:
         result.calls += 1
@@ -75,7 +75,7 @@ def _count_matches(result: Report, call: Recorded, decisions: list[Entry]) -> No
 
 
 def _count_shadows(result: Report, call: Recorded, decisions: list[Entry]) -> None:
-    """Count each rule in shadow once a call, by the strongest thing it would have done."""
+    """Count each rule in shadow once per call, by the strongest thing it would have done."""
     strongest: dict[str, tuple[Tried, Entry]] = {}
     for entry in decisions:
         for line in entry.tried:
@@ -104,7 +104,7 @@ def _rank_of(known: tuple[Tried, Entry] | None) -> int:
 
 
 def _count_effects(result: Report, call: Recorded) -> None:
-    """Follow each effect from the rule that decided it to the last that is known of it."""
+    """Follow each effect from the rule that decided it to its last known state."""
     rule_of: dict[str, str] = {}
     sent: dict[str, str] = {}
     for entry in call.trail:

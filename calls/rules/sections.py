@@ -1,16 +1,163 @@
-"""Typed reading of a parsed TOML file: every wrong key and value becomes a fault, and reading goes on.
+"""Typed reading of a TOML file. Every wrong key or value becomes a fault at its line, and reading continues.
 
-A fault is told so that the file's author can repair it: on which line, in which rule, what is wrong, what is allowed.
+A fault tells the author what to repair: the line, the rule, what is wrong, and what is allowed.
+
+The standard parser gives no line numbers. The scanner here reads text that the parser has accepted, so it can rely on
+the syntax and only follows brackets, strings and line ends. A place is named by its path, for example ``("rule", 2,
+"when", "green")``. Tables in a list, and elements of a list, are counted from 0.
 """
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time
 from enum import StrEnum
 from typing import Any, TypeVar
 
 from calls.institutions import nearest
-from calls.rules.lines import Lines
+
+Path = tuple[str | int, ...]
+
+_BARE = re.compile(r"[A-Za-z0-9_-]+")
+_BLANK = re.compile(r"[ \t]*")
+_EMPTY = re.compile(r"(?:[ \t\r\n]|#[^\n]*)*")
+_SCALAR = re.compile(r"[^,\]}#\r\n]*")
+_TEXTS = (
+    re.compile(r'"""(?:[^\\]|\\.)*?"{3,5}', re.DOTALL),
+    re.compile(r"'''.*?'{3,5}", re.DOTALL),
+    re.compile(r'"(?:[^"\\]|\\.)*"'),
+    re.compile(r"'[^']*'"),
+)
+
+
+class Lines:
+    """The line numbers in a valid TOML file."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._at = 0
+        self._line = 1
+        self._counted_to = 0
+        self._lines: dict[Path, int] = {}
+        self._lists: dict[Path, int] = {}
+        self._scan()
+
+    def find(self, *path: str | int) -> int:
+        """Return the line of a place. If it is not written, return the line of what contains it, or 1."""
+        while path and path not in self._lines:
+            path = path[:-1]
+        return self._lines.get(path, 1)
+
+    def __iter__(self) -> Iterator[tuple[Path, int]]:
+        return iter(self._lines.items())
+
+    def _scan(self) -> None:
+        table: Path = ()
+        self._skip(_EMPTY)
+        while self._at < len(self._text):
+            table = self._header() if self._text[self._at] == "[" else self._pair(table)
+            self._skip(_EMPTY)
+
+    def _header(self) -> Path:
+        """Read ``[table]`` or ``[[list]]``. Return the path of the keys below it."""
+        is_list = self._text.startswith("[[", self._at)
+        self._at += 2 if is_list else 1
+        path: Path = ()
+        line = self._line_here()
+        keys = self._keys()
+        for n, key in enumerate(keys):
+            path = (*path, key)
+            is_last = n == len(keys) - 1
+            if is_last and is_list:
+                self._lists[path] = self._lists.get(path, -1) + 1
+                self._note(path, line)
+            if path in self._lists:
+                path = (*path, self._lists[path])
+        self._note(path, line)
+        self._at += 2 if is_list else 1
+        return path
+
+    def _pair(self, table: Path) -> Path:
+        """Read ``key = value``. Return the table that is still open."""
+        path, line = table, self._line_here()
+        for key in self._keys():
+            path = (*path, key)
+            self._note(path, line)
+        self._skip(_BLANK)
+        self._at += 1  # the equals sign
+        self._value(path)
+        return table
+
+    def _keys(self) -> list[str]:
+        """Read a key that may be dotted and quoted."""
+        keys: list[str] = []
+        while True:
+            self._skip(_BLANK)
+            if self._text[self._at] in "\"'":
+                keys.append(_plain(self._take_text()))
+            else:
+                keys.append(self._skip(_BARE))
+            self._skip(_BLANK)
+            if self._text[self._at] != ".":
+                return keys
+            self._at += 1
+
+    def _value(self, path: Path) -> None:
+        self._skip(_BLANK)
+        match self._text[self._at]:
+            case "[":
+                self._members(path, "]")
+            case "{":
+                self._members(path, "}")
+            case '"' | "'":
+                self._take_text()
+            case _:
+                self._skip(_SCALAR)
+
+    def _members(self, path: Path, end: str) -> None:
+        """Read a list or an inline table."""
+        self._at += 1
+        n = 0
+        while True:
+            self._skip(_EMPTY)
+            if self._text[self._at] == end:
+                self._at += 1
+                return
+            if self._text[self._at] == ",":
+                self._at += 1
+            elif end == "]":
+                self._note((*path, n), self._line_here())
+                self._value((*path, n))
+                n += 1
+            else:
+                self._pair(path)
+
+    def _take_text(self) -> str:
+        for pattern in _TEXTS:
+            if found := pattern.match(self._text, self._at):
+                self._at = found.end()
+                return found.group()
+        raise AssertionError("the parser accepted a text that does not end")
+
+    def _skip(self, pattern: re.Pattern[str]) -> str:
+        found = pattern.match(self._text, self._at)
+        assert found is not None  # noqa: S101  (every pattern but a bare key matches nothing too)
+        self._at = found.end()
+        return found.group()
+
+    def _line_here(self) -> int:
+        self._line += self._text.count("\n", self._counted_to, self._at)
+        self._counted_to = self._at
+        return self._line
+
+    def _note(self, path: Path, line: int) -> None:
+        self._lines.setdefault(path, line)
+
+
+def _plain(quoted: str) -> str:
+    """Return the text of a quoted key. Escapes are kept; the place of such a key is then that of its table."""
+    return quoted[1:-1]
+
 
 Choice = TypeVar("Choice", bound=StrEnum)
 
@@ -19,7 +166,8 @@ Choice = TypeVar("Choice", bound=StrEnum)
 class Fault:
     """One fault. ``line`` counts from 1.
 
-    ``rule`` is the name of the rule it is in, or ``number 3`` where that has none; ``noun`` says what it is in, if no rule.
+    ``rule`` is the name of its rule, or ``number 3`` if that has no name. ``noun`` is the kind of entry if it is no
+    rule.
     """
 
     line: int
@@ -29,13 +177,13 @@ class Fault:
     noun: str = "rule"
 
     def __str__(self) -> str:
-        """Say the fault in one line, without the file's name."""
+        """Describe the fault in one line, without the file's name."""
         where = f"{self.line}: " + (f"{self.noun} {self.rule}: " if self.rule else "")
         return f"{where}{self.problem}" + (f"; {self.allowed}" if self.allowed else "")
 
 
 class RulesError(Exception):
-    """A rules file that cannot be used. ``faults`` lists all that is wrong, by line."""
+    """A rules file that cannot be used. ``faults`` lists everything that is wrong, by line."""
 
     def __init__(self, name: str, faults: Iterable[Fault]) -> None:
         self.name = name
@@ -54,7 +202,7 @@ class RulesError(Exception):
 
 
 def one_of(allowed: Iterable[str], wrong: object = None) -> str:
-    """Say what is allowed, and which of it is nearest to what was written."""
+    """Return what is allowed, and the entry most similar to what was written."""
     words = list(allowed)
     close = nearest(wrong, words) if isinstance(wrong, str) else None
     meant = f"did you mean {close!r}? " if close is not None else ""
@@ -63,7 +211,7 @@ def one_of(allowed: Iterable[str], wrong: object = None) -> str:
 
 @dataclass(slots=True)
 class Faults:
-    """Collects what is wrong."""
+    """Collects faults."""
 
     lines: Lines
     found: list[Fault] = field(default_factory=list)
@@ -79,7 +227,7 @@ class Faults:
 class Section:
     """One table of the file.
 
-    ``label`` is how messages call it; ``rule`` is the rule (or whatever ``noun`` says) that it is in.
+    ``label`` is its name in messages. ``rule`` is the rule (or other ``noun``) that it belongs to.
     """
 
     faults: Faults
@@ -95,14 +243,14 @@ class Section:
         self.faults.add(path, problem, allowed, self.rule, self.noun)
 
     def only(self, allowed: Iterable[str]) -> None:
-        """Note every key that means nothing here."""
+        """Note a fault for every unknown key."""
         keys = tuple(allowed)
         for key in self.table:
             if key not in keys:
                 self.fault(key, f"{self.label} has no key {key!r}", one_of(keys, key))
 
     def section(self, key: str, allowed: Iterable[str]) -> "Section":
-        """Return a table within this one; an empty one if it is missing or no table."""
+        """Return a table within this one; an empty one if it is missing or not a table."""
         value = self.table.get(key, {})
         if not isinstance(value, dict):
             self.fault(key, f"{key} must be a table", f"write [{key}]")
@@ -120,7 +268,7 @@ class Section:
         return default
 
     def number(self, key: str, default: float, *, least: float) -> float:
-        """Return a number of at least so much."""
+        """Return a number of at least ``least``."""
         value = self.table.get(key, default)
         if _is_number(value) and value >= least:
             return float(value)
@@ -128,7 +276,7 @@ class Section:
         return default
 
     def count(self, key: str, default: int, *, most: int) -> int:
-        """Return a whole number from 0 to so much."""
+        """Return a whole number from 0 to ``most``."""
         value = self.table.get(key, default)
         if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= most:
             return value
@@ -136,16 +284,17 @@ class Section:
         return default
 
     def numbers(self, key: str, example: str) -> tuple[float, ...] | None:
-        """Return a list of numbers; None where there is none."""
+        """Return a list of numbers; None if it is missing or wrong."""
         value = self.table.get(key)
         if isinstance(value, list) and all(_is_number(number) for number in value):
             return tuple(float(number) for number in value)
-        problem = f"{key} is missing" if value is None else f"{key} must be a list of numbers, not {shown_value(value)}"
+        wrong = f"must be a list of numbers, not {shown_value(value)}"
+        problem = f"{key} is missing from {self.label}" if value is None else f"{key} {wrong}"
         self.fault(key, problem, f"for example {key} = {example}")
         return None
 
     def text(self, key: str, why: str) -> str:
-        """Return a text that has to be there and to say something; ``why`` is what it is for."""
+        """Return a required text that is not blank. ``why`` says what it is for."""
         value = self.table.get(key)
         if isinstance(value, str) and value.strip():
             return value
@@ -154,7 +303,7 @@ class Section:
         return ""
 
     def texts(self, key: str, example: str) -> tuple[str, ...]:
-        """Return a list of texts, empty where there is none."""
+        """Return a list of texts, empty if missing."""
         value = self.table.get(key, [])
         if isinstance(value, list) and all(isinstance(text, str) and text for text in value):
             return tuple(value)
@@ -162,7 +311,7 @@ class Section:
         return ()
 
     def instant(self, key: str) -> datetime | None:
-        """Return an instant with its zone; None where there is none."""
+        """Return an instant with its zone; None if missing."""
         value = self.table.get(key)
         if value is None or (isinstance(value, datetime) and value.tzinfo is not None):
             return None if value is None else value.astimezone(UTC)
@@ -172,7 +321,7 @@ class Section:
         return None
 
     def choice(self, key: str, kind: type[Choice], default: Choice | None = None) -> Choice | None:
-        """Return one of a closed list; None where it is none of them."""
+        """Return a member of a closed list; None if the value is not in it."""
         value = self.table.get(key, default)
         allowed = [member.value for member in kind]
         if isinstance(value, str) and value in allowed:
@@ -187,6 +336,6 @@ def _is_number(value: object) -> bool:
 
 
 def shown_value(value: object) -> str:
-    """Show a value as it is written in a file, cut short."""
+    """Return a value as it is written in a file, shortened."""
     text = str(value).lower() if isinstance(value, bool) else repr(value)
     return text if len(text) <= 40 else f"{text[:37]}..."

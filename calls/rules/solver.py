@@ -1,7 +1,7 @@
-"""Decides whether finitely many choices can be made so that all of some demands are met. Knows nothing of calls.
+"""A small satisfiability solver over finite domains. It knows nothing of calls.
 
-A variable has a finite set of values; a demand (``Clause``) is met when at least one of its literals is: a variable and
-values, one of which it has to have. The search is complete: "no" is a proof.
+A variable has a finite set of values. A demand (``Clause``) is met if at least one of its literals is: a variable and
+values of which it must have one. The search is complete, so "no" is a proof.
 """
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -13,7 +13,7 @@ Domains = Mapping[str, Values]
 
 
 def satisfiable(domains: Domains, clauses: Iterable[Clause]) -> bool:
-    """Tell whether every variable can have a value of its domain so that every clause is met."""
+    """Tell whether the variables can have values in their domains so that every clause is met."""
     settled = _propagate(dict(domains), list(clauses))
     if settled is None:
         return False
@@ -26,7 +26,7 @@ def satisfiable(domains: Domains, clauses: Iterable[Clause]) -> bool:
 
 
 def _propagate(domains: dict[str, Values], clauses: list[Clause]) -> tuple[dict[str, Values], list[Clause]] | None:
-    """Draw the conclusions of demands that leave one choice; None if one leaves none. Returns the demands still open."""
+    """Apply clauses that leave one choice. Return the domains and the clauses still open; None if one cannot be met."""
     if not all(domains.values()):
         return None
     changed = True
@@ -50,7 +50,7 @@ def _propagate(domains: dict[str, Values], clauses: list[Clause]) -> tuple[dict[
 
 
 def _still_possible(domains: Domains, clause: Clause) -> Clause | None:
-    """Return the literals of a clause that can still be met; None if the clause is met whatever is chosen."""
+    """Return the literals of a clause that can still be met; None if it is met whatever is chosen."""
     left: list[Literal] = []
     for variable, values in clause:
         domain = domains[variable]
@@ -73,5 +73,5 @@ def without(domains: Domains, literal: Literal) -> Literal:
 
 
 def equivalent(one: Literal, others: Sequence[Literal], domains: Domains) -> list[Clause]:
-    """Return the demands that one literal is met exactly when any of the others is."""
+    """Return the clauses that one literal is met exactly if any of the others is."""
     return [(without(domains, one), *others), *((one, without(domains, other)) for other in others)]

@@ -1,29 +1,46 @@
-"""Apply the rules to the facts of a call, within the law: what is to be done, and who may be assigned. Pure.
+"""Applies the rules to the facts of a call, within the law: what to do, and whom to assign. Pure functions.
 
-First live match wins; rules in shadow are remembered with what they would have done, and passed over. What the law
-forbids is held, with every reason. Only a person's word or the one candidate of a call that nobody has claimed leads to
-an assign.
+The first matching live rule decides. Matching rules in shadow are recorded with what they would have done, but do not
+decide. What the law forbids is held, with every reason. An assign needs a person's statement, or a call with one
+candidate that nobody has claimed.
 """
 
 from dataclasses import dataclass
+from datetime import datetime, timedelta
+from fnmatch import fnmatchcase
+from typing import Final, assert_never
 
-from calls.facts import Facts
+from calls.effect_ledger import EffectKind
+from calls.facts import Facts, Value
 from calls.law import forbidden
-from calls.ledger import EffectKind
 from calls.record import Call, Candidate
-from calls.rules.book import AS_VERIFIED, Outcome, Rule, RuleBook, Stage, holds
-from calls.rules.conditions import DATE, dates_wanted, found, wanted
+from calls.rules.book import (
+    AS_VERIFIED,
+    Between,
+    Condition,
+    Includes,
+    Not,
+    OnChecks,
+    OneOf,
+    Outcome,
+    Rule,
+    RuleBook,
+    Stage,
+    Test,
+)
 from calls.trail import Result, Tried
+
+DATE: Final = "%Y-%m-%d %H:%M:%S UTC"
 
 _EFFECTS = {Outcome.ENROLL: EffectKind.ENROLL, Outcome.REJECT: EffectKind.REJECT}
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a rule comes to within the law.
+    """The result of a rule within the law.
 
-    ``asked`` is what the rule asks for, ``outcome`` what is left of it, ``forbidden`` names the law's reasons where that is
-    less. ``shadows`` are the rules in shadow that match before the live one: what they would have come to.
+    ``asked`` is what the rule asks for, ``outcome`` what remains of it, ``forbidden`` the law's reasons if that is
+    less. ``shadows`` are the verdicts of matching rules in shadow before the live one.
     """
 
     outcome: Outcome
@@ -44,10 +61,10 @@ class Verdict:
 
 
 def judge(facts: Facts, book: RuleBook, institution_key: str) -> Verdict:
-    """Return what the first matching live rule asks for, held back by the law."""
+    """Return what the first matching live rule asks for, as far as the law allows it."""
     shadows: list[Verdict] = []
     for rule in book.rules:
-        if not rule.applies_to(institution_key) or not rule.is_valid(facts.at) or not matches(rule, facts):
+        if not (is_meant_for(rule, institution_key) and is_valid(rule, facts.at) and matches(rule, facts)):
             continue
         if rule.stage is Stage.SHADOW:
             shadows.append(_within_the_law(rule, facts, book, ()))
@@ -56,15 +73,10 @@ def judge(facts: Facts, book: RuleBook, institution_key: str) -> Verdict:
     return Verdict(Outcome.HOLD, "", "no rule matches", shadows=tuple(shadows), rules=book.digest)
 
 
-def matches(rule: Rule, facts: Facts) -> bool:
-    """Tell whether every condition of a rule holds."""
-    return all(holds(condition, facts) for condition in rule.when)
-
-
 def table(facts: Facts, book: RuleBook, institution_key: str) -> tuple[Tried, ...]:
-    """Return how every rule fared, in order: matched, or which condition failed on which fact.
+    """Return the result of every rule, in order: matched, or which condition failed on which fact.
 
-    Says the same as ``judge``, at greater length: for the trail.
+    It agrees with ``judge`` but gives more detail, for the trail.
     """
     lines: list[Tried] = []
     is_decided = False
@@ -81,9 +93,9 @@ def table(facts: Facts, book: RuleBook, institution_key: str) -> tuple[Tried, ..
 
 def _try(rule: Rule, facts: Facts, book: RuleBook, institution_key: str) -> Tried:
     line = Tried(rule.name, rule.outcome, rule.stage, "elsewhere")
-    if not rule.applies_to(institution_key):
+    if not is_meant_for(rule, institution_key):
         return line
-    if not rule.is_valid(facts.at):
+    if not is_valid(rule, facts.at):
         was = f"{facts.at:{DATE}}" if facts.at is not None else None
         return Tried(rule.name, rule.outcome, rule.stage, "failed", "the date", dates_wanted(rule), was)
     for name, test in rule.when:
@@ -107,9 +119,145 @@ def _within_the_law(rule: Rule, facts: Facts, book: RuleBook, shadows: tuple[Ver
     return Verdict(outcome, rule.name, rule.because, validation, reasons, shadows, rule.outcome, book.digest)
 
 
+def is_meant_for(rule: Rule, institution_key: str | None) -> bool:
+    """Tell whether a rule applies to an institution. None: an institution that no rule names."""
+    return rule.institutions is None or institution_key in rule.institutions
+
+
+def is_valid(rule: Rule, at: datetime | None) -> bool:
+    """Tell whether a rule is in force at an instant. Without an instant, a rule with dates is not."""
+    if rule.valid_from is None and rule.valid_until is None:
+        return True
+    if at is None:
+        return False
+    return (rule.valid_from is None or rule.valid_from <= at) and (rule.valid_until is None or at < rule.valid_until)
+
+
+def next_turn(book: RuleBook, assigned_at: datetime | None, now: datetime) -> datetime | None:
+    """Return when time alone may next change what the rules decide for a call; None if it never does."""
+    turns = [] if assigned_at is None else [assigned_at + timedelta(seconds=turn_s) for turn_s in book.turns_s]
+    return min((at for at in (*turns, *book.dates) if at > now), default=None)
+
+
+def matches(rule: Rule, facts: Facts) -> bool:
+    """Tell whether every condition of a rule holds."""
+    return all(holds(condition, facts) for condition in rule.when)
+
+
+_VALUES = (bool, int, str)
+
+
+def holds(condition: Condition, facts: Facts) -> bool:
+    """Tell whether a condition holds for a call's facts."""
+    name, test = condition
+    if isinstance(test, _VALUES):  # most tests are, and rules are applied several times for each answer
+        return bool(getattr(facts, name) == test)
+    return _met(name, test, facts)
+
+
+def _met(name: str, test: Test, facts: Facts) -> bool:
+    match test:
+        case OnChecks(inner, least):
+            return checks_meeting(name, inner, facts) >= least
+        case Not(inner):
+            return not _met(name, inner, facts)
+        case _:
+            return admits(test, getattr(facts, name))
+
+
+def admits(test: Test, value: Value | tuple[str, ...]) -> bool:
+    """Tell whether a value meets a test. All policy names together are one value.
+
+    Raises:
+        TypeError: The test is about a history, which a value does not have.
+    """
+    match test:
+        case OneOf(values):
+            return value in values
+        case Between(least, most):
+            if not isinstance(value, int):
+                return False
+            return (least is None or value >= least) and (most is None or value <= most)
+        case Includes(patterns):
+            names = value if isinstance(value, tuple) else ()
+            return any(fnmatchcase(name, pattern) for name in names for pattern in patterns)
+        case Not(inner):
+            return not admits(inner, value)
+        case OnChecks():
+            raise TypeError("only the history of a call can meet it")
+        case bool() | int() | str() | None:
+            return value == test
+        case _:
+            assert_never(test)
+
+
+def checks_meeting(name: str, test: Test, facts: Facts) -> int:
+    """Return on how many checks the answers met a test."""
+    history = facts.history
+    match test:
+        case Not(inner):
+            return history.answered.bit_count() - checks_meeting(name, inner, facts)
+        case Includes(patterns):
+            checks = 0
+            for policy, on in history.policies.items():
+                if any(fnmatchcase(policy, pattern) for pattern in patterns):
+                    checks |= on
+            return checks.bit_count()
+        case _:
+            shown = history.signs.get(name, 0).bit_count()
+            unshown = history.answered.bit_count() - shown
+            return (shown if admits(test, True) else 0) + (unshown if admits(test, False) else 0)
+
+
+def wanted(test: Test) -> Value:
+    """Return what a test requires, for a trail: the value itself if it is one."""
+    match test:
+        case Between(least, most):
+            bounds = (("at least", least), ("at most", most))
+            return " and ".join(f"{word} {bound}" for word, bound in bounds if bound is not None)
+        case OneOf(values):
+            return f"one of {', '.join(map(str, values))}"
+        case Includes(patterns):
+            return f"with {' or '.join(patterns)}"
+        case Not(Includes(patterns)):
+            return f"without {' and '.join(patterns)}"
+        case Not(inner):
+            return f"other than {_said(inner)}"
+        case OnChecks(inner, least):
+            what = "" if inner is True else f"{_said(inner)} "
+            return f"{what}on at least {least} check{'' if least == 1 else 's'}"
+        case _:
+            return test
+
+
+def _said(test: Test) -> str:
+    value = wanted(test)
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def found(name: str, test: Test, facts: Facts) -> Value:
+    """Return what a fact was when a test failed, for a trail."""
+    match test:
+        case OnChecks(inner, _):
+            checks = checks_meeting(name, inner, facts)
+            return f"seen on {checks} check{'' if checks == 1 else 's'}"
+        case Not(inner):
+            return found(name, inner, facts)
+        case _:
+            value = getattr(facts, name)
+            return ", ".join(value) or None if isinstance(value, tuple) else value
+
+
+def dates_wanted(rule: Rule) -> str:
+    """Describe when a rule is in force."""
+    begins = f"from {rule.valid_from:{DATE}}" if rule.valid_from is not None else ""
+    ends = f"before {rule.valid_until:{DATE}}" if rule.valid_until is not None else ""
+    return " and ".join(part for part in (begins, ends) if part)
+
+
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """Whom to assign; nobody where ``person_id`` is None or the law forbids it. ``rules`` is the digest in force."""
+    """Whom to assign; nobody if ``person_id`` is None or the law forbids it. ``rules`` is the digest in force."""
 
     person_id: str | None
     because: str
@@ -129,7 +277,7 @@ class Assignment:
 
 
 def judge_assignment(call: Call, book: RuleBook, facts: Facts) -> Assignment:
-    """Return whom to assign: the desk's word, or the only candidate of a call that nobody has claimed."""
+    """Return whom to assign: whom the desk named, or the only candidate of a call that nobody has claimed."""
     reasons = forbidden(EffectKind.ASSIGN, facts)
     wish = call.assign_wish
     if wish is not None:
@@ -143,7 +291,7 @@ def judge_assignment(call: Call, book: RuleBook, facts: Facts) -> Assignment:
 
 
 def _obstacle(call: Call, book: RuleBook) -> str | None:
-    """Say why nobody is assigned without being asked for; None where the only candidate may be."""
+    """Return why nobody is assigned without a request; None if the only candidate may be."""
     if call.person_id is not None:
         return "the call has a person"
     if not book.assign.automatic:

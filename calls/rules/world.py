@@ -1,9 +1,10 @@
-"""What can be true of a call at once: the facts' values, and what follows from what.
+"""What can be true of a call at the same time: the values of facts, and their implications.
 
-Used to prove things about rules before any call comes: that a rule can never match, that an earlier one takes all of its
-calls, that the law would always hold it. Calls that rules cannot tell apart are looked at once: of a number only the values
-between which a condition changes, of policies one name for each set of patterns that a name can fit, of the checks which
-conditions can have been met on enough of them. So the search is finite, and complete over the implications listed here.
+It is used to prove faults in rules before any call comes: that a rule can never match, that an earlier rule takes all
+its calls, or that the law always forbids it. Calls that the rules cannot distinguish are examined once. Of numbers,
+only the values around a change of a condition count; of policies, one name for each set of patterns that a name can
+match; of checks, which conditions can be met on enough of them. So the search is finite, and complete for the listed
+implications.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,19 +15,20 @@ from typing import Final
 
 from calls.facts import FACTS, MANUAL_GREEN, Colour, Policies, Value
 from calls.record import CHECK_LIMIT
-from calls.rules.book import Condition, Includes, Not, OnChecks, OneOf, Test, admits, turns
+from calls.rules.book import Condition, Includes, Not, OnChecks, OneOf, Test, turns
 from calls.rules.patterns import kinds_of_names
 from calls.rules.solver import Clause, Domains, Literal, Values, equivalent, only, satisfiable, without
+from calls.rules.verdict import admits
 from calls.statuses import ESTABLISHES, REJECTED, Status
 
 OTHER: Final = "\0any other value"
-"""Stands for every value of a text that no condition names."""
+"""Represents every value of a text that no condition names."""
 
 MOST_HISTORIES: Final = 20_000
-"""Ways in which checks can have gone that are told apart; more than this takes seconds."""
+"""How many different courses of the checks are distinguished. More would take seconds."""
 
 MOST_INNER: Final = 8
-"""Different things that rules count checks by."""
+"""How many different conditions rules may count checks by."""
 
 Plain = tuple[str, Value]
 
@@ -58,7 +60,7 @@ IMPLICATIONS: tuple[tuple[Plain, Plain], ...] = (
     (("assigned", False), ("assigned_s", None)),
     (("assigned_s", None), ("assigned", False)),
 )
-"""Pairs of which the second holds whenever the first does, by the way ``facts_of`` derives them."""
+"""Pairs in which the second holds whenever the first does, because of how ``facts_of`` derives them."""
 
 UNSUSPICIOUS: tuple[Plain, ...] = (
     ("red", False),
@@ -69,7 +71,7 @@ UNSUSPICIOUS: tuple[Plain, ...] = (
     ("rejected", False),
     ("distrusted", False),
 )
-"""What is so of a call of which nothing is known that speaks against the caller."""
+"""What is true of a call if nothing is known that speaks against the caller."""
 
 _SIGNS: Final = tuple(name for name, fact in FACTS.items() if fact.by_check and fact.kind is bool)
 """Facts that every check's answer shows anew."""
@@ -81,14 +83,14 @@ _EVER: Final[Condition] = ("voice_mismatch", OnChecks(test=True, least=1))
 
 
 class TooManyHistories(Exception):
-    """The conditions about checks can be combined in more ways than can be looked at."""
+    """The conditions about checks have more combinations than can be examined."""
 
 
 @dataclass(frozen=True)
 class World:
-    """Everything that can be true of a call, as far as these conditions tell calls apart.
+    """Everything that can be true of a call, as far as these conditions distinguish calls.
 
-    ``conditions`` are all that will be asked about; the colours of names follow from ``policies``.
+    ``conditions`` are all conditions that will be asked about. ``policies`` gives the colours of names.
     """
 
     policies: Policies
@@ -98,8 +100,8 @@ class World:
         """Tell whether a call can meet all ``conditions`` and fail at least one condition of each group in ``never``.
 
         Raises:
-            TooManyNames: The patterns of policies are too many to be combined.
-            TooManyHistories: So are the conditions about checks.
+            TooManyNames: The patterns of policies have too many combinations.
+            TooManyHistories: The conditions about checks have too many combinations.
         """
         domains = self._domains
         demands: list[Clause] = [(self._literal(one, domains),) for one in conditions]
@@ -107,9 +109,9 @@ class World:
         return satisfiable(domains, [*demands, *self._laws])
 
     def speaks_against(self, condition: Condition) -> bool:
-        """Tell whether a condition is met only by calls of which something is known that speaks against the caller.
+        """Tell whether a condition is met only by calls for which something speaks against the caller.
 
-        A neutral policy does so where a rule names it.
+        A neutral policy counts if a rule names it.
         """
         domains = self._domains
         good = [self._literal(one, domains) for one in (condition, *UNSUSPICIOUS)]
@@ -138,14 +140,14 @@ class World:
                 domains[name] = self._numbers(name)
             elif fact.kind is str:
                 named = (value for one, test in self.conditions if one == name for value in _values(test))
-                others = () if name == "validation_type" else (OTHER,)  # the service may name any status
+                others = () if name == "validation_type" else (OTHER,)  # the service may use any status
                 domains[name] = frozenset({*fact.named, None, *others, *named})
             elif fact.kind is bool:
                 domains[name] = _EITHER
         return domains
 
     def _numbers(self, name: str) -> Values:
-        """Return the numbers between which a condition can change; all that there are where they are few."""
+        """Return the values around each change of a condition, or all values if there are few."""
         most = FACTS[name].most
         if most is not None:
             return frozenset(range(most + 1))
@@ -166,22 +168,22 @@ class World:
             (without(domains, only(_HISTORY, met)), only("checks_used", *range(needed, CHECK_LIMIT + 1)))
             for met, needed in self._histories.items()
         ]
-        if _EVER in self._on_checks:  # what is remembered for the whole call
+        if _EVER in self._on_checks:  # it is remembered for the whole call
             laws.append((without(domains, self._literal(_EVER, domains)), only("voice_mismatch", True)))
         return [*laws, *self._policy_laws(domains), *self._green_laws(domains)]
 
-    # The policies of a call: one name stands for all that fit the same patterns.
+    # The policies of a call: one name represents all that match the same patterns.
 
     @cached_property
     def _kinds(self) -> dict[str, Colour]:
-        """Return a name for each set of patterns that a name can fit, and its colour."""
+        """Return a name for each set of patterns that a name can match, with its colour."""
         lists = (self.policies.green, self.policies.red, self.policies.neutral, (MANUAL_GREEN,))
         named = (pattern for _, test in self.conditions for one in _all_includes(test) for pattern in one.patterns)
         names = kinds_of_names(tuple(sorted({*named}.union(*lists))))
         return {name: self.policies.colour(name) for name in names.values()}
 
     def _of(self, colour: Colour) -> list[Literal]:
-        """Return that a policy of a colour is applied, name by name."""
+        """Return the literals that a policy of a colour is applied, one for each name."""
         return [only(_POLICY + name, True) for name, its in self._kinds.items() if its is colour]
 
     def _fitting(self, test: Includes) -> frozenset[str]:
@@ -189,7 +191,7 @@ class World:
 
     @cached_property
     def _sets_of_names(self) -> frozenset[frozenset[str]]:
-        """Return for every condition about policies which kinds of names meet it."""
+        """Return, for every condition about policies, which kinds of names meet it."""
         return frozenset(self._fitting(one) for _, test in self.conditions for one in _all_includes(test))
 
     @cached_property
@@ -198,7 +200,7 @@ class World:
         return dict.fromkeys(names, _EITHER)
 
     def _policy_laws(self, domains: Domains) -> list[Clause]:
-        """Return what holds of the policies of a call, and of the policies of one check's answer."""
+        """Return what holds for the policies of a call, and for those of one check's answer."""
         laws: list[Clause] = []
         for colour in (Colour.RED, Colour.UNCLASSIFIED):
             laws += equivalent(only(colour.value, True), self._of(colour), domains)
@@ -227,7 +229,7 @@ class World:
 
     @cached_property
     def _histories(self) -> dict[tuple[bool, ...], int]:
-        """Return each way in which the conditions about checks can be met or not, and how many answers it takes at least."""
+        """Return each combination of met conditions about checks, with the minimum number of answers it takes."""
         on_checks = [(name, test) for name, test in self._on_checks if isinstance(test, OnChecks)]
         inner = list(dict.fromkeys((name, test.test) for name, test in on_checks))
         most = tuple(max(test.least for name, test in on_checks if (name, test.test) == one) for one in inner)
@@ -238,7 +240,7 @@ class World:
         return found
 
     def _answers(self, inner: Sequence[Condition]) -> list[tuple[bool, ...]]:
-        """Return which of some conditions the answer of one check can meet at once."""
+        """Return which conditions the answer of one check can meet together."""
         domains: dict[str, Values] = {**dict.fromkeys(_SIGNS, _EITHER), **self._policy_domains}
         laws = self._policy_laws(domains)
         literals = [self._literal(condition, domains) for condition in inner]
@@ -253,9 +255,9 @@ class World:
 
 
 def _counts(answers: Sequence[tuple[bool, ...]], most: tuple[int, ...]) -> dict[tuple[int, ...], int]:
-    """Return how often conditions can have been met by up to 20 answers, and by how many answers at least.
+    """Return how often conditions can be met by up to 20 answers, with the minimum number of answers.
 
-    Counts end at ``most``: what comes after makes no difference. The fewest answers come first.
+    Counts end at ``most``, because higher ones make no difference. The fewest answers come first.
     """
     found = {(0,) * len(most): 0}
     latest = set(found)

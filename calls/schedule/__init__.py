@@ -1,5 +1,6 @@
-"""Check times: the plan of a call (``check_plan``), and where the times come from.
+"""Check times: the plan of a call (``check_plan``), and how the times are found.
 
-Distributions and the cost of a schedule (``model``), its optimum, and the fit from settled calls are pure arithmetic
-for the command line and the benchmarks. A worker needs none of it: it follows the times that the rules file names.
+``model`` has distributions and the cost of a schedule, ``optimum`` the best schedule, ``estimate`` and ``fit`` fit one
+to settled calls. These are pure arithmetic for the command line and the benchmarks. Workers only use ``check_plan``,
+with the times in the rules file.
 """

@@ -1,15 +1,14 @@
-"""The check plan of a call: when its automatic checks are made, and how many of the 20 are left. Pure.
+"""The check plan of a call: when automatic checks are made, and how many of the 20 are left. Pure functions.
 
-A ``Schedule`` is a backoff in seconds after the call got its person: gaps never shrink after the first check. A slot
-that was missed is skipped, never caught up; after the last slot the last gap goes on for as long as the budget lasts.
+A ``Schedule`` is a backoff in seconds after the call got its person. Its gaps never shrink after the first check. A
+missed slot is skipped. After the last slot, the last gap repeats while checks are left.
 
-Every call follows it at a pace of its own, up to 3 % slower or faster by its voice id, so that calls do not poll in
-step: gaps keep their order and the number of slots is the same. Where fewer checks are left than slots, because one
-went without an answer, those left are spread over what remains: the times are read as a density of checks, and a
-density thins evenly.
+Every call follows the schedule at its own pace, up to 3 % slower or faster depending on its voice id, so that calls do
+not poll at the same moments. If fewer checks are left than slots, because a check failed, the rest are spread over the
+remaining time: the slots are read as a density of checks, which is thinned evenly.
 
-The functions below it keep a record's plan: a record and a schedule in, a record out. After a check without an answer
-the next one is earlier (``Schedule.plan``). People's checks come beside the plan, from the reserve.
+The functions after it update a record's plan: a record and a schedule in, a record out. After a failed check the next
+one comes earlier (``Schedule.plan``). People's checks are not part of the plan; they use the reserve.
 """
 
 from bisect import bisect_right
@@ -25,19 +24,19 @@ from msgspec.structs import replace
 from calls.record import CHECK_LIMIT, Call
 
 PACE = 0.03
-"""By how much a call's own pace differs at most from the schedule's."""
+"""The most by which a call's own pace differs from the schedule's."""
 
 RETRY = timedelta(seconds=1)
-"""The least wait after a check without an answer; doubled with every further one."""
+"""Minimum wait after a failed check. It doubles with every further failure."""
 
 MOST_AHEAD = 2
-"""How many checks that make up for lost ones may have been made beyond the slots that have passed. It bounds what a call can
-have spent by any moment, and so what counts as spent after Redis lost writes (``calls.redis_restart``)."""
+"""How many checks that replace lost ones may be made ahead of the slots. This bounds what a call can have used by any
+moment, and so what counts as used after Redis lost writes (``calls.redis_restart``)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """Check times in seconds after the watch began, and how many checks are kept back for the desk."""
+    """Check times in seconds after the watch began, and how many checks are reserved for the desk."""
 
     at_s: tuple[float, ...]
     reserve: int = 2
@@ -48,19 +47,19 @@ class Schedule:
 
     @property
     def automatic_limit(self) -> int:
-        """Return how many checks may be made without anybody asking."""
+        """Return how many automatic checks may be made."""
         return CHECK_LIMIT - self.reserve
 
     def paced(self, voice_id: str) -> "Schedule":
-        """Return the schedule at a call's own pace: every time multiplied by one factor, the same whenever it is asked for.
+        """Return the schedule at a call's own pace: all times multiplied by one factor that depends on the voice id.
 
-        No slot moves past the middle of a gap beside it.
+        No slot moves past the middle of a neighbouring gap.
         """
         factor = 1 + _most_pace(self.at_s) * (2 * crc32(voice_id.encode()) / 2**32 - 1)
         return _Paced(tuple([t * factor for t in self.at_s]), self.reserve)
 
     def first_slot(self, watch_from: datetime) -> datetime:
-        """Return the first slot of all."""
+        """Return the first slot."""
         return watch_from + timedelta(seconds=self.at_s[0])
 
     def next_slot(self, watch_from: datetime, after: datetime) -> datetime:
@@ -74,26 +73,27 @@ class Schedule:
         return watch_from + timedelta(seconds=last + steps * gap)
 
     def slots_passed(self, watch_from: datetime, now: datetime) -> int:
-        """Return how many slots lie in the past."""
-        # An instant is rounded to microseconds: a check at the very instant of a slot would be before it, and made again.
+        """Return how many slots are in the past."""
+        # Instants are rounded to microseconds. Without the margin, a check at the instant of its slot would be
+        # repeated.
         return bisect_right(self.at_s, (now - watch_from).total_seconds() + 1e-6)
 
     def plan(
         self, watch_from: datetime, now: datetime, *, left: int, answered_at: datetime | None = None, failures: int = 0
     ) -> datetime:
-        """Return when the next check is made: at the next slot, as long as every slot to come has its check.
+        """Return when the next check is made: at the next slot, if there is a check left for every remaining slot.
 
-        Otherwise the checks that are left share evenly what lies between the last *answered* one, which is all that is
-        known, and the end: with k of n + 1 gaps passed by then, the next is made where k + (n + 1 - k) / (left + 1) gaps
-        have passed. After a failure that is almost at once, so it waits at least 1, 2, 4 ... s, though not beyond the
-        next slot: what failed may fail again. Once ``MOST_AHEAD`` lost checks were made up for, it waits for the slot.
+        Otherwise the checks left share evenly the time from the last *answered* check, whose result is known, to the
+        end: with k of n + 1 gaps passed by then, the next one is made where k + (n + 1 - k) / (left + 1) gaps have
+        passed. After a failure that would be almost at once, so it waits at least 1, 2, 4 ... s, but at most until the
+        next slot. Once ``MOST_AHEAD`` lost checks were replaced, it waits for the slot.
 
         Args:
             watch_from: When the watch began.
             now: The present.
             left: Automatic checks that may still be made.
-            answered_at: When the last check was made that had an answer; None if none had.
-            failures: Checks without an answer since then.
+            answered_at: When the last answered check was made; None if none was answered.
+            failures: Failed checks since then.
         """
         slot = self.next_slot(watch_from, now)
         passed = self.slots_passed(watch_from, now)
@@ -111,11 +111,11 @@ class Schedule:
 
     @property
     def _marks_s(self) -> tuple[float, ...]:
-        """The beginning of the watch, the slots, and one gap more: places 0, 1 ... n + 1."""
+        """The start of the watch, the slots, and one more gap: places 0, 1 ... n + 1."""
         return (0.0, *self.at_s, self.at_s[-1] + self._last_gap_s)
 
     def _place(self, t_s: float) -> float:
-        """Return how many marks lie before a time, with the part of the gap that has passed."""
+        """Return how many marks lie before a time, plus the part of the gap that has passed."""
         marks = self._marks_s
         k = min(bisect_right(marks, t_s) - 1, len(marks) - 2)
         return k + min(1.0, (t_s - marks[k]) / (marks[k + 1] - marks[k]))
@@ -132,22 +132,22 @@ class Schedule:
 
 
 class _Paced(Schedule):
-    """A schedule at a call's own pace: what was valid stays so, because one factor keeps the order of times and gaps."""
+    """A schedule at a call's own pace. It stays valid, because one factor keeps the order of times and gaps."""
 
     __slots__ = ()
 
     def __post_init__(self) -> None:
-        """Judge nothing: this is made for every check."""
+        """Skip the validation, because this is created for every check."""
 
 
 @lru_cache(maxsize=64)
 def _most_pace(at_s: tuple[float, ...]) -> float:
-    """Return by how much a call's pace may differ, so that no slot moves past the middle of a gap beside it."""
+    """Return by how much a call's pace may differ so that no slot moves past the middle of a neighbouring gap."""
     return min([PACE, *((later - earlier) / (2 * later) for earlier, later in pairwise(at_s))])
 
 
 def schedule_faults(at_s: Sequence[float], reserve: int) -> list[str]:
-    """Say everything that is wrong with a schedule, in words for its author."""
+    """Return everything that is wrong with a schedule, for its author."""
     faults = []
     if not 0 <= reserve < CHECK_LIMIT:
         faults.append(f"reserve is {reserve}: keep back 0 to {CHECK_LIMIT - 1} of the {CHECK_LIMIT} checks")
@@ -170,11 +170,11 @@ def schedule_faults(at_s: Sequence[float], reserve: int) -> list[str]:
 
 
 LOOK_AGAIN = timedelta(seconds=1)
-"""After a check without an answer stored details are read: for free, and they may hold the answer that was lost."""
+"""After a failed check stored details are read. That is free, and they may hold the lost answer."""
 
 
 def begin_watch(call: Call, schedule: Schedule, watch_from: datetime, now: datetime) -> Call:
-    """Begin a call's watch, once. ``watch_from`` lies in the past where an earlier life began it: its slots are over."""
+    """Begin a call's watch, once. ``watch_from`` is in the past if a lost record began it: its slots have passed."""
     if call.watch_from is not None:
         return call
     paced = schedule.paced(call.voice_id)
@@ -184,9 +184,14 @@ def begin_watch(call: Call, schedule: Schedule, watch_from: datetime, now: datet
     )
 
 
+def automatic_checks(call: Call) -> int:
+    """Return how many automatic checks were made."""
+    return call.checks_used - call.checks_by_desk
+
+
 def automatic_left(call: Call, limit: int) -> int:
-    """Return how many checks may still be made without anybody asking, of ``limit``."""
-    return max(0, min(limit - call.automatic_checks, CHECK_LIMIT - call.checks_used))
+    """Return how many automatic checks may still be made, of ``limit``."""
+    return max(0, min(limit - automatic_checks(call), CHECK_LIMIT - call.checks_used))
 
 
 def reserve_left(call: Call, schedule: Schedule) -> int:
@@ -195,10 +200,10 @@ def reserve_left(call: Call, schedule: Schedule) -> int:
 
 
 def check_booked(call: Call, schedule: Schedule, now: datetime, *, by_desk: bool = False) -> Call:
-    """Spend a check.
+    """Book a check.
 
-    Plan the next automatic one as if this one will be answered. A person's check changes nothing of the plan, except that
-    it takes the place of an automatic check that is due.
+    Plan the next automatic one as if this one will be answered. A person's check does not change the plan, but it
+    replaces an automatic check that is due.
     """
     if by_desk:
         call = replace(call, checks_used=call.checks_used + 1, checks_by_desk=call.checks_by_desk + 1, check_wish=None)
@@ -209,12 +214,12 @@ def check_booked(call: Call, schedule: Schedule, now: datetime, *, by_desk: bool
 
 
 def check_answered(call: Call, *, by_desk: bool = False) -> Call:
-    """Note that the last check was answered: what it said is what is known."""
+    """Record that the last check was answered."""
     return call if by_desk else replace(call, answered_check_at=call.last_check_at, checks_failed=0)
 
 
 def check_failed(call: Call, schedule: Schedule, now: datetime, *, by_desk: bool = False) -> Call:
-    """Plan anew after an automatic check without an answer, from the last one that had one; read stored details before."""
+    """Plan again after a failed automatic check, from the last answered one. Have stored details read before it."""
     call = replace(call, next_read_at=min(call.next_read_at or now, now + LOOK_AGAIN))
     if by_desk:
         return call
@@ -239,9 +244,9 @@ def _planned(call: Call, schedule: Schedule, now: datetime, *, answered_at: date
 
 
 def must_look_first(call: Call) -> bool:
-    """Tell whether stored details have to be read before another check: nothing was since one went without an answer.
+    """Tell whether stored details must be read before another check, because none were read since a check failed.
 
-    An outage so costs reads, which are free, and one check.
+    So an outage costs reads, which are free, and only one check.
     """
     if not call.checks_failed or call.last_check_at is None:
         return False

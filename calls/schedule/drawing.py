@@ -1,4 +1,4 @@
-"""A schedule drawn over F and S: as text for a terminal, as SVG for a document."""
+"""Draws a schedule over F and S: as text for a terminal, and as SVG for a document."""
 
 from collections.abc import Sequence
 from html import escape
@@ -13,7 +13,7 @@ TICKS_S = (1.0, 2.0, 5.0, 10.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 
 
 def draw_text(model: Model, at_s: Sequence[float]) -> str:
-    """Draw a schedule as a table: each check, its gap, F and S at that moment, and a bar for the results found by it."""
+    """Draw a schedule as a table: each check with its gap, F and S at that moment, and a bar for its results."""
     lines = ["check       at      gap   result by then   call alive   found by this check"]
     widest = max((_found(model, a, b) for a, b in pairwise([0.0, *at_s])), default=1.0) or 1.0
     for n, (before, t) in enumerate(pairwise([0.0, *at_s]), 1):
@@ -30,12 +30,12 @@ def draw_text(model: Model, at_s: Sequence[float]) -> str:
 
 
 def _found(model: Model, a: float, b: float) -> float:
-    """Return the share of calls whose result comes in a gap and is found at its end."""
+    """Return the share of calls whose result comes within a gap and is found at its end."""
     return (model.known_at(b) - model.known_at(a)) * model.alive_at(b)
 
 
 def draw_svg(model: Model, at_s: Sequence[float], title: str) -> str:
-    """Draw F, S and the checks as an SVG document of its own; time goes to a little beyond the last check."""
+    """Draw F, S and the checks as a complete SVG document. The time axis ends a little after the last check."""
     span_s = min(model.horizon_s, 1.15 * at_s[-1])
     body = [
         f'<text x="{LEFT}" y="24" class="title">{escape(title)}</text>',

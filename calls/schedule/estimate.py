@@ -1,11 +1,11 @@
-"""What settled calls tell about when results come, and the estimates of F and S from it.
+"""Estimates F and S from settled calls: when results come, and how long calls live.
 
-A check that shows no result says that there was none yet; the first that shows one, or the last read after the end,
-says that it had come by then. In between nobody looked: an observation is an interval.
+A check without a result shows that there was none yet. The first check with one, or the last read after the end, shows
+that it had come by then. So each observation is an interval.
 
-``turnbull`` assumes no shape: the distribution under which the observed intervals are likeliest, by self-consistency
-(the EM algorithm) on a grid. ``fit_lognormal`` assumes a lognormal for the share of calls that get a result at all, by
-EM as well. ``likelihood`` lets the one check the other. ``kaplan_meier`` gives S, with calls lost from sight as
+``turnbull`` assumes no shape: it finds the distribution that makes the observed intervals most likely, by
+self-consistency (the EM algorithm) on a grid. ``fit_lognormal`` assumes a lognormal for the share of calls that get a
+result at all, also by EM. ``likelihood`` compares the two. ``kaplan_meier`` estimates S; calls that were lost count as
 censored.
 """
 
@@ -16,8 +16,8 @@ from datetime import datetime
 from itertools import accumulate, pairwise
 from math import ceil, erfc, exp, inf, log, pi, sqrt
 
+from calls.effect_ledger import DONE, EffectKind
 from calls.facts import MANUAL_GREEN, Colour, Policies
-from calls.ledger import DONE, EffectKind
 from calls.record import Reason
 from calls.schedule.model import Curve, Lognormal
 from calls.statuses import Status
@@ -32,7 +32,7 @@ class Observation:
         after_s: The result had not come by then.
         by_s: The result had come by then; None if it was never seen.
         lived_s: How long the call lived.
-        has_ended: Whether it ended then; False if it was only lost from sight.
+        has_ended: Whether it ended then; False if it was lost.
     """
 
     after_s: float
@@ -42,10 +42,10 @@ class Observation:
 
 
 def observe(call: Recorded, policies: Policies) -> Observation | None:
-    """Read what a settled call tells; None if it was never watched, or is not settled.
+    """Return what a settled call shows; None if it was never watched, or is not settled.
 
-    A call in which the service's final analysis shows no result had none: it counts as none until the end.
-    Assumed: what the final analysis shows could have been seen in the moment before.
+    If the service's final analysis shows no result, there was none until the end. Assumed: what the final analysis
+    shows could have been seen in the moment before.
     """
     begin, end = _watched_from(call), _last(call.trail, "ended") or _last(call.trail, "settled")
     if begin is None or end is None or call.reason is None:
@@ -61,9 +61,9 @@ def observe(call: Recorded, policies: Policies) -> Observation | None:
 
 
 def _watched_from(call: Recorded) -> datetime | None:
-    """Return when the watch began: with the first line that names the call's person.
+    """Return when the watch began: at the first entry that names the call's person.
 
-    A call that had one when it was first listed is watched from its start on.
+    A call that had one when it was first listed is watched from its start.
     """
     for entry in call.trail:
         if entry.what == "listed" and entry.person_id is not None:
@@ -80,7 +80,7 @@ def _last(trail: Iterable[Entry], what: str) -> datetime | None:
 
 
 def _interval(begin: datetime, trail: Iterable[Entry], policies: Policies) -> tuple[float, float | None]:
-    """Return when a check last showed no result (by the time it was sent), and when the result was first seen."""
+    """Return when a check last showed no result (the time it was sent), and when the result was first seen."""
     after_s = 0.0
     for entry in trail:
         if entry.what in {"checked", "read"} and shows_result(entry, policies):
@@ -91,7 +91,7 @@ def _interval(begin: datetime, trail: Iterable[Entry], policies: Policies) -> tu
 
 
 def shows_result(entry: Entry, policies: Policies) -> bool:
-    """Tell whether an answer shows what the provider found: a green or red policy, or the voice authenticated."""
+    """Tell whether an answer shows a result of the provider: a green or red policy, or an authenticated voice."""
     colours = policies.colours(name for name in entry.policies if name != MANUAL_GREEN)
     by_voice = entry.status == Status.FULL_AUTHENTICATION and MANUAL_GREEN not in entry.policies
     return by_voice or not colours.isdisjoint({Colour.GREEN, Colour.RED})
@@ -102,13 +102,13 @@ def _since(begin: datetime, instant: datetime) -> float:
 
 
 Interval = tuple[float, float]
-"""After the first and by the second, in seconds; by infinity: not seen, perhaps never."""
+"""After the first and by the second, in seconds. By infinity: not seen, perhaps never."""
 
 SMOOTHED_BY = 1.2
-"""About the ratio of two neighbouring check times: narrower, and the jumps between them remain."""
+"""About the ratio of neighbouring check times. With a smaller value the jumps between them remain."""
 
 ROUNDED_TO_S = 0.5
-"""Ends of intervals are rounded to this: fewer different ones, and far finer than any gap."""
+"""Ends of intervals are rounded to this. That gives fewer different ones, and is far finer than any gap."""
 
 
 def interval_of(observation: Observation) -> Interval:
@@ -124,14 +124,14 @@ def _rounded(t_s: float) -> float:
 def turnbull(
     intervals: Mapping[Interval, int], nodes: int, step_s: float, *, rounds: int = 1000, start: Sequence[float] = ()
 ) -> list[float]:
-    """Return F at the nodes of a grid: the likeliest distribution of any shape.
+    """Return F at the nodes of a grid: the most likely distribution of any shape.
 
     Args:
         intervals: With their counts.
-        nodes: Nodes of the grid, from 0 on; what lies beyond the last one is one more cell.
+        nodes: Number of nodes of the grid, from 0 on. What lies beyond the last one is one more cell.
         step_s: Seconds between two nodes.
-        rounds: Steps of the algorithm at most; it ends earlier when a step moves no value of F by more than 1e-5.
-        start: F to start from; nothing for an even one.
+        rounds: Maximum number of steps. It ends earlier if a step moves no value of F by more than 1e-5.
+        start: F to start from; empty: an even one.
     """
     cells = [(*_cells(after, by, nodes, step_s), count) for (after, by), count in intervals.items()]
     total = sum(intervals.values())
@@ -154,7 +154,7 @@ def turnbull(
 
 
 def smoothed(known: Sequence[float], ratio: float = SMOOTHED_BY) -> list[float]:
-    """Return F averaged, at each time t, over t / ratio to t * ratio: the likeliest shape has jumps where nobody looked."""
+    """Return F averaged over t / ratio to t * ratio at each time t. The raw estimate has jumps between checks."""
     areas = list(accumulate(((a + b) / 2 for a, b in pairwise(known)), initial=0.0))
     last = len(known) - 1
 
@@ -169,7 +169,7 @@ def smoothed(known: Sequence[float], ratio: float = SMOOTHED_BY) -> list[float]:
 
 
 def interpolated(known: Sequence[float], step_s: float) -> Curve:
-    """Return F, given at the nodes of a grid, at any time; beyond the grid it stays."""
+    """Return F, given at the nodes of a grid, as a function of time; constant beyond the grid."""
     last = len(known) - 1
 
     def at(t_s: float) -> float:
@@ -189,18 +189,18 @@ def likelihood(known: Curve, intervals: Mapping[Interval, int]) -> float:
 
 
 def _cells(after_s: float, by_s: float, nodes: int, step_s: float) -> tuple[int, int]:
-    """Return the nodes that enclose an interval, one apart at least; node ``nodes`` is the cell beyond the grid."""
+    """Return the nodes around an interval, at least one apart. Node ``nodes`` is the cell beyond the grid."""
     first = min(int(after_s / step_s + 1e-9), nodes - 1)
     last = nodes if by_s > (nodes - 1) * step_s else ceil(by_s / step_s - 1e-9)
     return first, max(last, first + 1)
 
 
 def fit_lognormal(intervals: Mapping[Interval, int], *, rounds: int = 300, start: Lognormal | None = None) -> Lognormal:
-    """Return the likeliest lognormal with a share of calls that never get a result.
+    """Return the most likely lognormal with a share of calls that never get a result.
 
     Args:
         intervals: With their counts; at least two different ones with a result.
-        rounds: Steps of the algorithm at most; it ends earlier when a step changes nothing to four digits.
+        rounds: Maximum number of steps. It ends earlier if a step changes nothing to four digits.
         start: Where to start.
     """
     law = Lognormal(25.0, 1.0, 0.9) if start is None else start
@@ -219,7 +219,7 @@ def fit_lognormal(intervals: Mapping[Interval, int], *, rounds: int = 300, start
 
 
 def _likelier(ends: Sequence[tuple[float, float, int]], law: Lognormal) -> Lognormal:
-    """Take one step of EM: expected first and second moments of each logarithm inside its interval."""
+    """Take one step of EM: expected first and second moments of each logarithm within its interval."""
     mean, sigma, share = log(law.median_s), law.sigma, law.share
     weight = first = second = total = 0.0
     for low, high, count in ends:
@@ -239,7 +239,7 @@ def _likelier(ends: Sequence[tuple[float, float, int]], law: Lognormal) -> Logno
 
 
 def _moments(a: float, b: float) -> tuple[float, float, float]:
-    """Return the probability of a standard normal to lie in (a, b), its mean and its mean square there."""
+    """Return the probability that a standard normal lies in (a, b), and its mean and mean square there."""
     inside = 0.5 * (erfc(a / sqrt(2)) - erfc(b / sqrt(2))) if a > 0 else 0.5 * (erfc(-b / sqrt(2)) - erfc(-a / sqrt(2)))
     if inside < 1e-12:
         nearest = a if a > 0 else b

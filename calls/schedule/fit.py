@@ -1,8 +1,8 @@
-"""A schedule for an institution's own calls: F and S from what was observed, the optimum for them, and how sure that is.
+"""Fits a schedule to an institution's own calls: F and S as observed, the best schedule, and the confidence band.
 
-F is the lognormal unless the calls speak against it: unless Turnbull's estimate, smoothed, makes what was observed
-likelier by more than a factor of e^12, the price of its freedom. The band comes from drawing the calls anew with
-replacement and estimating again (bootstrap, percentiles 2.5 and 97.5).
+F is the lognormal unless the calls contradict it, that is, unless Turnbull's smoothed estimate makes the observations
+more likely by more than a factor of e^12, which allows for its freedom. The band comes from drawing the calls again
+with replacement and estimating anew (bootstrap, percentiles 2.5 and 97.5).
 """
 
 from collections import Counter
@@ -28,24 +28,28 @@ from calls.schedule.optimum import backoff_optimum
 
 MIN_CALLS = 200
 MIN_DECIDED = 100
-"""With fewer calls, or fewer with a result, the band is wider than what there is to gain."""
+"""With fewer calls, or fewer with a result, the band is wider than the possible gain."""
 
 COARSE_S = 1.0
-"""Grid of Turnbull's estimate and of the resampled ones."""
+"""Grid step of Turnbull's estimate and of the resampled ones, in seconds."""
 
 RESAMPLES = 200
 
 FREEDOM = 12.0
-"""By how much, in natural logarithms, Turnbull's estimate has to be likelier than the lognormal to be taken instead.
+"""How much more likely, in natural logarithms, Turnbull's estimate must be to replace the lognormal.
 
-For calls whose law is a lognormal it was so by at most 9.9 in 72 fits, for 2,000 calls of two kinds by 90 to 800."""
+For calls that follow a lognormal the excess was at most 9.9 in 72 fits; for 2,000 calls of two kinds it was 90 to
+800."""
+
+MOST_CALLS = 20_000
+"""Of more calls so many are drawn. The band is then far narrower than any gain that matters, and time grows with calls."""
 
 Life = tuple[float, bool]
 Band = tuple[float, float]
 
 
 class TooFewCalls(ValueError):
-    """What was observed does not carry a schedule."""
+    """There are too few observations to fit a schedule."""
 
     def __init__(self, calls: int, decided: int) -> None:
         super().__init__(
@@ -53,9 +57,27 @@ class TooFewCalls(ValueError):
         )
 
 
+class Sample:
+    """At most so many observations, each of those added with the same chance. Repeatable."""
+
+    def __init__(self, most: int = MOST_CALLS) -> None:
+        self.observations: list[Observation] = []
+        self.added = 0
+        self._most = most
+        self._draw = Random(1)  # noqa: S311  (repeatable, not secret)
+
+    def add(self, observation: Observation) -> None:
+        """Add an observation; from the ``most``-th on it replaces another one, or is left out."""
+        self.added += 1
+        if len(self.observations) < self._most:
+            self.observations.append(observation)
+        elif (place := self._draw.randrange(self.added)) < self._most:
+            self.observations[place] = observation
+
+
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """Mean seconds for which a result exists unknown, over the calls that get one while they live; with its 95 % band."""
+    """Mean seconds that a result exists before it is known, over calls that get one alive, with its 95 % band."""
 
     mean_s: float
     band_s: Band
@@ -63,16 +85,16 @@ class Lag:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """What was found.
+    """The result of a fit.
 
     Attributes:
         calls, decided: How many were observed, and how many of them had a result.
         law: The lognormal of F, whether or not it fits.
-        excess: How much likelier Turnbull's estimate is than the lognormal, as a logarithm.
+        excess: How much more likely Turnbull's estimate is than the lognormal, as a logarithm.
         model: F and S in use.
-        schedule: The best for them.
+        schedule: The best schedule for them.
         lag, lag_in_force: Of that schedule, and of the one in force.
-        gain: The one in force divided by the other, with its band.
+        gain: The lag in force divided by the new one, with its band.
     """
 
     calls: int
@@ -92,7 +114,7 @@ class Fit:
 
     @property
     def allowance(self) -> float:
-        """Return how large ``excess`` may be for the lognormal to stand."""
+        """Return how large ``excess`` may be for the lognormal to be used."""
         return FREEDOM
 
 
@@ -100,7 +122,7 @@ def fit(observations: Sequence[Observation], in_force: Schedule, *, resamples: i
     """Fit a schedule with as many checks and as large a reserve as the one in force.
 
     Raises:
-        TooFewCalls: There are too few of them.
+        TooFewCalls: There are too few observations.
     """
     calls = [(interval_of(o), (o.lived_s, o.has_ended)) for o in observations]
     decided = sum(by_s < inf for (_, by_s), _ in calls)
@@ -147,7 +169,7 @@ def _resampled(
     resamples: int,
     seed: int,
 ) -> list[tuple[float, float]]:
-    """Return both schedules' lags for calls drawn anew, as often as asked."""
+    """Return both schedules' lags for resampled calls, ``resamples`` times."""
     draw, lags = Random(seed), []  # noqa: S311  (repeatable, not secret)
     for _ in range(resamples):
         drawn = draw.choices(calls, k=len(calls))
@@ -160,7 +182,7 @@ def _resampled(
 
 
 def _loosened(shape: Sequence[float]) -> list[float]:
-    """Return a shape to start from: a little mass in every cell, as EM never gives any to a cell that has none."""
+    """Return a shape to start from, with a little mass in every cell, because EM never adds mass to an empty cell."""
     nodes = len(shape)
     return [0.99 * value + 0.01 * n / nodes for n, value in enumerate(shape)]
 

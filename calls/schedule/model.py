@@ -1,12 +1,12 @@
-"""When results come, how long calls live, and what a schedule then costs: for how long a result exists without our knowing.
+"""The cost of a schedule: how long a result exists before we know it, given when results come and how long calls live.
 
-Times are seconds after the watch of a call began. With F(u) the probability that the result exists at u and S(u) that
-the call still lives then, a gap between two checks at a and b costs
+Times are seconds after the watch of a call began. Let F(u) be the probability that the result exists at u, and S(u)
+that the call still lives then. A gap between two checks at a and b costs
 
     C(a, b) = int_a^b (F(u) - F(a)) S(u) du
 
-and a schedule the sum over its gaps, the last one up to the horizon. F is what the call would have shown if it lived:
-results and ends are independent (Assumed: a call does not end sooner because its result came). On an even grid the
+and a schedule costs the sum over its gaps, the last one up to the horizon. F is what the call would show if it lived
+on: results and ends are independent (Assumed: a call does not end sooner because its result came). On an even grid the
 integrals are running sums (trapezoids), so every C is a few look-ups.
 """
 
@@ -25,7 +25,7 @@ _NORMAL = NormalDist()
 
 @dataclass(frozen=True, slots=True)
 class Lognormal:
-    """A time whose logarithm is normal, for the ``share`` of calls that have one at all.
+    """A time whose logarithm is normal, for the ``share`` of calls that have one.
 
     Attributes:
         median_s: Median of those that have one, in seconds.
@@ -48,15 +48,15 @@ class Lognormal:
         return 1 - self.cdf(t_s)
 
     def quantile(self, p: float) -> float:
-        """Return the time by which it has come with probability ``p``, of those that have one; 0 < p < 1."""
+        """Return the time by which it has come with probability ``p``, among those that have one; 0 < p < 1."""
         return self.median_s * exp(self.sigma * _NORMAL.inv_cdf(p))
 
 
 PRIOR_RESULT = Lognormal(25.0, 0.7)
-"""When a result comes, until an institution's own calls say better."""
+"""When a result comes, unless fitted to an institution's own calls."""
 
 PRIOR_CALL = Lognormal(240.0, 0.85)
-"""How long a call lives, likewise."""
+"""How long a call lives, unless fitted."""
 
 HORIZON_S = 900.0
 STEP_S = 0.25
@@ -67,7 +67,7 @@ class Model:
     """F and S at the nodes of an even grid.
 
     Attributes:
-        step_s: Seconds between two nodes; the first node is the beginning of the watch.
+        step_s: Seconds between two nodes; the first node is the start of the watch.
         known: F, never falling.
         alive: S, never rising.
     """
@@ -86,7 +86,7 @@ class Model:
 
     @classmethod
     def of(cls, known: Curve, alive: Curve, *, horizon_s: float = HORIZON_S, step_s: float = STEP_S) -> "Model":
-        """Take two curves down on a grid."""
+        """Sample two curves on a grid."""
         nodes = [n * step_s for n in range(round(horizon_s / step_s) + 1)]
         return cls(step_s, tuple(map(known, nodes)), tuple(map(alive, nodes)))
 
@@ -97,7 +97,7 @@ class Model:
 
     @property
     def horizon_s(self) -> float:
-        """Return the horizon in seconds; what would cost beyond it is not counted."""
+        """Return the horizon in seconds. Costs beyond it are not counted."""
         return self.end * self.step_s
 
     @cached_property
@@ -128,12 +128,12 @@ class Model:
         return sum(self.gap(a, b) for a, b in pairwise([0, *nodes, self.end]))
 
     def cost(self, at_s: Sequence[float]) -> float:
-        """Return the cost of checks at any times, in seconds per call; those beyond the horizon do not count."""
+        """Return the cost of checks at any times, in seconds per call. Those beyond the horizon do not count."""
         times = [0.0, *(t for t in at_s if t < self.horizon_s), self.horizon_s]
         return sum(self._gap_at(a, b) for a, b in pairwise(times))
 
     def lag(self, at_s: Sequence[float]) -> float:
-        """Return the mean seconds for which a result exists unknown, over the calls that get one while they live."""
+        """Return the mean time in seconds that a result exists before it is known, over calls that get one alive."""
         return self.cost(at_s) / self.decided_share
 
     def known_at(self, t_s: float) -> float:

@@ -1,20 +1,21 @@
-"""The cheapest n checks for a model: exactly, under the law of a backoff schedule, and by the rule of thumb beside it.
+"""Finds the cheapest n checks for a model: exactly for any gaps, and for gaps that never shrink.
 
 ``optimum`` is a dynamic programme over the number of checks and the node of the last one. Its step
 
     best[k][b] = min over a < b of best[k-1][a] + C(a, b)
 
-needs no search: C(a, b) = known_s[b] + (F[a] alive_s[a] - known_s[a]) - F[a] alive_s[b], so for a fixed a it is a
+needs no search: C(a, b) = known_s[b] + (F[a] alive_s[a] - known_s[a]) - F[a] alive_s[b]. For a fixed a this is a
 straight line in alive_s[b], with slopes -F[a] that never rise and arguments that never fall. The minimum is the lower
-envelope of the lines, walked once: O(n G). (The same monotony is the quadrangle inequality C(a,b) + C(a',b') <= C(a,b')
-+ C(a',b) for a <= a' <= b <= b', which holds since F never falls and S is never negative.)
+envelope of the lines, walked once: O(n G). (The same monotonicity is the quadrangle inequality C(a,b) + C(a',b') <=
+C(a,b') + C(a',b) for a <= a' <= b <= b', which holds since F never falls and S is never negative.)
 
-``backoff_optimum`` adds that gaps never shrink after the first check. Then the next gap is part of the state:
+``backoff_optimum`` requires in addition that gaps never shrink after the first check. Then the next gap is part of the
+state:
 
     cost[k][b][g] = min over g' >= g of C(b, b+g') + cost[k-1][b+g'][g']
 
-which is a running minimum over g: O(1) for each state, and G^2 (log n) / 2 states, as the k gaps to come have to fit.
-That is done exhaustively on a coarse grid, and refined on finer and finer ones among the neighbours of what was found.
+This is a running minimum over g: O(1) for each state, and G^2 (log n) / 2 states, as the k remaining gaps have to fit.
+It is computed exhaustively on a coarse grid, and refined on finer grids among the neighbours of the solution.
 """
 
 from collections.abc import Sequence
@@ -23,10 +24,10 @@ from math import inf
 from calls.schedule.model import Model
 
 COARSE_NODES = 300
-"""Nodes up to which gaps that never shrink are optimised exhaustively: a tenth of a second."""
+"""Up to this many nodes the backoff schedule is optimised exhaustively, which takes a tenth of a second."""
 
 REACH = 3
-"""How many nodes around the coarser solution a refinement looks at, each way."""
+"""How many nodes around the coarser solution a refinement examines, in each direction."""
 
 
 class TooManyChecks(ValueError):
@@ -34,10 +35,10 @@ class TooManyChecks(ValueError):
 
 
 def optimum(model: Model, n: int) -> tuple[float, ...]:
-    """Return the n check times with the least cost, in seconds, whatever their gaps.
+    """Return the n check times with the lowest cost, in seconds, for any gaps.
 
     Raises:
-        TooManyChecks: The grid has fewer nodes inside than ``n``.
+        TooManyChecks: The grid has fewer inner nodes than ``n``.
     """
     _require(model, n)
     best = [model.gap(0, b) for b in range(model.end + 1)]
@@ -53,7 +54,7 @@ def optimum(model: Model, n: int) -> tuple[float, ...]:
 
 
 def _one_more(model: Model, best: Sequence[float], k: int) -> tuple[list[float], list[int]]:
-    """Return the least cost of k checks with the last at each node, and where the one before it is then."""
+    """Return the lowest cost of k checks with the last one at each node, and the node of the one before it."""
     known, known_s, alive_s = model.known, model.known_s, model.alive_s
     hull: list[tuple[float, float, int]] = []  # slope, intercept, node: lines that are lowest somewhere ahead
     first = 0
@@ -75,7 +76,7 @@ def _one_more(model: Model, best: Sequence[float], k: int) -> tuple[list[float],
 
 
 def _is_useless(hull: Sequence[tuple[float, float, int]], first: int, slope: float, intercept: float) -> bool:
-    """Tell whether a new line leaves the last line of the hull lowest nowhere ahead."""
+    """Tell whether, with a new line, the last line of the hull is lowest nowhere ahead."""
     last_slope, last_intercept, _ = hull[-1]
     if slope == last_slope:
         return intercept <= last_intercept
@@ -88,10 +89,10 @@ def _is_useless(hull: Sequence[tuple[float, float, int]], first: int, slope: flo
 
 
 def backoff_optimum(model: Model, n: int) -> tuple[float, ...]:
-    """Return the n check times with the least cost among those whose gaps never shrink after the first check, in seconds.
+    """Return the n check times with the lowest cost, in seconds, if gaps never shrink after the first check.
 
     Raises:
-        TooManyChecks: The grid has fewer nodes inside than ``n``.
+        TooManyChecks: The grid has fewer inner nodes than ``n``.
     """
     _require(model, n)
     doublings = 0
@@ -104,7 +105,7 @@ def backoff_optimum(model: Model, n: int) -> tuple[float, ...]:
 
 
 def exhaustive_backoff(model: Model, n: int) -> list[int]:
-    """Return the nodes of the cheapest checks whose gaps never shrink after the first, by exhausting the states."""
+    """Return the nodes of the cheapest checks whose gaps never shrink after the first, by examining all states."""
     end, choices = model.end, []
     tail = [model.gap(b, end) for b in range(end + 1)]
     cost: list[list[float]] = [
@@ -124,7 +125,7 @@ def exhaustive_backoff(model: Model, n: int) -> list[int]:
 def _one_gap_more(
     model: Model, cost: Sequence[Sequence[float]], left: int, tail: Sequence[float]
 ) -> tuple[list[list[float]], list[list[int]]]:
-    """Return, for each node and least gap, the cost from there with ``left`` checks to come, and the gap to take."""
+    """Return, for each node and minimum gap, the cost from there with ``left`` checks to come, and the gap to take."""
     end, known, known_s, alive_s = model.end, model.known, model.known_s, model.alive_s
     costs, choices = [], []
     for b in range(end + 1):
@@ -146,7 +147,7 @@ def _one_gap_more(
 
 
 def _refined(model: Model, nodes: list[int]) -> list[int]:
-    """Move every check by a few nodes to the cheapest schedule nearby, until that is the schedule itself."""
+    """Move checks by a few nodes to the cheapest schedule nearby, until nothing improves."""
     while True:
         moved = _best_nearby(model, nodes)
         if model.cost_of(moved) >= model.cost_of(nodes) - 1e-12:
@@ -155,7 +156,7 @@ def _refined(model: Model, nodes: list[int]) -> list[int]:
 
 
 def _best_nearby(model: Model, nodes: Sequence[int]) -> list[int]:
-    """Return the cheapest backoff schedule with every check within ``REACH`` nodes of a given one."""
+    """Return the cheapest backoff schedule in which every check is within ``REACH`` nodes of a given one."""
     bands = [range(max(1, node - REACH), min(model.end, node + REACH + 1)) for node in nodes]
     paths: dict[tuple[int, int], tuple[float, list[int]]] = {(0, b): (model.gap(0, b), [b]) for b in bands[0]}
     for k, band in enumerate(bands[1:]):

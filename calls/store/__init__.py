@@ -1,1 +1,1 @@
-"""What we keep in Redis. Keys and scripts (``calls/lua``) are known here only."""
+"""What we keep in Redis. Only this package knows the keys and scripts (``calls/lua``)."""

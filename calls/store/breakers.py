@@ -1,10 +1,10 @@
-"""The breakers before the service, shared by all workers: one for the account, one for each institution.
+"""Circuit breakers for the service, shared by all workers: one for the account and one for each institution.
 
-Failures in a row, of all workers together, open an institution's breaker, and so does a service that asks for a pause
-(429). The account's opens when logins fail, or when three institutions, or all of them, fail together. While a breaker
-is open nothing is claimed, booked or sent for what it covers; a probe tries it every few seconds, and the first success
-closes it (``workers.service_health``). A ``BreakerBox`` is a worker's view of the breakers and how it reports to the others.
-The sending of outcomes has a breaker of its own, the account's under other keys.
+An institution's breaker opens after failures in a row, counted over all workers, or when the service asks for a pause
+(429). The account's opens when logins fail, or when three institutions, or all, fail together. While a breaker is open,
+nothing it covers is claimed, booked or sent. A probe tests it every few seconds, and the first success closes it
+(``workers.service_health``). ``BreakerBox`` is one worker's view of the breakers. The webhook has a breaker of its own:
+the account's, under the outbox's keys.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -20,23 +20,23 @@ from calls.store.keys import Keys, institution_member
 from calls.store.scripts import Scripts
 
 ACCOUNT: Final = ""
-"""Stands for the service account where an institution's key is named."""
+"""Used for the service account in place of an institution's key."""
 
 
 class Heard(StrEnum):
-    """What a request tells of the service."""
+    """What a request says about the service."""
 
     ANSWER = "answer"
     FAILURE = "failure"
     PAUSE = "pause"
-    """It asks to be left alone, and says for how long."""
+    """The service asks for a pause of a given length."""
     LOGIN = "login"
-    """A login failed: that concerns everybody as soon as there is no token."""
+    """A login failed. This affects everybody once there is no token."""
 
 
 @dataclass(frozen=True, slots=True)
 class Breaker:
-    """The failures of the account (``institution_key`` empty) or of an institution; ``since`` is None while it is closed."""
+    """The breaker of the account (``institution_key`` empty) or an institution. ``since`` is None while closed."""
 
     institution_key: str
     failures: int
@@ -46,16 +46,16 @@ class Breaker:
 
     @property
     def is_open(self) -> bool:
-        """Tell whether what it covers is left alone."""
+        """Tell whether requests are stopped."""
         return self.since is not None
 
     @property
     def words(self) -> str:
-        """Say in a line why it is open and when it is tried."""
+        """Describe in one line why it is open and when it is tested."""
         since = f"since {self.since:%H:%M:%S} UTC" if self.since else "not"
         match self.why:
             case Heard.PAUSE:
-                return f"left alone {since} because the service asked for it (429), until {self.tried_at:%H:%M:%S}"
+                return f"paused {since} because the service asked for it (429), until {self.tried_at:%H:%M:%S}"
             case Heard.LOGIN:
                 return f"away {since} (there is no token and logins fail); a login is tried every 3 s"
             case _:
@@ -63,7 +63,7 @@ class Breaker:
 
 
 def breakers_of(stored: dict[bytes, bytes]) -> dict[str, Breaker]:
-    """Read breakers as they are stored, by institution key; one that cannot be read counts as closed."""
+    """Read stored breakers by institution key. One that cannot be read counts as closed."""
     found = {
         institution_of_scope(scope): _breaker(institution_of_scope(scope), value) for scope, value in stored.items()
     }
@@ -74,28 +74,28 @@ async def open_breakers(redis: "Redis", keys: Keys | None = None) -> list[Breake
     """Return the open breakers, the account's first.
 
     Raises:
-        redis.exceptions.RedisError: Redis is away.
+        redis.exceptions.RedisError: Redis is down.
     """
     client: Any = redis
     return opened(await client.hgetall((Keys() if keys is None else keys).breakers))
 
 
 async def service_away(redis: "Redis", keys: Keys | None = None) -> Breaker | None:
-    """Return the account's breaker if it is open: the whole service is left alone.
+    """Return the account's breaker if it is open: no requests are sent to the service at all.
 
     Raises:
-        redis.exceptions.RedisError: Redis is away.
+        redis.exceptions.RedisError: Redis is down.
     """
     return account_of(await open_breakers(redis, keys))
 
 
 def opened(stored: dict[bytes, bytes]) -> list[Breaker]:
-    """Return the open breakers of what is stored, the account's first."""
+    """Return the open ones of the stored breakers, the account's first."""
     return [breaker for _, breaker in sorted(breakers_of(stored).items()) if breaker.is_open]
 
 
 def account_of(breakers: Iterable[Breaker]) -> Breaker | None:
-    """Return the account's breaker among open ones: with it the whole service is left alone."""
+    """Return the account's breaker if it is among the open ones: then no requests are sent to the service at all."""
     return next((breaker for breaker in breakers if breaker.institution_key == ACCOUNT), None)
 
 
@@ -109,7 +109,7 @@ def _breaker(institution_key: str, value: bytes) -> Breaker | None:
 
 
 def institution_of_scope(scope: bytes) -> str:
-    """Return the institution's key that a breaker is stored under, `ACCOUNT` for the account's."""
+    """Return the institution's key for the scope of a stored breaker; `ACCOUNT` for the account's."""
     return unquote(scope.decode(errors="replace"))
 
 
@@ -118,26 +118,26 @@ def _instant(ms: str) -> datetime:
 
 
 FAILURES_THAT_OPEN: Final = 5
-"""Requests in a row, of all workers, without a usable answer, until a breaker opens."""
+"""Requests in a row without a usable answer, over all workers, that open a breaker."""
 
 INSTITUTIONS_THAT_OPEN: Final = 3
-"""So many breakers of institutions that open within ``TOGETHER_MS`` open the account's."""
+"""If this many institutions' breakers open within ``TOGETHER_MS``, the account's opens too."""
 
 TOGETHER_MS: Final = 15_000
 
 FIRST_PROBE_MS: Final = 1000
 PROBE_EVERY_MS: Final = 3000
-"""How often what is away is tried."""
+"""How often an open breaker is tested, in milliseconds."""
 
 PROBES_AT_ONCE: Final = 16
 REMEMBERED_S: Final = 86400
 
 
 class BreakerBox:
-    """This process's view of the breakers, and its reports to all others."""
+    """One process's view of the breakers, and its reports to the others."""
 
     def __init__(self, scripts: Scripts, keys: Keys, now: Callable[[], int | str], reporter: str) -> None:
-        """Start with all of them closed. ``reporter`` names this process, ``now`` replaces Redis's clock."""
+        """Start with all breakers closed. ``reporter`` names this process. ``now`` replaces Redis's clock."""
         self.scripts = scripts
         self._keys = keys
         self._now = now
@@ -145,35 +145,35 @@ class BreakerBox:
         self._reports = 0
         self._known: dict[str, Breaker] = {}
         self.acted_for: frozenset[str] = frozenset()
-        """The institutions that are acted for: what "all of them" means."""
+        """The institutions that we act for, to know when all of them fail."""
 
     def see(self, stored: Sequence[bytes]) -> None:
-        """Take over what Redis says: fields and values in turn."""
+        """Store what Redis returned: fields and values in turn."""
         self._known = breakers_of(dict(zip(stored[::2], stored[1::2], strict=True)))
 
     @property
     def opened(self) -> list[Breaker]:
-        """Return the open ones, the account's first."""
+        """Return the open breakers, the account's first."""
         return [breaker for _, breaker in sorted(self._known.items()) if breaker.is_open]
 
     def over(self, institution_key: str) -> Breaker | None:
-        """Return the open breaker that covers an institution; None if it may be asked."""
+        """Return the open breaker that covers an institution; None if requests may be sent."""
         known = (self._known.get(ACCOUNT), self._known.get(institution_key))
         return next((breaker for breaker in known if breaker is not None and breaker.is_open), None)
 
     def has_failed(self, institution_key: str) -> bool:
-        """Tell whether an answer for an institution is news."""
+        """Tell whether failures are stored that an answer for this institution would clear."""
         return institution_key in self._known or ACCOUNT in self._known
 
     async def report(
         self, heard: Heard, institution_key: str = ACCOUNT, *, pause_s: float = 0.0
     ) -> tuple[list[str], list[str]]:
-        """Tell all workers what a request told; return whose breakers that opened, and whose it closed.
+        """Report the result of a request to all workers. Return whose breakers opened and whose closed.
 
         Args:
-            heard: What it told.
-            institution_key: The institution that was asked for; the account where there was none.
-            pause_s: For how long the service asked to be left alone.
+            heard: The result.
+            institution_key: The institution it was for; the account if none.
+            pause_s: How long the service asked for no requests, in seconds.
         """
         self._reports += 1
         keys = self._keys
@@ -190,9 +190,9 @@ class BreakerBox:
         return [institution_of_scope(scope) for scope in opened], [institution_of_scope(scope) for scope in closed]
 
     async def take_probes(self) -> list[str]:
-        """Take the turn to try whatever may be tried now; return whose breakers those are.
+        """Take the probes that are due now; return whose breakers they test.
 
-        A repetition takes no turn: what it would have named is tried three seconds later.
+        If Redis repeats the script, the repetition takes none. Those breakers are tested three seconds later.
         """
         keys = self._keys
         taken = await self.scripts.call(
@@ -202,20 +202,20 @@ class BreakerBox:
 
 
 async def retry_service(redis: "Redis", keys: Keys | None = None, *, now_ms: int | None = None) -> list[Breaker]:
-    """Have everything that is left alone tried at once, a refused login too; return what that is.
+    """Have everything behind an open breaker tested at once, also a refused login; return the open breakers.
 
     ``now_ms`` replaces Redis's clock.
 
     Raises:
-        redis.exceptions.RedisError: Redis is away or refuses to write.
+        redis.exceptions.RedisError: Redis is down or refuses writes.
     """
     keys = Keys() if keys is None else keys
-    stored = await Scripts(redis).call(
+    stored = await Scripts(redis, keys=keys).call(
         "retry", [keys.breakers, keys.login_gate, keys.wakeup], ["" if now_ms is None else now_ms]
     )
     return opened(dict(zip(stored[::2], stored[1::2], strict=True)))
 
 
 def _scope(institution_key: str) -> str:
-    """Return an institution's name as members of the due set spell it."""
+    """Return an institution's name as it is spelled in members of the due set."""
     return institution_member(institution_key).removeprefix("i:") if institution_key else ACCOUNT

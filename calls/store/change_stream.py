@@ -1,7 +1,7 @@
-"""The stream of changes: which calls got a new line in their trail, in order, for a hundred thousand lines.
+"""The stream of changes: which calls got a new trail entry, in order. The last 100,000 are kept.
 
-An entry names a call and says nothing else. Whoever follows the stream reads the call as it is then: an entry read late,
-twice or together with others tells no less.
+An entry only names a call. A reader then reads the call in its current state, so it loses nothing if it reads an entry
+late, twice or together with others.
 """
 
 import re
@@ -14,18 +14,18 @@ from calls.store.keys import Keys
 
 START: Final = "0-0"
 KEPT: Final = 100_000
-"""Entries that are certainly kept (``MAXLEN ~`` in ``calls/lua/prelude.lua``)."""
+"""How many entries are kept at least (``MAXLEN ~`` in ``calls/lua/prelude.lua``)."""
 
 _ID = re.compile(r"\d{1,16}-\d{1,16}")
 
 
 def is_position(text: str) -> bool:
-    """Tell whether a text can be the id of an entry."""
+    """Tell whether a text has the form of an entry's id."""
     return _ID.fullmatch(text) is not None and text.isascii()
 
 
 def order(position: str) -> tuple[int, int]:
-    """Return what ids are compared by."""
+    """Return a key for comparing ids."""
     ms, _, n = position.partition("-")
     return int(ms), int(n)
 
@@ -43,19 +43,19 @@ class Changes:
         return newest[0][0].decode() if newest else START
 
     async def wait(self, after: str, *, for_ms: int, limit: int = 500) -> list[tuple[str, str]]:
-        """Return the ids and members that follow an id, as soon as there are any; nothing after ``for_ms``.
+        """Return the ids and members after an id, as soon as there are any; none after ``for_ms``.
 
-        The connection must be given more time than that.
+        The connection's read timeout must be longer than that.
         """
         answer = await self._redis.xread({self._key: after}, count=limit, block=for_ms)
         return _entries(answer[0][1]) if answer else []
 
     async def between(self, after: str, last: str, *, limit: int = 500) -> list[tuple[str, str]]:
-        """Return the ids and members after one id, up to and with another."""
+        """Return the ids and members after one id, up to and including another."""
         return _entries(await self._redis.xrange(self._key, f"({after}", last, count=limit))
 
     async def holds_all_since(self, position: str) -> bool:
-        """Tell whether nothing can be missing after an id: not so after a long absence, or if Redis lost its newest."""
+        """Tell whether the stream is complete after an id. It is not if the id is too old, or if Redis lost entries."""
         async with self._redis.pipeline(transaction=True) as pipe:
             pipe.xrange(self._key, count=1).xrevrange(self._key, count=1).xlen(self._key)
             oldest, newest, length = await pipe.execute()

@@ -1,8 +1,8 @@
-"""Records push events: what the receiver must have written down before it answers 202.
+"""Records push events. The receiver answers 202 only after this has succeeded.
 
-A push is a hint. Recording one writes the event log, leaves a note on the call and asks for a look at the institution's
-queue, all in one script; nothing else ever follows from a push alone. Events that come in the same moment share a script:
-they are recorded together or none of them is confirmed.
+A push is only a hint. One script writes it to the event log, leaves a note on the call and asks for a look at the
+institution's queue; a push alone causes nothing else. Events that arrive at the same moment share one script: either
+all of them are recorded, or none is confirmed.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,26 +20,30 @@ from reseller.push_event import PushEvent
 
 CALL_START = "CallStart"
 CALL_END = "CallEnd"
+
+DOCTOR = "doctor"
+"""The institution key of the doctor's own samples. They prove that our header works, not that the service sends it."""
+
 WITHIN_S = 1.2
-"""How long an attempt to record an event may take: the sender is waiting."""
+"""How long an attempt to record an event may take, in seconds. The sender waits for it."""
 
 MOST_TOGETHER = 64
-"""Events in one script: Redis does nothing else meanwhile, some two milliseconds."""
+"""Events in one script. Redis does nothing else in that time, some two milliseconds."""
 
 ABREAST = 3
-"""Scripts on their way at once: while Redis records the events of one, those of others are read and answered."""
+"""Scripts in flight at once: while Redis runs one, the requests and answers of the others are on their way."""
 
 _ENCODER = msgspec.json.Encoder()
 
 
 class Receipt(msgspec.Struct, frozen=True):
-    """What recording an event asks of the caller: whether to enqueue an ``advance`` job."""
+    """The result of recording an event: whether the caller must enqueue an ``advance`` job."""
 
     wake: bool
 
 
 class EventEntry(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One line of the event log. Phone numbers appear as their last four digits only."""
+    """One line of the event log. Phone numbers are reduced to their last four digits."""
 
     id: str
     type: str
@@ -51,7 +55,7 @@ class EventEntry(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Intake:
-    """Writes push events to Redis, concurrent ones in one script."""
+    """Writes push events to Redis. Concurrent ones share a script."""
 
     def __init__(
         self,
@@ -64,40 +68,40 @@ class Intake:
         within_s: float = WITHIN_S,
         figures: Figures | None = None,
     ) -> None:
-        """Prepare to record.
+        """Set up.
 
         Args:
-            redis: Where.
-            keys: Under which names.
-            retention: How much of the event log stays.
+            redis: Where events are written.
+            keys: The names of our keys.
+            retention: How much of the event log is kept.
             now_ms: Replaces Redis's clock.
-            clock: This process's own.
-            within_s: How long Redis may take to confirm an event.
+            clock: This process's own clock.
+            within_s: How long Redis may take to confirm an event, in seconds.
             figures: Counts events that no replica confirmed.
         """
         self._redis = redis
         self._within_s = within_s
         self._keys = Keys() if keys is None else keys
-        self._scripts = Scripts(redis, figures)
+        self._scripts = Scripts(redis, figures, keys=self._keys)
         self._retention = Retention() if retention is None else retention
         self._now_ms = now_ms
         self._clock = clock
         self._events = Batching(self._record, most=MOST_TOGETHER, abreast=ABREAST)
 
     async def record(self, event: PushEvent, *, event_id: str) -> Receipt:
-        """Write an event down; when this returns, Redis has confirmed it.
+        """Record an event. When this returns, Redis has confirmed it.
 
-        Samples (``IsTest``) and unknown types are logged and touch no call.
+        Samples (``IsTest``) and unknown types are logged and affect no call.
 
         Raises:
-            redis.exceptions.RedisError, TimeoutError: Nothing is confirmed; the event may or may not have been recorded.
+            redis.exceptions.RedisError, TimeoutError: Not confirmed; the event may or may not have been recorded.
 
         Spec: Events.
         """
         return await self._events.ask((event, event_id), within_s=self._within_s)
 
     async def _record(self, events: Sequence[tuple[PushEvent, str]]) -> list[Receipt]:
-        """Write events down in one script; the first is told to wake somebody for all of them."""
+        """Record events with one script. Only the first receipt asks to enqueue a job, for all of them."""
         keys, retention = self._keys, self._retention
         now_ms = self._now_ms() if self._now_ms else None
         at = self._clock()
@@ -110,7 +114,7 @@ class Intake:
         return [Receipt(wake=answer[0] == 1), *[Receipt(wake=False)] * (len(events) - 1)]
 
     def _told(self, event: PushEvent, event_id: str, at: datetime) -> Sequence[Arg]:
-        """Return what the script is told of one event."""
+        """Return the script's arguments for one event."""
         institution = event.institution_key
         voice_id = event.voice_id or event.alternate_voice_id or ""
         touches = event.type in {CALL_START, CALL_END} and event.is_test is not True
@@ -136,7 +140,7 @@ class Intake:
         )
 
     async def clear_wake(self) -> None:
-        """Give the right to enqueue back, after enqueueing failed."""
+        """Release the right to enqueue a job, after enqueueing has failed."""
         await self._redis.delete(self._keys.wake)
 
 

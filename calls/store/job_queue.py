@@ -1,6 +1,6 @@
-"""The one place that enqueues jobs, and the settings of the queue they go to.
+"""The only place that enqueues jobs, and the settings of the RQ queue.
 
-What is due is stored in our own keys, so a lost, doubled or late job costs only time.
+Due work is stored in our own keys, so a lost, doubled or late job costs time but loses nothing.
 """
 
 from typing import Final
@@ -14,31 +14,31 @@ from rq.serializers import JSONSerializer
 from calls.store.keys import QUEUE_NAME, Keys
 
 ADVANCE: Final = "workers.jobs.advance"
-"""The job function that moves on every call that is due, by name: senders need not import what it needs."""
+"""The job function that handles due calls, given by name so that senders need not import the workers."""
 
 RECONCILE: Final = "workers.jobs.reconcile"
 """The job function that lists one institution's queue."""
 
 RESULT_TTL_S: Final = 600
-"""How long a finished job stays readable."""
+"""How long a finished job can be read, in seconds."""
 
 FAILURE_TTL_S: Final = 3600
-"""How long a job stays readable that failed without a bug: its worker was killed, or the service was unreachable."""
+"""How long a job can be read that failed without a bug: its worker was killed, or the service was down."""
 
 BUG_TTL_S: Final = 7 * 24 * 3600
-"""How long a job stays readable that failed by a bug, or that is not one of ours."""
+"""How long a job can be read that failed because of a bug, or that is not one of ours."""
 
 NO_DEADLINE: Final = -1
-"""RQ's alarm would fire into the event loop of the shift; the deadlines are asyncio's."""
+"""No RQ timeout: its alarm would interrupt the shift's event loop. Our deadlines are asyncio timeouts."""
 
 
 def calls_queue(connection: "Redis", name: str = QUEUE_NAME, *, job_class: type[Job] | None = None) -> Queue:
-    """Build the queue that every sender and every worker must share: its name, JSON jobs, no alarm.
+    """Build the queue as all senders and workers must use it: its name, JSON jobs, no timeout.
 
     Args:
-        connection: Answers in bytes (``decode_responses`` off), as RQ needs it.
-        name: Of the queue; `calls.store.keys.Keys.queue_name` where several installations share a Redis.
-        job_class: As which its jobs are read, also those whose worker was killed.
+        connection: Returns bytes (``decode_responses`` off), as RQ requires.
+        name: Name of the queue; `calls.store.keys.Keys.queue_name` if several installations share a Redis.
+        job_class: The class of its jobs, also of those whose worker was killed.
     """
     return Queue(
         name, connection=connection, serializer=JSONSerializer, default_timeout=NO_DEADLINE, job_class=job_class
@@ -46,7 +46,7 @@ def calls_queue(connection: "Redis", name: str = QUEUE_NAME, *, job_class: type[
 
 
 class Waker:
-    """Enqueues jobs over one blocking connection; call it from a thread."""
+    """Enqueues jobs over one blocking connection. Call it from a thread."""
 
     def __init__(self, connection: "Redis", *, keys: Keys | None = None) -> None:
         self._queue = calls_queue(connection, (Keys() if keys is None else keys).queue_name)
@@ -55,10 +55,10 @@ class Waker:
         """Enqueue one ``advance`` job, after a script has asked for it.
 
         Args:
-            trigger: Why, for the job's description, which the shift replaces with what it did.
+            trigger: The reason, for the job's description until the shift replaces it.
 
         Raises:
-            redis.exceptions.RedisError: Redis is away or refuses to write; give the wake marker back.
+            redis.exceptions.RedisError: Redis is down or refuses writes; delete the wake marker again.
         """
         self._enqueue(ADVANCE, f"advance: triggered by {trigger}")
 
@@ -66,7 +66,7 @@ class Waker:
         """Enqueue a job that lists the queue of one institution; return the job's id.
 
         Raises:
-            redis.exceptions.RedisError: Redis is away or refuses to write.
+            redis.exceptions.RedisError: Redis is down or refuses writes.
         """
         return self._enqueue(RECONCILE, f"reconcile {institution_key}: list its queue", institution_key)
 

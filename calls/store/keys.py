@@ -1,7 +1,7 @@
-"""The names of everything we keep in Redis, under one prefix, and for how long it is kept.
+"""The names of all our keys in Redis, under one prefix, and how long they are kept.
 
-A *member* is the name of one thing that falls due: ``c:<institution>:<voice id>`` for a call, ``i:<institution>`` for an
-institution. The institution part is percent-encoded, so the first two colons always separate.
+A *member* names something that falls due: ``c:<institution>:<voice id>`` is a call, ``i:<institution>`` an institution.
+The institution part is percent-encoded, so the first two colons always separate.
 """
 
 from functools import lru_cache
@@ -11,17 +11,17 @@ from urllib.parse import quote, unquote
 import msgspec
 
 KEPT_S = 14 * 86400
-"""For how long a settled call can be read, unless told otherwise."""
+"""How long a settled call can be read, in seconds, by default."""
 
 REMEMBERED_S = 86400
-"""For how long an Idempotency-Key stands for its wish, and a repetition of a statement or a claim is recognised."""
+"""How long an Idempotency-Key is remembered, and a repeated statement or claim recognised, in seconds."""
 
 
 class Retention(msgspec.Struct, frozen=True, kw_only=True):
-    """How much stays in Redis.
+    """How much is kept in Redis.
 
-    ``calls_s``: settled calls, their trails, how far their outcomes were sent, and the event log. ``events``: lines of that
-    log at most. ``figures_s``: figures by the minute.
+    ``calls_s``: settled calls, their trails, their delivery state, and the event log. ``events``: maximum number of
+    lines in that log. ``figures_s``: figures per minute.
     """
 
     calls_s: int = KEPT_S
@@ -30,22 +30,22 @@ class Retention(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def minutes_s(self) -> int:
-        """Return how long a minute of figures is kept: a little longer, for the one that is under way."""
+        """Return how long one minute's figures are kept: a little longer, because of the current minute."""
         return self.figures_s + 300
 
 
 PREFIX = "ck"
-"""What our keys begin with unless told otherwise."""
+"""The default prefix of our keys."""
 
 QUEUE_NAME = "calls"
-"""The one RQ queue; RQ keeps it at ``rq:queue:calls``.
+"""The one RQ queue, at ``rq:queue:calls``.
 
-Its keys begin with ``rq:`` whatever ours begin with, so under another prefix the queue has another name.
+RQ's keys always begin with ``rq:``, so under another prefix of ours the queue has another name.
 """
 
 
 class CallId(NamedTuple):
-    """Which call: the institution's key and the voice id (real or alternate) its record is kept under."""
+    """Identifies a call: the institution's key and the voice id (real or alternate) of its record."""
 
     institution_key: str
     voice_id: str
@@ -63,15 +63,15 @@ def institution_member(institution_key: str) -> str:
 
 @lru_cache(maxsize=4096)
 def _quoted(text: str) -> str:
-    """Percent-encode an institution's key: there are few, and each is written millions of times."""
+    """Percent-encode an institution's key. Cached, because there are few keys and each is used millions of times."""
     return quote(text, safe="")
 
 
 def parse_member(member: str) -> CallId | str:
-    """Return the call, or the institution's key, that a name in the due set stands for.
+    """Return the call, or the institution's key, that a member of the due set names.
 
     Raises:
-        ValueError: The name is neither; somebody else wrote it.
+        ValueError: It is neither, so we did not write it.
     """
     kind, _, rest = member.partition(":")
     institution, colon, voice_id = rest.partition(":")
@@ -82,19 +82,24 @@ def parse_member(member: str) -> CallId | str:
     raise ValueError(f"not the name of a call or an institution: {member!r}")
 
 
-def names_of(member: str) -> tuple[str, str]:
-    """Return the institution and the voice id of a member; nothing for a name that somebody else wrote."""
+def owner_of(member: str) -> CallId | str | None:
+    """Return what a member of the due set names; None if we did not write it."""
     try:
-        owner = parse_member(member)
+        return parse_member(member)
     except ValueError:
-        return "", ""
-    return (owner.institution_key, owner.voice_id) if isinstance(owner, CallId) else (owner, "")
+        return None
+
+
+def names_of(member: str) -> tuple[str, str]:
+    """Return the institution and voice id of a member; empty strings if we did not write it."""
+    owner = owner_of(member)
+    return (owner.institution_key, owner.voice_id) if isinstance(owner, CallId) else (owner or "", "")
 
 
 class Keys:
-    """Every key, built from one prefix (``ck`` unless told otherwise).
+    """Every key, built from one prefix (``ck`` by default).
 
-    ``queue_name`` is the RQ queue that goes with it: ``calls``, under another prefix ``calls-<prefix>``.
+    ``queue_name`` is the RQ queue: ``calls``, or ``calls-<prefix>`` under another prefix.
     """
 
     def __init__(self, prefix: str = PREFIX, *, queue_name: str | None = None) -> None:
@@ -107,12 +112,15 @@ class Keys:
         self.live = f"{prefix}:live"
         self.settled = f"{prefix}:settled"
         self.attention = f"{prefix}:attention"
+        self.left = f"{prefix}:left"
         self.standings = f"{prefix}:institutions"
         self.owned = f"{prefix}:owned"
+        self.disowned = f"{prefix}:disowned"
         self.pause = f"{prefix}:pause"
         self.pause_history = f"{prefix}:pause:history"
         self.rules = f"{prefix}:rules"
         self.breakers = f"{prefix}:breakers"
+        self.replicated = f"{prefix}:replicated"
         self.looked = f"{prefix}:looked"
         self.token = f"{prefix}:token"
         self.refused = f"{prefix}:refused"
@@ -125,39 +133,69 @@ class Keys:
         self.unstarted = f"{prefix}:unstarted"
         self.writable = f"{prefix}:writable"
         self.settings = f"{prefix}:settings"
+        self.budget = f"{prefix}:budget"
         self.processes = f"{prefix}:processes"
         self.logins = f"{prefix}:logins"
+        self.alerts = f"{prefix}:alerts"
+        self.alert_leader = f"{prefix}:alerts:leader"
+        self.alert_targets = f"{prefix}:alerts:targets"
+        self.deliveries = f"{prefix}:deliveries"
+        self.receiver = f"{prefix}:receiver"
         self.login_gate = f"{prefix}:token:gate"
+        self.audit = f"{prefix}:audit"
+        self.audit_archived = f"{prefix}:audit:archived"
+        self.people = f"{prefix}:people"
+        self.issued_tokens = f"{prefix}:desk-tokens"
+        self.issued_tokens_used = f"{prefix}:desk-tokens:used"
+        self.emergency_login = f"{prefix}:emergency-login"
         self.queue = f"rq:queue:{self.queue_name}"
         self.failed_jobs = f"rq:failed:{self.queue_name}"
 
     @property
     def outbox(self) -> "Keys":
-        """Return the keys under which outcomes on their way out are kept: the same shapes, members of the same names."""
+        """Return the keys of the outbox, which holds undelivered outcomes: same structures, same member names."""
         return Keys(f"{self.prefix}:outbox", queue_name=self.queue_name)
+
+    @property
+    def archive(self) -> "Keys":
+        """Return the keys of the archive's outbox, which holds calls that wait to be archived: same structures."""
+        return Keys(f"{self.prefix}:archive", queue_name=self.queue_name)
+
+    @property
+    def attentions(self) -> tuple[str, ...]:
+        """Return the keys of what needs a person: about calls, their outcomes and their archiving."""
+        return self.attention, self.outbox.attention, self.archive.attention
 
     def minute(self, number: int | str) -> str:
         """Return the key of the figures of one minute, counted from 1970."""
         return f"{self.prefix}:figures:{number}"
 
     def process(self, name: str) -> str:
-        """Return the key of the hash that says that a process lives."""
+        """Return the key of the hash that shows that a process is alive."""
         return f"{self.prefix}:process:{name}"
 
     def claimer(self, claimer: str) -> str:
-        """Return the key of what a process did last, by number, so that repetitions are known: claim, report, batch."""
+        """Return the key of a process's last numbered claim, report and batch, by which repetitions are recognised."""
         return f"{self.prefix}:claimer:{claimer}"
+
+    def session(self, digest: str) -> str:
+        """Return the key of a person's session, by the SHA-256 of the cookie."""
+        return f"{self.prefix}:session:{digest}"
+
+    def login(self, digest: str) -> str:
+        """Return the key of a login that has begun at the identity provider, by the SHA-256 of its state."""
+        return f"{self.prefix}:login:{digest}"
 
     def ticket(self, ticket: str) -> str:
         """Return the key of a ticket for one connection to the desk's stream."""
         return f"{self.prefix}:ticket:{ticket}"
 
     def statement(self, wish: str) -> str:
-        """Return the key that says that a statement was received: a repetition of it changes nothing."""
+        """Return the key that shows that a statement was received, so that repeating it changes nothing."""
         return f"{self.prefix}:statement:{wish}"
 
     def wish(self, owner: str, idempotency_key: str) -> str:
-        """Return the key that remembers which wish an idempotency key stands for. ``owner`` is the token's name."""
+        """Return the key that stores the action of an idempotency key. ``owner`` is the token's name."""
         return f"{self.prefix}:wish:{quote(owner, safe='')}:{quote(idempotency_key, safe='')}"
 
     def item(self, member: str) -> str:
@@ -165,7 +203,7 @@ class Keys:
         return f"{self.prefix}:item:{member}"
 
     def inbox(self, member: str) -> str:
-        """Return the key of the hash of notes that wait for a member's mover."""
+        """Return the key of the hash of notes that are not folded yet."""
         return f"{self.prefix}:inbox:{member}"
 
     def trail(self, member: str) -> str:
@@ -173,25 +211,25 @@ class Keys:
         return f"{self.prefix}:trail:{member}"
 
     def alias(self, institution_key: str, alternate_id: str) -> str:
-        """Return the key that holds the voice id an alternate id was seen with."""
+        """Return the key that holds the voice id that a push gave with an alternate id."""
         return f"{self.prefix}:alias:{_quoted(institution_key)}:{alternate_id}"
 
     def enrolled(self, institution_key: str, person_id: str) -> str:
-        """Return the key of a person's calls whose voice was enrolled by hand: voice ids by when that became known."""
+        """Return the key of a person's calls that were enrolled by hand: voice ids by the time this became known."""
         return f"{self.prefix}:enrolled:{_quoted(institution_key)}:{quote(person_id, safe='')}"
 
+    def rejected(self, institution_key: str, person_id: str) -> str:
+        """Return the key that exists for a short time after a person's voice was rejected: the call's voice id."""
+        return f"{self.prefix}:rejected:{_quoted(institution_key)}:{quote(person_id, safe='')}"
+
     def look_backs(self, minute: int) -> str:
-        """Return the key of how many unlisted calls were read in a minute because their end was pushed."""
+        """Return the key that counts the unlisted calls that were read in a minute because their end was pushed."""
         return f"{self.prefix}:look-backs:{minute}"
 
     def sample(self, institution_key: str) -> str:
-        """Return the key that holds the instant of an institution's last sample push."""
+        """Return the key that holds the time of an institution's last sample push."""
         return f"{self.prefix}:sample:{_quoted(institution_key)}"
 
     def opened(self, institution_key: str) -> str:
-        """Return the key of an institution's open calls: voice id to the fingerprint of its last listing."""
+        """Return the key of an institution's open calls: voice id to the fingerprint of its last queue entry."""
         return f"{self.prefix}:open:{_quoted(institution_key)}"
-
-    def seen(self, institution_key: str) -> str:
-        """Return the key of the ids that the full listing under way has seen so far."""
-        return f"{self.prefix}:seen:{_quoted(institution_key)}"

@@ -1,29 +1,147 @@
-"""What the service lists, as we last saw it: institutions and their standing, open calls and their fingerprints."""
+"""What the service last listed: the institutions and their standing, and how far each queue's listing is."""
 
-from collections.abc import Callable, Iterable, Sequence
-from datetime import datetime
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from itertools import pairwise
 from typing import Any
 
+import msgspec
 from redis.asyncio import Redis
 
-from calls.institutions import Standing, encode_standing, parse_standings
+from calls.institutions import Standing
 from calls.store.keys import Keys
 
+DISOWNED_S = 3600
+"""For this many seconds the list alone does not bring back an institution whose queue was refused."""
+
 LOOK_BACKS_A_MINUTE = 30
-"""Reads for ends of unlisted calls in a minute, of all institutions together."""
+"""How many ended, unlisted calls may be read per minute, over all institutions."""
+
+
+class Paging(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What was learned of the paging of an institution's queue, which the Spec does not describe.
+
+    ``size`` is how many entries can be asked for; None while no size was refused. ``refused`` is the size that was
+    refused last, while no smaller one was answered. ``largest`` is the most entries that a page has had.
+    ``counts_pages`` says whether `continueFrom` counts pages instead of entries; None while unknown.
+    """
+
+    size: int | None = None
+    refused: int | None = None
+    largest: int = 0
+    counts_pages: bool | None = None
+
+
+class ListingProgress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How far the listing of an institution's queue is. Stored as the record of its member in the due set.
+
+    ``newest_at`` is the latest start of a listed call, by the service's clock; ``newest_id`` is that call.
+    ``misread_at`` is when a look did not list that call although it was live: the service compares other start times
+    than it shows. ``regular_at`` is the last look that no push asked for. ``whole_at`` is when the whole queue was last
+    listed, in ``pages`` pages; ``to_the_end_at`` when it was last listed until a page brought nothing new. ``unlisted``
+    are the open calls that it did not contain; each got a note.
+    """
+
+    institution_key: str
+    version: int = 1
+    newest_at: datetime | None = None
+    newest_id: str | None = None
+    misread_at: datetime | None = None
+    regular_at: datetime | None = None
+    whole_at: datetime | None = None
+    to_the_end_at: datetime | None = None
+    pages: int = 1
+    unlisted: frozenset[str] = frozenset()
+    failures: int = 0
+    paging: Paging = Paging()
+
+
+OVERLAP = timedelta(seconds=1)
+"""How far before the newest start a look after a push begins, because entries may come out of order. Later entries are
+found by the wide look that the hint asks for half a second later."""
+
+WIDE = timedelta(seconds=120)
+"""How far back a wide look goes, because the service's clock may differ and an entry may come late."""
+
+BORNE_OUT = timedelta(hours=1)
+"""A start time is trusted if another one lies within this time before it. Until then a look lists a little more."""
+
+MISREAD = timedelta(hours=1)
+"""For how long looks list all calls after the service misread a start time."""
+
+
+def look_from(progress: ListingProgress, now: datetime, *, after_push: bool) -> datetime | None:
+    """Return the start time from which a look lists calls, by the service's clock, which may be hours behind ours.
+
+    It is never later than our own time: a start ahead of that may be a local time without a zone, which the service
+    compares differently. If the service's clock is ahead, a look lists all live calls.
+
+    None means all calls. That is so if no start is known, because the service may have none to compare, and if a look
+    recently missed a live call that started later (local times without a zone, or a clock that is behind).
+    """
+    is_misread = progress.misread_at is not None and timedelta() <= now - progress.misread_at < MISREAD
+    if progress.newest_at is None or is_misread:
+        return None
+    return min(progress.newest_at, now) - (OVERLAP if after_push else WIDE)
+
+
+def newest_start(progress: ListingProgress, starts: Sequence[datetime]) -> datetime | None:
+    """Return the latest start ever listed that another start confirms, by the service's clock.
+
+    A single start far ahead of all others is an error. If looks began there, they would find nothing.
+    """
+    known = sorted([*starts, progress.newest_at] if progress.newest_at else starts)
+    borne_out = [later for earlier, later in pairwise(known) if later - earlier <= BORNE_OUT]
+    return max(
+        [*borne_out, *known[:1]] if progress.newest_at is None else [*borne_out, progress.newest_at], default=None
+    )
+
+
+_ENCODER = msgspec.json.Encoder()
+_PROGRESS = msgspec.json.Decoder(ListingProgress)
+_STANDING = msgspec.json.Decoder(Standing)
+
+
+def encode_progress(progress: ListingProgress) -> bytes:
+    """Encode a listing's progress for storage."""
+    return _ENCODER.encode(progress)
+
+
+def parse_progress(stored: bytes) -> ListingProgress:
+    """Decode a listing's progress."""
+    return _PROGRESS.decode(stored)
+
+
+def encode_standing(standing: Standing) -> bytes:
+    """Encode a standing for storage."""
+    return _ENCODER.encode(standing)
+
+
+def parse_standing(stored: bytes) -> Standing | None:
+    """Decode a standing; None if it does not have our format."""
+    try:
+        return _STANDING.decode(stored)
+    except msgspec.MsgspecError:
+        return None
+
+
+def parse_standings(stored: Mapping[bytes, bytes]) -> dict[str, Standing]:
+    """Decode all standings by institution. Those that cannot be read are left out."""
+    found = ((key.decode(errors="replace"), parse_standing(value)) for key, value in stored.items())
+    return {key: standing for key, standing in found if standing is not None}
 
 
 class LookBackAllowance:
-    """The reads of the present minute, counted in Redis."""
+    """The look-backs of the current minute, counted in Redis."""
 
     def __init__(self, redis: Any, keys: Keys) -> None:
         self._redis = redis
         self._keys = keys
 
     async def take(self, now: datetime) -> bool:
-        """Take one read of the present minute's; return whether there was one left.
+        """Take one read of the current minute's; return whether one was left.
 
-        A repetition of the command takes one more: that errs on the safe side.
+        If Redis repeats the command, one more is taken. That errs on the safe side.
         """
         key = self._keys.look_backs(int(now.timestamp()) // 60)
         pipe = self._redis.pipeline(transaction=True)
@@ -32,7 +150,7 @@ class LookBackAllowance:
 
 
 class Listings:
-    """Remembers what was listed, so that a listing of thousands tells only the calls that changed."""
+    """Remembers what was listed, so that only changed calls get a note."""
 
     def __init__(
         self,
@@ -41,13 +159,13 @@ class Listings:
         keys: Keys | None = None,
         unreadable: Callable[[str, str], None] = lambda _what, _about: None,
     ) -> None:
-        """Open it. ``unreadable`` is told what kind of stored value cannot be read, and of which institution."""
+        """Set up. ``unreadable`` is called with the kind of a stored value that cannot be read, and its institution."""
         self._redis: Any = redis  # its stubs cannot know that answers are bytes here
         self.keys = Keys() if keys is None else keys
         self._unreadable = unreadable
 
     async def standings(self) -> dict[str, Standing]:
-        """Return what the service says of the institutions, as last read; what cannot be read is left out."""
+        """Return what the service last said of the institutions. What cannot be read is left out."""
         stored = await self._redis.hgetall(self.keys.standings)
         found = parse_standings(stored)
         for key in {key.decode(errors="replace") for key in stored} - found.keys():
@@ -55,7 +173,7 @@ class Listings:
         return found
 
     async def save_standings(self, standings: Iterable[Standing]) -> None:
-        """Write down what the service says of institutions; all are forgotten an hour after the first was written."""
+        """Store what the service says of institutions. All expire an hour after the first was stored."""
         stored = {standing.key: encode_standing(standing) for standing in standings}
         if not stored:
             return
@@ -63,21 +181,27 @@ class Listings:
         if await self._redis.ttl(self.keys.standings) < 0:
             await self._redis.expire(self.keys.standings, 3600)
 
-    async def take_owned(self, listed: Iterable[str], now: datetime) -> tuple[dict[str, datetime | None], set[str]]:
-        """Take over the institution keys of a login.
+    async def take_owned(
+        self, listed: Iterable[str], now: datetime, *, others: Iterable[str] = ()
+    ) -> tuple[dict[str, datetime | None], set[str]]:
+        """Store the institution keys of a login.
 
-        A key that a login listed before is kept: one answer without it proves nothing.
+        A key that an earlier login listed is kept, because one answer without it proves nothing.
 
         Args:
-            listed: The keys that the login brought.
+            listed: The keys of this login.
             now: Redis's time.
+            others: Keys of institutions that the service named in another way. Those disowned within the last hour do
+                not count.
 
         Returns:
-            Every key that was ever listed and not disowned, with the instant since when it is missing, None if it is not;
-            and the keys that are missing for the first time.
+            Every key ever listed and not disowned, with the time since when it is missing or None; and the keys that
+            are missing for the first time.
         """
         owned, listed = await self._owned(), set(listed)
         gone = {key for key, since in owned.items() if since is None and key not in listed}
+        if new := set(others) - owned.keys() - listed:
+            gone |= new - {key.decode() for key in await self._redis.smembers(self.keys.disowned)}
         news: dict[str, datetime | None] = dict.fromkeys(key for key in listed if owned.get(key, now) is not None)
         news |= dict.fromkeys(gone, now)
         if news:
@@ -90,8 +214,10 @@ class Listings:
         return {key: since for key, since in (await self._owned()).items() if since is not None}
 
     async def disown(self, institution_key: str) -> None:
-        """Forget an institution; a login that lists it brings it back."""
-        await self._redis.hdel(self.keys.owned, institution_key)
+        """Forget an institution. A login that lists it brings it back, the list only after an hour."""
+        pipe = self._redis.pipeline(transaction=True)
+        pipe.hdel(self.keys.standings, institution_key).hdel(self.keys.owned, institution_key)
+        await pipe.sadd(self.keys.disowned, institution_key).expire(self.keys.disowned, DISOWNED_S).execute()
 
     async def _owned(self) -> dict[str, datetime | None]:
         stored = await self._redis.hgetall(self.keys.owned)
@@ -104,37 +230,38 @@ class Listings:
             self._unreadable("owned", institution_key)
             return None
 
+    async def note_look(self, institution_key: str, at: datetime) -> None:
+        """Record that a complete look at an institution's queue began, by Redis's clock."""
+        await self._redis.hset(self.keys.looked, institution_key, at.isoformat())
+
+    async def looked_at(self, institution_key: str) -> datetime | None:
+        """Return when the last complete look at an institution's queue began; None if unknown."""
+        stored = await self._redis.hget(self.keys.looked, institution_key)
+        try:
+            return None if stored is None else datetime.fromisoformat(stored.decode())
+        except ValueError:
+            return None
+
     async def fingerprints(self, institution_key: str, voice_ids: Sequence[str]) -> list[str | None]:
-        """Return how each call was last listed, None for one that was not."""
+        """Return the fingerprint of each call's last queue entry; None if it was not listed."""
         if not voice_ids:
             return []
         stored = await self._redis.hmget(self.keys.opened(institution_key), list(voice_ids))
         return [None if value is None else value.decode() for value in stored]
 
-    async def listed(self, institution_key: str, prints: dict[str, str], seen: Sequence[str] | None) -> None:
-        """Write down how calls were listed; ``seen`` are the ids of one page of a full listing."""
-        async with self._redis.pipeline(transaction=False) as pipe:
-            if prints:
-                pipe.hset(self.keys.opened(institution_key), mapping=prints)
-            if seen:
-                pipe.sadd(self.keys.seen(institution_key), *seen)
-                pipe.expire(self.keys.seen(institution_key), 600)
-            await pipe.execute()
-
-    async def begin_listing(self, institution_key: str) -> None:
-        """Forget what an earlier full listing saw."""
-        await self._redis.delete(self.keys.seen(institution_key))
+    async def listed(self, institution_key: str, prints: dict[str, str]) -> None:
+        """Store the fingerprints of listed calls."""
+        await self._redis.hset(self.keys.opened(institution_key), mapping=prints)
 
     async def has_open(self, institution_key: str) -> bool:
         """Tell whether any call of an institution is open."""
         return bool(await self._redis.exists(self.keys.opened(institution_key)))
 
-    async def absent(self, institution_key: str) -> list[str]:
-        """Return the ids of open calls that the full listing did not contain."""
+    async def absent(self, institution_key: str, seen: set[str]) -> frozenset[str]:
+        """Return the ids of open calls that a listing of the whole queue did not contain."""
         opened = await self._redis.hkeys(self.keys.opened(institution_key))
-        seen = await self._redis.smembers(self.keys.seen(institution_key))
-        return [voice_id.decode() for voice_id in opened if voice_id not in seen]
+        return frozenset(voice_id.decode() for voice_id in opened) - seen
 
     async def forget_listed(self, institution_key: str, voice_id: str) -> None:
-        """Drop an open call that has no record: its note was refused."""
+        """Drop an open call without a record, because its note was refused."""
         await self._redis.hdel(self.keys.opened(institution_key), voice_id)

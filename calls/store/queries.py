@@ -1,11 +1,13 @@
-"""Reads of the calls in Redis: nothing here changes anything.
+"""Read-only queries of the calls in Redis.
 
-``Queries`` reads for people: everything, or what needs a person. ``Lookup`` reads for people's software: one call by either
+Lists leave out records that cannot be read. Reading one call raises ``NewerRecord`` if a newer release wrote it.
+
+``Queries`` reads for people: all calls, or what needs a person. ``Lookup`` reads for the desk API: one call by either
 of its ids, or many in pages, without reading more than asked for.
 """
 
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -13,15 +15,16 @@ from typing import Any
 from msgspec.structs import replace
 from redis.asyncio import Redis
 
-from calls.institutions import KnownInstitutions, parse_standing
+from calls.institutions import KnownInstitutions
 from calls.notes import MERGED
 from calls.pause import parse_pauses
-from calls.record import Call, parse_call
+from calls.record import Call, parse_call, readable_call
 from calls.store.keys import CallId, Keys, institution_member, parse_member
+from calls.store.listings import parse_standing
 from calls.trail import Entry, Recorded, parse_trail, recorded
 
 MOST_TOMBSTONES = 20
-"""Followed one after the other at most, as the scripts do."""
+"""How many tombstones are followed at most, as in the scripts."""
 
 
 class Queries:
@@ -32,7 +35,7 @@ class Queries:
         self.keys = Keys() if keys is None else keys
 
     async def load(self, call_id: CallId) -> Call | None:
-        """Read a call's record; follows a tombstone. None if there is none."""
+        """Read a call's record, following a tombstone. None if there is none."""
         item = self.keys.item(call_id.member)
         moved, record = await self._redis.hmget(item, ["moved", "rec"])
         if moved is not None:
@@ -41,12 +44,12 @@ class Queries:
         return None if record is None else parse_call(record)
 
     async def trail(self, call_id: CallId) -> tuple[Entry, ...]:
-        """Read a call's trail, oldest line first; follows a tombstone."""
+        """Read a call's trail, oldest entry first, following a tombstone."""
         member = await follow_tombstones(self._redis, self.keys, call_id.member)
         return parse_trail(await self._redis.lrange(self.keys.trail(member), 0, -1))
 
     async def find(self, voice_id: str) -> list[CallId]:
-        """Return the calls that an id, real or alternate, stands for: usually one."""
+        """Return the calls with this id, real or alternate: usually one."""
         found = {}
         for key in await self._institution_keys():
             call_id = CallId(key, voice_id)
@@ -57,9 +60,9 @@ class Queries:
         return list(found.values())
 
     async def institutions(self) -> KnownInstitutions:
-        """Return the institutions that exist as far as we know: the stored list, and those seen in calls.
+        """Return the institutions that are known to exist: those in the stored list, and those seen in calls.
 
-        A push alone does not make an institution known, because its key may be invented.
+        A push alone does not count, because its key may be invented.
         """
         pipe = self._redis.pipeline(transaction=False)
         listed, live = await pipe.hgetall(self.keys.standings).zrange(self.keys.live, 0, -1).execute()
@@ -69,7 +72,7 @@ class Queries:
         return KnownInstitutions(names, calls, is_list_stored=bool(listed))
 
     async def _institution_keys(self) -> list[str]:
-        """Return the institutions whose queue was read: each is due again and again, and has a record of its own."""
+        """Return the institutions whose queue was read: each has a record and stays in the due set."""
         pattern = institution_member("") + "*"
         members = [member async for member, _ in self._redis.zscan_iter(self.keys.due, match=pattern, count=1000)]
         pipe = self._redis.pipeline(transaction=False)
@@ -85,12 +88,12 @@ class Queries:
             yield call
 
     async def settled(self, limit: int) -> AsyncIterator[Call]:
-        """Read the calls that were settled last, newest first."""
+        """Read the last settled calls, newest first."""
         async for call in self._each(await self._redis.zrevrange(self.keys.settled, 0, limit - 1)):
             yield call
 
     async def recordings(self, since: datetime | None = None) -> AsyncIterator[Recorded]:
-        """Read calls with their trails, live ones first; of the settled ones those settled since an instant."""
+        """Read calls with their trails: live ones first, then those settled since an instant."""
         least = "-inf" if since is None else since.timestamp() * 1000
         members = await self._redis.zrange(self.keys.live, 0, -1)
         members += await self._redis.zrangebyscore(self.keys.settled, least, "+inf")
@@ -101,8 +104,8 @@ class Queries:
                 pipe.lrange(self.keys.trail(member.decode()), 0, -1)
             answers = await pipe.execute()
             for record, trail in zip(answers[::2], answers[1::2], strict=True):
-                if record is not None:
-                    yield recorded(parse_call(record), parse_trail(trail))
+                if record is not None and (call := readable_call(record)) is not None:
+                    yield recorded(call, parse_trail(trail))
 
     async def _each(self, members: Sequence[bytes]) -> AsyncIterator[Call]:
         for start in range(0, len(members), 500):
@@ -110,21 +113,28 @@ class Queries:
             for member in members[start : start + 500]:
                 pipe.hget(self.keys.item(member.decode()), "rec")
             for record in await pipe.execute():
-                if record is not None:
-                    yield parse_call(record)
+                if record is not None and (call := readable_call(record)) is not None:
+                    yield call
 
     async def attention(self) -> dict[str, str]:
         """Return what needs a person: member to reason."""
-        stored = await self._redis.hgetall(self.keys.attention)
-        unsent = await self._redis.hgetall(self.keys.outbox.attention)
-        return {
-            member.decode(): "; ".join(why[member].decode() for why in (stored, unsent) if member in why)
-            for member in {**stored, **unsent}
-        }
+        pipe = self._redis.pipeline(transaction=False)
+        for key in self.keys.attentions:
+            pipe.hgetall(key)
+        return attention_of(await pipe.execute())
+
+
+def attention_of(stored: Iterable[Mapping[bytes, bytes]]) -> dict[str, str]:
+    """Read the stored values of ``Keys.attentions``: member to reasons."""
+    found: dict[str, list[str]] = {}
+    for reasons in stored:
+        for member, why in reasons.items():
+            found.setdefault(member.decode(), []).append(why.decode())
+    return {member: "; ".join(dict.fromkeys(why)) for member, why in found.items()}
 
 
 def _owner(member: bytes) -> CallId | str | None:
-    """Return what a member stands for, None if somebody else wrote it."""
+    """Return what a member names; None if we did not write it."""
     try:
         return parse_member(member.decode())
     except ValueError:
@@ -132,13 +142,13 @@ def _owner(member: bytes) -> CallId | str | None:
 
 
 def _name(standing: bytes) -> str | None:
-    """Return the display name in a stored standing; one that cannot be read still shows that there is an institution."""
+    """Return the display name in a stored standing; None if it cannot be read."""
     parsed = parse_standing(standing)
     return None if parsed is None else parsed.name
 
 
 async def follow_tombstones(redis: Any, keys: Keys, member: str) -> str:
-    """Return the member that tombstones lead to; what was merged may have been merged again."""
+    """Return the member at the end of a chain of tombstones. A merged record may have been merged again."""
     for _ in range(MOST_TOMBSTONES):
         further = await redis.hget(keys.item(member), "moved")
         if further is None:
@@ -148,17 +158,18 @@ async def follow_tombstones(redis: Any, keys: Keys, member: str) -> str:
 
 
 SCAN_LIMIT = 2000
-"""Records read for one page at most: a rare match is looked for in several requests."""
+"""Records read for one page at most. A rare match takes several requests to find."""
 
 _CHUNK = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A call, its trail, and the id its record is kept under.
+    """A call, its trail, and the id of its record.
 
-    ``is_certain``: the id that was asked for is the record's, or was merged into it. Otherwise a push alone has said that
-    it is the call's alternate id. ``is_merging``: the trail has lines of another record that this one has not taken in yet.
+    ``is_certain``: the id that was asked for is the record's own, or was merged into it. Otherwise only a push said
+    that it is the call's alternate id. ``is_merging``: the trail has entries of another record that is not folded in
+    yet.
     """
 
     call_id: CallId
@@ -170,25 +181,25 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Some calls, and where the next page begins (None: there is none)."""
+    """Some calls, and where the next page begins (None: no next page)."""
 
     calls: tuple[Call, ...]
     next: str | None
 
 
 class Lookup:
-    """Reads calls; nothing here changes anything."""
+    """Reads calls for the desk API. It changes nothing."""
 
     def __init__(self, redis: "Redis", *, keys: Keys | None = None) -> None:
         self._redis: Any = redis  # its stubs cannot know that answers are bytes here
         self.keys = Keys() if keys is None else keys
 
     async def resolve(self, institution_key: str, any_id: str) -> CallId | None:
-        """Return the id that a call's record is kept under, by real or alternate id."""
+        """Return the id of a call's record, given its real or alternate id."""
         return (await self._resolve(institution_key, any_id))[0]
 
     async def _resolve(self, institution_key: str, any_id: str) -> tuple[CallId | None, bool]:
-        """Return the id that a call's record is kept under, and whether more than a push says so."""
+        """Return the id of a call's record, and whether more than a push confirms it."""
         keys, direct = self.keys, CallId(institution_key, any_id)
         moved, alias = await self._together(
             ("hmget", keys.item(direct.member), ["moved", "rec"]), ("get", keys.alias(institution_key, any_id))
@@ -205,9 +216,9 @@ class Lookup:
         return other if await self._redis.hexists(keys.item(other.member), "rec") else None, False
 
     async def known(self, institution_key: str, any_id: str) -> Known | None:
-        """Return a call with its trail as they are at one moment, under the pause in force; None if there is none.
+        """Return a call with its trail at one moment, with the pause in force; None if there is none.
 
-        That effects are held for some seconds, because Redis is new, is left out: no reason to refuse anybody's word.
+        The hold on effects after a Redis restart is left out, because it is no reason to refuse a statement.
         """
         call_id, is_certain = await self._resolve(institution_key, any_id)
         if call_id is None:
@@ -226,15 +237,25 @@ class Lookup:
         return Known(call_id, call, parse_trail(trail), is_certain, is_merging)
 
     async def is_listed(self, institution_key: str) -> bool:
-        """Tell whether the service's list, as stored, has an institution: quicker than ``institutions``."""
+        """Tell whether the stored list has an institution. Faster than ``institutions``."""
         return bool(await self._redis.hexists(self.keys.standings, institution_key))
 
+    async def name(self, institution_key: str) -> str:
+        """Return an institution's display name, or its key if the name is unknown."""
+        standing = await self._redis.hget(self.keys.standings, institution_key)
+        return (_name(standing) if standing is not None else None) or institution_key
+
     async def institutions(self) -> KnownInstitutions:
-        """Return the institutions that exist as far as we know."""
+        """Return the institutions that are known to exist."""
         return await Queries(self._redis, keys=self.keys).institutions()
 
     async def calls(self, members: list[str]) -> dict[str, Call]:
-        """Return the records of members, tombstones followed; those that are gone are left out."""
+        """Return the calls of members, following tombstones. Missing and unreadable ones are left out."""
+        read = {member: readable_call(record) for member, record in (await self.records(members)).items()}
+        return {member: call for member, call in read.items() if call is not None}
+
+    async def records(self, members: list[str]) -> dict[str, bytes]:
+        """Return the stored records of members, following tombstones. Missing ones are left out."""
         stored = await self._together(*(("hmget", self.keys.item(member), ["moved", "rec"]) for member in members))
         found = {}
         for member, (moved, record) in zip(members, stored, strict=True):
@@ -242,20 +263,20 @@ class Lookup:
                 end = await follow_tombstones(self._redis, self.keys, moved.decode())
                 record = await self._redis.hget(self.keys.item(end), "rec")  # noqa: PLW2901
             if record is not None:
-                found[member] = parse_call(record)
+                found[member] = record
         return found
 
     async def page(self, *, settled: bool, after: str | None, limit: int, matches: Callable[[Call], bool]) -> Page:
         """Return the next calls that match: live ones oldest first, settled ones newest first.
 
         Args:
-            settled: Which of the two.
-            after: ``Page.next`` of the page before.
-            limit: Calls at most.
-            matches: Which calls are wanted.
+            settled: Whether to read settled calls instead of live ones.
+            after: ``Page.next`` of the previous page.
+            limit: Maximum number of calls.
+            matches: Tells whether a call is wanted.
 
         Raises:
-            ValueError: ``after`` was not ours.
+            ValueError: ``after`` does not have our format.
         """
         found: list[Call] = []
         position = _parse_position(after) if after else None
@@ -272,8 +293,15 @@ class Lookup:
                 return Page(tuple(found), None)
         return Page(tuple(found), _position(*position) if position else None)
 
+    async def listed_settled(self, call_ids: Sequence[CallId]) -> set[CallId]:
+        """Return which of some calls are among the settled ones that are listed here."""
+        if not call_ids:
+            return set()
+        scores = await self._redis.zmscore(self.keys.settled, [call_id.member for call_id in call_ids])
+        return {call_id for call_id, score in zip(call_ids, scores, strict=True) if score is not None}
+
     async def _members(self, settled: bool, position: tuple[int, str] | None) -> list[tuple[int, str]]:
-        """Return the members that follow a position; those of the same millisecond are told apart by name."""
+        """Return the members after a position. Those of the same millisecond are ordered by name."""
         key = self.keys.settled if settled else self.keys.live
         bound = position[0] if position else ("+inf" if settled else "-inf")
         offset = await self._offset(key, settled, position) if position else 0
@@ -283,7 +311,7 @@ class Lookup:
         return [(int(score), member.decode()) for member, score in rows]
 
     async def _offset(self, key: str, settled: bool, position: tuple[int, str]) -> int:
-        """Count the members of the position's millisecond that come before what follows it."""
+        """Count the members of the position's millisecond that come up to and including it."""
         score, last = position
         same = [member.decode() for member in await self._redis.zrangebyscore(key, score, score)]
         return sum(1 for member in same if (member >= last if settled else member <= last))

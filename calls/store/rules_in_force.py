@@ -1,6 +1,6 @@
-"""Which rule book is in force, and since when: written by every worker that starts, read by the board.
+"""Which rules are in force, and since when. Every starting worker writes it, the board reads it.
 
-While workers with different rules run side by side (a deployment), it names the rules of the one that started last.
+While workers with different rules run side by side during a deployment, it names the rules of the last one started.
 """
 
 from datetime import UTC, datetime
@@ -13,7 +13,7 @@ from calls.store.keys import Keys
 
 
 class RulesInForce(msgspec.Struct, frozen=True):
-    """A rule book's digest and name, and the instant at which a worker first began with it, by Redis's clock."""
+    """The digest and name of the rules, and when a worker first started with them, by Redis's clock."""
 
     digest: str
     name: str
@@ -21,10 +21,10 @@ class RulesInForce(msgspec.Struct, frozen=True):
 
 
 def put_in_force(redis: "Redis", keys: Keys, digest: str, name: str) -> RulesInForce:
-    """Note the rules that a worker starts with. The same rules once more are in force since the first time.
+    """Record the rules that a worker starts with. If they are the same as before, the earlier time stays.
 
     Raises:
-        redis.exceptions.RedisError: It may or may not be written.
+        redis.exceptions.RedisError: It may or may not have been written.
     """
     client: Any = redis  # its stubs cannot know that answers are bytes here
     known = parse_rules_in_force(client.get(keys.rules))
@@ -38,7 +38,7 @@ def put_in_force(redis: "Redis", keys: Keys, digest: str, name: str) -> RulesInF
 
 
 def parse_rules_in_force(stored: bytes | None) -> RulesInForce | None:
-    """Read what a worker noted; None if none has, or a later release did it in another way."""
+    """Read the stored rules; None if there are none, or if a later release wrote another format."""
     try:
         return msgspec.json.decode(stored, type=RulesInForce) if stored else None
     except msgspec.MsgspecError:

@@ -1,52 +1,54 @@
-"""Runs our Lua scripts, many in one round trip, and waits for the replicas of Redis where a write must not be lost.
+"""Runs our Lua scripts, many in one round trip, and waits for Redis replicas where a write must not be lost.
 
-Coroutines that call a script in the same moment share one pipeline: a group commit. Each caller gets its own answer; a
-lost connection fails all of them. The Redis client repeats a script whose answer was lost, so each may be repeated, at
-any later time (see the files in ``calls/lua``).
+Concurrent calls share one pipeline (group commit). Each caller gets its own answer; a lost connection fails all of
+them. The Redis client repeats a script whose answer was lost, so every script must allow a repetition at any later
+time.
 
-Redis answers a write before its replicas have it. What must not be lost (a push or a statement before its 202, an
-effect's ``sent`` before its first byte) is therefore followed by ``WAIT``, in the same pipeline: ``WAIT`` knows only
-the writes of its own connection. A server without replicas is not asked to wait.
+Redis answers a write before its replicas have it. Some writes must not be lost: a push or a statement before its 202,
+an effect's ``sent`` before its first byte. ``WAIT`` follows them in the same pipeline, because it covers only the
+writes of its own connection. Without replicas there is no ``WAIT``.
 
-``WAIT 1`` is enough where the master dies: the sentinels promote the replica that has most. It is not enough where a
-living master is replaced: one replica is promoted, and for a second the others go on confirming what the old master
-writes (*measured*). So all are waited for, and the server says in the same pipeline which it has. If one is missing,
-the sentinels say whether the master is being replaced; then nothing was confirmed.
+``WAIT 1`` is enough if the master dies, because the sentinels promote the most advanced replica. It is not enough if a
+living master is replaced: for a second the other replicas go on confirming the old master's writes (*measured*). So we
+wait for all replicas, and ask the server in the same pipeline which it has. If one is missing, the sentinels are asked
+whether the master is being replaced; if it is, nothing counts as confirmed.
 """
 
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from importlib.resources import files
 from typing import Any, Final, Generic, Literal, NamedTuple, Protocol, TypeVar, get_args, runtime_checkable
 
 from redis.asyncio import Redis
 from redis.commands.core import AsyncScript
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import NoScriptError, RedisError, ResponseError
+from redis.exceptions import NoScriptError, RedisError
 
 from calls.metrics import catalogue as figure
 from calls.metrics.counting import Figures
+from calls.store.keys import Keys
 
 WITHIN_MS: Final = 100
-"""How long a write waits for replicas. If none confirms it in time, the write stands, and that is counted."""
+"""How long a write waits for replicas, in milliseconds. If none confirms it, the write stands and is counted."""
 
 LOOK_EVERY_S: Final = 1.0
-"""How long it is believed which replicas the server has, if nothing is written meanwhile."""
+"""How often a server without replicas is asked whether it has any, in seconds. Only writes ask."""
 
 _LAG_S: Final = 2
-"""A replica that has said nothing for longer than this is not waited for; one that is well reports every second."""
+"""A replica that has been silent for longer, in seconds, is not waited for. Healthy ones report every second."""
 
 
 class SentinelView(NamedTuple):
-    """What one sentinel says of the master: its run id (empty while it does not know), and whether it is being replaced."""
+    """One sentinel's view: the master's run id (empty if it does not know) and whether it is being replaced."""
 
     run_id: str
     is_failing_over: bool
 
 
 class _Server(NamedTuple):
-    """Which server it is, and the addresses of its replicas that keep up, or of all if none does."""
+    """The server's run id, and the addresses of its replicas that keep up; of one replica if none does."""
 
     run_id: str = ""
     replicas: frozenset[str] = frozenset()
@@ -57,59 +59,57 @@ class Watched(Protocol):
     """A client of a server that sentinels watch."""
 
     async def standings(self) -> list[SentinelView]:
-        """Ask all sentinels; those that do not answer are left out."""
+        """Ask all sentinels. Those that do not answer are left out."""
 
 
 class Replication:
-    """Asks the replicas of one server for confirmation, and counts how often none gave it."""
+    """Asks one server's replicas for confirmation, and counts writes that none confirmed."""
 
-    def __init__(self, figures: Figures, *, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, figures: Figures, *, key: str, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._figures = figures
+        self._key = key
         self._monotonic = monotonic
         self._server = _Server()
         self._looked_at_s = -LOOK_EVERY_S
 
-    async def replicas(self, redis: Any) -> int:
-        """Return how many replicas have to confirm a write.
+    def ask(self, pipe: Any) -> int:
+        """Add a wait for the replicas to a pipeline. Return how many answers that adds, for ``judge``.
 
-        Raises:
-            redis.exceptions.RedisError: Redis is away, or the server is being replaced.
+        Without replicas it only asks, and only now and then, whether there are any.
         """
-        if self._monotonic() - self._looked_at_s >= LOOK_EVERY_S:
-            async with redis.pipeline(transaction=False) as pipe:
-                _ask_who(pipe)
-                try:
-                    told = await pipe.execute()
-                except ResponseError:  # a server that does not tell
-                    told = [{}, {}]
-            await self._see(redis, _server(*told), is_whole=False)
-        return len(self._server.replicas)
-
-    def wait(self, pipe: Any, replicas: int) -> int:
-        """Let a pipeline wait for replicas; return how many answers that adds, for ``judge``."""
-        pipe.execute_command("WAIT", replicas, WITHIN_MS)
-        _ask_who(pipe)
-        return 3
+        if self._server.replicas:
+            pipe.execute_command("WAIT", len(self._server.replicas), WITHIN_MS)
+        elif self._monotonic() - self._looked_at_s < LOOK_EVERY_S:
+            return 0
+        pipe.info("server")
+        pipe.info("replication")
+        return 3 if self._server.replicas else 2
 
     async def judge(self, redis: Any, answers: Sequence[Any]) -> None:
-        """Look into a wait that not all replicas confirmed, and count one that none did: 0, or an error in its place.
+        """Evaluate what ``ask`` was answered, and count a write that no replica confirmed (0, or an error instead).
 
         Raises:
-            redis.exceptions.ConnectionError: The server is being replaced: what was written may be lost with it.
+            redis.exceptions.ConnectionError: The server is being replaced, and the write may be lost with it.
         """
-        confirmed, *told = answers
-        confirmed = confirmed if isinstance(confirmed, int) else 0
-        server = _server(*told) if all(isinstance(one, dict) for one in told) else _Server()
-        is_whole = confirmed >= len(server.replicas) and self._server.replicas <= server.replicas
+        *waited, about, replication = answers
+        is_told = isinstance(about, dict) and isinstance(replication, dict)
+        server = _server(about, replication) if is_told else _Server()  # a server may not support the question
+        confirmed = waited[0] if waited and isinstance(waited[0], int) else 0
+        is_whole = bool(waited) and confirmed >= len(server.replicas) and self._server.replicas <= server.replicas
         await self._see(redis, server, is_whole=is_whole and server.run_id == self._server.run_id)
-        if not confirmed:
-            self._figures.count(figure.WRITES_UNREPLICATED)
+        if waited:
+            if not confirmed:
+                self._figures.count(figure.WRITES_UNREPLICATED)
+        elif server.replicas:
+            async with redis.pipeline(transaction=False) as pipe:
+                pipe.set(self._key, "")  # WAIT covers what its own connection wrote, and everything before that
+                added = self.ask(pipe)
+                await self.judge(redis, (await pipe.execute(raise_on_error=False))[-added:])
 
     async def _see(self, redis: Any, server: _Server, *, is_whole: bool) -> None:
-        """Remember a server; not whole is one of which a replica may be about to take over.
+        """Remember a server. ``is_whole`` is False if one of its replicas may be about to take over.
 
-        A server that was restarted has a run id that the sentinels learn later: against one that is new to us speaks only a
-        failover under way.
+        Sentinels learn a restarted server's run id late, so a new run id counts as replaced only during a failover.
         """
         if not is_whole and isinstance(redis, Watched):
             may_have_lost_one = server.run_id == self._server.run_id and not self._server.replicas <= server.replicas
@@ -121,13 +121,8 @@ class Replication:
         self._server, self._looked_at_s = server, self._monotonic()
 
 
-def _ask_who(pipe: Any) -> None:
-    pipe.info("server")
-    pipe.info("replication")
-
-
 def _server(about: Mapping[str, Any], replication: Mapping[str, Any]) -> _Server:
-    """Read what the server says of itself. A replica that hangs is not waited for, unless there is no other."""
+    """Read the server's replicas. One that hangs is left out, unless there is no other."""
     told = [replication.get(f"slave{n}", {}) for n in range(int(replication.get("connected_slaves", 0)))]
     online = [replica for replica in told if replica.get("state") == "online"]
     well = [replica for replica in online if replica["lag"] <= _LAG_S] or online[:1]
@@ -139,7 +134,7 @@ Answer = TypeVar("Answer")
 
 
 class Batching(Generic[Asked, Answer]):
-    """Hands on what was asked for, in batches."""
+    """Collects concurrent requests into batches."""
 
     def __init__(
         self,
@@ -148,12 +143,12 @@ class Batching(Generic[Asked, Answer]):
         most: int,
         abreast: int = 1,
     ) -> None:
-        """Have nothing to do.
+        """Set up.
 
         Args:
-            together: Does a batch, and answers each in its place; what it raises is the answer to all of them.
-            most: How many a batch may be.
-            abreast: How many batches may be on their way at once.
+            together: Handles a batch, and returns the answers in order. An exception is the answer to all of them.
+            most: Maximum size of a batch.
+            abreast: Maximum number of batches in flight.
         """
         self._together = together
         self._most = most
@@ -162,15 +157,16 @@ class Batching(Generic[Asked, Answer]):
         self._senders: set[asyncio.Task[None]] = set()
 
     async def ask(self, asked: Asked, *, within_s: float | None = None) -> Answer:
-        """Have something done, and return the answer.
+        """Submit a request, and return its answer.
 
         Args:
-            asked: What.
-            within_s: How long to wait. A timer and no ``asyncio.timeout``: that costs ten times as much.
+            asked: The request.
+            within_s: How long to wait, in seconds. It uses a timer, because ``asyncio.timeout`` costs ten times as
+                much.
 
         Raises:
-            Exception: Whatever the batch raised, or answered in this place.
-            TimeoutError: There is no answer in time; it may still be done.
+            Exception: What the batch raised, or returned for this request.
+            TimeoutError: No answer in time; the request may still be carried out.
         """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Answer] = loop.create_future()
@@ -188,7 +184,7 @@ class Batching(Generic[Asked, Answer]):
     async def _send(self) -> None:
         try:
             while self._waiting:
-                await asyncio.sleep(0)  # whoever asks in this turn of the loop comes along
+                await asyncio.sleep(0)  # include whatever is submitted in this turn of the loop
                 batch, self._waiting = self._waiting[: self._most], self._waiting[self._most :]
                 if batch:
                     await self._do(batch)
@@ -220,7 +216,7 @@ def _give_up(future: asyncio.Future[Answer]) -> None:
 
 
 def _copy(error: BaseException) -> BaseException:
-    """Return an exception of the same kind for one more waiter: a shared one would collect all their tracebacks."""
+    """Copy an exception for one more waiter, because a shared one would collect all their tracebacks."""
     if isinstance(error, asyncio.CancelledError):
         return asyncio.CancelledError()
     try:
@@ -235,6 +231,7 @@ ScriptName = Literal[
     "claim",
     "keep",
     "save",
+    "leave",
     "merge",
     "pulse",
     "report",
@@ -242,40 +239,57 @@ ScriptName = Literal[
     "retry",
     "count",
     "tidy",
+    "lead",
     "limit",
+    "request_budget",
     "pause",
+    "archived",
 ]
-"""The scripts there are, one file each."""
+"""The scripts, one file each."""
 
 Arg = str | bytes | int | float
 ScriptCall = tuple[AsyncScript, Sequence[str], Sequence[Arg]]
 
 _PIPELINE_LIMIT = 256
 _REPLICATED_AT_ONCE = 3
-"""Pipelines that wait for a replica at the same time; the others do not queue behind them."""
+"""Pipelines that wait for replicas at the same time. Other pipelines do not queue behind them."""
 
 
 def source(name: ScriptName) -> str:
-    """Return a script's text: what all share, then its own file."""
+    """Return a script's source: the shared prelude, then its own file."""
     return joined("prelude", name)
 
 
 def joined(*names: str) -> str:
-    """Return the text of files of ``calls/lua``, one after the other."""
+    """Return the contents of files in ``calls/lua``, concatenated."""
     folder = files("calls") / "lua"
     return "\n".join((folder / f"{name}.lua").read_text() for name in names)
 
 
 class Scripts:
-    """Calls scripts on one Redis connection pool, gathering concurrent calls into pipelines."""
+    """Runs scripts on one Redis connection pool, and collects concurrent calls into pipelines."""
 
-    def __init__(self, redis: "Redis", figures: Figures | None = None) -> None:
+    def __init__(
+        self,
+        redis: "Redis",
+        figures: Figures | None = None,
+        *,
+        keys: Keys,
+        now_ms: Callable[[], int] | None = None,
+    ) -> None:
         self._redis = redis
-        self._replication = Replication(Figures() if figures is None else figures)
+        self._now_ms = now_ms
+        self._replication = Replication(Figures() if figures is None else figures, key=keys.replicated)
         self._scripts = {name: AsyncScript(redis, source(name)) for name in get_args(ScriptName)}
         self._calls = Batching(self._run, most=_PIPELINE_LIMIT)
-        self._replicated = Batching(self._run_replicated, most=_PIPELINE_LIMIT, abreast=_REPLICATED_AT_ONCE)
+        self._replicated = Batching(
+            partial(self._run, replicated=True), most=_PIPELINE_LIMIT, abreast=_REPLICATED_AT_ONCE
+        )
         self._loaded = False
+
+    def now(self) -> int | str:
+        """Return the time argument of scripts, in milliseconds; empty means Redis's own clock."""
+        return self._now_ms() if self._now_ms else ""
 
     async def call(
         self,
@@ -289,42 +303,36 @@ class Scripts:
         """Run a script and return its answer.
 
         Args:
-            name: Which.
+            name: The script.
             keys: Its keys.
             args: Its arguments.
-            replicated: Wait until the replicas have what it wrote, where Redis has some.
-            within_s: How long to wait for the answer.
+            replicated: Wait until the replicas, if any, have its writes.
+            within_s: How long to wait for the answer, in seconds.
 
         Raises:
-            redis.exceptions.RedisError: Redis is away, refuses to write, or the script failed.
-            TimeoutError: There is no answer in time; the script may still be run.
+            redis.exceptions.RedisError: Redis is down, refuses writes, or the script failed.
+            TimeoutError: No answer in time; the script may still run.
         """
         calls = self._replicated if replicated else self._calls
         return await calls.ask((self._scripts[name], keys, args), within_s=within_s)
 
-    async def _run(self, calls: Sequence[ScriptCall]) -> list[Any]:
-        return await self._run_loaded(calls, replicas=0)
-
-    async def _run_replicated(self, calls: Sequence[ScriptCall]) -> list[Any]:
-        return await self._run_loaded(calls, replicas=await self._replication.replicas(self._redis))
-
-    async def _run_loaded(self, calls: Sequence[ScriptCall], *, replicas: int) -> list[Any]:
+    async def _run(self, calls: Sequence[ScriptCall], *, replicated: bool = False) -> list[Any]:
         if not self._loaded:
             await self._load()
-        answers = await self._evaluate(calls, replicas)
+        answers = await self._evaluate(calls, replicated)
         lost = [n for n, answer in enumerate(answers) if isinstance(answer, NoScriptError)]
         if lost:
             await self._load()
-            again = await self._evaluate([calls[n] for n in lost], replicas)
+            again = await self._evaluate([calls[n] for n in lost], replicated)
             for n, answer in zip(lost, again, strict=True):
                 answers[n] = answer
         return answers
 
-    async def _evaluate(self, calls: Sequence[ScriptCall], replicas: int) -> list[Any]:
+    async def _evaluate(self, calls: Sequence[ScriptCall], replicated: bool) -> list[Any]:
         async with self._redis.pipeline(transaction=False) as pipe:
             for script, keys, args in calls:
                 pipe.evalsha(script.sha, len(keys), *keys, *args)
-            added = self._replication.wait(pipe, replicas) if replicas else 0
+            added = self._replication.ask(pipe) if replicated else 0
             answers = await pipe.execute(raise_on_error=False)
         if added:
             await self._replication.judge(self._redis, answers[-added:])

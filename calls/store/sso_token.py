@@ -1,8 +1,8 @@
 """The SSO token in Redis, shared by all processes of the group.
 
-Three keys: the token (it goes with its time), the gate, which says who may log in and when, and the refusals: which
-operations of which institutions are answered 401 although the token is good. Every operation is one script
-(``calls/lua/token_*.lua``): atomic, timed by Redis, and the same when the Redis client repeats it.
+There are three keys: the token, which expires with its lifetime; the gate, which says who may log in and when; and the
+refusals, which say which operations of which institutions get 401 although the token is good. Every operation is one
+script (``calls/lua/token_*.lua``): atomic, timed by Redis, and idempotent, because the Redis client may repeat it.
 """
 
 import secrets
@@ -43,12 +43,12 @@ class RedisTokenStore:
     """A `reseller.tokens.TokenStore` in Redis.
 
     Args:
-        redis: Decoding answers or not.
+        redis: May decode answers or not.
         prefix: Of the keys ``{prefix}:token``, ``{prefix}:token:gate`` and ``{prefix}:refused``.
         clock: Seconds, instead of Redis's own clock; for tests.
 
     Raises:
-        redis.exceptions.RedisError: By every method, when Redis is away or refuses to write.
+        redis.exceptions.RedisError: By every method, if Redis is down or refuses writes.
     """
 
     def __init__(self, redis: "Redis", prefix: str = "ck", *, clock: Callable[[], float] | None = None) -> None:
@@ -59,15 +59,15 @@ class RedisTokenStore:
         self._clock = clock
 
     async def load(self) -> SsoToken | None:
-        """Return the token unless its time is over."""
+        """Return the token unless it has expired."""
         return _maybe_token(await self._run("load"))
 
     async def slide(self, generation: str, *, min_interval_s: float) -> None:
-        """Move the expiry; on the first time, prove the token and open the gate."""
+        """Extend the expiry. The first time, mark the token as proven and open the gate."""
         await self._run("slide", generation, _ms(TOKEN_TTL_S), _ms(min_interval_s))
 
     async def refuse(self, generation: str, scope: str) -> Refusal:
-        """Suspect the token; bar a scope for which the token before was refused as well."""
+        """Record a 401. Bar the scope if the previous token was refused for it as well."""
         waits = (SUSPICION_S, FIRST_WAIT_S, PROBE_EVERY_S, ALIVE_S, TOKEN_TTL_S)
         is_current, is_proven, barred_ms, is_news = await self._run(
             "refuse", generation, scope, *map(_ms, waits), institution_of(scope)
@@ -76,7 +76,7 @@ class RedisTokenStore:
         return Refusal(bool(is_current), bool(is_proven), barred_s, bool(is_news))
 
     async def clear(self, scope: str) -> bool:
-        """Forget a refusal; let the institution's other barred scopes be tried."""
+        """Forget a refusal, and let the institution's other barred scopes be tried."""
         return bool(await self._run("clear", scope, institution_of(scope)))
 
     async def probe(self, scope: str) -> float | None:
@@ -85,18 +85,18 @@ class RedisTokenStore:
         return None if wait_ms is None else wait_ms / 1000
 
     async def claim_login(self, nonce: str, *, instead_of: str | None, lease_s: float, account: str = "") -> LoginTurn:
-        """Return a usable token, the turn, or why there is neither."""
+        """Return a usable token, the right to log in, or why there is neither."""
         leases = (_ms(lease_s), _ms(min(lease_s, OVERTAKE_S)))
         return _turn(await self._run("claim", nonce, instead_of or "", *leases, account))
 
     async def save_login(self, nonce: str, login: Login, *, pause_s: float) -> SsoToken | None:
-        """Keep the token of the turn's holder."""
+        """Store the token of the process that may log in."""
         institutions = msgspec.json.encode(sorted(login.institution_keys))
         value = login.value.reveal()
         return _maybe_token(await self._run("save", nonce, value, institutions, _ms(TOKEN_TTL_S), _ms(pause_s)))
 
     async def fail_login(self, nonce: str, reason: Shut, *, pause_s: float, account: str = "") -> None:
-        """Shut the gate on behalf of the turn's holder."""
+        """Close the gate for the process that may log in."""
         await self._run("fail", nonce, str(reason), _ms(pause_s), account)
 
     async def _run(self, name: _Name, *args: str | bytes | int) -> Any:
@@ -107,7 +107,7 @@ class RedisTokenStore:
 
 @dataclass(frozen=True, slots=True)
 class Barred:
-    """An operation of an institution that is answered 401 although the token is good, and since when."""
+    """An operation of an institution that gets 401 although the token is good, and since when."""
 
     institution_key: str
     operation: str
@@ -118,14 +118,14 @@ async def barred_scopes(redis: "Redis", keys: Keys | None = None) -> list[Barred
     """Return what is barred, the longest first.
 
     Raises:
-        redis.exceptions.RedisError: Redis is away.
+        redis.exceptions.RedisError: Redis is down.
     """
     client: Any = redis
     return barred_of(await client.hgetall((Keys() if keys is None else keys).refused))
 
 
 def barred_of(stored: Mapping[bytes, bytes]) -> list[Barred]:
-    """Read what is barred as it is stored, the longest first."""
+    """Read stored refusals, the longest first."""
     found = []
     for scope, told in stored.items():
         since_ms = int(_text(told).split(" ")[3])

@@ -1,8 +1,7 @@
-"""The calls in Redis: who may move one (claim, lease, nonce), what is written when, and when it is due again.
+"""The calls in Redis: claims with lease and fencing nonce, fenced writes, and due times.
 
-``claim`` gives a lease and a nonce; ``keep`` and ``save`` succeed only with that nonce. What others have to say meanwhile
-goes to the inbox. Every script is idempotent, because the Redis client repeats one whose answer was lost. Times are
-Redis's; ``now_ms`` replaces them in tests.
+``claim`` returns a lease and a nonce; ``keep`` and ``save`` succeed only with that nonce. Others write to the inbox.
+Every script is idempotent, because the Redis client repeats one whose answer was lost.
 """
 
 import secrets
@@ -13,34 +12,35 @@ from math import inf
 
 from redis.asyncio import Redis
 
-from calls.lease import LEASE, ClaimedItem, Epoch, Lease, LeaseLost, Placement, instant, parse_claimed, pauses_of
+from calls.lease import LEASE, ClaimedItem, Epoch, Jumps, Lease, LeaseLost, Placement, instant, parse_claimed, pauses_of
 from calls.metrics.counting import Figures
 from calls.pause import Pauses, PauseScope
-from calls.redis_restart import Jumps
 from calls.store.breakers import BreakerBox
+from calls.store.handover import Handover
 from calls.store.inbox import Inbox
-from calls.store.keys import KEPT_S, REMEMBERED_S, CallId, Keys, institution_member, names_of
+from calls.store.keys import KEPT_S, REMEMBERED_S, CallId, Keys, institution_member, names_of, owner_of
 from calls.store.listings import LookBackAllowance
+from calls.store.request_budget import RequestBudget
 from calls.trail import Entry, encode_entry
 
 FARTHEST_MS = 120_000
-"""A due time farther away than this was written before the clock went back."""
+"""A due time farther ahead than this was written before the clock went back."""
 
 LONGEST_WAIT_MS = 60_000
-"""However late the next step is, a live member is looked at this often."""
+"""A live member is claimed this often even if its next step is later."""
 
 MOST_OF_ONE = 64
-"""Calls of one institution that a worker moves at a time, where there are several: slow answers for one hold up no other."""
+"""Calls of one institution that a worker handles at a time, if there are several: slow ones must not delay others."""
 
 _MERGE_REFUSED = {0: "lease", 3: "notes"}
 _DUE_AT_ONCE = 2
-"""How ``save`` answers where notes wait that nobody has read."""
+"""The answer of ``save`` if unread notes wait."""
 
 _PAUSE_ASKED = {None: "", PauseScope.EFFECTS: "any", PauseScope.ALL: "all"}
 
 
 class Store(Inbox):
-    """Everything that moves calls and institutions on goes through here."""
+    """Claims and writes for calls and institutions."""
 
     def __init__(
         self,
@@ -51,38 +51,54 @@ class Store(Inbox):
         kept_s: int = KEPT_S,
         lease: Lease = LEASE,
         outbox: Keys | None = None,
+        archive: Keys | None = None,
         due_in: Callable[[float], None] = lambda _: None,
         monotonic: Callable[[], float] = time.monotonic,
         figures: Figures | None = None,
         unreadable: Callable[[str, str], None] = lambda _what, _about: None,
+        rps: float | None = None,
+        limits: Mapping[str, float] | None = None,
     ) -> None:
-        """Open the store.
+        """Set up.
 
         Args:
-            redis: Answers in bytes.
+            redis: Returns bytes.
             keys: Where calls are kept.
-            now_ms: Replaces Redis's clock.
-            kept_s: For how long a settled call can be read.
-            lease: How long a claim holds. Whoever claims here and sends requests must keep to its deadline.
-            outbox: Where the sending of outcomes is kept; every new line of a trail makes its call due there.
-            due_in: Told, with every claim and every save, in how many seconds something is due that nobody holds.
-            monotonic: This process's own clock, in seconds: it goes on where a new Redis has another time.
+            now_ms: Replaces Redis's clock, in tests.
+            kept_s: How long a settled call can be read, in seconds.
+            lease: How long a claim lasts. Requests made under a claim must keep to its deadline.
+            outbox: Where the delivery of outcomes is kept. A new trail entry makes its call due there.
+            archive: Where calls wait to be archived. Saving a settled call makes it due there.
+            due_in: Called after every claim and save with the seconds until something is due that nobody holds.
+            monotonic: This process's own clock, in seconds. It is not affected when a new Redis has another time.
             figures: Counts statements and effects that no replica of Redis confirmed.
-            unreadable: Told what kind of stored value cannot be read, and of which institution.
+            unreadable: Called with the kind of a stored value that cannot be read, and its institution.
+            rps: Requests per second that all workers together may send; None: learned.
+            limits: The same for single institutions.
         """
         super().__init__(redis, keys=keys, now_ms=now_ms, kept_s=kept_s, figures=figures)
         self._outbox = outbox.prefix if outbox else ""
+        self._archive = archive.prefix if archive else ""
         self.lease = lease
         self.pauses = Pauses()
         self.jobs_waiting = 0
         self.next_due_s = 0.0
-        """In how many seconds, by the last claim, the next member is due; infinite if none is."""
+        """Seconds until the next member is due, as of the last claim; infinite if none is."""
         self._due_in = due_in
         self.monotonic = monotonic
         self.unreadable = unreadable
-        self._claimer = secrets.token_hex(8)
-        self._claims = 0
-        self.breakers = BreakerBox(self._scripts, self.keys, self._now, self._claimer)
+        self.handover = Handover(self._scripts, self.keys, unreadable)
+        self._claimer, self._claims = secrets.token_hex(8), 0
+        self.breakers = BreakerBox(self._scripts, self.keys, self._scripts.now, self._claimer)
+        self.budget = RequestBudget(
+            self._scripts,
+            redis,
+            self.keys,
+            monotonic=monotonic,
+            rps=rps,
+            limits={} if limits is None else limits,
+            figures=figures,
+        )
         self._changed_at_s: float | None = None
         self.jumps = Jumps()
         self._seen: tuple[str, int, float] | None = None  # epoch, its time in ms, our time just before
@@ -96,15 +112,13 @@ class Store(Inbox):
         is_probe: bool = False,
         holds: Mapping[str, int] | None = None,
     ) -> list[ClaimedItem]:
-        """Take up to ``limit`` due members, each with a lease and a nonce of its own; see what is paused, and what waits.
-
-        Half of them have been due for longest, the others fell due last.
+        """Claim up to ``limit`` due members, half of them the longest due, half the last to fall due. Also read pauses.
 
         Args:
-            limit: How many.
-            shift_starts: Whoever makes something due from now on may ask for a job again.
-            is_probe: Claim although the account's breaker is open, to try whether it is over.
-            holds: How many calls of each institution are in flight here, where that is limited (`MOST_OF_ONE`).
+            limit: Maximum number of members.
+            shift_starts: Allow again that a new due time asks for a job.
+            is_probe: Claim although the account's breaker is open, to test it.
+            holds: How many calls of each institution are in flight here, if that is limited (`MOST_OF_ONE`).
         """
         asked_at_s = self.monotonic()
         self._claims += 1
@@ -120,9 +134,10 @@ class Store(Inbox):
                 self.keys.queue,
                 self.keys.claimer(self._claimer),
                 self.keys.token,
+                self.keys.live,
             ],
             [
-                self._now(),
+                self._scripts.now(),
                 self.keys.prefix,
                 limit,
                 self.lease.ms,
@@ -135,6 +150,7 @@ class Store(Inbox):
                 seen_epoch,
                 seen_ms + int((asked_at_s - seen_at_s) * 1000),
                 "" if holds is None else MOST_OF_ONE,
+                self.handover.schema,
                 *(part for key, n in (holds or {}).items() for part in (institution_member(key)[2:], n)),
             ],
         )
@@ -145,7 +161,7 @@ class Store(Inbox):
         self.jumps.see(now, asked_at_s, self.monotonic())
         since = instant(int(answer[2]))
         if self._changed_at_s is not None:
-            # Redis's clock may jump ahead: effects wait for as long as they should by our clock too.
+            # Redis's clock may jump ahead, so effects also wait for the full time by our own clock.
             since = max(since, now - timedelta(seconds=asked_at_s - self._changed_at_s))
         lost = None if answer[7] < 0 else timedelta(milliseconds=answer[7])
         epoch = Epoch(epoch_id, since, lost, was_seen_to_begin=self._changed_at_s is not None)
@@ -158,18 +174,17 @@ class Store(Inbox):
             self._due_in(self.next_due_s)
         self.jobs_waiting = answer[6]
         items = []
-        for row in answer[8:]:
+        for row in answer[9:]:
             try:
-                items.append(parse_claimed(row, epoch, now, self.pauses))
+                items.append(parse_claimed(row, owner_of(row[0].decode()), epoch, now, self.pauses, live=answer[8]))
             except UnicodeDecodeError:
                 await self._remove(row[0])
         return items
 
     async def _remove(self, member: bytes) -> None:
-        """Remove a member whose name nobody can have written here: it is no text."""
+        """Remove a member whose name is not text, so we cannot have written it."""
         self.unreadable("member", "")
-        item = self.keys.item("").encode() + member
-        await self._redis.pipeline().zrem(self.keys.due, member).delete(item).execute()
+        await self._redis.pipeline().zrem(self.keys.due, member).delete(self.keys.item("").encode() + member).execute()
 
     async def keep(
         self,
@@ -182,19 +197,19 @@ class Store(Inbox):
         unless_paused: PauseScope | None = None,
         replicated: bool = False,
     ) -> None:
-        """Write while holding, and renew the lease.
+        """Write, keep the claim and renew the lease.
 
         Args:
             item: The claim.
-            record: The record to write; None leaves it. Notes that were folded go with it.
-            entries: Lines for the trail.
+            record: The record to write; None leaves it. The folded notes are removed with it.
+            entries: Entries for the trail.
             book_check: The number of the check that is booked, 1 to 20.
-            only_if_no_notes: Refuse while there are notes that nobody has folded.
+            only_if_no_notes: Refuse while there are notes that are not folded.
             unless_paused: Refuse under a pause of at least this scope.
-            replicated: Wait until a replica has it, where Redis has one.
+            replicated: Wait until a replica, if there is one, has the write.
 
         Raises:
-            LeaseLost: The claim is gone, an unread note waits, another number of checks was booked, or there is a pause.
+            LeaseLost: The lease is gone, an unread note waits, other checks were booked, or there is a pause.
         """
         item.writes += 1
         folded = _pairs(item.notes) if record is not None else []
@@ -202,7 +217,7 @@ class Store(Inbox):
             "keep",
             [*self._item_keys(item.member), self.keys.changes, self.keys.pause],
             [
-                self._now(),
+                self._scripts.now(),
                 item.member,
                 item.nonce,
                 item.writes,
@@ -237,10 +252,10 @@ class Store(Inbox):
         checks: int = 0,
         failures: int = 0,
     ) -> None:
-        """Write and let go. ``record`` None leaves what is stored, ``b"-"`` forgets the member.
+        """Write and release the claim. ``record`` None leaves what is stored, ``b"-"`` deletes the member.
 
         Raises:
-            LeaseLost: The claim is gone; nothing was written.
+            LeaseLost: The lease is gone; nothing was written.
         """
         folded = _pairs(item.notes) if record is not None else []
         institution, voice_id = names_of(item.member)
@@ -256,7 +271,7 @@ class Store(Inbox):
                 self.keys.changes,
             ],
             [
-                self._now(),
+                self._scripts.now(),
                 item.member,
                 item.nonce,
                 record or "",
@@ -268,6 +283,8 @@ class Store(Inbox):
                 placement.attention,
                 voice_id,
                 self._outbox,
+                placement.entry,
+                self._archive,
                 len(folded) // 2,
                 *folded,
                 *map(encode_entry, entries),
@@ -281,39 +298,36 @@ class Store(Inbox):
             self._due_in(due / 1000)
 
     async def tidy(self) -> int:
-        """Take off the list of what needs a person whatever has expired; return how much that was."""
-        return int(await self._scripts.call("tidy", [self.keys.attention], [self._now(), self.keys.prefix]))
+        """Remove expired members from the list of what needs a person; return how many."""
+        return int(await self._scripts.call("tidy", [self.keys.attention], [self._scripts.now(), self.keys.prefix]))
 
     async def merge(self, item: ClaimedItem, call_id: CallId, other: CallId, note: bytes, *, checks: int) -> bool:
-        """Make a held record a tombstone that forwards to another, which is told what this one knew.
+        """Turn a claimed record into a tombstone that points to another record, and leave its contents there as a note.
 
         Args:
             item: The claim.
             call_id: The record that ends.
-            other: The record that goes on.
-            note: What the first one knew, encoded.
-            checks: How many checks it counts; they are added to the other's.
+            other: The record that stays.
+            note: The contents of the first record, encoded.
+            checks: Its number of checks; they are added to the other's.
 
         Returns:
-            Whether that was done. Not where the other was merged into this one: two ids that name each other end in one.
+            Whether it was merged. False if the other was merged into this one before: the chain must have one end.
 
         Raises:
-            LeaseLost: The claim is gone, or the queue has just listed the record that would end; nothing was written.
+            LeaseLost: The lease is gone, or the queue has just listed the record that would end; nothing was written.
         """
         keys, member = self.keys, call_id.member
         answer = await self._scripts.call(
             "merge",
             [
-                keys.item(member),
-                keys.inbox(member),
-                keys.due,
-                keys.trail(member),
+                *self._item_keys(member),
                 keys.live,
                 keys.opened(call_id.institution_key),
                 keys.alias(call_id.institution_key, call_id.voice_id),
             ],
             [
-                self._now(),
+                self._scripts.now(),
                 keys.prefix,
                 member,
                 item.nonce,
@@ -327,11 +341,6 @@ class Store(Inbox):
         if answer in _MERGE_REFUSED:
             raise LeaseLost(item.member, _MERGE_REFUSED[answer])
         return bool(answer == 1)
-
-    async def enlist(self, institution_keys: Sequence[str]) -> None:
-        """Make every institution due that is not in the due set, and count them as those that are acted for."""
-        self.breakers.acted_for = frozenset(institution_keys)
-        await super().enlist(institution_keys)
 
     def _item_keys(self, member: str) -> list[str]:
         return [self.keys.item(member), self.keys.inbox(member), self.keys.due, self.keys.trail(member)]

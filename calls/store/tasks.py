@@ -1,7 +1,7 @@
-"""The end of tasks that talk to Redis: they are cancelled until they have ended, not once.
+"""Ends tasks that talk to Redis: it cancels them repeatedly until they have ended.
 
-Before Python 3.12 ``asyncio.wait_for`` loses a cancellation that arrives in the moment its work is done, and redis-py wraps
-every write in one when the connection has a time limit: three in four cancellations of a busy reader were lost (*measured*).
+Before Python 3.12 ``asyncio.wait_for`` loses a cancellation that arrives just when its work is done, and redis-py wraps
+every write in one if the connection has a timeout. Three in four cancellations of a busy reader were lost (*measured*).
 """
 
 import asyncio
@@ -9,11 +9,11 @@ from collections.abc import Iterable
 from typing import Final
 
 AGAIN_S: Final = 0.1
-"""After which a task that is still there is cancelled once more."""
+"""A task that still runs after this many seconds is cancelled again."""
 
 
 async def end(tasks: Iterable[asyncio.Task[None]]) -> None:
-    """Cancel tasks and return when all of them have ended; how they ended is nobody's business any more."""
+    """Cancel tasks and return when all have ended. Their results and errors are ignored."""
     left = set(tasks)
     while left:
         for task in left:

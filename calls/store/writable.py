@@ -1,4 +1,4 @@
-"""Whether Redis takes writes, and if not, why: found out by writing, because nothing else tells it for sure."""
+"""Finds out whether Redis accepts writes, and if not, why. Only an actual write tells for sure."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -13,7 +13,7 @@ from calls.store.keys import Keys
 _KEPT_S: Final = 60
 
 
-class Refusal(StrEnum):
+class WriteRefusal(StrEnum):
     """Why Redis refuses writes."""
 
     FULL = "full"
@@ -25,26 +25,26 @@ class Refusal(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RefusalWords:
-    """A refusal in words: what is the matter, and what to do."""
+    """Describes a refusal: what is wrong, and what to do."""
 
     what: str
     advice: str
 
 
 REFUSALS: Final = {
-    Refusal.FULL: RefusalWords("it is full", "Give it more memory, or keep settled calls for fewer days."),
-    Refusal.DISK: RefusalWords("it cannot write to its disk", "Make room on its disk."),
-    Refusal.REPLICA: RefusalWords("it is a replica", "REDIS_URL must lead to the master."),
-    Refusal.REPLICAS: RefusalWords("too few replicas follow it", "Look at the replicas and their connection."),
-    Refusal.OTHER: RefusalWords("its log says why", "Look at the log of Redis."),
+    WriteRefusal.FULL: RefusalWords("it is full", "Give it more memory, or keep settled calls for fewer days."),
+    WriteRefusal.DISK: RefusalWords("it cannot write to its disk", "Make room on its disk."),
+    WriteRefusal.REPLICA: RefusalWords("it is a replica", "REDIS_URL must lead to the master."),
+    WriteRefusal.REPLICAS: RefusalWords("too few replicas follow it", "Look at the replicas and their connection."),
+    WriteRefusal.OTHER: RefusalWords("its log says why", "Look at the log of Redis."),
 }
 
 
-async def refusal_of(redis: "Redis", keys: Keys) -> Refusal | None:
-    """Write a key that means nothing, and return why that was refused; None if it was not.
+async def refusal_of(redis: "Redis", keys: Keys) -> WriteRefusal | None:
+    """Write a test key. Return why that was refused; None if it was not.
 
     Raises:
-        redis.exceptions.RedisError: Redis is away.
+        redis.exceptions.RedisError: Redis is down.
     """
     client: Any = redis
     try:
@@ -52,19 +52,23 @@ async def refusal_of(redis: "Redis", keys: Keys) -> Refusal | None:
     except ResponseError as error:
         return _refusal(error)
     except RedisConnectionError as error:
-        if "takes no writes" not in str(error):  # what callkeeper.connections makes of a demoted master's refusal
+        if "takes no writes" not in str(error):  # written by callkeeper.connections for a demoted master's refusal
             raise
-        return Refusal.REPLICA
+        return WriteRefusal.REPLICA
     return None
 
 
-def _refusal(error: ResponseError) -> Refusal:
+def _refusal(error: ResponseError) -> WriteRefusal:
     if isinstance(error, OutOfMemoryError):
-        return Refusal.FULL
+        return WriteRefusal.FULL
     if isinstance(error, ReadOnlyError):
-        return Refusal.REPLICA
+        return WriteRefusal.REPLICA
     words = str(error)
-    for word, refusal in (("MISCONF", Refusal.DISK), ("NOREPLICAS", Refusal.REPLICAS), ("READONLY", Refusal.REPLICA)):
+    for word, refusal in (
+        ("MISCONF", WriteRefusal.DISK),
+        ("NOREPLICAS", WriteRefusal.REPLICAS),
+        ("READONLY", WriteRefusal.REPLICA),
+    ):
         if words.startswith(word):
             return refusal
-    return Refusal.OTHER
+    return WriteRefusal.OTHER

@@ -1,15 +1,18 @@
-"""What needs a human, shown on top: calls that only a person can clear up, and the works standing still. Pure."""
+"""The alarms at the top of the board: calls that need a person, and incidents. Pure."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from calls.evidence import TAKEN_BACK
-from calls.incidents import Incident, Weight, incidents_of
-from calls.ledger import EffectState
-from calls.record import ASKED, Call
-from calls.store.keys import CallId, parse_member
+from redis.asyncio import Redis
+
+from calls.effect_evidence import TAKEN_BACK
+from calls.effect_ledger import EffectState
+from calls.incidents import Incident, IncidentKind, Weight, incidents_of
+from calls.metrics.signals import SignalReader
+from calls.record import ASKED, NEWER, Call
+from calls.store.keys import CallId, Keys, parse_member
 from desk.board.board_context import BoardContext
 from desk.board.rows import LiveCall, address_of, slot_of
 from desk.board.states import StateName, StateTone
@@ -17,9 +20,9 @@ from desk.board.states import StateName, StateTone
 
 @dataclass(frozen=True, slots=True)
 class Alarm:
-    """One thing that needs a human: what it is, what to do, where. ``since`` where it is known.
+    """One thing that needs a human: what it is, what to do, where, and since when if that is known.
 
-    ``institution_key`` tells whose page shows it; an alarm without one is everybody's. ``section`` is where
+    ``institution_key`` tells whose page shows it; without one, every page does. ``section`` is where
     docs/operations.md says more.
     """
 
@@ -36,14 +39,34 @@ class Alarm:
 
 REDIS_AWAY: Final = Alarm(
     *("a-redis", StateTone.BAD, "Redis does not answer"),
-    "Pushes are answered with 503 and no call is moved. Nothing below is newer than what was known before.",
+    "Pushes are answered with 503 and no call is moved. What is shown below is not updated.",
     section="incident-redis-away",
 )
-"""Stands above what was known before Redis went away."""
+"""Shown above the last known data while Redis is unreachable."""
+
+
+class IncidentReader:
+    """Reads the incidents that affect an institution, for the page of one of its calls."""
+
+    def __init__(self, redis: "Redis", keys: Keys) -> None:
+        self._signals = SignalReader(redis, keys)
+
+    async def of(self, institution_key: str) -> list[Alarm]:
+        """Return the alarms of an institution and those of all, causes first.
+
+        Raises:
+            redis.exceptions.RedisError: Redis is away.
+        """
+        found = incidents_of(await self._signals.read())
+        return [
+            _of_incident(incident)
+            for incident in found
+            if incident.weight is not Weight.NOTE and incident.institution_key in {"", institution_key}
+        ]
 
 
 def alarms_of(calls: Iterable[LiveCall], context: BoardContext) -> list[Alarm]:
-    """Return everything that needs a human, what stops all calls first."""
+    """Return all alarms. Those that stop all calls come first."""
     told = list(_told(context))
     seen = {alarm.slot.removeprefix("a-") for alarm in told}
     held = [_held(live) for live in calls if live.state.for_person and live.slot not in seen]
@@ -59,6 +82,7 @@ def _of_incident(incident: Incident) -> Alarm:
         title=incident.title,
         advice=incident.advice,
         where=key,
+        address="outcomes" if incident.kind is IncidentKind.RECEIVER_AWAY else None,
         since=incident.since,
         institution_key=key,
         section=incident.kind.section,
@@ -66,7 +90,7 @@ def _of_incident(incident: Incident) -> Alarm:
 
 
 def _told(context: BoardContext) -> Iterator[Alarm]:
-    """Say what the workers have put down for a person."""
+    """Return the alarms of calls that the workers have marked for a person."""
     for member, why in context.attention.items():
         try:
             owner = parse_member(member)
@@ -91,7 +115,7 @@ def _told(context: BoardContext) -> Iterator[Alarm]:
 
 
 def _since(call: Call) -> datetime | None:
-    """Return since when a person is waited for, as far as the record tells."""
+    """Return since when a call waits for a person, if the record shows it."""
     doubts = (effect.sent_at for effect in (call.enroll, call.reject) if effect.state is EffectState.UNRESOLVED)
     asked_at = call.asked.asked_at if call.asked is not None else None
     return next(doubts, None) or asked_at or call.started_at
@@ -112,10 +136,17 @@ def _words(why: str) -> tuple[str, str, str]:
         title = f"Rule {why.removeprefix(ASKED).strip()} asks"
         advice = "Look at the call, say what you know of the caller, or that you have seen it, on its page."
         return title, advice, "doctor-attention"
+    if why == NEWER:
+        title, _, remedy = why.partition(": ")
+        return title.capitalize(), f"{remedy.capitalize()}. This release leaves the call alone.", "doctor-attention"
     if why == "parked":
         advice = "Moving it failed five times in a row: a bug. The failed job at /rq has the traceback."
         return "Parked", advice, "doctor-attention"
-    return why[:1].upper() + why[1:], "Whoever wants outcomes did not take it. Look at the receiver.", "doctor-outcomes"
+    return (
+        why[:1].upper() + why[1:],
+        "The receiver of outcomes did not accept it. Check the receiver.",
+        "doctor-outcomes",
+    )
 
 
 def _held(live: LiveCall) -> Alarm:

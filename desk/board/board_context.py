@@ -8,20 +8,23 @@ from typing import Any, Final
 import msgspec
 from redis.asyncio import Redis
 
-from calls.institutions import Standing, parse_standings
+from calls.institutions import Standing
 from calls.metrics.signals import SignalReader, Signals
 from calls.metrics.snapshot import FigureReader, Minute
 from calls.pause import Pauses, parse_pauses
 from calls.record import Call
 from calls.store.breakers import account_of
-from calls.store.intake import EventEntry
+from calls.store.intake import DOCTOR, EventEntry
 from calls.store.keys import CallId, parse_member
-from calls.store.queries import Lookup
+from calls.store.listings import parse_standings
+from calls.store.queries import Lookup, attention_of
+from calls.store.request_budget import BudgetUse, budget_use
 from calls.store.rules_in_force import RulesInForce, parse_rules_in_force
 
 SETTLED_SHOWN: Final = 12
+BUDGETS_SHOWN: Final = 3
 FIRST_EVENTS: Final = 500
-"""Events that the first look reads, to know of the last push and the last sample."""
+"""How many events are read at first, to find the last push and the last sample."""
 
 EVENTS_AT_ONCE: Final = 2000
 
@@ -37,8 +40,14 @@ class Pushes:
 
     @property
     def last_sample(self) -> tuple[str, datetime] | None:
-        """Return the newest sample and whose it was."""
+        """Return the newest sample and its institution."""
         return max(self.samples.items(), key=lambda pair: pair[1], default=None)
+
+    def sample_of(self, only: str | None) -> tuple[str, datetime] | None:
+        """Return the newest sample, or that of one institution."""
+        if only is None:
+            return self.last_sample
+        return (only, self.samples[only]) if only in self.samples else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +68,11 @@ class BoardContext:
     pushes: Pushes
     settled: Sequence[Call]
     rules: RulesInForce | None = None
+    budget: Sequence[BudgetUse] = ()
 
     @property
     def service_away(self) -> bool:
-        """Tell whether the whole service is left alone."""
+        """Tell whether requests to the whole service are stopped."""
         return account_of(self.signals.breakers) is not None
 
     @property
@@ -87,14 +97,16 @@ class BoardContextReader:
         """Return the context as it is now."""
         keys = self._keys
         pipe = self._redis.pipeline(transaction=False)
-        pipe.time().hgetall(keys.attention).hgetall(keys.outbox.attention).hgetall(keys.pause)
+        for key in keys.attentions:
+            pipe.hgetall(key)
+        pipe.time().hgetall(keys.pause)
         pipe.get(keys.rules).hgetall(keys.standings).zrevrange(keys.settled, 0, SETTLED_SHOWN - 1)
         self._ask_events(pipe)
-        time, parked, unsent, pauses, rules, standings, settled, events = await pipe.execute()
+        *stored, time, pauses, rules, standings, settled, events = await pipe.execute()
         now_ms = time[0] * 1000 + time[1] / 1000
         hour = await self._hour.minutes(_instant(now_ms))
         self._note(events)
-        attention = _attention(parked, unsent)
+        attention = attention_of(stored)
         members = [member.decode() for member in settled]
         records = await self._lookup.calls([*members, *(m for m in attention if m not in members and _is_call(m))])
         return BoardContext(
@@ -108,6 +120,7 @@ class BoardContextReader:
             pushes=self._pushes,
             settled=[records[member] for member in members if member in records],
             rules=parse_rules_in_force(rules),
+            budget=(await budget_use(self._redis, keys))[:BUDGETS_SHOWN],
         )
 
     def _ask_events(self, pipe: Any) -> None:
@@ -122,21 +135,14 @@ class BoardContextReader:
         samples, last_at = dict(self._pushes.samples), self._pushes.last_at
         for stored, score in sorted(events, key=lambda event: event[1]):
             event, at = _EVENT.decode(stored), _instant(score)
-            if event.is_test:
+            if event.is_test and event.institution_key != DOCTOR:
                 samples[event.institution_key] = at
-            else:
+            elif not event.is_test:
                 last_at = at
             self._seen_ms = score
         self._pushes = Pushes(last_at, samples)
         if self._seen_ms is None:
             self._seen_ms = 0.0
-
-
-def _attention(parked: Mapping[bytes, bytes], unsent: Mapping[bytes, bytes]) -> dict[str, str]:
-    return {
-        member.decode(): "; ".join(why[member].decode() for why in (parked, unsent) if member in why)
-        for member in {**parked, **unsent}
-    }
 
 
 def _is_call(member: str) -> bool:
@@ -152,13 +158,13 @@ def _instant(ms: float) -> datetime:
 
 MINUTES: Final = 60
 OPEN_MINUTES: Final = 3
-"""Minutes that processes may still add to."""
+"""How many of the newest minutes processes may still add to."""
 
 LOOK_EVERY: Final = timedelta(seconds=3)
 
 
 class HourReader:
-    """Remembers the minutes that are over."""
+    """Caches the minutes that are over."""
 
     def __init__(self, reader: FigureReader) -> None:
         self._reader = reader
@@ -166,7 +172,7 @@ class HourReader:
         self._looked_at: datetime | None = None
 
     async def minutes(self, now: datetime) -> Sequence[Minute]:
-        """Return the last hour's minutes, oldest first, as they were three seconds ago at most."""
+        """Return the last hour's minutes, oldest first, at most three seconds old."""
         if self._looked_at is None or now - self._looked_at >= LOOK_EVERY:
             await self._look(now)
         return [self._minutes[at] for at in sorted(self._minutes)]

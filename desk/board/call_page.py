@@ -1,16 +1,16 @@
-"""The page of one call: all that is known of it, its story as a time line, and what can be said to it."""
+"""The page of one call: all that is known of it, its story as a time line, and forms for actions."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 from urllib.parse import quote
 
 from calls.action_status import MEANINGS, ActionState, Told, line_of, told
 from calls.decide import desk_check_obstacle
-from calls.evidence import needs_person
+from calls.effect_evidence import needs_person
+from calls.effect_ledger import EffectKind, EffectState
 from calls.facts import facts_of
-from calls.ledger import EffectKind, EffectState
 from calls.record import Asked, Call
 from calls.rules.book import RuleBook
 from calls.schedule.check_plan import reserve_left
@@ -20,15 +20,18 @@ from calls.store.keys import CallId
 from calls.store.queries import Known
 from calls.story import Line, tell
 from calls.trail import recorded
+from desk.access.rights import Rights, Role
+from desk.access.visitor import Visitor
+from desk.board.alarms import Alarm
 from desk.board.renderer import Renderer, View
 from desk.board.rows import CallRow, row_of
 from desk.board.states import StateTone
-from desk.signing import FORM_FIELD, FormTokens
+from desk.signing import FORM_FIELD
 
 
 @dataclass(frozen=True, slots=True)
-class Person:
-    """Somebody whom a form can name."""
+class NamedPerson:
+    """A person that a form offers."""
 
     person_id: str
     name: str
@@ -38,7 +41,7 @@ class Person:
 class AvailableForms:
     """Which forms a call's page shows. ``unresolved`` names the effect that a person has to look up."""
 
-    people: tuple[Person, ...]
+    people: tuple[NamedPerson, ...]
     is_assigned: bool
     unresolved: str | None
     taken_back: bool
@@ -49,15 +52,28 @@ class AvailableForms:
     check: bool
     checks_left: int
 
+    def for_(self, person: Rights) -> "AvailableForms":
+        """Return those that somebody may send."""
+        if not person.may(Role.AGENT):
+            return replace(self, people=(), **_SILENT, **_CLOSED)
+        return self if person.may(Role.SUPERVISOR) else replace(self, **_CLOSED)
+
     @property
     def any(self) -> bool:
-        """Tell whether there is a form at all."""
+        """Tell whether there is any form."""
         to_close = bool(self.unresolved) or self.taken_back or self.asked is not None
         return to_close or self.assign or self.verified or self.distrusted or self.check
 
 
+_CLOSED: Final[Mapping[str, Any]] = {"unresolved": None, "taken_back": False, "asked": None}
+"""Without the forms that resolve something."""
+
+_SILENT: Final[Mapping[str, Any]] = dict.fromkeys(("assign", "verified", "distrusted", "check"), False)
+"""Without those that act on a call."""
+
+
 def available_forms(call: Call, book: RuleBook, now: datetime) -> AvailableForms:
-    """Return what can be said about a call."""
+    """Return the forms that a call's page shows."""
     facts = facts_of(call, book.policies)
     is_open = not call.is_settled and not facts.ended
     may_not_enroll = facts.enrolled or facts.unenrolled or facts.rejected or facts.fully_authenticated or facts.green
@@ -78,32 +94,36 @@ def available_forms(call: Call, book: RuleBook, now: datetime) -> AvailableForms
     )
 
 
-def _people(call: Call) -> tuple[Person, ...]:
-    found = {c.person_id: Person(c.person_id, c.name or c.person_id) for c in call.candidates if c.person_id}
+def _people(call: Call) -> tuple[NamedPerson, ...]:
+    found = {c.person_id: NamedPerson(c.person_id, c.name or c.person_id) for c in call.candidates if c.person_id}
     if call.person_id and call.person_id not in found:
-        found[call.person_id] = Person(call.person_id, f"{call.person_id} (assigned)")
+        found[call.person_id] = NamedPerson(call.person_id, f"{call.person_id} (assigned)")
     return tuple(found.values())
 
 
 _RESULTS: Final = {
-    ActionState.PENDING: (StateTone.BUSY, "arrow", "Heard. It is on its way …"),
+    ActionState.PENDING: (StateTone.BUSY, "arrow", "Accepted. It is on its way …"),
     ActionState.DONE: (StateTone.GOOD, "tick", "Done."),
     ActionState.HELD: (StateTone.WARN, "bars", "Held back:"),
-    ActionState.SUPERSEDED: (StateTone.WARN, "dash", "Somebody's later word took its place."),
+    ActionState.SUPERSEDED: (StateTone.WARN, "dash", "A later statement replaced it."),
     ActionState.REFUSED: (StateTone.BAD, "cross", "Sent, and the service declined."),
-    ActionState.FAILED: (StateTone.WARN, "question", "A check was spent and brought no answer."),
-    ActionState.ABSENT: (StateTone.WARN, "question", "Sent, and provably not applied. It is not sent again."),
+    ActionState.FAILED: (StateTone.WARN, "question", "A check was spent, and there was no answer."),
+    ActionState.ABSENT: (
+        StateTone.WARN,
+        "question",
+        "Sent, but it was certainly not applied. It is not sent again.",
+    ),
     ActionState.UNRESOLVED: (
         StateTone.BAD,
         "triangle",
-        "Sent, and nothing proves what became of it. A person has to look.",
+        "Sent, but it is not known whether it was applied. A person has to look.",
     ),
 }
 
 
 @dataclass(frozen=True, slots=True)
 class ActionResult:
-    """What became of something that was said."""
+    """The result of an action."""
 
     tone: StateTone
     shape: str
@@ -112,17 +132,23 @@ class ActionResult:
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """One line of the table of what is known."""
+    """One line of the table of what is known. ``is_personal``: it holds a name, a number or somebody's words."""
 
     name: str
     value: str
+    is_personal: bool
 
 
 @dataclass(frozen=True, slots=True)
 class CallPage:
-    """Everything on the page of one call."""
+    """Everything on the page of one call.
+
+    ``institution`` is the institution's name. ``alarms`` may explain why nothing happens.
+    """
 
     call_id: CallId
+    institution: str
+    alarms: Sequence[Alarm]
     call: Call
     row: CallRow
     facts: tuple[Fact, ...]
@@ -132,11 +158,21 @@ class CallPage:
     result: ActionResult | None
 
 
-def call_page(known: Known, book: RuleBook, action_id: str | None, now: datetime) -> CallPage:
-    """Return the page of a call at an instant; with ``action_id`` also what became of that."""
+def call_page(
+    known: Known,
+    book: RuleBook,
+    action_id: str | None,
+    now: datetime,
+    *,
+    institution: str,
+    alarms: Sequence[Alarm] = (),
+) -> CallPage:
+    """Return the page of a call at an instant, with the result of ``action_id`` if there is one."""
     call, story = known.call, tell(recorded(known.call, known.trail))
     return CallPage(
         call_id=known.call_id,
+        institution=institution,
+        alarms=alarms,
         call=call,
         row=row_of(call, book),
         facts=tuple(_facts(call, book)),
@@ -148,30 +184,32 @@ def call_page(known: Known, book: RuleBook, action_id: str | None, now: datetime
 
 
 class CallRenderer:
-    """Writes the pieces of a call's page, with a token in its forms."""
+    """Renders the pieces of a call's page, with a token in its forms."""
 
-    def __init__(self, renderer: Renderer, tokens: FormTokens) -> None:
+    def __init__(self, renderer: Renderer) -> None:
         self._renderer = renderer
-        self._tokens = tokens
 
-    def view(self, page: CallPage, now: datetime, operator: str, said: Mapping[str, str] | None = None) -> View:
-        """Write what the page shows.
+    def view(self, page: CallPage, now: datetime, visitor: Visitor, said: Mapping[str, str] | None = None) -> View:
+        """Render the page.
 
         Args:
             page: The page.
             now: The present.
-            operator: What the forms suggest as the core username.
-            said: What was typed into a form of which nothing came.
+            visitor: Who looks at it. Only forms that they may send are shown.
+            said: The fields of a form that was refused.
         """
+        person = visitor.person
+        page = replace(page, forms=page.forms.for_(person), result=page.result if person.sees_people else None)
         piece = self._renderer.piece
         html = {
             "call-head": piece("call_head", page),
+            "alarms": piece("alarms", page.alarms, False),
             "action": piece("action_result", page.result),
             "call-facts": piece("call_facts", page),
             "story": piece("story", page),
-            "forms": piece("forms", page, FORM_FIELD, self._tokens.issue(), operator, OTHERWISE, said or {}),
+            "forms": piece("forms", page, FORM_FIELD, visitor.forms.issue(), person, OTHERWISE, said or {}),
         }
-        # Forms are written anew when something else is offered, not because every one has a token of its own.
+        # Forms are sent again when something else is offered, not because each has a token of its own.
         return View(now, html, {}, {"forms": repr(page.forms)})
 
 
@@ -187,6 +225,11 @@ def _result_of(known: Known, book: RuleBook, action_id: str) -> ActionResult:
     reasons = "; ".join(MEANINGS.get(reason, reason) for reason in answer.reasons)
     by = f" By {answer.operator}." if answer.operator and answer.state is ActionState.DONE else ""
     return ActionResult(tone, shape, f"{words} {reasons}".rstrip() + by)
+
+
+_PERSONAL: Final = frozenset(
+    {"Phone", "Claimed by", "Identity", "Distrusted by", *(str(k).capitalize() for k in EffectKind)}
+)
 
 
 def _facts(call: Call, book: RuleBook) -> list[Fact]:
@@ -207,7 +250,7 @@ def _facts(call: Call, book: RuleBook) -> list[Fact]:
         *((str(kind).capitalize(), _effect(call, kind)) for kind in EffectKind),
         ("Settled as", call.reason),
     )
-    return [Fact(name, str(value)) for name, value in rows if value]
+    return [Fact(name, str(value), name in _PERSONAL) for name, value in rows if value]
 
 
 def _identity(call: Call) -> str | None:

@@ -10,17 +10,20 @@ from starlette.requests import ClientDisconnect, Request
 
 from calls.pause import EVERYWHERE, Pause, PauseScope
 from calls.store.keys import CallId
-from calls.store.pauses import Pausing, why_not_resumed
+from calls.store.pausing import Pausing, why_not_resumed
 from calls.store.queries import Queries
-from desk.access import DeskToken
+from desk.access.desk_tokens import DeskToken
+from desk.access.rights import Person
+from desk.access.visitor import note_of, visitor_of
 from desk.actions import Actions
+from desk.board.audience import pauses_for
 from desk.bodies import BODIES, BODY_LIMIT, Body
 from desk.problems import Problem
-from desk.signing import FORM_FIELD, FormTokens
+from desk.signing import FORM_FIELD
 from reseller import Secret
 
-BOARD: Final = DeskToken("board", Secret(""))
-"""Stands for the board in trails; no request can present it."""
+BOARD: Final = DeskToken(name="board", secret=Secret(""))
+"""The board's name in trails, in place of a token's."""
 
 
 class FormRefused(Exception):
@@ -39,20 +42,18 @@ class FormHandlers:
         actions: Actions,
         pausing: Pausing,
         queries: Queries,
-        tokens: FormTokens,
         *,
         now: Callable[[], datetime],
     ) -> None:
         self._actions = actions
         self._queries = queries
         self._pausing = pausing
-        self._tokens = tokens
         self._now = now
 
     async def read(self, request: Request, *, changes: bool = True) -> dict[str, str]:
         """Return the fields of a form that one of our pages has sent; empty ones are left out.
 
-        One that changes nothing needs no token: it is a POST only so that what is looked for is in no address.
+        A form that changes nothing needs no token: it is a POST only to keep the query out of the address.
 
         Raises:
             FormRefused: It is too large, no form, or not from a page of ours.
@@ -72,17 +73,17 @@ class FormHandlers:
         except ValueError:
             raise FormRefused(400, "That is no form of ours.") from None
         form = {name: value.strip() for name, value in pairs if value.strip()}
-        if changes and not self._tokens.is_valid(form.pop(FORM_FIELD, None)):
-            raise FormRefused(403, "This page was open for too long. Nothing was done; please say it again.")
+        if changes and not visitor_of(request).forms.is_valid(form.pop(FORM_FIELD, None)):
+            raise FormRefused(403, "This page was open for too long. Nothing was done; please send it again.")
         return form
 
-    async def request(self, place: CallId, action: str, form: Mapping[str, str]) -> tuple[str, CallId]:
-        """Request an action for a call; return its id, and the id that the call's record is kept under.
+    async def request(self, person: Person, place: CallId, action: str, form: Mapping[str, str]) -> tuple[str, CallId]:
+        """Request an action for a call by somebody; return its id, and the id that the call's record is kept under.
 
         Raises:
             FormRefused: A field is wrong, or the law or the rules stand in the way.
         """
-        said = _named_person(form)
+        said = {**_named_person(form), "operator": _operator(person)}
         is_confirmed = said.pop("confirmed", "") == "yes"
         if action == "distrusted" and not is_confirmed:
             raise FormRefused(400, "Confirm that this voice is to be rejected.")
@@ -96,18 +97,21 @@ class FormHandlers:
             reasons = "; ".join(reason.meaning for reason in problem.view.reasons)
             raise FormRefused(problem.view.status, f"Not done: {reasons or problem.view.title}") from None
 
-    async def pause(self, form: Mapping[str, str]) -> None:
+    async def pause(self, request: Request, form: Mapping[str, str]) -> None:
         """Pause what the form names.
 
         Raises:
             FormRefused: A field is wrong, there is no such institution, or more is paused there already.
         """
-        operator, because = _said(form)
+        person = visitor_of(request).person
+        operator, because = _operator(person), _because(form)
         if form.get("scope") not in set(PauseScope):
             raise FormRefused(400, "Choose what is to be paused.")
-        place, scope = _institution(form), PauseScope(form["scope"])
-        if place is not None and (problem := (await self._queries.institutions()).problem(place)):
+        place, scope = _institution(form, person), PauseScope(form["scope"])
+        known = (await self._queries.institutions()).visible(person.may_see)
+        if place is not None and (problem := known.problem(place)):
             raise FormRefused(400, f"Nothing was paused: {problem}")
+        note_of(request).say(institution=place or EVERYWHERE, detail=scope)
         more = (await self._pausing.pauses()).more_than(place, scope)
         if more is not None:
             raise FormRefused(
@@ -115,22 +119,25 @@ class FormHandlers:
             )
         await self._pausing.pause(place, Pause(scope=scope, operator=operator, because=because, at=self._now()))
 
-    async def resume(self, form: Mapping[str, str]) -> None:
+    async def resume(self, request: Request, form: Mapping[str, str]) -> None:
         """Lift the pause that the form names.
 
         Raises:
             FormRefused: A field is wrong, or there is no such pause.
         """
-        operator, because = _said(form)
-        place, pauses = _institution(form), await self._pausing.pauses()
-        problem = why_not_resumed(place, pauses, await self._queries.institutions())
+        person = visitor_of(request).person
+        operator, because, place = _operator(person), _because(form), _institution(form, person)
+        pauses = pauses_for(await self._pausing.pauses(), person.institutions)
+        known = (await self._queries.institutions()).visible(person.may_see)
+        problem = why_not_resumed(place, pauses, known)
         if problem is not None:
             raise FormRefused(409, f"Nothing was resumed: {problem}")
+        note_of(request).say(institution=place or EVERYWHERE)
         await self._pausing.resume(place, operator=operator, because=because, at=self._now())
 
 
 def _named_person(form: Mapping[str, str]) -> dict[str, str]:
-    """Return a form's fields with one person: one of those that are offered, or somebody else by id.
+    """Return a form's fields with one person: one that was offered, or somebody else by id.
 
     Raises:
         FormRefused: Two are named, or somebody else without an id.
@@ -139,32 +146,41 @@ def _named_person(form: Mapping[str, str]) -> dict[str, str]:
     other = said.pop("other_person_id", None)
     if said.get("person_id") == "?":
         if other is None:
-            raise FormRefused(400, "Type the person id of whoever else it is.")
+            raise FormRefused(400, "Type the person id of the other person.")
         said["person_id"] = other
     elif other is not None and said.get("person_id") not in {None, other}:
         raise FormRefused(400, "Two persons are named: choose one, or somebody else with a person id.")
     return said
 
 
-def _institution(form: Mapping[str, str]) -> str | None:
-    """Return the institution that a form names, None for all of them: that is never a blank field's meaning."""
+def _institution(form: Mapping[str, str], person: Person) -> str | None:
+    """Return the institution that a form names; None for all. A blank field never means all."""
     if "institution" not in form:
         raise FormRefused(400, "Choose an institution, or all institutions.")
-    return None if form["institution"] == EVERYWHERE else form["institution"]
+    if form["institution"] != EVERYWHERE:
+        return form["institution"]
+    if person.institutions is not None:
+        raise FormRefused(403, "You may not do this for all institutions: choose one.")
+    return None
 
 
-def _said(form: Mapping[str, str]) -> tuple[str, str]:
-    operator = " ".join(form.get("operator", "").split())[:64]
+def _operator(person: Person) -> str:
+    """Return the core username of the person who is logged in."""
+    if not person.operator:
+        raise FormRefused(403, "Your account has no core username, so nothing can be done in your name.")
+    return person.operator
+
+
+def _because(form: Mapping[str, str]) -> str:
     because = " ".join(form.get("because", "").split())[:200]
-    if not operator or not because:
-        raise FormRefused(400, "Say who you are and why: it is what trails will show.")
-    return operator, because
+    if not because:
+        raise FormRefused(400, "Say why. The trails will show it.")
+    return because
 
 
 def _field(message: str) -> str:
-    """Name the field that a message of msgspec is about, in the page's words."""
+    """Return the page's name of the field that a message of msgspec is about."""
     words = {
-        "operator": "Your core username",
         "person_id": "The person",
         "validation_type": "How it was verified",
         "reason": "Why",

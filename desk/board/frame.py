@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 from calls.incidents import IncidentKind, incidents_of
 from calls.institutions import KnownInstitutions, Standing
+from calls.pause import Pause
 from desk.board.alarms import Alarm, alarms_of
 from desk.board.board_context import BoardContext
 from desk.board.hour import Tile, tiles_of
@@ -26,7 +27,10 @@ _LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """One institution's live calls, the newest first. ``slot`` names its place in the page; ``pause`` is its own."""
+    """One institution's live calls: first those that somebody should look at, then the newest, and decided ones last.
+
+    ``slot`` names its place in the page; ``pause`` is its own.
+    """
 
     slot: str
     key: str
@@ -37,6 +41,11 @@ class Group:
     calls: tuple[LiveCall, ...]
 
     @property
+    def decided(self) -> int:
+        """Count the calls that are decided."""
+        return sum(live.state.is_decided for live in self.calls)
+
+    @property
     def shares(self) -> list[tuple[StateStyle, int]]:
         """Return how many calls are in each state, good ones first; states without calls are left out."""
         counts: Counter[StateName] = Counter(live.state.name for live in self.calls)
@@ -45,26 +54,31 @@ class Group:
 
 
 def groups_of(calls: Iterable[LiveCall], context: BoardContext) -> list[Group]:
-    """Return the institutions that we know, in the order of their keys, each with its calls."""
+    """Return the known institutions with their calls, in the order of their keys."""
     by_key: dict[str, list[LiveCall]] = defaultdict(list)
     for live in calls:
         by_key[live.call.institution_key].append(live)
-    return [_group(key, by_key.get(key, []), context) for key in sorted({*by_key, *context.standings})]
+    standings, pauses = context.standings, context.pauses.by_institution
+    return [
+        group_of(key, by_key.get(key, []), standings.get(key), pauses.get(key)) for key in sorted({*by_key, *standings})
+    ]
 
 
-def _group(key: str, calls: list[LiveCall], context: BoardContext) -> Group:
-    standing = context.standings.get(key, Standing(key=key))
-    pause = context.pauses.by_institution.get(key)
-    obstacle = OBSTACLES.get(standing.obstacle or "", "") if key in context.standings else ""
+def group_of(key: str, calls: Iterable[LiveCall], standing: Standing | None, pause: Pause | None) -> Group:
+    """Return one institution with its calls; ``standing`` is its status at the service, if known."""
     return Group(
         slot=group_slot(key),
         key=key,
-        name=standing.name or key,
+        name=(standing.name if standing else None) or key,
         address=f"institutions/{quote(key, safe='')}",
-        obstacle=obstacle,
+        obstacle=OBSTACLES.get(standing.obstacle or "", "") if standing else "",
         pause=pause.words if pause else "",
-        calls=tuple(sorted(calls, key=lambda live: (live.since or _LONG_AGO, live.slot), reverse=True)),
+        calls=tuple(sorted(calls, key=_precedence, reverse=True)),
     )
+
+
+def _precedence(live: LiveCall) -> tuple[bool, bool, datetime, str]:
+    return live.state.is_urgent, not live.state.is_decided, live.since or _LONG_AGO, live.slot
 
 
 def group_slot(key: str) -> str:
@@ -74,14 +88,14 @@ def group_slot(key: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ServiceWord:
-    """How the service is: a word, and what follows it."""
+    """The state of the service: a word, and a detail."""
 
     word: str
     more: str = ""
 
     @property
     def is_bad(self) -> bool:
-        """Tell whether it is not as it should be."""
+        """Tell whether something is wrong."""
         return self.word != "answers" or bool(self.more)
 
 
@@ -98,7 +112,7 @@ _SERVICE: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One moment. ``n`` counts up; ``is_stale``: Redis did not answer, this is what was known before."""
+    """What the board shows at one moment. ``n`` counts up. ``is_stale``: Redis did not answer, so this is older data."""
 
     n: int
     context: BoardContext
@@ -115,12 +129,12 @@ class Frame:
 
     @property
     def releases(self) -> list[str]:
-        """Return the releases of callkeeper that run."""
+        """Return the releases of callkeeper that are running."""
         return sorted({process.version or "older" for process in self.context.signals.processes})
 
     @property
     def service(self) -> "ServiceWord":
-        """Say in a word how the service is."""
+        """Return the state of the service."""
         kinds = {incident.kind for incident in incidents_of(self.context.signals)}
         return next((words for kind, words in _SERVICE.items() if kind in kinds), ServiceWord("answers"))
 
@@ -135,7 +149,7 @@ class Frame:
 
 
 def frame_of(n: int, calls: Sequence[LiveCall], context: BoardContext, settled: Sequence[CallRow]) -> Frame:
-    """Put a moment together."""
+    """Make a frame."""
     return Frame(
         n,
         context,

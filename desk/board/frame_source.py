@@ -1,6 +1,6 @@
 """Makes the board's frames: one task in each web process, only while somebody has a page open.
 
-A frame shows how things are; it is no event. A page that connects again is sent the newest frame, so it misses nothing.
+A frame is a state, not an event. A page that reconnects gets the newest frame, so it misses nothing.
 *Measured* with 2,000 live calls: 13 ms of CPU for each frame, 110 ms to read all calls for the first time.
 """
 
@@ -25,13 +25,13 @@ FRAME_EVERY_S: Final = 0.5
 """Seconds between two frames, at least."""
 
 RELOAD_S: Final = 30.0
-"""Seconds between two readings of every live call, whatever the feed said."""
+"""Seconds between two full readings of all live calls, whatever the feed reported."""
 
 _AWAY: Final = (RedisError, OSError, TimeoutError)
 
 
 class FrameSource:
-    """Makes frames while somebody looks, and hands the newest to all who do."""
+    """Makes frames while pages are open, and gives the newest to all of them."""
 
     def __init__(
         self,
@@ -57,10 +57,10 @@ class FrameSource:
         self._task: asyncio.Task[None] | None = None
         self.is_over = False
         self.is_dark = False
-        """Redis does not answer, and not even is known what was."""
+        """Redis does not answer, and there is no older data."""
 
     async def frame(self) -> Frame:
-        """Return how things are now.
+        """Return the newest frame, or make one.
 
         Raises:
             redis.exceptions.RedisError: Redis is away, and nothing is known.
@@ -86,7 +86,7 @@ class FrameSource:
                 await self._rest()
 
     async def next(self, after: int, within_s: float) -> Frame | None:
-        """Return the first frame after number ``after``; None if there is none in time, or ever again (``is_broken``)."""
+        """Return the first frame after number ``after``. None if there is none in time, or never will be (``is_broken``)."""
 
         def has_news() -> bool:
             return self.is_broken or (self._frame is not None and self._frame.n > after)
@@ -99,7 +99,7 @@ class FrameSource:
 
     @property
     def is_broken(self) -> bool:
-        """Tell whether nothing comes any more: the process ends, or a bug has ended the making of frames."""
+        """Tell whether no frames will be made: the process ends, or a bug has stopped them."""
         return self.is_over or self._task is None or self._task.done()
 
     def close(self) -> None:
@@ -128,7 +128,7 @@ class FrameSource:
                 self._news.notify_all()
 
     async def _follow(self, listener: Listener) -> None:
-        """Make frames until the feed ends the listening: then all is read again."""
+        """Make frames until the feed ends the listening. Then everything is read again."""
         loop, load_at = asyncio.get_running_loop(), 0.0
         while not listener.is_over:
             try:

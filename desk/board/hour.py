@@ -1,4 +1,4 @@
-"""The figures of the last hour as tiles: what is normal at a glance, and what is not in words. Pure."""
+"""The figures of the last hour as tiles. Pure."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from calls.metrics.snapshot import Minute, Spread
 
 @dataclass(frozen=True, slots=True)
 class TileDetail:
-    """One of several numbers beneath a tile's own: a word and a number."""
+    """One of the smaller numbers of a tile: a word and a number."""
 
     word: str
     number: str
@@ -21,7 +21,7 @@ class TileDetail:
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """One figure. ``course``: one value a minute, the newest last; ``told``: the course in words, for who cannot see it."""
+    """One figure. ``course``: one value a minute, the newest last; ``told``: the course in words, for screen readers."""
 
     title: str
     number: str
@@ -32,7 +32,7 @@ class Tile:
 
 
 def seconds(value: float | None) -> str:
-    """Say a measured length of time in few letters."""
+    """Return a duration as a short text."""
     if value is None:
         return "-"
     return f"{value * 1000:.0f} ms" if value < 1 else f"{value:.1f} s"
@@ -54,7 +54,7 @@ def tiles_of(minutes: Sequence[Minute], live: int) -> list[Tile]:
 
 
 def _live(minutes: Sequence[Minute], live: int) -> Tile:
-    """How many calls were live is counted back from now: those found since were not there, those settled since were."""
+    """The number of live calls is counted back from now: without those found since, and with those settled since."""
     found, settled = _course(minutes, figure.CALLS_FOUND), _course(minutes, figure.CALLS_SETTLED)
     grown = [came - went for came, went in zip(found, settled, strict=True)]
     course = [max(0.0, live - later) for later in accumulate(reversed(grown[1:]), initial=0.0)][::-1]
@@ -70,7 +70,7 @@ def _pushes(minutes: Sequence[Minute]) -> Tile:
     refused = sum(_course(minutes, figure.PUSHES_REFUSED))
     parts = (
         TileDetail("lost", f"{lost:.0f} of {found:.0f}", is_bad=found >= 10 and lost > found / 2),
-        TileDetail("lag p95", seconds(_spread(minutes, figure.PUSH_LAG).quantile(0.95))),
+        TileDetail("delay p95", seconds(_spread(minutes, figure.PUSH_LAG).quantile(0.95))),
         TileDetail("refused", f"{refused:.0f}", is_bad=refused > 0),
     )
     return Tile("Pushes received", f"{sum(course):.0f}", "in an hour", course[:-1], _told(course), parts)
@@ -82,7 +82,7 @@ def _detection(minutes: Sequence[Minute]) -> Tile:
     late = _spread(minutes, figure.CHECK_LATE).quantile(0.95)
     parts = (TileDetail("p95", seconds(lag.quantile(0.95))), TileDetail("checks late p95", seconds(late)))
     told = f"mean of a minute, at most {seconds(max(course, default=0))}"
-    return Tile("Detection lag", seconds(lag.quantile(0.5)), "median, at most", course, told, parts)
+    return Tile("Detection delay", seconds(lag.quantile(0.5)), "median", course, told, parts)
 
 
 def _decisions(minutes: Sequence[Minute]) -> Tile:
@@ -137,7 +137,7 @@ def _spread(minutes: Sequence[Minute], of: Figure) -> Spread:
 
 
 def _told(course: Sequence[float]) -> str:
-    """Say a course in words; what is drawn of it ends before the minute under way."""
+    """Describe a course in words. The drawing ends before the current minute."""
     return (
         f"up to {max(course, default=0):.0f} a minute in the last hour, {course[-1] if course else 0:.0f} in this one"
     )

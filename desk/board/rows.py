@@ -1,6 +1,7 @@
 """The live calls that this process knows, and a call as one line of the board.
 
-Nothing of a person is in a line but the last digits of a phone number.
+Of a person the board shows the last digits of a phone number. The page of an institution adds the assigned member's name,
+which tells two calls with the same digits apart.
 """
 
 import asyncio
@@ -14,11 +15,12 @@ from urllib.parse import quote
 from msgspec.structs import replace
 
 from calls.decide import decide, may_check
+from calls.effect_ledger import IN_DOUBT, EffectKind
 from calls.facts import Facts, facts_of
-from calls.ledger import IN_DOUBT, EffectKind
 from calls.record import Call, Phase
 from calls.rules.book import RuleBook
 from calls.rules.verdict import Verdict
+from calls.schedule.check_plan import automatic_checks
 from calls.steps import Check, Intend, Note, NoteFacts, Read, Send, Step, Wait
 from calls.store.keys import CallId
 from calls.store.queries import Queries
@@ -28,7 +30,7 @@ from desk.feed import CallChange
 
 @dataclass(frozen=True, slots=True)
 class Next:
-    """What happens next, and when; without an instant it goes on by itself."""
+    """What happens next, and when; without an instant it happens by itself."""
 
     words: str
     at: datetime | None = None
@@ -36,7 +38,10 @@ class Next:
 
 @dataclass(frozen=True, slots=True)
 class CallRow:
-    """One line. ``slot`` names its place in the page; ``since`` is the call's start, or the first that was heard of it."""
+    """One line. ``slot`` names its place in the page; ``since`` is the call's start, or when it was first seen.
+
+    ``assignee``: the name of the assigned member. The board leaves it out, pages of one institution show it.
+    """
 
     slot: str
     institution_key: str
@@ -49,6 +54,7 @@ class CallRow:
     checks_used: int
     next: Next
     tags: tuple[str, ...]
+    assignee: str
 
     @property
     def style(self) -> StateStyle:
@@ -57,7 +63,7 @@ class CallRow:
 
 
 def row_of(call: Call, book: RuleBook, state: CallState | None = None) -> CallRow:
-    """Return a call's line; its state is found out unless it is known."""
+    """Return a call's line. The state is computed unless it is given."""
     facts = facts_of(call, book.policies)
     if state is None:
         state = state_of(call, book)
@@ -73,11 +79,17 @@ def row_of(call: Call, book: RuleBook, state: CallState | None = None) -> CallRo
         checks_used=call.checks_used,
         next=next_of(call, facts, book),
         tags=_tags(call, facts, state.name),
+        assignee=assignee_of(call),
     )
 
 
+def assignee_of(call: Call) -> str:
+    """Return the name of the assigned member; empty if there is none."""
+    return next((person.name for person in call.candidates if person.person_id == call.person_id), "")
+
+
 def slot_of(member: str) -> str:
-    """Return the name of a call's place in the page: an id that markup, script and styles can bear."""
+    """Return the name of a call's place in the page: an id that is valid in markup, scripts and styles."""
     return f"c-{sha256(member.encode()).hexdigest()[:16]}"
 
 
@@ -87,9 +99,9 @@ def address_of(institution_key: str, voice_id: str) -> str:
 
 
 def next_of(call: Call, facts: Facts, book: RuleBook) -> Next:
-    """Return what the mover has planned for a call, by the function that it plans with.
+    """Return what the worker has planned for a call, computed by the worker's own function.
 
-    Asked as of the moment of the last write: what it waits for was decided then.
+    It is computed for the moment of the last write, when the plan was made.
     """
     if call.is_settled:
         return Next("closed")
@@ -110,7 +122,7 @@ def next_of(call: Call, facts: Facts, book: RuleBook) -> Next:
 
 
 def _step(call: Call, facts: Facts, book: RuleBook, now: datetime) -> Step:
-    """Return the next step that is more than a line in the trail (as where the workers go by other rules)."""
+    """Return the next step that is more than a line in the trail (for example if the workers use other rules)."""
     for _ in range(3):
         step = decide(call, book, now)
         match step:
@@ -130,21 +142,21 @@ def _awaited(call: Call, facts: Facts, book: RuleBook, until: datetime) -> Next:
         return Next("to be listed")
     doubts = [kind for kind in EffectKind if call.effect(kind).state in IN_DOUBT]
     if doubts:
-        return Next(f"read what became of the {doubts[0]}", until)
+        return Next(f"find out what became of the {doubts[0]}", until)
     if facts.ended:
         return Next("a last read", until)
     limit = book.schedule.automatic_limit if facts.assigned else book.checks_unassigned
-    if may_check(call, facts) and call.next_check_at is not None and call.automatic_checks < limit:
+    if may_check(call, facts) and call.next_check_at is not None and automatic_checks(call) < limit:
         return Next("checks paused") if facts.paused_entirely else Next("check", call.next_check_at)
     if may_check(call, facts) and facts.assigned:
-        return Next("checks spent, reads on")
+        return Next("checks spent, watching until the call ends")
     if not facts.allowed:
         return Next("left alone")
-    return Next("reads until the call ends" if facts.assigned else "to be assigned")
+    return Next("watching until the call ends" if facts.assigned else "to be assigned")
 
 
 def _tags(call: Call, facts: Facts, state: StateName) -> tuple[str, ...]:
-    """Return what else is worth a word."""
+    """Return short notes about the call."""
     shown = (
         (facts.ended and not call.is_settled and state is not StateName.ENDED, "ended"),
         (facts.voice_mismatch, "voice mismatch"),
@@ -160,12 +172,12 @@ def _tags(call: Call, facts: Facts, state: StateName) -> tuple[str, ...]:
 
 
 BREATH: Final = 50
-"""Calls that are read at a stretch: whatever else the process serves gets its turn in between."""
+"""How many calls are read at a stretch, so that the process can serve others in between."""
 
 
 @dataclass(frozen=True, slots=True)
 class LiveCall:
-    """A live call and its state: what every one of them is counted and sorted by. ``slot`` names its place in the page."""
+    """A live call and its state, by which calls are counted and sorted. ``slot`` names its place in the page."""
 
     slot: str
     call: Call
@@ -173,12 +185,12 @@ class LiveCall:
 
     @property
     def since(self) -> datetime | None:
-        """Return the call's start, or the first that was heard of it."""
+        """Return the call's start, or when it was first seen."""
         return self.call.started_at or self.call.first_seen_at or self.call.hinted_at
 
     @property
     def last_digits(self) -> str:
-        """Return what is shown of the phone number."""
+        """Return the last digits of the phone number."""
         return (self.call.phone_number or "")[-4:]
 
     @property
@@ -188,7 +200,7 @@ class LiveCall:
 
 
 class LiveCalls:
-    """The live calls, by member. One that has not changed stays the same object."""
+    """The live calls, by member. A call that has not changed stays the same object."""
 
     def __init__(self, queries: Queries, book: RuleBook) -> None:
         self._queries = queries
@@ -207,7 +219,7 @@ class LiveCalls:
         self._calls = calls
 
     def heard(self, change: CallChange) -> None:
-        """Take a change in."""
+        """Apply a change."""
         call, member = change.call, change.call_id.member
         if call is None or call.is_settled or _member(call) != member:  # gone, over, or one with another record now
             self._calls.pop(member, None)

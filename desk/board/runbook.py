@@ -1,4 +1,4 @@
-"""docs/operations.md as a page of the board: alarms link to its sections, also on a machine that reaches nothing else."""
+"""docs/operations.md as a page of the board. Alarms link to its sections, also where there is no internet access."""
 
 import re
 from functools import cache
@@ -11,12 +11,12 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 _PLACES: Final = (files("desk.board") / "operations.md", Path(__file__).parents[2] / "docs" / "operations.md")
-"""Where the wheel has it, and where the repository has it."""
+"""The file's place in the wheel, and in the repository."""
 
 
 @cache
 def runbook() -> str:
-    """Return the document as markup. Links to other documents are words here: those are not served."""
+    """Return the document as markup. Links to other documents become text, because those are not served."""
     markdown = MarkdownIt("commonmark", {"html": False}).enable("table")
     tokens = markdown.parse(next(place for place in _PLACES if place.is_file()).read_text(encoding="utf-8"))
     for heading, words in pairwise(tokens):
@@ -39,5 +39,5 @@ def _unlink(tokens: list[Token]) -> None:
 
 
 def anchor(heading: str) -> str:
-    """Return the anchor that a heading has, here as where the repository is shown."""
+    """Return the anchor of a heading, the same as where the repository is shown."""
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")

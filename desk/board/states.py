@@ -1,23 +1,23 @@
-"""The state of a call as people see it: one word, one tone, one shape. Pure.
+"""The state of a call as the board shows it: a word, a tone and a shape. Pure.
 
-A call is in exactly one state: the strongest thing that is true of it. Nobody has to tell colours apart: each
-state has a word and a shape of its own.
+A call is in exactly one state: the strongest one that is true of it. Each state has a word and a shape of its own, so nobody
+has to tell colours apart.
 """
 
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from calls.effect_ledger import IN_DOUBT, EffectKind, EffectState
 from calls.facts import Facts, facts_of
 from calls.law import BRIEF, LAW
-from calls.ledger import IN_DOUBT, EffectKind, EffectState
 from calls.record import Call, Phase, Reason
 from calls.rules.book import Outcome, RuleBook
 from calls.rules.verdict import Verdict, judge
 
 
 class StateTone(StrEnum):
-    """What a colour says. The word says it too."""
+    """The meaning of a colour; the text has it too."""
 
     GOOD = "good"
     BAD = "bad"
@@ -85,7 +85,7 @@ _FOR_A_PERSON: Final = {
     "unclassified_policy": "a policy has no colour in the rules",
     "determined_fraud": "a research case found fraud",
 }
-"""What holds an effect that somebody asked for, and only a person can clear up; shown on top."""
+"""Reasons for holding an effect that only a person can clear up. They are shown first."""
 
 _HOLDS: Final = {
     **_FOR_A_PERSON,
@@ -99,6 +99,10 @@ _HOLDS: Final = {
 }
 
 
+_URGENT: Final = frozenset({StateName.UNRESOLVED, StateName.UNENROLLED, StateName.REJECTED, StateName.RED})
+_DECIDED: Final = frozenset({StateName.ENROLLED, StateName.GREEN})
+
+
 @dataclass(frozen=True, slots=True)
 class CallState:
     """A call's state and, where something is held back, why. ``for_person``: only a person can clear it up."""
@@ -106,6 +110,16 @@ class CallState:
     name: StateName
     because: str = ""
     for_person: bool = False
+
+    @property
+    def is_urgent(self) -> bool:
+        """Tell whether somebody should look at the call before the others: it is red, or waits for a person."""
+        return self.for_person or self.name in _URGENT
+
+    @property
+    def is_decided(self) -> bool:
+        """Tell whether the call ended well and needs no attention."""
+        return self.name in _DECIDED
 
 
 def state_of(call: Call, book: RuleBook) -> CallState:
@@ -116,8 +130,15 @@ def state_of(call: Call, book: RuleBook) -> CallState:
     )
 
 
+def state_words(call: Call, book: RuleBook) -> str:
+    """Return the words by which a call's state can be searched."""
+    name = state_of(call, book).name
+    status = call.reading.status if call.reading else None
+    return f"{STATE_STYLES[name].word} {name} {call.reason or ''} {call.phase} {status or ''}"
+
+
 def _by_ledger(call: Call) -> CallState | None:
-    """An effect that nothing proves comes before all else."""
+    """An effect with an unknown outcome comes before all else."""
     effects = {kind: call.effect(kind) for kind in (EffectKind.ENROLL, EffectKind.REJECT)}
     for kind, effect in effects.items():
         if effect.state is EffectState.UNRESOLVED:
@@ -144,14 +165,14 @@ def _by_facts(call: Call, facts: Facts) -> CallState | None:
 
 
 def _by_verdict(call: Call, facts: Facts, book: RuleBook) -> CallState | None:
-    """What was asked for and is held back, with the reason that weighs most."""
+    """An effect that is held back, with the most important reason."""
     if not (facts.verified or facts.distrusted) or call.reading is None:
         return None
     verdict = judge(facts, book, call.institution_key)
     reasons = held_by(verdict)
     if not reasons:
         return None
-    if "nobody_assigned" in reasons:  # then nobody can be the wrong one
+    if "nobody_assigned" in reasons:  # then it cannot be the wrong person
         reasons = tuple(name for name in reasons if name != "verified_person_is_not_the_assigned")
     name = next((name for name in reasons if name in _FOR_A_PERSON), reasons[0])
     is_for_person = name in _FOR_A_PERSON and not facts.ended
@@ -159,7 +180,7 @@ def _by_verdict(call: Call, facts: Facts, book: RuleBook) -> CallState | None:
 
 
 def held_by(verdict: Verdict) -> tuple[str, ...]:
-    """Return the lasting reasons for which the law holds back what was asked for."""
+    """Return the lasting reasons for which the law forbids the effect."""
     if verdict.outcome is not Outcome.HOLD or verdict.asked is Outcome.HOLD:
         return ()
     return tuple(name for name in verdict.forbidden if name not in BRIEF)

@@ -1,10 +1,10 @@
 """The streams of the board's pages: pieces that have changed, as server-sent events, while a page is open.
 
-A new connection is sent everything, so nothing is lost with a connection and no position in a stream is kept.
+A new connection gets everything, so no position in the stream has to be kept.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from datetime import datetime
 from typing import Any, Final
 from zlib import crc32
@@ -13,7 +13,12 @@ import msgspec
 from redis.exceptions import RedisError
 from starlette.responses import Response, StreamingResponse
 
+from calls.record import NewerRecord
 from calls.store.keys import CallId
+from desk.access.rights import Person
+from desk.access.visitor import Visitor
+from desk.board.alarms import IncidentReader
+from desk.board.audience import frame_for
 from desk.board.call_page import CallRenderer, call_page
 from desk.board.frame import Frame
 from desk.board.frame_source import FrameSource
@@ -22,33 +27,33 @@ from desk.desk import Desk
 from desk.feed import RETRY_S
 
 LOOK_S: Final = 5.0
-"""After so long without updates a comment shows both sides that the connection lives, or an event that Redis does not."""
+"""Seconds without updates after which a comment is sent to keep the connection alive, or an event if Redis is away."""
 
 CALL_LOOK_S: Final = 5.0
-"""How often a call's page looks anew, also when nothing seems to have changed."""
+"""How often a call's page is refreshed, also when nothing seems to have changed."""
 
 
 class Streams:
-    """Yields events; each begins with everything."""
+    """Yields events. Each stream begins with everything."""
 
     def __init__(
         self,
         frames: FrameSource,
         desk: Desk,
-        renderer: Renderer,
-        call_renderer: CallRenderer,
+        renderers: Mapping[bool, Renderer],
+        incidents: IncidentReader,
         *,
         now: Callable[[], datetime],
     ) -> None:
         self._frames = frames
         self._desk = desk
-        self._renderer = renderer
-        self._call_renderer = call_renderer
+        self._renderers = renderers
+        self._incidents = incidents
         self._now = now
 
-    async def of_board(self, only: str | None) -> AsyncIterator[bytes]:
-        """Yield what is new on the board, or of one institution."""
-        updates, seen = PageUpdates(), 0
+    async def of_board(self, only: str | None, person: Person) -> AsyncGenerator[bytes]:
+        """Yield changes of the board, or of one institution, as far as a person may see them."""
+        updates, seen, renderer = PageUpdates(), 0, self._renderers[person.sees_people]
         yield BEGIN
         async with self._frames.watching():
             while not self._frames.is_broken:
@@ -57,34 +62,38 @@ class Streams:
                     yield DARK if self._frames.is_dark else ALIVE
                     continue
                 seen = frame.n
-                event = updates.of(self._renderer.view(frame, only), _said(frame), lamp=AWAY if frame.is_stale else "")
+                view = renderer.view(frame, only, person.institutions)
+                said = _said(frame_for(frame, person.institutions))
+                event = updates.of(view, said, lamp=AWAY if frame.is_stale else "")
                 if event is not None:
                     yield event
 
-    async def of_call(self, place: CallId, action_id: str | None, operator: str) -> AsyncIterator[bytes]:
-        """Yield what is new on the page of a call, until there is no such call."""
-        updates = PageUpdates()
+    async def of_call(self, place: CallId, action_id: str | None, visitor: Visitor) -> AsyncGenerator[bytes]:
+        """Yield changes of the page of a call, until the call no longer exists."""
+        updates, writer = PageUpdates(), CallRenderer(self._renderers[visitor.person.sees_people])
         yield BEGIN
         with self._desk.feed.listen() as listener:
             while not listener.is_over:
                 try:
-                    known = await self._desk.lookup.known(*place)
-                except (RedisError, OSError, TimeoutError):
+                    known = await self._desk.known(place)
+                    institution = await self._desk.lookup.name(place.institution_key)
+                    alarms = await self._incidents.of(place.institution_key)
+                except (NewerRecord, RedisError, OSError, TimeoutError):
                     yield DARK
-                    updates = PageUpdates()  # what comes next lights the lamp again
+                    updates = PageUpdates()  # the next event switches the lamp on again
                     await asyncio.sleep(RETRY_S)
                     continue
                 if known is None:
                     return
-                page = call_page(known, self._desk.book, action_id, self._now())
-                yield updates.of(self._call_renderer.view(page, self._now(), operator)) or ALIVE
+                page = call_page(known, self._desk.book, action_id, self._now(), institution=institution, alarms=alarms)
+                yield updates.of(writer.view(page, self._now(), visitor)) or ALIVE
                 change = await listener.next(CALL_LOOK_S)
                 while change is not None and change.call_id != known.call_id and not listener.is_over:
                     change = await listener.next(CALL_LOOK_S)
 
 
 def _said(frame: Frame) -> str:
-    """Say what needs a human, for those who hear the page."""
+    """Return the number of alarms and the first one, for screen readers."""
     count = len(frame.alarms)
     return f"{count} need{'' if count > 1 else 's'} a human: {frame.alarms[0].title}" if count else ""
 
@@ -93,7 +102,7 @@ _HEADERS: Final = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 
 class PageUpdates:
-    """What one page has been told so far."""
+    """What one page has been sent so far."""
 
     def __init__(self) -> None:
         self._marks: dict[str, int] = {}
@@ -101,12 +110,12 @@ class PageUpdates:
         self._lamp = ""
 
     def of(self, view: View, said: str = "", *, lamp: str = "") -> bytes | None:
-        """Return the event that tells what is new in a view; None if nothing is.
+        """Return the event with what has changed in a view; None if nothing has.
 
         Args:
             view: What the page shows now.
-            said: What is read out to those who hear the page.
-            lamp: Why what is shown is not live; empty if it is.
+            said: What screen readers read out.
+            lamp: Why the page is not live; empty if it is.
         """
         marks = {slot: crc32(view.marks.get(slot, markup).encode()) for slot, markup in view.html.items()}
         html = {slot: markup for slot, markup in view.html.items() if markup and self._marks.get(slot) != marks[slot]}
@@ -121,7 +130,7 @@ class PageUpdates:
 
 
 def stream(events: AsyncIterator[bytes]) -> Response:
-    """Return the answer that sends events as they come."""
+    """Return the streaming answer."""
     return StreamingResponse(events, headers=_HEADERS, media_type="text/event-stream")
 
 
@@ -129,4 +138,4 @@ BEGIN: Final = b"retry: 1000\n\n"
 ALIVE: Final = b": alive\n\n"
 AWAY: Final = "Redis does not answer"
 DARK: Final = b'event: dark\ndata: "%b"\n\n' % AWAY.encode()
-"""Nothing is known, not even what was: said to a page that was opened while Redis was away."""
+"""Shown on a page that was opened while Redis was unreachable: there is no data, not even old data."""

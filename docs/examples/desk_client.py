@@ -1,50 +1,47 @@
-"""Follow the calls of an institution and verify each caller who waits for it: a desk client in forty lines.
+"""Verify each caller from a number by passcode, as soon as the call has a person: desk software in forty lines.
 
-    python docs/examples/desk_client.py http://localhost:8000 TOKEN agent-7 5550100001
+    pip install ./client
+    python docs/examples/desk_client.py http://localhost:8000 token.txt agent-7 5550100001
 
-Whenever the call from that number has a person and no green voice, the person is said to be verified by passcode, once.
+The token is read from its file at each request, so it can be exchanged without a restart. Restarts of the desk, 401, 429
+and 503 are waited for; the stream resumes where it was lost. Every call is verified once, also if this program restarts:
+its voice id is the Idempotency-Key.
 """
 
 import json
 import sys
-from collections.abc import Iterator
-from typing import Any
+from pathlib import Path
 
-import httpx
-
-
-def changes(desk: httpx.Client) -> Iterator[dict[str, Any]]:
-    """Yield every call that changes, for ever; after a lost connection go on where it was lost."""
-    last: dict[str, str] = {}
-    while True:
-        try:
-            with desk.stream("GET", "/desk/stream", headers=last, timeout=30) as stream:
-                for line in stream.raise_for_status().iter_lines():
-                    field, _, value = line.partition(": ")
-                    if field == "id":
-                        last = {"Last-Event-ID": value}
-                    elif field == "data":
-                        yield json.loads(value)
-        except httpx.TransportError:
-            continue
+from callkeeper_client import Call, Desk, DeskError
 
 
-def verify(desk: httpx.Client, call: dict[str, Any], operator: str) -> dict[str, Any]:
-    """Say that a call's person was verified by passcode; wait for what comes of it. Saying it twice does no harm."""
-    answer = desk.post(
-        f"/desk/calls/{call['institution_key']}/{call['voice_id']}/verified?wait=10",
-        json={"operator": operator, "person_id": call["person_id"], "validation_type": "OneTimePasswordAuth"},
-        headers={"Idempotency-Key": f"verify-{call['voice_id']}"},
-    )
-    result: dict[str, Any] = answer.json()
-    return result
+def verify(desk: Desk, call: Call, operator: str) -> None:
+    """Say that the call's person was verified by passcode, and print what became of it."""
+    try:
+        action = desk.verified(
+            call["institution_key"],
+            call["voice_id"],
+            operator=operator,
+            person_id=call["person_id"] or "",
+            validation_type="OneTimePasswordAuth",
+            wait_s=10,
+            key=f"verify-{call['voice_id']}",
+        )
+    except DeskError as error:
+        print("not verified:", error, flush=True)
+    else:
+        print(json.dumps(action), flush=True)
 
 
 if __name__ == "__main__":
-    url, token, operator, phone = sys.argv[1:]
-    with httpx.Client(base_url=url, headers={"Authorization": f"Bearer {token}"}, timeout=15) as client:
+    url, token_file, operator, phone = sys.argv[1:]
+    said: set[str] = set()
+    with Desk(url, lambda: Path(token_file).read_text(encoding="utf-8").strip()) as desk:
         print("following", flush=True)
-        for change in changes(client):
-            if change.get("phone_number") == phone and change["person_id"] and not change["green"]:
-                print(json.dumps(verify(client, change, operator)), flush=True)
-                break
+        for change in desk.changes():
+            call = change.call
+            if call is None or call["phone_number"] != phone or call["voice_id"] in said:
+                continue
+            if call["person_id"] and not call["green"]:
+                said.add(call["voice_id"])
+                verify(desk, call, operator)

@@ -5,7 +5,7 @@ The demonstration of ``callkeeper run`` is the same thing without the questions 
 
 import datetime as dt
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -142,9 +142,10 @@ def until(look: Callable[[], T | None], within_s: float, what: str, *, every_s: 
 
 
 @contextmanager
-def stack(data: Path, *, workers: int) -> Iterator[Stack]:
+def stack(data: Path, *, workers: int, worker_environ: Mapping[str, str] | None = None) -> Iterator[Stack]:
     """Run a stack until the block ends."""
-    with demonstration(data, workers=workers, seed=1, scenario="none") as demo:
+    environ = dict(worker_environ or {})
+    with demonstration(data, workers=workers, seed=1, scenario="none", worker_environ=environ) as demo:
         running = Stack(demo, data)
         try:
             yield running

@@ -1,14 +1,21 @@
-"""Each incident with real processes: the board, the doctor, metrics, alerts and /readyz name its cause, until it ends."""
+"""Each incident with real processes: the board, the doctor, metrics, alerts and /readyz name its cause, until it ends.
+
+``TEST_NIGHT=1`` tries all of them, ``TEST_SHOTS`` names a folder for pictures and for the table of operations.md.
+"""
 
 import os
+import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from tests.acceptance.incidents import FREQUENT, INCIDENTS, Case, assert_told
-from tests.acceptance.stack import Stack, stack
+from calls.store.job_queue import FAILURE_TTL_S
+from tests.acceptance.incidents import FREQUENT, INCIDENTS, Case, Told, Watchers, assert_told
+from tests.acceptance.stack import Stack, end, stack, until
+from tests.acceptance.troubles import redis_full, start_worker, workers_dead
 
-TRIED = INCIDENTS if os.environ.get("TEST_INCIDENTS") == "all" else FREQUENT
+TRIED = INCIDENTS if os.environ.get("TEST_NIGHT") else FREQUENT
 
 
 @pytest.fixture(scope="module")
@@ -19,7 +26,46 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
         yield running
 
 
+@pytest.fixture(scope="module")
+def measured() -> Iterator[list[Told]]:
+    """Collect what was measured; written as a table where pictures are taken."""
+    told: list[Told] = []
+    yield told
+    if folder := os.environ.get("TEST_SHOTS"):
+        rows = [f"| {one.name} | {one.within_s:.1f} s | {one.over_within_s:.1f} s |" for one in told]
+        Path(folder, "incidents.md").write_text("\n".join(rows) + "\n", encoding="utf-8")
+
+
 @pytest.mark.parametrize("case", TRIED, ids=lambda case: case.name.replace(" ", "-"))
-def test_incident_is_told_alike_by_everybody(watched: Stack, case: Case) -> None:
-    """Its cause is named by all of them, alone, and the alarm ends with it."""
-    assert_told(case, watched)
+def test_incident_is_told_alike_by_everybody(watched: Stack, measured: list[Told], case: Case) -> None:
+    """Its cause is named by all of them, alone, and the alarm ends with it; both within fifteen seconds."""
+    measured.append(assert_told(case, watched))
+
+
+@pytest.mark.night
+def test_worker_that_starts_while_redis_is_full_says_why_once(watched: Stack) -> None:
+    """It tries twice a second and says the reason once; with room again it starts by itself."""
+    with redis_full(watched):
+        worker = start_worker(watched)
+        worker.wait_for(lambda line: line if "worker_restarts" in line else None)
+        time.sleep(3)  # half a dozen further attempts
+        assert worker.log.read_text().count("worker_restarts") == 1
+    worker.wait_for(lambda line: line if "worker_started" in line else None)
+    worker.stop()
+
+
+@pytest.mark.night
+def test_job_of_a_killed_worker_looks_like_no_bug(watched: Stack) -> None:
+    """RQ keeps it as failed, for an hour: it says what happened in words, and nobody counts it as a bug."""
+    redis, watchers = watched.redis, Watchers(watched)
+    watched.call(end(60))
+    until(lambda: redis.zrange("rq:wip:calls", 0, -1), 15, "a job under way")
+    with workers_dead(watched):
+        [execution, *_] = redis.zrange("rq:wip:calls", 0, -1)
+        redis.zadd("rq:wip:calls", {execution: 1})  # what a minute without a heartbeat comes to
+    job_id = execution.decode().partition(":")[0]
+    kept_until_s = until(lambda: redis.zscore("rq:failed:calls", job_id), 20, "the next worker to look after it")
+    assert kept_until_s - time.time() <= FAILURE_TTL_S, "what is kept longer counts as a bug"
+    page = watchers.http.get("/rq/0/data/jobs/calls/failed/8/dsc/1.json").text
+    assert "its worker ended before the job was finished; other workers took over its calls" in page
+    watchers.http.close()

@@ -1,6 +1,6 @@
 """A call goes from push to settled, with real processes, real Redis, real RQ and real HTTP."""
 
-from calls.ledger import EffectState
+from calls.effect_ledger import EffectState
 from calls.record import Reason
 from tests.acceptance.stack import Stack, end
 

@@ -78,7 +78,6 @@ def test_pause_on_the_board_is_refused_as_on_the_command_line(paused: Stack) -> 
             "scope": "all",
             "institution": "CU-1",
             "because": "migration",
-            "operator": "ann",
         }
         answer = browser.post("/board/pause", data=form)
     assert (answer.status_code, f"did you mean {HARBOUR}?" in answer.text) == (400, True)

@@ -1,7 +1,7 @@
 """Switches every control off, one at a time, and looks whether its test notices: ``make controls``.
 
 A test that stays green without the control proves nothing. Each control is changed in a copy of the tree; its own tests run
-there and have to fail. SECURITY.md names the same controls.
+there and have to fail. docs/security-controls.md lists them.
 """
 
 import subprocess
@@ -14,6 +14,8 @@ from typing import Final, NamedTuple
 
 ROOT: Final = Path(__file__).parents[2]
 WITHIN_S: Final = 240
+PROVIDER: Final = "tests/people/provider/node_modules"
+"""The provider that `make people` has fetched."""
 
 
 class Control(NamedTuple):
@@ -28,6 +30,158 @@ class Control(NamedTuple):
 
 
 CONTROLS: Final = (
+    Control(
+        "every route needs its role",
+        "desk/access/gate.py",
+        "if not rule.admits(found.person):",
+        "if rule is None:",
+        "tests/people/test_sessions_and_roles.py",
+        "every_role_on",
+    ),
+    Control(
+        "sessions end with what they were opened for",
+        "desk/access/people.py",
+        "hmac.compare_digest(account.stamp, record.stamp)",
+        "bool(account.stamp)",
+        "tests/people/test_sessions_and_roles.py",
+        "ends_with_what",
+    ),
+    Control(
+        "sessions end in any case",
+        "desk/access/people.py",
+        "if left <= timedelta(0):",
+        "if left is None:",
+        "tests/people/test_sessions_and_roles.py",
+        "while_it_is_used",
+    ),
+    Control(
+        "a login ends the session before it",
+        "desk/board/login_page.py",
+        "        if before:\n",
+        "        if before is None:\n",
+        "tests/people/test_sessions_and_roles.py",
+        "new_at_every_login",
+    ),
+    Control(
+        "a login leads to our own pages",
+        "desk/board/login_page.py",
+        "_OURS.fullmatch(address) is not None",
+        "_OURS is not None",
+        "tests/people/test_sessions_and_roles.py",
+        "own_pages_only",
+    ),
+    Control(
+        "guesses at a name are counted from everywhere",
+        "desk/board/login_page.py",
+        "failure = await self._limiter.fail(address, name)",
+        "failure = await self._limiter.fail(address)",
+        "tests/people/test_sessions_and_roles.py",
+        "counted_from_everywhere",
+    ),
+    Control(
+        "form tokens belong to a session",
+        "desk/access/gate.py",
+        'key_for("form tokens", cookie.encode("utf-8", "replace"))',
+        'key_for("form tokens", b"the same")',
+        "tests/people/test_sessions_and_roles.py",
+        "another_session",
+    ),
+    Control(
+        "the state of a login is the browser's",
+        "desk/access/oidc.py",
+        "if not state or not hmac.compare_digest(",
+        "if not state and not hmac.compare_digest(",
+        "tests/people/test_provider.py",
+        "way_back or somebody_else",
+    ),
+    Control(
+        "the nonce of a token is the login's",
+        "desk/access/oidc.py",
+        '{"nonce": begun.nonce, ',
+        '{"nonce": None, ',
+        "tests/people/test_provider.py",
+        "wrong_in_one_thing and nonce",
+    ),
+    Control(
+        "the audience of a token is us",
+        "desk/access/oidc.py",
+        '"aud": {"essential": True, "value": config.client_id}',
+        '"aud": {"essential": True}',
+        "tests/people/test_provider.py",
+        "wrong_in_one_thing and audience",
+    ),
+    Control(
+        "the issuer of a token is the provider",
+        "desk/access/oidc.py",
+        '"iss": {"essential": True, "value": config.issuer}',
+        '"iss": {"essential": True}',
+        "tests/people/test_provider.py",
+        "wrong_in_one_thing and issuer",
+    ),
+    Control(
+        "a role is needed to come in",
+        "desk/access/oidc.py",
+        "        if not given:\n            raise",
+        "        if given is None:\n            raise",
+        "tests/people/test_provider.py",
+        "stay_outside",
+    ),
+    Control(
+        "viewers see no numbers",
+        "desk/board/templates/pieces.html",
+        '{% if not sees_people %}<span class="phone">',
+        '{% if false %}<span class="phone">',
+        "tests/people/test_what_is_shown.py",
+        "no_names",
+    ),
+    Control(
+        "viewers see no names",
+        "desk/board/templates/pieces.html",
+        "{% if is_named and sees_people and row.assignee %}",
+        "{% if is_named and row.assignee %}",
+        "tests/people/test_what_is_shown.py",
+        "no_names",
+    ),
+    Control(
+        "viewers find nothing by a number",
+        "desk/board/find_page.py",
+        "sees_people=person.sees_people,",
+        "sees_people=True,",
+        "tests/people/test_what_is_shown.py",
+        "no_names",
+    ),
+    Control(
+        "found calls are of one's institutions",
+        "desk/call_search.py",
+        "if may_see(call.institution_key) and query",
+        "if query",
+        "tests/people/test_what_is_shown.py",
+        "finds_nothing",
+    ),
+    Control(
+        "the board shows one's institutions",
+        "desk/board/audience.py",
+        "if group.key in institutions",
+        "if group.key",
+        "tests/people/test_what_is_shown.py",
+        "finds_nothing",
+    ),
+    Control(
+        "issued tokens expire",
+        "desk/access/desk_tokens.py",
+        "self.expires_at is not None and self.expires_at <= now",
+        "self.expires_at is None and now is None",
+        "tests/people/test_commands_and_tokens.py",
+        "has_expired",
+    ),
+    Control(
+        "tokens speak for their operators",
+        "desk/api.py",
+        "body.operator not in token.operators",
+        "body.operator is None",
+        "tests/people/test_commands_and_tokens.py",
+        "its_role_may",
+    ),
     Control(
         "push headers are compared",
         "receiver/authentication.py",
@@ -278,22 +432,22 @@ CONTROLS: Final = (
     Control(
         "guesses are counted for all processes",
         "calls/store/attempt_limiter.py",
-        "is_over, left_ms = await self._ask(who, count=True)",
+        "is_over, left_ms = await self._ask(who, local.allowed, count=True)",
         "raise TimeoutError",
         "tests/audit/test_login.py",
         "all_processes",
     ),
     Control(
         "a browser that has logged in is counted by itself",
-        "desk/access.py",
-        'if age_s is None else f"known',
-        'if True else f"known',
+        "desk/access/gate.py",
+        "if self._known is not None and self._known.is_valid(cookie):",
+        "if self._known is None:",
         "tests/audit/test_login.py",
         "locked_out",
     ),
     Control(
         "other sites embed nothing",
-        "desk/access.py",
+        "desk/access/gate.py",
         "        if is_embedded(headers):\n",
         "        if headers is None:\n",
         "tests/unit/desk/test_access.py",
@@ -310,8 +464,8 @@ CONTROLS: Final = (
     Control(
         "the dashboard changes by token only",
         "desk/dashboard.py",
-        'if request.method == "POST" and not tokens',
-        'if request.method == "NEVER" and not tokens',
+        'if request.method == "POST" and not _visitor',
+        'if request.method == "NEVER" and not _visitor',
         "tests/integration/web/test_dashboard.py",
         "token_of_a_page",
     ),
@@ -357,7 +511,7 @@ CONTROLS: Final = (
     ),
     Control(
         "no change from other sites",
-        "desk/access.py",
+        "desk/access/gate.py",
         "not is_same_site(headers)",
         "headers is None",
         "tests/integration/web/test_dashboard.py",
@@ -402,8 +556,8 @@ CONTROLS: Final = (
     ),
     Control(
         "invented institutions share one label",
-        "workers/managed_institutions.py",
-        "return institution_key if institution_key in self._keys else NOT_OURS",
+        "workers/measurements.py",
+        "return institution_key if self.ours is None or institution_key in self.ours else NOT_OURS",
         "return institution_key",
         "tests/audit/test_figures.py",
     ),
@@ -425,7 +579,7 @@ CONTROLS: Final = (
     ),
     Control(
         "tokens are limited to institutions",
-        "desk/access.py",
+        "desk/access/rights.py",
         "return self.institutions is None or",
         "return True or",
         "tests/integration/desk/test_desk_reading.py",
@@ -438,6 +592,14 @@ CONTROLS: Final = (
         "socket_factory=None",
         "tests/integration/desk/test_webhook_connections.py",
         "inside or judges",
+    ),
+    Control(
+        "alerts follow no redirect",
+        "callkeeper/alert_child.py",
+        '["DEFAULT_REDIRECT_LIMIT"] = 0',
+        '["DEFAULT_REDIRECT_LIMIT"] = 30',
+        "tests/integration/callkeeper/test_alert_courier.py",
+        "redirect",
     ),
     Control(
         "outcomes follow no redirect",
@@ -494,9 +656,9 @@ CONTROLS: Final = (
     ),
     Control(
         "of a person no more than a name and an id is kept",
-        "calls/notes.py",
-        "name = person.name or",
-        "name = str(person.full_ssn and person.full_ssn.reveal()) or person.name or",
+        "reseller/phone_calls.py",
+        '    name: str = ""\n    value_for_core',
+        '    name: str = field(name="fullSsn", default="")\n    value_for_core',
         "tests/integration/desk/test_canaries.py",
     ),
     Control(
@@ -523,7 +685,7 @@ CONTROLS: Final = (
     Control(
         "outcome URLs are https",
         "callkeeper/parsing.py",
-        'if parts.scheme == "http" and parts.hostname not in _LOOPBACK:',
+        'if parts.scheme == "http" and parts.hostname not in LOOPBACK:',
         "if parts.scheme is None:",
         "tests/unit/callkeeper/test_settings.py",
         "outcome",
@@ -645,7 +807,12 @@ def without(control: Control, copy: Path) -> bool:
 
 
 def _environ(copy: Path) -> dict[str, str]:
-    return {"PATH": str(Path(sys.executable).parent) + ":/usr/bin:/bin", "PYTHONPATH": str(copy), "HOME": str(copy)}
+    return {
+        "PATH": str(Path(sys.executable).parent) + ":/usr/bin:/bin",
+        "PYTHONPATH": str(copy),
+        "HOME": str(copy),
+        "TEST_NIGHT": "1",
+    }
 
 
 def main(names: list[str]) -> int:
@@ -657,6 +824,7 @@ def main(names: list[str]) -> int:
         copy = Path(folder) / "tree"
         with tarfile.open(fileobj=BytesIO(archive)) as tree:
             tree.extractall(copy, filter="data")
+        (copy / PROVIDER).symlink_to(ROOT / PROVIDER)
         for control in chosen:
             is_noticed = without(control, copy)
             unnoticed += not is_noticed

@@ -13,12 +13,14 @@ from rq.registry import FailedJobRegistry
 from rq.serializers import JSONSerializer
 
 from callkeeper.embedded import EmbeddedRedis
+from desk.access.visitor import Visitor, with_visitor
 from desk.dashboard import pages
 from desk.signing import FORM_HEADER, FormTokens
 from reseller.secret import Secret
 from tests.audit.conftest import Target, web_process
 from tests.audit.foreign_page import foreign_page
 from tests.audit.raw_requests import ADMIN
+from tests.signed_in import ANN
 
 USER, _, PASSWORD = ADMIN.partition(":")
 
@@ -191,9 +193,10 @@ def test_jobs_of_other_queues_do_not_exist(target: Target, redis_url: str) -> No
 def test_templates_write_json_into_scripts(redis_url: str) -> None:
     """Everything that a template writes into a script is encoded, also what no address can hold."""
     with Redis.from_url(redis_url) as redis:
-        app = pages(redis, address="x", tokens=FormTokens("ops", Secret("x" * 16)), queue_name=EVIL_QUEUE)
+        app = pages(redis, address="x", queue_name=EVIL_QUEUE)
+        visitor = Visitor(ANN, FormTokens("ops", Secret("x" * 16)))
         with app.test_client() as client:
-            page = client.get("/0/view/jobs").text
+            page = client.get("/0/view/jobs", environ_base={"asgi.scope": with_visitor({}, visitor)}).text
     assert EVIL_QUEUE not in page
     assert "fetch(\\u0027" in page
     loader = app.jinja_env.loader

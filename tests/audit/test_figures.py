@@ -9,7 +9,7 @@ from calls.store.keys import Keys
 from reseller.push_event import PushEvent
 from tests.rig import Rig
 from tests.sandbox_fixtures import Asgi
-from workers.managed_institutions import NOT_OURS
+from workers.measurements import NOT_OURS
 
 INVENTED = 40
 

@@ -14,11 +14,10 @@ from calls.rules import SHIPPED, RulesError, parse_rules
 from receiver.authentication import HeaderSet, PushAuthentication
 from reseller import ResellerError
 from reseller.answers import AssignAnswer, BaseAnswer, DetailsAnswer, QueueAnswer, TokenAnswer
-from reseller.conversation import institution_list
 from reseller.endpoints import DETAILS
 from reseller.push_event import HeaderSettingsUnreadable, PushUnreadable, parse_header_settings, parse_push
 from reseller.reading import Reader
-from reseller.results import verdict
+from reseller.results import institution_list, verdict
 from reseller.transport import ServiceResponse
 from tests.audit.mutants import mutants
 from tests.unit.reseller.test_reseller_reading import sample

@@ -12,6 +12,7 @@ from tests.audit.raw_requests import TOKEN
 
 
 @pytest.mark.timeout(900)
+@pytest.mark.night
 def test_desk_keeps_to_its_description(target: Target, effort: Effort, tmp_path: Path) -> None:
     """Schemathesis finds no 5xx, no undescribed status, media type or body, and no way past the token."""
     checks = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance"

@@ -31,6 +31,15 @@ EVERYTHING = {
     "CALLKEEPER_PUSH_HEADERS_PREVIOUS_UNTIL": "2099-01-01",
     "CALLKEEPER_ADMIN": "ops:canary-web-admin-0123",
     "CALLKEEPER_DESK_TOKENS": "desktop:canary-web-token-0123456789",
+    "CALLKEEPER_METRICS_TOKEN": "canary-web-metrics-0123456789",
+    "CALLKEEPER_OIDC_ISSUER": "https://login.example",
+    "CALLKEEPER_OIDC_CLIENT_ID": "callkeeper",
+    "CALLKEEPER_OIDC_CLIENT_SECRET": "canary-web-client-0123456789",
+    "CALLKEEPER_OIDC_ROLES": "staff=viewer",
+    "CALLKEEPER_PUBLIC_URL": "https://callkeeper.example",
+    "CALLKEEPER_ARCHIVE_URL": "postgresql://ops:canary-archive-0123@127.0.0.1:1/archive",
+    "CALLKEEPER_ARCHIVE_KEY": "canary-worker-archive-key-0123456789",
+    "CALLKEEPER_ALERT_URLS": "json://ops:canary-alerts-0123@127.0.0.1:1/",
 }
 STARTED = {"web": "web_listening", "worker": "worker_started"}
 
@@ -45,9 +54,13 @@ def test_process_is_given_what_it_reads_and_nothing_else(platform: str, process:
     assert required - given == set()
 
 
-def test_web_and_worker_share_no_secret_but_the_way_to_redis() -> None:
-    """No secret is read by both, so that none has to be given to both."""
-    assert READS["web"].keys() & READS["worker"].keys() & SECRETS == {"REDIS_URL"}
+def test_web_and_worker_share_no_secret_but_three() -> None:
+    """Both read the way to Redis, the way to the archive (each as a role of its own), and who is told of incidents.
+
+    Any process may be the last that can tell of one.
+    """
+    shared = {"REDIS_URL", "CALLKEEPER_ARCHIVE_URL", "CALLKEEPER_ALERT_URLS"}
+    assert READS["web"].keys() & READS["worker"].keys() & SECRETS == shared
     assert set(EVERYTHING) & SECRETS == SECRETS - {"REDIS_URL"}
 
 

@@ -17,7 +17,6 @@ REASON: Final = re.compile(r"# noqa: S\d{3}")
 """ruff asks the same questions; a line that answers one says why."""
 
 HERE: Final[Mapping[tuple[str, str], str]] = {
-    ("B105", "callkeeper/cli.py"): "the name of a command, and where it is",
     ("B404", "callkeeper/embedded.py"): "starts the embedded Redis; how is judged on the line that does",
     ("B404", "callkeeper/fleet.py"): "starts our own processes; how is judged on the line that does",
 }

@@ -24,12 +24,16 @@ from callkeeper.fleet import Fleet
 from callkeeper.logs import quiet_log, render_console
 from callkeeper.observer import Audit, Fate, Picture
 from callkeeper.terminal import printable_json, safe, terminal_console
-from calls.institutions import Standing, encode_standing
-from calls.ledger import Effect, EffectState
+from calls.alerts import Alert, AlertTold, OpenAlert
+from calls.effect_ledger import Effect, EffectState
+from calls.incidents import Weight
+from calls.institutions import Standing
 from calls.pause import EVERYWHERE, Pause, PauseScope, encode_pause
 from calls.record import Call, Phase, Reading, Reason, encode_call
+from calls.store.delivery_log import Attempt
 from calls.store.keys import CallId, Keys, institution_member
-from calls.store.pauses import Change
+from calls.store.listings import encode_standing
+from calls.store.pausing import Change
 from calls.trail import Entry, Result, Tried, What, encode_entry
 from sandbox.server import address, bind, create_server, serve
 from sandbox.service import Sandbox
@@ -72,6 +76,8 @@ def _filled(info: Any, depth: int) -> Any:
             return (_filled(info.item_type, depth + 1),)
         case msgspec.inspect.DictType():
             return {EVIL: _filled(info.value_type, depth + 1)}
+        case msgspec.inspect.RawType():
+            return msgspec.Raw(msgspec.json.encode(EVIL))
         case msgspec.inspect.BoolType():
             return True
         case msgspec.inspect.DateTimeType():
@@ -111,6 +117,11 @@ def planted(redis_url: str) -> str:
             redis.rpush(keys.trail(member), *map(encode_entry, trail()))
             redis.hset(keys.attention, member, EVIL)
             redis.hset(keys.outbox.attention, member, EVIL)
+        attempt = msgspec.json.encode(evil(Attempt, at=NOW))
+        redis.zadd(keys.outbox.deliveries, {attempt: NOW.timestamp() * 1000})
+        alert = evil(Alert, weight=Weight.PAGE)
+        open_alert = OpenAlert(alert=alert, since=NOW, told={"1": AlertTold(NOW)})
+        redis.hset(keys.alerts, EVIL, msgspec.json.encode(open_alert))
         for key in (EVERYWHERE, EVIL):
             pause = Pause(scope=PauseScope.ALL, operator=EVIL, because=EVIL, at=NOW)
             redis.hset(keys.pause, key, encode_pause(pause))
@@ -201,7 +212,10 @@ REDIS_COMMANDS: tuple[tuple[str, ...], ...] = (
     ("calls", "export"),
     ("calls", "resolve", "v-1", "--institution", KEY, "--absent", "--operator", EVIL.replace("\x00", "")),
     ("calls", "resolve", EVIL.replace("\x00", ""), "--absent", "--operator", "ann"),
-    ("calls", "redeliver", EVIL.replace("\x00", "")),
+    ("outcomes", "log"),
+    ("outcomes", "log", "--json"),
+    ("alerts", "list"),
+    ("outcomes", "replay", EVIL.replace("\x00", "")),
     ("pause", "--operator", "ann", "--because", EVIL.replace("\x00", ""), "--all"),
     ("resume", "--operator", "ann", "--because", "over", "--effects"),
     ("pause", "--operator", "ann", "--because", "drill", "--institution", "cu-x"),
@@ -237,6 +251,7 @@ def test_schedule_of_hostile_calls_is_told_harmlessly(planted: str) -> None:
         assert_harmless(on_terminal(environ_of(None, planted), *words), quotes=False)
 
 
+@pytest.mark.night
 def test_rules_files_are_read_harmlessly(planted: str, tmp_path: Path) -> None:
     """Names of rules and cases, and exported calls of others, are printed as text."""
     exported = tmp_path / "calls.jsonl"
@@ -263,6 +278,7 @@ def test_rules_files_are_read_harmlessly(planted: str, tmp_path: Path) -> None:
         assert_harmless(on_terminal(environ, *words), quotes=quotes)
 
 
+@pytest.mark.night
 def test_service_is_shown_harmlessly(service: ServedSandbox, redis_url: str) -> None:
     """Names of institutions and members, phone numbers, ids and errors of the service are text."""
     voice_id = service.call(phone_number=EVIL)["voice_id"]
@@ -286,6 +302,7 @@ def test_service_is_shown_harmlessly(service: ServedSandbox, redis_url: str) -> 
     assert_harmless(on_terminal(environ, "doctor"), quotes=False)
 
 
+@pytest.mark.night
 def test_errors_of_the_service_are_told_harmlessly(service: ServedSandbox, redis_url: str) -> None:
     """An answer that is no answer, with hostile words in every place of it, is one line."""
     environ = environ_of(service, redis_url)
@@ -300,11 +317,14 @@ def test_errors_of_the_service_are_told_harmlessly(service: ServedSandbox, redis
 
 
 def test_damaged_record_is_told_as_places(planted: str) -> None:
-    """A record that no version writes ends a command without quoting it."""
+    """A record that no version writes is left out of lists, and ends a command that is about it without quoting it."""
     keys = Keys()
     with Redis.from_url(planted) as redis:
-        redis.hset(keys.item(CallId(KEY, EVIL).member), "rec", json.dumps({"institution_key": KEY, "phase": EVIL}))
-    got = on_terminal(environ_of(None, planted), "calls", "list")
+        for voice_id in (EVIL, "v-9"):
+            damaged = json.dumps({"institution_key": KEY, "phase": EVIL})
+            redis.hset(keys.item(CallId(KEY, voice_id).member), "rec", damaged)
+    assert_harmless(on_terminal(environ_of(None, planted), "calls", "list"), quotes=False)
+    got = on_terminal(environ_of(None, planted), "calls", "show", "v-9", "--institution", KEY)
     assert_harmless(got, quotes=False)
     assert "ValidationError" in got
 

@@ -1,18 +1,39 @@
 """One running stack and one browser for all tests; every test has profiles of its own, and answers for them."""
 
+import threading
 from collections.abc import Iterator
 
 import pytest
 from playwright.sync_api import Browser, sync_playwright
 
-from tests.acceptance.stack import Stack, stack
+from calls.store.keys import Keys
+from tests.acceptance.stack import Stack, stack, until
+from tests.acceptance.test_desk import SECRET, Receiver
 from tests.browser.stage import Stage, launch
 
 
 @pytest.fixture(scope="session")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+def receiver() -> Iterator[Receiver]:
+    """Run somebody who wants outcomes."""
+    receiver = Receiver()
+    serving = threading.Thread(target=receiver.server.serve_forever, kwargs={"poll_interval": 0.05})
+    serving.start()
+    yield receiver
+    receiver.server.shutdown()
+    serving.join()
+    receiver.server.server_close()
+
+
+@pytest.fixture(scope="session")
+def running(tmp_path_factory: pytest.TempPathFactory, receiver: Receiver) -> Iterator[Stack]:
     """Run Redis, the stand-in, web and a worker."""
-    with stack(tmp_path_factory.mktemp("browser"), workers=1) as running:
+    wanted = {
+        "CALLKEEPER_OUTCOME_URL": receiver.url,
+        "CALLKEEPER_OUTCOME_SECRET": SECRET,
+        "CALLKEEPER_OUTCOME_PRIVATE": "yes",
+    }
+    with stack(tmp_path_factory.mktemp("browser"), workers=1, worker_environ=wanted) as running:
+        until(lambda: running.redis.exists(Keys().standings) or None, 60, "the institutions that pages offer")
         yield running
 
 

@@ -18,7 +18,7 @@ from calls.metrics import catalogue as figure
 from calls.metrics.counting import Figures
 from calls.metrics.writing import Author, FigureWriter
 from tests.acceptance.stack import Stack
-from tests.browser.stage import OPERATOR, Stage, launch, line
+from tests.browser.stage import Stage, action_form, launch, line
 
 FOLDER: Final = Path(__file__).parents[2] / "docs" / "screenshots"
 FLOWS_FOR_S: Final = 50
@@ -96,10 +96,9 @@ def distrust(stage: Stage, sandbox: Page) -> str:
     line(board, voice_id).locator("a").click()
     happening = {"kind": "viewed"}
     stage.stack.fault("reject_voice", "reset", applied=True, voice_id=voice_id, happening=happening)
-    form = board.locator("form[action$='/distrusted']")
+    form = action_form(board, "distrusted")
     form.locator("input[name=reason]").fill("a second voice in the background")
     form.locator("input[name=confirmed]").check()
-    form.locator("input[name=operator]").fill(OPERATOR)
     form.get_by_role("button").click()
     expect(board.locator("#call-head")).to_contain_text("In doubt", timeout=20_000)
     stage.stack.control("POST", f"/calls/{voice_id}/now", {"kind": "viewed"})
@@ -124,9 +123,8 @@ def invent_an_hour(redis_url: str) -> None:
             figures = invented_minute(draw, calls)
             figures.count(figure.CALLS_SETTLED, "cu-1", "authenticated", n=before + 20 * (minutes_ago == 1))
             before = calls
-            FigureWriter(figures, Author("past", "web"), now_ms=partial(int, now_ms - minutes_ago * 60_000)).write(
-                redis
-            )
+            author = Author(f"past-{minutes_ago}", "web")  # a second first batch of one author would be a repetition
+            FigureWriter(figures, author, now_ms=partial(int, now_ms - minutes_ago * 60_000)).write(redis)
 
 
 def invented_minute(draw: random.Random, calls: int) -> Figures:

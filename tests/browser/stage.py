@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
@@ -14,7 +14,8 @@ from callkeeper.demo import Secrets
 from tests.acceptance.stack import Stack
 from tests.browser.chromium import MISSING, chromium
 
-OPERATOR = "ann"
+OPERATOR = "demo"
+"""The core username of whoever uses the login of the demonstration."""
 
 
 def launch(playwright: Playwright) -> Browser:
@@ -100,6 +101,20 @@ def line(page: Page, voice_id: str) -> Any:
     return page.locator("#groups .row").filter(has=page.locator(f"a[href$='{voice_id}']"))
 
 
+def unfold(page: Page, voice_id: str) -> None:
+    """Open the fold of decided calls that a call is in."""
+    page.locator(f".decided:has(a[href$='{voice_id}']) > summary").click()
+
+
+def action_form(page: Page, action: str) -> Any:
+    """Unfold an action on a call's page, if it is folded, and return its form."""
+    fold = page.locator(f"#do-{action}")
+    fold.wait_for()
+    if fold.get_attribute("open") is None:
+        fold.locator("summary").click()
+    return fold.locator("form")
+
+
 @contextmanager
 def web_restarted(stack: Stack) -> Iterator[None]:
     """End the web process before the block, and start another on the same port at its end."""
@@ -122,6 +137,3 @@ def web_restarted(stack: Stack) -> Iterator[None]:
             environ=environ,
         )
         again.wait_for(lambda line: line if '"web_listening"' in line else None)
-
-
-Scheme = Literal["light", "dark"]

@@ -1,13 +1,14 @@
 """The audit after a chaos run: what the stand-in counted against what we wrote down. Pure: two books in, faults out."""
 
 import json
+import math
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
 import msgspec
 
-from calls.ledger import IN_DOUBT, EffectKind, EffectState
+from calls.effect_ledger import IN_DOUBT, EffectKind, EffectState
 from calls.record import Call, Reason
 
 OPERATIONS = {EffectKind.ASSIGN: "assign", EffectKind.ENROLL: "enroll", EffectKind.REJECT: "reject_voice"}
@@ -26,6 +27,8 @@ class Books(msgspec.Struct, frozen=True, kw_only=True):
         logged: Ids of the events in our event log.
         bugs: Places where a step raised something that nobody expected.
         found_after_s: A call that the queue showed for so long has to be known.
+        unnamed: Institutions that neither the service nor the settings name: nobody can know of their calls. A push alone
+            proves nothing, because whoever may push can invent keys.
     """
 
     accounts: Mapping[str, Mapping[str, Any]]
@@ -35,6 +38,7 @@ class Books(msgspec.Struct, frozen=True, kw_only=True):
     logged: frozenset[str]
     bugs: tuple[str, ...]
     found_after_s: float
+    unnamed: frozenset[str] = frozenset()
 
 
 def faults(books: Books) -> list[str]:
@@ -44,7 +48,8 @@ def faults(books: Books) -> list[str]:
     found += [f"{voice_id}: asked about, and no call" for voice_id in books.unknown]
     for voice_id, account in books.accounts.items():
         record = books.records.get(voice_id)
-        told = [*_count_faults(account, record), *_end_faults(account, record, books.found_after_s)]
+        found_after_s = math.inf if account["institution_key"] in books.unnamed else books.found_after_s
+        told = [*_count_faults(account, record), *_end_faults(account, record, found_after_s)]
         found += [f"{voice_id}: {fault}" for fault in told]
     return found
 
@@ -80,30 +85,28 @@ def _end_faults(account: Mapping[str, Any], record: Call | None, found_after_s: 
     return told
 
 
-UNENROLLED = "FullAuthenticationUnenrolled"
-"""The activity of a call whose enroll a later reject took back."""
-
-
 def right_reasons(account: Mapping[str, Any], record: Call) -> set[Reason]:
     """Return why a call may be settled, from what the stand-in knows of it."""
     unresolved = EffectState.UNRESOLVED in {record.enroll.state, record.reject.state}
     if unresolved:
         return {Reason.UNRESOLVED}
     at = {activity["name"]: datetime.fromisoformat(activity["at"]) for activity in account["activities"]}
+    unenrolled = [truth["at"] for truth in account["truth"] if truth["kind"] == "unenrolled"]
+    unenrolled_at = datetime.fromisoformat(unenrolled[-1]) if unenrolled else None
     provider = [policy for policy in account["policies"] if "Manual" not in policy]
     reasons = (
         (account["rejected"], Reason.REJECTED),
         (any(policy.startswith("Red") for policy in provider), Reason.RED),
-        (UNENROLLED in at, Reason.UNENROLLED),
+        (unenrolled_at is not None, Reason.UNENROLLED),
         ("AcceptCallerVoice" in at, Reason.ENROLLED),
         (any(policy.startswith("Green") for policy in provider), Reason.AUTHENTICATED),
         (account["person_id"] is None, Reason.UNASSIGNED),
         (bool(account.get("error")), Reason.PROVIDER_ERROR),
     )
     right = next((reason for holds, reason in reasons if holds), Reason.UNDECIDED)
-    if right is Reason.UNENROLLED and record.settled_at is not None and at[UNENROLLED] > record.settled_at:
+    if unenrolled_at is not None and record.settled_at is not None and unenrolled_at > record.settled_at:
         # Nobody tells us that somebody else rejected the member later; of our own rejects we hear a moment later.
-        return {right, Reason.ENROLLED}
+        return {right, Reason.ENROLLED} if right is Reason.UNENROLLED else {right}
     return {right}
 
 

@@ -13,25 +13,33 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from msgspec.structs import replace
+
+from archive.database import Database
+from archive.migrating import migrate
 from callkeeper.fleet import Fleet, ManagedProcess
+from calls.effect_evidence import recheck
 from calls.lease import LEASE
 from calls.record import Call, parse_call
+from calls.steps import Wait
 from calls.store.keys import Keys
 from sandbox.access import Credentials
+from sandbox.population import INSTITUTIONS
 from tests.acceptance.stack import Sides, until
 from tests.covering import calmed
-from tests.faults import audit
+from tests.faults import archive_audit, audit
 from tests.faults.ports import HeldPort
 from tests.faults.redis_server import RedisServer, redis_server
 from tests.faults.site import PUSH_KEY, freeze, thaw
+from tests.postgresql import PostgreSql, postgresql
 
 GAP_S = 0.4
 """Mean seconds between two calls."""
@@ -48,6 +56,9 @@ FOUND_AFTER_S = 25.0
 
 ASKED_PAUSE_S = 60.0
 """For how long a service that asks to be left alone is left alone at the most, and finds no call meanwhile."""
+
+LIST_WITHOUT_THE_LAST = frozenset({"list-paged", "list-refused", "list-failing"})
+"""Together with ``keys-missing`` the service names its last institution nowhere; who runs callkeeper would."""
 
 CALM_S = 15.0
 SETTLES_WITHIN_S = 60.0
@@ -85,9 +96,11 @@ class Town:
     draw: random.Random
     port: HeldPort
     sides: Sides
+    archive: PostgreSql
     workers: list[ManagedProcess | None] = field(default_factory=lambda: [None, None])
     web: ManagedProcess | None = None
     is_redis_there: bool = True
+    is_archive_there: bool = True
     blows: dict[str, list[datetime]] = field(default_factory=dict)
     _names: Iterator[int] = field(default_factory=lambda: itertools.count(1))
     _later: list[tuple[float, int, Callable[[], None]]] = field(default_factory=list)
@@ -114,6 +127,7 @@ class Town:
             "CALLKEEPER_PASSWORD": known.password,
             "CALLKEEPER_REQUESTED_BY": "callkeeper",
             "CALLKEEPER_RULES": "demo",
+            "CALLKEEPER_ARCHIVE_URL": self.archive.url,
         }
         self.workers[n] = self.fleet.start(f"worker-{n}-{next(self._names)}", "worker", environ=environ)
 
@@ -133,6 +147,7 @@ class Town:
             [self._kill_worker, self._kill_worker, self._kill_both, self._freeze_worker]
             + [self._kill_web, self._kill_redis, self._freeze_redis, self._lapse_tokens]
             + [self._trouble] * 6
+            + [self._strike_archive] * 3
         )
         blow()
 
@@ -207,6 +222,20 @@ class Town:
 
         self._after(self.draw.uniform(0.3, 2.5), go_on)
 
+    def _strike_archive(self) -> None:
+        if not self.is_archive_there:
+            return
+        is_frozen = self.draw.random() < 0.5
+        self._note("archive frozen" if is_frozen else "archive killed")
+        archive_audit.strike(self.archive, is_frozen=is_frozen)
+        self.is_archive_there = False
+
+        def come_back() -> None:
+            archive_audit.mend(self.archive)
+            self.is_archive_there = True
+
+        self._after(self.draw.uniform(*AWAY_S), come_back)
+
     def _lapse_tokens(self) -> None:
         self._note("tokens lapsed")
         self.sides.control("POST", "/tokens/lapse")
@@ -235,7 +264,10 @@ class Town:
 def town(data: Path, seed: int, variants: Sequence[str] = ()) -> Iterator[Town]:
     """Run a town until the block ends; the service answers open questions by these variants."""
     port = HeldPort()
-    with redis_server(data / "redis") as redis, Fleet(data / "logs") as fleet:
+    with postgresql() as archive, redis_server(data / "redis") as redis, Fleet(data / "logs") as fleet:
+        database = Database(archive.url)
+        migrate(database)
+        database.close()
         sandbox = fleet.start(
             "sandbox",
             *("sandbox", "--seed", str(seed), "--gap", str(GAP_S)),
@@ -244,7 +276,7 @@ def town(data: Path, seed: int, variants: Sequence[str] = ()) -> Iterator[Town]:
             environ={},
         )
         sides = Sides(redis.url(), sandbox.wait_for(_address))
-        running = Town(redis, fleet, random.Random(seed), port, sides)  # noqa: S311  (repeatable)
+        running = Town(redis, fleet, random.Random(seed), port, sides, archive)  # noqa: S311  (repeatable)
         running.start_web()
         running.start_worker(0)
         running.start_worker(1)
@@ -268,11 +300,21 @@ def end_all_calls(sides: Sides) -> None:
 
 
 def everything_is_settled(sides: Sides) -> bool:
-    """Tell whether no call of ours is open any more, hints included."""
-    return all(record.is_settled for record in _records(sides).values())
+    """Tell whether no call of ours is open any more, hints included, and every reject of a member was followed up."""
+    return all(record.is_settled and _is_followed_up(record) for record in _records(sides).values())
 
 
-def read_books(sides: Sides, fleet: Fleet, found_after_s: float = FOUND_AFTER_S) -> audit.Books:
+def _is_followed_up(record: Call) -> bool:
+    """Tell whether an enrolled call was read at least once when it had to be after a reject of its member."""
+    if record.recheck_from is None:
+        return True
+    first = recheck(replace(record, reading=None), record.recheck_from)
+    return not isinstance(first, Wait) or (record.reading is not None and record.reading.read_at >= first.until)
+
+
+def read_books(
+    sides: Sides, fleet: Fleet, found_after_s: float = FOUND_AFTER_S, unnamed: Iterable[str] = ()
+) -> audit.Books:
     """Read both sides."""
     ledger = sides.control("GET", "/ledger?arrivals=true")
     attempts = sides.control("GET", "/push")
@@ -286,7 +328,14 @@ def read_books(sides: Sides, fleet: Fleet, found_after_s: float = FOUND_AFTER_S)
         logged=frozenset(json.loads(event)["id"] for event in stored),
         bugs=tuple(_bugs(fleet)),
         found_after_s=found_after_s,
+        unnamed=frozenset(unnamed),
     )
+
+
+def unnamed_institutions(variants: Sequence[str]) -> list[str]:
+    """Return the institutions that the service names nowhere."""
+    is_last_unnamed = "keys-missing" in variants and LIST_WITHOUT_THE_LAST.intersection(variants)
+    return list(INSTITUTIONS)[-1:] if is_last_unnamed else []
 
 
 def _records(sides: Sides) -> dict[str, Call]:
@@ -354,8 +403,10 @@ def main(arguments: list[str]) -> int:
             in_time = False
         is_asked_to_pause = "busy-one-retry-after" in given.variant
         found_after_s = FOUND_AFTER_S + (ASKED_PAUSE_S if is_asked_to_pause else 0.0)
-        books = read_books(running.sides, running.fleet, found_after_s)
-        broken = audit.faults(books)
+        books = read_books(running.sides, running.fleet, found_after_s, unnamed_institutions(given.variant))
+        with suppress(AssertionError):
+            until(lambda: archive_audit.is_archived(running.sides.redis), SETTLES_WITHIN_S, "the archive", every_s=0.5)
+        broken = [*audit.faults(books), *archive_audit.archive_faults(running.sides.redis, running.archive)]
         for line in report(running, books):
             print(line)  # noqa: T201  (a command)
     for line in broken:

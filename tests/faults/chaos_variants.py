@@ -1,7 +1,7 @@
 """Chaos under variants of the stand-in: each of them alone, and sets that contain every pair of them.
 
 ``python -m tests.faults.chaos_variants`` runs `tests.faults.chaos` with real processes for each, two at a time, and exits
-with 1 if any of the runs was not clean. A run takes 45 s, of which 15 s are chaos: 75 variants and 128 sets take 80 minutes.
+with 1 if any of the runs was not clean. A run takes 45 s, of which 15 s are chaos; docs/guarantees.md says how many.
 """
 
 import argparse

@@ -2,7 +2,7 @@
 
 ``python -m tests.faults.crashpoints POINT:ACTION`` runs a worker whose store and transports pass by the points. When it
 first passes the one that is named, ``kill`` sends it SIGKILL, and ``stop=SECONDS`` freezes it for so long.
-docs/guarantees.md says what follows from a crash at each point. Where each is:
+docs/crash-matrix.md says what follows from a crash at each point. Where each is:
 
 ================================================  ======================================================================
 point                                             seam
@@ -45,8 +45,9 @@ from calls.store.keys import CallId, parse_member
 from calls.store.listings import Listings
 from calls.store.store import Store
 from calls.trail import Entry
-from reseller import Reseller, ServiceConfig, TokenStore
-from reseller.conversation import Observe
+from reseller import ServiceConfig, TokenStore
+from reseller.client import Reseller
+from reseller.exchange import Observe
 from reseller.transport import FIRST_BYTE, effects_transport, reads_transport
 from workers.runtime import WorkerRuntime
 

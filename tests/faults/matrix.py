@@ -9,6 +9,7 @@ import tomllib
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from enum import StrEnum
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,8 @@ import msgspec
 from redis.asyncio import Redis
 
 from callkeeper.fleet import ManagedProcess
+from calls.effect_ledger import DONE, IN_DOUBT, EffectKind, EffectState
 from calls.lease import LEASE
-from calls.ledger import DONE, IN_DOUBT, EffectKind, EffectState
 from calls.record import Phase
 from calls.store.intake import Intake
 from calls.store.keys import CallId, Keys, institution_member
@@ -144,6 +145,7 @@ def _count_faults(outcome: Outcome, row: Row) -> list[str]:
     ]
 
 
+@cache
 def rows() -> tuple[Row, ...]:
     """Read the table."""
     table = tomllib.loads(Path(__file__).with_name("crash_matrix.toml").read_text(encoding="utf-8"))
@@ -155,6 +157,12 @@ def trials() -> list[Trial]:
     return [
         Trial(row, company) for row in rows() for company in Company if company is not Company.FROZEN or row.may_freeze
     ]
+
+
+def is_for_every_change(trial: Trial) -> bool:
+    """Tell whether a trial is played for every change: each row in one company, the companies in turn."""
+    companies = [other.company for other in trials() if other.row == trial.row]
+    return trial.company is companies[rows().index(trial.row) % len(companies)]
 
 
 def play_all(site: Site, chosen: Iterable[Trial]) -> dict[str, Outcome]:

@@ -1,4 +1,4 @@
-"""The tables of docs/guarantees.md that are made from what the tests hold the software to.
+"""The lists of docs/crash-matrix.md, made from what the tests check.
 
 ``python -m tests.faults.matrix_document`` writes them into the document anew.
 """
@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.faults import protections
 from tests.faults.matrix import Row, rows
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "guarantees.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "crash-matrix.md"
 
 _TITLES = {
     "call": "A call is claimed and its notes are folded",
@@ -33,37 +33,33 @@ _SERVICE = {
 
 
 def document(text: str) -> str:
-    """Return the document with its tables as they have to be.
+    """Return the document with its lists as they have to be.
 
     Raises:
         ValueError: The document does not say where they are.
     """
-    matrix = "\n".join(
-        line for step, of_step in groupby(rows(), lambda row: row.step) for line in _table(step, of_step)
-    )
+    matrix = "\n".join(line for step, of_step in groupby(rows(), lambda row: row.step) for line in _list(step, of_step))
     return _placed(_placed(text, "crash matrix", matrix), "protections", protections.document())
 
 
-def _placed(text: str, name: str, tables: str) -> str:
+def _placed(text: str, name: str, lists: str) -> str:
     begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
     head, found, rest = text.partition(begin)
     _, closed, tail = rest.partition(end)
     if not (found and closed):
         raise ValueError(f"{begin} and {end} are not both in the document")
-    return f"{head}{begin}\n\n{tables}\n{end}{tail}"
+    return f"{head}{begin}\n\n{lists}\n{end}{tail}"
 
 
-def _table(step: str, of_step: Iterator[Row]) -> Iterator[str]:
+def _list(step: str, of_step: Iterator[Row]) -> Iterator[str]:
     yield f"### {_TITLES[step]}"
     yield ""
-    yield "| killed at | what follows | allowed afterwards |"
-    yield "|---|---|---|"
     for row in of_step:
         service = _SERVICE.get(row.service, "")
         also = "; the same when frozen" if row.may_freeze and not row.frozen else ""
-        yield f"| `{row.at}`{service} | {row.words} | {_allowed(row)}{also} |"
+        yield from protections.item(f"`{row.at}`{service}: {row.words} Then: {_allowed(row)}{also}.")
         if row.may_freeze and row.frozen:
-            yield f"| `{row.at}`, frozen for longer than the lease | the same | {_allowed(row.when_frozen())} |"
+            yield from protections.item(f"`{row.at}`, frozen for longer than the lease: {_allowed(row.when_frozen())}.")
     yield ""
 
 

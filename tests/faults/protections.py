@@ -11,6 +11,7 @@ import sys
 import tempfile
 import tomllib
 from pathlib import Path
+from textwrap import wrap
 
 import msgspec
 
@@ -43,9 +44,14 @@ def protections() -> tuple[Protection, ...]:
 
 
 def document() -> str:
-    """Return the list as a table."""
-    lines = [f"| {p.words} | {p.case} | `{p.test.rpartition('/')[2]}` |" for p in protections()]
-    return "\n".join(["| taken away | cases | turns red |", "|---|---|---|", *lines, ""])
+    """Return the list in Markdown."""
+    items = (f"{p.words} ({p.case}): `{p.test.rpartition('/')[2]}`" for p in protections())
+    return "\n".join([*(line for text in items for line in item(text)), ""])
+
+
+def item(text: str) -> list[str]:
+    """Return an item of a list in lines of less than 120 characters."""
+    return wrap(text, 116, initial_indent="- ", subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
 
 
 def turns_red(protection: Protection, copy: Path) -> bool:
@@ -65,7 +71,7 @@ def turns_red(protection: Protection, copy: Path) -> bool:
         "no:cacheprovider",
         protection.test,
     ]
-    environ = {**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
+    environ = {**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1", "TEST_NIGHT": "1"}
     try:
         ended = subprocess.run(  # noqa: S603  (our own arguments)
             command, cwd=copy, env=environ, capture_output=True, timeout=LONGEST_S, check=False

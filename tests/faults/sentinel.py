@@ -88,6 +88,7 @@ class Watched:
         for port in others:
             self._ask(port, "replicaof", "127.0.0.1", first)
         _until(lambda: all(map(self._follows, others)), "the replicas follow")
+        _until(lambda: self._has_all(first, len(others)), "the replicas get what is written")
         self._start(self.sentinel_port, _SENTINEL, "--sentinel")
         _until(lambda: self._master()["num-slaves"] == len(others), "the sentinel knows the replicas")
 
@@ -160,6 +161,12 @@ class Watched:
 
     def _follows(self, port: int) -> bool:
         return bool(self._ask(port, "info", "replication")["master_link_status"] == "up")
+
+    def _has_all(self, port: int, replicas: int) -> bool:
+        """Tell whether a write reaches so many replicas. One that has just followed is sent nothing for up to a second."""
+        with _client(port, username=USER, password=PASSWORD) as redis, redis.pipeline(transaction=False) as pipe:
+            told = pipe.set("begun", 1).delete("begun").execute_command("WAIT", replicas, 100).execute()
+            return bool(told[-1] == replicas)
 
     def _master(self) -> dict[str, Any]:
         masters: dict[str, dict[str, Any]] = self._sentinel("sentinel_masters")

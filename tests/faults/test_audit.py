@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from calls.ledger import Effect, EffectState
+from calls.effect_ledger import Effect, EffectState
 from calls.record import Call, Phase, Reason
 from tests.faults.audit import Books, faults, found_in_s, next_after, noticed_in_s
 
@@ -23,6 +23,7 @@ def account(**changes: Any) -> dict[str, Any]:
     """Return the stand-in's account of a call that was assigned and enrolled."""
     sent = {"assign": 1, "check": 2, "enroll": 1}
     return {
+        "institution_key": "cu-1",
         "listed_at": at(0),
         "listed_s": 40.0,
         "rejected": False,
@@ -103,6 +104,13 @@ def test_audit_forgives_a_call_that_was_hardly_shown() -> None:
     """Nobody can know a call that the queue never showed, or for a moment only."""
     hardly = account(listed_s=2.0, tally={"arrived": {}, "authenticated": {}})
     assert faults(books(accounts={"v-1": hardly}, records={})) == []
+
+
+def test_audit_forgives_calls_of_an_institution_that_nobody_names() -> None:
+    """Neither login nor list name it, and a push alone proves nothing."""
+    forgotten = BROKEN["forgotten"]()
+    assert faults(replace(forgotten, unnamed=frozenset({"cu-1"}))) == []
+    assert faults(replace(forgotten, unnamed=frozenset({"cu-2"})))
 
 
 def test_audit_takes_unresolved_as_the_reason_where_a_ledger_says_so() -> None:

@@ -111,7 +111,7 @@ async def live_an_hour(site: Site) -> None:
     await site.rig.run(90)
 
 
-@pytest.mark.parametrize("processes", ["go on", "are new"])
+@pytest.mark.parametrize("processes", [pytest.param("go on", marks=pytest.mark.night), "are new"])
 async def test_backup_of_an_hour_ago_repeats_no_effect_and_exceeds_no_budget(site: Site, processes: str) -> None:
     """No enroll or reject is sent twice, no call is checked a 21st time, every call is found again."""
     await site.rig.run(15)

@@ -7,7 +7,7 @@ import httpx
 import pytest
 from redis.asyncio import Redis
 
-from calls.ledger import EffectState
+from calls.effect_ledger import EffectState
 from calls.notes import CheckWish, Distrusted, Verified
 from calls.record import Reason
 from calls.rules import load_rules

@@ -3,21 +3,13 @@
 from typing import Any
 
 import pytest
-from redis.asyncio import Redis
 
 from calls.record import Phase, Reason
 from sandbox.access import Operation
 from sandbox.state import Happening, Kind
 from tests.rig import Rig
-from tests.sandbox_fixtures import Asgi
 
 END = Happening(Kind.END, 40)
-
-
-@pytest.fixture
-async def rig(sandbox_asgi: Asgi, redis: Redis) -> Rig:
-    """Return a rig in virtual time."""
-    return Rig(sandbox_asgi, redis)
 
 
 async def test_end_without_a_push_settles_the_call(rig: Rig) -> None:

@@ -23,12 +23,6 @@ SAID_AT = datetime(2026, 11, 21, 12, tzinfo=UTC)
 VERIFIED = Verified(person_id="p-1", validation_type="OneTimePasswordAuth", operator="ann", said_at=SAID_AT)
 
 
-@pytest.fixture
-async def rig(sandbox_asgi: Asgi, redis: Redis) -> Rig:
-    """Return a rig in virtual time."""
-    return Rig(sandbox_asgi, redis)
-
-
 async def test_shifts_worked_again_repeat_no_effect(rig: Rig) -> None:
     """However many ``advance`` jobs are requeued, at any time, an enroll and a reject are sent once each (C9)."""
     call = rig.stage.call(END)
@@ -50,7 +44,8 @@ async def test_call_whose_step_always_raises_is_parked_and_harms_no_other(rig: R
 
     Parked is not forgotten: something new about the call (here: it is no longer listed) is a reason for one more try.
     """
-    broken, sound = rig.stage.call(END), rig.stage.call(END)
+    end = Happening(Kind.END, 60)
+    broken, sound = rig.stage.call(end), rig.stage.call(end)
     await rig.run(2)
     member = CallId(KEY, broken.voice_id).member
     await rig.redis.hset(rig.store.keys.item(member), "rec", b'{"phase": "no phase of ours"}')

@@ -3,10 +3,10 @@
 import pytest
 
 from tests.faults.crashpoints import POINTS
-from tests.faults.matrix import Outcome, Trial, play_all, rows, trials
+from tests.faults.matrix import Outcome, Trial, is_for_every_change, play_all, rows, trials
 from tests.faults.site import Site
 
-TRIALS = trials()
+TRIALS = [pytest.param(each, marks=() if is_for_every_change(each) else pytest.mark.night) for each in trials()]
 
 
 @pytest.fixture(scope="session")

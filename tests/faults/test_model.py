@@ -48,7 +48,7 @@ SETS = [[name for name in names if "slow" not in name] for names in covering_set
 """Every pair of variants, but for slow answers: in virtual time nothing waits."""
 
 MODEL = settings(
-    max_examples=3000 if IS_NIGHTLY else 60,
+    max_examples=3000 if IS_NIGHTLY else 15,
     stateful_step_count=60 if IS_NIGHTLY else 30,
     derandomize=not IS_NIGHTLY,
     deadline=None,

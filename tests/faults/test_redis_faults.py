@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from calls.ledger import DONE, EffectKind, EffectState
+from calls.effect_ledger import DONE, EffectKind, EffectState
 from calls.record import Reason
 from tests.acceptance.stack import until
 from tests.faults.proxy import FAIR, Weather, proxied
@@ -116,8 +116,10 @@ def test_call_goes_on_after_a_restart_of_redis(own_stage: Stage) -> None:
     _assert_counts(own_stage, call, assign=1)
 
 
-@pytest.mark.parametrize("cut_to", ["nothing", "assigned", "intended"])
-@pytest.mark.parametrize("kind", [EffectKind.ENROLL, EffectKind.REJECT])
+@pytest.mark.parametrize(
+    "cut_to", [*(pytest.param(each, marks=pytest.mark.night) for each in ("nothing", "assigned")), "intended"]
+)
+@pytest.mark.parametrize("kind", [EffectKind.ENROLL, pytest.param(EffectKind.REJECT, marks=pytest.mark.night)])
 def test_no_effect_is_repeated_by_a_redis_that_lost_its_last_writes(
     own_stage: Stage, kind: EffectKind, cut_to: str
 ) -> None:

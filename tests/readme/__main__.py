@@ -1,8 +1,9 @@
-"""``make readme``: do what README.md says, as it says it, in a fresh clone with a clean environment.
+"""``make readme``: do what README.md, docs/go-live.md and docs/tutorial.md say, in a fresh clone with a clean environment.
 
 `make run` runs in a terminal for 45 s and once more with the same data; both end by Ctrl-C, with exit code 0 and an audit
 that passed. Meanwhile the recipe with three terminals and every other command are tried. `make test` is left to the last
-step of `.ci/run`, which runs it once. A command that README.md shows and `plan.py` does not know is a failure.
+step of `.ci/run`, which runs it once. A command that a page shows and
+`plan.py` does not know is a failure.
 """
 
 import re
@@ -17,9 +18,9 @@ from typing import Final
 import click
 import httpx
 
-from tests.readme.document import Command, commands
+from tests.readme.document import Command, commands, script
 from tests.readme.newcomer import Newcomer, newcomer, obstacles
-from tests.readme.plan import KNOWN, Where, faults, typed
+from tests.readme.plan import KNOWN, PAGES, TUTORIAL, Known, Where, faults, typed
 from tests.readme.pythons import ROOT, supported
 from tests.terminals import Terminal
 
@@ -29,6 +30,7 @@ _INSTALL_S: Final = 400.0
 _START_S: Final = 60.0
 _STOP_S: Final = 30.0
 _CALLS_S: Final = 30.0
+_TUTORIAL_S: Final = 150.0
 _RUNNING: Final = "Ctrl-C stops everything"
 _DEMO: Final = "data/demo.env"
 _PLATFORM: Final = "deploy/sandbox.env"
@@ -55,9 +57,10 @@ class Visit:
         with self._guest.terminal("make run") as demo, ThreadPoolExecutor() as pool:
             demo.wait_for(_RUNNING, _INSTALL_S)
             until_s = time.monotonic() + FIRST_RUN_S
-            recipe = pool.submit(self._recipe)
+            others = [pool.submit(self._recipe), pool.submit(self._tutorial)]
             self._beside(demo)
-            recipe.result()
+            for other in others:
+                other.result()
             time.sleep(max(0.0, until_s - time.monotonic()))
             return self._closing(demo, presses=1)
 
@@ -95,6 +98,14 @@ class Visit:
             settings = f"honcho -e {_DEMO} run " if KNOWN[text].where is Where.BESIDE else ""
             with self._trying(text):
                 self._guest.output(settings + text.replace("VOICE_ID", voice_id), KNOWN[text])
+
+    def _tutorial(self) -> None:
+        """Type the whole tutorial into one shell beside the demo: the first call is green, the second one is enrolled."""
+        text = script((self._guest.clone / TUTORIAL).read_text(encoding="utf-8"))
+        with self._trying("the tutorial"):
+            output = self._guest.output(text, Known(Where.CLONE, shows='"state":"done"'), _TUTORIAL_S)
+            if "authenticated, " not in output:
+                raise AssertionError(f"the first call is not authenticated:\n{output}")
 
     def _recipe(self) -> None:
         """Open the three terminals, see calls, start the sandbox again and see its new calls, press Ctrl-C in each."""
@@ -162,9 +173,9 @@ def _leave(terminal: Terminal, line: str) -> None:
 
 def visit(repository: Path, python: Path) -> list[str]:
     """Do everything with one Python; return what went wrong."""
-    click.echo(f"README.md of {repository}, with {python}")
+    click.echo(f"The documents of {repository}, with {python}")
     with newcomer(repository, python) as guest:
-        shown = commands((guest.clone / "README.md").read_text(encoding="utf-8"))
+        shown = [each for page in PAGES for each in commands((guest.clone / page).read_text(encoding="utf-8"))]
         one = Visit(guest, shown)
         one.do_everything()
         return faults(shown) + one.failures
@@ -188,7 +199,9 @@ def main(repository: Path, *, every_python: bool) -> None:
         click.echo(f"FAILED {failure}", err=True)
     if failures:
         sys.exit(1)
-    click.echo(f"README.md holds, with {', '.join(python.name for python in pythons)}.")
+    click.echo(
+        f"README.md, the tutorial and the way to go live hold, with {', '.join(python.name for python in pythons)}."
+    )
 
 
 if __name__ == "__main__":

@@ -44,6 +44,12 @@ def commands(markdown: str) -> list[Command]:
     return sorted([*found, *_in_sentences("\n".join(prose))], key=lambda command: command.line)
 
 
+def script(markdown: str) -> str:
+    """Return all ``sh`` blocks of a document but the first one, to be typed into one shell that stops at a failure."""
+    blocks = re.findall(r"^```sh\n(.*?)^```", markdown, re.DOTALL | re.MULTILINE)
+    return "\n".join(["set -e", *blocks[1:]])
+
+
 def _is_indented_command(line: str) -> bool:
     return line.startswith("    ") and line.split()[0:1] != [] and line.split(maxsplit=1)[0] in PROGRAMS
 

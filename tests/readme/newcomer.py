@@ -33,7 +33,7 @@ class Newcomer:
         """Type a command in a terminal of its own, 80 columns wide."""
         return Terminal("sh", "-c", command, cwd=self.clone, environ=self._environ)
 
-    def output(self, command: str, known: Known) -> str:
+    def output(self, command: str, known: Known, within_s: float = _COMMAND_S) -> str:
         """Run a command in the virtual environment and return all that it showed.
 
         Raises:
@@ -47,12 +47,12 @@ class Newcomer:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
-                timeout=_COMMAND_S,
+                timeout=within_s,
                 text=True,
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            raise AssertionError(f"it runs on after {_COMMAND_S:.0f} s") from None
+            raise AssertionError(f"it runs on after {within_s:.0f} s") from None
         if ran.returncode != known.code or known.shows not in ran.stdout:
             wanted = f"exit code {known.code}" + (f" and {known.shows!r}" if known.shows else "")
             raise AssertionError(f"it should show {wanted}; exit code {ran.returncode}, and it showed:\n{ran.stdout}")

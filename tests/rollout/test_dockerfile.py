@@ -13,8 +13,11 @@ from tests.rollout.dockerfile import Build, Stage
 
 ROOT = Path(__file__).parents[2]
 
-LARGEST = 80 * 2**20
-"""Bytes; 45 MiB when it was measured."""
+LARGEST = 150 * 2**20
+"""Bytes; 140 MiB when it was measured. Of these 40 are for the archive (SQLAlchemy, Alembic, psycopg), 18 for the login by
+OpenID Connect (cryptography, Authlib) and 13 for alerts (Apprise)."""
+
+pytestmark = [pytest.mark.night, pytest.mark.timeout(400)]
 
 
 @pytest.fixture(scope="module")

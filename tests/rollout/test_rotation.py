@@ -1,4 +1,4 @@
-"""Secrets are exchanged while twenty calls a second come in: no push is refused, no call is lost."""
+"""Secrets are exchanged while ten calls a second come in: no push is refused, no call is lost."""
 
 import json
 from pathlib import Path
@@ -9,7 +9,7 @@ from tests.acceptance.stack import until
 from tests.faults import audit
 from tests.rollout.load import Floor, Load, floor
 
-PHASE = 80
+PHASE = 40
 """Calls between two steps of a rotation: four seconds."""
 
 NEW_HEADERS = "X-Push-Key: rotated-0123456789-rotated"
@@ -37,7 +37,7 @@ def url(web: ManagedProcess) -> str:
 
 
 def test_push_headers_are_rotated_without_a_refused_push(tmp_path: Path) -> None:
-    """As docs/operations.md tells it: accept both, type the new line into the dashboard, then forget the old one."""
+    """As docs/rotate-secrets.md tells it: accept both, type the new line into the dashboard, then forget the old one."""
     with floor(tmp_path, workers=2) as running:
         load = Load(running.demo.service_url)
         old = running.demo.environ["CALLKEEPER_PUSH_HEADERS"]

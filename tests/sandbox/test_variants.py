@@ -19,7 +19,7 @@ from sandbox.variants import VARIANTS, VariantError, choose, document
 from tests.sandbox.test_events import Listener
 from tests.sandbox_fixtures import CREDENTIALS, KEY, LOGIN, PHONE, Asgi
 
-DOCUMENT = Path(__file__).parents[2] / "docs/sandbox.md"
+DOCUMENT = Path(__file__).parents[2] / "docs/variants.md"
 PLACE = re.compile(r"(<!-- variants: begin[^\n]*-->\n).*?(\n<!-- variants: end -->)", re.DOTALL)
 GUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 OTHER = "cu-2"
@@ -67,9 +67,11 @@ async def transcript(*names: str) -> list[str]:
     async with stage_of(*names) as (stage, listener):
         said = Transcript(stage)
         first, token = await said.log_in(), await said.log_in()
+        said.lines.append(f"same token: {first == token}")
         await said.log_in(password="wrong")
         calls = [stage.call(Happening(Kind.GREEN, 3), Happening(Kind.END, 40), phone_number=PHONE) for _ in range(12)]
         stage.call(phone_number="5559999999")
+        stage.call(phone_number="5550000001")
         calls.append(stage.call(key=OTHER))
         stage.advance(1)
         ours, others = ({"SsoToken": token, "InstitutionKey": key, "RequestedBy": "bot"} for key in (KEY, OTHER))
@@ -78,6 +80,9 @@ async def transcript(*names: str) -> list[str]:
             await said.ask("GET", path, ours)
         await said.ask("POST", "/institutions", ours, {"name": "New One"})
         await said.ask("POST", "/institutions", ours, {"key": KEY, "name": "Taken"})
+        await said.ask("PUT", f"/institutions/{OTHER}", ours, {"name": None, "core": "CoreTypeB"})
+        await said.ask("GET", f"/institutions/{OTHER}", ours)
+        await said.ask("POST", f"/institutions/{OTHER}/login", ours)
         await _pages(said, ours)
         await _live(said, ours, others, [call.voice_id for call in calls])
         for _ in range(120):
@@ -89,12 +94,16 @@ async def transcript(*names: str) -> list[str]:
 async def _pages(said: Transcript, headers: dict[str, str]) -> None:
     for begin, size in ((0, 500), (0, 50), (0, 10), (1, 3), (2, 3), (3, 3), (12, 10), (500, 500)):
         await said.ask("GET", "/calls/queue", headers, continueFrom=begin, pageSize=size)
-    await said.ask("GET", "/calls/queue", headers, continueFrom=0, pageSize=5, startDate="2026-11-21T12:00:00Z")
+    for start in ("2026-11-21T12:00:00Z", "2026-11-21T12:00:30Z"):
+        await said.ask("GET", "/calls/queue", headers, continueFrom=0, pageSize=5, startDate=start)
 
 
 async def _live(said: Transcript, ours: dict[str, str], others: dict[str, str], voice_ids: list[str]) -> None:
-    one, two, *_, elsewhere = (re.sub(r"[^\w-]", lambda found: f"%{ord(found[0]):02X}", id_) for id_ in voice_ids)
+    one, two, three, *_, elsewhere = (
+        re.sub(r"[^\w-]", lambda found: f"%{ord(found[0]):02X}", id_) for id_ in voice_ids
+    )
     check = {"checkVoiceAuthentication": "true"}
+    await said.ask("GET", f"/calls/{three}/details", ours, checkVoiceAuthentication="false")
     await said.ask(
         "POST", "/calls/assign", {**ours, "Content-Type": "text/plain"}, {"voiceId": voice_ids[0], "personId": "p-1"}
     )
@@ -109,11 +118,18 @@ async def _live(said: Transcript, ours: dict[str, str], others: dict[str, str], 
         said.stage.advance(later_s)
         await said.ask("GET", f"/calls/{one}/details", ours, **check)
     await said.ask("POST", f"/calls/{one}/enroll", ours, {"personId": "p-1", "validationType": "Other"})
+    await said.ask("GET", f"/calls/{one}/details", ours, checkVoiceAuthentication="false")
+    await said.ask("POST", "/calls/assign", ours, {"voiceId": voice_ids[2], "personId": "p-1"})
+    await said.ask("POST", "/calls/assign", ours, {"voiceId": voice_ids[2], "personId": "p-2"})
     await said.ask("POST", f"/calls/{two}/reject-voice", ours)
+    for voice_id in (one, three):
+        await said.ask("GET", f"/calls/{voice_id}/details", ours, checkVoiceAuthentication="false")
     await said.ask("GET", f"/calls/{one}/details", ours, **check)
     said.stage.advance(60)
     for path in (f"/calls/{one}/details", f"/calls/{two}/details"):
         await said.ask("GET", path, ours, **check)
+    await said.ask("POST", f"/calls/{two}/reject-voice", ours)
+    await said.ask("POST", "/calls/assign", ours, {"voiceId": voice_ids[1], "personId": "p-1"})
     await said.ask("GET", "/calls/queue", ours, continueFrom=0, pageSize=10)
     said.stage.advance(90)
 
@@ -235,7 +251,7 @@ def test_choice_survives_a_restart(sandbox_asgi: Asgi, tmp_path: Path) -> None:
 
 
 def test_document_lists_all_variants() -> None:
-    """docs/sandbox.md holds every question and every variant as the code has them."""
+    """docs/variants.md holds every question and every variant as the code has them."""
     text = DOCUMENT.read_text(encoding="utf-8")
     assert _filled(text) == text
 

@@ -1,13 +1,15 @@
 """ARCHITECTURE.md: its files exist, and it answers where things happen."""
 
+import ast
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
-QUESTIONS = 30
+QUESTIONS = 33
 
 
 @pytest.mark.parametrize("name", sorted(set(re.findall(r"`([a-z_/]+/(?:[a-z_]+\.(?:py|lua))?)`", TEXT))))
@@ -17,10 +19,9 @@ def test_every_file_named_exists(name: str) -> None:
 
 
 def test_every_question_of_a_newcomer_is_answered_with_a_file() -> None:
-    """Each row of the table of questions names the file to open."""
+    """Each item of the list of questions names the file to open."""
     _, _, rest = TEXT.partition("## Where is ...?")
-    rows = re.findall(r"^\| ([a-z][^|]+) \| ([^|]+) \|$", rest.partition("\n## ")[0], re.MULTILINE)
-    answers = dict(rows[1:])
+    answers = dict(re.findall(r"^- ([a-z][^:]+): (.+(?:\n  .+)*)$", rest.partition("\n## ")[0], re.MULTILINE))
     assert len(answers) == QUESTIONS
     assert [question for question, answer in answers.items() if not re.search(r"`[a-z_/]+\.(py|lua)`", answer)] == []
 
@@ -33,3 +34,29 @@ def test_every_package_has_a_row() -> None:
         for folder in (ROOT / top).rglob("__init__.py")
     }
     assert {name for name in packages if f"`{name}`" not in TEXT} <= {"callkeeper/commands/"}
+
+
+PACKAGES = ("reseller", "calls", "receiver", "workers", "desk", "callkeeper")
+
+
+def _modules() -> list[Path]:
+    return [
+        path for top in PACKAGES for path in (ROOT / top).rglob("*.py") if path.stem not in {"__init__", "__main__"}
+    ]
+
+
+def test_no_module_name_has_two_meanings() -> None:
+    """A file's name says which one it is, whatever its folder: there is one of each name."""
+    names = Counter(path.name for path in _modules())
+    assert {name for name, n in names.items() if n > 1} == set()
+
+
+def test_no_class_name_has_two_meanings() -> None:
+    """One name, one class."""
+    names = Counter(
+        node.name
+        for path in _modules()
+        for node in ast.parse(path.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    )
+    assert {name for name, n in names.items() if n > 1} == set()

@@ -13,5 +13,5 @@ def test_document_lists_every_assumption() -> None:
     files = [path for package in PACKAGES for path in (ROOT / package).rglob("*.py")]
     marks = {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8").count("Assumed:") for path in files}
     lines = (ROOT / "docs/assumptions.md").read_text(encoding="utf-8").splitlines()
-    listed = Counter(found[1] for line in lines if (found := re.match(r"\| `([\w/]+\.py)` \|", line)))
+    listed = Counter(found[1] for line in lines if (found := re.match(r"- `([\w/]+\.py)`: ", line)))
     assert dict(listed) == {file: count for file, count in marks.items() if count}

@@ -29,7 +29,17 @@ function write(time, now) {
   if (last.nodeValue !== text) last.nodeValue = text;
 }
 
+function localTime(ms) {
+  const at = new Date(ms);
+  if (!at.getTimezoneOffset()) return "";
+  const isSameDay = at.getDate() === at.getUTCDate();
+  const day = isSameDay ? {} : { day: "2-digit", month: "short" };
+  const zoned = { ...day, hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23", timeZoneName: "short" };
+  return `(${at.toLocaleString("en-GB", zoned)})`;
+}
+
 function tick() {
+  for (const local of document.querySelectorAll("[data-local]:empty")) local.textContent = localTime(+local.dataset.local);
   const now = Date.now() + state.ahead;
   for (const time of document.querySelectorAll("time[data-since],time[data-until]")) write(time, now);
 }
@@ -46,31 +56,56 @@ function isBusy(place) {
   return place.hasAttribute("data-keep") && (place.contains(document.activeElement) || place.dataset.touched);
 }
 
+function twin(focused, piece) {
+  if (focused.id) return document.getElementById(focused.id);
+  const href = focused.getAttribute("href");
+  return [...piece.querySelectorAll("a")].find((link) => link.getAttribute("href") === href);
+}
+
 function replace(place, piece) {
   if (isBusy(place)) return;
   const focused = place.contains(document.activeElement) ? document.activeElement : null;
-  const href = focused && focused.getAttribute("href");
   const opened = [...place.querySelectorAll("details[open][id]")].map((details) => details.id);
   place.replaceWith(piece);
   for (const id of opened) document.getElementById(id)?.setAttribute("open", "");
-  if (focused) [...piece.querySelectorAll("a")].find((link) => link.getAttribute("href") === href)?.focus();
+  if (focused) twin(focused, piece)?.focus();
 }
 
 function arrange(list, order, fresh) {
+  const wanted = new Set(order);
   let at = list.firstElementChild;
   for (const id of order) {
     const piece = fresh.get(id) ?? document.getElementById(id);
     if (!piece) continue;
+    while (at && !wanted.has(at.id)) at = at.nextElementSibling;
     if (piece === at) at = at.nextElementSibling;
-    else list.insertBefore(piece, at);
+    else put(list, piece, at);
   }
-  while (at) {
-    const gone = at;
-    at = at.nextElementSibling;
-    const hadFocus = gone.contains(document.activeElement);
-    gone.remove();
+}
+
+// A piece that moves from one list to another loses the focus on its way, and must not hide it in a closed fold.
+
+function put(list, piece, before) {
+  const focused = piece.contains(document.activeElement) ? document.activeElement : null;
+  list.insertBefore(piece, before);
+  if (!focused) return;
+  list.closest("details")?.setAttribute("open", "");
+  focused.focus();
+}
+
+function clear(list, order) {
+  const wanted = new Set(order);
+  for (const piece of [...list.children]) {
+    if (wanted.has(piece.id)) continue;
+    const hadFocus = piece.contains(document.activeElement);
+    piece.remove();
     if (hadFocus) list.focus();
   }
+}
+
+function steps(orders) {
+  const lists = Object.entries(orders);
+  return [arrange, clear].flatMap((step) => lists.map(([id, order]) => [step, id, order]));
 }
 
 function show(update) {
@@ -82,9 +117,10 @@ function show(update) {
     if (place) replace(place, piece);
     else fresh.set(id, piece);
   }
-  for (const [id, order] of Object.entries(update.order)) {
+  // All lists are filled before any is cleared: a piece that changes lists is still there to be moved.
+  for (const [step, id, order] of steps(update.order)) {
     const list = document.getElementById(id);
-    if (list) arrange(list, order, fresh);
+    if (list) step(list, order, fresh);
   }
   if (update.said) say(update.said);
   tick();
@@ -122,7 +158,16 @@ function follow() {
   own.addEventListener("error", () => {
     lamp(false, "Connection lost, trying again …");
     if (own.readyState === EventSource.CLOSED) setTimeout(again, RETRY_MS);
+    if (own.readyState === EventSource.CLOSED) leaveIfLoggedOut();
   });
+}
+
+// A session that is over leads to the login page and back; a form in which somebody types stays as it is.
+
+async function leaveIfLoggedOut() {
+  if (document.querySelector("[data-touched]")) return;
+  const answer = await fetch(location.href, { headers: { Accept: "text/html" }, redirect: "manual" }).catch(() => null);
+  if (answer?.type === "opaqueredirect") location.reload();
 }
 
 function again() {
@@ -136,10 +181,9 @@ function rest() {
   lamp(false, "Resting while nobody looks");
 }
 
-// Times that are typed, and days that are shown, are the viewer's own; the page says UTC without this script.
+// Times that are typed are the viewer's own; without this script they are UTC.
 
 for (const field of document.querySelectorAll(".find input[name=zone]")) field.value = -new Date().getTimezoneOffset();
-for (const time of document.querySelectorAll("time[data-day]")) time.title = new Date(time.dateTime).toLocaleString();
 
 document.addEventListener("input", (event) => {
   const kept = event.target.closest("[data-keep]");

@@ -11,9 +11,10 @@ from click.testing import CliRunner, Result
 from redis.asyncio import Redis
 
 from callkeeper.cli import main
-from calls.ledger import EffectState
+from calls.effect_ledger import EffectState
 from calls.notes import Distrusted
 from calls.record import Reason
+from calls.store.delivery_log import DeliveryLog
 from calls.store.job_queue import RECONCILE
 from calls.store.keys import Keys
 from sandbox.faults import Action, Fault
@@ -64,12 +65,31 @@ async def test_calls_list_shows_a_call_and_what_needs_a_person(rig: Rig, redis_u
 
 
 async def test_calls_list_shows_whole_ids(rig: Rig, redis_url: str) -> None:
-    """The voice id can be copied into the other commands, also where the output is piped."""
+    """The voice id can be copied into the other commands; where the output is piped, a call is one line."""
     call = rig.stage.call(Happening(Kind.END, 120))
     await rig.run(3)
     assert len(call.voice_id) == 36
-    told = await callkeeper(redis_url, "calls", "list")
-    assert call.voice_id in told.output
+    for command in ("list", "find"):
+        told = await callkeeper(redis_url, "calls", command, KEY)
+        assert [call.voice_id in line for line in told.output.splitlines()] == [False, True]
+
+
+@pytest.mark.parametrize("command", ["list", "find"])
+async def test_calls_are_filtered_in_one_language(rig: Rig, redis_url: str, command: str) -> None:
+    """Words, an institution and a time mean the same in both commands; columns, JSON lines and CSV show the same calls."""
+    live = rig.stage.call(Happening(Kind.END, 120))
+    await rig.run(3)
+    # The rig's clock runs ahead of the machine's, which the commands go by.
+    for fits in (("watching",), (PHONE[-4:], "ada"), ("--institution", KEY), ("--since", "1h"), (live.voice_id[:7],)):
+        told = await callkeeper(redis_url, "calls", command, *fits)
+        assert (told.exit_code, live.voice_id in told.output) == (0, True), (fits, told.output)
+        assert json.loads((await callkeeper(redis_url, "calls", command, *fits, "--json")).output)["state"] == "watched"
+        lines = (await callkeeper(redis_url, "calls", command, *fits, "--csv")).output.splitlines()
+        assert (lines[0].split(",")[2], lines[1].split(",")[2]) == ("voice_id", live.voice_id)
+    for other in (("rejected",), ("0000", "bob"), ("--institution", "cu-2")):
+        assert live.voice_id not in (await callkeeper(redis_url, "calls", command, *other)).output
+    mistyped = await callkeeper(redis_url, "calls", command, "--institution", "CU-1")
+    assert (mistyped.exit_code, "did you mean cu-1" in mistyped.output) == (2, True)
 
 
 async def test_calls_reconcile_enqueues_a_job_for_each_institution(rig: Rig, redis_url: str) -> None:
@@ -163,8 +183,18 @@ async def test_commands_take_the_beginning_of_an_id(rig: Rig, redis_url: str) ->
     pairs = zip(first.voice_id, second.voice_id, strict=False)
     shared = "".join(one for one, other in takewhile(lambda pair: pair[0] == pair[1], pairs))
     own = first.voice_id[: max(4, len(shared) + 1)]
+    await DeliveryLog(rig.redis, Keys().outbox).announce("https://outcomes.example")
     shown = await callkeeper(redis_url, "calls", "show", own)
     assert (shown.exit_code, first.voice_id in shown.output) == (0, True), shown.output
+    for command, code, words in (
+        (("calls", "explain"), 0, first.voice_id),
+        (("calls", "resolve", "--applied", "--operator", "ann"), 1, "no effect of"),
+        (("calls", "find"), 0, first.voice_id),
+        (("calls", "list"), 0, first.voice_id),
+        (("outcomes", "replay"), 0, ""),
+    ):
+        told = await callkeeper(redis_url, *command, own)
+        assert (told.exit_code, words in told.output) == (code, True), (command, told.output)
     if len(shared) >= 4:
         told = await callkeeper(redis_url, "calls", "show", shared)
         assert (told.exit_code, second.voice_id in told.output) == (1, True)

@@ -12,7 +12,7 @@ from redis import Redis
 from redis.asyncio import Redis as AsyncRedis
 
 from callkeeper.doctor import Finding, ProcessKind, Severity, examine
-from callkeeper.doctor.service import clock_finding
+from callkeeper.doctor.service_account import clock_finding
 from callkeeper.settings import VARIABLES
 from calls.store.keys import CallId, Keys
 from tests.sandbox_fixtures import ServedSandbox
@@ -187,8 +187,35 @@ async def test_doctor_names_what_waits_and_for_whom(redis_url: str, sandbox_serv
     assert found["due calls"].detail.startswith("1 due, ")
     assert (found["jobs"].severity, found["jobs"].detail) == (Severity.WARNING, "1 have failed, 0 wait")
     assert found["attention"].detail == "1 need a human: 1 enroll unresolved"
-    assert "callkeeper calls redeliver" in found["outcomes"].remedy
+    assert "callkeeper outcomes replay" in found["outcomes"].remedy
     assert found["pushes"].detail == "none has come yet"
+
+
+async def test_doctor_names_addresses_of_alerts_by_their_place(redis_url: str, sandbox_server: ServedSandbox) -> None:
+    """One that apprise does not know is a fault, one that takes nothing a warning; neither is shown."""
+    wanted = {
+        "CALLKEEPER_ALERT_URLS": "slak://canary/x, json://u:canary@127.0.0.1:1/, page=json://u:canary@127.0.0.1:2/"
+    }
+    with Redis.from_url(redis_url) as redis:
+        redis.hset(Keys().alert_targets, "3", "2026-11-22T12:00:00+00:00")
+    found = await findings(environment(redis_url, sandbox_server) | wanted)
+    told = {what: finding for what, finding in found.items() if what.startswith("alerts")}
+    assert {what: finding.severity for what, finding in told.items()} == {
+        "alerts CALLKEEPER_ALERT_URLS 1 (slak)": Severity.FAULT,
+        "alerts CALLKEEPER_ALERT_URLS 3 (json)": Severity.WARNING,
+    }
+    assert "canary" not in str(found)
+
+
+async def test_doctor_reminds_of_an_exchange_of_the_outcome_secret(
+    redis_url: str, sandbox_server: ServedSandbox
+) -> None:
+    """While outcomes are signed with two secrets, somebody has yet to finish."""
+    two = "whsec_Y2FuYXJ5LW91dGNvbWUta2V5LTAxMjM0NTY3ODk=,whsec_bmV3LWNhbmFyeS1vdXRjb21lLWtleS0wMTIzNDU2Nzg5"
+    wanted = {"CALLKEEPER_OUTCOME_URL": "https://core.example/x", "CALLKEEPER_OUTCOME_SECRET": two}
+    found = await findings(environment(redis_url, sandbox_server) | wanted)
+    assert found["settings CALLKEEPER_OUTCOME_SECRET"].severity is Severity.WARNING
+    assert "whsec" not in str(found)
 
 
 async def test_doctor_names_an_institution_for_which_nothing_is_done(

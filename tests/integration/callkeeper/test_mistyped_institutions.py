@@ -33,7 +33,7 @@ async def voice_id(sandbox_asgi: Asgi, redis_url: str) -> str:
 
 @pytest.mark.parametrize(
     "command",
-    [("show",), ("explain",), ("resolve", "--absent", "--operator", "ann"), ("redeliver",)],
+    [("show",), ("explain",), ("resolve", "--absent", "--operator", "ann")],
     ids=lambda command: command[0],
 )
 async def test_calls_commands_refuse_an_unknown_institution(
@@ -42,6 +42,12 @@ async def test_calls_commands_refuse_an_unknown_institution(
     """Every command about one call says that the institution is wrong, rather than that the call is unknown."""
     name, *options = command
     result = await callkeeper(redis_url, "calls", name, voice_id, "--institution", "CU-1", *options)
+    assert (result.exit_code, MEANT in result.stderr) == (2, True), result.output
+
+
+async def test_replay_refuses_an_unknown_institution(redis_url: str, voice_id: str) -> None:
+    """To post a call's outcomes again takes the same ids, and says the same."""
+    result = await callkeeper(redis_url, "outcomes", "replay", voice_id, "--institution", "CU-1")
     assert (result.exit_code, MEANT in result.stderr) == (2, True), result.output
 
 

@@ -15,6 +15,7 @@ from callkeeper.doctor import Severity
 from callkeeper.doctor.redis_server import store_findings
 from callkeeper.redis_location import RedisLocation, parse_location
 from calls.store.job_queue import Waker, calls_queue
+from calls.store.keys import Keys
 from calls.store.scripts import Scripts
 from tests.faults.sentinel import Watched, watched_redis
 
@@ -41,7 +42,7 @@ class Connections:
     def __init__(self, place: RedisLocation) -> None:
         self.all = [connect(place) for connect in (receiver_redis, worker_redis, feed_redis)]
         self.jobs = blocking_redis(place)
-        self._scripts = Scripts(self.all[1])
+        self._scripts = Scripts(self.all[1], keys=Keys())
         self._waker = Waker(self.jobs)
 
     async def write(self) -> None:

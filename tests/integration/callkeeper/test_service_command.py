@@ -1,4 +1,4 @@
-"""``callkeeper service``: what is left alone, and how a person has it tried at once."""
+"""``callkeeper service``: where requests are stopped, and how a person tries again at once."""
 
 import time
 
@@ -15,9 +15,9 @@ def command(redis_url: str, *arguments: str) -> Result:
     return CliRunner(env={"REDIS_URL": redis_url}).invoke(main, ["service", *arguments])
 
 
-def test_service_says_that_nothing_is_left_alone(redis_url: str) -> None:
+def test_service_says_that_no_requests_are_stopped(redis_url: str) -> None:
     """In the usual case it is one line, and a retry harms nothing."""
-    assert command(redis_url).output == "The service is asked as usual.\n"
+    assert command(redis_url).output == "No requests are stopped.\n"
     assert command(redis_url, "retry").exit_code == 0
 
 
@@ -29,7 +29,7 @@ def test_service_shows_breakers_and_retry_has_them_tried_now(redis_url: str) -> 
         redis.hset(Keys().breakers, "cu-1", f"1 {now_ms} {now_ms + 60_000} pause")
         shown = command(redis_url).output.splitlines()
         assert shown[0].startswith("the service: away since ")
-        assert shown[1].startswith("institution cu-1: left alone since ")
+        assert shown[1].startswith("institution cu-1: paused since ")
         assert '"institution":"cu-1"' in command(redis_url, "--json").output.replace(" ", "")
         assert command(redis_url, "retry").output.count("Tried now: ") == 2
         stored: dict[bytes, bytes] = redis.hgetall(Keys().breakers)

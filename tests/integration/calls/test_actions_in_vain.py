@@ -1,7 +1,7 @@
 """What people ask for and cannot have, or could not have before."""
 
 from calls.action_status import ActionState, Told, foresee, line_of, told
-from calls.ledger import EffectState
+from calls.effect_ledger import EffectState
 from calls.notes import AssignWish, CheckWish
 from sandbox.faults import Action, Fault
 from sandbox.state import Call, Happening, Kind

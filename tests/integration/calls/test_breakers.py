@@ -231,7 +231,7 @@ async def test_report_repeated_by_the_client_counts_once(store: Store, redis: Re
     keys = store.keys
     named = [keys.breakers, keys.claimer("c-1"), keys.due, keys.token]
     for _ in range(4):
-        args = [store._now(), 7, keys.prefix, "failure", "cu-1", 0, 5, 3, 15_000, 1000, 60]
+        args = [store._scripts.now(), 7, keys.prefix, "failure", "cu-1", 0, 5, 3, 15_000, 1000, 60]
         await store._scripts.call("report", named, args)
     assert [breaker.failures for breaker in (await read_all(redis, keys)).values()] == [1]
 

@@ -11,7 +11,7 @@ import httpx
 import pytest
 from redis.asyncio import Redis
 
-from calls.ledger import EffectState
+from calls.effect_ledger import EffectState
 from calls.record import Phase, Reason
 from sandbox.faults import Action, Fault
 from sandbox.state import Call, Happening, Kind
@@ -130,6 +130,8 @@ async def test_a_look_begins_at_the_newest_start_that_the_service_named(redis: R
     calls = [stage.call(Happening(Kind.END, 300)) for _ in range(2)]
     await rig.run(30)
     newest = calls[-1].started_at
+    await rig.push(stage.call(Happening(Kind.END, 300)))
+    await rig.run(0.2)
     assert asked.starts
     assert all(newest - timedelta(seconds=125) <= start <= newest for start in asked.starts)
 
@@ -178,6 +180,46 @@ async def test_calls_are_found_after_the_clock_of_the_service_was_set_back(redis
     later = stage.call(Happening(Kind.END, 300))
     await rig.run(10)
     assert rig.ledger(later)["assign"] == 1
+
+
+@pytest.mark.parametrize("clock", ["clock-3-min-behind", "clock-5-h-behind", "clock-5-h-ahead"])
+@pytest.mark.parametrize("zone", ["dates-local-east", "dates-local-west"])
+async def test_calls_are_found_where_the_service_compares_other_times_than_it_shows(
+    redis: Redis, clock: str, zone: str
+) -> None:
+    """A look that does not list the newest call, which is live, asks for the wrong calls: later ones ask for all."""
+    stage = Asgi()
+    stage.sandbox.choose([clock, zone])
+    asked = Asked(stage.transport)
+    rig = rig_of(stage, redis, Clocks(stage), asked)
+    stage.call(Happening(Kind.END, 400))
+    await rig.run(8)
+    for n in range(4):
+        later = stage.call(Happening(Kind.END, 300), voice_id=f"later-{n}", alternate_id=f"a-{n}")
+        await rig.run(8)
+        assert rig.ledger(later).get("assign") == 1, f"call {n}"
+    events = [entry["event"] for entry in rig.log.entries]
+    assert events.count("queue_bound_misread") <= 1
+    if "queue_bound_misread" in events:
+        before = len(asked.starts)
+        await rig.run(30)
+        assert len(asked.starts) == before, "asks with no start any more"
+
+
+async def test_newest_call_that_has_ended_proves_nothing_about_the_bound(redis: Redis) -> None:
+    """It is missing from a look because it is over: one full listing says so, and looks go on as before."""
+    stage = Asgi()
+    rig = rig_of(stage, redis, Clocks(stage), asked := Asked(stage.transport))
+    stage.call(Happening(Kind.END, 400))
+    stage.call(Happening(Kind.END, 20))
+    await rig.run(50)
+    await rig.push(stage.call(Happening(Kind.END, 400)))
+    await rig.run(2)
+    before = len(asked.starts)
+    await rig.push(stage.call(Happening(Kind.END, 400)))
+    await rig.run(2)
+    assert len(asked.starts) > before
+    assert "queue_bound_misread" not in [entry["event"] for entry in rig.log.entries]
 
 
 async def not_found(rig: Rig, seconds: float) -> None:
@@ -241,13 +283,18 @@ class Held(httpx.AsyncBaseTransport):
         return await self.inner.handle_async_request(request)
 
 
-async def test_effect_under_way_while_the_clock_of_redis_jumps_is_not_called_absent(redis: Redis) -> None:
+@pytest.mark.parametrize("by_s", [30, 1000])
+@pytest.mark.parametrize("is_new", [False, True], ids=["seen", "by a process that starts then"])
+async def test_effect_under_way_while_the_clock_of_redis_jumps_is_not_called_absent(
+    redis: Redis, is_new: bool, by_s: int
+) -> None:
     """The request began a moment ago, although Redis's clock says half a minute."""
     stage = Asgi()
     clocks, held = Clocks(stage), Held(stage.transport)
     one, two = rig_of(stage, redis, clocks, held), rig_of(stage, redis, clocks)
     call: Call = stage.call(Happening(Kind.MFA_VALIDATED, 10), Happening(Kind.END, 120))
-    await two.tick()
+    if not is_new:
+        await two.tick()
     moving: asyncio.Task[int] | None = None
     while not held.arrived.is_set():
         moving = asyncio.ensure_future(one.tick())
@@ -256,8 +303,9 @@ async def test_effect_under_way_while_the_clock_of_redis_jumps_is_not_called_abs
             await moving
             stage.advance(0.25)
     assert moving is not None
-    await two.store.claim(0)
-    clocks.redis = timedelta(seconds=30)
+    if not is_new:
+        await two.store.claim(0)
+    clocks.redis = timedelta(seconds=by_s)
     for _ in range(6):
         stage.advance(0.5)
         await two.tick()

@@ -44,11 +44,11 @@ async def test_institutions_are_known_however_they_are_listed(rig: Rig, variant:
 
 async def test_key_that_fails_concerns_its_institution_only_and_is_tried_again(rig: Rig) -> None:
     """The others go on at once; a minute after it can be read its own calls are assigned. A counter and the log name it."""
-    rig.stage.sandbox.choose(["list-nested", "keys-refused"])
+    rig.stage.sandbox.choose(["list-refused", "keys-refused"])
     assert await assigned(rig, 10) == [KEY]
     assert (await rig.counted()).count(figure.INSTITUTIONS_UNREADABLE) == 1
     assert [e["institution"] for e in rig.log.entries if e["event"] == "institution_unreadable"] == [OTHER]
-    rig.stage.sandbox.choose(["list-nested"])
+    rig.stage.sandbox.choose(["list-refused"])
     assert await assigned(rig, 75) == [KEY, OTHER]
 
 
@@ -65,7 +65,7 @@ async def test_service_that_fails_for_every_key_is_not_asked_for_all_of_them(rig
 
 async def test_standing_is_asked_for_anew_every_hour_while_a_key_fails(rig: Rig) -> None:
     """Asking again for one key does not keep the others' standing for longer."""
-    rig.stage.sandbox.choose(["list-nested", "keys-refused"])
+    rig.stage.sandbox.choose(["list-refused", "keys-refused"])
     await rig.run(70)
     left_s = await rig.redis.ttl(Listings(rig.redis).keys.standings)
     await rig.redis.expire(Listings(rig.redis).keys.standings, left_s - 1000)

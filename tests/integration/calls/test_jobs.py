@@ -137,7 +137,7 @@ async def test_job_of_a_killed_worker_is_no_bug(redis: Redis, redis_url: str) ->
     worker.clean_registries()  # type: ignore[no-untyped-call]
     assert fetch(redis, job.id).is_failed
     assert fetch(redis, job.id).description == (
-        "advance: its worker ended before it was finished; other workers took its calls over"
+        "advance: its worker ended before the job was finished; other workers took over its calls"
     )
     assert 0 < kept_for_s(redis, job.id) <= FAILURE_TTL_S
     async with AsyncRedis.from_url(redis_url) as client:

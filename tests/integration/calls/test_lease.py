@@ -11,11 +11,13 @@ from calls.lease import Lease
 from calls.metrics.counting import Figures
 from calls.rules import load_rules
 from calls.store.keys import Keys
+from calls.store.listings import Listings
 from calls.store.store import Store
-from reseller import MemoryTokenStore, Reseller, Secret, ServiceConfig
+from reseller import MemoryTokenStore, Secret, ServiceConfig
+from reseller.client import Reseller
 from reseller.config import REQUEST_DEADLINE_S
 from workers.claim import Tools
-from workers.managed_institutions import ServiceClock
+from workers.measurements import ServiceClock
 from workers.runtime import WorkerRuntime
 
 
@@ -85,5 +87,14 @@ async def test_client_with_another_deadline_than_the_lease_is_refused(
     """A worker does not start with requests that may outlive its lease."""
     store = Store(redis, lease=Lease(6.0))
     reseller = Reseller(config(deadline_s), MemoryTokenStore())
-    with pytest.raises(ValueError, match="leases allow for 6 s"):
-        Tools(store, reseller, ServiceClock(time.monotonic), load_rules(None), lambda _: "bot", time.monotonic, log)
+    with pytest.raises(ValueError, match="leases are made for 6 s"):
+        Tools(
+            store,
+            Listings(redis),
+            reseller,
+            ServiceClock(time.monotonic),
+            load_rules(None),
+            lambda _: "bot",
+            time.monotonic,
+            log,
+        )

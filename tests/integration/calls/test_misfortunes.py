@@ -21,7 +21,7 @@ from sandbox.faults import Action, Fault
 from sandbox.state import Call, Happening, Kind
 from tests.rig import KEY, Altered, Rig
 from tests.sandbox_fixtures import Asgi
-from workers.listing import FULL_EVERY_S
+from workers.listing import TO_THE_END_EVERY_S
 from workers.shift import MAX_FAILURES, Shift, StepsFailed
 
 END = Happening(Kind.END, 60)
@@ -136,7 +136,7 @@ async def test_redis_clock_set_back_stops_nothing(rig: Rig) -> None:
     assert rig.ledger(late)["assign"] == 1
     assert (await rig.record(call)).phase is Phase.SETTLED
     rig.stage.world.state.institutions[KEY].ignored.append(late.phone_number)
-    await rig.run(2 * FULL_EVERY_S)
+    await rig.run(2 * TO_THE_END_EVERY_S)
     assert "unlisted" in await rig.whats(late), "full listings go on too"
 
 
@@ -225,7 +225,7 @@ async def test_call_that_is_not_listed_any_more_is_read_not_ended(rig: Rig) -> N
     call = rig.stage.call(Happening(Kind.END, 500))
     await rig.run(10)
     rig.stage.world.state.institutions[KEY].ignored.append(call.phone_number)
-    await rig.run(FULL_EVERY_S + 10)
+    await rig.run(TO_THE_END_EVERY_S + 10)
     assert "unlisted" in await rig.whats(call)
     assert (await rig.record(call)).phase is Phase.LIVE
 

@@ -30,6 +30,21 @@ def own(rig: Rig, owned: bool, key: str = KEY) -> None:
     rig.stage.world.state.institutions[key].owned = owned
 
 
+def restricted(rig: Rig, only: frozenset[str]) -> Rig:
+    """Return a worker that acts for these institutions only."""
+    worker = Rig(rig.stage, rig.redis, login=OFTEN)
+    worker.institutions = worker.shift.institutions = Institutions(
+        worker.service,
+        worker.listings,
+        worker.store,
+        only=only,
+        monotonic=rig.clock.monotonic,
+        log=worker.tools.log,
+        counting=worker.tools.counting,
+    )
+    return worker
+
+
 async def log_in_anew(rig: Rig) -> None:
     """Log in and take over what the login says, as workers do every hour."""
     rig.stage.advance(3700)
@@ -129,16 +144,7 @@ async def test_excluded_institution_is_never_asked_for(rig: Rig) -> None:
     """What the operator has excluded stays so, listed or missing."""
     await rig.run(10)
     rig.stage.call(END, key=OTHER)
-    worker = Rig(rig.stage, rig.redis, login=OFTEN)
-    worker.institutions = worker.shift.institutions = Institutions(
-        worker.service,
-        worker.listings,
-        worker.store,
-        only=frozenset({KEY}),
-        monotonic=rig.clock.monotonic,
-        log=worker.tools.log,
-        figures=worker.figures,
-    )
+    worker = restricted(rig, frozenset({KEY}))
     own(rig, False, OTHER)
     rig.stage.advance(3700)
     number = rig.stage.sandbox.ledger.entries.number
@@ -148,3 +154,30 @@ async def test_excluded_institution_is_never_asked_for(rig: Rig) -> None:
     later = [a for a in rig.stage.sandbox.ledger.other_arrivals() if a.number > number]
     assert OTHER not in {arrival.institution_key for arrival in later}
     assert later
+
+
+@pytest.mark.parametrize("how", ["", "list-items", "list-nested", "list-bare", "list-beside-arrays"])
+async def test_institution_that_only_the_list_names_is_acted_for(rig: Rig, how: str) -> None:
+    """A login that leaves it out proves nothing: the list says that it is the reseller's, whatever wraps it."""
+    rig.stage.sandbox.choose(["keys-missing", *filter(None, [how])])
+    call = rig.stage.call(END, key=OTHER)
+    assert await assigned_after_s(rig, call) <= 10
+    assert events(rig, "institution_missing") == [OTHER]
+
+
+async def test_institution_that_only_the_list_names_and_whose_queue_is_refused_is_dropped(rig: Rig) -> None:
+    """The account may not manage every institution of the reseller: after a minute it is left alone, others go on."""
+    rig.stage.sandbox.choose(["keys-missing"])
+    rig.stage.sandbox.faults.add(Fault(target="queue", action=Action.REFUSED, institution_key=OTHER))
+    await rig.run(180)
+    assert events(rig, "institution_dropped") == [OTHER]
+    assert rig.institutions.keys == {KEY}
+
+
+async def test_institution_that_the_settings_name_is_asked_for_by_its_key(rig: Rig) -> None:
+    """Neither login nor list name it: who runs callkeeper can, and the service answers for it."""
+    rig.stage.sandbox.choose(["keys-missing", "list-failing"])
+    worker = restricted(rig, frozenset({KEY, OTHER, "cu-3"}))
+    call = rig.stage.call(END, key=OTHER)
+    assert await assigned_after_s(worker, call) <= 10
+    assert worker.institutions.keys == {KEY, OTHER}

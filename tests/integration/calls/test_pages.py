@@ -102,6 +102,28 @@ async def test_refused_page_size_is_halved_and_remembered(rig: Rig, spy: Listing
     assert len([success for *_, success in spy.asked if not success]) == 4
 
 
+async def test_halving_goes_on_where_another_failure_stopped_it(sandbox_asgi: Asgi, redis: Redis) -> None:
+    """If every third request is answered 429, small pages are reached all the same, and a call is found.
+
+    A service that answers 5 requests per second and has pages of 10 entries was never listed again.
+    """
+
+    class Busy(Listings):
+        async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+            if request.url.path.endswith("/queue") and len(self.asked) % 3 == 2:
+                self.asked.append((0, 0, False))
+                return httpx.Response(429)
+            return await super().handle_async_request(request)
+
+    sandbox_asgi.sandbox.choose(["page-refused"])
+    busy = Busy(sandbox_asgi.transport)
+    rig = Rig(sandbox_asgi, redis, transport=busy)
+    calls = start(rig, 1)
+    await rig.run(30)
+    assert await found(rig, calls) == 1
+    assert {size for _, size, success in busy.asked if success} == {7}
+
+
 async def test_institution_that_is_refused_keeps_its_page_size(rig: Rig, spy: Listings) -> None:
     """A refusal that has nothing to do with the size leaves it: afterwards whole pages are asked for again."""
     await rig.run(10)

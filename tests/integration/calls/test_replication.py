@@ -16,9 +16,10 @@ from callkeeper.embedded import EmbeddedRedis, embedded_redis
 from calls.metrics.counting import Figures
 from calls.notes import Distrusted, Resolved
 from calls.pause import Pause, PauseScope
+from calls.store import scripts
 from calls.store.intake import Intake
 from calls.store.keys import CallId
-from calls.store.pauses import Pausing
+from calls.store.pausing import Pausing
 from calls.store.store import Store
 from reseller.push_event import PushEvent
 
@@ -42,7 +43,7 @@ class Site:
         self.redis = redis
         self.figures = Figures()
         self.store = Store(redis, figures=self.figures)
-        self.intake = Intake(redis, figures=self.figures)
+        self.intake = Intake(redis, figures=self.figures, within_s=60.0)
 
     async def waits(self) -> int:
         """Return how often the master was asked to wait for a replica since it began to count."""
@@ -129,12 +130,21 @@ def frozen(server: EmbeddedRedis) -> Iterator[None]:
 
 @pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
 async def test_a_write_waits_for_the_replica(
-    servers: tuple[EmbeddedRedis, EmbeddedRedis], site: Site, write: Callable[[Site], Awaitable[None]]
+    servers: tuple[EmbeddedRedis, EmbeddedRedis],
+    site: Site,
+    write: Callable[[Site], Awaitable[None]],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A push, a statement and an effect's `sent` are confirmed by the replica, and nothing is counted."""
+    """A push, a statement and an effect's `sent` are confirmed by the replica, also by one that has just joined."""
+    monkeypatch.setattr(scripts, "LOOK_EVERY_S", 0)
+    await site.push()
+    await site.state()
+    assert await site.waits() == 0
     await follow(servers, site)
     await write(site)
-    assert await site.waits() >= 1
+    when_it_joined = await site.waits()
+    await site.push()
+    assert await site.waits() > when_it_joined >= 1
     assert site.counted == 0
 
 

@@ -136,7 +136,7 @@ async def test_settled_call_that_comes_to_need_a_person_is_kept(kept: Rig) -> No
     call = kept.stage.call(BRIEF)
     await kept.run(20)
     member = CallId(KEY, call.voice_id).member
-    await kept.store.nudge(CallId(KEY, call.voice_id))
+    await kept.store.ask(CallId(KEY, call.voice_id), "nudge")
     [held] = [held for held in await kept.store.claim(10) if held.member == member]
     await kept.store.save(held, None, Placement(None, attention="reject unresolved"))
     assert await kept.redis.ttl(Keys().item(member)) == await kept.redis.ttl(Keys().trail(member)) == -1
@@ -158,7 +158,7 @@ async def test_what_has_expired_needs_nobody(kept: Rig) -> None:
 
 async def test_events_are_kept_by_number_and_by_age(rig: Rig) -> None:
     """The event log holds so many lines at most, and none older than the settings say."""
-    intake = Intake(rig.redis, now_ms=rig.now_ms, retention=Retention(calls_s=2 * DAY_S, events=5))
+    intake = Intake(rig.redis, within_s=60.0, now_ms=rig.now_ms, retention=Retention(calls_s=2 * DAY_S, events=5))
     event = PushEvent(type="CallStart", institution_key=KEY, voice_id="v")
     for n in range(8):
         await intake.record(event, event_id=f"{n:032x}")

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
+from calls.effect_ledger import EffectState
 from calls.lease import LEASE, ClaimedItem
-from calls.ledger import EffectState
 from calls.notes import Distrusted, Resolved, Verified
 from calls.record import Reason, parse_call
 from calls.rules import load_rules

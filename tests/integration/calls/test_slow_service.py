@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from calls.store.store import MOST_OF_ONE
-from tests.recovery import OTHER, virtually, working
 from tests.rig import KEY
+from tests.virtual_worker import OTHER, virtually, working
 from workers.shift import IN_FLIGHT
 
 

@@ -265,7 +265,7 @@ async def _written(redis: Redis, hand: Hand, write: str, *, twice: bool) -> dict
     await live(store)
     item = None if write in {"note", "claim"} else await claim(store)
     await store.note(A, NEWER_HINT)
-    store._scripts = Twice(redis) if twice else store._scripts
+    store._scripts = Twice(redis, keys=store.keys, now_ms=hand) if twice else store._scripts
     match write, item:
         case "note", _:
             await store.note(A, WORD)

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from calls.evidence import may_begin
-from calls.fold import fold_epoch
-from calls.ledger import Effect, EffectKind, EffectState
+from calls.effect_evidence import may_begin
+from calls.effect_ledger import Effect, EffectKind, EffectState
 from calls.notes import Distrusted, Note, Resolved, Verified
 from calls.record import with_effect
+from calls.redis_restart import fold_epoch
 from reseller.config import LoginPolicy
 from sandbox.faults import Action, Fault
 from sandbox.state import Call, Happening, Kind
@@ -133,7 +133,8 @@ def test_effect_that_was_sent_twice_does_not_begin_again(state: EffectState) -> 
     for kind in (EffectKind.ENROLL, EffectKind.REJECT):
 
         def begins(kind: EffectKind = kind, **ledger: Any) -> bool:
-            return may_begin(kind, with_effect(live_call(), kind, Effect(state=state, **ledger)))
+            effect = Effect(state=state, **ledger)
+            return may_begin(kind, effect, with_effect(live_call(), kind, effect))
 
         assert begins(attempts=3, unsent=2, unauthorized=1, retry_at=NOW)
         assert not begins(attempts=3, unsent=1, unauthorized=2, retry_at=NOW)

@@ -1,11 +1,12 @@
 """A reject takes back all earlier enrolls of the member (Spec: States): our other calls say so, also settled ones."""
 
+from dataclasses import replace as but
 from typing import Any
 
 import pytest
 
+from calls.effect_ledger import EffectState
 from calls.facts import facts_of
-from calls.ledger import EffectState
 from calls.notes import Distrusted, Resolved, Verified
 from calls.outcomes import outcomes
 from calls.record import Reason
@@ -134,4 +135,51 @@ async def test_person_closes_what_was_taken_back(rig: Rig) -> None:
     await rig.store.note(rig.call_id(call), seen, even_settled=True)
     await rig.run(5)
     assert TAKEN_BACK not in (await rig.queries.attention()).values()
+    assert (await rig.record(call)).reason is Reason.UNENROLLED
+
+
+async def test_enroll_whose_policy_was_never_read_is_taken_back_too(rig: Rig) -> None:
+    """The policy may show later than the status, and an activity hide the status: the reject of the member is known."""
+    rig.stage.world.options = but(rig.stage.world.options, policy_lag_s=3.0)
+    other, call = rig.stage.call(END), await enrolled(rig, Happening(Kind.END, 17))
+    await rig.note(other, Distrusted(operator="bob", said_at=rig.clock.now, reason="impostor", wish="r1"))
+    while not other.rejected:
+        await rig.run(0.25)
+    rig.stage.happen(call, Kind.VIEWED)
+    await rig.run(30)
+    assert (await rig.record(call)).reason is Reason.UNENROLLED
+
+
+async def test_enroll_is_taken_back_after_its_call_settled(rig: Rig) -> None:
+    """The member is rejected while the enrolled call is still live, but the service takes a while to un-enroll."""
+    rig.stage.world.options = but(rig.stage.world.options, unenroll_after_s=25.0)
+    call = await enrolled(rig, END)
+    await reject(rig)
+    rig.stage.happen(call, Kind.END)
+    await rig.run(18)
+    assert (await rig.record(call)).is_settled
+    await rig.run(200)
+    assert (await rig.record(call)).reason is Reason.UNENROLLED
+    assert types(await rig.trail(call)) == ["enrolled", "settled", "unenrolled"]
+
+
+async def test_reject_between_an_enroll_and_its_record_is_told(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another worker rejects the member after the service enrolled, and before the enroll is recorded."""
+    rig.stage.world.options = but(rig.stage.world.options, unenroll_after_s=60.0)
+    call = rig.stage.call(Happening(Kind.END, 30))
+    await rig.run(8)
+    follow = rig.store.members.follow
+    told: list[Any] = []
+
+    async def late(call_id: Any, record: Any, now: Any, **known: bool) -> Any:
+        if known["is_enrolled"] and not told:
+            told.append(call_id)
+            await reject(rig)
+        return await follow(call_id, record, now, **known)
+
+    monkeypatch.setattr(rig.store.members, "follow", late)
+    said: dict[str, Any] = {"operator": "ann", "said_at": rig.clock.now, "wish": "e"}
+    await rig.note(call, Verified(person_id="p-1", validation_type="OneTimePasswordAuth", **said))
+    await rig.run(200)
+    assert told
     assert (await rig.record(call)).reason is Reason.UNENROLLED

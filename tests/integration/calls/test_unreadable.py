@@ -11,7 +11,7 @@ from calls.metrics import catalogue as figure
 from calls.pause import PauseScope
 from calls.store.keys import Keys
 from sandbox.state import Happening, Kind
-from tests.integration.desk.test_deliveries import Courier
+from tests.courier import Courier
 from tests.rig import KEY, Rig
 
 END = Happening(Kind.END, 300)

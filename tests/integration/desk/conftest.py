@@ -9,19 +9,22 @@ from redis import Redis as BlockingRedis
 from redis.asyncio import Redis
 
 from calls.rules import RuleBook
+from calls.store.audit_log import AuditLog
 from calls.store.job_queue import Waker
 from calls.store.keys import Keys
-from desk.access import DeskToken
+from desk.access.desk_tokens import DeskToken
+from desk.access.visitor import Auditor
 from desk.desk import Desk
 from reseller import Secret
 from sandbox.state import Call
+from tests.courier import Courier
 from tests.mixed_up import MixedUp
 from tests.rig import KEY, Rig
 from tests.sandbox_fixtures import Asgi
 
 TOKENS = (
-    DeskToken("desktop", Secret("canary-desktop-0123456789")),
-    DeskToken("ivr", Secret("canary-ivr-0123456789abcd"), frozenset({"cu-2"})),
+    DeskToken(name="desktop", secret=Secret("canary-desktop-0123456789")),
+    DeskToken(name="ivr", secret=Secret("canary-ivr-0123456789abcd"), institutions=frozenset({"cu-2"})),
 )
 OPERATOR = "agent-7"
 
@@ -44,6 +47,7 @@ class DeskRig(Rig):
             log=self.tools.log,
             now=self.clock,
             store=self.store,
+            auditor=Auditor(AuditLog(redis, keys=self.store.keys)),
         )
         self.http = self.client("desktop")
 
@@ -82,3 +86,11 @@ async def desk(sandbox_asgi: Asgi, redis: Redis, blocking_redis: BlockingRedis) 
 
 
 Verify = Callable[[Call], Awaitable[httpx.Response]]
+
+
+@pytest.fixture
+async def courier(sandbox_asgi: Asgi, redis: Redis) -> AsyncIterator[Courier]:
+    """Return a rig with a receiver."""
+    rig = Courier(sandbox_asgi, redis)
+    yield rig
+    await rig.deliveries.client.aclose()

@@ -15,12 +15,12 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from structlog.testing import LogCapture
 from structlog.typing import FilteringBoundLogger
 
-from calls.ledger import Effect, EffectState
+from calls.effect_ledger import Effect, EffectState
 from calls.pause import Pause, PauseScope
 from calls.record import encode_call
 from calls.rules import Outcome, Rule, load_rules
 from calls.store.keys import Keys
-from calls.store.pauses import Pausing
+from calls.store.pausing import Pausing
 from calls.store.rules_in_force import put_in_force
 from desk.board.board import Board
 from desk.board.frame_source import FrameSource
@@ -31,6 +31,7 @@ from sandbox.state import Call, Happening, Kind
 from tests.integration.desk.conftest import DeskRig
 from tests.rig import KEY, PHONE
 from tests.sandbox_fixtures import Asgi
+from tests.signed_in import ANN, SignedIn
 
 END = Happening(Kind.END, 300)
 
@@ -38,11 +39,14 @@ END = Happening(Kind.END, 300)
 class BoardRig(DeskRig):
     """A rig with a board in front of it."""
 
-    def __init__(self, stage: Asgi, redis: Redis, jobs: BlockingRedis, log: FilteringBoundLogger) -> None:
-        super().__init__(stage, redis, jobs, load_rules(None))
+    def __init__(
+        self, stage: Asgi, redis: Redis, jobs: BlockingRedis, log: FilteringBoundLogger, *, outbox: Keys | None = None
+    ) -> None:
+        super().__init__(stage, redis, jobs, load_rules(None), outbox=outbox)
         self.tokens = FormTokens("ops", Secret("canary-admin-0123456"), now=self._seconds)
-        self.board = Board(redis, self.desk, tokens=self.tokens, log=log, now=self.clock)
-        self.browser = httpx.AsyncClient(transport=httpx.ASGITransport(self.board.app()), base_url="https://desk")
+        self.board = Board(redis, self.desk, log=log, now=self.clock)
+        self.visitor = SignedIn(self.board.app(), self.tokens)
+        self.browser = httpx.AsyncClient(transport=httpx.ASGITransport(self.visitor), base_url="https://desk")
 
     def _seconds(self) -> float:
         return self.clock.now.timestamp()
@@ -56,7 +60,7 @@ class BoardRig(DeskRig):
     async def fill(self, path: str, **fields: str) -> httpx.Response:
         """Send a form as a page of ours does."""
         return await self.browser.post(
-            f"/board{path}", data={FORM_FIELD: self.tokens.issue(), "operator": "ann", "confirmed": "yes", **fields}
+            f"/board{path}", data={FORM_FIELD: self.tokens.issue(), "confirmed": "yes", **fields}
         )
 
     @property
@@ -107,7 +111,7 @@ async def test_pages_bring_nothing_inline_and_nothing_from_elsewhere(rig: BoardR
     """Every page lives on files of its own host: no script, style or handler within it, no other address."""
     call = rig.stage.call(END)
     await rig.run(3)
-    for path in ("", of(call), "/pausing", f"/institutions/{KEY}"):
+    for path in ("", of(call), "/pausing", "/outcomes", f"/institutions/{KEY}"):
         page = await rig.page(path)
         assert not re.search(r"<style|\sstyle=|\son\w+=|javascript:|<script(?![^>]*\ssrc=)", page), path
         assert not re.search(r"(?:src|href|action)=\"(?!/|#)", page), path
@@ -141,8 +145,7 @@ async def test_verified_on_the_page_enrolls_once(rig: BoardRig) -> None:
     page = await rig.page(said.headers["location"].removeprefix("/board"))
     assert "Done." in page
     assert "(token board)" in page
-    assert rig.browser.cookies["__Host-callkeeper-operator"] == "ann"
-    assert 'value="ann"' in await rig.page("/pausing")
+    assert "ann (token board) says" in page
 
 
 async def test_form_without_a_token_does_nothing(rig: BoardRig) -> None:
@@ -163,21 +166,22 @@ async def test_form_without_a_token_does_nothing(rig: BoardRig) -> None:
 
 
 async def test_form_that_cannot_be_done_says_why_and_keeps_what_was_typed(rig: BoardRig) -> None:
-    """What the law forbids is refused with its meaning; a missing field is named; the name stays filled in."""
+    """What the law forbids is refused with its meaning; a missing field is named; nobody speaks in another's name."""
     call = rig.stage.call(END)
     await rig.run(5)
     refused = await rig.fill(f"{of(call)}/verified", person_id="p-other", validation_type="Other", operator="zoe")
     assert refused.status_code == 409
     assert "must be the same" in refused.text
-    assert 'value="zoe"' in refused.text
-    for kind, why in (("NoAuth", "identity was not established"), ("VoiceAuth", "otherwise than by the voice")):
+    assert "zoe" not in refused.text
+    for kind, why in (("NoAuth", "identity was not established"), ("VoiceAuth", "by other means than the voice")):
         refused = await rig.fill(f"{of(call)}/verified", person_id="p-1", validation_type=kind)
         assert (refused.status_code, why in refused.text) == (409, True)
         assert f"<option>{kind}" not in refused.text
     missing = await rig.fill(f"{of(call)}/distrusted")
     assert (missing.status_code, "Why is missing" in missing.text) == (400, True)
-    again = await rig.fill(f"{of(call)}/assign", person_id="p-1", operator="two words")
-    assert (again.status_code, "Your core username is missing or not" in again.text) == (400, True)
+    rig.visitor.person = replace(ANN, operator="")
+    again = await rig.fill(f"{of(call)}/assign", person_id="p-1", operator="ann")
+    assert (again.status_code, "no core username" in again.text) == (403, True)
 
 
 async def test_form_too_large_or_of_another_kind_is_refused(rig: BoardRig) -> None:
@@ -239,7 +243,6 @@ async def test_pause_on_the_page_refuses_an_institution_that_does_not_exist(
     assert html.unescape(said) in html.unescape(refused.text)
     assert not re.search(r"<b>(?!in force)", refused.text)
     assert 'value="core migration"' in refused.text
-    assert 'value="ann"' in refused.text
     assert 'value="all" checked' in refused.text
     assert " selected" not in refused.text
     assert await rig.redis.hgetall(Keys().pause) == {}
@@ -268,7 +271,8 @@ async def test_pausing_page_has_the_history(rig: BoardRig) -> None:
     assert "in force" in await rig.page("/pausing")
     wrong = await rig.fill("/resume", because="over", institution="CU-1")
     assert (wrong.status_code, "did you mean cu-1 (First Example Credit Union)?" in wrong.text) == (409, True)
-    await rig.fill("/resume", because="all well", operator="zoe", institution=KEY)
+    rig.visitor.person = replace(ANN, operator="zoe")
+    await rig.fill("/resume", because="all well", institution=KEY)
     page = await rig.page("/pausing")
     history = page[page.index("history-name") :]
     for told in ("cu-1 (First Example Credit Union)", "enrolls and rejects", "drill", "resumed by zoe: all well"):
@@ -577,3 +581,14 @@ async def test_institution_page_shows_its_own_alarms(rig: BoardRig) -> None:
     assert "The service fails for an institution" in await rig.page()
     assert "The service fails for an institution" not in await rig.page(f"/institutions/{KEY}")
     assert "No worker is alive" in await rig.page(f"/institutions/{KEY}")
+
+
+async def test_call_page_says_what_keeps_its_call_from_moving(rig: BoardRig) -> None:
+    """What is wrong everywhere, or at its institution, stands on a call's page too: an action would wait for it."""
+    now_ms, call = rig.now_ms(), rig.stage.call(END)
+    await rig.run(5)
+    page = await rig.page(of(call))
+    assert "No worker is alive" in page
+    assert "Nothing needs a human" not in page
+    await rig.redis.hset(Keys().breakers, mapping=dict.fromkeys(("cu-2", KEY), f"5 {now_ms} {now_ms} failure"))
+    assert (await rig.page(of(call))).count("The service fails for an institution") == 1

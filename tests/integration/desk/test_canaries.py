@@ -16,12 +16,14 @@ from redis.asyncio import Redis
 from standardwebhooks import Webhook
 
 from callkeeper.logs import describe_exception, keep_to_vocabulary, render_json
+from calls.store.delivery_log import DeliveryLog
 from calls.store.keys import Keys
 from calls.store.queries import Lookup
 from calls.store.store import Store
 from sandbox.access import Credentials
 from sandbox.state import Happening, Kind
 from tests.integration.desk.conftest import TOKENS, DeskRig
+from tests.outcome_schemas import keeps_to_its_schema
 from tests.rig import KEY, PHONE
 from tests.sandbox_fixtures import Asgi
 from workers.webhook_client import WebhookClient
@@ -150,11 +152,12 @@ class TellingRig(DeskRig):
         super().__init__(stage, redis, jobs, outbox=Keys().outbox)
         self.outcomes: list[str] = []
         client = httpx.AsyncClient(transport=httpx.MockTransport(self._take))
-        sink = WebhookClient("https://sink.example/", Webhook(SECRET), client, lambda: datetime.now(UTC))
+        sink = WebhookClient("https://sink.example/", (Webhook(SECRET),), client, lambda: datetime.now(UTC))
         outbox = Store(redis, keys=Keys().outbox, now_ms=self.now_ms)
-        self.deliveries = Deliveries(outbox, Lookup(redis), sink, self.tools.log)
+        self.deliveries = Deliveries(outbox, Lookup(redis), sink, DeliveryLog(redis, Keys().outbox), self.tools.log)
 
     def _take(self, request: httpx.Request) -> httpx.Response:
+        keeps_to_its_schema(request.content)
         self.outcomes.append(request.content.decode() + str(request.headers))
         return httpx.Response(204)
 

@@ -1,84 +1,18 @@
 """Outcomes on their way out: in order, at least once, never in a call's way."""
 
 import json
-from collections.abc import AsyncIterator, Callable
-from datetime import UTC, datetime
-from typing import Any
+from random import Random
 
-import httpx
 import pytest
-from redis.asyncio import Redis
-from standardwebhooks import Webhook
 
 from calls.store.keys import CallId, Keys
 from calls.store.queries import Lookup, Queries
-from calls.store.store import Store
-from reseller import Secret
 from sandbox.state import Happening, Kind
+from tests.courier import Courier
 from tests.rig import Rig
-from tests.sandbox_fixtures import Asgi
-from workers.webhook_client import WebhookClient
 from workers.webhook_delivery import Deliveries
 
-SECRET = "whsec_Y2FuYXJ5LW91dGNvbWUta2V5LTAxMjM0NTY3ODk="
 END = Happening(Kind.END, 60)
-
-
-class Receiver:
-    """Somebody who wants outcomes: takes them, or answers as told."""
-
-    def __init__(self) -> None:
-        self.taken: list[dict[str, Any]] = []
-        self.ids: list[str] = []
-        self.seen = 0
-        self.status: Callable[[], int] = lambda: 204
-
-    def __call__(self, request: httpx.Request) -> httpx.Response:
-        """Answer a post; what is taken has a signature that the standard's own library accepts."""
-        self.seen += 1
-        status = self.status()
-        if status == 0:
-            raise httpx.ConnectError("nobody is there")
-        if status < 300:
-            Webhook(SECRET).verify(request.content, dict(request.headers))
-            self.taken.append(json.loads(request.content))
-            self.ids.append(request.headers["webhook-id"])
-        return httpx.Response(status)
-
-
-class Courier(Rig):
-    """A rig whose outcomes somebody wants."""
-
-    def __init__(self, stage: Asgi, redis: Any) -> None:
-        super().__init__(stage, redis, outbox=Keys().outbox)
-        self.receiver = Receiver()
-        client = httpx.AsyncClient(transport=httpx.MockTransport(self.receiver))
-        sink = WebhookClient(
-            "https://sink.example/", Webhook(Secret(SECRET).reveal()), client, lambda: datetime.now(UTC)
-        )
-        outbox = Store(redis, keys=Keys().outbox, now_ms=self.now_ms, unreadable=self.store.unreadable)
-        self.deliveries = Deliveries(outbox, Lookup(redis), sink, self.tools.log)
-
-    async def leap(self, minutes: int) -> None:
-        """Let long times pass, a minute at once."""
-        for _ in range(minutes):
-            self.stage.advance(60)
-            await self.run(0)
-
-    async def tick(self) -> int:
-        """Move calls on, and send what is due."""
-        moved = await super().tick()
-        sent = await self.deliveries.claim()
-        await self.deliveries.settle()
-        return moved + sent
-
-
-@pytest.fixture
-async def courier(sandbox_asgi: Asgi, redis: Redis) -> AsyncIterator[Courier]:
-    """Return a rig with a receiver."""
-    rig = Courier(sandbox_asgi, redis)
-    yield rig
-    await rig.deliveries.client.aclose()
 
 
 async def test_outcomes_arrive_in_order_with_valid_signatures(courier: Courier) -> None:
@@ -122,7 +56,7 @@ async def test_sink_that_is_down_is_left_alone(courier: Courier) -> None:
 
 async def test_outcome_not_taken_for_a_day_is_parked_and_shown(courier: Courier) -> None:
     """After a day of refusals the call is on the list of what needs a person; asking again sends the rest, in order."""
-    courier.receiver.status = lambda: 410
+    courier.receiver.status = lambda: 400
     call = courier.stage.call(Happening(Kind.GREEN, 5), END)
     await courier.run(70)
     for _ in range(40):
@@ -136,7 +70,7 @@ async def test_outcome_not_taken_for_a_day_is_parked_and_shown(courier: Courier)
     await courier.run(5)
     assert courier.receiver.seen == seen, "it waits for a person"
     courier.receiver.status = lambda: 200
-    await courier.deliveries.store.nudge(CallId(call.institution_key, call.voice_id))
+    await courier.replays.call(CallId(call.institution_key, call.voice_id))
     await courier.run(1)
     assert [message["type"] for message in courier.receiver.taken] == ["call.authenticated", "call.settled"]
     assert await Queries(courier.redis).attention() == {}
@@ -144,7 +78,8 @@ async def test_outcome_not_taken_for_a_day_is_parked_and_shown(courier: Courier)
 
 async def test_two_workers_send_one_outcome_once(courier: Courier) -> None:
     """Who sends for a call holds it: two workers that look at the same time send each outcome once."""
-    other = Deliveries(courier.deliveries.store, Lookup(courier.redis), courier.deliveries.client, courier.tools.log)
+    ours = courier.deliveries
+    other = Deliveries(ours.store, Lookup(courier.redis), ours.client, courier.attempts, courier.tools.log)
     courier.stage.call(Happening(Kind.GREEN, 5), END)
     for _ in range(320):
         await Rig.tick(courier)
@@ -154,3 +89,19 @@ async def test_two_workers_send_one_outcome_once(courier: Courier) -> None:
         await other.settle()
         courier.stage.advance(0.25)
     assert len(courier.receiver.ids) == len(set(courier.receiver.ids)) == 2
+
+
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.night) for seed in (1, 2))])
+async def test_receiver_that_flaps_gets_each_outcome_once_in_order(courier: Courier, seed: int) -> None:
+    """Whatever it answers from post to post: nothing it took comes again, nothing overtakes, nothing is lost."""
+    dice = Random(seed)  # noqa: S311  (a fixed sequence)
+    courier.receiver.status = lambda: dice.choice([204, 204, 400, 500, 0, 410, 429, 301])
+    calls = [courier.stage.call(Happening(Kind.MFA_VALIDATED, 5 + n, "elsewhere"), END) for n in range(8)]
+    await courier.run(120)
+    await courier.leap(90)
+    courier.receiver.status = lambda: 204
+    await courier.leap(65)
+    assert len(set(courier.receiver.ids)) == len(courier.receiver.ids) == 2 * len(calls)
+    for call in calls:
+        types = [m["type"] for m in courier.receiver.taken if m["data"]["voice_id"] == call.voice_id]
+        assert types == ["call.enrolled", "call.settled"]

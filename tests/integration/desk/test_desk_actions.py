@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from calls.ledger import Effect, EffectState
+from calls.effect_ledger import Effect, EffectState
 from calls.record import encode_call
 from calls.store.keys import CallId
 from sandbox.state import Happening, Kind

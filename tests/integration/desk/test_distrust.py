@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from calls.effect_ledger import Effect, EffectState
 from calls.fold import fold_note
-from calls.ledger import Effect, EffectState
 from calls.notes import Distrusted
 from calls.outcomes import outcomes
 from calls.record import Phase, Reason

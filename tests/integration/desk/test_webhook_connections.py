@@ -11,12 +11,9 @@ from pathlib import Path
 import pytest
 from aiohttp.abc import AbstractResolver, ResolveResult
 
-from calls.outcomes import CallOutcome
-from calls.record import Call
-from calls.store.keys import CallId
-from calls.trail import Entry
+from calls.outcome_messages import TestMessage
 from reseller import Secret
-from workers.webhook_client import Answer, WebhookClient
+from workers.webhook_client import Answer, Posted, WebhookClient
 
 SECRET = Secret("whsec_Y2FuYXJ5LW91dGNvbWUta2V5LTAxMjM0NTY3ODk=")
 CERTIFICATES = Path(__file__).parents[1] / "reseller" / "certificates"
@@ -73,12 +70,15 @@ class Names(AbstractResolver):
 
 
 async def post(url: str, *, may_be_private: bool = False, names: Names | None = None) -> Answer:
-    """Post one outcome."""
-    sink = WebhookClient.open(url, SECRET, may_be_private=may_be_private, resolver=names)
-    call = Call(institution_key="cu-1", voice_id="v-1")
-    outcome = CallOutcome(0, "settled", Entry(at=NOW, what="settled", because="lost"))
+    """Post one outcome; return how it was judged."""
+    return (await posted(url, may_be_private=may_be_private, names=names)).answer
+
+
+async def posted(url: str, *, may_be_private: bool = False, names: Names | None = None) -> Posted:
+    """Post one outcome; return what came of it."""
+    sink = WebhookClient.open(url, [SECRET], may_be_private=may_be_private, resolver=names)
     try:
-        return await sink.post(CallId("cu-1", "v-1"), call, outcome)
+        return await sink.post("test.1", TestMessage(timestamp=NOW))
     finally:
         await sink.aclose()
 
@@ -139,3 +139,21 @@ async def test_sink_takes_no_proxy_from_the_environment(monkeypatch: pytest.Monk
             monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.port}")
         assert await post(f"http://127.0.0.1:{place.port}/", may_be_private=True) is Answer.TAKEN
     assert (proxy.connections, place.connections) == (0, 1)
+
+
+async def test_log_names_what_kept_a_post_from_being_answered() -> None:
+    """A refused address, a certificate, nobody there, no such name: each has its own words, without the address."""
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(CERTIFICATES / "expired.pem")
+    async with inside(TAKEN) as place, inside(TAKEN, tls) as safe:
+        refused = await posted(f"http://127.0.0.1:{place.port}/")
+        unverified = await posted(f"https://localhost:{safe.port}/", may_be_private=True)
+        gone = await posted("http://127.0.0.1:1/", may_be_private=True)
+        nameless = await posted("http://outcomes.invalid/", may_be_private=True)
+    assert [each.error for each in (refused, unverified, gone, nameless)] == [
+        "not a public address",
+        "certificate not verified",
+        "no connection",
+        "name not found",
+    ]
+    assert {each.status for each in (refused, unverified, gone)} == {None}

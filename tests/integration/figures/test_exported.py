@@ -2,10 +2,11 @@
 
 import base64
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from pathlib import Path
 
 import httpx
+import promql_parser
 import pytest
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
@@ -19,15 +20,15 @@ from calls.metrics.counting import Figures
 from calls.metrics.writing import Author, FigureWriter
 from calls.notes import Distrusted, Verified
 from calls.store.attempt_limiter import LoginLimiter
-from desk.access import AdminLogin, AdminOnly
+from desk.access.configured_logins import AdminLogin
 from desk.metrics import MetricsPage, read_everything
 from reseller.secret import Secret
 from sandbox.state import Happening, Kind
-from tests.integration.figures.watching import ROOT, alerts
-from tests.promql.syntax import Tree, grouping_labels, parse, selectors
+from tests.promtool import alert_rules
 from tests.rig import PHONE, Rig
+from tests.signed_in import gate_of
 
-DASHBOARD = ROOT / "deploy" / "grafana" / "callkeeper.json"
+DASHBOARD = Path(__file__).parents[3] / "deploy" / "grafana" / "callkeeper.json"
 LABELS = frozenset(
     {"by", "endpoint", "institution", "kind", "le", "outcome", "phase", "process", "reason", "result", "rule", "stage"}
     | {"state", "type", "when", "why"}
@@ -56,23 +57,46 @@ async def exported(rig: Rig) -> dict[str, frozenset[str]]:
     return {**{sample.name: frozenset(sample.labels) for sample in samples}, **by_prometheus}
 
 
-def asked() -> Iterator[tuple[str, Tree]]:
-    """Yield every expression of the alerts and of the dashboard, with where it stands."""
-    for alert in alerts():
-        yield alert.name, alert.tree
+def asked() -> Iterator[tuple[str, list[promql_parser.Expr]]]:
+    """Yield every expression of the alerts and of the dashboard with all its parts, and where it stands."""
+    for rule in alert_rules():
+        yield rule["alert"], list(parts(promql_parser.parse(rule["expr"])))
     for panel in json.loads(DASHBOARD.read_text(encoding="utf-8"))["panels"]:
         for target in panel.get("targets", ()):
-            yield panel["title"], parse(target["expr"])
+            yield panel["title"], list(parts(promql_parser.parse(target["expr"])))
+
+
+def parts(expression: promql_parser.Expr) -> Iterator[promql_parser.Expr]:
+    """Yield an expression and all expressions in it."""
+    yield expression
+    inner = [getattr(expression, name, None) for name in ("lhs", "rhs", "expr", "param", "vector_selector")]
+    for each in (*inner, *getattr(expression, "args", ())):
+        if each is not None:
+            yield from parts(each)
+
+
+def selectors(expressions: Iterable[promql_parser.Expr]) -> list[promql_parser.VectorSelector]:
+    """Return what selects series."""
+    return [each for each in expressions if isinstance(each, promql_parser.VectorSelector)]
+
+
+def grouping_labels(expressions: Iterable[promql_parser.Expr]) -> Iterator[str]:
+    """Yield every label that is grouped or matched by."""
+    for each in expressions:
+        if isinstance(each, promql_parser.AggregateExpr) and each.modifier is not None:
+            yield from each.modifier.labels
+        elif isinstance(each, promql_parser.BinaryExpr) and each.modifier is not None and each.modifier.matching:
+            yield from each.modifier.matching.labels
 
 
 async def test_everything_that_is_asked_for_is_exported(exported: dict[str, frozenset[str]]) -> None:
     """Every metric that an alert or a panel names is one of ours, under the labels that it selects by."""
     strange = [
         f"{where}: {selector.name}"
-        for where, tree in asked()
-        for selector in selectors(tree)
+        for where, expressions in asked()
+        for selector in selectors(expressions)
         if selector.name not in exported
-        or not {matcher.label for matcher in selector.matchers} <= exported[selector.name]
+        or not {matcher.name for matcher in selector.matchers.matchers} <= exported[selector.name]
     ]
     assert strange == []
 
@@ -81,17 +105,17 @@ async def test_every_grouping_is_by_labels_that_are_there(exported: dict[str, fr
     """What an expression groups or matches by is a label of each metric in it."""
     strange = [
         f"{where}: {label}"
-        for where, tree in asked()
-        for label in grouping_labels(tree)
-        for selector in selectors(tree)
-        if label not in exported[selector.name]
+        for where, expressions in asked()
+        for label in grouping_labels(expressions)
+        for selector in selectors(expressions)
+        if label not in exported[str(selector.name)]
     ]
     assert strange == []
 
 
 async def test_everything_exported_is_shown(exported: dict[str, frozenset[str]]) -> None:
     """Nothing is exported that neither the dashboard nor an alert looks at."""
-    shown = {selector.name for _, tree in asked() for selector in selectors(tree)}
+    shown = {selector.name for _, expressions in asked() for selector in selectors(expressions)}
     ends = ("_bucket", "_sum", "_count", "_created")
     assert {name for name in exported if name not in shown and not name.endswith(ends)} == set()
 
@@ -160,7 +184,7 @@ async def page(
     redis: "Redis", log: FilteringBoundLogger, login_limiter: LoginLimiter
 ) -> AsyncIterator[httpx.AsyncClient]:
     """Return a client of the page, as it is mounted."""
-    app = AdminOnly(MetricsPage(redis), ADMIN, log, limiter=login_limiter)
+    app = gate_of(MetricsPage(redis), ADMIN, log, limiter=login_limiter)
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://web") as client:
         yield client
 
@@ -185,7 +209,7 @@ async def test_metrics_speak_openmetrics_when_asked(page: httpx.AsyncClient) -> 
 async def test_metrics_without_redis_are_none(log: FilteringBoundLogger, login_limiter: LoginLimiter) -> None:
     """A Redis that is away makes the scrape fail: that is what the first alert is about."""
     away = MetricsPage(Redis(host="127.0.0.1", port=1, retry=Retry(NoBackoff(), 0)))
-    app = AdminOnly(away, ADMIN, log, limiter=login_limiter)
+    app = gate_of(away, ADMIN, log, limiter=login_limiter)
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://web") as client:
         assert (await client.get("/metrics", headers=BASIC)).status_code == 503
 

@@ -7,8 +7,10 @@ from redis import Redis as BlockingRedis
 from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 
+from calls.incidents import IncidentKind, incidents_of
 from calls.metrics import catalogue as figure
 from calls.metrics.counting import Figures, field_name, parse_field
+from calls.metrics.signals import SignalReader, note_unstarted
 from calls.metrics.snapshot import FigureReader
 from calls.metrics.writing import ALIVE_S, Author, FigureWriter, Reporter
 from calls.store.keys import Keys
@@ -172,6 +174,21 @@ def test_reporter_writes_what_is_left_when_it_ends(redis_url: str) -> None:
         figures.count(figure.PUSHES, "CallStart")
         reporter.stop()
         assert client.hgetall(Keys().figures) == {b"pushes|CallStart": b"1"}
+
+
+async def test_process_that_starts_ends_what_was_said_of_its_kind(redis: Redis, redis_url: str) -> None:
+    """A worker did not start, another one of the machine did: that is over for good, also when all workers die later."""
+    with BlockingRedis.from_url(redis_url) as client:
+        for kind in ("web", "worker"):
+            note_unstarted(client, Keys(), kind)
+        reporter = Reporter(client, FigureWriter(Figures(), Author.here("worker")), every_s=60)
+        reporter.start()
+        reporter.stop()
+        client.delete(Keys().processes)
+    told = incidents_of(await SignalReader(redis, Keys()).read())
+    assert [incident.title for incident in told if incident.kind is IncidentKind.NOT_STARTED] == [
+        "A web process did not start"
+    ]
 
 
 def test_figures_labels_may_hold_anything() -> None:

@@ -6,7 +6,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from reseller import MemoryTokenStore, Reseller, Secret, ServiceConfig, TokenStore
+from reseller import MemoryTokenStore, Secret, ServiceConfig, TokenStore
+from reseller.client import Reseller
 
 
 @dataclass(frozen=True)

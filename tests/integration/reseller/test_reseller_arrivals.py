@@ -6,7 +6,8 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from reseller import AnswerUnreadable, MemoryTokenStore, PhoneCall, Reseller, ServiceUnavailable, TokenLapsed
+from reseller import AnswerUnreadable, MemoryTokenStore, PhoneCall, ServiceUnavailable, TokenLapsed
+from reseller.client import Reseller
 from tests.integration.reseller.raw_service import Arrival, always, client, raw_service, reply
 
 EVERY_HEADER = {"host", "accept", "accept-encoding", "user-agent", "ssotoken", "institutionkey", "requestedby"}

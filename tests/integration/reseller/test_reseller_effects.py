@@ -7,17 +7,9 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from reseller import (
-    Guard,
-    MemoryTokenStore,
-    NotSent,
-    OutcomeUnknown,
-    Reseller,
-    ServiceRefused,
-    TokenLapsed,
-    Unsendable,
-    ValidationType,
-)
+from reseller import MemoryTokenStore, NotSent, OutcomeUnknown, ServiceRefused, TokenLapsed, Unsendable, ValidationType
+from reseller.client import Reseller
+from reseller.exchange import Guard
 from tests.integration.reseller.raw_service import Arrival, RawService, Respond, always, client, raw_service, reply
 
 Effect = Callable[[Reseller, Guard | None], Awaitable[object]]

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from calls.notes import policies_of
 from reseller import (
     CallNotFound,
     CallStatus,
@@ -16,7 +17,6 @@ from reseller import (
     LoginRefused,
     MemoryTokenStore,
     OutcomeUnknown,
-    Reseller,
     Secret,
     ServiceConfig,
     ServiceRefused,
@@ -24,6 +24,7 @@ from reseller import (
     TokenLapsed,
     ValidationType,
 )
+from reseller.client import Reseller
 from tests.sandbox_fixtures import CREDENTIALS, KEY, PHONE, Asgi, ServedSandbox
 from tests.transports import AnnouncingTransport
 
@@ -92,7 +93,7 @@ async def test_call_goes_from_the_queue_to_green(sandbox_server: ServedSandbox) 
         assert settled == call["voice_id"]
         green = await details(reseller, settled, check=True)
         assert green.status == CallStatus.FULL_AUTHENTICATION
-        assert [policy.startswith("Green") for policy in green.policies] == [True]
+        assert [policy.startswith("Green") for policy in policies_of(green)] == [True]
         assert green.person_id == "p-1"
     assert sandbox_server.control("GET", f"/calls/{call['voice_id']}")["checks_used"] == 1
 
@@ -154,7 +155,7 @@ async def test_enroll_shows_in_the_details(sandbox_server: ServedSandbox) -> Non
         await enroll(reseller, call["alternate_id"])
         record = await details(reseller, call["voice_id"])
     assert record.status in (CallStatus.FULL_AUTHENTICATION, CallStatus.ACCEPT_CALLER_VOICE)
-    assert "Green Manual Authentication" in record.policies
+    assert "Green Manual Authentication" in policies_of(record)
     assert sandbox_server.tally(call["voice_id"])["applied"]["enroll"] == 1
 
 

@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 from redis.asyncio import Redis
 
-from calls.ledger import EffectState
+from calls.effect_ledger import EffectState
 from calls.notes import Distrusted, Resolved, Verified
 from calls.outcomes import outcomes
 from calls.rules import Outcome, Rule, RuleBook, load_rules

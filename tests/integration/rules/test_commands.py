@@ -108,7 +108,7 @@ async def test_a_call_is_explained_exported_replayed_and_reported(enrolled: tupl
     assert (call.voice_id, call.enroll) == (voice_id, "applied")
     replayed = await asyncio.to_thread(type_in, "rules", "replay", "watch-only", "--calls", str(path))
     assert "then  enroll with OneTimePasswordAuth by 'verified'" in replayed.output
-    assert replayed.output.splitlines()[-1] == "1 calls: 1 come out otherwise, 0 the same"
+    assert replayed.output.splitlines()[-1] == "1 calls: 1 end differently, 0 the same"
     for source in (["--calls", str(path)], ["--since", "1h"]):
         told = await asyncio.to_thread(type_in, "rules", "report", "--json", *source, redis_url=redis_url)
         tallies = {row["rule"]: row["tally"] for row in json.loads(told.output)["rules"]}
@@ -136,7 +136,7 @@ def test_example_uses_every_form_and_passes_its_cases() -> None:
 
 
 async def test_diff_says_in_words_what_changes_and_for_which_calls(enrolled: tuple[str, str], tmp_path: Path) -> None:
-    """Settings, rules that are gone, new or changed; then the recorded calls that come out otherwise, and why."""
+    """Settings, rules that are gone, new or changed; then the recorded calls that end differently, and why."""
     redis_url, voice_id = enrolled
     path = tmp_path / "trail.jsonl"
     await asyncio.to_thread(type_in, "calls", "export", "--output", str(path), redis_url=redis_url)
@@ -151,7 +151,7 @@ async def test_diff_says_in_words_what_changes_and_for_which_calls(enrolled: tup
         told[4],
         "    new   hold",
         "    why   'verified' wants opted_in true, it was false",
-        "1 calls: 1 come out otherwise, 0 the same",
+        "1 calls: 1 end differently, 0 the same",
     ]
     assert told[4].startswith("    old   enroll with OneTimePasswordAuth by 'verified' at ")
     assert "nothing changes" in type_in("rules", "diff", "demo", "demo").output

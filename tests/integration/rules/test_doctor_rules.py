@@ -9,7 +9,7 @@ from calls.institutions import Standing
 from calls.pause import Pause, PauseScope
 from calls.rules import load_rules
 from calls.store.listings import Listings
-from calls.store.pauses import Pausing
+from calls.store.pausing import Pausing
 from tests.sandbox_fixtures import START, ServedSandbox
 
 RULES = """\

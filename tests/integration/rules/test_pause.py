@@ -6,12 +6,12 @@ import pytest
 from msgspec.structs import replace
 from redis.asyncio import Redis
 
-from calls.ledger import EffectState
+from calls.effect_ledger import EffectState
 from calls.notes import Distrusted
 from calls.pause import Pause, PauseScope
 from calls.rules import load_rules
 from calls.store.keys import CallId
-from calls.store.pauses import Pausing
+from calls.store.pausing import Pausing
 from sandbox.access import Operation
 from sandbox.state import Happening, Kind
 from tests.integration.rules.conftest import MakeRig

@@ -89,12 +89,12 @@ def test_pause_says_what_is_held(redis_url: str) -> None:
         redis.zadd(Keys().live, {"c:cu-1:v-1": 1, "c:cu-1:v-2": 2, "c:cu-2:v-1": 3})
     one = type_in("pause", "--institution", "cu-1", *WHY, redis_url=redis_url).output.splitlines()
     assert one[:2] == [
-        "Held from now on: enrolls and rejects of 1 institution, 2 live calls",
+        "Paused: enrolls and rejects of 1 institution, 2 live calls",
         "  cu-1 (Harbour Example Credit Union): 2 live calls",
     ]
     everybody = type_in("pause", "--all", *WHY, redis_url=redis_url).output.splitlines()
     assert everybody[:4] == [
-        "Held from now on: everything automatic of all institutions, 3 live calls",
+        "Paused: everything automatic of all institutions, 3 live calls",
         "  bank-1 (First Example Bank): 0 live calls",
         "  cu-1 (Harbour Example Credit Union): 2 live calls",
         "  cu-2 (Meadow Example Credit Union): 1 live call",
@@ -108,7 +108,7 @@ def test_pause_on_a_fresh_installation_says_that_nothing_is_known(redis_url: str
     assert "callkeeper knows no institution yet" in refused.stderr
     assert "--force" in refused.stderr
     forced = type_in("pause", "--institution", "cu-1", "--force", *WHY, redis_url=redis_url)
-    assert (forced.exit_code, "cu-1: not known yet; its calls are held once there are any" in forced.output) == (
+    assert (forced.exit_code, "cu-1: not known yet; its calls are paused once there are any" in forced.output) == (
         0,
         True,
     )
@@ -208,9 +208,7 @@ def test_resume_says_what_it_lifted_and_what_still_holds(redis_url: str) -> None
     type_in("pause", "--institution", "cu-1", *WHY, redis_url=redis_url)
     type_in("pause", *WHY, redis_url=redis_url)
     one = type_in("resume", "--institution", "cu-1", *WHY, redis_url=redis_url).output.splitlines()
-    assert one[0] == (
-        "resumed: cu-1 (Harbour Example Credit Union); its calls are still held by the pause of all institutions"
-    )
+    assert one[0] == ("resumed: cu-1 (Harbour Example Credit Union); the pause of all institutions is still in force")
     assert type_in("resume", *WHY, redis_url=redis_url).output == "resumed: all institutions\nnothing is paused\n"
 
 

@@ -97,7 +97,7 @@ async def test_settings_that_name_an_unknown_institution_are_logged_once(sandbox
         },
         monotonic=rig.clock.monotonic,
         log=rig.tools.log,
-        figures=rig.figures,
+        counting=rig.tools.counting,
     )
     for _ in range(3):
         await institutions.refresh()

@@ -23,12 +23,13 @@ from structlog.typing import FilteringBoundLogger
 
 from calls.store.attempt_limiter import LoginLimiter
 from calls.store.job_queue import calls_queue
-from desk.access import AdminLogin, AdminOnly
+from desk.access.configured_logins import AdminLogin
 from desk.browser_headers import SafeHeaders
 from desk.dashboard import dashboard
 from desk.readable_jobs import MAX_SHOWN
 from desk.signing import FORM_HEADER, FormTokens
 from reseller.secret import Secret
+from tests.signed_in import gate_of
 
 LOGIN = ("ops", "pässword-of-ops")
 ADDRESS = "redis://redis.internal:6379/0"
@@ -65,9 +66,9 @@ async def browser(
     redis: "Redis", log: FilteringBoundLogger, login_limiter: LoginLimiter
 ) -> AsyncIterator[httpx.AsyncClient]:
     """Return a client of the dashboard, as mounted in the web process, without a login."""
-    pages = dashboard(redis, address=ADDRESS, tokens=TOKENS)
+    pages = dashboard(redis, address=ADDRESS)
     app = Starlette(
-        routes=[Mount("/rq", AdminOnly(pages, AdminLogin(LOGIN[0], Secret(LOGIN[1])), log, limiter=login_limiter))]
+        routes=[Mount("/rq", gate_of(pages, AdminLogin(LOGIN[0], Secret(LOGIN[1])), log, limiter=login_limiter))]
     )
     transport = httpx.ASGITransport(SafeHeaders(app))
     async with httpx.AsyncClient(transport=transport, base_url="http://desk") as browser:
@@ -112,6 +113,12 @@ async def test_dashboard_shows_what_a_shift_did(ops: httpx.AsyncClient, queue: Q
     assert shown["status"] == "finished"
     listed = (await ops.get("/rq/0/data/jobs/calls/finished/8/asc/1.json")).json()
     assert [entry["description"] for entry in listed["jobs"]] == ["advance: 37 calls, 35 checks, 1 enroll"]
+
+
+async def test_dashboard_leads_back_to_the_board(ops: httpx.AsyncClient) -> None:
+    """Its pages come from another package: each has a link to the board all the same."""
+    for page in ("queues", "jobs", "workers"):
+        assert '<a href="/board" class="nav-link">' in (await ops.get(f"/rq/0/view/{page}")).text
 
 
 async def test_dashboard_shows_why_a_job_failed(ops: httpx.AsyncClient, queue: Queue) -> None:
@@ -390,8 +397,8 @@ async def test_dashboard_answers_404_for_what_is_not_there(path: str, ops: httpx
 
 async def test_dashboard_survives_redis(log: FilteringBoundLogger, login_limiter: LoginLimiter) -> None:
     """Without Redis the pages answer 503 and no traceback."""
-    pages = dashboard(Redis(host="127.0.0.1", port=1, retry=Retry(NoBackoff(), 0)), address=ADDRESS, tokens=TOKENS)
-    app = AdminOnly(pages, AdminLogin(LOGIN[0], Secret(LOGIN[1])), log, limiter=login_limiter)
+    pages = dashboard(Redis(host="127.0.0.1", port=1, retry=Retry(NoBackoff(), 0)), address=ADDRESS)
+    app = gate_of(pages, AdminLogin(LOGIN[0], Secret(LOGIN[1])), log, limiter=login_limiter)
     async with httpx.AsyncClient(
         transport=httpx.ASGITransport(app),
         base_url="http://desk",

@@ -7,7 +7,7 @@ from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from calls.store.attempt_limiter import ALLOWED, EVERY_S, AttemptLimiter, Failure, LoginLimiter
+from calls.store.attempt_limiter import ALLOWED, EVERY_S, Failure, LoginLimiter
 from calls.store.keys import Keys
 
 ADDRESS = "203.0.113.7"
@@ -31,8 +31,7 @@ def clock() -> Clock:
 
 def process(redis: "Redis", clock: Clock, *, remembered: int = 4096) -> LoginLimiter:
     """Return the limiter of a web process that has just started."""
-    local = AttemptLimiter(now=lambda: clock.now_ms / 1000)
-    return LoginLimiter(redis, key=bytes(32), keys=Keys(), local=local, remembered=remembered, now_ms=clock)
+    return LoginLimiter(redis, key=bytes(32), keys=Keys(), remembered=remembered, now_ms=clock)
 
 
 async def test_limit_holds_across_processes_and_restarts(redis: "Redis", clock: Clock) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import click
 
-from callkeeper.cli import main
+from callkeeper.cli import COMMANDS, main
 
 
 def _options(command: click.Command, *path: str) -> Iterator[tuple[str, click.Option]]:
@@ -24,3 +24,20 @@ def test_path_options_are_absolute() -> None:
     found = {name: option.type for name, option in _options(main) if isinstance(option.type, click.Path)}
     assert {"run --data", "sandbox --state-file"} <= found.keys()
     assert [name for name, type_ in found.items() if not type_.resolve_path] == []
+
+
+def test_the_list_of_commands_says_what_the_commands_say() -> None:
+    """The list imports no command, so its summaries are kept apart: each is the first sentence of the command's help."""
+    context = click.Context(main)
+    commands = {name: main.get_command(context, name) for name in COMMANDS}
+    said = {name: command.get_short_help_str(200) for name, command in commands.items() if command is not None}
+    assert said == {name: entry.summary for name, entry in COMMANDS.items()}
+    assert list(COMMANDS) == sorted(COMMANDS)
+
+
+def test_a_shell_completes_the_names_of_commands() -> None:
+    """A shell is told the names that fit, with their summaries."""
+    items = main.shell_complete(click.Context(main), "paus")
+    assert [(item.value, item.help) for item in items] == [
+        (name, COMMANDS[name].summary) for name in ("pause", "pauses")
+    ]

@@ -45,6 +45,8 @@ async def test_plain_path_answers_404() -> None:
     async with httpx.AsyncClient(transport=transport, base_url="http://web") as client:
         assert (await client.get("/push")).text == "passed"
         assert (await client.get("/%70ush")).status_code == 404
+        ambiguous = await client.get("/desk/calls/cu-1/an-id%5C.")
+        assert (ambiguous.status_code, ambiguous.headers["content-type"]) == (404, "application/problem+json")
 
 
 async def show(scope: Scope, receive: Receive, send: Send) -> None:

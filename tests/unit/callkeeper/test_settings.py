@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from callkeeper import parsing
 from callkeeper.documents import meanings
 from callkeeper.environment import SettingsWrong
 from callkeeper.settings import VARIABLES, ServiceSettings, StoreSettings, WebSettings, WorkerSettings
@@ -261,3 +262,27 @@ def test_outcome_url_may_be_plain_on_this_machine(host: str) -> None:
     assert WorkerSettings.load({**environ, "CALLKEEPER_OUTCOME_PRIVATE": "yes"}).outcomes is not None
     with pytest.raises(SettingsWrong, match="needs CALLKEEPER_OUTCOME_PRIVATE=yes"):
         WorkerSettings.load(environ)
+
+
+ONE, TWO = (f"whsec_{letter * 32}" for letter in "AB")
+
+
+@pytest.mark.parametrize(
+    "text", [f"{ONE},{ONE}", f"{ONE},{TWO},whsec_{'C' * 32}", f"{ONE},", "whsec_", "x", f"{ONE} {TWO}", "whsec_QQ=="]
+)
+def test_outcome_secrets_are_one_or_two(text: str) -> None:
+    """While one is exchanged there are two, different ones; a fault never repeats them."""
+    with pytest.raises(ValueError) as problem:  # noqa: PT011  (every fault of a setting is one)
+        parsing.outcome_secrets(text)
+    assert "AAAA" not in str(problem.value)
+    assert len(parsing.outcome_secrets(f"{ONE}, {TWO}")) == 2
+
+
+def test_alert_addresses_are_split_and_never_shown() -> None:
+    """Commas or blanks stand between them, ``page=`` before some; what makes no sense is kept for the doctor."""
+    text = "json://u:canary@h/?to=a,b, page=slack://canary/x\n mailto://canary@h canary"
+    found = parsing.alert_addresses(text)
+    assert [(each.scheme, each.is_page_only) for each in found] == [("json", False), ("slack", True), ("mailto", False)]
+    assert found[0].url.reveal() == "json://u:canary@h/?to=a,b"
+    assert "canary" not in repr(found)
+    assert [each.scheme for each in parsing.alert_addresses("canary")] == ["?"]

@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from calls.decide import decide
+from calls.effect_ledger import Effect, EffectState
 from calls.facts import facts_of
 from calls.fold import fold_reading
 from calls.institutions import FOREIGN, UNKNOWN
-from calls.ledger import Effect, EffectState
 from calls.record import Call, Candidate, Identity, Phase, Reading, Word
 from calls.rules import load_rules
 from calls.rules.verdict import Verdict

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from calls.closing import close
+from calls.effect_ledger import EffectKind
 from calls.facts import Facts, facts_of
 from calls.law import forbidden
-from calls.ledger import EffectKind
 from calls.outcomes import outcomes
 from calls.record import Call, Reason
 from calls.rules.replay import _Court

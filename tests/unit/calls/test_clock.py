@@ -8,10 +8,11 @@ from hypothesis import strategies as st
 from msgspec.structs import asdict
 
 from calls.decide import FRESH, decide
-from calls.evidence import evidence
-from calls.ledger import Effect, EffectKind, EffectState
+from calls.effect_evidence import evidence
+from calls.effect_ledger import Effect, EffectKind, EffectState
+from calls.lease import TOLERANCE
 from calls.record import Call
-from calls.redis_restart import NEVER_FRESH, TOLERANCE, set_back
+from calls.redis_restart import NEVER_FRESH, set_back
 from calls.steps import Send
 from tests.unit.calls.specimens import BOOK, CALLS, NOW, call, reading, seconds, verified
 

@@ -1,15 +1,16 @@
 """What a call needs next."""
 
+import dataclasses
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from msgspec.structs import replace
 
-from calls.decide import TOLERATED, decide, next_read
+from calls.decide import MANY, TOLERATED, decide, next_read
+from calls.effect_ledger import Effect, EffectKind, EffectState
 from calls.facts import facts_of
 from calls.institutions import FOREIGN
-from calls.ledger import Effect, EffectKind, EffectState
 from calls.record import Call, Phase, Reason
 from calls.steps import Check, Drop, Establish, Intend, Look, Read, Rest, Send, Settle, Step, Wait, Withdraw
 from tests.unit.calls.specimens import (
@@ -324,25 +325,39 @@ def test_decide_lets_a_settled_call_rest() -> None:
 
 def test_read_that_is_due_makes_room_for_checks_while_workers_are_late() -> None:
     """It waits as long as that of a decided call, at most until the next check; a check, a first read and an end do not."""
-    watched = call(reading=reading(read_at=NOW - seconds(6)), next_read_at=DUE, next_check_at=NOW + seconds(60))
+    watched = call(reading=reading(read_at=NOW - seconds(20)), next_read_at=DUE, next_check_at=NOW + seconds(60))
     late = TOLERATED + seconds(0.1)
     assert next_deed(watched, late=TOLERATED) == Read("watch")
     put_off = next_deed(watched, late=late)
     assert isinstance(put_off, Wait)
-    assert NOW + seconds(8) < put_off.until < NOW + seconds(10), "15 s after the last one, give or take a tenth"
-    assert next_deed(replace(watched, reading=reading(read_at=NOW - seconds(16))), late=late) == Read("watch")
+    assert NOW + seconds(8) < put_off.until < NOW + seconds(12), "30 s after the last one, give or take a tenth"
+    assert next_deed(replace(watched, reading=reading(read_at=NOW - seconds(32))), late=late) == Read("watch")
     assert next_deed(replace(watched, next_check_at=NOW + seconds(2)), late=late) == Wait(NOW + seconds(2))
     assert next_deed(replace(watched, next_check_at=DUE), late=late) == Check()
     assert next_deed(replace(watched, end_hinted_at=NOW), late=late) == Read("watch")
     assert next_deed(replace(watched, reading=None), late=late) == Read("watch")
 
 
+def test_next_read_comes_soon_while_few_calls_are_live() -> None:
+    """Up to 10 live calls every 8 s, from 40 on as often as the rules say; sooner only where the rules say so."""
+    undecided, decided = call(), call(checks_used=20)
+    waits = {live: next_read(undecided, BOOK, NOW, live=live) - NOW for live in (1, 10, 25, 40, 500)}
+    assert waits[1] == waits[10] < waits[25] < waits[40] == waits[500]
+    assert waits[1] <= seconds(8.4)
+    assert seconds(19) <= waits[40] <= seconds(21)
+    assert next_read(decided, BOOK, NOW, live=10) - NOW == waits[10]
+    often = dataclasses.replace(BOOK, reads_undecided_s=3.0)
+    assert {next_read(undecided, often, NOW, live=live) - NOW <= seconds(3.2) for live in (1, 500)} == {True}
+
+
 def test_next_read_makes_room_for_checks_while_workers_are_late() -> None:
     """What is open is read less often the later workers are, never less often than what is decided; that stays as it is."""
     undecided, decided = call(), call(checks_used=20)
-    usual, seldom = next_read(undecided, BOOK, NOW), next_read(decided, BOOK, NOW)
-    put_off = [next_read(undecided, BOOK, NOW, late=TOLERATED + seconds(late_s)) for late_s in (0, 0.1, 0.2, 60)]
+    usual, seldom = next_read(undecided, BOOK, NOW, live=MANY), next_read(decided, BOOK, NOW, live=MANY)
+    put_off = [
+        next_read(undecided, BOOK, NOW, late=TOLERATED + seconds(late_s), live=MANY) for late_s in (0, 0.1, 0.2, 60)
+    ]
     assert usual == put_off[0] < put_off[1] < put_off[2] < put_off[3] == seldom
-    assert next_read(decided, BOOK, NOW, late=seconds(60)) == seldom
+    assert next_read(decided, BOOK, NOW, late=seconds(60), live=MANY) == seldom
     hurried = call(end_hinted_at=NOW)
-    assert next_read(hurried, BOOK, NOW, late=seconds(60)) == next_read(hurried, BOOK, NOW)
+    assert next_read(hurried, BOOK, NOW, late=seconds(60), live=MANY) == next_read(hurried, BOOK, NOW, live=MANY)

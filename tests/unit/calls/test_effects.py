@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from msgspec.structs import replace
 
-from calls.evidence import DOUBT_READS_S, evidence, next_doubt_read
-from calls.ledger import Effect, EffectKind, EffectState
-from calls.record import Call
+from calls.effect_evidence import DOUBT_READS_S, evidence, may_begin, next_doubt_read
+from calls.effect_ledger import Effect, EffectKind, EffectState
+from calls.record import Call, Word
 from tests.unit.calls.specimens import CALLS, INSTANTS, NOW, call, reading, seconds
 
 ASSIGN, ENROLL, REJECT = EffectKind.ASSIGN, EffectKind.ENROLL, EffectKind.REJECT
@@ -17,7 +17,14 @@ CONFIRMED, ABSENT, UNRESOLVED = EffectState.CONFIRMED, EffectState.ABSENT, Effec
 
 def in_doubt(kind: EffectKind, after_s: float, **seen: Any) -> Call:
     """Return a call with an effect sent now without an answer, whose details were read some seconds later."""
-    effect = Effect(state=EffectState.UNKNOWN, person_id="p-1", sent_at=NOW, status_before="GrabbedCall", attempts=1)
+    effect = Effect(
+        state=EffectState.UNKNOWN,
+        person_id="p-1",
+        sent_at=NOW,
+        doubted_at=NOW + seconds(1),
+        status_before="GrabbedCall",
+        attempts=1,
+    )
     last = reading(read_at=NOW + seconds(after_s), **{"status": "GrabbedCall", **seen})
     return replace(call(person_id=None, reading=last), **{kind: effect})
 
@@ -61,11 +68,25 @@ def test_evidence_proves_only_what_details_show(
 
 
 @pytest.mark.parametrize("kind", EffectKind)
+def test_first_read_proves_no_absence(kind: EffectKind) -> None:
+    """A clock that jumped makes a moment half a minute: another read follows when any request would be over."""
+    seen = in_doubt(kind, 30, person_id=None)
+    once = replace(seen, **{kind: replace(seen.effect(kind), doubted_at=None)})
+    assert evidence(kind, once, NOW + seconds(30)) is None
+    assert next_doubt_read(once.effect(kind), once, NOW + seconds(30)) == NOW + seconds(38)
+    twice = replace(seen, **{kind: replace(seen.effect(kind), doubted_at=NOW + seconds(22))})
+    assert evidence(kind, twice, NOW + seconds(30)) is ABSENT
+
+
+@pytest.mark.parametrize("kind", EffectKind)
 def test_evidence_leaves_what_cannot_be_read_to_a_person(kind: EffectKind) -> None:
     """After ten minutes without a readable answer an effect is a person's to resolve."""
-    blind = replace(in_doubt(kind, 0), reading=None)
+    seen = in_doubt(kind, 0)
+    effect = replace(seen.effect(kind), doubted_at=None)
+    blind = replace(seen, reading=None, reads_failed=9, **{kind: effect})
     assert evidence(kind, blind, NOW + seconds(600)) is None
     assert evidence(kind, blind, NOW + seconds(601)) is UNRESOLVED
+    assert evidence(kind, replace(blind, reads_failed=0), NOW + seconds(601)) is None, "nobody has read it yet"
 
 
 def test_doubt_is_read_at_growing_distances() -> None:
@@ -84,3 +105,11 @@ def test_doubt_after_a_failed_read_waits(any_call: Call, now: Any) -> None:
     failing = replace(any_call, reads_failed=1, next_read_at=now + seconds(2))
     for kind in EffectKind:
         assert next_doubt_read(failing.effect(kind), failing, now) > now
+
+
+def test_reject_that_was_refused_is_sent_again_for_a_later_word_only() -> None:
+    """Which word came later is told by the order of statements: Redis's clock may have been set back since."""
+    word = Word(operator="ann", said_at=NOW, number=7)
+    refused = Effect(state=EffectState.REFUSED, sent_at=NOW - seconds(600), attempts=1, last_word=7)
+    assert not may_begin(REJECT, refused, call(distrusted=word))
+    assert may_begin(REJECT, refused, call(distrusted=replace(word, number=8)))

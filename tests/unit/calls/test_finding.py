@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 from msgspec.structs import replace as changed
 
-from calls.finding import CallQuery, parse_query, same_number
+from calls.call_query import CallQuery, parse_query, same_number
 from calls.record import Call, Candidate
 
 BEGAN = datetime(2026, 11, 22, 10, 38, tzinfo=UTC)
@@ -69,3 +69,11 @@ def test_nothing_typed_is_no_query() -> None:
     """An empty line asks for nothing."""
     assert parse_query("  ", country="US", zone=UTC).is_empty
     assert not replace(CallQuery(), id_prefix="vA7x").is_empty
+
+
+def test_query_is_held_to_an_institution_and_to_a_time() -> None:
+    """Filters are exact where words are generous: another institution's call, or an older one, is not meant."""
+    assert CallQuery(institution_key="cu-1", since=BEGAN).matches(CALL)
+    assert not CallQuery(institution_key="cu").matches(CALL)
+    assert not CallQuery(since=BEGAN + timedelta(seconds=1)).matches(CALL)
+    assert not CallQuery(since=BEGAN).matches(changed(CALL, started_at=None))

@@ -8,11 +8,12 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from calls.action_status import ActionState, foresee, told
+from calls.effect_ledger import Effect, EffectState
 from calls.facts import Facts, facts_of
-from calls.fold import fold_epoch, fold_note, fold_reading, new_call
-from calls.ledger import Effect, EffectState
+from calls.fold import fold_note, fold_reading, new_call
 from calls.notes import AssignWish, CheckWish, Distrusted, Listed, Merged, Note, Pushed, Resolved, Unlisted, Verified
 from calls.record import Call, Candidate, Phase, Reason
+from calls.redis_restart import fold_epoch
 from calls.store.keys import CallId
 from calls.trail import Entry
 from tests.unit.calls.specimens import BOOK, CALLS, INSTANTS, NOW, call, read_again, reading, seconds, verified, word
@@ -89,10 +90,20 @@ def test_fold_of_an_old_listing_changes_nothing() -> None:
 
 def test_fold_of_a_reading_charges_what_a_lost_record_made_for_the_person() -> None:
     """A person whom only the service remembers: what a lost record can have checked for them counts, once."""
-    new = call(watch_from=None, next_check_at=None, checks_used=3, checks_if_assigned=4)
+    new = call(watch_from=None, next_check_at=None, checks_used=3, checks_if_assigned=4, assign=Effect())
     begun = read_again(new)
     assert (begun.checks_used, begun.checks_if_assigned) == (7, 0)
     assert read_again(begun).checks_used == 7
+
+
+def test_fold_of_a_reading_that_shows_our_own_assign_charges_nothing() -> None:
+    """We assigned because nobody was: a lost record checked for no person, although the answer to the assign was lost."""
+    sent = Effect(state=EffectState.UNKNOWN, person_id="p-1", sent_at=NOW, attempts=1)
+    new = call(watch_from=None, next_check_at=None, checks_used=3, checks_if_assigned=4, person_id=None, assign=sent)
+    begun = read_again(new)
+    assert (begun.checks_used, begun.checks_if_assigned, begun.watch_from) == (3, 0, NOW)
+    other = read_again(replace(new, assign=replace(sent, person_id="p-2")))
+    assert other.checks_used == 7, "somebody else was assigned: a lost record may have known of it"
 
 
 def test_fold_of_a_listing_from_the_future_counts_as_now() -> None:

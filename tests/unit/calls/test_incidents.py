@@ -13,7 +13,7 @@ from calls.metrics.signals import LastCounted, Signals, Unstarted
 from calls.metrics.snapshot import Process
 from calls.store.breakers import Breaker, Heard
 from calls.store.sso_token import Barred
-from calls.store.writable import Refusal
+from calls.store.writable import WriteRefusal
 from tests.unit.calls.specimens import NOW
 
 WORKER = Process("box-1-aa", "worker", 1, NOW - timedelta(hours=1), "0.1.0", "d1")
@@ -27,6 +27,7 @@ def last(**seconds_ago: float) -> LastCounted:
         "login": field_name(figure.LOGINS.name, ("answered",)),
         "strangers": field_name(figure.PUSHES_REFUSED.name, ("credentials",)),
         "pushed": field_name(figure.PUSHES.name, ("CallStart",)),
+        "doctor": field_name(figure.PUSHES.name, ("doctor",)),
         "unread": field_name(figure.LISTINGS.name, ("cu-1", "failed")),
         "unlisted": field_name(figure.LISTINGS.name, ("cu-1", "refused")),
         "listed": field_name(figure.LISTINGS.name, ("cu-1", "answered")),
@@ -49,7 +50,7 @@ def kinds(**signals: Any) -> list[str]:
 
 
 FAULTS: dict[str, dict[str, Any]] = {
-    "redis_refuses": {"refusal": Refusal.FULL, "processes": [], "late_s": 60},
+    "redis_refuses": {"refusal": WriteRefusal.FULL, "processes": [], "late_s": 60},
     "not_started": {"unstarted": [Unstarted("worker", "box-2", NOW)]},
     "no_worker": {"processes": [], "late_s": 60},
     "login_refused": {"last": last(login=90, refused=60), "breakers": [away("", Heard.LOGIN)], "late_s": 9},
@@ -60,17 +61,15 @@ FAULTS: dict[str, dict[str, Any]] = {
     "institution_refused": {"barred": [Barred("cu-1", "queue", NOW)], "last": last(unlisted=1)},
     "listing_refused": {"last": last(listed=20, unlisted=1)},
     "late": {"late_s": 6},
-    "pushes_refused": {"last": last(pushed=60, strangers=30)},
+    "pushes_refused": {"last": last(pushed=60, strangers=30, doctor=1)},
     "receiver_away": {"receiver": away("", Heard.FAILURE)},
+    "archive_away": {"archive": away("", Heard.FAILURE)},
     "clocks_apart": {"processes": [WORKER, replace(WORKER, name="box-2-1-aa", ahead_s=-90.0)]},
     "rules_differ": {"processes": [WORKER, replace(WORKER, rules="d2")]},
+    "emergency_login": {"emergency_login_at": NOW},
     "versions_differ": {"processes": [WORKER, replace(WORKER, version="")]},
 }
 WELL_AGAIN: dict[str, dict[str, Any]] = {
-    "a worker of the machine has started": {
-        "unstarted": [Unstarted("worker", "box", NOW - timedelta(seconds=9))],
-        "processes": [replace(WORKER, since=NOW)],
-    },
     "a login was accepted": {"last": last(refused=60, login=1)},
     "a request was quick": {"last": last(slow=2, quick=5)},
     "nothing is asked any more": {"last": last(slow=30)},

@@ -8,10 +8,10 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from msgspec.structs import fields
+from msgspec.structs import fields, replace
 
 from calls.notes import Merged, encode_note, parse_note
-from calls.record import Call, encode_call, parse_call
+from calls.record import SCHEMA, Call, NewerRecord, encode_call, parse_call, without_unknown
 from calls.store.keys import CallId, Keys, institution_member, parse_member
 from calls.trail import Entry, What, encode_entry, parse_trail
 from tests.unit.calls.specimens import CALLS, NOW, call
@@ -44,10 +44,23 @@ def test_record_of_an_older_version_is_read() -> None:
 
 
 def test_record_of_a_newer_version_is_read() -> None:
-    """Fields that a newer process wrote are left aside (C12)."""
+    """Fields of the call that a newer process wrote are kept when it is saved; those of inner values are lost (C12)."""
     stored = json.loads(encode_call(call()))
     newer = {**stored, "invented_later": {"a": [1]}, "enroll": {"state": "applied", "also_new": 1}}
-    assert parse_call(json.dumps(newer).encode()).enroll.state == "applied"
+    read = parse_call(json.dumps(newer).encode())
+    assert read.enroll.state == "applied"
+    assert json.loads(encode_call(read)) == {**newer, "enroll": {"state": "applied"}}
+    assert json.loads(encode_call(without_unknown(read))) == {**stored, "enroll": {"state": "applied"}}
+
+
+@pytest.mark.parametrize("change", [{}, {"phase": "teleported"}, {"saved_at": [1]}, {"voice_id": None}], ids=str)
+def test_record_of_a_higher_schema_is_refused(change: dict[str, Any]) -> None:
+    """Whatever else is in it, it is known to be a newer release's; no number, or one up to ours, is read."""
+    stored = json.loads(encode_call(call()))
+    with pytest.raises(NewerRecord):
+        parse_call(json.dumps({**stored, **change, "schema": SCHEMA + 1}).encode())
+    for number in range(1, SCHEMA + 1):
+        assert parse_call(json.dumps({**stored, "schema": number}).encode()) == replace(call(), schema=number)
 
 
 @pytest.mark.parametrize("stored", [b"", b"null", b"[]", b"{}", b'{"institution_key":"a","voice_id":"b","phase":"??"}'])
@@ -116,7 +129,7 @@ def test_keys_of_different_things_differ() -> None:
     keys, member = Keys("ck"), CallId("cu-1", "v-1").member
     names = [value for name, value in vars(keys).items() if name not in {"prefix", "queue_name"}]
     names += [keys.item(member), keys.inbox(member), keys.trail(member), keys.alias("cu-1", "v-1")]
-    names += [keys.sample("cu-1"), keys.opened("cu-1"), keys.seen("cu-1")]
+    names += [keys.sample("cu-1"), keys.opened("cu-1")]
     assert len(set(names)) == len(names)
     assert all(name.startswith(("ck:", "rq:")) for name in names)
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from fakeredis import FakeAsyncRedis
 
+from calls.store.keys import Keys
 from calls.store.scripts import ScriptCall, Scripts
 
 
@@ -14,10 +15,10 @@ class Silent(Scripts):
     """Scripts whose answers come when they are let come."""
 
     def __init__(self, redis: FakeAsyncRedis) -> None:
-        super().__init__(redis)
+        super().__init__(redis, keys=Keys())
         self.answered = asyncio.Event()
 
-    async def _run(self, calls: Sequence[ScriptCall]) -> list[Any]:
+    async def _run(self, calls: Sequence[ScriptCall], *, replicated: bool = False) -> list[Any]:
         await self.answered.wait()
         return [1 for _ in calls]
 

@@ -5,14 +5,19 @@ from base64 import b64encode
 
 import httpx
 import pytest
+from fakeredis import FakeAsyncRedis
 from starlette.responses import PlainTextResponse
 from structlog.testing import LogCapture
 from structlog.typing import FilteringBoundLogger
 
 from calls.store.attempt_limiter import ALLOWED, LoginLimiter
-from desk.access import KNOWN_S, RENEWED_S, AdminLogin, AdminOnly, DeskToken, DeskTokens
+from calls.store.keys import Keys
+from desk.access.configured_logins import AdminLogin
+from desk.access.desk_tokens import DeskToken, DeskTokens
+from desk.access.gate import KNOWN_S, RENEWED_S, Gate
 from desk.signing import Signer
 from reseller import Secret
+from tests.signed_in import gate_of
 
 LOGIN = AdminLogin("ops", Secret("the-right-password"))
 
@@ -26,12 +31,12 @@ RIGHT, WRONG = basic("the-right-password"), basic("a-wrong-password")
 
 
 @pytest.fixture
-def gate(log: FilteringBoundLogger, login_limiter: LoginLimiter) -> AdminOnly:
+def gate(log: FilteringBoundLogger, login_limiter: LoginLimiter) -> Gate:
     """Return a page behind the login."""
-    return AdminOnly(PlainTextResponse("the page"), LOGIN, log, limiter=login_limiter)
+    return gate_of(PlainTextResponse("the page"), LOGIN, log, limiter=login_limiter)
 
 
-def browser(gate: AdminOnly, address: str = "203.0.113.7") -> httpx.AsyncClient:
+def browser(gate: Gate, address: str = "203.0.113.7") -> httpx.AsyncClient:
     """Return a browser at an address."""
     return httpx.AsyncClient(transport=httpx.ASGITransport(gate, client=(address, 1)), base_url="https://desk")
 
@@ -42,15 +47,15 @@ async def guess(client: httpx.AsyncClient, times: int = ALLOWED) -> list[int]:
 
 
 async def test_login_at_one_page_counts_for_all(
-    gate: AdminOnly, log: FilteringBoundLogger, login_limiter: LoginLimiter
+    gate: Gate, log: FilteringBoundLogger, login_limiter: LoginLimiter
 ) -> None:
     """Ten wrong passwords at one page leave none for another page of the same login."""
-    other = AdminOnly(PlainTextResponse("other"), LOGIN, log, limiter=login_limiter)
+    other = gate_of(PlainTextResponse("other"), LOGIN, log, limiter=login_limiter)
     await guess(browser(gate))
     assert (await browser(other).get("/", headers=WRONG)).status_code == 429
 
 
-async def test_login_is_not_looked_at_after_too_many_wrong_ones(gate: AdminOnly, logged: LogCapture) -> None:
+async def test_login_is_not_looked_at_after_too_many_wrong_ones(gate: Gate, logged: LogCapture) -> None:
     """After ten wrong passwords even the right one is 429: a guesser learns nothing. The log holds ten lines, and one."""
     client = browser(gate)
     assert await guess(client, ALLOWED + 5) == [401] * ALLOWED + [429] * 5
@@ -60,13 +65,13 @@ async def test_login_is_not_looked_at_after_too_many_wrong_ones(gate: AdminOnly,
     assert [entry["event"] for entry in logged.entries] == ["admin_refused"] * ALLOWED + ["attempts_limited"]
 
 
-async def test_login_of_others_stays_open(gate: AdminOnly) -> None:
+async def test_login_of_others_stays_open(gate: Gate) -> None:
     """Wrong passwords from one address cost another one nothing."""
     await guess(browser(gate), ALLOWED)
     assert (await browser(gate, "203.0.113.8").get("/", headers=RIGHT)).status_code == 200
 
 
-async def test_login_of_a_known_browser_stays_open(gate: AdminOnly) -> None:
+async def test_login_of_a_known_browser_stays_open(gate: Gate) -> None:
     """A browser that was in once is counted by itself: a stranger behind the same router cannot lock it out."""
     known = browser(gate)
     assert (await known.get("/", headers=RIGHT)).status_code == 200
@@ -75,7 +80,7 @@ async def test_login_of_a_known_browser_stays_open(gate: AdminOnly) -> None:
     assert (await browser(gate).get("/", headers=RIGHT)).status_code == 429
 
 
-async def test_mark_of_a_known_browser_opens_nothing(gate: AdminOnly) -> None:
+async def test_mark_of_a_known_browser_opens_nothing(gate: Gate) -> None:
     """The mark is no login, can be read by no script, goes to no other site, and bears no more guesses than an address."""
     known = browser(gate)
     cookie = (await known.get("/", headers=RIGHT)).headers["set-cookie"]
@@ -84,7 +89,7 @@ async def test_mark_of_a_known_browser_opens_nothing(gate: AdminOnly) -> None:
     assert await guess(known, ALLOWED + 1) == [401] * ALLOWED + [429]
 
 
-async def test_login_of_a_known_browser_is_renewed(gate: AdminOnly, login_limiter: LoginLimiter) -> None:
+async def test_login_of_a_known_browser_is_renewed(gate: Gate, login_limiter: LoginLimiter) -> None:
     """A browser gets no new cookie with every answer; one whose cookie is an hour old gets a new one."""
     known = browser(gate)
     await known.get("/", headers=RIGHT)
@@ -108,14 +113,14 @@ async def test_login_of_a_known_browser_is_renewed(gate: AdminOnly, login_limite
     ],
 )
 async def test_pages_of_other_sites_may_link_and_nothing_else(
-    site: str, mode: str, dest: str, status: int, gate: AdminOnly
+    site: str, mode: str, dest: str, status: int, gate: Gate
 ) -> None:
     """Another site may lead a watcher to a page; it can embed nothing and ask for nothing in the background."""
     asked = {"Sec-Fetch-Site": site, "Sec-Fetch-Mode": mode, "Sec-Fetch-Dest": dest}
     assert (await browser(gate).get("/", headers=RIGHT | asked)).status_code == status
 
 
-async def test_login_counts_guesses_only(gate: AdminOnly, logged: LogCapture) -> None:
+async def test_login_counts_guesses_only(gate: Gate, logged: LogCapture) -> None:
     """A browser that has not asked yet guesses nothing: it is never limited, and does not fill the log either."""
     client = browser(gate)
     assert {(await client.get("/")).status_code for _ in range(ALLOWED + 20)} == {401}
@@ -123,9 +128,8 @@ async def test_login_counts_guesses_only(gate: AdminOnly, logged: LogCapture) ->
     assert len(logged.entries) == ALLOWED
 
 
-DESKTOP = DeskToken("desktop", Secret("token-0123456789"))
-IVR = DeskToken("ivr", Secret("other-0123456789"), frozenset({"cu-2"}))
-TOKENS = DeskTokens([DESKTOP, IVR])
+DESKTOP = DeskToken(name="desktop", secret=Secret("token-0123456789"))
+IVR = DeskToken(name="ivr", secret=Secret("other-0123456789"), institutions=frozenset({"cu-2"}))
 
 
 @pytest.mark.parametrize(
@@ -143,9 +147,11 @@ TOKENS = DeskTokens([DESKTOP, IVR])
         (b"Bearer " + b"t" * 100_000, None),
     ],
 )
-def test_token_is_recognised_by_its_whole_value(authorization: bytes, name: str | None) -> None:
+async def test_token_is_recognised_by_its_whole_value(
+    authorization: bytes, name: str | None, fake_redis: FakeAsyncRedis
+) -> None:
     """Nothing but the scheme and the exact value lets anybody in; bytes that are no text are a stranger's, not an error."""
-    token = TOKENS.recognise(authorization)
+    token = await DeskTokens([DESKTOP, IVR], fake_redis, keys=Keys()).recognise(authorization)
     assert (token.name if token else None) == name
 
 

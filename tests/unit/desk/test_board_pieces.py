@@ -67,7 +67,7 @@ def test_pushes_are_received_lost_and_refused() -> None:
 
 def test_detection_lag_is_a_median_with_its_tail() -> None:
     """Three of four results waited up to two seconds."""
-    tile = TILES["Detection lag"]
+    tile = TILES["Detection delay"]
     assert (tile.number, parts(tile)["p95"][0]) == ("1.3 s", "1.9 s")
 
 

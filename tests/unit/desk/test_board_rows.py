@@ -7,13 +7,14 @@ import pytest
 from hypothesis import given, settings
 from msgspec.structs import replace
 
+from calls.effect_ledger import Effect, EffectState
 from calls.facts import facts_of
-from calls.ledger import Effect, EffectState
 from calls.pause import PauseScope
 from calls.record import Candidate, Phase, Reason
 from desk.board.call_page import available_forms
+from desk.board.frame import group_of
 from desk.board.renderer import Renderer, area, bars, cells, line
-from desk.board.rows import next_of, row_of
+from desk.board.rows import LiveCall, next_of, row_of
 from desk.board.states import STATE_STYLES, StateName, state_of
 from tests.unit.calls.specimens import BOOK, CALLS, NOW, call, reading, seconds, verified, word
 
@@ -55,7 +56,16 @@ def test_state_has_a_look_of_its_own() -> None:
     assert sorted(set(words)) == sorted(words)
     assert set(STATE_STYLES) == set(StateName)
     page = Renderer("/board", BOOK).page(
-        "found.html", now=NOW, rows=[], words="", query="", is_cut=False, is_partial=False
+        "found.html",
+        now=NOW,
+        visitor=None,
+        rows=[],
+        words="",
+        query="",
+        is_cut=False,
+        is_partial=False,
+        has_archive=False,
+        is_archive_missing=False,
     )
     assert {look.shape for look in STATE_STYLES.values()} <= set(re.findall(r'id="s-(\w+)"', page))
 
@@ -81,9 +91,9 @@ def test_held_asks_for_a_person_where_only_a_person_can_help(changes: dict[str, 
     ("changes", "words", "in_s"),
     [
         ({}, "check", 10),
-        ({"next_check_at": None, "checks_used": 18}, "checks spent, reads on", None),
+        ({"next_check_at": None, "checks_used": 18}, "checks spent, watching until the call ends", None),
         ({"paused": PauseScope.ALL}, "checks paused", None),
-        ({"reading": GREEN}, "reads until the call ends", None),
+        ({"reading": GREEN}, "watching until the call ends", None),
         ({"end_seen_at": NOW}, "a last read", 3),
         ({"person_id": None, "reading": reading(person_id=None), "assign": Effect()}, "to be assigned", None),
         ({"phase": Phase.HINTED, "hinted_at": NOW}, "to be listed", None),
@@ -121,6 +131,32 @@ def test_row_holds_nothing_of_a_person() -> None:
     assert "4821" in markup
     for secret in ("555010", "Ada", "Example", "p-1", "p-2", "teller-7", "bob", "ann", "a reason"):
         assert secret not in markup
+
+
+def test_row_of_an_institution_s_page_names_the_assigned_member() -> None:
+    """Two calls with the same last digits are told apart by who they are assigned to, and by nobody else's name."""
+    people = (Candidate(person_id="p-1", name="Ada Example"), Candidate(person_id="p-2", name="Joint Example"))
+    markup = Renderer("/board", BOOK).piece("row", row_of(call(candidates=people, saved_at=NOW), BOOK), True)
+    assert "Ada Example" in markup
+    assert "Joint" not in markup
+
+
+def test_group_puts_those_first_that_somebody_should_look_at() -> None:
+    """Red and unresolved calls, then the newest that are undecided, then the decided ones; each kind newest first."""
+    names: dict[str, dict[str, Any]] = {
+        "green": {"reading": GREEN},
+        "old": {},
+        "enrolled": {"enroll": Effect(state=EffectState.CONFIRMED)},
+        "red": {"reading": RED},
+        "new": {},
+        "unresolved": {"reject": UNRESOLVED},
+        "waits": {"identity": verified(person_id="p-2")},
+    }
+    calls = [call(voice_id=name, started_at=NOW + seconds(n), **more) for n, (name, more) in enumerate(names.items())]
+    live = [LiveCall(each.voice_id, each, state_of(each, BOOK)) for each in calls]
+    group = group_of("cu-1", live, None, None)
+    assert [each.slot for each in group.calls] == ["waits", "unresolved", "red", "new", "old", "enrolled", "green"]
+    assert group.decided == 2
 
 
 def test_bar_shows_each_check_once() -> None:

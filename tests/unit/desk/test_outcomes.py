@@ -1,14 +1,19 @@
 """Which lines of a trail are outcomes."""
 
+import json
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calls.ledger import EffectKind, EffectState
-from calls.outcomes import outcomes
+from calls.effect_ledger import EffectKind, EffectState
+from calls.outcome_messages import MEANINGS, example_of
+from calls.outcomes import Cause, outcomes
 from calls.trail import Entry
+from tests.outcome_schemas import keeps_to_its_schema, validator_of
 
 AT = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
@@ -67,3 +72,52 @@ LINES = st.builds(
 def test_outcomes_of_a_longer_trail_begin_with_those_of_the_shorter(trail: list[Entry], cut: int) -> None:
     """However far a trail has grown, what was sent keeps its number: a cursor is a count."""
     assert outcomes(trail)[: len(outcomes(trail[:cut]))] == outcomes(trail[:cut])
+
+
+def test_outcome_knows_who_and_why() -> None:
+    """Of an effect of ours: the person, the rule, how identity was established, as whom it was sent."""
+    trail = [
+        line("said", kind="verified", operator="agent-7", validation_type="MFA"),
+        line("read", status="MFAValidated"),
+        line("decided", kind="enroll", asked="enroll", rule="passcode", validation_type="MFA", because="She said it."),
+        line("intended", kind="enroll", operator="agent-7", validation_type="MFA", because="She said it."),
+        line("sent", kind="enroll", operator="bot"),
+        APPLIED,
+        line("settled", because="enrolled"),
+    ]
+    enrolled, settled = outcomes(trail)
+    assert enrolled.cause == Cause(
+        effect="enroll",
+        operator="agent-7",
+        requested_by="bot",
+        validation_type="MFA",
+        rule="passcode",
+        reason="She said it.",
+        status="MFAValidated",
+    )
+    assert settled.cause == replace(enrolled.cause, reason="enrolled")
+
+
+def test_held_names_the_person_whose_word_is_held() -> None:
+    """A held enroll that a person's word asked for is hers; one that rests on other proof is nobody's."""
+    said = line("said", kind="verified", operator="agent-7", validation_type="MFA")
+    hers = line("decided", kind="hold", asked="enroll", validation_type="MFA", forbidden=("opted_out",), rule="r")
+    other = line("decided", kind="hold", asked="enroll", validation_type="KBA", forbidden=("paused",), rule="r")
+    assert [outcome.cause.operator for outcome in outcomes([said, hers, other])] == ["agent-7", None]
+    assert {outcome.cause.effect for outcome in outcomes([said, hers, other])} == {"enroll"}
+
+
+def test_what_somebody_else_did_names_no_effect_of_ours() -> None:
+    """An enroll that only the service's record shows has neither rule nor person, but the status that shows it."""
+    [enrolled] = outcomes([line("checked", status="AcceptCallerVoice"), IN_DOUBT])
+    assert enrolled.cause == Cause(status="AcceptCallerVoice")
+
+
+@pytest.mark.parametrize("kind", MEANINGS)
+def test_example_of_each_type_keeps_to_its_schema(kind: str) -> None:
+    """The document shows an example of each type that its own schema accepts, and no other type's does."""
+    example = json.dumps(example_of(kind)).encode()
+    assert keeps_to_its_schema(example)["type"] == kind
+    assert validator_of(kind).is_valid({**example_of(kind), "version": 2}) is False
+    other = "call.settled" if kind != "call.settled" else "call.held"
+    assert not validator_of(other).is_valid(example_of(kind))

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 
 import httpx
 
-from reseller import LoginPolicy, Reseller, Secret, ServiceConfig, TokenStore
-from reseller.conversation import Observe, unobserved
+from reseller import LoginPolicy, Secret, ServiceConfig, TokenStore
+from reseller.client import Reseller
+from reseller.exchange import Observe, unobserved
 from reseller.transport import ServiceResponse
 from tests.transports import AnnouncingTransport
 

@@ -2,7 +2,8 @@
 
 A row is ``wire name: family``; a trailing ``?`` says nullable. Families: ``text`` (string, guid), ``instant``, ``bool``,
 ``int``, ``number``, ``word`` (an enumeration), ``secret`` (sensitive, or of a structure that is not shown), a record's name,
-and ``[...]`` for an array. "not shown" in the Spec has no row.
+and ``[...]`` for an array. "not shown" in the Spec has no row, nor has what the client must not read of a
+member: ``last4Ssn``, ``fullSsn``, ``driverLicense``, ``dateOfBirth``, ``supportPassword``.
 """
 
 BASE = {"success": "bool", "error": "secret?", "errors": "[secret]?", "messages": "[secret]?", "code": "text?"}
@@ -34,15 +35,9 @@ RECORDS: dict[str, dict[str, str]] = {
         "lastName": "text",
         "personId": "text",
         "name": "text",
-        "last4Ssn": "secret?",
-        "fullSsn": "secret?",
-        "driverLicense": "DriverLicense?",
         "valueForCore": "text",
-        "dateOfBirth": "secret?",
-        "supportPassword": "secret?",
         "personType": "word?",
     },
-    "DriverLicense": {"number": "secret?", "issuer": "secret?", "expirationDate": "secret?"},
     "PhoneCall": {
         "phoneCallId": "int",
         "phoneNumber": "text?",

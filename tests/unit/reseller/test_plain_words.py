@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reseller.errors import WORDS, plain_words
+from reseller.secret import WORDS, plain_words
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,8 @@ from collections.abc import Awaitable, Callable
 import httpx
 import pytest
 
-from reseller import MemoryTokenStore, OutcomeUnknown, Reseller, ServiceUnavailable, TokenLapsed
+from reseller import MemoryTokenStore, OutcomeUnknown, ServiceUnavailable, TokenLapsed
+from reseller.client import Reseller
 from reseller.endpoints import Endpoint
 from tests.unit.reseller.service import Clock, Service, reseller_on
 

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reseller import AnswerUnreadable, PhoneCall, ResellerError, Secret
+from calls.notes import policies_of
+from reseller import AnswerUnreadable, PersonMatch, PhoneCall, ResellerError, Secret
 from reseller.answers import BaseAnswer, DetailsAnswer, QueueAnswer
-from reseller.conversation import institution_list
 from reseller.endpoints import DETAILS, QUEUE, Endpoint
 from reseller.reading import Reader, Unreadable
-from reseller.results import verdict
+from reseller.results import institution_list, verdict
 from reseller.transport import ServiceResponse
 from tests.unit.reseller.service import responded
 from tests.unit.reseller.spec_tables import RECORDS
@@ -229,7 +229,7 @@ def test_vital_field_of_a_wrong_type_is_never_guessed(fields: dict[str, object])
 
 def test_unreadable_policy_stays_a_policy() -> None:
     """An item that is not a name is kept as its JSON, to be held as unclassified."""
-    assert call_with(metaData={"vendorPolicies": ["Green A", 5, None, {"n": "Red"}]}).policies == (
+    assert policies_of(call_with(metaData={"vendorPolicies": ["Green A", 5, None, {"n": "Red"}]})) == (
         "Green A",
         "5",
         "null",
@@ -242,7 +242,7 @@ def test_unreadable_policy_stays_a_policy() -> None:
 )
 def test_absent_policies_are_none(policies: dict[str, object]) -> None:
     """No metadata, no policies."""
-    assert call_with(**policies).policies == ()
+    assert policies_of(call_with(**policies)) == ()
 
 
 def test_unknown_status_is_kept_as_text() -> None:
@@ -300,9 +300,16 @@ def test_withheld_phone_number_is_empty(phone_number: object) -> None:
 
 def test_number_in_place_of_a_secret_is_a_secret() -> None:
     """A sensitive field keeps its mask whatever its type."""
-    (entry,) = queue_of({**ENTRY, "persons": [{"fullSsn": 123456789}]}).phone_calls
-    assert entry.persons[0].full_ssn == Secret("123456789")
-    assert "123456789" not in repr(entry)
+    answer = Reader(BaseAnswer).read(b'{"success": false, "error": 123456789}')
+    assert answer.error == Secret("123456789")
+    assert "123456789" not in repr(answer)
+
+
+def test_sensitive_fields_of_a_member_are_not_read() -> None:
+    """What nobody here has a use for stays in the bytes of the answer."""
+    person = {"fullSsn": "123456789", "supportPassword": "hunter2", "driverLicense": {"number": "D1"}, "personId": "7"}
+    (entry,) = queue_of({**ENTRY, "persons": [person]}).phone_calls
+    assert entry.persons == (PersonMatch(person_id="7"),)
 
 
 def test_base_answer_shows_no_message() -> None:
@@ -326,8 +333,10 @@ def test_institution_list_is_found_in_any_wrapper(body: str) -> None:
     assert left_out == (3 if "items" in body else 0)
 
 
-@pytest.mark.parametrize("body", ["{}", '{"success":true}', '{"a":[],"b":[]}', '"x"', "null", ""])
-def test_institution_list_that_is_not_there_is_unreadable(body: str) -> None:
+@pytest.mark.parametrize(
+    "body", [b"{}", b'{"success":true}', b'{"a":[],"b":[]}', b'"x"', b"null", b"", b'{"a":{"\xff":[]}}']
+)
+def test_institution_list_that_is_not_there_is_unreadable(body: bytes) -> None:
     """No list is not an empty list."""
     with pytest.raises(AnswerUnreadable):
-        institution_list(responded(200, body.encode()))
+        institution_list(responded(200, body))

@@ -12,11 +12,11 @@ from reseller import (
     InstitutionNotFound,
     MemoryTokenStore,
     OutcomeUnknown,
-    Reseller,
     ServiceRefused,
     Unsendable,
     ValidationType,
 )
+from reseller.client import Reseller
 from reseller.endpoints import path_part
 from tests.unit.reseller.service import Clock, Service, reseller_on, success
 
@@ -69,7 +69,7 @@ async def test_queue_leaves_out_what_is_not_asked(reseller: Reseller, service: S
 
 async def test_queue_refuses_an_instant_without_zone(reseller: Reseller, service: Service) -> None:
     """A naive instant is a mistake of ours, not the service's to guess."""
-    with pytest.raises(ValueError, match="without zone"):
+    with pytest.raises(ValueError, match="no time zone"):
         await reseller.queue("cu-1", continue_from=0, page_size=5, start_at=datetime(2026, 3, 1))  # noqa: DTZ001
     assert service.requests == []
 

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reseller import PersonMatch, Secret, ServiceConfig
+from reseller import Secret, ServiceConfig
+from reseller.answers import UserTokenAnswer
 
 texts = st.text(min_size=4).filter(lambda text: text not in "Secret(***)")
 
@@ -35,7 +36,7 @@ def test_secrets_are_equal_when_their_texts_are(one: str, other: str) -> None:
 @pytest.mark.parametrize(
     "encode", [msgspec.json.encode, msgspec.msgpack.encode, msgspec.to_builtins, json.dumps, pickle.dumps]
 )
-@pytest.mark.parametrize("wrap", [lambda s: s, lambda s: [s], lambda s: {"a": s}, lambda s: PersonMatch(full_ssn=s)])
+@pytest.mark.parametrize("wrap", [lambda s: s, lambda s: [s], lambda s: {"a": s}, lambda s: UserTokenAnswer(token=s)])
 def test_secret_refuses_to_be_encoded(encode: object, wrap: object) -> None:
     """No encoder gets at the text, alone or inside something else."""
     assert callable(encode)

@@ -14,13 +14,13 @@ from reseller import (
     MemoryTokenStore,
     NotSent,
     PhoneCall,
-    Reseller,
     ServiceRefused,
     ServiceUnavailable,
     SsoToken,
     TokenFault,
     TokenLapsed,
 )
+from reseller.client import Reseller
 from reseller.tokens import FIRST_WAIT_S, PROBE_EVERY_S
 from tests.unit.reseller.service import Clock, Service, reseller_on, success
 
@@ -324,7 +324,7 @@ async def test_cancelled_login_gives_its_turn_back(service: Service, tokens: Mem
 
     config_of = reseller_on(service, tokens, clock)
     hanging = Reseller(
-        config_of._talk._config,
+        config_of._exchange._config,
         tokens,
         reads_transport=httpx.MockTransport(hang),
         effects_transport=httpx.MockTransport(hang),
@@ -398,7 +398,7 @@ async def test_others_use_the_token_while_one_institution_logs_in(
         return await service(request)
 
     transport = httpx.MockTransport(slow)
-    config = reseller_on(service, tokens, clock)._talk._config
+    config = reseller_on(service, tokens, clock)._exchange._config
     reseller = Reseller(config, tokens, reads_transport=transport, effects_transport=transport, clock=clock)
     await read_of(reseller, "cu-1")
     refuse_one(service)

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
+from calls.effect_ledger import EffectState
 from calls.facts import Facts
-from calls.ledger import EffectState
 from calls.record import Phase, Reason
 from calls.rules import Outcome, RuleBook
 from calls.rules.verdict import judge, table

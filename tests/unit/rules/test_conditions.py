@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from calls.effect_ledger import EffectKind
 from calls.facts import Facts
 from calls.law import forbidden
-from calls.ledger import EffectKind
 from calls.rules import Fault, Outcome, RuleBook, RulesError, parse_rules
 from calls.rules.conditions import describe_condition
 from calls.rules.verdict import judge

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace as with_fields
 
 from calls.decide import decide
+from calls.effect_ledger import Effect, EffectKind, EffectState
 from calls.facts import facts_of
 from calls.law import forbidden
-from calls.ledger import Effect, EffectKind, EffectState
 from calls.pause import PauseScope
 from calls.record import Call
 from calls.rules import RuleBook, Stage

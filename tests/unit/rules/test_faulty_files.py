@@ -65,7 +65,14 @@ FILES = [
     one("no list of rules", RULES, '[rule]\nname = "x"\n', "[rule]", "rule must be a list of tables", "write [[rule]]"),
     one("no rules", RULES, "", "[checks]", "there are no rules", "the last rule must hold every call"),
     # checks and reads
-    one("no schedule", "at = [10, 20, 40]", "", "[checks]", "at is missing", "for example at = [10, 20, 40]"),
+    one(
+        "no schedule",
+        "at = [10, 20, 40]",
+        "",
+        "[checks]",
+        "at is missing from [checks]",
+        "for example at = [10, 20, 40]",
+    ),
     one("schedule of texts", "at = [10, 20, 40]", 'at = ["10 s"]', "at =", "at must be a list of numbers"),
     one("schedule empty", "at = [10, 20, 40]", "at = []", "at =", "at is empty"),
     one("schedule shrinks", "at = [10, 20, 40]", "at = [10, 30, 40]", "at =", "gaps shrink from 20 s to 10 s"),

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from calls.ledger import EffectState
+from calls.effect_ledger import EffectState
 from calls.rules import load_rules
 from calls.story import Line, Row, Story, Tone, tell
 from calls.trail import Entry, What

@@ -21,7 +21,7 @@ from calls.schedule.estimate import (
     smoothed,
     turnbull,
 )
-from calls.schedule.fit import MIN_CALLS, MIN_DECIDED, TooFewCalls, fit
+from calls.schedule.fit import MIN_CALLS, MIN_DECIDED, Sample, TooFewCalls, fit
 from calls.schedule.model import Lognormal, Model
 from calls.schedule.optimum import backoff_optimum
 from tests.simulated_calls import drawn_times, observed_through
@@ -103,6 +103,19 @@ def test_fit_refuses_too_few_calls(calls: int, decided: int) -> None:
     seen = [Observation(5.0, 10.0 if n < decided else None, 60.0) for n in range(calls)]
     with pytest.raises(TooFewCalls, match=rf"{calls} watched calls, {decided} of them.*{MIN_CALLS} and {MIN_DECIDED}"):
         fit(seen, SHIPPED)
+
+
+def test_sample_draws_evenly_from_all_calls() -> None:
+    """Of ten times as many calls, a tenth of each part of them is kept."""
+    calls, sample = watched(*LAWS["prior"], 10_000, seed=1), Sample(1_000)
+    for call in calls:
+        sample.add(call)
+    assert (len(sample.observations), sample.added) == (1_000, 10_000)
+    place = {id(call): n for n, call in enumerate(calls)}
+    parts = [0] * 10
+    for call in sample.observations:
+        parts[place[id(call)] // 1_000] += 1
+    assert all(60 <= part <= 140 for part in parts)
 
 
 @given(st.lists(st.tuples(st.floats(0, 800), st.floats(0.5, 300), st.booleans()), min_size=1, max_size=40))

@@ -4,10 +4,11 @@ import traceback
 
 import pytest
 from fakeredis import FakeRedis
+from redis.exceptions import ConnectionError as RedisConnectionError
 from rq.serializers import JSONSerializer
 
-from calls.store.job_queue import ADVANCE
-from workers.jobs import JobFailed, job_class
+from calls.store.job_queue import ADVANCE, FAILURE_TTL_S
+from workers.jobs import JobFailed, RedisAway, job_class
 from workers.measurements import JobSummary
 
 
@@ -31,3 +32,18 @@ def test_failed_job_tells_types_and_places_only() -> None:
     assert "canary" not in written
     assert "LookupError < workers/test_jobs.py" in written
     assert "ValueError < workers/test_jobs.py" in written
+
+
+def cut_off(_job_key: str) -> JobSummary:
+    """Lose Redis."""
+    raise RedisConnectionError("Error 111 connecting to canary:6379")
+
+
+def test_job_that_lost_redis_is_no_bug() -> None:
+    """It says so in a sentence, without Redis's own words, and is kept for an hour and not for a week."""
+    employed = job_class({ADVANCE: cut_off})
+    job = employed.create(ADVANCE, connection=FakeRedis(), serializer=JSONSerializer)
+    with pytest.raises(RedisAway, match=r"Redis did not answer .* \(ConnectionError\); due work stays due") as failed:
+        job.perform()
+    assert job.failure_ttl == FAILURE_TTL_S
+    assert "canary" not in "".join(traceback.format_exception(failed.value))

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from calls.lease import Epoch
-from workers.managed_institutions import AGE_UNKNOWN, FOUND_WITHIN_S, ServiceClock
+from workers.measurements import AGE_UNKNOWN, FOUND_WITHIN_S, ServiceClock
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 KNOWN = Epoch("known", NOW)

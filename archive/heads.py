@@ -1,0 +1,55 @@
+"""The end of a chain as it is logged: with a signature where there is a key, so that the database alone proves nothing.
+
+The database's owner can rewrite a chain, but not what was logged elsewhere. Pure.
+"""
+
+import hashlib
+import hmac
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from archive.writing import Head
+from reseller.secret import Secret
+
+
+class LoggedHead(msgspec.Struct, frozen=True):
+    """A line of the log that tells a chain's end; other fields are passed over."""
+
+    event: str
+    institution: str
+    n: int
+    hash: str
+    signature: str | None = None
+
+
+def signed_head(institution_key: str, head: Head, key: Secret | None) -> dict[str, Any]:
+    """Return what is logged of a chain's end."""
+    told = {"institution": institution_key, "n": head.n, "hash": head.hash}
+    return told if key is None else {**told, "signature": _signature(institution_key, head, key)}
+
+
+def parse_heads(lines: Iterable[bytes], key: Secret | None) -> tuple[dict[tuple[str, int], str], int]:
+    """Read logged heads out of a log; return them, and how many had no right signature where there is a key."""
+    found: dict[tuple[str, int], str] = {}
+    unsigned = 0
+    for line in lines:
+        try:
+            told = msgspec.json.decode(line, type=LoggedHead)
+        except msgspec.MsgspecError:
+            continue
+        if told.event != "archive_head":
+            continue
+        right = key is None or hmac.compare_digest(
+            _signature(told.institution, Head(told.n, told.hash), key).encode(), (told.signature or "").encode()
+        )
+        unsigned += not right
+        if right:
+            found[told.institution, told.n] = told.hash
+    return found, unsigned
+
+
+def _signature(institution_key: str, head: Head, key: Secret) -> str:
+    text = f"{institution_key}\n{head.n}\n{head.hash}"
+    return hmac.new(key.reveal().encode(), text.encode(), hashlib.sha256).hexdigest()

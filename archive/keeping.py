@@ -1,0 +1,217 @@
+"""What may be taken out of the archive: a person's values, and what is older than an institution keeps. And what may not.
+
+Each of these is a line of the chain itself. A call under a legal hold keeps everything.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+from sqlalchemy import Connection, delete, exists, func, insert, literal, or_, select, update
+
+from archive.database import Database
+from archive.lines import AUDIT, CALL, ERASED, HELD, RELEASED, RETIRED, after, number_term
+from archive.tables import chains, erased, holds, lines, people, terms
+from archive.writing import ChainEnd
+
+WITHIN_S: Final = 3600.0
+AT_ONCE: Final = 5000
+"""Lines that retention looks at in one transaction: workers wait for the chain meanwhile."""
+
+EVERYBODY: Final = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Erasure:
+    """Of how many calls how many values were erased, and how many calls are under a hold."""
+
+    calls: int
+    values: int
+    held: int
+
+
+@dataclass(slots=True)
+class Keeper:
+    """Erases, holds, releases and retires; with a role that may delete."""
+
+    database: Database
+    operator: str
+    now_ms: int = field(default_factory=lambda: time.time_ns() // 1_000_000)
+
+    def erase(
+        self,
+        institution_key: str,
+        *,
+        reason: str,
+        person_id: str | None = None,
+        number: Callable[[str], bool] | None = None,
+        digits: str = "",
+    ) -> Erasure:
+        """Erase what is personal of a person: everything of the calls that were theirs, and their name elsewhere.
+
+        Args:
+            institution_key: At which institution.
+            person_id: The member, by the institution's id.
+            number: Or everything of the calls from a number: tells whether a stored one is it.
+            digits: The last digits of that number.
+            reason: Written into the chain; must name nobody.
+        """
+        with self.database.writing(within_s=WITHIN_S) as connection:
+            chain = ChainEnd.lock(connection, institution_key)
+            found = _calls_of(connection, institution_key, person_id, number, digits)
+            held = _held(connection, institution_key, sorted(found))
+            numbers: list[int] = []
+            values = 0
+            for voice_id, whose in found.items():
+                if voice_id in held:
+                    continue
+                ours = select(lines.c.n).where(lines.c.institution_key == institution_key, lines.c.voice_id == voice_id)
+                which = list(connection.execute(ours).scalars())
+                numbers += which
+                gone = delete(people).where(people.c.institution_key == institution_key, people.c.n.in_(which))
+                if whose != EVERYBODY:
+                    gone = gone.where(people.c.person_id == whose)
+                values += connection.execute(gone.where(people.c.value.is_not(None))).rowcount
+                connection.execute(gone)  # the rows that only help to find
+                row = {"institution_key": institution_key, "voice_id": voice_id, "person_id": whose}
+                if connection.execute(select(erased).filter_by(**row)).first() is None:
+                    connection.execute(insert(erased).values(row))
+            if numbers:
+                self._append(chain, ERASED, {"lines": sorted(numbers), "reason": reason})
+            return Erasure(len(found) - len(held), values, len(held))
+
+    def hold(self, institution_key: str, kind: str, value: str, reason: str) -> bool:
+        """Hold a call, a person's calls or an institution's (``value`` empty); tell whether it was not held before."""
+        with self.database.writing(within_s=WITHIN_S) as connection:
+            chain = ChainEnd.lock(connection, institution_key)
+            row = {"institution_key": institution_key, "kind": kind, "value": value}
+            if connection.execute(select(holds).filter_by(**row)).first() is not None:
+                return False
+            connection.execute(insert(holds).values(row))
+            self._append(chain, HELD, {"kind": kind, "value": value, "reason": reason})
+            return True
+
+    def release(self, institution_key: str, kind: str, value: str, reason: str) -> bool:
+        """End a hold; tell whether there was one."""
+        with self.database.writing(within_s=WITHIN_S) as connection:
+            chain = ChainEnd.lock(connection, institution_key)
+            ours = delete(holds).where(
+                holds.c.institution_key == institution_key, holds.c.kind == kind, holds.c.value == value
+            )
+            if not connection.execute(ours).rowcount:
+                return False
+            self._append(chain, RELEASED, {"kind": kind, "value": value, "reason": reason})
+            return True
+
+    def retire(self, institution_key: str, before_ms: int) -> int:
+        """Remove what was written before an instant; return how many lines lost their body.
+
+        Up to the first call under a hold lines are deleted; behind it they lose what they say, and keep their place.
+        """
+        removed, begin = 0, 0
+        while True:
+            with self.database.writing(within_s=WITHIN_S) as connection:
+                count, begin = self._retire_some(connection, institution_key, before_ms, begin)
+            removed += count
+            if not begin:
+                return removed
+
+    def institutions(self) -> list[str]:
+        """Return the institutions that have a chain."""
+        with self.database.reading() as connection:
+            return list(connection.execute(select(chains.c.institution_key)).scalars())
+
+    def _retire_some(self, connection: Connection, key: str, before_ms: int, begin: int) -> tuple[int, int]:
+        """Retire some lines after ``begin``; return how many, and the last of them (0: there are no more)."""
+        chain = ChainEnd.lock(connection, key)
+        old = select(
+            lines.c.n,
+            lines.c.at_ms,
+            lines.c.kind,
+            lines.c.voice_id,
+            lines.c.hash,
+            lines.c.body.is_not(None).label("whole"),
+        )
+        some = connection.execute(
+            old.where(lines.c.institution_key == key, lines.c.n > begin).order_by(lines.c.n).limit(AT_ONCE)
+        ).all()
+        young = next((n for n, row in enumerate(some) if row.at_ms >= before_ms), len(some))
+        rows = some[:young]
+        if not rows:
+            return 0, 0
+        held = _held(connection, key, [row.voice_id for row in rows if row.voice_id])
+        base = connection.execute(select(chains).where(chains.c.institution_key == key)).one()
+        base_n, base_hash = base.base_n, base.base_hash
+        for row in rows:
+            if row.n != base_n + 1 or row.voice_id in held:
+                break
+            base_n, base_hash = row.n, row.hash
+        gone = [row.n for row in rows if row.voice_id not in held and row.kind in {CALL, AUDIT} and row.whole]
+        for table in (people, terms):
+            connection.execute(delete(table).where(table.c.institution_key == key, table.c.n.in_(gone)))
+        ours = lines.c.institution_key == key
+        connection.execute(update(lines).where(ours, lines.c.n.in_(gone)).values(body=None))
+        connection.execute(delete(lines).where(ours, lines.c.n <= base_n))
+        kept = exists().where(lines.c.institution_key == key, lines.c.voice_id == erased.c.voice_id)
+        connection.execute(delete(erased).where(erased.c.institution_key == key, ~kept))
+        if gone or base_n != base.base_n:
+            connection.execute(
+                update(chains).where(chains.c.institution_key == key).values(base_n=base_n, base_hash=base_hash)
+            )
+            told = {"base_n": base_n, "base_hash": base_hash, "until_n": rows[-1].n, "before_ms": before_ms}
+            self._append(chain, RETIRED, told)
+        return len(gone), rows[-1].n if young == len(some) == AT_ONCE else 0
+
+    def _append(self, chain: ChainEnd, kind: str, what: dict[str, Any]) -> None:
+        body = msgspec.json.encode({**what, "operator": self.operator}, order="sorted").decode()
+        chain.append(kind, body, self.now_ms, commitments={})
+        chain.write()
+
+
+def _calls_of(
+    connection: Connection, key: str, person_id: str | None, number: Callable[[str], bool] | None, digits: str
+) -> dict[str, str]:
+    """Return the calls of a person: whose values go there. Empty stands for everybody's: it was the person's own call."""
+    found: dict[str, str] = {}
+    if number is not None:
+        least = number_term(digits)
+        asked = select(lines.c.voice_id, people.c.value).join(
+            people, (people.c.institution_key == lines.c.institution_key) & (people.c.n == lines.c.n)
+        )
+        asked = asked.where(lines.c.institution_key == key, people.c.term >= least, people.c.term < after(least))
+        found.update((voice_id, EVERYBODY) for voice_id, value in connection.execute(asked) if number(value))
+    if person_id is not None:
+        told = select(lines.c.voice_id, lines.c.body).join(
+            terms, (terms.c.institution_key == lines.c.institution_key) & (terms.c.n == lines.c.n)
+        )
+        told = told.where(
+            terms.c.institution_key == key, terms.c.kind == "person", terms.c.value == person_id.casefold()
+        )
+        for voice_id, body in connection.execute(told):
+            is_theirs = body is not None and msgspec.json.decode(body)["call"].get("person_id") == person_id
+            if is_theirs or voice_id not in found:
+                found[voice_id] = EVERYBODY if is_theirs else person_id
+    return found
+
+
+def _held(connection: Connection, key: str, voice_ids: Sequence[str]) -> set[str]:
+    """Return which of some calls are under a hold."""
+    theirs = exists().where(
+        terms.c.institution_key == lines.c.institution_key,
+        terms.c.n == lines.c.n,
+        terms.c.kind == "person",
+        holds.c.kind == literal("person"),
+        func.lower(holds.c.value) == terms.c.value,
+    )
+    this = (holds.c.kind == literal("call")) & (holds.c.value == lines.c.voice_id)
+    asked = (
+        select(lines.c.voice_id)
+        .join(holds, holds.c.institution_key == lines.c.institution_key)
+        .where(lines.c.institution_key == key, or_(this, holds.c.kind == literal("institution"), theirs))
+    )
+    found: set[str] = set()
+    for start in range(0, len(voice_ids), 500):
+        found.update(connection.execute(asked.where(lines.c.voice_id.in_(voice_ids[start : start + 500]))).scalars())
+    return found

@@ -1,0 +1,44 @@
+"""Brings the tables to the state of this release; in the release step, or when a demonstration starts."""
+
+from pathlib import Path
+
+from alembic import command
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+
+from archive.database import Database
+
+MIGRATE_S = 3600.0
+FOLDER = Path(__file__).parent / "migrations"
+
+
+def migrate(database: Database) -> str:
+    """Apply what is missing, in one transaction; return the version that the tables have then.
+
+    Raises:
+        archive.errors.ArchiveAway: The database failed, or refuses; nothing was changed.
+    """
+    with database.writing(within_s=MIGRATE_S) as connection:
+        config = _config()
+        config.attributes["connection"] = connection
+        command.upgrade(config, "head")
+    return newest()
+
+
+def newest() -> str:
+    """Return the version that this release needs."""
+    return str(ScriptDirectory.from_config(_config()).get_current_head())
+
+
+def version_of(database: Database) -> str | None:
+    """Return the version of a database's tables; None: it has none."""
+    with database.reading() as connection:
+        context = MigrationContext.configure(connection, opts={"version_table": "archive_version"})
+        return context.get_current_revision()
+
+
+def _config() -> Config:
+    config = Config()
+    config.set_main_option("script_location", str(FOLDER))
+    return config

@@ -1,0 +1,348 @@
+"""Reads the archive: finds calls by what is known of them, pages through them, streams all of them.
+
+Every criterion is an index range. The one with the fewest lines leads, the others are looked up for each of its lines; where
+all have many, the newest of the first one are looked at, and the answer says that it may not be all.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    FromClause,
+    Select,
+    Table,
+    and_,
+    exists,
+    func,
+    literal,
+    or_,
+    select,
+    tuple_,
+    union_all,
+)
+
+from archive.database import Database
+from archive.lines import AUDIT, AUDIT_LOG, CALL, after, joined, ms_of, number_term
+from archive.tables import chains, lines, people, terms
+from calls.call_query import AROUND, FEWEST_DIGITS, FEWEST_LETTERS, CallQuery, digits_of
+from calls.record import Call, Reason
+from calls.trail import Entry, Recorded, recorded
+
+FEW: Final = 2000
+"""A criterion with fewer lines may lead as a whole."""
+
+MANY: Final = 10_000
+"""Lines that are looked at where every criterion has many."""
+
+READ: Final = 1000
+"""Lines that are read whole for one answer; an index has found them, and other words may not fit."""
+
+CHUNK: Final = 100
+STREAMED: Final = 1000
+
+
+class Place(NamedTuple):
+    """Where a line is, in the order of lists: the newest call first."""
+
+    began_ms: int
+    institution_key: str
+    n: int
+
+
+@dataclass(frozen=True, slots=True)
+class FoundLines:
+    """Calls that were found, newest first. ``is_partial``: not all lines were looked at. ``next``: where more begin."""
+
+    calls: tuple[Call, ...]
+    is_cut: bool = False
+    is_partial: bool = False
+    next: Place | None = None
+
+
+Part = tuple[Table, ColumnElement[bool]]
+"""A table and which of its rows are meant; a criterion is one or several of these."""
+
+
+class Reader:
+    """Reads. Use it in any thread; each call is a transaction of its own."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._database.close()
+
+    def find(
+        self,
+        query: CallQuery,
+        *,
+        matches: Callable[[Call], bool],
+        most: int,
+        institutions: Sequence[str] | None = None,
+        names: Mapping[str, str | None] | None = None,
+        before: Place | None = None,
+        skip: Callable[[Sequence[tuple[str, str]]], set[tuple[str, str]]] = lambda _: set(),
+    ) -> FoundLines:
+        """Return the newest calls that a query means, each in its last version.
+
+        Args:
+            query: What is looked for.
+            matches: Has the last word on each call.
+            most: Calls at most.
+            institutions: Only calls of these.
+            names: What institutions are called, by key: a word may be one of them.
+            before: Only calls behind this place.
+            skip: Returns which of some calls, by institution and voice id, are not wanted.
+
+        Raises:
+            archive.errors.ArchiveAway: The database failed.
+        """
+        with self._database.reading() as connection:
+            places, is_partial = _places(connection, query, institutions, names or {}, before)
+            found: list[Call] = []
+            last: Place | None = None
+            for start in range(0, len(places), CHUNK):
+                if start >= READ:
+                    is_partial = True
+                    last = places[start - 1]
+                    break
+                some = places[start : start + CHUNK]
+                calls = _calls(connection, some)
+                unwanted = skip([(call.institution_key, call.voice_id) for call, _ in calls.values()])
+                for place in some:
+                    call = calls[place][0] if place in calls else None
+                    if call is None or (call.institution_key, call.voice_id) in unwanted or not matches(call):
+                        continue
+                    if len(found) == most:
+                        return FoundLines(tuple(found), is_cut=True, is_partial=is_partial, next=last)
+                    found.append(call)
+                    last = place
+            end = places[-1] if places and len(places) <= READ else last
+            return FoundLines(tuple(found), is_partial=is_partial, next=end if is_partial else None)
+
+    def call(self, institution_key: str, any_id: str) -> tuple[Call, tuple[Entry, ...]] | None:
+        """Return a call's last version by its voice id or alternate id."""
+        with self._database.reading() as connection:
+            for column in (lines.c.voice_id, lines.c.alternate_id):
+                asked = select(func.coalesce(lines.c.began_ms, 0), lines.c.institution_key, lines.c.n).where(
+                    column == any_id, lines.c.institution_key == institution_key, _is_whole()
+                )
+                row = connection.execute(asked.order_by(lines.c.n.desc()).limit(1)).first()
+                if row is not None:
+                    return _calls(connection, [Place(*row)], is_last=False).get(Place(*row))
+        return None
+
+    def institutions_of(self, any_id: str) -> list[str]:
+        """Return at which institutions there is a call of this id."""
+        with self._database.reading() as connection:
+            is_it = or_(lines.c.voice_id == any_id, lines.c.alternate_id == any_id)
+            asked = select(lines.c.institution_key).where(is_it, _is_whole()).distinct()
+            return sorted(connection.execute(asked).scalars())
+
+    def audit(self, since_ms: int = 0) -> Iterator[str]:
+        """Yield entries of the audit log since an instant as JSON, newest first; read piece by piece."""
+        asked = select(lines.c.voice_id, lines.c.body).order_by(lines.c.voice_id.desc()).limit(STREAMED)
+        asked = _only(asked, AUDIT_LOG).where(lines.c.kind == AUDIT, lines.c.voice_id >= str(since_ms))
+        before = "~"
+        while True:
+            with self._database.reading() as connection:
+                rows = connection.execute(asked.where(lines.c.voice_id < before)).all()
+            if not rows:
+                return
+            yield from (row.body for row in rows)
+            before = rows[-1].voice_id
+
+    def count(self, *, since_ms: int = 0, institution_key: str | None = None) -> int:
+        """Return how many lines a stream reads."""
+        with self._database.reading(within_s=600.0) as connection:
+            asked = _only(select(func.count()).where(lines.c.began_ms >= since_ms), institution_key)
+            return int(connection.execute(asked).scalar_one())
+
+    def stream(
+        self,
+        *,
+        since_ms: int = 0,
+        institution_key: str | None = None,
+        progress: Callable[[int], object] = lambda _: None,
+    ) -> Iterator[Recorded]:
+        """Yield every call that began since an instant, oldest first, each in its last version.
+
+        It is read piece by piece, each in a transaction of its own. What is personal of the record itself is not read.
+
+        Args:
+            since_ms: Calls that began then or later.
+            institution_key: Only this institution's.
+            progress: Told how many lines were read since the last time.
+        """
+        order = [lines.c.began_ms, lines.c.institution_key, lines.c.n]
+        if institution_key is not None:
+            order.remove(lines.c.institution_key)  # the index of one institution has no other order
+        asked = select(lines.c.began_ms, lines.c.institution_key, lines.c.n, lines.c.body).where(_is_whole())
+        asked = _only(asked.order_by(*order).limit(STREAMED), institution_key)
+        is_newer, has_text = _newer().label("is_newer"), lines.c.commitments.contains('"trail/').label("has_text")
+        asked = asked.add_columns(is_newer, has_text)
+        more = lines.c.began_ms >= since_ms
+        while True:
+            with self._database.reading(within_s=60.0) as connection:
+                rows = connection.execute(asked.where(more)).all()
+                texts = _values(connection, [(row.institution_key, row.n) for row in rows if row.has_text], "trail/")
+            if not rows:
+                return
+            for row in rows:
+                if not row.is_newer:
+                    yield recorded(*joined(row.body, texts.get((row.institution_key, row.n), {})))
+            progress(len(rows))
+            more = tuple_(*order) > tuple_(*(literal(getattr(rows[-1], column.name)) for column in order))
+
+
+def _only(asked: Select[Any], institution_key: str | None) -> Select[Any]:
+    return asked if institution_key is None else asked.where(lines.c.institution_key == institution_key)
+
+
+def _is_whole() -> ColumnElement[bool]:
+    return (lines.c.kind == CALL) & lines.c.body.is_not(None)
+
+
+def _places(
+    connection: Connection,
+    query: CallQuery,
+    institutions: Sequence[str] | None,
+    names: Mapping[str, str | None],
+    before: Place | None,
+) -> tuple[list[Place], bool]:
+    """Return the lines that may be meant, newest first, and whether there may be more."""
+    keys = connection.execute(select(chains.c.institution_key)).scalars()
+    criteria = list(_criteria(query, {key: f"{key} {names.get(key) or ''}".casefold() for key in keys}))
+    sizes = [_size(connection, criterion) for criterion in criteria]
+    order = sorted(range(len(criteria)), key=lambda n: sizes[n])
+    lead: Sequence[Part] = criteria[order[0]] if order else [(lines, _is_whole())]
+    is_few = bool(order) and sizes[order[0]] < FEW
+    most = None if is_few else MANY if len(order) > 1 or query.at is not None else READ + 1
+    parts = [_part(part, institutions, query, before, most) for part in lead]
+    leading = (parts[0] if len(parts) == 1 else union_all(*parts)).cte("leading")
+    if connection.dialect.name == "postgresql":
+        leading = leading.prefix_with("MATERIALIZED")
+    asked = select(leading.c.began_ms, leading.c.institution_key, leading.c.n).distinct()
+    for n in order[1:]:
+        asked = asked.where(or_(*(_also(part, leading) for part in criteria[n])))
+    rows = connection.execute(
+        asked.order_by(leading.c.began_ms.desc(), leading.c.institution_key.desc(), leading.c.n.desc()).limit(most)
+    ).all()
+    looked_at = connection.execute(select(func.count()).select_from(leading)).scalar_one() if most else 0
+    return [Place(*row) for row in rows], bool(most and looked_at >= most)
+
+
+def _part(
+    part: Part, institutions: Sequence[str] | None, query: CallQuery, before: Place | None, most: int | None
+) -> Select[Any]:
+    table, condition = part
+    began = table.c.began_ms
+    asked = select(began.label("began_ms"), table.c.institution_key, table.c.n).where(condition, began.is_not(None))
+    keys = institutions if query.institution_key is None else [query.institution_key]
+    if keys is not None:
+        asked = asked.where(table.c.institution_key.in_(keys) if len(keys) != 1 else table.c.institution_key == keys[0])
+    if query.since is not None:
+        asked = asked.where(began >= ms_of(query.since))
+    if query.around is not None:
+        asked = asked.where(began.between(ms_of(query.around - AROUND), ms_of(query.around + AROUND)))
+    if before is not None:
+        asked = asked.where(tuple_(began, table.c.institution_key, table.c.n) < tuple_(*map(literal, before)))
+    if most is None:
+        return asked
+    newest = asked.order_by(began.desc(), table.c.institution_key.desc(), table.c.n.desc()).limit(most)
+    return select(newest.subquery())
+
+
+def _also(part: Part, leading: FromClause) -> ColumnElement[bool]:
+    table, condition = part
+    return exists().where(table.c.institution_key == leading.c.institution_key, table.c.n == leading.c.n, condition)
+
+
+def _size(connection: Connection, criterion: Sequence[Part]) -> int:
+    """Return how many lines a criterion has, as far as that matters."""
+    size = 0
+    for part in criterion:
+        table, condition = part
+        few = select(literal(1)).select_from(table).where(condition).limit(FEW).subquery()
+        size += connection.execute(select(func.count()).select_from(few)).scalar_one()
+    return size
+
+
+def _criteria(query: CallQuery, called: Mapping[str, str]) -> Iterator[list[Part]]:
+    """Yield what a query asks for that an index knows; ``matches`` judges the rest."""
+    for number in query.numbers:
+        digits = digits_of(number)
+        if len(digits) >= FEWEST_DIGITS:
+            ends = _begins(people.c.term, number_term(digits[-_COMPARED:]))
+            yield [(people, ends), *_ids(number)]
+    for kind, value in query.terms:
+        yield [(terms, and_(terms.c.kind == kind, terms.c.value == value))]
+    if query.id_prefix:
+        yield _ids(query.id_prefix)
+    for word in query.words:
+        if len(word) < FEWEST_LETTERS:
+            continue
+        states = [str(reason) for reason in Reason if word in reason]
+        found: list[Part] = [(people, _begins(people.c.term, f"w{word}"))]
+        found += [(lines, lines.c.institution_key == key) for key, name in called.items() if word in name]
+        found += [(terms, and_(terms.c.kind == "outcome", terms.c.value == state)) for state in states]
+        yield [*found, (terms, and_(terms.c.kind == "person", _begins(terms.c.value, word))), *_ids(word)]
+
+
+_COMPARED: Final = 10
+"""Last digits that are looked up: a country's code in front may be missing."""
+
+
+def _ids(beginning: str) -> list[Part]:
+    return [(lines, _begins(column, beginning)) for column in (lines.c.voice_id, lines.c.alternate_id)]
+
+
+def _begins(column: ColumnElement[Any], text: str) -> ColumnElement[bool]:
+    return and_(column >= text, column < after(text))
+
+
+def _calls(
+    connection: Connection, places: Sequence[Place], *, is_last: bool = True
+) -> Mapping[Place, tuple[Call, tuple[Entry, ...]]]:
+    """Return calls with their personal values; those of which there is a later version are left out if ``is_last``."""
+    if not places:
+        return {}
+    keys = [(place.institution_key, place.n) for place in places]
+    values = _values(connection, keys)
+    bodies = select(lines.c.institution_key, lines.c.n, lines.c.body).where(
+        tuple_(lines.c.institution_key, lines.c.n).in_(keys), _is_whole()
+    )
+    rows = connection.execute(bodies.where(~_newer()) if is_last else bodies).all()
+    began = dict(zip(keys, places, strict=True))
+    return {began[key, n]: joined(body, values.get((key, n), {})) for key, n, body in rows}
+
+
+def _newer() -> ColumnElement[bool]:
+    """Tell whether there is a later version of a line's call."""
+    later = lines.alias("later")
+    return exists().where(
+        later.c.institution_key == lines.c.institution_key,
+        later.c.voice_id == lines.c.voice_id,
+        later.c.version > lines.c.version,
+    )
+
+
+def _values(
+    connection: Connection, keys: Sequence[tuple[str, int]], beginning: str = ""
+) -> dict[tuple[str, int], dict[str, str]]:
+    """Return the personal values of lines, by path; only of paths that begin so."""
+    if not keys:
+        return {}
+    asked = select(people.c.institution_key, people.c.n, people.c.path, people.c.value).where(
+        tuple_(people.c.institution_key, people.c.n).in_(keys), people.c.value.is_not(None)
+    )
+    if beginning:
+        asked = asked.where(people.c.path.startswith(beginning))
+    found: dict[tuple[str, int], dict[str, str]] = {}
+    for key, n, path, value in connection.execute(asked):
+        found.setdefault((key, n), {})[path] = value
+    return found

@@ -1,0 +1,90 @@
+"""The tables of the archive. Instants are milliseconds since 1970, UTC: the same number in every database.
+
+``lines`` is append-only; what finds them (``terms`` and the columns after ``hash``) is derived of their bodies.
+``archive/migrations`` makes these tables; a test compares the two.
+"""
+
+from typing import Final
+
+from sqlalchemy import BigInteger, Column, Index, MetaData, String, Table, Text
+
+metadata = MetaData()
+
+_SORTED: Final = String().with_variant(String(collation="C"), "postgresql")
+"""Compared byte by byte, so that an index finds what begins in some way."""
+
+chains = Table(
+    "archive_chains",
+    metadata,
+    Column("institution_key", _SORTED, primary_key=True),
+    # Retention removed what came before; ``base_hash`` is the hash of the last line that it removed.
+    Column("base_n", BigInteger, nullable=False),
+    Column("base_hash", String, nullable=False),
+    Column("head_n", BigInteger, nullable=False),
+    Column("head_hash", String, nullable=False),
+)
+
+lines = Table(
+    "archive_lines",
+    metadata,
+    Column("institution_key", _SORTED, primary_key=True),
+    Column("n", BigInteger, primary_key=True, autoincrement=False),
+    Column("kind", String, nullable=False),
+    Column("at_ms", BigInteger, nullable=False),
+    Column("voice_id", _SORTED),
+    Column("version", BigInteger),
+    Column("body", Text),  # NULL: retention emptied it
+    Column("body_hash", String, nullable=False),
+    Column("commitments", Text, nullable=False),
+    Column("previous", String, nullable=False),
+    Column("hash", String, nullable=False),
+    Column("alternate_id", _SORTED),
+    Column("began_ms", BigInteger),
+    Column("settled_ms", BigInteger),
+    Index("archive_lines_call", "institution_key", "voice_id", "version", unique=True),
+    Index("archive_lines_id", "voice_id", "began_ms", "institution_key", "n"),
+    Index("archive_lines_alternate", "alternate_id", "began_ms", "institution_key", "n"),
+    Index("archive_lines_began", "began_ms", "institution_key", "n"),
+    Index("archive_lines_institution", "institution_key", "began_ms", "n"),
+)
+
+people = Table(
+    "archive_people",
+    metadata,
+    Column("institution_key", _SORTED, primary_key=True),
+    Column("n", BigInteger, primary_key=True, autoincrement=False),
+    Column("path", String, primary_key=True),
+    Column("person_id", _SORTED),
+    Column("value", Text),  # NULL: this row only helps to find another one
+    Column("salt", String),
+    Column("term", _SORTED),
+    Column("began_ms", BigInteger),
+    Index("archive_people_term", "term", "began_ms", "institution_key", "n"),
+)
+
+terms = Table(
+    "archive_terms",
+    metadata,
+    Column("institution_key", _SORTED, primary_key=True),
+    Column("n", BigInteger, primary_key=True, autoincrement=False),
+    Column("kind", String, primary_key=True),
+    Column("value", _SORTED, primary_key=True),
+    Column("began_ms", BigInteger),
+    Index("archive_terms_value", "kind", "value", "began_ms", "institution_key", "n"),
+)
+
+erased = Table(
+    "archive_erased",
+    metadata,
+    Column("institution_key", _SORTED, primary_key=True),
+    Column("voice_id", _SORTED, primary_key=True),
+    Column("person_id", _SORTED, primary_key=True),  # empty: everything personal of the call
+)
+
+holds = Table(
+    "archive_holds",
+    metadata,
+    Column("institution_key", _SORTED, primary_key=True),
+    Column("kind", String, primary_key=True),  # call, person, or institution
+    Column("value", _SORTED, primary_key=True),
+)

@@ -1,0 +1,192 @@
+"""Follows every chain from its base to its end and names each line that is not as it was written."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+from sqlalchemy import Connection, Row, select
+
+from archive.database import Database
+from archive.lines import CALL, FOUND_BY, RETIRED, Line, commitment, found_columns, joined, sha256, terms_of
+from archive.tables import chains, erased, lines, people, terms
+from archive.writing import Head
+
+CHUNK: Final = 500
+MOST_FAULTS: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What is wrong with one line."""
+
+    institution_key: str
+    n: int
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.institution_key} line {self.n}: {self.what}"
+
+
+@dataclass(slots=True)
+class Verified:
+    """What was found. ``erased`` counts personal values that were erased, ``emptied`` lines without their body."""
+
+    lines: int = 0
+    erased: int = 0
+    emptied: int = 0
+    heads: dict[str, Head] = field(default_factory=dict)
+    faults: list[Fault] = field(default_factory=list)
+
+
+def verify(
+    database: Database,
+    *,
+    institution_key: str | None = None,
+    logged: Mapping[tuple[str, int], str] | None = None,
+    progress: Callable[[int], object] = lambda _: None,
+) -> Verified:
+    """Verify the chains of one institution or of all.
+
+    Args:
+        database: The archive.
+        institution_key: Only this one's.
+        logged: Hashes that were logged, by institution and number: a rewritten chain differs.
+        progress: Told how many lines were read since the last time.
+
+    Raises:
+        archive.errors.ArchiveAway: The database failed.
+    """
+    found = Verified()
+    with database.reading(within_s=24 * 3600.0) as connection:
+        asked = select(chains).order_by(chains.c.institution_key)
+        if institution_key is not None:
+            asked = asked.where(chains.c.institution_key == institution_key)
+        for row in connection.execute(asked).all():
+            _Chain(connection, row, found, dict(logged or {}), progress).verify()
+        if institution_key is None:
+            known = select(chains.c.institution_key)
+            orphans = select(lines.c.institution_key).where(lines.c.institution_key.not_in(known)).distinct()
+            for (key,) in connection.execute(orphans):
+                found.faults.append(Fault(key, 0, "there are lines, and no chain"))
+    return found
+
+
+@dataclass(slots=True)
+class _Chain:
+    connection: Connection
+    row: Row[Any]
+    found: Verified
+    logged: dict[tuple[str, int], str]
+    progress: Callable[[int], object]
+    retired_to: int = 0
+    base_is_told: bool = False
+
+    @property
+    def key(self) -> str:
+        return str(self.row.institution_key)
+
+    def verify(self) -> None:
+        n, previous = int(self.row.base_n), str(self.row.base_hash)
+        emptied: list[int] = []
+        for chunk in self._chunks(n):
+            values, found_by = self._values(chunk), self._terms(chunk)
+            for row in chunk:
+                if row.n != n + 1:
+                    self._fault(n + 1, f"missing, up to line {row.n - 1}" if row.n > n + 2 else "missing")
+                    previous = row.previous  # go on from here: one hole is one fault
+                self._line(row, previous)
+                if row.body is None:
+                    emptied.append(row.n)
+                    self.found.emptied += 1
+                else:
+                    self._body(row, values.get(row.n, {}), found_by.get(row.n, set()))
+                n, previous = row.n, row.hash
+            self.found.lines += len(chunk)
+            self.progress(len(chunk))
+        self._end(n, previous)
+        for line in emptied:
+            if line > self.retired_to:
+                self._fault(line, "its body is gone, and no line says that retention removed it")
+
+    def _end(self, n: int, previous: str) -> None:
+        head = Head(self.row.head_n, self.row.head_hash)
+        if head.n > n:
+            self._fault(n + 1, f"missing: the chain ended at line {head.n}")
+        elif head != (n, previous):
+            self._fault(n, "the chain is stored as ending elsewhere")
+        if self.row.base_n and not self.base_is_told:
+            self._fault(self.row.base_n + 1, "the lines before are gone, and no line says that retention removed them")
+        self.found.heads[self.key] = Head(n, previous)
+        for (key, at), _ in sorted(self.logged.items()):
+            if key == self.key and at > n:
+                self._fault(at, "was logged, and is missing")
+
+    def _line(self, row: Row[Any], previous: str) -> None:
+        if row.previous != previous:
+            self._fault(row.n, "does not follow the line before it: inserted, removed or reordered here")
+        line = Line(**{name: getattr(row, name) for name in Line.__struct_fields__})
+        if line.hash != row.hash:
+            self._fault(row.n, "changed: its hash is another")
+        if self.logged.get((self.key, row.n), row.hash) != row.hash:
+            self._fault(row.n, "its hash was logged as another")
+        if row.kind == RETIRED and row.body:
+            told = msgspec.json.decode(row.body)
+            self.retired_to = max(self.retired_to, told["until_n"])
+            self.base_is_told |= (told["base_n"], told["base_hash"]) == (self.row.base_n, self.row.base_hash)
+
+    def _body(self, row: Row[Any], values: dict[str, tuple[str, str]], found_by: set[tuple[str, str]]) -> None:
+        if sha256(row.body.encode()) != row.body_hash:
+            self._fault(row.n, "changed: its body is another")
+            return
+        if row.kind != CALL:
+            return
+        commitments = msgspec.json.decode(row.commitments)
+        for path, (value, salt) in values.items():
+            if commitments.get(path) != commitment(path, value, salt):
+                self._fault(row.n, f"changed: {path} is another")
+        gone = len(commitments) - len(values)
+        self.found.erased += gone
+        if gone and not self._is_erased(row.voice_id):
+            self._fault(row.n, "personal values are missing, and no erasure was recorded")
+        if found_columns(joined(row.body, {})[0]) != {name: getattr(row, name) for name in FOUND_BY} or (
+            terms_of(row.body) != found_by
+        ):
+            self._fault(row.n, "changed: what it is found by is another")
+
+    def _is_erased(self, voice_id: str) -> bool:
+        asked = select(erased.c.voice_id).where(erased.c.institution_key == self.key, erased.c.voice_id == voice_id)
+        return self.connection.execute(asked.limit(1)).first() is not None
+
+    def _chunks(self, n: int) -> Iterator[list[Row[Any]]]:
+        while True:
+            asked = select(lines).where(lines.c.institution_key == self.key, lines.c.n > n).order_by(lines.c.n)
+            chunk = list(self.connection.execute(asked.limit(CHUNK)).all())
+            if not chunk:
+                return
+            yield chunk
+            n = chunk[-1].n
+
+    def _values(self, chunk: list[Row[Any]]) -> dict[int, dict[str, tuple[str, str]]]:
+        found: dict[int, dict[str, tuple[str, str]]] = {}
+        asked = select(people.c.n, people.c.path, people.c.value, people.c.salt).where(
+            people.c.institution_key == self.key,
+            people.c.n.between(chunk[0].n, chunk[-1].n),
+            people.c.value.is_not(None),
+        )
+        for n, path, value, salt in self.connection.execute(asked):
+            found.setdefault(n, {})[path] = (value, salt)
+        return found
+
+    def _terms(self, chunk: list[Row[Any]]) -> dict[int, set[tuple[str, str]]]:
+        found: dict[int, set[tuple[str, str]]] = {}
+        asked = select(terms.c.n, terms.c.kind, terms.c.value).where(
+            terms.c.institution_key == self.key, terms.c.n.between(chunk[0].n, chunk[-1].n)
+        )
+        for n, kind, value in self.connection.execute(asked):
+            found.setdefault(n, set()).add((kind, value))
+        return found
+
+    def _fault(self, n: int, what: str) -> None:
+        if len(self.found.faults) < MOST_FAULTS:
+            self.found.faults.append(Fault(self.key, n, what))

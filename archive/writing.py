@@ -1,0 +1,233 @@
+"""Writes calls into the archive: one transaction for an institution, under the lock of its chain.
+
+To write a call again changes nothing: its trail tells which version it is. A trail that begins like the stored one and
+ends earlier is an older state, and is passed over; every other one is a new version.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, Final, NamedTuple
+
+import msgspec
+from sqlalchemy import Connection, Insert, Table, Text, bindparam, cast, column, func, select, update
+from sqlalchemy.dialects import postgresql, sqlite
+
+from archive.database import Database
+from archive.lines import (
+    AUDIT,
+    AUDIT_LOG,
+    CALL,
+    GENESIS,
+    Content,
+    Line,
+    clean,
+    commitment,
+    found_columns,
+    sha256,
+    trail_of,
+)
+from archive.tables import chains, erased, lines, people, terms
+
+MOST_PATHS: Final = 200
+"""Personal values of one call that are kept; beyond are repetitions of the same words."""
+
+
+class Head(NamedTuple):
+    """The end of a chain: the number of its last line and that line's hash."""
+
+    n: int
+    hash: str
+
+
+@dataclass(slots=True)
+class Rows:
+    """What one transaction inserts."""
+
+    lines: list[dict[str, Any]] = field(default_factory=list)
+    people: list[dict[str, Any]] = field(default_factory=list)
+    terms: list[dict[str, Any]] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class ChainEnd:
+    """The end of one institution's chain, locked until the transaction ends."""
+
+    connection: Connection
+    institution_key: str
+    head: Head
+    rows: Rows = field(default_factory=Rows)
+
+    @classmethod
+    def lock(cls, connection: Connection, institution_key: str) -> "ChainEnd":
+        """Lock a chain, and begin it if there is none. Others who append to it wait."""
+        asked = select(chains.c.head_n, chains.c.head_hash).where(chains.c.institution_key == institution_key)
+        end = connection.execute(asked.with_for_update()).first()
+        if end is None:
+            new = {"institution_key": institution_key, "base_n": 0, "base_hash": GENESIS}
+            insert = sqlite.insert if connection.dialect.name == "sqlite" else postgresql.insert
+            begun = insert(chains).values({**new, "head_n": 0, "head_hash": GENESIS}).on_conflict_do_nothing()
+            connection.execute(begun)
+            end = connection.execute(asked.with_for_update()).one()
+        return cls(connection, institution_key, Head(*end))
+
+    def append(self, kind: str, body: str, at_ms: int, *, commitments: Mapping[str, str], **columns: Any) -> int:
+        """Add a line; return its number. ``write`` stores it."""
+        line = Line(
+            institution_key=self.institution_key,
+            n=self.head.n + 1,
+            kind=kind,
+            at_ms=at_ms,
+            voice_id=columns.get("voice_id"),
+            version=columns.get("version"),
+            body_hash=sha256(body.encode()),
+            commitments=msgspec.json.encode(commitments, order="sorted").decode(),
+            previous=self.head.hash,
+        )
+        row = {"alternate_id": None, "began_ms": None, "settled_ms": None, **columns}
+        self.head = Head(line.n, line.hash)
+        self.rows.lines.append({**row, **msgspec.structs.asdict(line), "body": body, "hash": line.hash})
+        return line.n
+
+    def write(self) -> None:
+        """Store what was appended, and where the chain ends."""
+        for table, rows in ((lines, self.rows.lines), (people, self.rows.people), (terms, self.rows.terms)):
+            if rows:
+                _insert(self.connection, table, rows)
+        if self.rows.lines:
+            ours = update(chains).where(chains.c.institution_key == self.institution_key)
+            self.connection.execute(ours.values(head_n=self.head.n, head_hash=self.head.hash))
+        self.rows = Rows()
+
+
+class Writer:
+    """Appends calls. Use it in one thread at a time."""
+
+    def __init__(self, database: Database, *, now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000) -> None:
+        self._database = database
+        self._now_ms = now_ms
+
+    def write(self, institution_key: str, calls: Sequence[Content]) -> int:
+        """Write calls of one institution, all or none; return how many were new.
+
+        Raises:
+            archive.errors.ArchiveAway: The database failed; whether they were written may be unknown.
+            archive.errors.ValueRefused: One of the calls cannot be stored.
+        """
+        with self._database.writing() as connection:
+            chain = ChainEnd.lock(connection, institution_key)
+            known = _versions(connection, institution_key, [call.call.voice_id for call in calls])
+            gone = _erased(connection, institution_key, [call.call.voice_id for call in calls])
+            at_ms = self._now_ms()
+            for content in calls:
+                voice_id = content.call.voice_id
+                version, before = known.get(voice_id, (0, ()))
+                if version and before[: len(content.trail)] == content.trail:
+                    continue
+                append_call(chain, content, version + 1, at_ms, gone.get(voice_id, set()))
+                known[voice_id] = (version + 1, content.trail)
+            written = len(chain.rows.lines)
+            chain.write()
+            return written
+
+    def write_audit(self, entries: Mapping[str, str]) -> int:
+        """Write entries of the audit log, as JSON by their ids; return how many were new.
+
+        Raises:
+            archive.errors.ArchiveAway: The database failed; whether they were written may be unknown.
+        """
+        with self._database.writing() as connection:
+            chain = ChainEnd.lock(connection, AUDIT_LOG)
+            asked = select(lines.c.voice_id).where(lines.c.institution_key == AUDIT_LOG, lines.c.voice_id.in_(entries))
+            known, at_ms = set(connection.execute(asked).scalars()), self._now_ms()
+            new = {entry_id: body for entry_id, body in entries.items() if entry_id not in known}
+            for entry_id, body in new.items():
+                chain.append(AUDIT, body, at_ms, commitments={}, voice_id=entry_id, version=1)
+            chain.write()
+            return len(new)
+
+    def heads(self) -> dict[str, Head]:
+        """Return the end of every chain."""
+        with self._database.reading() as connection:
+            asked = select(chains.c.institution_key, chains.c.head_n, chains.c.head_hash)
+            return {key: Head(n, head) for key, n, head in connection.execute(asked)}
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._database.close()
+
+
+def append_call(chain: ChainEnd, content: Content, version: int, at_ms: int, gone: set[str]) -> None:
+    """Append a call's version; ``gone`` are the persons whose values were erased, empty for everybody's."""
+    personal, found_by = content.personal[:MOST_PATHS], found_columns(content.call)
+    n = chain.append(
+        CALL,
+        content.body,
+        at_ms,
+        commitments={each.path: commitment(each.path, each.value, each.salt) for each in personal},
+        version=version,
+        **found_by,
+    )
+    place = {"institution_key": chain.institution_key, "n": n}
+    for each in personal:
+        if "" in gone or (each.person_id or "") in gone:
+            continue
+        looked_up = each.terms or (None,)
+        person_id = clean(each.person_id) if each.person_id else None
+        row = {**place, "path": each.path, "person_id": person_id, "value": each.value, "salt": each.salt}
+        row["began_ms"] = found_by["began_ms"]
+        chain.rows.people.append({**row, "term": looked_up[0]})
+        further = {"value": None, "salt": None}
+        chain.rows.people += [
+            {**row, **further, "path": f"{each.path}#{k}", "term": term} for k, term in enumerate(looked_up[1:], 1)
+        ]
+    chain.rows.terms += [
+        {**place, "kind": kind, "value": value, "began_ms": found_by["began_ms"]}
+        for kind, value in sorted(content.terms)
+    ]
+
+
+def _insert(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Insert rows of the same columns. PostgreSQL gets all of them as one value: a statement for each takes longer."""
+    if connection.dialect.name == "sqlite":
+        connection.execute(table.insert(), rows)
+    else:
+        connection.execute(_from_json(table, tuple(rows[0])), {"rows": msgspec.json.encode(rows).decode()})
+
+
+@cache
+def _from_json(table: Table, names: tuple[str, ...]) -> Insert:
+    columns = [column(name, table.c[name].type) for name in names]
+    given = func.json_to_recordset(cast(bindparam("rows", type_=Text), postgresql.JSON))
+    return table.insert().from_select(names, select(given.table_valued(*columns).render_derived(with_types=True)))
+
+
+def _versions(
+    connection: Connection, institution_key: str, voice_ids: Iterable[str]
+) -> dict[str, tuple[int, tuple[str, ...]]]:
+    """Return the last version of each call that is known, and its trail (empty: retention removed it)."""
+    last = (
+        select(lines.c.voice_id, func.max(lines.c.version).label("version"))
+        .where(lines.c.institution_key == institution_key)
+        .where(lines.c.voice_id.in_(bindparam("voice_ids", expanding=True)))
+        .group_by(lines.c.voice_id)
+        .subquery()
+    )
+    asked = select(lines.c.voice_id, lines.c.version, lines.c.body).join(
+        last, (lines.c.voice_id == last.c.voice_id) & (lines.c.version == last.c.version)
+    )
+    asked = asked.where(lines.c.institution_key == institution_key)
+    rows = connection.execute(asked, {"voice_ids": list(voice_ids)})
+    return {voice_id: (version, trail_of(body) if body else ()) for voice_id, version, body in rows}
+
+
+def _erased(connection: Connection, institution_key: str, voice_ids: Sequence[str]) -> dict[str, set[str]]:
+    """Return whose values were erased of which calls; empty stands for everybody's."""
+    asked = select(erased.c.voice_id, erased.c.person_id).where(
+        erased.c.institution_key == institution_key, erased.c.voice_id.in_(voice_ids)
+    )
+    found: dict[str, set[str]] = {}
+    for voice_id, person_id in connection.execute(asked):
+        found.setdefault(voice_id, set()).add(person_id)
+    return found

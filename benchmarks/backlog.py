@@ -1,0 +1,80 @@
+"""How fast does one worker catch up when the archive's database was away: from Redis through claims into the database?
+
+The calls are settled, in Redis, and queued as the sweep queues them; then the outbox runs as it does in a shift.
+"""
+
+import asyncio
+import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+
+from redis.asyncio import Redis
+
+from archive.database import Database
+from archive.migrating import migrate
+from archive.reading import Reader
+from archive.writing import Writer
+from benchmarks.answer import Answer, Table
+from benchmarks.archive import PER_S, server, simulated_call
+from benchmarks.effort import Effort
+from callkeeper.embedded import embedded_redis
+from callkeeper.logs import quiet_log
+from calls.record import encode_call
+from calls.store.archive_queue import ArchiveQueue, waiting_calls
+from calls.store.keys import CallId, Keys
+from calls.trail import encode_entry
+from workers.archive_delivery import ArchiveDeliveries
+
+CALLS: Final = 10_000
+FILLED: Final = 500
+
+
+def answer(effort: Effort) -> Answer:
+    """Queue settled calls, and let one worker write them."""
+    calls = 400 if effort.is_smoke else CALLS
+    with server() as url, TemporaryDirectory() as folder, embedded_redis(Path(folder)) as redis:
+        took_s, written = asyncio.run(_caught_up_s(redis.url, url, calls))
+    rate = calls / took_s
+    broken = [f"{written} of {calls} calls are in the archive"] if written != calls else []
+    if rate < PER_S and not effort.is_smoke:
+        broken.append(f"{rate:.0f} calls a second are caught up, {PER_S:g} are promised")
+    rows = (("calls that waited", calls), ("caught up by one worker, calls a second", round(rate)))
+    return Answer((__doc__ or "").splitlines()[0], (Table("The backlog", ("what", "figure"), rows),), tuple(broken))
+
+
+async def _caught_up_s(redis_url: str, url: str, calls: int) -> tuple[float, int]:
+    """Return how many seconds it took until nothing waited any more, and how many calls are in the archive then."""
+    database = Database(url)
+    migrate(database)
+    async with Redis.from_url(redis_url) as redis:
+        await _settle(redis, calls)
+        queue = ArchiveQueue(redis, Keys())
+        while await queue.sweep():
+            pass
+        assert (await waiting_calls(redis, Keys())).calls == calls  # noqa: S101  (else nothing is measured)
+        archiving = ArchiveDeliveries(queue, Writer(database), quiet_log())
+        began_s = time.monotonic()
+        async with archiving.running():
+            while (await waiting_calls(redis, Keys())).calls:  # noqa: ASYNC110  (Redis tells of no end)
+                await asyncio.sleep(0.05)
+        took_s = time.monotonic() - began_s
+        await archiving.close()
+    reader = Reader(Database(url))
+    written = reader.count()
+    reader.close()
+    return took_s, written
+
+
+async def _settle(redis: "Redis", calls: int) -> None:
+    """Put settled calls into Redis that were never archived."""
+    keys = Keys()
+    for start in range(0, calls, FILLED):
+        pipe = redis.pipeline(transaction=False)
+        for n in range(start, min(start + FILLED, calls)):
+            call, trail = simulated_call(n)
+            member = CallId(call.institution_key, call.voice_id).member
+            pipe.hset(keys.item(member), mapping={"rec": encode_call(call), "settled": "1"})
+            pipe.rpush(keys.trail(member), *map(encode_entry, trail))
+            pipe.zadd(keys.settled, {member: n})
+        await pipe.execute()

@@ -1,0 +1,124 @@
+"""What becomes of calls at a service that limits requests? What is refused, what waits, how much of the limit is used.
+
+Two worker processes, limits of 5, 15 and 100 requests per second, with the bound set (``CALLKEEPER_SERVICE_RPS``) or
+learned from 429. First calls start at a pace that fits the limit, then at once so many that work waits all the time.
+"""
+
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+from benchmarks.answer import Answer, Table
+from benchmarks.effort import Effort
+from benchmarks.goals import Goal, goals_table
+from benchmarks.spread import Spread
+from benchmarks.stage import Stage, stage
+from calls.rules import load_rules
+
+LIMITS = (5, 15, 100)
+
+FITTING = 1.1
+"""Calls that start while all of them fit, for each request per second: each needs up to 0.6 requests per second."""
+
+CROWD = 6.0
+"""Calls that start at once after that, for each request per second."""
+
+FITS_S = 45.0
+LEARNING_S = 15.0
+CROWDED_S = 30.0
+"""How long work waits after the limit was learned."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What one run came to.
+
+    Attributes:
+        assigned_s: While calls fit: how long each waited for its assign.
+        late_s: While calls fit: how late checks were.
+        used: While work waits: the share of the limit that was answered.
+        refused: While work waits: the share of all requests that was refused.
+    """
+
+    assigned_s: list[float]
+    late_s: list[float]
+    used: float
+    refused: float
+
+
+def answer(effort: Effort) -> Answer:
+    """Let calls start under each limit."""
+    cases = [(limit, how) for limit in ((15,) if effort.is_smoke else LIMITS) for how in ("set", "learned")]
+    rounds = 1 if effort.is_smoke else min(effort.rounds, 2)
+    found = {case: [_run(*case, effort) for _ in range(rounds)] for case in cases}
+    rows = [
+        (
+            *case,
+            Spread.of(max(each.assigned_s, default=0.0) for each in runs),
+            Spread.of(max(each.late_s, default=0.0) for each in runs),
+            Spread.of(100 * each.used for each in runs),
+            Spread.of(100 * each.refused for each in runs),
+        )
+        for case, runs in found.items()
+    ]
+    table = Table(
+        "A limit of requests per second",
+        ("limit", "the bound is", "assigned within, s", "checks late at most, s", "used %", "refused %"),
+        tuple(rows),
+        "The first two while arrivals fit the limit, the others while work waits, from 15 s after it began to wait.",
+    )
+    if effort.is_smoke:
+        return Answer("What becomes of calls at a service that limits requests?", (table,))
+    goals = (
+        Goal.at_most("arrivals fit: assigned within, s", _worst(rows, 2), 3.0),
+        Goal.at_most("arrivals fit: checks late at most, s", _worst(rows, 3), 5.0),
+        Goal.at_least("work waits: used, %", Spread.of([min(row[4].median for row in rows)]), 80.0),
+        Goal.at_most("work waits: refused, %", _worst(rows, 5), 5.0),
+    )
+    return Answer("What becomes of calls at a service that limits requests?", (table, goals_table(*goals)))
+
+
+def _worst(rows: list[Any], column: int) -> Spread:
+    return Spread.of([max(row[column].median for row in rows)])
+
+
+def _run(limit: int, how: str, effort: Effort) -> Found:
+    fits_s, learning_s, crowded_s = (3.0, 1.0, 2.0) if effort.is_smoke else (FITS_S, LEARNING_S, CROWDED_S)
+    environ = {"CALLKEEPER_SERVICE_RPS": str(limit)} if how == "set" else {}
+    with stage(latency_ms=20.0, limit=limit) as on, on.web() as (_, url), ExitStack() as stack:
+        for _ in range(2):
+            stack.enter_context(on.worker(**environ))
+        time.sleep(2)
+        fitting = max(2, int(limit * FITTING))
+        _start(on, url, fitting, fitting / (0.6 * fits_s))
+        time.sleep(fits_s)
+        calm = on.asked()
+        crowd = int(limit * CROWD)
+        _start(on, url, crowd, crowd)
+        time.sleep(learning_s)
+        begin_s = time.time()
+        time.sleep(crowded_s)
+        busy = on.asked()
+    answered, refused = (sum(at >= begin_s for at in busy[name]) for name in ("answered_at", "refused_at"))
+    return Found(
+        [calm["assigned_at"].get(one, begin_s) - at for one, at in calm["pushed_at"].items()],
+        list(_late_s(calm)),
+        answered / crowded_s / limit,
+        refused / max(1, answered + refused),
+    )
+
+
+def _start(on: Stage, url: str, count: int, rate: float) -> None:
+    on.http.post(f"{on.service_url}/bench/start", params={"url": url, "count": count, "rate": rate})
+
+
+def _late_s(asked: dict[str, Any]) -> list[float]:
+    """Return how long after its slot each check arrived; the slots are counted from the assign."""
+    schedule = load_rules(None).schedule
+    found = []
+    for voice_id, at in asked["checked_at"]:
+        if assigned_at := asked["assigned_at"].get(voice_id):
+            slots = schedule.paced(voice_id).at_s
+            found.append(at - assigned_at - max((slot for slot in slots if slot <= at - assigned_at), default=0.0))
+    return found

@@ -1,0 +1,229 @@
+"""What does a live call cost in requests, and how soon is noticed what happened elsewhere?
+
+In virtual time, so that the figures are those of the schedule and not of the machine. Calls come, live and end; starts are
+pushed, ends are not. Half of the calls are recognised by their voice. In every third one the member answers questions, in
+some the member opts out or an operator rejects the voice: in another application each time, so that only a read shows it.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+
+import httpx
+from redis.asyncio import Redis
+
+from benchmarks.answer import Answer, Cell, Table
+from benchmarks.effort import Effort
+from benchmarks.goals import Goal, goals_table
+from benchmarks.spread import Spread
+from callkeeper.embedded import embedded_redis
+from calls.rules import load_rules
+from calls.schedule.model import PRIOR_CALL, PRIOR_RESULT
+from calls.statuses import Status
+from sandbox.state import Call, Happening, Kind
+from tests.rig import KEY, Rig
+from tests.sandbox_fixtures import Asgi
+
+LIVE = (1, 10, 40, 500)
+"""Live calls, all of one institution."""
+
+LASTS_S = 300.0
+SETTLING_S = 60.0
+"""The first minute does not count: calls begin in it."""
+
+OFTEN = {"reads_undecided_s": 5.0, "reads_decided_s": 15.0}
+"""How often details were read whatever happened, before queues told of changes."""
+
+SHOWN_BY = {
+    Kind.ANSWERED_QUESTIONS: Status.ANSWERED_QUESTIONS,
+    Kind.OPT_OUT: Status.OPT_OUT,
+    Kind.REJECTED: Status.REJECT_CALLER_VOICE,
+}
+"""What happens elsewhere, and the status by which a read shows it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What one run came to.
+
+    Attributes:
+        per_s: Requests per second and live call, by kind.
+        noticed_s: For how long each thing that happened elsewhere was not noticed.
+        ended_s: The same for ends.
+        lost: How many calls could have been enrolled, because questions were answered, and were not; of ``chances``.
+    """
+
+    per_s: Counter[str]
+    noticed_s: list[float]
+    ended_s: list[float]
+    lost: int
+    chances: int
+
+    @property
+    def others(self) -> float:
+        """Return the requests per second and live call that are no checks."""
+        return sum(per_s for kind, per_s in self.per_s.items() if kind != "check")
+
+
+class _Counted(httpx.AsyncBaseTransport):
+    """The stand-in, and how often it was asked for what."""
+
+    def __init__(self, inner: httpx.AsyncBaseTransport) -> None:
+        self._inner = inner
+        self.asked: Counter[str] = Counter()
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Count a request and pass it on."""
+        self.asked[_kind(request)] += 1
+        return await self._inner.handle_async_request(request)
+
+
+def _kind(request: httpx.Request) -> str:
+    if request.url.path.endswith("/queue"):
+        return "listing"
+    if request.method != "GET":
+        return "effect"
+    return "check" if b"checkvoiceauthentication=true" in request.url.query.lower() else "read"
+
+
+def answer(effort: Effort) -> Answer:
+    """Let calls live by the shipped rules, and by rules that read as often as before."""
+    sizes = (1, 40) if effort.is_smoke else LIVE
+    lasts_s = 20.0 if effort.is_smoke else LASTS_S
+    found = {(live, how): _run(live, how, lasts_s) for live in sizes for how in ("as shipped", "every 5 s")}
+    rows: list[tuple[Cell, ...]] = [
+        (
+            *(live, how),
+            *(one.per_s[kind] for kind in ("check", "read", "listing", "effect")),
+            *(one.others, _share(one.noticed_s, 0.5), _share(one.noticed_s, 0.95), _share(one.ended_s, 1.0)),
+            f"{one.lost} of {one.chances}",
+        )
+        for (live, how), one in found.items()
+    ]
+    table = Table(
+        "Requests per second and live call, and seconds until something is noticed",
+        (
+            *("live calls", "stored details are read", "checks", "reads", "listings", "effects", "all but checks"),
+            *("noticed p50 s", "p95 s", "end without push, worst s", "enrolls lost"),
+        ),
+        tuple(rows),
+        "Noticed: questions answered, an opt-out, a reject by somebody else. Lost: questions were answered in a call "
+        "that the voice did not decide, and that was noticed after its end. Effects are assigns and enrolls.",
+    )
+    if effort.is_smoke:
+        return Answer("What does a live call cost in requests?", (table,))
+    many = [one for (live, how), one in found.items() if live >= 40 and how == "as shipped"]
+    few = [one for (live, how), one in found.items() if live < 40 and how == "as shipped"]
+    lost = [sum(one.lost for one in (found[live, how] for live in sizes)) for how in ("as shipped", "every 5 s")]
+    chances = sum(found[live, "as shipped"].chances for live in sizes)
+    goals = (
+        Goal.at_most(
+            "40 calls and more: requests but checks, per s and call", _worst(one.others for one in many), 0.06
+        ),
+        Goal.at_most(
+            "few calls: noticed within, p95 s",
+            _worst(_share(one.noticed_s, 0.95) for one in few if one.noticed_s),
+            10.0,
+        ),
+        Goal.at_most(
+            "an end without a push noticed within, s", _worst(_share(one.ended_s, 1.0) for one in found.values()), 6.0
+        ),
+        Goal.at_most(
+            "enrolls lost more than by reads every 5 s, %", Spread.of([100 * (lost[0] - lost[1]) / chances]), 1.0
+        ),
+    )
+    return Answer(
+        "What does a live call cost in requests, and how soon is something noticed?", (table, goals_table(*goals))
+    )
+
+
+def _worst(figures: Iterator[float]) -> Spread:
+    return Spread.of([max(figures)])
+
+
+def _share(seconds: Sequence[float], share: float) -> float:
+    """Return within how many seconds that share was."""
+    found = sorted(seconds)
+    return found[min(len(found) - 1, int(len(found) * share))] if found else 0.0
+
+
+def _run(live: int, how: str, lasts_s: float) -> Found:
+    async def run(url: str) -> Found:
+        async with Redis.from_url(url) as redis:
+            stage = Asgi()
+            async with stage.client, stage.sandbox.client:
+                return await _watch(stage, redis, live, OFTEN if how != "as shipped" else {}, lasts_s)
+
+    with TemporaryDirectory() as folder, embedded_redis(Path(folder)) as server:
+        return asyncio.run(run(server.url))
+
+
+async def _watch(stage: Asgi, redis: "Redis", live: int, changes: dict[str, float], lasts_s: float) -> Found:
+    """Keep so many calls alive for so long; each that ends is followed by another."""
+    counted = _Counted(stage.transport)
+    rig = Rig(stage, redis, replace(load_rules(None), **changes), transport=counted)  # type: ignore[arg-type]
+    chance, calls, ends = Random(live), list[Call](), list[datetime]()  # noqa: S311
+    begin = rig.clock.now
+    over = begin + timedelta(seconds=SETTLING_S + lasts_s)
+    seconds_lived, before, settled = 0.0, Counter[str](), False
+    while rig.clock.now < over:
+        if not settled and (rig.clock.now - begin).total_seconds() >= SETTLING_S:
+            settled, before, seconds_lived = True, Counter(counted.asked), 0.0
+        ends = [end for end in ends if end > rig.clock.now]
+        wanted = live if (rig.clock.now - begin).total_seconds() > SETTLING_S / 2 else live // 2
+        for _ in range(max(1, wanted) - len(ends)):
+            # What lives at a moment is longer than the average call: the first ones are in the middle of theirs.
+            script, lives_s = _story(chance)
+            calls.append(stage.call(*script, phone_number=f"55509{len(calls):05}", voice_id=f"v-{len(calls)}"))
+            stage.world.add_member(KEY, f"p-{len(calls)}", [calls[-1].phone_number])
+            ends.append(rig.clock.now + timedelta(seconds=lives_s))
+            await rig.push(calls[-1])
+        seconds_lived += len(ends)
+        await rig.run(1.0)
+    asked = Counter(counted.asked)
+    asked.subtract(before)
+    per_s = Counter({kind: n / seconds_lived for kind, n in asked.items()})
+    return await _account(rig, calls, per_s)
+
+
+def _story(chance: Random) -> tuple[list[Happening], float]:
+    """Draw what happens in a call, and how long it lives."""
+    lives_s = max(10.0, PRIOR_CALL.quantile(chance.random()))
+    script = [Happening(Kind.END, lives_s)]
+    if chance.random() < 0.5:
+        script.append(Happening(Kind.GREEN, PRIOR_RESULT.quantile(chance.random())))
+    drawn = chance.random()
+    kinds = ((0.33, Kind.ANSWERED_QUESTIONS), (0.41, Kind.OPT_OUT), (0.46, Kind.REJECTED))
+    kind = next((kind for share, kind in kinds if drawn < share), None)
+    if kind is not None:
+        script.append(Happening(kind, 5 + chance.random() * lives_s))
+    return [one for one in script if one.after_s <= lives_s], lives_s
+
+
+async def _account(rig: Rig, calls: Sequence[Call], per_s: Counter[str]) -> Found:
+    """Compare what happened at the stand-in with when our trails show it."""
+    noticed, ended, lost, chances = [], [], 0, 0
+    for call in calls:
+        if call.ended_at is None or call.ended_at > rig.clock.now - timedelta(seconds=15):
+            continue
+        record, trail = await rig.record(call), await rig.trail(call)
+        if record.end_seen_at is not None:
+            ended.append((record.end_seen_at - call.ended_at).total_seconds())
+        for truth in call.truth:
+            status = SHOWN_BY.get(truth.kind)
+            if status is None:
+                continue
+            at = next((line.at for line in trail if line.status == status), None)
+            is_late = at is None or at > call.ended_at
+            if not is_late and at is not None:
+                noticed.append((at - truth.at).total_seconds())
+            is_green = any(one.kind is Kind.GREEN for one in call.truth)
+            could_enroll = truth.kind is Kind.ANSWERED_QUESTIONS and not is_green
+            chances += could_enroll
+            lost += could_enroll and is_late
+    return Found(per_s, noticed, ended, lost, chances)

@@ -1,0 +1,80 @@
+"""Opens the archive for reading, where there is one: the only way in which web and commands come to import SQLAlchemy."""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from archive.errors import ArchiveAway
+from callkeeper.extras import require
+from callkeeper.settings import ArchiveSettings
+from callkeeper.terminal import Failed, Misused, terminal_console
+from calls.trail import Recorded
+from desk.archived_calls import ArchivedCalls
+
+_URL: Final = "CALLKEEPER_ARCHIVE_URL"
+
+
+def archived_calls(settings: ArchiveSettings | None) -> ArchivedCalls | None:
+    """Return the calls of the archive, None where there is none. Nothing is connected yet."""
+    if settings is None:
+        return None
+    require(_URL, "archive")
+    from archive.reading import Reader  # noqa: PLC0415
+
+    return ArchivedCalls(Reader(settings.open()))
+
+
+@contextmanager
+def archive_of_environment() -> Iterator[ArchivedCalls | None]:
+    """Open the archive that the environment names, for a command; None where it names none.
+
+    Raises:
+        SettingsWrong: Its settings are wrong.
+    """
+    is_set = os.environ.get(_URL, "").strip()
+    archive = archived_calls(ArchiveSettings.load(os.environ)) if is_set else None
+    try:
+        yield archive
+    finally:
+        if archive is not None:
+            archive.close()
+
+
+@contextmanager
+def archived_recordings(since: timedelta | None, *, institution: str | None = None) -> Iterator[Iterator[Recorded]]:
+    """Read archived calls one after the other, and show how far that is.
+
+    Raises:
+        Misused: There is no archive.
+        Failed: Its database cannot be used.
+    """
+    if not os.environ.get(_URL, "").strip():
+        raise Misused("there is no archive: CALLKEEPER_ARCHIVE_URL is not set")
+    require(_URL, "archive")
+    from archive.reading import Reader  # noqa: PLC0415
+
+    reader = Reader(ArchiveSettings.load(os.environ).open())
+    since_ms = 0 if since is None else int((datetime.now(UTC) - since).timestamp() * 1000)
+
+    try:
+        total = reader.count(since_ms=since_ms, institution_key=institution)
+        with progress("calls", total) as advance:
+            yield reader.stream(since_ms=since_ms, institution_key=institution, progress=advance)
+    except ArchiveAway as away:
+        raise Failed(f"the archive's database cannot be used: {away}") from None
+    finally:
+        reader.close()
+
+
+@contextmanager
+def progress(what: str, total: int | None = None) -> Iterator[Callable[[int], Any]]:
+    """Show on standard error how far something is; nothing where that is no terminal."""
+    console = terminal_console(stderr=True)
+    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task(what, total=total)
+        yield lambda n: bar.advance(task, n)

@@ -1,0 +1,74 @@
+"""``callkeeper alerts``: list the alerts that were sent, and send a test message."""
+
+import asyncio
+import os
+
+import click
+from redis.asyncio import Redis
+from rich.table import Table
+
+from callkeeper.alert_courier import AlertCourier
+from callkeeper.extras import require
+from callkeeper.redis_query import query_redis
+from callkeeper.settings import AlertSettings
+from callkeeper.terminal import Failed, Misused, say, terminal_console
+from calls.alerts import AlertMessage, AlertTone, OpenAlert
+from calls.metrics.writing import host
+from calls.store.alert_state import AlertState
+from calls.store.keys import Keys
+
+
+@click.group()
+def alerts() -> None:
+    """Show which alerts were sent, send a test."""
+
+
+@alerts.command("list")
+def list_alerts() -> None:
+    """List the alerts that were sent and are not over."""
+    open_alerts = query_redis(_load)
+    table = Table(box=None, padding=(0, 1, 0, 0))
+    for name in ("since (UTC)", "weight", "what", "institution", "sent at (UTC)"):
+        table.add_column(name, overflow="fold")
+    for open_alert in open_alerts:
+        told_at = max(told.at for told in open_alert.told.values())
+        alert = open_alert.alert
+        table.add_row(
+            f"{open_alert.since:%m-%d %H:%M:%S}",
+            alert.weight,
+            alert.title,
+            alert.institution_key,
+            f"{told_at:%m-%d %H:%M:%S}",
+        )
+    terminal_console(width_if_piped=140).print(table)
+
+
+async def _load(redis: "Redis", keys: Keys) -> list[OpenAlert]:
+    found = await AlertState(redis, keys, "").load()
+    return sorted(found.values(), key=lambda open_alert: open_alert.since)
+
+
+@alerts.command()
+def test() -> None:
+    """Send a test message to every address of CALLKEEPER_ALERT_URLS. Exits with 1 if one does not take it."""
+    require("callkeeper alerts test", "alerts")
+    courier = AlertCourier(AlertSettings.load(os.environ).addresses)
+    if not courier.targets:
+        raise Misused("CALLKEEPER_ALERT_URLS is not set: no alerts are sent")
+    body = f"A test from {host()}. Nothing is wrong."
+    sent = [
+        AlertMessage(target.name, "test", False, AlertTone.INFO, "callkeeper: a test", body)
+        for target in courier.targets
+    ]
+
+    async def bring() -> tuple[list[str], list[AlertMessage]]:
+        return await courier.wrong(), await courier.bring(sent)
+
+    wrong, taken = asyncio.run(bring())
+    for message in sent:
+        result = (
+            "taken" if message in taken else "not an address of apprise" if message.target in wrong else "not taken"
+        )
+        say(f"{courier.called(message.target)}: {result}")
+    if len(taken) < len(sent):
+        raise Failed(f"{len(sent) - len(taken)} of {len(sent)} did not take the test")

@@ -1,0 +1,210 @@
+"""``callkeeper archive``: prepare, verify and keep the archive; erase a person; hold what a court may ask for."""
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from functools import partial
+from io import TextIOWrapper
+from typing import BinaryIO
+
+import click
+
+from archive.database import Database
+from archive.errors import ArchiveAway, ValueRefused
+from archive.heads import parse_heads
+from archive.keeping import Keeper
+from archive.migrating import migrate as migrate_tables
+from archive.verifying import verify as verify_chains
+from callkeeper.archive_reader import archived_recordings, progress
+from callkeeper.environment import SettingsWrong
+from callkeeper.parsing import VISIBLE
+from callkeeper.redis_query import Span, note_command, query_redis
+from callkeeper.settings import StoreSettings, WorkerArchiveSettings
+from callkeeper.terminal import Failed, Misused, printable_json, safe, say
+from calls.call_query import number_of, same_number
+from calls.spreadsheet import SpreadsheetWriter
+from calls.store.archive_queue import ArchiveQueue
+from calls.store.audit_log import AuditEvent
+from calls.trail import Recorded, encode_recorded
+
+_DAY_MS = 86_400_000
+
+_institution = click.option("--institution", required=True, help="The institution's key.")
+_operator = click.option("--operator", required=True, help="Who asks for it; written into the chain.")
+_reason = click.option("--reason", required=True, help="Why; written into the chain, so it must name nobody.")
+
+
+@click.group()
+def archive() -> None:
+    """Keep calls for years: prepare the tables, verify the chains, erase, hold, retire."""
+
+
+@contextmanager
+def archive_database() -> Iterator[tuple[Database, WorkerArchiveSettings]]:
+    """Open the archive; what is wrong with it becomes one line.
+
+    Raises:
+        Misused: There is none.
+        Failed: It cannot be used.
+    """
+    if not os.environ.get("CALLKEEPER_ARCHIVE_URL", "").strip():
+        raise Misused("there is no archive: CALLKEEPER_ARCHIVE_URL is not set")
+    settings = WorkerArchiveSettings.load(os.environ)
+    database = settings.open()
+    try:
+        yield database, settings
+    except (ArchiveAway, ValueRefused) as error:
+        raise Failed(f"the archive's database cannot be used: {error}") from None
+    finally:
+        database.close()
+
+
+@archive.command()
+def migrate() -> None:
+    """Create or alter the tables for this release, as `callkeeper doctor --before-deploy` does. Needs their owner."""
+    with archive_database() as (database, _):
+        say(f"the archive's tables are at version {migrate_tables(database)}")
+
+
+@archive.command()
+@click.option("--institution", help="Only this institution's chain.")
+@click.option("--heads", type=click.File("rb"), help="A log that holds the ends of chains: they are compared.")
+def verify(institution: str | None, heads: BinaryIO | None) -> None:
+    """Follow every chain and name each line that was changed, removed, inserted or moved. Exits with 1 if there is any."""
+    with archive_database() as (database, settings):
+        logged, unsigned = parse_heads(heads, settings.key) if heads is not None else ({}, 0)
+        with progress("lines") as advance:
+            found = verify_chains(database, institution_key=institution, logged=logged, progress=advance)
+    if heads is not None and not logged and not unsigned:
+        raise Failed("the log holds no end of a chain")
+    for key, head in sorted(found.heads.items()):
+        say(f"{key}: ends at line {head.n}, {head.hash}")
+    say(
+        f"{found.lines} lines, {found.erased} personal values erased, {found.emptied} lines emptied by retention"
+        + (f", {len(logged)} logged ends compared" if heads is not None else "")
+    )
+    faults = [*map(str, found.faults), *([f"{unsigned} logged ends are not signed with the key"] if unsigned else [])]
+    if faults:
+        raise Failed(*faults)
+
+
+@archive.command()
+@click.option("--institution", help="Only the calls of this institution.")
+@click.option("--since", type=Span(), default=None, help="Only calls that began no longer ago: 24h, 400d.")
+@click.option("--csv", "as_csv", is_flag=True, help="Comma-separated, without the trails.")
+@click.option("--output", type=click.File("wb"), default="-", help="The file to write. Default: standard output.")
+def export(institution: str | None, since: timedelta | None, output: BinaryIO, *, as_csv: bool) -> None:
+    """Write archived calls, oldest first, as JSON lines (what `callkeeper calls export` writes) or as CSV.
+
+    Without phone numbers and names. The progress is shown on standard error.
+    """
+    _note(AuditEvent.EXPORTED, "archive", "", institution or "")
+    columns = [name for name in Recorded.__struct_fields__ if name != "trail"]
+    text = TextIOWrapper(output, encoding="utf-8", newline="", write_through=True)
+    writer = SpreadsheetWriter(text)
+    if as_csv:
+        writer.row(columns)
+    with archived_recordings(since, institution=institution) as calls:
+        for call in calls:
+            if as_csv:
+                values = (getattr(call, name) for name in columns)
+                writer.row([None if value is None else safe(value) for value in values])
+            else:
+                output.write(printable_json(encode_recorded(call)) + b"\n")
+    text.detach()
+
+
+@archive.command()
+def fill() -> None:
+    """Have every settled call that Redis still knows archived again; for after the archive was restored from a backup."""
+    kept_s = StoreSettings.load(os.environ).keep_calls_s
+    count = query_redis(lambda redis, keys: ArchiveQueue(redis, keys, kept_s=kept_s).refill())
+    say(f"{count} settled calls: workers write those that the archive lacks")
+
+
+@archive.command()
+@_institution
+@click.option("--person", help="The member's id.")
+@click.option("--phone", help="A phone number: everything personal of the calls from it.")
+@_operator
+@_reason
+def erase(institution: str, person: str | None, phone: str | None, operator: str, reason: str) -> None:
+    """Erase a person's phone numbers, names and remarks. The decisions stay, and so does the chain.
+
+    Calls under a legal hold are not changed. Redis has its own copy until it expires: see docs/data.md.
+    """
+    if (person is None) is (phone is None):
+        raise Misused("say --person or --phone")
+    country = StoreSettings.load(os.environ).country
+    whole = None if phone is None else number_of(phone, country)
+    if phone is not None and whole is None:
+        raise Misused("--phone is no phone number")
+    same = None if whole is None else partial(same_number, f"+{whole}", country=country)
+    with _keeper(operator, reason) as keeper:
+        found = keeper.erase(institution, person_id=person, number=same, digits=(whole or "")[-6:], reason=reason)
+    _note(AuditEvent.ARCHIVE_CHANGED, "erase", operator, institution)
+    say(f"{found.values} values of {found.calls} calls are erased; {found.held} calls are under a hold")
+
+
+@archive.command()
+@_institution
+@click.option("--call", "voice_id", help="Only this call.")
+@click.option("--person", help="Only the calls of this member.")
+@click.option("--release", is_flag=True, help="End the hold.")
+@_operator
+@_reason
+def hold(
+    institution: str, voice_id: str | None, person: str | None, operator: str, reason: str, *, release: bool
+) -> None:
+    """Keep a call, a member's calls or all of an institution whatever their age, until the hold is released."""
+    if voice_id is not None and person is not None:
+        raise Misused("say --call or --person")
+    kind = "call" if voice_id is not None else "person" if person is not None else "institution"
+    with _keeper(operator, reason) as keeper:
+        change: Callable[..., bool] = keeper.release if release else keeper.hold
+        if not change(institution, kind, voice_id or person or "", reason):
+            raise Failed("it was not held" if release else "it is held already")
+    _note(AuditEvent.ARCHIVE_CHANGED, "release" if release else "hold", operator, institution)
+    say("released" if release else "held")
+
+
+@archive.command()
+@_operator
+@click.option("--dry-run", is_flag=True, help="Only say what the settings ask for.")
+def retire(operator: str, *, dry_run: bool) -> None:
+    """Remove what is older than CALLKEEPER_ARCHIVE_KEEP; once a day, by a role that may delete."""
+    with archive_database() as (database, settings):
+        if settings.keep is None:
+            raise Misused("CALLKEEPER_ARCHIVE_KEEP is not set: the archive keeps everything")
+        keeper = Keeper(database, operator)
+        for key in keeper.institutions():
+            days = settings.keep.for_institution(key)
+            if dry_run:
+                say(f"{key}: keeps {days} days")
+                continue
+            count = keeper.retire(key, time.time_ns() // 1_000_000 - days * _DAY_MS)
+            if count:
+                _note(AuditEvent.ARCHIVE_CHANGED, "retire", operator, key)
+            say(f"{key}: {count} lines older than {days} days removed")
+
+
+def _note(event: AuditEvent, detail: str, operator: str, institution: str) -> None:
+    """Write into the audit log what a command did to the archive; without Redis the chain alone tells."""
+    try:
+        query_redis(
+            lambda redis, keys: note_command(
+                redis, keys, event, detail=detail, operator=operator, institution=institution
+            )
+        )
+    except (Failed, SettingsWrong):
+        say("Redis does not answer: the audit log does not tell of this", err=True)
+
+
+@contextmanager
+def _keeper(operator: str, reason: str) -> Iterator[Keeper]:
+    if not VISIBLE.fullmatch(operator) or not reason.isprintable():
+        raise Misused("--operator must be visible ASCII without blanks, --reason one printable line")
+    with archive_database() as (database, _):
+        yield Keeper(database, operator)

@@ -1,0 +1,90 @@
+"""``callkeeper secret``: credentials of our own."""
+
+import os
+import secrets
+from base64 import b64encode
+
+import click
+
+from callkeeper.credentials import desk_tokens, push_headers
+from callkeeper.redis_query import query_redis
+from callkeeper.terminal import Misused, say
+from calls.store.queries import Queries
+
+_BYTES = 32
+
+
+@click.group()
+def secret() -> None:
+    """Make credentials."""
+
+
+@secret.command()
+@click.option("--header", default="X-Push-Key", show_default=True, help="Name of the request header.")
+def new(header: str) -> None:
+    """Print a push header with a new secret: once for the dashboard, once for the environment.
+
+    Its value is legal in the dashboard's syntax, where a semicolon would end it.
+    """
+    line = f"{header}: {secrets.token_urlsafe(_BYTES)}"
+    try:
+        [_single] = push_headers(line)
+    except ValueError:
+        raise click.BadParameter("not the name of one request header", param_hint="--header") from None
+    say("# In the dashboard: Settings, Push Notifications, request headers")
+    say(line)
+    say("# In the environment of the web process")
+    say(f"CALLKEEPER_PUSH_HEADERS={line}")
+
+
+@secret.command()
+@click.argument("name")
+@click.option("--institution", "-i", "institutions", multiple=True, help="Key it is limited to; may be given again.")
+@click.option("--force", is_flag=True, help="Take an institution that callkeeper cannot know yet.")
+def token(name: str, institutions: tuple[str, ...], *, force: bool) -> None:
+    """Print a new token for software that uses the desk: NAME is in the trail of what it asks for.
+
+    Where REDIS_URL is set, an institution has to exist.
+    """
+    if institutions and not force:
+        _check(institutions)
+    value = secrets.token_urlsafe(_BYTES)
+    entry = f"{name}:{value}" + (f"@{'|'.join(institutions)}" if institutions else "")
+    try:
+        desk_tokens(entry)
+    except ValueError as problem:
+        raise click.BadParameter(str(problem), param_hint="NAME") from None
+    say("# For the software: it sends the header Authorization: Bearer, and this")
+    say(value)
+    say("# In the environment of the web process, after a comma if there are others")
+    say(f"CALLKEEPER_DESK_TOKENS={entry}")
+
+
+def _check(institutions: tuple[str, ...]) -> None:
+    """Refuse institutions that do not exist, where that can be known: tokens are also made far from any Redis.
+
+    Raises:
+        Misused: There is none of this key.
+    """
+    if not os.environ.get("REDIS_URL"):
+        say("Not checked whether the institution exists: REDIS_URL is not set. The doctor checks it.", err=True)
+        return
+    known = query_redis(lambda redis, keys: Queries(redis, keys=keys).institutions())
+    problems = [problem for key in institutions if (problem := known.problem(key))]
+    if problems:
+        raise Misused(*problems, "--force takes a key that callkeeper cannot know yet.")
+
+
+@secret.command()
+def metrics() -> None:
+    """Print a new token by which Prometheus reads /metrics."""
+    say("# In the environment of the web process; in Prometheus: authorization, credentials_file")
+    say(f"CALLKEEPER_METRICS_TOKEN={secrets.token_urlsafe(_BYTES)}")
+
+
+@secret.command()
+def outcome() -> None:
+    """Print a new key for the signatures of outcomes: for the environment, and for the receiver."""
+    key = f"whsec_{b64encode(secrets.token_bytes(_BYTES)).decode()}"
+    say("# In the environment of the workers; in place of an older one first with a comma and the older one behind it")
+    say(f"CALLKEEPER_OUTCOME_SECRET={key}")

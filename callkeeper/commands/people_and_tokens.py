@@ -1,0 +1,334 @@
+"""``callkeeper users``, ``tokens`` and ``audit``: who can log in, and what they did. Each change is in the audit log."""
+
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+import click
+import msgspec
+from msgspec.structs import replace
+from redis.asyncio import Redis
+from rich.table import Table
+
+from callkeeper.archive_reader import archive_of_environment
+from callkeeper.credentials import TOKEN_NAME, refuse_weak_password
+from callkeeper.extras import require
+from callkeeper.redis_query import Span, note_command, query_redis
+from callkeeper.terminal import Misused, say, say_json, terminal_console
+from calls.store.audit_log import Audited, AuditEvent, AuditFilter, AuditLog, csv_of
+from calls.store.keys import Keys
+from calls.store.queries import Queries
+from desk.access.desk_tokens import IssuedToken, IssuedTokens
+from desk.access.people import Account, Accounts
+from desk.access.rights import Operator, Role
+from desk.archived_calls import audited_or_archived
+
+_MOST = 100_000
+
+
+def _institutions(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options that limit somebody to institutions."""
+    force = click.option("--force", is_flag=True, help="Take an institution that callkeeper cannot know yet.")
+    keys = click.option(
+        "--institution", "-i", "institutions", multiple=True, help="Key it is limited to; may be given again."
+    )
+    return keys(force(command))
+
+
+def _roles(default: Role | None = None) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    return click.option(
+        "--role",
+        type=click.Choice([role.value for role in Role]),
+        required=default is None,
+        default=default.value if default is not None else None,
+        show_default=True,
+        help="What they may do.",
+    )
+
+
+# Users
+
+
+@click.group()
+def users() -> None:
+    """Add, change, list and remove the people who log in by name and password (CALLKEEPER_LOCAL_USERS=yes)."""
+
+
+@users.command()
+@click.argument("name")
+@_roles()
+@click.option("--operator", help="Their core username, under which they act. Default: NAME.")
+@_institutions
+def add(name: str, role: Role, operator: str | None, institutions: tuple[str, ...], *, force: bool) -> None:
+    """Add NAME, or change their role, institutions and core username; asks for a password if there is none yet.
+
+    A change ends their sessions. Where the input is no terminal, its first line is the password.
+    """
+    _check_name(name)
+    _check_operator(operator or name)
+    known = query_redis(lambda redis, keys: Accounts(redis, keys=keys).find(name))
+    _check_institutions(institutions, force=force)
+    account = Account(
+        id=name,
+        operator=operator or name,
+        role=Role(role),
+        institutions=frozenset(institutions) or None,
+        password=known.password if known is not None else None,
+        changed_at=datetime.now(UTC),
+    )
+    what = f"{'changed' if known else 'added'} {name}: {_words(account.role, account.institutions)}"
+    _keep(account, what, _new_password(name) if account.password is None else None)
+    say(f"{name}: {_words(account.role, account.institutions)}, acts as {account.operator}")
+
+
+@users.command()
+@click.argument("name")
+def passwd(name: str) -> None:
+    """Give NAME a new password. Their sessions end."""
+    account = query_redis(lambda redis, keys: Accounts(redis, keys=keys).find(name))
+    if account is None or account.password is None:
+        raise Misused(f"there is no user {name} who logs in by a password")
+    _keep(replace(account, changed_at=datetime.now(UTC)), f"new password of {name}", _new_password(name))
+    say(f"{name}: the new password counts from now on")
+
+
+@users.command(name="remove")
+@click.argument("name")
+def remove_user(name: str) -> None:
+    """Remove NAME and end their sessions.
+
+    Somebody of the identity provider (oidc:...) can log in again: remove them there too.
+    """
+
+    async def change(redis: "Redis", keys: Keys) -> bool:
+        was_there = await Accounts(redis, keys=keys).remove(name)
+        if was_there:
+            await note_command(redis, keys, AuditEvent.USER_CHANGED, detail=f"removed {name}")
+        return was_there
+
+    if not query_redis(change):
+        raise Misused(f"there is no user {name}")
+    say(f"{name}: removed, their sessions are over")
+
+
+@users.command(name="list")
+def list_users() -> None:
+    """List local users, and everybody who has logged in through the identity provider."""
+    table = _table("name", "role", "institutions", "acts as", "changed (UTC)")
+    for account in query_redis(lambda redis, keys: Accounts(redis, keys=keys).known()):
+        institutions = ", ".join(sorted(account.institutions)) if account.institutions is not None else "all"
+        table.add_row(account.id, account.role, institutions, account.operator, f"{account.changed_at:%Y-%m-%d %H:%M}")
+    terminal_console(width_if_piped=160).print(table)
+
+
+def _keep(account: Account, what: str, password: str | None) -> None:
+    """Keep an account, with a new password where there is one, and write down what was changed."""
+
+    async def change(redis: "Redis", keys: Keys) -> None:
+        accounts = Accounts(redis, keys=keys)
+        hashed = account.password if password is None else await accounts.hash(password)
+        await accounts.keep(replace(account, password=hashed))
+        await note_command(redis, keys, AuditEvent.USER_CHANGED, detail=what)
+
+    query_redis(change)
+
+
+def _new_password(name: str) -> str:
+    require("callkeeper users", "web")
+    if sys.stdin.isatty():
+        typed = click.prompt(f"New password of {name}", hide_input=True, confirmation_prompt=True, err=True)
+    else:
+        typed = sys.stdin.readline().rstrip("\n")
+    try:
+        refuse_weak_password(name, typed)
+    except ValueError as problem:
+        raise Misused(problem) from None
+    return str(typed)
+
+
+# Tokens
+
+
+@click.group()
+def tokens() -> None:
+    """Issue, list and revoke the tokens by which software uses the desk. They count at once, without a restart."""
+
+
+@tokens.command()
+@click.argument("name")
+@_roles(Role.AGENT)
+@click.option(
+    "--operator", "-o", "operators", multiple=True, help="For whom it may speak; may be given again. Default: anybody."
+)
+@click.option("--expires", type=Span(), help="After how long it is worthless: 24h, 90d. Default: never.")
+@_institutions
+def issue(
+    name: str,
+    role: Role,
+    operators: tuple[str, ...],
+    expires: timedelta | None,
+    institutions: tuple[str, ...],
+    *,
+    force: bool,
+) -> None:
+    """Issue a token and print it, once: callkeeper keeps only a hash of it. NAME is in the trail of what it asks for."""
+    _check_name(name)
+    for operator in operators:
+        _check_operator(operator)
+    _check_institutions(institutions, force=force)
+    now = datetime.now(UTC)
+    issued = IssuedToken(
+        name=name,
+        role=Role(role),
+        institutions=frozenset(institutions) or None,
+        operators=frozenset(operators) or None,
+        issued_at=now,
+        expires_at=now + expires if expires is not None else None,
+    )
+
+    async def change(redis: "Redis", keys: Keys) -> str:
+        value = await IssuedTokens(redis, keys=keys).issue(issued)
+        await note_command(
+            redis, keys, AuditEvent.TOKEN_CHANGED, detail=f"issued {name}: {_words(issued.role, issued.institutions)}"
+        )
+        return value
+
+    try:
+        say(query_redis(change))
+    except ValueError as problem:
+        raise Misused(problem) from None
+
+
+@tokens.command(name="list")
+def list_tokens() -> None:
+    """List the issued tokens; those of CALLKEEPER_DESK_TOKENS are not among them."""
+    table = _table("name", "role", "institutions", "operators", "issued", "expires", "last used (UTC)")
+    for token, used_at in query_redis(lambda redis, keys: IssuedTokens(redis, keys=keys).known()):
+        table.add_row(
+            token.name,
+            token.role,
+            ", ".join(sorted(token.institutions)) if token.institutions is not None else "all",
+            ", ".join(sorted(token.operators)) if token.operators is not None else "anybody",
+            f"{token.issued_at:%Y-%m-%d}",
+            f"{token.expires_at:%Y-%m-%d %H:%M}" if token.expires_at else "never",
+            f"{used_at:%Y-%m-%d %H:%M}" if used_at else "never",
+        )
+    terminal_console(width_if_piped=160).print(table)
+
+
+@tokens.command()
+@click.argument("name")
+def revoke(name: str) -> None:
+    """Make a token worthless; its open streams end within seconds."""
+
+    async def change(redis: "Redis", keys: Keys) -> bool:
+        was_there = await IssuedTokens(redis, keys=keys).revoke(name)
+        if was_there:
+            await note_command(redis, keys, AuditEvent.TOKEN_CHANGED, detail=f"revoked {name}")
+        return was_there
+
+    if not query_redis(change):
+        raise Misused(f"there is no issued token {name}; those of CALLKEEPER_DESK_TOKENS are the environment's")
+    say(f"{name}: revoked")
+
+
+# The audit log
+
+
+@click.command()
+@click.option("--event", type=click.Choice([event.value for event in AuditEvent]), help="Only this event.")
+@click.option("--who", help="Only this person or token, or this core username.")
+@click.option("--institution", help="Only this institution's.")
+@click.option("--call", "voice_id", help="Only this call's, by its voice id.")
+@click.option("--since", type=Span(), help="No longer ago than this: 30m, 24h, 7d.")
+@click.option("--limit", type=click.IntRange(1, _MOST), default=100, show_default=True, help="Entries at most.")
+@click.option("--csv", "as_csv", is_flag=True, help="As CSV.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+def audit(
+    event: str | None,
+    who: str | None,
+    institution: str | None,
+    voice_id: str | None,
+    since: timedelta | None,
+    limit: int,
+    *,
+    as_csv: bool,
+    as_json: bool,
+) -> None:
+    """Show the audit log, newest first: logins, looks at people's data, statements, pauses, changes."""
+    wanted = AuditFilter(
+        event=AuditEvent(event) if event else None,
+        who=who,
+        institution=institution,
+        voice_id=voice_id,
+        since=datetime.now(UTC) - since if since is not None else None,
+    )
+
+    async def read(redis: "Redis", keys: Keys) -> list[Audited]:
+        with archive_of_environment() as archive:
+            found, answered = await audited_or_archived(AuditLog(redis, keys=keys), archive, wanted, most=limit)
+        if not answered:
+            say("the archive does not answer: older entries are missing", err=True)
+        if as_csv or as_json:
+            await note_command(redis, keys, AuditEvent.EXPORTED, detail=f"audit log, {len(found)} entries")
+        return found
+
+    found = query_redis(read)
+    if as_json:
+        for audited in found:
+            say_json(msgspec.json.encode(audited))
+        return
+    if as_csv:
+        say(*csv_of(found).splitlines())
+        return
+    table = _table("at (UTC)", "event", "who", "operator", "institution", "call", "detail", "status")
+    for audited in found:
+        entry = audited.entry
+        place = entry.institution, entry.voice_id
+        table.add_row(
+            f"{audited.at:%Y-%m-%d %H:%M:%S}",
+            entry.event,
+            entry.who,
+            entry.operator,
+            *place,
+            entry.detail,
+            str(entry.status or ""),
+        )
+    terminal_console(width_if_piped=200).print(table)
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, padding=(0, 1, 0, 0))
+    for name in columns:
+        table.add_column(name, overflow="fold")
+    return table
+
+
+def _words(role: Role, institutions: frozenset[str] | None) -> str:
+    return f"{role} of {', '.join(sorted(institutions)) if institutions is not None else 'all institutions'}"
+
+
+def _check_name(name: str) -> None:
+    if not TOKEN_NAME.fullmatch(name):
+        raise Misused("NAME must be 1 to 40 letters, digits, dots, hyphens or underscores")
+
+
+def _check_operator(operator: str) -> None:
+    try:
+        msgspec.convert(operator, Operator)
+    except msgspec.ValidationError:
+        raise Misused("a core username is 1 to 64 visible ASCII characters without blanks") from None
+
+
+def _check_institutions(institutions: tuple[str, ...], *, force: bool) -> None:
+    """Refuse institutions that do not exist.
+
+    Raises:
+        Misused: There is none of a key.
+    """
+    if not institutions or force:
+        return
+    known = query_redis(lambda redis, keys: Queries(redis, keys=keys).institutions())
+    problems = [problem for key in institutions if (problem := known.problem(key))]
+    if problems:
+        raise Misused(*problems, "--force takes a key that callkeeper cannot know yet.")

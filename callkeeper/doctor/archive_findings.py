@@ -1,0 +1,58 @@
+"""What can be found of the archive: whether its database can be used, its tables are ours, and what waits for it."""
+
+import asyncio
+
+from redis.asyncio import Redis
+
+from callkeeper.doctor.finding import Finding, Topic, fault, ok, warning
+from callkeeper.redis_location import Tls
+from callkeeper.settings import ArchiveSettings
+from calls.store.archive_queue import waiting_calls
+from calls.store.keys import Keys
+
+MANY: int = 1000
+_MIGRATE = "callkeeper archive migrate, by a role that owns the tables; it belongs into the release step"
+
+
+async def archive_findings(
+    redis: "Redis", keys: Keys, settings: ArchiveSettings | None, *, may_migrate: bool
+) -> list[Finding]:
+    """Look at the archive; nothing where there is none and nothing waits for one.
+
+    ``may_migrate``: bring older tables to this release first, as the release step does.
+    """
+    waiting = await waiting_calls(redis, keys)
+    if settings is None:
+        remedy = "set CALLKEEPER_ARCHIVE_URL again; until they are archived these calls do not expire in Redis"
+        return [warning(Topic.ARCHIVE, f"{waiting.calls} calls wait for an archive, and none is set", remedy)] * bool(
+            waiting.calls
+        )
+    found = [await asyncio.to_thread(_database, settings, may_migrate)]
+    if settings.tls is Tls.UNVERIFIED:
+        remedy = "set CALLKEEPER_ARCHIVE_CA to the authority's certificates, and remove CALLKEEPER_ARCHIVE_TLS"
+        found.append(warning(Topic.ARCHIVE, "takes any certificate of the database", remedy, about="tls"))
+    if waiting.calls >= MANY:
+        remedy = "they do not expire before; are the workers' database and role right? See the log for archive_away"
+        found.append(warning(Topic.ARCHIVE, f"{waiting.calls} calls wait to be archived", remedy, about="queue"))
+    else:
+        found.append(ok(Topic.ARCHIVE, f"{waiting.calls} calls wait to be archived", about="queue"))
+    return found
+
+
+def _database(settings: ArchiveSettings, may_migrate: bool) -> Finding:
+    from archive.errors import ArchiveAway  # noqa: PLC0415  (only who has an archive pays for SQLAlchemy)
+    from archive.migrating import migrate, newest, version_of  # noqa: PLC0415
+
+    database = settings.open()
+    try:
+        version = version_of(database)
+        if may_migrate and (version is None or version < newest()):
+            version = migrate(database)
+    except ArchiveAway as away:
+        remedy = "check CALLKEEPER_ARCHIVE_URL and the server; only the owner of the tables may change them"
+        return fault(Topic.ARCHIVE, f"the database cannot be used: {away}", remedy)
+    finally:
+        database.close()
+    if version is None or version < newest():
+        return fault(Topic.ARCHIVE, f"its tables are at version {version}, this release needs {newest()}", _MIGRATE)
+    return ok(Topic.ARCHIVE, f"its tables are at version {version}")

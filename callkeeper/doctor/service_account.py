@@ -1,0 +1,167 @@
+"""What can be found of the service: the clock, the login, the institutions, their queues."""
+
+import logging
+import time
+from collections.abc import AsyncIterator, Mapping
+from datetime import datetime
+from email.utils import parsedate_to_datetime
+from typing import Final
+
+import httpx
+from redis.asyncio import Redis
+
+from callkeeper.doctor.configuration import foreign_rules_findings
+from callkeeper.doctor.finding import Finding, Topic, fault, ok, warning
+from callkeeper.logs import quiet_log
+from callkeeper.settings import WorkerSettings
+from callkeeper.terminal import safe
+from callkeeper.wiring import service_config
+from calls.institutions import KnownInstitutions, shown
+from reseller import AccessRefused, LoginRefused, MemoryTokenStore, ResellerError, ServiceUnavailable, TokenFault
+from reseller.client import Reseller
+from workers.managed_institutions import Standings, ask_standings
+
+SKEW_S = 3.0
+"""From here on a difference of clocks is worth a warning; a Date header knows whole seconds only."""
+
+_OBSTACLES: Final = {
+    "not_active": "it is not Active",
+    "no_voice_auth": "it has no voice authentication",
+    "test_mode": "it is in test mode",
+}
+_WITHIN_S: Final = 5.0
+
+
+async def service_findings(
+    redis: "Redis", settings: WorkerSettings, named: Mapping[str, frozenset[str]]
+) -> AsyncIterator[Finding]:
+    """Log in and look around, with a login of its own that is kept nowhere.
+
+    The workers share a token that slides as long as it is used. It would hide a wrong password until the next lapse, hours
+    after the deployment that brought it. Assumed: a second login leaves the first token alone.
+
+    ``named`` are the institutions that settings name, by setting; those of the rules file are looked at with their lines.
+    """
+    yield await clock_finding(redis, settings.service.url)
+    service = Reseller(service_config(settings.service), MemoryTokenStore(), log=quiet_log(logging.CRITICAL))
+    try:
+        listed = await service.institution_keys()
+    except ResellerError as error:
+        yield _no_login(settings, error)
+        return
+    else:
+        yield ok(Topic.LOGIN, f"{settings.service.url}, {len(listed)} institutions")
+        asked = await ask_standings(service, listed.union(settings.institutions or ()))
+        keys = listed | asked.known.keys()
+        names = {key: standing.name for key, standing in asked.known.items()}
+        known = KnownInstitutions({key: names.get(key) for key in keys})
+        for finding in [*_owned(settings, keys), *_named(named, known), *foreign_rules_findings(settings, keys)]:
+            yield finding
+        ours = sorted(keys if settings.institutions is None else keys & set(settings.institutions))
+        for finding in _standings(asked, ours):
+            yield finding
+        for key in ours:
+            yield await _queue(service, settings, key)
+    finally:
+        await service.aclose()
+
+
+async def clock_finding(redis: "Redis", url: str) -> Finding:
+    """Compare Redis's clock, which all due times come from, with the service's and our own."""
+    seconds, micros = await redis.time()
+    ahead_s = time.time() - (int(seconds) + int(micros) / 1e6)
+    clocks = {"this machine": ahead_s}
+    service_at = await _service_time(url)
+    if service_at is not None:
+        # The header knows whole seconds only: the middle of one is meant.
+        clocks["the service"] = service_at.timestamp() + 0.5 - time.time() + ahead_s
+    detail = ", ".join(f"{name} {ahead:+.1f} s" for name, ahead in clocks.items()) + ", seen from Redis"
+    if service_at is None:
+        detail += "; the service does not tell its own"
+    if max(map(abs, clocks.values())) < SKEW_S:
+        return ok(Topic.CLOCK, detail)
+    remedy = (
+        "synchronise the clocks (NTP): calls go on as they should, but logs, trails and figures are hard to compare"
+    )
+    return warning(Topic.CLOCK, detail, remedy)
+
+
+async def _service_time(url: str) -> datetime | None:
+    """Return the Date header of whatever the service answers to a request without credentials."""
+    try:
+        async with httpx.AsyncClient(trust_env=False, timeout=_WITHIN_S) as client:
+            told = (await client.head(url)).headers.get("date", "")
+        return parsedate_to_datetime(told)
+    except (httpx.HTTPError, ValueError):
+        return None
+
+
+def _no_login(settings: WorkerSettings, error: ResellerError) -> Finding:
+    if isinstance(error, LoginRefused):
+        remedy = (
+            "correct CALLKEEPER_EMAIL, _PASSWORD and _ACCESS_TOKEN; the service operator knows whether it is locked"
+        )
+    elif isinstance(error, ServiceUnavailable):
+        remedy = "check CALLKEEPER_SERVICE_URL, and whether this network may reach it; workers go on by themselves"
+    else:
+        remedy = "check CALLKEEPER_SERVICE_URL, _ACCESS_TOKEN, _EMAIL and _PASSWORD"
+    return fault(Topic.LOGIN, f"{settings.service.url}: {_told(error)}", remedy)
+
+
+def _owned(settings: WorkerSettings, keys: frozenset[str]) -> list[Finding]:
+    if not keys:
+        remedy = "have the service operator give the account rights to your institutions"
+        return [fault(Topic.INSTITUTIONS, "the account may manage none", remedy)]
+    if settings.institutions is not None and keys.issuperset(settings.institutions):
+        return [ok(Topic.INSTITUTIONS, "all of CALLKEEPER_INSTITUTIONS may be managed")]
+    return []
+
+
+def _named(named: Mapping[str, frozenset[str]], known: KnownInstitutions) -> list[Finding]:
+    """Name every setting that names an institution which the account may not manage, with the nearest that it may."""
+    found = []
+    for setting, key, nearest in known.unknown(named):
+        meant = f"; did you mean {known.called(nearest)}?" if nearest is not None else ""
+        remedy = f"correct {setting}, or have the service operator give the account rights to the institution"
+        found.append(
+            fault(Topic.INSTITUTIONS, f"the account may not manage {shown(key)}{meant}", remedy, about=setting)
+        )
+    return found
+
+
+def _standings(asked: Standings, keys: list[str]) -> list[Finding]:
+    """Tell for which institutions nothing will be assigned, enrolled or rejected, and why."""
+    found = []
+    if asked.list_error is not None:
+        remedy = "none is needed: each institution is asked for by its key; the service operator may know why"
+        found.append(warning(Topic.INSTITUTIONS, f"their list cannot be read: {asked.list_error}", remedy))
+    for key in keys:
+        standing = asked.known.get(key)
+        if standing is None:
+            detail = f"nothing is sent for it: its standing cannot be read: {asked.unreadable.get(key, 'not asked')}"
+            remedy = "ask the service operator; workers try again every minute"
+            found.append(warning(Topic.INSTITUTIONS, detail, remedy, about=key))
+            continue
+        if standing.obstacle is None:
+            found.append(ok(Topic.INSTITUTIONS, f"{standing.status}, with voice authentication", about=key))
+            continue
+        remedy = "have the service operator change it, or take it out of CALLKEEPER_INSTITUTIONS"
+        detail = f"nothing is assigned, enrolled or rejected: {_OBSTACLES.get(standing.obstacle, standing.obstacle)}"
+        found.append(warning(Topic.INSTITUTIONS, detail, remedy, about=key))
+    return found
+
+
+def _told(error: ResellerError) -> str:
+    return f"{error}; the service says: {safe(error.full)}" if error.full else str(error)
+
+
+async def _queue(service: Reseller, settings: WorkerSettings, key: str) -> Finding:
+    requested_by = settings.service.requested_by.for_institution(key)
+    try:
+        entries = await service.queue(key, continue_from=0, page_size=1, requested_by=requested_by)
+    except ResellerError as error:
+        remedy = f"check that {requested_by!r} is a core username of {key}, and its standing at the service"
+        if isinstance(error, TokenFault | AccessRefused):
+            remedy = "the login is good: ask the service operator what the account may do there"
+        return fault(Topic.QUEUE, _told(error), remedy, about=key)
+    return ok(Topic.QUEUE, "readable, calls are live" if entries else "readable, no live calls", about=key)

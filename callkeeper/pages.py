@@ -1,0 +1,101 @@
+"""The pages for people: board, RQ dashboard, metrics and login behind one gate."""
+
+from dataclasses import dataclass
+
+from redis import Redis as BlockingRedis
+from redis.asyncio import Redis
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import BaseRoute, Mount, Route
+from starlette.types import ASGIApp
+from structlog.typing import FilteringBoundLogger
+
+from callkeeper.credentials import refuse_weak_password
+from callkeeper.settings import WebSettings
+from calls.store.attempt_limiter import LoginLimiter
+from desk.access.emergency import EmergencyLogin
+from desk.access.gate import Doors, Gate
+from desk.access.oidc import Provider
+from desk.access.people import Accounts, Sessions
+from desk.access.visitor import Auditor
+from desk.board.board import Board
+from desk.board.login_page import LoginPages
+from desk.browser_headers import PAGE, SafeHeaders
+from desk.dashboard import dashboard
+from desk.desk import Desk
+from desk.metrics import MetricsPage
+from desk.signing import key_for
+from receiver.push import utc_now
+
+
+@dataclass(frozen=True, slots=True)
+class Pages:
+    """What is served to people; ``board`` is None where only Prometheus may come."""
+
+    routes: list[BaseRoute]
+    board: Board | None
+
+
+def pages(
+    settings: WebSettings,
+    redis: "Redis",
+    jobs: "BlockingRedis",
+    desk: Desk,
+    auditor: Auditor,
+    log: FilteringBoundLogger,
+) -> Pages:
+    """Build what the settings ask for."""
+    keys = settings.store.keys
+    accounts = Accounts(redis, keys=keys, has_passwords=settings.local_users, has_provider=settings.oidc is not None)
+    shared = EmergencyLogin(settings.admin, redis, auditor.log, keys=keys) if settings.admin is not None else None
+    sessions = Sessions(redis, accounts, keys=keys, shared=shared.account if shared is not None else None)
+    doors = Doors(sessions, shared, settings.metrics_token, has_login_page=settings.has_login_page)
+    limiter = LoginLimiter(redis, key=_limiter_key(settings), keys=keys)
+    board = Board(redis, desk, log=log, now=utc_now, country=settings.store.country) if settings.has_pages else None
+
+    def behind_gate(app: ASGIApp) -> ASGIApp:
+        return Gate(app, doors, auditor, log, limiter=limiter, away=board.away if board is not None else None)
+
+    routes: list[BaseRoute] = []
+    if board is not None:
+        jobs_pages = behind_gate(dashboard(jobs, address=settings.store.redis.address, queue_name=keys.queue_name))
+        guarded = behind_gate(board.app())
+        routes += [Route("/", _to_board), Route("/rq", _to_dashboard), Mount("/rq", jobs_pages)]
+        routes += [Route("/board", guarded), Route("/board/{rest:path}", guarded)]
+    if board is not None and settings.has_login_page:
+        oidc, public_url = settings.oidc, settings.public_url
+        login = LoginPages(
+            board.renderer,
+            accounts,
+            doors,
+            auditor.log,
+            log,
+            limiter=limiter,
+            provider=Provider(oidc.config(public_url), redis, keys=keys) if oidc and public_url else None,
+            has_passwords=settings.local_users,
+            refuse_weak=refuse_weak_password,
+            now=utc_now,
+        )
+        login_app = SafeHeaders(login.app(), PAGE)
+        routes += [Route("/login", login_app), Route("/login/{rest:path}", login_app), Route("/logout", login_app)]
+    if board is not None or settings.metrics_token is not None:
+        routes.append(Route("/metrics", behind_gate(MetricsPage(redis, keys=keys))))
+    return Pages(routes, board)
+
+
+def _limiter_key(settings: WebSettings) -> bytes:
+    """Return what hides addresses in Redis: the same in every process, known to nobody who reads Redis."""
+    if settings.admin is not None:
+        return settings.admin.key_for("login limiter")
+    secrets = "\n".join(value.reveal() for _, value in settings.push_headers)
+    return key_for("login limiter", secrets.encode())
+
+
+async def _to_board(_request: Request) -> Response:
+    """Redirect to the board, by path only: an absolute address would repeat the Host header."""
+    return RedirectResponse("/board", 307)
+
+
+async def _to_dashboard(_request: Request) -> Response:
+    """Redirect to the dashboard, by path only: an absolute address would repeat the Host header."""
+    return RedirectResponse("/rq/", 308)

@@ -1,0 +1,208 @@
+-- The request budget that all workers share: see `calls.store.request_budget`.
+-- KEYS: budgets (a hash of scope -> numbers; scope '' is the account, else an institution as in members). Waiting
+--       members are kept beside it, in a sorted set per scope and class: member -> when it is expected to ask again.
+-- ARGV: now, then either
+--       'take', class, requests, member, a random number from 0 to 1, (scope, configured rate or 0) once or twice
+--       'busy', scope, configured rate or 0, answers per second of the reporter, number of institutions we act for
+-- 'take' returns 0 if the requests may be sent, else after how many ms to ask again. 'busy' records a 429 and returns
+-- the scopes that have a rate. A repetition takes, or lowers, once more, which errs on the safe side.
+local now = now_ms()
+
+local CLASSES = 4 -- effects; checks; listings; reads
+local SHARES = {0.3, 0.3, 0.15, 0.1} -- the least share of each waiting class; the rest goes to the first of them
+local GRACE = 1000 -- a member that is this many ms late does not count as waiting any more
+local NEAR = {4, 4, 32, 64} -- a member that asked in vain waits a random number of turns of its class, up to this
+-- many: a larger number means fewer vain requests, a smaller one keeps the order better
+local SOON = 50 -- members expected within this many ms go before others
+local CATCH_UP = 0.15 -- seconds of permits that may accumulate, for members that come back late
+local MEMORY = 2000 -- counts fade with this time constant, in ms
+local LOWERED = 0.85 -- the factor by which a 429 lowers the rate
+local PLATEAU = 8 -- after this many seconds of waiting work the rate is back at its old value
+local FLOOR = 10 -- the rate stays above this unless more than TOO_MANY are refused: 429 may have other reasons
+local TOO_MANY = 0.17
+local LONG_MEMORY = 10000 -- time constant of the counts for TOO_MANY, in ms
+local FORGOTTEN = 3600 -- seconds after which an unused learned rate is forgotten
+
+local FIELDS = {'limit', 'used', 'at', 'level', 'granted', 'refused', 'max', 'grown', 'starting', 'lowered', 'set_out', 'set', 'tried', 'turned'}
+local function load(scope)
+    local stored = redis.call('HGET', KEYS[1], scope) or ''
+    local s, values = {scope = scope, credit = {}, pace = {}}, {}
+    for value in string.gmatch(stored, '%S+') do values[#values + 1] = tonumber(value) end
+    local is_known = #values == #FIELDS + 2 * CLASSES
+    for n, field in ipairs(FIELDS) do s[field] = is_known and values[n] or 0 end
+    for c = 1, CLASSES do
+        s.credit[c] = is_known and values[#FIELDS + c] or 1
+        s.pace[c] = is_known and values[#FIELDS + CLASSES + c] or 0
+    end
+    if not is_known then s.at, s.level = now, 1 end
+    return s
+end
+
+local function queue(s, c) return KEYS[1] .. ':' .. s.scope .. ':' .. c end
+
+-- The learned rate: first it doubles, then it is a cubic function of the time in which work waited (as in TCP's CUBIC),
+-- which is flat near the last rate that was too high. 0 if none was learned.
+local function learned(s)
+    if s.max == 0 then return 0 end
+    if s.starting == 1 then return s.max * 1.5 ^ s.grown end
+    return s.max * (1 + (1 - LOWERED) * ((s.grown - PLATEAU) / PLATEAU) ^ 3)
+end
+
+local function rate(s)
+    local found = learned(s)
+    if s.set > 0 and (found == 0 or s.set < found) then return s.set end
+    return found
+end
+
+local function store(s)
+    local values = {}
+    s.limit, s.used = rate(s), s.granted / MEMORY * 1000
+    for _, field in ipairs(FIELDS) do values[#values + 1] = string.format('%.4f', s[field]) end
+    for c = 1, CLASSES do values[#FIELDS + c] = string.format('%.4f', s.credit[c]) end
+    for c = 1, CLASSES do values[#FIELDS + CLASSES + c] = string.format('%.4f', s.pace[c]) end
+    redis.call('HSET', KEYS[1], s.scope, table.concat(values, ' '))
+    redis.call('EXPIRE', KEYS[1], FORGOTTEN)
+end
+
+local function burst(r) return 1 + r * CATCH_UP end
+
+-- Apply the time that has passed since the last use, and find which members wait.
+local function go_on(s)
+    local passed = math.max(0, math.min(now - s.at, 60000))
+    s.at, s.head, s.size, s.waiting = now, {}, {}, 0
+    for c = 1, CLASSES do
+        redis.call('ZREMRANGEBYSCORE', queue(s, c), '-inf', now - GRACE)
+        s.head[c] = num(redis.call('ZRANGE', queue(s, c), 0, 0, 'WITHSCORES')[2], math.huge)
+        s.size[c] = s.head[c] < math.huge and redis.call('ZCARD', queue(s, c)) or 0
+        s.waiting = s.waiting + s.size[c]
+    end
+    if s.waiting > 0 then s.grown = s.grown + math.min(passed, 1000) / 1000 end
+    local r, fade = rate(s), math.exp(-passed / MEMORY)
+    s.level = math.min(burst(r), s.level + r * passed / 1000)
+    s.granted, s.refused = s.granted * fade, s.refused * fade
+    local long_fade = math.exp(-passed / LONG_MEMORY)
+    s.tried, s.turned = s.tried * long_fade, s.turned * long_fade
+    for c = 1, CLASSES do
+        s.credit[c] = math.min(2, s.credit[c] + SHARES[c] * r * passed / 1000)
+        s.pace[c] = s.pace[c] * fade
+    end
+    return r
+end
+
+-- Return how many waiting classes come before this one: those below their share first, then by priority.
+local function before(s, c, soon)
+    local found = 0
+    for other = 1, CLASSES do
+        if other ~= c and s.head[other] <= soon then
+            local mine, theirs = s.credit[c] >= 1, s.credit[other] >= 1
+            if (theirs and not mine) or (theirs == mine and other < c) then found = found + 1 end
+        end
+    end
+    return found
+end
+
+-- Return after how many ms to ask again; 0 if the requests may be sent.
+local function wait_of(s, r, c, member, random)
+    local rank = redis.call('ZRANK', queue(s, c), member)
+    local soon = now + math.max(SOON, 500 / r)
+    local first, behind = before(s, c, soon), not rank and s.head[c] <= soon and 1 or 0
+    if s.level >= 1 + first + behind then return 0 end
+    -- The first waiting class gets the next permits; the others get about as many as they did recently.
+    local pace = first == 0 and r or math.max(SHARES[c] * r, math.min(r, 1.3 * s.pace[c] / MEMORY * 1000))
+    local missing = math.max(0, 1 - s.level) / r * 1000
+    if rank then return missing + (rank + random * (first == 0 and 0.25 or math.min(s.size[c], NEAR[c]))) / pace * 1000 end
+    local last = num(redis.call('ZRANGE', queue(s, c), -1, -1, 'WITHSCORES')[2], now)
+    local wait = math.max(missing, last - now) + 1000 / pace
+    -- The wait is bounded, so that a member notices when others finish, but not so short that all ask all the time.
+    return math.min(wait, math.max(2000, s.waiting / r * 1000) * (0.75 + random / 2))
+end
+
+local function take()
+    local c, n, member = tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
+    local states, waits, wait = {}, {}, 0
+    for arg = 7, #ARGV, 2 do
+        local s = load(ARGV[arg])
+        s.set = tonumber(ARGV[arg + 1])
+        local r = go_on(s)
+        if r > 0 then
+            states[#states + 1] = s
+            waits[#waits + 1] = wait_of(s, r, c, member, tonumber(ARGV[6]))
+            wait = math.max(wait, waits[#waits])
+        end
+    end
+    if wait > 0 then wait = math.min(30000, math.max(1, math.ceil(wait))) end
+    for i, s in ipairs(states) do
+        if wait == 0 then
+            s.level = s.level - n
+            s.granted, s.tried = s.granted + n, s.tried + n
+            s.pace[c] = s.pace[c] + n
+            s.credit[c] = math.max(0, s.credit[c] - n)
+        end
+        if waits[i] > 0 then
+            redis.call('ZADD', queue(s, c), now + wait, member)
+            redis.call('PEXPIRE', queue(s, c), 120000)
+        elseif s.head[c] < math.huge then
+            redis.call('ZREM', queue(s, c), member)
+        end
+        store(s)
+    end
+    return wait
+end
+
+-- For a second after the rate was lowered, 429s are only counted: most belong to requests that were already in flight.
+local function lower(s, answered)
+    go_on(s)
+    local r, age = rate(s), now - s.lowered
+    s.turned = s.turned + 1
+    if r > 0 and (s.max == 0 or age >= 1000 or age < 0 or s.set_out == 1) then s.refused = s.refused + 1 end
+    if s.max > 0 and age >= 0 and age < 1000 then return end
+    s.set_out = 1
+    local is_much = s.refused >= 2 and s.refused > s.granted / 8
+    if r == 0 then
+        s.max, s.starting, s.set_out, s.granted, s.refused = math.max(FLOOR, answered), 1, 0, 0, 0
+    elseif is_much then
+        -- The rate of answers is a better estimate than the rate of attempts, but not below the floor.
+        local answers = (s.granted - s.refused) / MEMORY * 1100
+        local least = s.turned >= 4 and s.turned > s.tried * TOO_MANY and 1 or FLOOR
+        s.max, s.starting = math.min(r, math.max(answers, r / 2, least)), 0
+    else
+        s.max, s.starting = math.max(r, math.min(FLOOR / LOWERED, s.max)), 0
+    end
+    s.grown, s.lowered = 0, now
+    s.level = math.min(s.level, 0)
+end
+
+-- If three institutions, or all, get 429 within five seconds of each other, the limit is the account's.
+local function common(acted_for)
+    local found = {}
+    for _, scope in ipairs(redis.call('HKEYS', KEYS[1])) do
+        local s = load(scope)
+        if scope ~= '' and s.max > 0 and now - s.lowered < 5000 then found[#found + 1] = s end
+    end
+    return #found >= math.min(3, math.max(2, acted_for)) and found or {}
+end
+
+local function busy()
+    local scope, set, answered, acted_for = ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
+    local account = load('')
+    local s = (account.max > 0 or account.set > 0 or scope == '') and account or load(scope)
+    if s.scope == scope then s.set = set end
+    lower(s, answered)
+    store(s)
+    if s ~= account then
+        -- From then on the account has a rate, and the rates learned for single institutions are forgotten.
+        local most = 0
+        for _, other in ipairs(common(acted_for)) do
+            most = math.max(most, learned(other))
+            redis.call('HDEL', KEYS[1], other.scope)
+        end
+        if most > 0 then
+            lower(account, most)
+            store(account)
+        end
+    end
+    return redis.call('HKEYS', KEYS[1])
+end
+
+if ARGV[2] == 'take' then return take() end
+return busy()

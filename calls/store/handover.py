@@ -1,0 +1,41 @@
+"""Leaves members whose record or notes a newer release wrote to a worker of that release.
+
+Nothing of them is changed. A worker of this release that claims one lets it go at once: it is due again after half a second,
+and ever later, up to five seconds. A worker of a higher schema number claims it with its next claim, before others can.
+After a minute in which no newer worker has saved it, it needs a person.
+"""
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
+
+from redis.exceptions import RedisError
+
+from calls.lease import ClaimedItem
+from calls.record import NEWER, SCHEMA
+from calls.store.keys import Keys, names_of
+from calls.store.scripts import Scripts
+
+SHORTEST_MS: Final = 500
+LONGEST_MS: Final = 5000
+PATIENCE_MS: Final = 60_000
+
+
+class Handover:
+    """Releases claims for newer workers."""
+
+    def __init__(self, scripts: Scripts, keys: Keys, unreadable: Callable[[str, str], None]) -> None:
+        self.scripts = scripts
+        self._keys = keys
+        self._unreadable = unreadable
+        self.schema = SCHEMA
+
+    async def leave(self, item: ClaimedItem) -> None:
+        """Release a claim and leave what is stored as it is. If another worker holds the member, do nothing."""
+        self._unreadable("newer", names_of(item.member)[0])
+        keys = [self._keys.item(item.member), self._keys.due, self._keys.attention, self._keys.left]
+        now = self.scripts.now()
+        with suppress(RedisError):  # then the end of the lease makes it due
+            await self.scripts.call(
+                "leave", keys, [now, item.member, item.nonce, SHORTEST_MS, LONGEST_MS, PATIENCE_MS, NEWER, self.schema]
+            )

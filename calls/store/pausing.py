@@ -1,0 +1,112 @@
+"""Pauses in Redis: those in force, and a bounded history."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from redis.asyncio import Redis
+
+from calls.institutions import KnownInstitutions, shown
+from calls.metrics.counting import Figures
+from calls.pause import EVERYWHERE, Pause, Pauses, PauseScope, encode_pause, parse_pauses
+from calls.store.keys import Keys
+from calls.store.scripts import Arg, Scripts
+
+KEPT = 200
+"""How many pauses and resumptions the history holds. The oldest are dropped first."""
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A pause, or its end (``scope`` None): where, by whom, why, when."""
+
+    institution: str
+    operator: str
+    because: str
+    at: datetime
+    scope: PauseScope | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PastPause:
+    """A past pause and what ended it: a resumption, another pause of the same place, or nothing yet (None)."""
+
+    begun: Change
+    ended: Change | None
+
+
+def past_pauses(changes: Iterable[Change]) -> list[PastPause]:
+    """Pair every pause with what ended it, newest first. A resumption without its pause is left out.
+
+    Args:
+        changes: As ``Pausing.history`` returns them, newest first.
+    """
+    found: list[PastPause] = []
+    ended: dict[str, Change] = {}
+    for change in changes:
+        if change.scope is not None:
+            found.append(PastPause(change, ended.get(change.institution)))
+        ended[change.institution] = change
+    return found
+
+
+def why_not_resumed(institution_key: str | None, pauses: Pauses, known: KnownInstitutions) -> str | None:
+    """Return why the pause of an institution, or of all (None), cannot be lifted, with a suggestion; None if it can.
+
+    Any pause can be lifted, also of an unknown institution.
+    """
+    where = EVERYWHERE if institution_key is None else institution_key
+    if where in pauses.by_institution:
+        return None
+    paused = sorted(pauses.by_institution.keys() - {EVERYWHERE})
+    is_mistyped = institution_key is not None and institution_key not in known.names
+    near = KnownInstitutions({key: known.names.get(key) for key in paused}) if is_mistyped else None
+    meant = near.nearest(where) if near is not None else None
+    missing = f"there is no pause of {'all institutions' if institution_key is None else shown(where)}"
+    if meant is not None:
+        return f"{missing}; did you mean {known.called(meant)}?"
+    what = [*(["all institutions"] if EVERYWHERE in pauses.by_institution else []), *paused]
+    return f"{missing}; paused now: {', '.join(what)}" if what else f"{missing}: nothing is paused"
+
+
+class Pausing:
+    """Changes and reads pauses. Workers see them with their next claim, and when they book an effect."""
+
+    def __init__(self, redis: "Redis", *, keys: Keys | None = None, figures: Figures | None = None) -> None:
+        self._redis: Any = redis  # its stubs cannot know that answers are bytes here
+        self.keys = Keys() if keys is None else keys
+        self._scripts = Scripts(redis, figures, keys=self.keys)
+
+    async def pause(self, institution_key: str | None, pause: Pause) -> None:
+        """Pause one institution, or all (None). It replaces an earlier pause of the same place.
+
+        The caller checks that the institution exists: see ``calls.institutions``.
+        """
+        where = EVERYWHERE if institution_key is None else institution_key
+        change = Change(
+            institution=where, operator=pause.operator, because=pause.because, at=pause.at, scope=pause.scope
+        )
+        await self._write(change, encode_pause(pause))
+
+    async def resume(self, institution_key: str | None, *, operator: str, because: str, at: datetime) -> bool:
+        """Lift the pause of one institution, or the one of all (None). Return whether there was one."""
+        where = EVERYWHERE if institution_key is None else institution_key
+        change = Change(institution=where, operator=operator, because=because, at=at)
+        return await self._write(change, b"")
+
+    async def _write(self, change: Change, pause: bytes) -> bool:
+        """Write a pause, or lift one (empty). Return whether there was one to lift."""
+        keys = [self.keys.pause, self.keys.pause_history]
+        args: list[Arg] = ["", change.institution, pause, msgspec.json.encode(change), KEPT]
+        return bool(await self._scripts.call("pause", keys, args, replicated=True))
+
+    async def pauses(self) -> Pauses:
+        """Return the pauses in force."""
+        stored = await self._redis.hgetall(self.keys.pause)
+        return parse_pauses(tuple((key.decode(), value) for key, value in stored.items()))
+
+    async def history(self) -> tuple[Change, ...]:
+        """Return the last pauses and resumptions, newest first."""
+        stored = await self._redis.lrange(self.keys.pause_history, 0, -1)
+        return tuple(msgspec.json.decode(line, type=Change) for line in stored)

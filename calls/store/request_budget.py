@@ -1,0 +1,189 @@
+"""The request budget: how many requests per second all workers may send together, and their priorities.
+
+Every request to the service takes a permit here first. The limit is the configured rate (``CALLKEEPER_SERVICE_RPS``) or
+a rate learned from 429 answers, whichever is lower. Without either, permits are free and Redis is not asked. A limit
+applies to the account, or to a single institution if only that one gets 429.
+
+Permits come from a token bucket on Redis's clock: at most ``rate * T + 0.15 * rate + 2`` within T seconds. An effect
+takes the permits of its confirming read and its own together, and may use the second up to a lease later. While
+requests wait, each class gets at least its share (``request_budget.lua``); the rest goes to the waiting class with the
+highest priority.
+
+The learned rate falls by 15 % at a 429, recovers within 8 s, and stays there for a while before it grows further (the
+cubic function of TCP CUBIC, which uses most of the capacity with few losses). It grows only while requests wait.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from math import exp
+from typing import Any, Final
+from urllib.parse import unquote
+
+from redis.asyncio import Redis
+
+from calls.metrics import catalogue as figure
+from calls.metrics.counting import Figures
+from calls.store.keys import Keys, institution_member
+from calls.store.scripts import Scripts
+
+MARGIN: Final = 0.95
+"""The share of a configured rate that is used. From 6/s on, no 10 seconds then hold more than ten times the rate."""
+
+LOOK_EVERY_S: Final = 1.0
+"""How often a process checks whether others have learned a rate, in seconds."""
+
+_ANSWERS_OVER_S: Final = 2.0
+
+GOLDEN: Final = 0.618034
+"""Fractional parts of its multiples are spread evenly, so that waiting requests do not come back at the same time."""
+
+
+class Permit(IntEnum):
+    """What a request is for. The lowest number has the highest priority."""
+
+    EFFECT = 1
+    CHECK = 2
+    LISTING = 3
+    READ = 4
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetUse:
+    """How much of a budget is used, in requests per second. ``waiting`` is how many requests of each class wait.
+
+    ``institution_key`` is empty for the account.
+    """
+
+    institution_key: str
+    used_per_s: float
+    limit_per_s: float
+    waiting: dict[Permit, int]
+
+    @property
+    def words(self) -> str:
+        """Describe the use in one line."""
+        waiting = ", ".join(f"{n} {kind.name.lower()}s" for kind, n in self.waiting.items() if n)
+        return f"using {self.used_per_s:.0f} of {self.limit_per_s:.0f} requests/s; " + (
+            f"waiting: {waiting}" if waiting else "nothing waits"
+        )
+
+
+class RequestBudget:
+    """One worker's access to the shared budget."""
+
+    def __init__(
+        self,
+        scripts: Scripts,
+        redis: "Redis",
+        keys: Keys,
+        *,
+        monotonic: Callable[[], float],
+        rps: float | None,
+        limits: Mapping[str, float],
+        figures: Figures | None,
+    ) -> None:
+        """Start without a learned rate.
+
+        Args:
+            scripts: Runs our scripts.
+            redis: Holds the budget.
+            keys: The names of our keys.
+            monotonic: This process's own clock, in seconds.
+            rps: The configured rate of all workers together; None: none.
+            limits: The configured rates of single institutions, in addition.
+            figures: Counts postponed requests.
+        """
+        self._scripts = scripts
+        self._redis: Any = redis
+        self._key = keys.budget
+        self._monotonic = monotonic
+        self._set = 0.0 if rps is None else rps * MARGIN
+        self._limits = {_scope(key): per_s * MARGIN for key, per_s in limits.items()}
+        self._figures = Figures() if figures is None else figures
+        self._limited: frozenset[str] = frozenset()
+        self._looked_at_s = -LOOK_EVERY_S
+        self._answers = 0.0
+        self._spread = 0.0
+        self._answers_at_s = 0.0
+
+    async def wait_s(self, kind: Permit, member: str, institution_key: str, requests: int = 1) -> float:
+        """Take permits for a member's next requests. Return 0.0 if they may be sent, else the seconds to wait.
+
+        Raises:
+            redis.exceptions.RedisError: Redis is down.
+        """
+        if not self._set and not self._limits and not self._limited:
+            return 0.0
+        self._spread = (self._spread + GOLDEN) % 1.0
+        scope = _scope(institution_key)
+        limits: list[str | float] = ["", self._set]
+        if scope in self._limited or scope in self._limits:
+            limits += [scope, self._limits.get(scope, 0)]
+        args = ["take", int(kind), requests, member, self._spread, *limits]
+        wait_ms = await self._ask(*args)
+        if wait_ms:
+            self._figures.count(figure.REQUESTS_POSTPONED, kind.name.lower())
+        return float(wait_ms) / 1000
+
+    async def look(self) -> None:
+        """Check once a second whether there is a learned rate.
+
+        Raises:
+            redis.exceptions.RedisError: Redis is down.
+        """
+        now_s = self._monotonic()
+        if now_s - self._looked_at_s >= LOOK_EVERY_S:
+            self._looked_at_s = now_s
+            self._see(await self._redis.hkeys(self._key))
+
+    def answered(self) -> None:
+        """Count an answered request. The first learned rate is this process's rate of answered requests."""
+        now_s = self._monotonic()
+        self._answers = 1.0 + self._answers * exp((self._answers_at_s - now_s) / _ANSWERS_OVER_S)
+        self._answers_at_s = now_s
+
+    async def turned_away(self, institution_key: str, acted_for: int) -> None:
+        """Lower the rate after a 429.
+
+        Args:
+            institution_key: The institution of the request.
+            acted_for: The number of institutions. If several get 429, it is the account's rate that is lowered.
+
+        Raises:
+            redis.exceptions.RedisError: Redis is down.
+        """
+        fade = exp((self._answers_at_s - self._monotonic()) / _ANSWERS_OVER_S)
+        answers_per_s = self._answers * fade / _ANSWERS_OVER_S
+        scope = _scope(institution_key) if acted_for > 1 else ""
+        set_rate = self._limits.get(scope, 0.0) if scope else self._set
+        self._see(await self._ask("busy", scope, set_rate, answers_per_s, acted_for))
+
+    async def _ask(self, *args: str | float) -> Any:
+        return await self._scripts.call("request_budget", [self._key], [self._scripts.now(), *args])
+
+    def _see(self, scopes: list[bytes]) -> None:
+        self._limited = frozenset(scope.decode() for scope in scopes)
+
+
+def _scope(institution_key: str) -> str:
+    return institution_member(institution_key).removeprefix("i:") if institution_key else ""
+
+
+async def budget_use(redis: "Redis", keys: Keys) -> list[BudgetUse]:
+    """Return how much of each budget is used, the account's first; empty if no rate was set or learned.
+
+    Raises:
+        redis.exceptions.RedisError: Redis is down.
+    """
+    client: Any = redis
+    found = []
+    seconds, _ = await client.time()
+    for scope, stored in sorted((await client.hgetall(keys.budget)).items()):
+        limit, used, at_ms = (float(value) for value in stored.split()[:3])
+        queues = [f"{keys.budget}:{scope.decode()}:{int(kind)}" for kind in Permit]
+        waiting = {kind: await client.zcard(queue) for kind, queue in zip(Permit, queues, strict=True)}
+        used *= exp(min(0.0, at_ms / 1000 - seconds) / _ANSWERS_OVER_S)
+        if limit:
+            found.append(BudgetUse(unquote(scope.decode()), used, limit, waiting))
+    return found

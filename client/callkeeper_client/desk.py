@@ -1,0 +1,311 @@
+"""The two clients, sync and async. They have the same methods; what they share is in `callkeeper_client.protocol`."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import suppress
+from typing import Any, Self, cast
+
+import httpx
+
+from callkeeper_client import protocol
+from callkeeper_client.protocol import FOR_EVER, STREAM, STREAM_TIMEOUT, Change, Events, Request, Retry
+from callkeeper_client.views import Action, Call, Story
+
+Token = str | Callable[[], str]
+
+
+class _Settings:
+    """What both clients are made with."""
+
+    def __init__(self, token: Token, patience_s: float, first_wait_s: float) -> None:
+        self._token = token
+        self._patience_s = patience_s
+        self._first_wait_s = first_wait_s
+
+    def _read_token(self) -> str:
+        return self._token if isinstance(self._token, str) else self._token()
+
+    def _stream_headers(self, events: Events) -> dict[str, str]:
+        return Request("GET", STREAM).headers(self._read_token()) | events.begin()
+
+
+class Desk(_Settings):
+    """A client that blocks.
+
+    Args:
+        url: Address of the web process.
+        token: A desk token, or a function that returns the one to use now.
+        patience_s: For how long a request is repeated that gets no answer, 401, 429, 502, 503 or 504.
+        first_wait_s: The wait before the second attempt; later ones double it, up to 30 s.
+        transport: Replaces the connections, for tests.
+
+    Raises:
+        DeskRefused: By every method: the desk refuses the request.
+        DeskUnavailable: By every method: patience is over.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        token: Token,
+        *,
+        patience_s: float = 60.0,
+        first_wait_s: float = 0.5,
+        transport: httpx.BaseTransport | None = None,
+    ) -> None:
+        super().__init__(token, patience_s, first_wait_s)
+        self._http = httpx.Client(base_url=url, transport=transport, timeout=15.0)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    def calls(
+        self,
+        *,
+        institution: str | None = None,
+        phone: str | None = None,
+        id: str | None = None,  # noqa: A002  (the API's own name)
+        phase: str | None = None,
+    ) -> Iterator[Call]:
+        """Yield calls, page by page; without a phase all that are not settled."""
+        return self._pages({"institution": institution, "phone": phone, "id": id, "phase": phase}, self._patience_s)
+
+    def call(self, institution_key: str, voice_id: str) -> Story:
+        """Return a call with its story."""
+        return cast("Story", self._send(Request("GET", protocol.call(institution_key, voice_id))))
+
+    def act(
+        self,
+        institution_key: str,
+        voice_id: str,
+        action: str,
+        *,
+        operator: str,
+        wait_s: float | None = None,
+        key: str | None = None,
+        **body: object,
+    ) -> Action:
+        """Say something of a call: ``assign``, ``verified``, ``distrusted``, ``check`` or ``resolve``, with its fields."""
+        path = protocol.call(institution_key, voice_id, action)
+        return cast("Action", self._send(protocol.action(path, wait_s, key, {"operator": operator, **body})))
+
+    def verified(
+        self,
+        institution_key: str,
+        voice_id: str,
+        *,
+        operator: str,
+        person_id: str,
+        validation_type: str,
+        notes: str | None = None,
+        wait_s: float | None = None,
+        key: str | None = None,
+    ) -> Action:
+        """Say that the caller is this person; the voice is enrolled if rules and law allow it."""
+        body = {"person_id": person_id, "validation_type": validation_type, "notes": notes}
+        return self.act(institution_key, voice_id, "verified", operator=operator, wait_s=wait_s, key=key, **body)
+
+    def action(self, institution_key: str, voice_id: str, action_id: str) -> Action:
+        """Return what became of an action."""
+        path = protocol.call(institution_key, voice_id, "actions", action_id)
+        return cast("Action", self._send(Request("GET", path)))
+
+    def changes(self, *, institution: str | None = None, last_event_id: str | None = None) -> Iterator[Change]:
+        """Yield the calls that are open now, then every change, for ever; resume after a lost connection."""
+        events, retry = Events(last_event_id), Retry(FOR_EVER, self._first_wait_s)
+        params = {} if institution is None else {"institution": institution}
+        while True:
+            refusal: httpx.Response | None = None
+            try:
+                headers = self._stream_headers(events)
+                with self._http.stream(
+                    "GET", STREAM, params=params, headers=headers, timeout=STREAM_TIMEOUT
+                ) as response:
+                    if not response.is_success:
+                        response.read()
+                        refusal = response
+                    else:
+                        if events.last_id is None:
+                            yield from self._open_calls(institution)
+                        for line in response.iter_lines():
+                            retry.succeeded()
+                            if change := events.read(line):
+                                yield change
+                                if change.kind == "reset":
+                                    yield from self._open_calls(institution)
+            except httpx.TransportError:
+                refusal = None
+            time.sleep(retry.wait_s(refusal))
+
+    def _open_calls(self, institution: str | None) -> Iterator[Change]:
+        for each in self._pages({"institution": institution}, FOR_EVER):
+            yield Change("call", each["institution_key"], each["voice_id"], each)
+
+    def _pages(self, filters: Mapping[str, str | None], patience_s: float) -> Iterator[Call]:
+        after: str | None = None
+        while True:
+            page = self._send(protocol.listing(after, filters), patience_s)
+            yield from page["calls"]
+            if (after := page["next"]) is None:
+                return
+
+    def _send(self, request: Request, patience_s: float | None = None) -> Mapping[str, Any]:
+        retry = Retry(self._patience_s if patience_s is None else patience_s, self._first_wait_s)
+        while True:
+            response: httpx.Response | None = None
+            with suppress(httpx.TransportError):
+                response = self._http.request(
+                    request.method,
+                    request.path,
+                    params=dict(request.params),
+                    json=request.body,
+                    headers=request.headers(self._read_token()),
+                )
+            if response is not None and response.is_success:
+                return cast("Mapping[str, Any]", response.json())
+            time.sleep(retry.wait_s(response))
+
+
+class AsyncDesk(_Settings):
+    """A client for coroutines; its methods are those of `Desk`."""
+
+    def __init__(
+        self,
+        url: str,
+        token: Token,
+        *,
+        patience_s: float = 60.0,
+        first_wait_s: float = 0.5,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        super().__init__(token, patience_s, first_wait_s)
+        self._http = httpx.AsyncClient(base_url=url, transport=transport, timeout=15.0)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._http.aclose()
+
+    def calls(
+        self,
+        *,
+        institution: str | None = None,
+        phone: str | None = None,
+        id: str | None = None,  # noqa: A002  (the API's own name)
+        phase: str | None = None,
+    ) -> AsyncIterator[Call]:
+        """Yield calls, page by page; without a phase all that are not settled."""
+        return self._pages({"institution": institution, "phone": phone, "id": id, "phase": phase}, self._patience_s)
+
+    async def call(self, institution_key: str, voice_id: str) -> Story:
+        """Return a call with its story."""
+        return cast("Story", await self._send(Request("GET", protocol.call(institution_key, voice_id))))
+
+    async def act(
+        self,
+        institution_key: str,
+        voice_id: str,
+        action: str,
+        *,
+        operator: str,
+        wait_s: float | None = None,
+        key: str | None = None,
+        **body: object,
+    ) -> Action:
+        """Say something of a call: ``assign``, ``verified``, ``distrusted``, ``check`` or ``resolve``, with its fields."""
+        path = protocol.call(institution_key, voice_id, action)
+        return cast("Action", await self._send(protocol.action(path, wait_s, key, {"operator": operator, **body})))
+
+    async def verified(
+        self,
+        institution_key: str,
+        voice_id: str,
+        *,
+        operator: str,
+        person_id: str,
+        validation_type: str,
+        notes: str | None = None,
+        wait_s: float | None = None,
+        key: str | None = None,
+    ) -> Action:
+        """Say that the caller is this person; the voice is enrolled if rules and law allow it."""
+        body = {"person_id": person_id, "validation_type": validation_type, "notes": notes}
+        return await self.act(institution_key, voice_id, "verified", operator=operator, wait_s=wait_s, key=key, **body)
+
+    async def action(self, institution_key: str, voice_id: str, action_id: str) -> Action:
+        """Return what became of an action."""
+        path = protocol.call(institution_key, voice_id, "actions", action_id)
+        return cast("Action", await self._send(Request("GET", path)))
+
+    async def changes(
+        self, *, institution: str | None = None, last_event_id: str | None = None
+    ) -> AsyncIterator[Change]:
+        """Yield the calls that are open now, then every change, for ever; resume after a lost connection."""
+        events, retry = Events(last_event_id), Retry(FOR_EVER, self._first_wait_s)
+        params = {} if institution is None else {"institution": institution}
+        while True:
+            refusal: httpx.Response | None = None
+            try:
+                headers = self._stream_headers(events)
+                async with self._http.stream(
+                    "GET", STREAM, params=params, headers=headers, timeout=STREAM_TIMEOUT
+                ) as response:
+                    if not response.is_success:
+                        await response.aread()
+                        refusal = response
+                    else:
+                        if events.last_id is None:
+                            async for change in self._open_calls(institution):
+                                yield change
+                        async for line in response.aiter_lines():
+                            retry.succeeded()
+                            if told := events.read(line):
+                                yield told
+                                if told.kind == "reset":
+                                    async for change in self._open_calls(institution):
+                                        yield change
+            except httpx.TransportError:
+                refusal = None
+            await asyncio.sleep(retry.wait_s(refusal))
+
+    async def _open_calls(self, institution: str | None) -> AsyncIterator[Change]:
+        async for each in self._pages({"institution": institution}, FOR_EVER):
+            yield Change("call", each["institution_key"], each["voice_id"], each)
+
+    async def _pages(self, filters: Mapping[str, str | None], patience_s: float) -> AsyncIterator[Call]:
+        after: str | None = None
+        while True:
+            page = await self._send(protocol.listing(after, filters), patience_s)
+            for each in page["calls"]:
+                yield each
+            if (after := page["next"]) is None:
+                return
+
+    async def _send(self, request: Request, patience_s: float | None = None) -> Mapping[str, Any]:
+        retry = Retry(self._patience_s if patience_s is None else patience_s, self._first_wait_s)
+        while True:
+            response: httpx.Response | None = None
+            with suppress(httpx.TransportError):
+                response = await self._http.request(
+                    request.method,
+                    request.path,
+                    params=dict(request.params),
+                    json=request.body,
+                    headers=request.headers(self._read_token()),
+                )
+            if response is not None and response.is_success:
+                return cast("Mapping[str, Any]", response.json())
+            await asyncio.sleep(retry.wait_s(response))

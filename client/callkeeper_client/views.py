@@ -1,0 +1,150 @@
+"""The shapes of the desk's answers, as its OpenAPI document has them. Fields may be added: ignore those you do not know."""
+
+from typing import TypedDict
+
+
+class Candidate(TypedDict):
+    """A member whose number matches the caller's."""
+
+    person_id: str
+    name: str
+    person_type: str | None
+
+
+class Verified(TypedDict):
+    """How and by whom the caller's identity was established."""
+
+    person_id: str
+    validation_type: str
+    by_desk: bool
+    operator: str | None
+    at: str
+
+
+class Effect(TypedDict):
+    """How far one assign, enroll or reject has got."""
+
+    state: str
+    person_id: str | None
+    validation_type: str | None
+    operator: str | None
+    sent_at: str | None
+
+
+class Effects(TypedDict):
+    """The three effects of a call."""
+
+    assign: Effect
+    enroll: Effect
+    reject: Effect
+
+
+class Call(TypedDict):
+    """A call as it is now. Times are ISO 8601 in UTC."""
+
+    institution_key: str
+    voice_id: str
+    alternate_id: str | None
+    phone_number: str | None
+    phase: str
+    reason: str | None
+    started_at: str | None
+    ended_at: str | None
+    settled_at: str | None
+    person_id: str | None
+    claimed_by: str | None
+    assigned_by_us: bool
+    candidates: list[Candidate]
+    status: str | None
+    policies: list[str]
+    green: bool
+    red: bool
+    manual: bool
+    unenrolled: bool
+    rejected: bool
+    distrusted: bool
+    opted_out: bool
+    voice_mismatch: bool
+    high_risk_device: bool
+    voice_enrolled: bool
+    voice_match_rule: bool
+    validation_rule: str | None
+    verification_questions: int
+    provider_error: str | None
+    paused: bool
+    verified: Verified | None
+    checks_used: int
+    checks_left: int
+    next_check_at: str | None
+    effects: Effects
+
+
+class Row(TypedDict):
+    """How one rule fared in a decision."""
+
+    mark: str
+    rule: str
+    text: str
+
+
+class Line(TypedDict):
+    """One line of a call's story; times are seconds from its start."""
+
+    at_s: float
+    until_s: float | None
+    tone: str
+    text: str
+    rows: list[Row]
+
+
+class Story(TypedDict):
+    """A call and what happened to it."""
+
+    call: Call
+    story: list[Line]
+    ending: str
+
+
+class Reason(TypedDict):
+    """Why something is held or refused."""
+
+    name: str
+    meaning: str
+
+
+class Action(TypedDict):
+    """What became of something that a person said."""
+
+    action_id: str
+    action: str
+    state: str
+    reasons: list[Reason]
+    operator: str | None
+    watch: str
+
+
+class OutcomeData(TypedDict):
+    """What an outcome is about."""
+
+    institution_key: str
+    voice_id: str
+    alternate_id: str | None
+    person_id: str | None
+    reason: str | None
+    effect: str | None
+    validation_type: str | None
+    operator: str | None
+    requested_by: str | None
+    rule: str | None
+    status: str | None
+    forbidden: list[str]
+    checks_used: int
+
+
+class Outcome(TypedDict):
+    """A webhook message."""
+
+    type: str
+    version: int
+    timestamp: str
+    data: OutcomeData

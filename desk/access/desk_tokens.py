@@ -1,0 +1,176 @@
+"""Desk tokens, by which software uses the desk: those of the environment, and those that a command issued.
+
+Redis holds the SHA-256 of an issued token. The token is 256 random bits, so no slow hash is needed. Issuing and revoking
+take effect at the next request.
+"""
+
+import hmac
+import secrets
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from hashlib import sha256
+from typing import Any, Final
+
+import msgspec
+from redis.asyncio import Redis
+
+from calls.store.keys import Keys
+from desk.access.rights import Rights, Role
+from reseller.secret import Secret
+
+MAX_CREDENTIALS: Final = 512
+"""How many bytes of an Authorization header are compared; no token is as long."""
+
+ISSUED: Final = b"ckt_"
+"""Prefix of issued tokens. Anything else is not looked up in Redis."""
+
+_USED_EVERY_S: Final = 60
+"""Seconds between two updates of the last use."""
+
+
+class DeskToken(Rights, frozen=True, kw_only=True):
+    """One token: its name, and a hash of its value. Tokens of the environment may do everything that the desk offers.
+
+    ``operators``: whom it may speak for (None: anybody).
+    """
+
+    role: Role = Role.SUPERVISOR
+    name: str
+    secret: Secret
+    operators: frozenset[str] | None = None
+    is_issued: bool = False
+
+
+class IssuedToken(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What Redis holds of an issued token, under its SHA-256."""
+
+    name: str
+    role: Role
+    institutions: frozenset[str] | None = None
+    operators: frozenset[str] | None = None
+    issued_at: datetime
+    expires_at: datetime | None = None
+
+    def is_over(self, now: datetime) -> bool:
+        """Tell whether it has expired."""
+        return self.expires_at is not None and self.expires_at <= now
+
+
+class DeskTokens:
+    """Recognises tokens. They are compared as bytes and in constant time."""
+
+    def __init__(self, tokens: Sequence[DeskToken], redis: "Redis", *, keys: Keys) -> None:
+        self._tokens = [(token, token.secret.reveal().encode()) for token in tokens]
+        self._issued = IssuedTokens(redis, keys=keys)
+
+    async def recognise(self, authorization: bytes) -> DeskToken | None:
+        """Return the token of an Authorization header (``Bearer ...``); None if it is unknown.
+
+        Raises:
+            redis.exceptions.RedisError: Redis is away, and the token may be an issued one.
+        """
+        scheme, _, offered = authorization[:MAX_CREDENTIALS].partition(b" ")
+        offered = offered.strip()
+        matches = [token for token, value in self._tokens if hmac.compare_digest(offered, value)]
+        if scheme.lower() != b"bearer":
+            return None
+        return matches[0] if matches else await self._issued.recognise(offered)
+
+    async def by_name(self, name: str) -> DeskToken | None:
+        """Return an issued token that is still valid.
+
+        Raises:
+            redis.exceptions.RedisError: Redis is away.
+        """
+        return await self._issued.by_name(name)
+
+    async def is_good(self, token: DeskToken) -> bool:
+        """Tell whether a token is still valid, with the same rights."""
+        return not token.is_issued or await self._issued.by_name(token.name) == token
+
+    @property
+    def of_environment(self) -> list[DeskToken]:
+        """Return the tokens of the environment."""
+        return [token for token, _ in self._tokens]
+
+
+class IssuedTokens:
+    """The tokens that ``callkeeper tokens`` issues."""
+
+    def __init__(self, redis: "Redis", *, keys: Keys) -> None:
+        self._redis: Any = redis  # its stubs cannot know that answers are bytes here
+        self._keys = keys
+        self._noted: dict[str, datetime] = {}
+
+    async def issue(self, issued: IssuedToken) -> str:
+        """Store a new token; return its value, which cannot be read again.
+
+        Raises:
+            ValueError: There is a token of this name.
+        """
+        if any(known.name == issued.name for _, known in await self._all()):
+            raise ValueError("there is a token of this name; revoke it first")
+        value = (ISSUED + secrets.token_urlsafe(32).encode()).decode()
+        await self._redis.hset(self._keys.issued_tokens, _digest(value.encode()), msgspec.json.encode(issued))
+        return value
+
+    async def revoke(self, name: str) -> bool:
+        """Revoke a token; tell whether there was one."""
+        digests = [digest for digest, issued in await self._all() if issued.name == name]
+        for digest in digests:
+            await self._redis.hdel(self._keys.issued_tokens, digest)
+        await self._redis.hdel(self._keys.issued_tokens_used, name)
+        return bool(digests)
+
+    async def known(self) -> list[tuple[IssuedToken, datetime | None]]:
+        """Return every token and when it was used last, by name."""
+        used = await self._redis.hgetall(self._keys.issued_tokens_used)
+        instants = {name.decode(): datetime.fromisoformat(at.decode()) for name, at in used.items()}
+        return sorted(
+            ((issued, instants.get(issued.name)) for _, issued in await self._all()), key=lambda pair: pair[0].name
+        )
+
+    async def recognise(self, offered: bytes) -> DeskToken | None:
+        """Return the token of a value."""
+        if not offered.startswith(ISSUED):
+            return None
+        digest = _digest(offered)
+        stored = await self._redis.hget(self._keys.issued_tokens, digest)
+        if stored is None:
+            return None
+        issued, now = msgspec.json.decode(stored, type=IssuedToken), datetime.now(UTC)
+        if issued.is_over(now):
+            return None
+        await self._note_use(issued.name, now)
+        return _token(digest, issued)
+
+    async def by_name(self, name: str) -> DeskToken | None:
+        """Return a token that has not expired."""
+        now = datetime.now(UTC)
+        found = [(digest, issued) for digest, issued in await self._all() if issued.name == name]
+        return next((_token(digest, issued) for digest, issued in found if not issued.is_over(now)), None)
+
+    async def _note_use(self, name: str, now: datetime) -> None:
+        noted = self._noted.get(name)
+        if noted is None or (now - noted).total_seconds() >= _USED_EVERY_S:
+            await self._redis.hset(self._keys.issued_tokens_used, name, now.isoformat(timespec="seconds"))
+            self._noted[name] = now
+
+    async def _all(self) -> list[tuple[str, IssuedToken]]:
+        stored = await self._redis.hgetall(self._keys.issued_tokens)
+        return [(digest.decode(), msgspec.json.decode(value, type=IssuedToken)) for digest, value in stored.items()]
+
+
+def _digest(value: bytes) -> str:
+    return sha256(value).hexdigest()
+
+
+def _token(digest: str, issued: IssuedToken) -> DeskToken:
+    return DeskToken(
+        name=issued.name,
+        secret=Secret(digest),
+        role=issued.role,
+        institutions=issued.institutions,
+        operators=issued.operators,
+        is_issued=True,
+    )

@@ -1,0 +1,55 @@
+"""The login of ``CALLKEEPER_ADMIN``: for `make run`, and for an emergency where people log in by name."""
+
+import re
+import time
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+from calls.store.audit_log import AuditEntry, AuditEvent, AuditLog
+from calls.store.keys import Keys
+from desk.access.configured_logins import AdminLogin
+from desk.access.people import SHARED, Account
+from desk.access.rights import Role
+
+SHOWN: Final = timedelta(hours=24)
+"""How long the board shows that it was used."""
+
+_NOTED_EVERY_S: Final = 900.0
+_OPERATOR: Final = re.compile(r"[!-~]{1,64}")
+
+
+class EmergencyLogin:
+    """The shared login: its user, and a record of its uses."""
+
+    def __init__(self, login: AdminLogin, redis: "Redis", audit: AuditLog, *, keys: Keys) -> None:
+        self.login = login
+        self.account = Account(
+            id=f"{SHARED}{login.user}",
+            operator=login.user if _OPERATOR.fullmatch(login.user) else "",
+            role=Role.ADMIN,
+            stamp=login.key_for("sessions").hex(),
+            changed_at=datetime.now(UTC),
+        )
+        self._redis: Any = redis  # its stubs cannot know that answers are bytes here
+        self._audit = audit
+        self._key = keys.emergency_login
+        self._noted_at: float | None = None
+
+    async def note_use(self, *, is_alarming: bool) -> None:
+        """Record a use, once in a quarter of an hour. The login also succeeds if Redis is unreachable.
+
+        Args:
+            is_alarming: People log in by name here, so each use is an incident.
+        """
+        if self._noted_at is not None and time.monotonic() - self._noted_at < _NOTED_EVERY_S:
+            return
+        with suppress(RedisError, OSError, TimeoutError):
+            event = AuditEvent.EMERGENCY_LOGIN if is_alarming else AuditEvent.LOGIN
+            await self._audit.write(AuditEntry(event=event, who=self.account.id, operator=self.account.operator))
+            if is_alarming:
+                await self._redis.set(self._key, datetime.now(UTC).isoformat(timespec="seconds"), ex=SHOWN)
+            self._noted_at = time.monotonic()

@@ -1,0 +1,263 @@
+"""The check in front of every page for people: who it is, whether they may do this, and the audit entry.
+
+A person has a session (a cookie), the login of ``CALLKEEPER_ADMIN`` (HTTP Basic), or, for ``/metrics``, its token.
+
+Wrong passwords are limited by address and by name (`calls.store.attempt_limiter`). Beyond the limit the right one is
+refused too; otherwise guessing could continue. Sessions and the token of ``/metrics`` are recognised before that, so others'
+guesses do not lock them out. A browser that has logged in by HTTP Basic gets a cookie and is counted separately, so a
+stranger behind the same router cannot lock it out. That cookie gives no access.
+
+A browser sends credentials with any request, even if a foreign page has started it. So a request that changes something
+must come from our own pages.
+"""
+
+import hmac
+from collections.abc import Callable
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Final
+from urllib.parse import quote
+
+from redis.exceptions import RedisError
+from starlette.datastructures import Headers
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from structlog.typing import FilteringBoundLogger
+
+from calls.store.attempt_limiter import AttemptLimiter, Failure, LoginLimiter, network_of
+from desk.access.emergency import EmergencyLogin
+from desk.access.people import Sessions
+from desk.access.rights import Person, Role
+from desk.access.routes import rule_of
+from desk.access.visitor import Auditor, Visitor, with_note, with_visitor
+from desk.browser_headers import PAGE, SafeHeaders
+from desk.signing import FORM_VALID_S, Signer, key_for
+from reseller.secret import Secret
+
+KNOWN_S: Final = 12 * 3600
+"""How long a browser that has logged in is known. Only its cookie holds this."""
+
+RENEWED_S: Final = 3600
+"""Age of the cookie from which a new one is sent, so that a browser in use stays known."""
+
+SESSION: Final = "__Host-callkeeper-session"
+"""The cookie of a session. Lax, not Strict: a link in an alert leads to the board without another login."""
+
+_KNOWN: Final = "__Host-callkeeper-known"
+_SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+_PROMETHEUS: Final = Person(id="token:metrics", operator="", role=Role.VIEWER)
+
+
+@dataclass(frozen=True, slots=True)
+class Doors:
+    """The ways in.
+
+    Attributes:
+        sessions: Of people who are logged in.
+        shared: The login of ``CALLKEEPER_ADMIN``; None if it is not set.
+        metrics_token: Opens ``/metrics``; None if it is not set.
+        has_login_page: People log in by name. Otherwise the browser asks for the shared login.
+    """
+
+    sessions: Sessions
+    shared: EmergencyLogin | None = None
+    metrics_token: Secret | None = None
+    has_login_page: bool = False
+
+
+class Gate:
+    """Give access to an application by role, and allow changes only from its own pages."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        doors: Doors,
+        auditor: Auditor,
+        log: FilteringBoundLogger,
+        *,
+        limiter: LoginLimiter,
+        away: Callable[[], Response] | None = None,
+    ) -> None:
+        """Stand in front of an application.
+
+        Args:
+            app: The application; it finds the visitor in its scope (`desk.access.visitor`).
+            doors: The ways in.
+            auditor: Writes the audit entries that the table of routes asks for.
+            log: Where refusals are logged.
+            limiter: Shared by everything that these logins open: guesses at one page count for all.
+            away: Makes the page that is shown while Redis is away. It holds no data, so anybody may see it.
+        """
+        self._app = app
+        self._doors = doors
+        self._auditor = auditor
+        self._log = log
+        self._limiter = limiter
+        self._away = away
+        self._without_login = AttemptLimiter()
+        self._known = Signer(doors.shared.login.key_for("known browsers"), valid_s=KNOWN_S) if doors.shared else None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer 303, 401, 403, 429 or 503, or pass the request on."""
+        guarded = SafeHeaders(self._guard, PAGE)
+        await guarded(scope, receive, send)
+
+    async def _guard(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = Headers(scope=scope)
+        if not scope["path"].isprintable():  # a route may end before a line break where its rule does not
+            await PlainTextResponse("Not found.\n", 404)(scope, receive, send)
+            return
+        rule, parts = rule_of(scope["method"], scope["path"])
+        if rule.role is None:
+            await self._app(scope, receive, send)
+            return
+        found = await self._recognise(scope, headers)
+        if isinstance(found, Response):
+            await found(scope, receive, send)
+            return
+        note = self._auditor.note(found.person, rule, parts)
+        if scope["method"] not in _SAFE_METHODS and not is_same_site(headers):
+            self._log.warning("admin_refused", reason="cross_site")
+            await PlainTextResponse("Only from our own pages.\n", 403)(scope, receive, send)
+            return
+        if not rule.admits(found.person):
+            note.deny()
+            await self._denied(found.person)(scope, receive, self._auditor.listening(send, note))
+            return
+        inner = with_note(with_visitor(scope, found), note)
+        await self._app(inner, receive, self._remembering(headers, found, self._auditor.listening(send, note)))
+
+    async def _recognise(self, scope: Scope, headers: Headers) -> Visitor | Response:
+        """Return whose request it is, or the answer to a request that is not passed on."""
+        if is_embedded(headers):
+            return PlainTextResponse("Only from our own pages.\n", 403)
+        authorization = headers.get("authorization", "")
+        if self._is_prometheus(scope, authorization):
+            return Visitor(_PROMETHEUS, Signer(b"", valid_s=0))
+        cookie = cookie_of(headers, SESSION)
+        if cookie and not authorization:
+            try:
+                person = await self._doors.sessions.renew(cookie)
+            except (RedisError, OSError, TimeoutError):
+                return self._away() if self._away else PlainTextResponse("Redis does not answer.\n", 503)
+            if person is not None:
+                return Visitor(person, forms_of(cookie), cookie, self._doors.sessions)
+        return await self._by_password(scope, headers, authorization)
+
+    def _is_prometheus(self, scope: Scope, authorization: str) -> bool:
+        token = self._doors.metrics_token
+        if token is None or scope["path"] != "/metrics":
+            return False
+        return hmac.compare_digest(authorization.encode("latin-1"), f"Bearer {token.reveal()}".encode())
+
+    async def _by_password(self, scope: Scope, headers: Headers, authorization: str) -> Visitor | Response:
+        who, name = self._who(scope, headers)
+        if not authorization:
+            self._say_refused(self._without_login.fail(who))
+            return self._login_required(scope, headers)
+        shared = self._doors.shared
+        if shared is None or not shared.login.is_sent(authorization):
+            failure = await self._limiter.fail(who, name)
+            self._say_refused(failure)
+            if failure is Failure.LAST:
+                self._log.warning("attempts_limited", where="admin", address=who.rpartition(" ")[2])
+            if failure is Failure.OVER:
+                return _too_many(await self._limiter.wait_s(who, name))
+            return self._login_required(scope, headers)
+        if wait_s := await self._limiter.wait_s(who, name):
+            return _too_many(wait_s)
+        await shared.note_use(is_alarming=self._doors.has_login_page)
+        return Visitor(shared.account.person, shared.login.forms)
+
+    def _say_refused(self, failure: Failure) -> None:
+        """Log a refusal, unless the limit is reached."""
+        if failure is not Failure.OVER:
+            self._log.warning("admin_refused", reason="credentials")
+
+    def _login_required(self, scope: Scope, headers: Headers) -> Response:
+        if not self._doors.has_login_page:
+            scheme = 'Basic realm="callkeeper", charset="UTF-8"' if self._doors.shared else 'Bearer realm="callkeeper"'
+            return PlainTextResponse("Login required.\n", 401, {"WWW-Authenticate": scheme})
+        if scope["method"] == "GET" and "text/html" in headers.get("accept", ""):
+            query = f"?{scope['query_string'].decode('latin-1')}" if scope["query_string"] else ""
+            raw_path = scope.get("raw_path") or quote(scope["path"]).encode()
+            wanted = f"{raw_path.partition(b'?')[0].decode('latin-1')}{query}"
+            return RedirectResponse(f"/login?next={quote(wanted, safe='')}", 303)
+        return PlainTextResponse("Login required: /login\n", 401, {"WWW-Authenticate": 'Form realm="callkeeper"'})
+
+    def _denied(self, person: Person) -> Response:
+        limits = "" if person.institutions is None else ", limited to institutions"
+        return PlainTextResponse(f"Your role does not include this: {person.role}{limits}.\n", 403)
+
+    # Browsers that know the shared login
+
+    def _who(self, scope: Scope, headers: Headers) -> tuple[str, str]:
+        """Return under what guesses are counted: a known browser alone, or an address and the name of the login."""
+        cookie = cookie_of(headers, _KNOWN)
+        if self._known is not None and self._known.is_valid(cookie):
+            return f"known {sha256((cookie or '').encode('utf-8', 'replace')).hexdigest()[:16]}", ""
+        return network_of(scope.get("client")), self._doors.shared.login.user if self._doors.shared else ""
+
+    def _remembering(self, headers: Headers, visitor: Visitor, send: Send) -> Send:
+        """Return a ``send`` that gives a browser a cookie by which it is known, if it came by HTTP Basic."""
+        if self._known is None or visitor.cookie or visitor.person is _PROMETHEUS:
+            return send
+        age_s = self._known.age_s(cookie_of(headers, _KNOWN))
+        if age_s is not None and age_s < RENEWED_S:
+            return send
+        cookie = set_cookie(_KNOWN, self._known.issue(), KNOWN_S, same_site="Strict")
+
+        async def send_with_cookie(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message["headers"], (b"set-cookie", cookie.encode("ascii"))]
+            await send(message)
+
+        return send_with_cookie
+
+
+def forms_of(cookie: str) -> Signer:
+    """Return the signer of the form tokens of a session."""
+    return Signer(key_for("form tokens", cookie.encode("utf-8", "replace")), valid_s=FORM_VALID_S)
+
+
+def set_cookie(name: str, value: str, max_age_s: int, *, same_site: str = "Lax") -> str:
+    """Return the header that sets a cookie for this host alone, which no script can read."""
+    return f"{name}={value}; Path=/; Max-Age={max_age_s}; Secure; HttpOnly; SameSite={same_site}"
+
+
+def cookie_of(headers: Headers, name: str) -> str | None:
+    """Return a cookie, if the browser sends it."""
+    pairs = (pair.strip().partition("=") for pair in headers.get("cookie", "").split(";"))
+    return next((value for found, _, value in pairs if found == name), None)
+
+
+def is_same_site(headers: Headers) -> bool:
+    """Tell whether a request that changes something was started by one of our own pages, or by no page at all.
+
+    Browsers tell this in ``Sec-Fetch-Site``, older ones in ``Origin``. Other software sends neither.
+    """
+    site = headers.get("sec-fetch-site")
+    if site is not None:
+        return site == "same-origin"
+    origin = headers.get("origin")
+    return origin is None or origin.partition("://")[2] == headers.get("host")
+
+
+def is_foreign(headers: Headers) -> bool:
+    """Tell whether another site's page started this request, by a link or otherwise."""
+    return headers.get("sec-fetch-site", "none") not in {"same-origin", "none"}
+
+
+def is_embedded(headers: Headers) -> bool:
+    """Tell whether another site's page started this request, other than by a link to one of our pages.
+
+    A link to the board is harmless. An image, a frame or a script's request could hold our streams open or measure answers.
+    """
+    if not is_foreign(headers):
+        return False
+    asked = headers.get("sec-fetch-mode"), headers.get("sec-fetch-dest")
+    return asked not in {("navigate", "document"), (None, None)}
+
+
+def _too_many(wait_s: int) -> Response:
+    return PlainTextResponse("Too many wrong logins.\n", 429, {"Retry-After": str(max(1, wait_s))})

@@ -1,0 +1,193 @@
+"""Who can log in, and who is logged in.
+
+An account is a local user with a password (Argon2id), or a person whom the identity provider has let in. Its ``stamp``
+changes with everything that a session depends on, so a changed role, a new password or a removal ends every session.
+
+Redis holds a session under the SHA-256 of its cookie: reading Redis does not give a usable session.
+"""
+
+import asyncio
+import hmac
+import secrets
+from datetime import UTC, datetime, timedelta
+from hashlib import sha256
+from typing import Any, Final
+
+import msgspec
+from msgspec.structs import replace
+from redis.asyncio import Redis
+
+from calls.store.keys import Keys
+from desk.access.rights import Person, Role
+
+IDLE: Final = timedelta(minutes=30)
+"""Time without use after which a session ends. Every request and every open stream renews it."""
+
+LONGEST: Final = timedelta(hours=12)
+"""Time after which a session ends in any case. People who have left the provider lose access then."""
+
+LONGEST_OF_VIEWERS: Final = timedelta(days=30)
+"""For a viewer, who sees no personal data: for example a display on a wall."""
+
+OIDC: Final = "oidc:"
+"""Prefix of the ids of people whom the identity provider knows."""
+
+SHARED: Final = "shared:"
+"""Prefix of the id that stands for the login of ``CALLKEEPER_ADMIN``."""
+
+_NOBODYS: Final = "$argon2id$v=19$m=65536,t=3,p=4$//BU115pLoeGDYApSdYNHg$eQNq/bGwxwXcUQBLrooqOQNMPboS/AreVQA4E3sGfOU"
+"""A hash that is checked if there is no such user, so that the answer takes as long."""
+
+
+class Account(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Somebody who can log in. ``password`` is an Argon2id hash; None for people of the identity provider."""
+
+    id: str
+    operator: str
+    role: Role
+    institutions: frozenset[str] | None = None
+    password: str | None = None
+    stamp: str = ""
+    changed_at: datetime
+
+    @property
+    def person(self) -> Person:
+        """Return who this is, once logged in."""
+        return Person(id=self.id, operator=self.operator, role=self.role, institutions=self.institutions)
+
+
+class Accounts:
+    """The accounts in Redis of everybody who can log in. Accounts of a kind of login that is switched off are not found."""
+
+    def __init__(self, redis: "Redis", *, keys: Keys, has_passwords: bool = True, has_provider: bool = True) -> None:
+        self._redis: Any = redis  # its stubs cannot know that answers are bytes here
+        self._key = keys.people
+        self._has_passwords = has_passwords
+        self._has_provider = has_provider
+
+    async def find(self, account_id: str) -> Account | None:
+        """Return an account."""
+        stored = await self._redis.hget(self._key, account_id)
+        if stored is None:
+            return None
+        account = msgspec.json.decode(stored, type=Account)
+        is_open = self._has_provider if account.password is None else self._has_passwords
+        return account if is_open else None
+
+    async def known(self) -> list[Account]:
+        """Return every account, by id."""
+        stored = await self._redis.hvals(self._key)
+        return sorted((msgspec.json.decode(each, type=Account) for each in stored), key=lambda account: account.id)
+
+    async def keep(self, account: Account) -> Account:
+        """Store an account. If it has changed, its sessions end."""
+        stamped = replace(account, stamp=secrets.token_hex(8))
+        await self._redis.hset(self._key, stamped.id, msgspec.json.encode(stamped))
+        return stamped
+
+    async def keep_of_provider(self, person: Person) -> Account:
+        """Store the identity provider's claims about a person. Sessions continue unless something has changed."""
+        known = await self.find(person.id)
+        if known is not None and known.person == person:
+            return known
+        account = Account(
+            **{name: getattr(person, name) for name in person.__struct_fields__}, changed_at=datetime.now(UTC)
+        )
+        return await self.keep(account)
+
+    async def remove(self, account_id: str) -> bool:
+        """Remove an account and end its sessions; tell whether there was one."""
+        return bool(await self._redis.hdel(self._key, account_id))
+
+    async def authenticate(self, name: str, password: str) -> Account | None:
+        """Return the local user with this name and password. Takes as long if there is no such user."""
+        if not self._has_passwords:  # then the library that checks passwords need not be installed
+            return None
+        account = await self.find(name)
+        stored = account.password if account is not None else None
+        is_right = await asyncio.to_thread(_is_right, stored or _NOBODYS, password)
+        return account if stored is not None and is_right else None
+
+    async def hash(self, password: str) -> str:
+        """Return the hash of a password."""
+        return await asyncio.to_thread(_hash, password)
+
+
+def _hash(password: str) -> str:
+    from argon2 import PasswordHasher  # noqa: PLC0415  (where nobody has a password it is not installed)
+
+    return PasswordHasher().hash(password)
+
+
+def _is_right(stored: str, password: str) -> bool:
+    from argon2 import PasswordHasher  # noqa: PLC0415
+    from argon2.exceptions import InvalidHashError, VerificationError  # noqa: PLC0415
+
+    try:
+        return PasswordHasher().verify(stored, password)
+    except (VerificationError, InvalidHashError):
+        return False
+
+
+class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """What Redis holds of a session."""
+
+    account: str
+    stamp: str
+    began_at: datetime
+
+
+class Sessions:
+    """The sessions of everybody who is logged in."""
+
+    def __init__(self, redis: "Redis", accounts: Accounts, *, keys: Keys, shared: Account | None) -> None:
+        """Prepare to look sessions up.
+
+        Args:
+            redis: Where they are.
+            accounts: Everybody who can log in.
+            keys: Names of our keys.
+            shared: The account of the login of ``CALLKEEPER_ADMIN``; it is in no database.
+        """
+        self._redis: Any = redis  # its stubs cannot know that answers are bytes here
+        self._accounts = accounts
+        self._keys = keys
+        self._shared = shared
+
+    async def begin(self, account: Account) -> str:
+        """Begin a session; return its cookie, always a new one."""
+        cookie = secrets.token_urlsafe(32)
+        record = SessionRecord(account=account.id, stamp=account.stamp, began_at=datetime.now(UTC))
+        await self._redis.set(self._key(cookie), msgspec.json.encode(record), ex=IDLE)
+        return cookie
+
+    async def renew(self, cookie: str) -> Person | None:
+        """Return the person of a session and renew it; None if it is over."""
+        stored = await self._redis.get(self._key(cookie))
+        if stored is None:
+            return None
+        record = msgspec.json.decode(stored, type=SessionRecord)
+        account = await self._account(record.account)
+        is_same = account is not None and hmac.compare_digest(account.stamp, record.stamp)
+        if account is None or not is_same:
+            await self.end(cookie)
+            return None
+        longest = LONGEST if account.person.sees_people else LONGEST_OF_VIEWERS
+        left = record.began_at + longest - datetime.now(UTC)
+        if left <= timedelta(0):
+            await self.end(cookie)
+            return None
+        await self._redis.pexpire(self._key(cookie), min(IDLE, left))
+        return account.person
+
+    async def end(self, cookie: str) -> None:
+        """End a session."""
+        await self._redis.delete(self._key(cookie))
+
+    async def _account(self, account_id: str) -> Account | None:
+        if self._shared is not None and account_id == self._shared.id:
+            return self._shared
+        return await self._accounts.find(account_id)
+
+    def _key(self, cookie: str) -> str:
+        return self._keys.session(sha256(cookie.encode("utf-8", "replace")).hexdigest())

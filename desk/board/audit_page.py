@@ -1,0 +1,87 @@
+"""The page of the audit log: logins, views, statements and changes, with filters and an export as CSV."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Final
+
+from redis.asyncio import Redis
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from calls.store.audit_log import AuditEvent, AuditFilter, AuditLog, csv_of
+from calls.store.keys import Keys
+from desk.access.visitor import note_of, visitor_of
+from desk.archived_calls import ArchivedCalls, audited_or_archived
+from desk.board.renderer import Renderer
+
+SHOWN: Final = 200
+EXPORTED: Final = 100_000
+
+
+class AuditPage:
+    """Answers one request each."""
+
+    def __init__(
+        self,
+        redis: "Redis",
+        keys: Keys,
+        archive: ArchivedCalls | None,
+        renderer: Renderer,
+        *,
+        now: Callable[[], datetime],
+    ) -> None:
+        self._log = AuditLog(redis, keys=keys)
+        self._archive = archive
+        self._renderer = renderer
+        self._now = now
+        self._address = f"{renderer.base}/audit"
+
+    def routes(self) -> list[Route]:
+        """Return the page and its export."""
+        return [Route(self._address, self.show), Route(f"{self._address}.csv", self.export)]
+
+    async def show(self, request: Request) -> Response:
+        """Show the newest entries that match the filter."""
+        found, answered = await audited_or_archived(self._log, self._archive, _wanted(request), most=SHOWN)
+        page = self._renderer.page(
+            "audit.html",
+            now=self._now(),
+            visitor=visitor_of(request),
+            found=found,
+            is_archive_missing=not answered,
+            events=list(AuditEvent),
+            typed={
+                name: request.query_params.get(name, "") for name in ("event", "who", "institution", "call", "since")
+            },
+            query=request.url.query,
+        )
+        return HTMLResponse(page)
+
+    async def export(self, request: Request) -> Response:
+        """Return the entries that match the filter as CSV."""
+        found, answered = await audited_or_archived(self._log, self._archive, _wanted(request), most=EXPORTED)
+        if not answered:
+            return PlainTextResponse("The archive does not answer: try again, or it would be incomplete.\n", 503)
+        note_of(request).say(detail=f"audit log, {len(found)} entries")
+        headers = {"Content-Disposition": 'attachment; filename="audit.csv"'}
+        return Response(csv_of(found), headers=headers, media_type="text/csv")
+
+
+def _wanted(request: Request) -> AuditFilter:
+    """Return the filter; unknown values filter nothing."""
+    typed = {name: text.strip() for name, text in request.query_params.items() if text.strip()}
+    since, event = None, None
+    with suppress(ValueError):
+        since = datetime.fromisoformat(typed.get("since", "")).replace(tzinfo=UTC)
+    with suppress(ValueError):
+        event = AuditEvent(typed.get("event", ""))
+    return AuditFilter(
+        event=event,
+        who=typed.get("who"),
+        institution=typed.get("institution"),
+        voice_id=typed.get("call"),
+        since=since,
+        institutions=visitor_of(request).person.institutions,
+    )

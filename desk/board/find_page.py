@@ -1,0 +1,120 @@
+"""The page that finds calls. The query is sent in the body of a POST, so that it is in no address."""
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
+
+from calls.call_query import parse_query
+from calls.record import Call
+from calls.rules.book import RuleBook
+from calls.store.keys import CallId
+from calls.store.queries import Queries
+from desk.access.visitor import visitor_of
+from desk.archived_calls import ArchivedCalls
+from desk.board.call_page import path_of
+from desk.board.form_handlers import FormHandlers, FormRefused
+from desk.board.renderer import Renderer
+from desk.board.rows import assignee_of, row_of
+from desk.board.states import STATE_STYLES, state_of, state_words
+from desk.call_search import FoundCalls, find_calls
+from reseller.endpoints import is_voice_id
+
+
+class FindPage:
+    """Answers one request each."""
+
+    def __init__(
+        self,
+        queries: Queries,
+        forms: FormHandlers,
+        renderers: Mapping[bool, Renderer],
+        book: RuleBook,
+        *,
+        country: str,
+        archive: ArchivedCalls | None,
+        now: Callable[[], datetime],
+    ) -> None:
+        self._queries = queries
+        self._forms = forms
+        self._renderers = renderers
+        self._book = book
+        self._country = country
+        self._archive = archive
+        self._now = now
+
+    async def show(self, request: Request) -> Response:
+        """Show the calls that match a query. A whole id redirects to its call."""
+        form: dict[str, str] = {}
+        if request.method == "POST":
+            try:
+                form = await self._forms.read(request, changes=False)
+            except FormRefused as problem:
+                return PlainTextResponse(str(problem), problem.status)
+        typed, person = form.get("q", ""), visitor_of(request).person
+        query = parse_query(typed, country=self._country, zone=_zone(form.get("zone", "")))
+        if query.is_empty:
+            return self._page(request, typed, "Type what you know of the call.", 200)
+        any_id = typed if is_voice_id(typed) else ""
+        found = await find_calls(
+            self._queries,
+            query,
+            any_id=any_id,
+            state=lambda call: state_words(call, self._book),
+            may_see=person.may_see,
+            archive=self._archive,
+            sees_people=person.sees_people,
+        )
+        exact = [call for call in found.calls if any_id and any_id in {call.voice_id, call.alternate_id}]
+        if len(exact) == 1:
+            only = CallId(exact[0].institution_key, exact[0].voice_id)
+            return RedirectResponse(f"{self._renderers[True].base}/{path_of(only)}", 303)
+        ranked = sorted(found.calls, key=lambda call: (call.is_settled, -self._rank(call)))
+        rows = [
+            (
+                row_of(call, self._book),
+                call,
+                found.known.names.get(call.institution_key) or call.institution_key,
+                assignee_of(call) if person.sees_people else "",
+            )
+            for call in ranked
+        ]
+        words = "No call is known that fits all of it."
+        return self._page(request, typed, words, 200 if rows else 404, rows, found)
+
+    def _page(
+        self,
+        request: Request,
+        typed: str,
+        words: str,
+        status: int,
+        rows: Sequence[Any] = (),
+        found: FoundCalls | None = None,
+    ) -> Response:
+        visitor = visitor_of(request)
+        page = self._renderers[visitor.person.sees_people].page(
+            "found.html",
+            now=self._now(),
+            visitor=visitor,
+            query=typed,
+            rows=rows,
+            words=words,
+            is_cut=found is not None and found.is_cut,
+            is_partial=found is not None and found.is_partial,
+            has_archive=self._archive is not None,
+            is_archive_missing=found is not None and found.is_archive_missing,
+        )
+        return HTMLResponse(page, status)
+
+    def _rank(self, call: Call) -> int:
+        return STATE_STYLES[state_of(call, self._book).name].rank
+
+
+def _zone(minutes: str) -> timezone:
+    """Return the zone of the browser, which says how many minutes it is ahead of UTC."""
+    try:
+        return timezone(timedelta(minutes=int(minutes or "0")))
+    except (ValueError, OverflowError):
+        return UTC

@@ -1,0 +1,295 @@
+"""The pages for login and logout: local users by password, which they can change; others at the identity provider.
+
+After a login the browser is led back to where it wanted to go, if that is one of our own pages.
+"""
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import datetime
+from typing import Final
+from urllib.parse import parse_qsl, quote
+
+from msgspec.structs import replace
+from redis.exceptions import RedisError
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.routing import Route
+from structlog.typing import FilteringBoundLogger
+
+from calls.store.attempt_limiter import AttemptLimiter, Failure, LoginLimiter, network_of
+from calls.store.audit_log import AuditEntry, AuditEvent, AuditLog
+from desk.access.gate import SESSION, Doors, cookie_of, forms_of, is_foreign, is_same_site, set_cookie
+from desk.access.oidc import LOGIN_S, Provider, ProviderAway, ProviderRefused
+from desk.access.people import Account, Accounts
+from desk.board.renderer import Renderer
+from desk.signing import FORM_FIELD
+
+_STATE: Final = "__Host-callkeeper-login"
+"""The cookie that ties a login at the provider to the browser that began it."""
+
+_OURS: Final = re.compile(r"/(board|rq)(/(?!/)|\?|\Z)[!-~]*")
+_LONGEST: Final = 2000
+_BODY_LIMIT: Final = 8192
+_WRONG: Final = "Wrong name or password."
+_BEGUN: Final = 300
+"""How many logins one address may begin at the provider in a row: Redis keeps each for ten minutes."""
+
+_BEGUN_EVERY_S: Final = 0.2
+"""After this many seconds it may begin one more."""
+
+_COOKIE_S: Final = 30 * 86400
+"""How long a browser keeps the cookie; Redis decides how long the session lasts."""
+
+Answer = Callable[[Request], Awaitable[Response]]
+
+
+def is_ours(address: str) -> bool:
+    """Tell whether an address is a path to one of our pages: a login never redirects elsewhere."""
+    path = address.partition("?")[0]
+    return len(address) < _LONGEST and _OURS.fullmatch(address) is not None and "\\" not in path and "//" not in path
+
+
+class LoginPages:
+    """Answers one request each."""
+
+    def __init__(
+        self,
+        renderer: Renderer,
+        accounts: Accounts,
+        doors: Doors,
+        audit: AuditLog,
+        log: FilteringBoundLogger,
+        *,
+        limiter: LoginLimiter,
+        provider: Provider | None,
+        has_passwords: bool,
+        refuse_weak: Callable[[str, str], None],
+        now: Callable[[], datetime],
+    ) -> None:
+        """Put the parts together.
+
+        Args:
+            renderer: Writes the pages.
+            accounts: Everybody who can log in.
+            doors: The ways in.
+            audit: Where logins are recorded.
+            log: Where refusals are logged.
+            limiter: Counts wrong passwords, the same as for HTTP Basic.
+            provider: The identity provider; None if there is none.
+            has_passwords: There are local users.
+            refuse_weak: Raises ValueError for a name's new password that is easy to guess, with what it needs.
+            now: Returns the present, aware UTC.
+        """
+        self._renderer = renderer
+        self._accounts = accounts
+        self._doors = doors
+        self._audit = audit
+        self._log = log
+        self._limiter = limiter
+        self._provider = provider
+        self._has_passwords = has_passwords
+        self._refuse_weak = refuse_weak
+        self._now = now
+        self._turn = asyncio.Lock()
+        self._begun = AttemptLimiter(allowed=_BEGUN, every_s=_BEGUN_EVERY_S)
+        self._refused = AttemptLimiter()
+
+    def app(self) -> Starlette:
+        """Build the application; its routes are whole paths."""
+        routes = [
+            Route("/login", self.show),
+            Route("/login", self.log_in, methods=["POST"]),
+            Route("/login/password", self.change_password, methods=["POST"]),
+            Route("/login/provider", self.to_provider),
+            Route("/login/callback", self.from_provider),
+            Route("/logout", self.log_out, methods=["POST"]),
+        ]
+        away = dict.fromkeys((RedisError, OSError, TimeoutError), self._on_redis_away)
+        app = Starlette(routes=routes, exception_handlers={HTTPException: self._on_http, **away})
+        app.router.redirect_slashes = False
+        return app
+
+    async def show(self, request: Request) -> Response:
+        """Show the ways to log in."""
+        wanted = request.query_params.get("next", "")
+        problem = ""
+        if self._provider is not None and (why := await self._provider.why_away()):
+            problem = f"{why} People who are logged in can go on."
+        return self._page(wanted, problem)
+
+    async def log_in(self, request: Request) -> Response:
+        """Check a name and a password."""
+        if not is_same_site(request.headers):
+            return self._page("", "Only from our own pages.", 403)
+        form = await _fields(request)
+        wanted = form.get("next", "")
+        found = await self._look_at(request, form, self._account, wanted)
+        return found if isinstance(found, Response) else await self._begin(request, found, wanted)
+
+    async def change_password(self, request: Request) -> Response:
+        """Change the password of a local user, who must also type the present one. Their sessions end."""
+        if not is_same_site(request.headers):
+            return self._page("", "Only from our own pages.", 403)
+        form = await _fields(request)
+        found = await self._look_at(request, form, self._accounts.authenticate, "")
+        if isinstance(found, Response):
+            return found
+        new = form.get("new_password", "")
+        try:
+            self._refuse_weak(found.id, new)
+        except ValueError as problem:
+            return self._page("", f"Nothing was changed: {problem}.", 400)
+        hashed = await self._accounts.hash(new)
+        if await self._accounts.find(found.id) != found:  # a removed user must not come back
+            return self._page("", "Nothing was changed: your account was changed meanwhile.", 409)
+        await self._accounts.keep(replace(found, password=hashed, changed_at=self._now()))
+        await self._audit.write(AuditEntry(event=AuditEvent.USER_CHANGED, who=found.id, detail="own password"))
+        return self._page("", said="Your password is changed. Log in with the new one.")
+
+    async def _look_at(
+        self,
+        request: Request,
+        form: Mapping[str, str],
+        recognise: Callable[[str, str], Awaitable[Account | None]],
+        wanted: str,
+    ) -> Account | Response:
+        """Return the account that a form's name and password belong to, or the refusal. Wrong ones are counted."""
+        name, address = form.get("name", ""), network_of(request.scope.get("client"))
+        async with self._turn:  # otherwise simultaneous guesses would all be checked before one is counted
+            if wait_s := await self._limiter.wait_s(address, name):
+                return self._too_many(wanted, wait_s)
+            account = await recognise(name, form.get("password", ""))
+            if account is not None:
+                return account
+            return await self._wrong(request, name, wanted)
+
+    async def _wrong(self, request: Request, name: str, wanted: str) -> Response:
+        address = network_of(request.scope.get("client"))
+        failure = await self._limiter.fail(address, name)
+        known = await self._accounts.find(name)
+        if self._say_refused("credentials", failure, request):
+            who = known.id if known is not None else ""  # what was typed may be a password
+            await self._audit.write(AuditEntry(event=AuditEvent.LOGIN_FAILED, who=who, status=401))
+        return self._page(wanted, _WRONG, 401)
+
+    async def to_provider(self, request: Request) -> Response:
+        """Redirect the browser to the identity provider."""
+        if self._provider is None:
+            raise HTTPException(404)
+        wanted = request.query_params.get("next", "")
+        if is_foreign(request.headers):  # not by a link either: a person has to want the login
+            return self._page(wanted, "Another site led here. Do you want to log in?", 403)
+        address = network_of(request.scope.get("client"))
+        if self._begun.fail(address) is Failure.OVER:
+            return self._too_many(wanted, self._begun.wait_s(address))
+        try:
+            there, state = await self._provider.begin(wanted if is_ours(wanted) else "")
+        except ProviderAway as away:
+            return self._page(wanted, str(away), 503)
+        answer = RedirectResponse(there, 303)
+        answer.headers.append("set-cookie", set_cookie(_STATE, state, LOGIN_S))
+        return answer
+
+    async def from_provider(self, request: Request) -> Response:
+        """Store the identity provider's claims about a person."""
+        if self._provider is None:
+            raise HTTPException(404)
+        state = cookie_of(request.headers, _STATE) or ""
+        try:
+            person, wanted = await self._provider.finish(request.url.query, state)
+        except ProviderAway as away:
+            answer = self._page("", str(away), 503)
+        except ProviderRefused as refused:
+            if self._say_refused("provider", self._refused.fail(network_of(request.scope.get("client"))), request):
+                await self._audit.write(AuditEntry(event=AuditEvent.LOGIN_FAILED, detail=refused.why, status=403))
+            answer = self._page("", str(refused), 403)
+        else:
+            answer = await self._begin(request, await self._accounts.keep_of_provider(person), wanted)
+        answer.headers.append("set-cookie", set_cookie(_STATE, "", 0))
+        return answer
+
+    async def log_out(self, request: Request) -> Response:
+        """End the session."""
+        cookie = cookie_of(request.headers, SESSION) or ""
+        form = await _fields(request)
+        if not (is_same_site(request.headers) and forms_of(cookie).is_valid(form.get(FORM_FIELD))):
+            return self._page("", "Only from our own pages. You are still logged in.", 403)
+        person = await self._doors.sessions.renew(cookie)
+        await self._doors.sessions.end(cookie)
+        if person is not None:
+            await self._audit.write(AuditEntry(event=AuditEvent.LOGOUT, who=person.id, operator=person.operator))
+        answer = self._page("", said="You are logged out.")
+        answer.headers.append("set-cookie", set_cookie(SESSION, "", 0))
+        return answer
+
+    async def _account(self, name: str, password: str) -> Account | None:
+        shared = self._doors.shared
+        if shared is not None and shared.login.is_typed(name, password):
+            await shared.note_use(is_alarming=True)
+            return shared.account
+        return await self._accounts.authenticate(name, password)
+
+    async def _begin(self, request: Request, account: Account, wanted: str) -> Response:
+        """Begin a session under a new cookie, and end one that the browser had."""
+        before = cookie_of(request.headers, SESSION)
+        if before:
+            await self._doors.sessions.end(before)
+        cookie = await self._doors.sessions.begin(account)
+        await self._audit.write(AuditEntry(event=AuditEvent.LOGIN, who=account.id, operator=account.operator))
+        answer = RedirectResponse(wanted if is_ours(wanted) else "/board", 303)
+        answer.headers.append("set-cookie", set_cookie(SESSION, cookie, _COOKIE_S))
+        return answer
+
+    def _say_refused(self, reason: str, failure: Failure, request: Request) -> bool:
+        """Log a refusal unless the limit is reached, so that strangers cannot fill the logs; tell whether it was logged."""
+        if failure is Failure.OVER:
+            return False
+        self._log.warning("admin_refused", reason=reason)
+        if failure is Failure.LAST:
+            self._log.warning("attempts_limited", where="login", address=network_of(request.scope.get("client")))
+        return True
+
+    def _too_many(self, wanted: str, wait_s: int) -> Response:
+        answer = self._page(wanted, f"Too many attempts. Try again in {max(1, wait_s)} seconds.", 429)
+        answer.headers["Retry-After"] = str(max(1, wait_s))
+        return answer
+
+    def _page(self, wanted: str, problem: str = "", status: int = 200, *, said: str = "") -> Response:
+        wanted = wanted if is_ours(wanted) else ""
+        page = self._renderer.page(
+            "login.html",
+            now=self._now(),
+            wanted=wanted,
+            provider=self._provider.host if self._provider is not None else "",
+            to_provider="/login/provider" + (f"?next={quote(wanted, safe='')}" if wanted else ""),
+            has_passwords=self._has_passwords or self._doors.shared is not None,
+            has_users=self._has_passwords,
+            problem=problem,
+            said=said,
+        )
+        return HTMLResponse(page, status)
+
+    async def _on_http(self, _request: Request, error: Exception) -> Response:
+        status = error.status_code if isinstance(error, HTTPException) else 404
+        return self._page("", "There is nothing by this name.", status)
+
+    async def _on_redis_away(self, _request: Request, _error: Exception) -> Response:
+        answer = self._page("", "Redis does not answer, so nobody can log in. Try again in some seconds.", 503)
+        answer.headers["Retry-After"] = "5"
+        return answer
+
+
+async def _fields(request: Request) -> Mapping[str, str]:
+    """Return the fields of a form; none if it is too large or not a form."""
+    body = bytearray()
+    try:
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > _BODY_LIMIT:
+                return {}
+        return dict(parse_qsl(body.decode("utf-8", "replace"), max_num_fields=8))
+    except (ClientDisconnect, ValueError):
+        return {}

@@ -1,0 +1,132 @@
+"""Finds calls for an operator: live ones first, then recently settled ones, then archived ones."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from msgspec.structs import replace
+
+from archive.errors import ArchiveAway
+from calls.call_query import CallQuery
+from calls.institutions import KnownInstitutions
+from calls.record import Call
+from calls.store.keys import CallId
+from calls.store.queries import Queries
+from desk.archived_calls import ArchivedCalls, without_terms
+
+SEARCHED: Final = 20_000
+"""How many settled calls are read, newest first."""
+
+SHOWN: Final = 100
+
+_BREATH: Final = 50
+
+
+@dataclass(frozen=True, slots=True)
+class FoundCalls:
+    """What was found, live calls first. ``is_cut``: there are more; ``is_partial``: not all settled calls were read.
+
+    ``is_archive_missing``: the archive is needed, but there is none, or it does not answer.
+    """
+
+    calls: Sequence[Call]
+    known: KnownInstitutions
+    is_cut: bool
+    is_partial: bool
+    is_archive_missing: bool = False
+
+
+async def find_calls(
+    queries: Queries,
+    query: CallQuery,
+    *,
+    any_id: str = "",
+    state: Callable[[Call], str],
+    archive: ArchivedCalls | None = None,
+    most: int = SHOWN,
+    is_live: bool = True,
+    settled: int = SEARCHED,
+    may_see: Callable[[str], bool] = lambda _institution_key: True,
+    sees_people: bool = True,
+) -> FoundCalls:
+    """Return the calls that match a query.
+
+    Args:
+        queries: Read the calls.
+        query: What is looked for.
+        any_id: The typed text, if it may be a whole id. Such a call is found however old it is.
+        state: Returns the words by which a call's state is shown.
+        archive: Where to go on looking; None: in Redis alone.
+        most: How many calls are returned at most.
+        is_live: Look among the live calls.
+        settled: How many of the settled calls to look among, the newest first.
+        may_see: Tells whether an institution's calls may be found.
+        sees_people: Whether names, numbers and operators may be searched.
+    """
+    known = await queries.institutions()
+    if not (sees_people or is_for_viewers(query)):
+        return FoundCalls((), known, is_cut=False, is_partial=False)
+    as_seen = _whole if sees_people else without_people
+    found: dict[CallId, Call] = {}
+    for call_id in await queries.find(any_id) if any_id else ():
+        if may_see(call_id.institution_key) and (call := await queries.load(call_id)) is not None:
+            found[CallId(call.institution_key, call.voice_id)] = call
+    read = read_settled = 0
+    async for call in _all(queries, is_live, settled):
+        read += 1
+        read_settled += call.is_settled
+        if read % _BREATH == 0:
+            await asyncio.sleep(0)
+        name = known.names.get(call.institution_key) or ""
+        if may_see(call.institution_key) and query.matches(as_seen(call), name=name, state=state(call)):
+            found.setdefault(CallId(call.institution_key, call.voice_id), call)
+            if len(found) > most:
+                break
+    is_partial = read_settled >= SEARCHED and archive is None
+    is_missing = bool(query.terms) and archive is None
+    if archive is not None and len(found) <= most:
+
+        def matches(call: Call) -> bool:
+            name = known.names.get(call.institution_key) or ""
+            is_meant = without_terms(query).matches(as_seen(call), name=name, state=state(call))
+            return is_meant and may_see(call.institution_key)
+
+        visible = [key for key in known.names if may_see(key)]
+        try:
+            more = await archive.find(
+                query,
+                matches=matches,
+                most=most + 1 - len(found),
+                institutions=None if len(visible) == len(known.names) else visible,
+                names=known.names,
+                but=found,
+            )
+            found |= {CallId(call.institution_key, call.voice_id): call for call in more.calls}
+            is_partial = more.is_partial
+        except ArchiveAway:
+            is_missing = True
+    return FoundCalls(tuple(found.values())[:most], known, len(found) > most, is_partial, is_missing)
+
+
+async def _all(queries: Queries, is_live: bool, settled: int) -> AsyncIterator[Call]:
+    if is_live:
+        async for call in queries.live():
+            yield call
+    if settled:
+        async for call in queries.settled(settled):
+            yield call
+
+
+def is_for_viewers(query: CallQuery) -> bool:
+    """Tell whether viewers may ask this. The archive finds calls by who acted, which viewers do not see."""
+    return all(kind != "operator" for kind, _ in query.terms)
+
+
+def _whole(call: Call) -> Call:
+    return call
+
+
+def without_people(call: Call) -> Call:
+    """Return a call without names and numbers, for viewers: a search by them would reveal them."""
+    return replace(call, phone_number=None, candidates=())

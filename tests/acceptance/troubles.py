@@ -1,0 +1,247 @@
+"""What goes wrong with a running installation: each trouble lasts as long as its block, and is mended at its end."""
+
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from textwrap import dedent
+
+import httpx
+from click.testing import CliRunner
+from redis import Redis
+
+from callkeeper.cli import main
+from callkeeper.demo import service_environment
+from callkeeper.embedded import find_server
+from callkeeper.fleet import ManagedProcess
+from tests.acceptance.stack import Stack, end, until
+from tests.acceptance.test_desk import SECRET, Receiver
+
+
+@contextmanager
+def workers_dead(stack: Stack) -> Iterator[None]:
+    """Kill every worker; another one is started in the end."""
+    for member in workers_of(stack):
+        member.kill()
+    try:
+        yield
+    finally:
+        start_worker(stack)
+
+
+def workers_of(stack: Stack) -> list[ManagedProcess]:
+    """Return the workers that run."""
+    return [member for member in stack.demo.fleet.members if member.name.startswith("worker") and member.is_running]
+
+
+def start_worker(stack: Stack, **changed: str) -> ManagedProcess:
+    """Start one more worker of the stack."""
+    environ = {"REDIS_URL": stack.redis_url, "CALLKEEPER_LOG_FORMAT": "json", **service_environment(stack.service_url)}
+    return stack.demo.fleet.start(f"worker-{len(stack.demo.fleet.members)}", "worker", environ={**environ, **changed})
+
+
+@contextmanager
+def redis_full(stack: Stack) -> Iterator[None]:
+    """Give Redis no room for another byte."""
+    stack.redis.config_set("maxmemory", 1)
+    try:
+        yield
+    finally:
+        stack.redis.config_set("maxmemory", 0)
+
+
+@contextmanager
+def redis_frozen(stack: Stack) -> Iterator[None]:
+    """Let Redis stand still with its connections open."""
+    with Redis.from_url(stack.redis_url) as redis:
+        pid = redis.info()["process_id"]
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+def trouble(*targets: str, action: str = "answer", **more: object) -> Callable[[Stack], AbstractContextManager[None]]:
+    """Return an incident of the stand-in's faults."""
+
+    @contextmanager
+    def happens(stack: Stack) -> Iterator[None]:
+        for target in targets:
+            stack.fault(target, action, **more)
+        try:
+            yield
+        finally:
+            stack.lift_faults()
+
+    return happens
+
+
+@contextmanager
+def login_refused(stack: Stack) -> Iterator[None]:
+    """Have the token lapse while the only worker has a wrong password; one with the right password takes its place."""
+    for member in workers_of(stack):
+        member.stop()
+    stack.redis.delete("ck:token")
+    wrong = start_worker(stack, CALLKEEPER_PASSWORD="not-the-password")
+    try:
+        yield
+    finally:
+        wrong.stop()
+        start_worker(stack)
+
+
+@contextmanager
+def account_locked(stack: Stack) -> Iterator[None]:
+    """Have the token lapse and the service refuse our login; its operator corrects that, and ours has it tried again."""
+    stack.call(end(40))
+    stack.fault("token", "refused")
+    stack.redis.delete("ck:token")
+    try:
+        yield
+    finally:
+        stack.lift_faults()
+        told = CliRunner().invoke(main, ["service", "retry"], env=dict(stack.demo.environ))
+        assert told.exit_code == 0, told.output
+
+
+@contextmanager
+def header_wrong(stack: Stack) -> Iterator[None]:
+    """Send pushes with another header than ours; a sample with the right one ends it."""
+    time.sleep(2)  # counts are written once a second: the last sample was before
+    event = {"Type": "CallStart", "VoiceId": "v-wrong", "InstitutionKey": "cu-1"}
+    for _ in range(3):
+        assert httpx.post(f"{stack.demo.web_url}/push", json=event, headers={"X-Push-Key": "w"}).status_code in {
+            401,
+            429,
+        }
+    try:
+        yield
+    finally:
+        time.sleep(2)  # refused and taken are told apart by the second
+        stack.control("POST", "/push/sample", {"institution_key": "cu-1"})
+
+
+@contextmanager
+def faulty_rules(stack: Stack) -> Iterator[None]:
+    """Start a worker whose rules file is faulty; a second one of this machine starts."""
+    path = stack.data / "faulty.toml"
+    path.write_text("[nonsense]\n", encoding="utf-8")
+    start_worker(stack, CALLKEEPER_RULES=str(path)).process.wait(30)
+    try:
+        yield
+    finally:
+        start_worker(stack)
+
+
+@contextmanager
+def other_rules(stack: Stack) -> Iterator[None]:
+    """Run a worker that checks at other times than the others."""
+    worker = start_worker(stack, CALLKEEPER_CHECK_AT="1,2,4,8,16,32")
+    try:
+        yield
+    finally:
+        worker.stop()
+
+
+@contextmanager
+def other_release(stack: Stack) -> Iterator[None]:
+    """Run a worker that is of another release."""
+    code = """
+        from importlib import metadata
+        version = metadata.version
+        metadata.version = lambda name: "0.0.9" if name == "callkeeper" else version(name)
+    """
+    with worker_with(stack, code):
+        yield
+
+
+@contextmanager
+def clock_ahead(stack: Stack) -> Iterator[None]:
+    """Run a worker whose clock is two minutes ahead of Redis's."""
+    code = """
+        import time
+        right = time.time
+        time.time = lambda: right() + 120
+    """
+    with worker_with(stack, code):
+        yield
+
+
+@contextmanager
+def worker_with(stack: Stack, code: str) -> Iterator[None]:
+    """Run a worker that runs some code of ours before its own."""
+    folder = stack.data / f"code-{len(stack.demo.fleet.members)}"
+    folder.mkdir()
+    (folder / "sitecustomize.py").write_text(dedent(code), encoding="utf-8")
+    worker = start_worker(stack, PYTHONPATH=str(folder))
+    try:
+        yield
+    finally:
+        worker.stop()
+
+
+@contextmanager
+def receiver_down(stack: Stack) -> Iterator[None]:
+    """Have the only worker send outcomes to somebody who answers 503, and then takes them."""
+    for member in workers_of(stack):
+        member.stop()
+    receiver = Receiver()
+    receiver.is_down = True
+    serving = threading.Thread(target=receiver.server.serve_forever, kwargs={"poll_interval": 0.05})
+    serving.start()
+    worker = start_worker(
+        stack, CALLKEEPER_OUTCOME_URL=receiver.url, CALLKEEPER_OUTCOME_SECRET=SECRET, CALLKEEPER_OUTCOME_PRIVATE="yes"
+    )
+    calls = [stack.call({"kind": "green", "after_s": 1}, end(3)) for _ in range(3)]
+    stack.settled(calls[0])
+    try:
+        yield
+        receiver.is_down = False
+        until(lambda: "The webhook receiver does not answer" not in _board(stack), 30, "outcomes to be taken")
+    finally:
+        worker.stop()
+        start_worker(stack)
+        receiver.server.shutdown()
+        serving.join()
+        receiver.server.server_close()
+
+
+def _board(stack: Stack) -> str:
+    user, _, password = stack.demo.admin.partition(":")
+    return httpx.get(f"{stack.demo.web_url}/board", auth=(user, password), trust_env=False).text
+
+
+@contextmanager
+def redis_killed(stack: Stack) -> Iterator[None]:
+    """Kill Redis, and start it again with what it had written."""
+    folder, port = stack.redis.config_get("dir")["dir"], stack.redis.connection_pool.connection_kwargs["port"]
+    os.kill(stack.redis.info()["process_id"], signal.SIGKILL)
+    try:
+        yield
+    finally:
+        options = ("--bind", "127.0.0.1", "--port", str(port), "--dir", folder, "--appendonly", "yes", "--save", "")
+        log = stack.data / "redis-again.log"
+        with log.open("wb") as sink:
+            again = subprocess.Popen([find_server(), *options], stdout=sink, stderr=subprocess.STDOUT)  # noqa: S603
+        stack.demo.fleet.members.insert(0, ManagedProcess("redis-again", again, log))  # ended after all others
+
+
+@contextmanager
+def service_unreachable(stack: Stack) -> Iterator[None]:
+    """Have every request answered 503 while calls are live: without calls so little is asked that it shows later."""
+    for key in ("bank-1", "cu-1", "cu-2"):
+        stack.call(end(40), key=key)
+    with trouble("*", status=503)(stack):
+        yield
+
+
+@contextmanager
+def listings_refused(stack: Stack) -> Iterator[None]:
+    """Refuse the queue of an institution with a live call: others are listed once a minute only."""
+    stack.call(end(90))
+    with trouble("queue", status=403, institution_key="cu-1")(stack):
+        yield

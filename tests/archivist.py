@@ -1,0 +1,83 @@
+"""A rig whose settled calls are archived, and calls to archive without one."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from archive.database import Database
+from archive.lines import Content, content_of
+from archive.migrating import migrate
+from archive.writing import Writer
+from calls.record import Call, Candidate, Identity, Phase, Reason, Word
+from calls.store.archive_queue import ArchiveQueue
+from calls.store.keys import Keys
+from calls.trail import Entry
+from tests.rig import Rig
+from tests.sandbox_fixtures import Asgi
+from workers.archive_delivery import ArchiveDeliveries
+
+START = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+INSTITUTION = "cu-1"
+
+
+def sqlite_archive(path: Any) -> Database:
+    """Return a new archive in a folder."""
+    database = Database(f"sqlite:///{path}/archive.db")
+    migrate(database)
+    return database
+
+
+def settled(n: int = 1, *, lines: int = 2, **changes: Any) -> tuple[Call, tuple[Entry, ...]]:
+    """Return a settled call with everything personal that one can hold, and its trail."""
+    at = START + timedelta(seconds=n)
+    call = Call(
+        institution_key=INSTITUTION,
+        voice_id=f"v-{n}",
+        alternate_id=f"alt-{n}",
+        phase=Phase.SETTLED,
+        reason=Reason.ENROLLED,
+        phone_number=f"+1202555{n:04}",
+        person_id=f"p-{n}",
+        candidates=(
+            Candidate(person_id=f"p-{n}", name=f"Marion Vale{n}"),
+            Candidate(person_id="p-other", name="Ned Roe"),
+        ),
+        identity=Identity(
+            person_id=f"p-{n}", validation_type="OneTimePasswordAuth", by_desk=True, established_at=at, remark="her dog"
+        ),
+        distrusted=Word(operator="agent-7", said_at=at, reason="sounds odd"),
+        started_at=at,
+        settled_at=at + timedelta(seconds=60),
+    )
+    said = Entry(at=at, what="said", kind="distrusted", operator="agent-7", because="sounds odd")
+    decided = Entry(at=at, what="decided", rule="distrusted", rules="d1gest", kind="reject", asked="reject")
+    trail = (said, decided, *(Entry(at=at, what="settled", n=k) for k in range(lines - 2)))
+    for name, value in changes.items():
+        call = type(call)(**{**{f: getattr(call, f) for f in call.__struct_fields__}, name: value})
+    return call, trail
+
+
+def content(n: int = 1, **changes: Any) -> Content:
+    """Return such a call as it is archived."""
+    return content_of(*settled(n, **changes))
+
+
+class Archivist(Rig):
+    """A rig with an archive; ``archive()`` writes what is due."""
+
+    def __init__(self, stage: Asgi, redis: Any, database: Database) -> None:
+        super().__init__(stage, redis, archive=Keys().archive)
+        self.database = database
+        queue = ArchiveQueue(redis, Keys(), now_ms=self.now_ms)
+        self.archiving = ArchiveDeliveries(queue, Writer(database), self.tools.log, figures=self.figures)
+
+    async def archive(self) -> int:
+        """Write what is due, and what was never written."""
+        while await self.archiving.store.sweep():
+            pass
+        claimed = await self.archiving.claim()
+        await self.archiving.settle()
+        return claimed
+
+    async def tick(self) -> int:
+        """Move calls on, and archive what is due."""
+        return await super().tick() + await self.archive()

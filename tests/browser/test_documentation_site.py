@@ -1,0 +1,68 @@
+"""The documentation site, as `make docs` builds it: it asks no other host, can be searched, and can be read."""
+
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Literal
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-untyped]
+from playwright.sync_api import Browser, Page
+from playwright.sync_api import TimeoutError as PlaywrightTimeout
+
+ROOT = Path(__file__).parents[2]
+PAGES = ("index", "architecture")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Build the site, which fails at a warning, and serve it."""
+    folder = tmp_path_factory.mktemp("documentation")
+    subprocess.run(["make", "docs", f"BUILD={folder}"], cwd=ROOT, check=True, capture_output=True)  # noqa: S603, S607
+    handler = partial(SimpleHTTPRequestHandler, directory=str(folder / "site"))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        serving = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+        serving.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        serving.join()
+
+
+@pytest.fixture
+def page(browser: Browser, site: str) -> Iterator[Page]:
+    """Open a tab that may ask nobody but the site."""
+    context = browser.new_context(base_url=site)
+    asked: list[str] = []
+    context.on("request", lambda request: asked.append(request.url))
+    yield context.new_page()
+    context.close()
+    assert {url for url in asked if not url.startswith((site, "data:", "blob:"))} == set()
+
+
+def test_search_finds_a_section(page: Page) -> None:
+    """Whoever types a word of the runbook finds its section, without any other host."""
+    page.goto("/index.html", wait_until="networkidle")
+    focused = page.locator("input:focus")
+    for _ in range(30):  # the page listens for the key a while after it was loaded
+        page.keyboard.press("Control+k")
+        with suppress(PlaywrightTimeout):
+            focused.wait_for(timeout=1_000)
+            break
+    focused.fill("unresolved effect")
+    page.locator("a", has_text="Incident: unresolved effect").wait_for()
+
+
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.night)])
+@pytest.mark.parametrize("name", PAGES)
+def test_page_can_be_read(page: Page, name: str, scheme: Literal["light", "dark"]) -> None:
+    """Text has enough contrast and nothing is wider than the window, light and dark, on a phone too."""
+    page.emulate_media(color_scheme=scheme)
+    page.goto(f"/{name}.html")
+    found = Axe().run(page, context=".md-content", options={"runOnly": ["color-contrast", "image-alt", "svg-img-alt"]})
+    assert [node["html"] for each in found.response["violations"] for node in each["nodes"]] == []
+    page.set_viewport_size({"width": 390, "height": 800})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390

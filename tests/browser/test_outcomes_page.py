@@ -1,0 +1,59 @@
+"""The page of outcomes in a real browser: a test, what failed, replays; with a receiver that is down for a while."""
+
+import os
+
+from playwright.sync_api import expect
+
+from tests.acceptance.test_desk import Receiver
+from tests.browser.stage import Stage
+from tests.browser.test_board_for_everybody import serious
+
+expect.set_options(timeout=20_000)
+
+
+def test_person_sends_a_test_and_replays_what_failed(stage: Stage, receiver: Receiver) -> None:
+    """She presses "send a test" and sees the answer; she sees what failed, and replays it when the receiver is back."""
+    page = stage.board("/outcomes")
+    for _ in range(40):
+        if page.get_by_role("button", name="Send a test").count():
+            break  # the first shift has begun
+        page.wait_for_timeout(500)
+        page.reload()
+    page.get_by_role("button", name="Send a test").click()
+    expect(page.get_by_role("status").filter(has_text="Posted.")).to_be_visible()
+    expect(page.locator("tr[aria-current=true]")).to_contain_text("204 taken")
+    receiver.is_down = True
+    try:
+        voice_id = stage.start(stage.sandbox(), "green", after_s=1)
+        line = page.locator("tr").filter(has=page.locator(f"a[href$='{voice_id}']")).first
+        page.wait_for_timeout(100)
+        for _ in range(40):
+            page.goto(f"{stage.web_url}/board/outcomes?failed=1")
+            if line.count():
+                break
+            page.wait_for_timeout(500)
+        expect(line).to_contain_text("503 not taken")
+        assert serious(page) == []
+        if place := os.environ.get("TEST_PICTURES"):
+            page.screenshot(path=f"{place}/outcomes.png", full_page=True)
+    finally:
+        receiver.is_down = False
+    page.get_by_role("button", name="Replay", exact=True).first.click()
+    expect(page.get_by_role("status").filter(has_text="tried now")).to_be_visible()
+    page.goto(f"{stage.web_url}/board/outcomes")
+    for _ in range(40):
+        if receiver.told(voice_id):
+            break
+        page.wait_for_timeout(500)
+    assert receiver.told(voice_id) == ["call.authenticated"]
+    page.goto(f"{stage.web_url}/board/outcomes")
+    line.get_by_role("button").click()
+    expect(page.locator("tr[aria-current=true]").first).to_contain_text("replay")
+    assert receiver.told(voice_id) == ["call.authenticated"] * 2
+
+
+def test_page_of_outcomes_fits_a_phone(stage: Stage) -> None:
+    """Nothing sticks out sideways; the table scrolls within itself."""
+    page = stage.board("/outcomes", viewport={"width": 320, "height": 640})
+    sides = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+    assert page.evaluate(sides) <= 0

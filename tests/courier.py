@@ -1,0 +1,70 @@
+"""A rig whose outcomes somebody wants: a receiver that verifies and validates what it takes, a courier that sends."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import httpx
+from standardwebhooks import Webhook
+
+from calls.store.delivery_log import DeliveryLog, Replays
+from calls.store.keys import Keys
+from calls.store.queries import Lookup
+from calls.store.store import Store
+from tests.outcome_schemas import keeps_to_its_schema
+from tests.rig import Rig
+from tests.sandbox_fixtures import Asgi
+from workers.webhook_client import WebhookClient
+from workers.webhook_delivery import Deliveries
+
+SECRET = "whsec_Y2FuYXJ5LW91dGNvbWUta2V5LTAxMjM0NTY3ODk="
+
+
+class Receiver:
+    """Somebody who wants outcomes: takes them, or answers as told."""
+
+    def __init__(self) -> None:
+        self.taken: list[dict[str, Any]] = []
+        self.ids: list[str] = []
+        self.seen = 0
+        self.status: Callable[[], int] = lambda: 204
+        self.headers: dict[str, str] = {}
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        """Answer a post; what is taken has a signature that the standard's own library accepts."""
+        self.seen += 1
+        status = self.status()
+        if status == 0:
+            raise httpx.ConnectError("nobody is there")
+        if status < 300:
+            Webhook(SECRET).verify(request.content, dict(request.headers))
+            self.taken.append(keeps_to_its_schema(request.content))
+            self.ids.append(request.headers["webhook-id"])
+        return httpx.Response(status, headers=self.headers)
+
+
+class Courier(Rig):
+    """A rig whose outcomes somebody wants."""
+
+    def __init__(self, stage: Asgi, redis: Any) -> None:
+        super().__init__(stage, redis, outbox=Keys().outbox)
+        self.receiver = Receiver()
+        client = httpx.AsyncClient(transport=httpx.MockTransport(self.receiver))
+        sink = WebhookClient("https://sink.example/", (Webhook(SECRET),), client, lambda: datetime.now(UTC))
+        outbox = Store(redis, keys=Keys().outbox, now_ms=self.now_ms, unreadable=self.store.unreadable)
+        self.attempts = DeliveryLog(redis, Keys().outbox)
+        self.replays = Replays(redis, Keys().outbox, now_ms=self.now_ms)
+        self.deliveries = Deliveries(outbox, Lookup(redis), sink, self.attempts, self.tools.log)
+
+    async def leap(self, minutes: int) -> None:
+        """Let long times pass, a minute at once."""
+        for _ in range(minutes):
+            self.stage.advance(60)
+            await self.run(0)
+
+    async def tick(self) -> int:
+        """Move calls on, and send what is due."""
+        moved = await super().tick()
+        sent = await self.deliveries.claim()
+        await self.deliveries.settle()
+        return moved + sent

@@ -1,0 +1,43 @@
+"""Prometheus as our alerts know it, over a callkeeper in virtual time: it scrapes, and tells which alerts fire."""
+
+from prometheus_client import generate_latest
+
+from desk.metrics import read_everything
+from tests.promtool import SCRAPE_S, Scrape, firing, scrape_of
+from tests.rig import Rig
+
+
+class Watch:
+    """Watches a rig. The worker of the rig reports with every scrape, as its thread would every second."""
+
+    def __init__(self, rig: Rig) -> None:
+        self.rig = rig
+        self.rig.step_s = 1.0
+        self.scrapes: list[Scrape] = []
+        self.is_worker_alive = True
+
+    @property
+    def fired(self) -> dict[str, list[dict[str, str]]]:
+        """Return every alert that fires now, with the labels of its series."""
+        return firing(self.scrapes)
+
+    async def run(self, seconds: float) -> None:
+        """Let time pass, with everything that falls due in it."""
+        for _ in range(int(seconds / SCRAPE_S)):
+            await self.rig.run(SCRAPE_S)
+            await self.scrape()
+
+    async def stand_still(self, seconds: float) -> None:
+        """Let time pass in which no worker does anything."""
+        for _ in range(int(seconds / SCRAPE_S)):
+            self.rig.stage.advance(SCRAPE_S)
+            await self.scrape()
+
+    async def scrape(self, *, fails: bool = False) -> None:
+        """Scrape once."""
+        if self.is_worker_alive:
+            await self.rig.writer.write_async(self.rig.redis)
+        else:
+            await self.rig.redis.zremrangebyscore("ck:processes", "-inf", self.rig.now_ms() - SCRAPE_S * 1000)
+        figures = None if fails else await read_everything(self.rig.redis, now=self.rig.clock.now)
+        self.scrapes.append(scrape_of(None if figures is None else generate_latest(figures).decode()))

@@ -1,0 +1,69 @@
+"""The archive after a chaos run, held to Redis: nothing missing, nothing twice, every line as it was written."""
+
+import signal
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+from sqlalchemy import select
+
+from archive.database import Database
+from archive.lines import AUDIT, CALL, trail_of
+from archive.tables import lines
+from archive.verifying import verify
+from calls.store.keys import Keys, parse_member
+from calls.trail import encode_entry, parse_trail
+from tests.postgresql import PostgreSql
+
+
+def is_archived(redis: Any) -> bool:
+    """Tell whether nothing waits to be archived."""
+    newest = [entry_id for entry_id, _ in redis.xrevrange(Keys().audit, count=1)]
+    return not redis.zcard(Keys().archive.due) and newest in ([], [redis.get(Keys().audit_archived)])
+
+
+def archive_faults(redis: Any, server: PostgreSql) -> Iterator[str]:
+    """Say what of the settled calls the archive lacks, has twice, or has otherwise."""
+    keys, database = Keys(), Database(server.url)
+    yield from (f"archive: {fault}" for fault in verify(database).faults)
+    with database.reading() as connection:
+        asked = select(lines.c.institution_key, lines.c.voice_id, lines.c.version, lines.c.body).order_by(lines.c.n)
+        stored = list(connection.execute(asked.where(lines.c.kind == CALL)))
+        entries = set(connection.execute(select(lines.c.voice_id).where(lines.c.kind == AUDIT)).scalars())
+    database.close()
+    newest = {(row.institution_key, row.voice_id): trail_of(row.body) for row in stored}
+    trails = Counter((row.institution_key, row.voice_id, trail_of(row.body)) for row in stored)
+    yield from (f"archive: {call[1]} is there {count} times" for call, count in trails.items() if count > 1)
+    for entry_id, _ in redis.xrange(keys.audit):
+        if entry_id.decode() not in entries:
+            yield f"archive: entry {entry_id.decode()} of the audit log is missing"
+    for member in redis.zrange(keys.settled, 0, -1):
+        if not redis.hexists(keys.item(member.decode()), "settled"):
+            continue
+        owner = parse_member(member.decode())
+        trail = parse_trail(redis.lrange(keys.trail(member.decode()), 0, -1))
+        told = tuple(
+            msgspec.json.encode(msgspec.json.decode(encode_entry(line)), order="sorted").decode() for line in trail
+        )
+        kept = newest.get(tuple(owner))  # type: ignore[arg-type]
+        if kept is None:
+            yield f"archive: {owner} is missing"
+        elif len(kept) != len(told):
+            yield f"archive: {owner} has {len(kept)} lines of its trail, Redis has {len(told)}"
+
+
+def strike(server: PostgreSql, *, is_frozen: bool) -> None:
+    """Kill the server, or freeze it."""
+    if is_frozen:
+        server.signal(signal.SIGSTOP)
+    else:
+        server.kill()
+
+
+def mend(server: PostgreSql) -> None:
+    """Let the server go on, or start it again."""
+    if server.process is None:
+        server.start()
+    else:
+        server.signal(signal.SIGCONT)

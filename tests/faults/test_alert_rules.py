@@ -1,0 +1,308 @@
+"""Every alert that we deliver fires when its fault is there, and not before; by the very metrics that are exported."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import httpx
+import pytest
+from redis import Redis as BlockingRedis
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+from starlette.applications import Starlette
+from starlette.routing import Route
+
+from calls.metrics import catalogue as figure
+from calls.metrics.counting import Figures
+from calls.metrics.writing import Author, FigureWriter
+from calls.notes import Distrusted, Merged, Resolved
+from calls.record import Call
+from calls.rules import Outcome, Rule
+from calls.store.job_queue import Waker
+from calls.store.keys import CallId, Keys
+from receiver.authentication import HeaderSet, PushAuthentication
+from receiver.push import PushCounting, PushEndpoint
+from reseller.push_event import parse_header_settings
+from sandbox.faults import Action, Fault
+from sandbox.state import Happening, Kind
+from tests.faults.alert_watch import Watch
+from tests.integration.calls.test_misfortunes import Broken
+from tests.promtool import ALERTS, alert_rules, promtool
+from tests.rig import KEY, Rig
+
+END = Happening(Kind.END, 400)
+SHORT = Happening(Kind.END, 20)
+
+
+@pytest.fixture
+async def watch(rig: Rig) -> Watch:
+    """Return a watch over a callkeeper that has one ordinary call behind it, and no alert."""
+    watch = Watch(rig)
+    await watch.run(15)
+    call = rig.stage.call(Happening(Kind.GREEN, 20), Happening(Kind.END, 40))
+    await rig.push(call)
+    await watch.run(60)
+    assert not watch.fired
+    return watch
+
+
+def test_alerts_are_rules_of_prometheus() -> None:
+    """Prometheus itself can read them."""
+    checked = promtool("check", "rules", str(ALERTS))
+    assert checked.returncode == 0, checked.stderr
+
+
+def test_every_alert_has_its_fault() -> None:
+    """An alert that no test makes fire is not delivered."""
+    source = Path(__file__).read_text(encoding="utf-8")
+    assert [rule["alert"] for rule in alert_rules() if f'"{rule["alert"]}"' not in source] == []
+
+
+async def test_no_push_while_the_queue_shows_new_calls(watch: Watch) -> None:
+    """Calls keep coming and none of them was pushed: the institution's push settings are broken."""
+    for _ in range(4):
+        watch.rig.stage.call(SHORT)
+        await watch.run(60)
+    assert "CallkeeperNoPush" not in watch.fired, "one push was there within these ten minutes"
+    for _ in range(4):
+        watch.rig.stage.call(SHORT)
+        await watch.run(120)
+    assert watch.fired["CallkeeperNoPush"] == [{"institution": KEY, "by": "queue"}]
+    await watch.rig.push(watch.rig.stage.call(END))
+    await watch.run(15)
+    assert "CallkeeperNoPush" not in watch.fired
+
+
+async def test_some_lost_pushes_are_no_alert(watch: Watch) -> None:
+    """A push may be lost: that is what the queue is for."""
+    for n in range(6):
+        call = watch.rig.stage.call(SHORT)
+        if n % 3 == 0:
+            await watch.rig.push(call)
+        await watch.run(120)
+        assert "CallkeeperNoPush" not in watch.fired
+
+
+async def test_effect_that_nothing_can_prove(watch: Watch) -> None:
+    """A reject whose answer was lost and whose trace was overwritten is a person's to resolve."""
+    seen = Happening(Kind.VIEWED)
+    watch.rig.stage.sandbox.faults.add(
+        Fault(target="reject_voice", action=Action.RESET, applied=False, times=1, happening=seen)
+    )
+    call = watch.rig.stage.call(END)
+    await watch.run(15)
+    await watch.rig.note(call, Distrusted(operator="ann", said_at=watch.rig.clock.now))
+    await watch.run(60)
+    assert watch.fired == {"CallkeeperUnresolvedEffect": [{"reason": "reject unresolved"}]}
+
+
+async def test_something_due_is_not_done(watch: Watch) -> None:
+    """A worker that lives and does nothing lets calls wait."""
+    watch.rig.stage.call(END)
+    await watch.run(15)
+    await watch.stand_still(75)
+    assert "CallkeeperLate" in watch.fired
+    assert "CallkeeperNoWorker" not in watch.fired
+    await watch.run(30)
+    assert not watch.fired
+
+
+async def test_service_that_fails(watch: Watch) -> None:
+    """A service that answers nothing but errors is left alone, and somebody is told; not that calls are late."""
+    watch.rig.stage.call(END)
+    await watch.run(15)
+    watch.rig.stage.sandbox.faults.add(Fault(target="*", action=Action.ANSWER, status=500))
+    await watch.run(150)
+    assert set(watch.fired) == {"CallkeeperServiceAway"}
+    watch.rig.stage.sandbox.faults.clear()
+    await watch.run(60)
+    assert not watch.fired
+
+
+async def test_no_worker(watch: Watch) -> None:
+    """No worker reports any more."""
+    watch.is_worker_alive = False
+    await watch.stand_still(60)
+    assert "CallkeeperNoWorker" in watch.fired
+    watch.is_worker_alive = True
+    await watch.run(15)
+    assert "CallkeeperNoWorker" not in watch.fired
+
+
+async def test_login_refused(watch: Watch) -> None:
+    """The token lapses, and the credentials are not accepted any more."""
+    watch.rig.stage.call(END)
+    watch.rig.stage.sandbox.faults.add(Fault(target="token", action=Action.REFUSED))
+    watch.rig.stage.world.state.tokens.clear()
+    await watch.run(30)
+    assert watch.fired["CallkeeperLoginRefused"] == [{"kind": "login_refused"}]
+    assert "CallkeeperServiceAway" not in watch.fired, "the cause is told, not its symptom"
+    watch.rig.stage.sandbox.faults.clear()
+    await watch.run(60)
+    assert "CallkeeperLoginRefused" not in watch.fired
+
+
+async def test_incident_of_every_alert(watch: Watch) -> None:
+    """What only real processes bring about is told to the board and to Prometheus alike, and is over with its cause."""
+    redis, keys = watch.rig.redis, Keys()
+    now_ms = watch.rig.now_ms()
+    figures = watch.rig.figures
+    await redis.hset(keys.unstarted, "worker:elsewhere", now_ms)
+    for each in (keys.outbox, keys.archive):
+        await redis.hset(each.breakers, "", f"5 {now_ms} {now_ms} failure")
+    figures.count(figure.PUSHES_REFUSED, "credentials")
+    figures.count(figure.LISTINGS, "cu-9", "refused")
+    older = FigureWriter(Figures(), Author("old-1", "worker", "0.0.9", "abc"), now_ms=watch.rig.now_ms)
+    newer = FigureWriter(Figures(), Author("new-1", "worker", "0.1.0", "def"), now_ms=watch.rig.now_ms)
+    for _ in range(25):
+        await older.write_async(redis)
+        await newer.write_async(redis)
+        figures.observe(figure.SERVICE_SECONDS, 3.0, "queue")
+        figures.count(figure.PUSHES_REFUSED, "credentials")
+        figures.count(figure.LISTINGS, "cu-9", "refused")
+        await watch.stand_still(15)
+    expected = {
+        *("CallkeeperNotStarted", "CallkeeperServiceSlow", "CallkeeperInstitutionTrouble"),
+        *("CallkeeperPushesRefused", "CallkeeperReceiverAway", "CallkeeperArchiveAway"),
+    }
+    assert expected <= set(watch.fired)
+    figures.observe(figure.SERVICE_SECONDS, 0.1, "queue")
+    figures.count(figure.PUSHES, "sample")
+    figures.count(figure.LISTINGS, "cu-9", "answered")
+    await redis.delete(keys.unstarted, keys.outbox.breakers, keys.archive.breakers)
+    await watch.stand_still(15)
+    assert not expected & set(watch.fired)
+    for _ in range(245):
+        watch.rig.stage.advance(15)
+        await older.write_async(redis)
+        await newer.write_async(redis)
+        await watch.scrape()
+    kinds = {"versions_differ", "rules_differ"}
+    assert {series["kind"] for series in watch.fired["CallkeeperProcessesDiffer"]} == kinds
+
+
+async def test_redis_that_refuses_writes(watch: Watch) -> None:
+    """A full Redis is the cause; that nobody can report to it is no news."""
+    watch.is_worker_alive = False
+    await _limit(watch.rig.redis, 1)
+    try:
+        for _ in range(4):
+            watch.rig.stage.advance(15)
+            await watch.scrape()
+    finally:
+        await _limit(watch.rig.redis, 0)
+    assert set(watch.fired) <= {"CallkeeperRedisRefusesWrites", "CallkeeperRedisMemory"}
+    assert "CallkeeperRedisRefusesWrites" in watch.fired
+    watch.is_worker_alive = True
+    await watch.run(15)
+    assert "CallkeeperRedisRefusesWrites" not in watch.fired
+
+
+async def test_budget_spent_early(watch: Watch) -> None:
+    """Calls whose records were merged have made the checks of both: they run out of them long before the schedule does."""
+    calls = [watch.rig.stage.call(END) for _ in range(4)]
+    await watch.run(30)
+    for call in calls:
+        member = CallId(KEY, call.voice_id).member
+        await watch.rig.redis.hincrby(Keys().item(member), "checks", 16)  # as merge.lua does
+        await watch.rig.note(call, Merged(call=Call(institution_key=KEY, voice_id="other", checks_used=16)))
+    await watch.run(30)
+    assert watch.fired["CallkeeperBudgetSpentEarly"] == [{"institution": KEY}]
+
+
+async def test_budget_spent_as_planned_is_no_alert(watch: Watch) -> None:
+    """A long call without a result uses its checks up by the schedule; nobody needs to be told."""
+    watch.rig.stage.call(END)
+    await watch.run(300)
+    totals = await watch.rig.counted()
+    assert totals.counts["budget_spent"] == {(KEY, "planned"): 1}
+    assert "CallkeeperBudgetSpentEarly" not in watch.fired
+
+
+async def test_steps_that_raise_and_calls_that_are_parked(watch: Watch) -> None:
+    """A bug in one call is an alert at once; when the call is given up it waits for a person."""
+    call = watch.rig.stage.call(END)
+    watch.rig.shift.tools = replace(watch.rig.tools, service=Broken(watch.rig, call.voice_id))
+    await watch.run(30)
+    assert "CallkeeperStepsFail" in watch.fired
+    await watch.run(90)
+    assert watch.fired["CallkeeperNeedsPerson"] == [{"reason": "parked"}]
+
+
+async def test_rule_that_asks(watch: Watch) -> None:
+    """A rule puts a call before a person: an alert names the rule, until somebody has seen to it."""
+    ask = Rule("another voice", (("voice_mismatch", True),), Outcome.ASK, "Is it really her?")
+    book = replace(watch.rig.book, rules=(ask, *watch.rig.book.rules))
+    watch.rig.shift.tools = replace(watch.rig.tools, book=book)
+    call = watch.rig.stage.call(Happening(Kind.MISMATCH, 2), END)
+    await watch.run(60)
+    assert watch.fired == {"CallkeeperRuleAsks": [{"reason": "asked by rule 'another voice'"}]}
+    await watch.rig.note(call, Resolved(applied=False, operator="ann", said_at=watch.rig.clock.now))
+    await watch.run(30)
+    assert not watch.fired
+
+
+class Refusing:
+    """An intake whose Redis takes no writes."""
+
+    async def record(self, *_: object, **__: object) -> None:
+        """Fail."""
+        raise RedisError
+
+    async def clear_wake(self) -> None:
+        """Give nothing back."""
+
+
+async def test_pushes_that_are_not_recorded(watch: Watch, blocking_redis: BlockingRedis) -> None:
+    """A push that was answered with 503 is lost: one is enough."""
+    authentication = PushAuthentication(HeaderSet(parse_header_settings("X-Push-Key: sixteen-or-more-letters")))
+    endpoint = PushEndpoint(
+        authentication,
+        Refusing(),  # type: ignore[arg-type]  # all of an intake that the endpoint uses
+        Waker(blocking_redis),
+        watch.rig.tools.log,
+        pauses_s=(),
+        counting=PushCounting(watch.rig.figures),
+    )
+    event = {"Type": "CallStart", "InstitutionKey": KEY, "VoiceId": "v-1"}
+    app = Starlette(routes=[Route("/push", endpoint.post, methods=["POST"])])
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://web") as client:
+        answer = await client.post("/push", json=event, headers={"X-Push-Key": "sixteen-or-more-letters"})
+    assert answer.status_code == 503
+    await watch.run(15)
+    assert "CallkeeperPushesNotRecorded" in watch.fired
+
+
+async def test_web_process_that_does_not_answer(watch: Watch) -> None:
+    """A scrape that fails for a minute is the loudest alert there is."""
+    for _ in range(6):
+        watch.rig.stage.advance(15)
+        await watch.scrape(fails=True)
+    assert "CallkeeperDown" in watch.fired
+
+
+async def test_redis_memory_runs_out(rig: Rig) -> None:
+    """Four fifths of what Redis may use are used; without a limit there is no such alert."""
+    watch, redis = Watch(rig), rig.redis
+    await watch.run(15)
+    used = (await redis.info("memory"))["used_memory"]
+    assert not watch.fired
+    await _limit(redis, int(used * 1.15))
+    try:
+        for _ in range(22):
+            watch.rig.stage.advance(15)
+            await watch.scrape()
+    finally:
+        await _limit(redis, 0)
+    assert "CallkeeperRedisMemory" in watch.fired
+
+
+async def _limit(redis: "Redis", limit: int) -> None:
+    await redis.config_set("maxmemory", limit)
+
+
+def test_member_names_are_not_what_alerts_show() -> None:
+    """An alert is sent to places outside: its words may name institutions, rules and reasons, never a call."""
+    words = " ".join(text for rule in alert_rules() for text in rule["annotations"].values())
+    assert "voice" not in words
+    assert CallId(KEY, "v").member not in words
+    assert Keys().prefix + ":" not in words

@@ -1,0 +1,202 @@
+"""Settled calls on their way into the archive: at least once, in order, and nothing expires in Redis before."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis
+from sqlalchemy import func, select
+
+from archive.database import Database
+from archive.errors import ArchiveAway, ValueRefused
+from archive.tables import lines
+from archive.verifying import verify
+from archive.writing import Writer
+from calls.notes import Distrusted
+from calls.store.archive_queue import ArchiveQueue, waiting_calls
+from calls.store.audit_log import AuditEvent, AuditFilter, AuditLog
+from calls.store.keys import CallId, Keys
+from calls.store.queries import Queries
+from sandbox.state import Happening, Kind
+from tests.archivist import Archivist, sqlite_archive
+from tests.sandbox_fixtures import KEY, Asgi
+
+GREEN, END = Happening(Kind.GREEN, 5), Happening(Kind.END, 30)
+
+
+class Faulty(Writer):
+    """A writer whose database fails as told."""
+
+    fails: Callable[[Any], Exception | None] = staticmethod(lambda _calls: None)
+    after_commit = False
+
+    def write(self, institution_key: str, calls: Any) -> int:
+        """Write, or fail before or after the commit."""
+        error = self.fails(calls)
+        if error is not None and not self.after_commit:
+            raise error
+        written = super().write(institution_key, calls)
+        if error is not None:
+            raise error
+        return written
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Database:
+    """Return an empty archive."""
+    return sqlite_archive(tmp_path)
+
+
+@pytest.fixture
+def archivist(sandbox_asgi: Asgi, redis: "Redis", database: Database) -> Archivist:
+    """Return a rig with an archive whose database can fail."""
+    rig = Archivist(sandbox_asgi, redis, database)
+    rig.archiving.writer = Faulty(database, now_ms=rig.now_ms)
+    return rig
+
+
+async def ttl(redis: "Redis", call_id: CallId) -> tuple[int, int]:
+    """Return in how many seconds a call's record and its trail expire; -1: never."""
+    keys = Keys()
+    return await redis.ttl(keys.item(call_id.member)), await redis.ttl(keys.trail(call_id.member))
+
+
+def versions(database: Database) -> dict[str, int]:
+    """Return how many versions of each call the archive has."""
+    with database.reading() as connection:
+        asked = select(lines.c.voice_id, func.count()).group_by(lines.c.voice_id)
+        return {row[0]: int(row[1]) for row in connection.execute(asked)}
+
+
+async def test_settled_call_is_archived_and_then_expires(archivist: Archivist, database: Database) -> None:
+    """A live call is not archived; a settled one is, with its whole trail, and only then it begins to expire."""
+    call = archivist.stage.call(GREEN, END)
+    await archivist.run(20)
+    assert versions(database) == {}
+    await archivist.run(60)
+    assert versions(database) == {call.voice_id: 1}
+    assert verify(database).faults == []
+    assert min(await ttl(archivist.redis, archivist.call_id(call))) > 0
+    assert (await waiting_calls(archivist.redis, Keys())).calls == 0
+    assert await archivist.redis.keys("ck:archive:item:*") == []
+
+
+async def test_ends_of_chains_are_logged_where_the_database_is_not(archivist: Archivist) -> None:
+    """Once an hour one worker writes them into the application log and the audit log."""
+    archivist.stage.call(GREEN, END)
+    await archivist.run(80)
+    await archivist.archiving._before_claim()
+    await archivist.archiving.settle()
+    await archivist.archiving._before_claim()
+    await archivist.archiving.settle()
+    head = archivist.archiving.writer.heads()[KEY]
+    logged = [line for line in archivist.log.entries if line["event"] == "archive_head"]
+    assert [(line["institution"], line["n"], line["hash"]) for line in logged] == [(KEY, head.n, head.hash)]
+    audited = await AuditLog(archivist.redis, keys=Keys()).read(AuditFilter(event=AuditEvent.ARCHIVE_HEAD), most=9)
+    assert [each.entry.detail for each in audited] == [f"{head.n} {head.hash}"]
+
+
+async def test_call_that_changes_later_is_archived_again(archivist: Archivist, database: Database) -> None:
+    """A person's word after the end is a second version; between the two nothing expires."""
+    call = archivist.stage.call(GREEN, END)
+    await archivist.run(80)
+    place = archivist.call_id(call)
+    await archivist.store.note(place, Distrusted(operator="ann", said_at=archivist.clock.now), even_settled=True)
+    await archivist.run(60)
+    assert versions(database) == {call.voice_id: 2}
+    assert verify(database).faults == []
+
+
+async def test_nothing_is_lost_while_the_database_is_away(archivist: Archivist, database: Database) -> None:
+    """Calls are moved on and settled, wait by name, and do not expire; the database is left alone; all arrive at the end."""
+    tried = []
+
+    def fails(calls: Any) -> Exception:
+        tried.append(calls)
+        return ArchiveAway("OperationalError")
+
+    archivist.archiving.writer.fails = fails  # type: ignore[attr-defined]
+    calls = [archivist.stage.call(GREEN, END) for _ in range(6)]
+    await archivist.run(200)
+    assert [(await archivist.record(call)).is_settled for call in calls] == [True] * 6
+    for call in calls:
+        assert await ttl(archivist.redis, archivist.call_id(call)) == (-1, -1)
+    waiting = await waiting_calls(archivist.redis, Keys())
+    assert waiting.calls == 6
+    assert archivist.archiving.store.breakers.opened
+    before = len(tried)
+    await archivist.run(60)
+    assert len(tried) - before <= 60 / 3 + 1, "all calls together try once in a while"
+    archivist.archiving.writer.fails = lambda _calls: None  # type: ignore[attr-defined]
+    await archivist.run(20)
+    assert versions(database) == {call.voice_id: 1 for call in calls}
+    assert min(await ttl(archivist.redis, archivist.call_id(calls[0]))) > 0
+
+
+async def test_commit_whose_answer_was_lost_is_not_written_twice(archivist: Archivist, database: Database) -> None:
+    """Whoever does not know whether the transaction was committed writes again, and nothing is there twice."""
+    writer: Any = archivist.archiving.writer
+    writer.after_commit, left = True, [3]
+
+    def fails(_calls: Any) -> Exception | None:
+        left[0] -= 1
+        return ArchiveAway("OperationalError") if left[0] >= 0 else None
+
+    writer.fails = fails
+    calls = [archivist.stage.call(GREEN, END) for _ in range(3)]
+    await archivist.run(120)
+    assert versions(database) == {call.voice_id: 1 for call in calls}
+    assert verify(database).faults == []
+
+
+async def test_call_that_cannot_be_written_holds_up_no_other(archivist: Archivist, database: Database) -> None:
+    """One poisonous call is found among the others, is named to people, stays in Redis, and is written once it can be."""
+    calls = [archivist.stage.call(GREEN, END) for _ in range(5)]
+    bad = calls[2].voice_id
+
+    def fails(contents: Any) -> Exception | None:
+        return ValueRefused("DataError (22021)") if any(each.call.voice_id == bad for each in contents) else None
+
+    archivist.archiving.writer.fails = fails  # type: ignore[attr-defined]
+    await archivist.run(200)
+    assert set(versions(database)) == {call.voice_id for call in calls} - {bad}
+    attention = await Queries(archivist.redis).attention()
+    assert list(attention) == [CallId(KEY, bad).member]
+    assert attention[CallId(KEY, bad).member].startswith("not archived: ValueRefused")
+    assert await ttl(archivist.redis, CallId(KEY, bad)) == (-1, -1)
+    archivist.archiving.writer.fails = lambda _calls: None  # type: ignore[attr-defined]
+    assert await ArchiveQueue(archivist.redis, Keys(), now_ms=archivist.now_ms).refill() == 5
+    await archivist.run(5)
+    assert set(versions(database).values()) == {1}
+    assert len(versions(database)) == 5
+    assert await Queries(archivist.redis).attention() == {}
+
+
+async def test_calls_of_before_the_archive_are_found(archivist: Archivist, database: Database) -> None:
+    """What was settled without an archive, or by a worker of an earlier release, is archived before it expires."""
+    archivist.store._archive = ""
+    calls = [archivist.stage.call(GREEN, END) for _ in range(3)]
+    await archivist.run(80)
+    assert versions(database) == {}
+    await archivist.redis.delete("ck:archive:turn:sweep")
+    await archivist.run(5)
+    assert versions(database) == {call.voice_id: 1 for call in calls}
+
+
+async def test_redis_of_an_older_state_adds_nothing_and_loses_nothing(archivist: Archivist, database: Database) -> None:
+    """After a restore of Redis the archive holds what it held; what happens to the call now becomes a version more."""
+    call = archivist.stage.call(GREEN, END)
+    await archivist.run(80)
+    keys, member = Keys(), archivist.call_id(call).member
+    await archivist.redis.rpop(keys.trail(member))
+    await archivist.redis.hdel(keys.item(member), "archived")
+    await archivist.redis.delete("ck:archive:turn:sweep")
+    await archivist.run(5)
+    assert versions(database) == {call.voice_id: 1}
+    await archivist.store.note(
+        archivist.call_id(call), Distrusted(operator="ann", said_at=archivist.clock.now), even_settled=True
+    )
+    await archivist.run(30)
+    assert versions(database) == {call.voice_id: 2}
+    assert verify(database).faults == []

@@ -1,0 +1,282 @@
+"""The archive on a real PostgreSQL: several writers, killed, frozen, full, restored, behind PgBouncer and TLS, by role."""
+
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.runtime.migration import MigrationContext
+from sqlalchemy import delete, func, select, update
+
+from archive.database import Database
+from archive.errors import ArchiveAway, ValueRefused
+from archive.keeping import Keeper
+from archive.migrating import migrate
+from archive.reading import Reader
+from archive.tables import lines, metadata, people
+from archive.verifying import verify
+from archive.writing import Writer
+from callkeeper.redis_location import Tls, tls_options
+from calls.call_query import CallQuery
+from calls.store.keys import CallId
+from tests.archivist import INSTITUTION, content
+from tests.postgresql import PostgreSql, free_port, postgresql
+
+ROLES = Path(__file__).parents[2] / "deploy" / "postgresql" / "roles.sql"
+LEASE_S = 8.0
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[PostgreSql]:
+    """Run one cluster for all tests of this file."""
+    with postgresql() as server:
+        yield server
+
+
+@pytest.fixture
+def server(cluster: PostgreSql) -> PostgreSql:
+    """Return the cluster with an empty archive in it."""
+    cluster.sql("DROP DATABASE IF EXISTS archive WITH (FORCE)", database="postgres")
+    cluster.sql("CREATE DATABASE archive", database="postgres")
+    database = at(cluster.url)
+    migrate(database)
+    database.close()
+    return cluster
+
+
+_OPEN: list[Database] = []
+
+
+def at(url: str, options: dict[str, str] | None = None) -> Database:
+    """Return the archive at a URL; it is closed when the test ends."""
+    _OPEN.append(Database(url, options))
+    return _OPEN[-1]
+
+
+@pytest.fixture(autouse=True)
+def closed() -> Iterator[None]:
+    """Close what a test has opened."""
+    yield
+    while _OPEN:
+        _OPEN.pop().close()
+
+
+def intact(server: PostgreSql, calls: int) -> None:
+    """Hold the archive to what was written: so many calls, each once, and every line as it was."""
+    database = at(server.url)
+    with database.reading() as connection:
+        found = list(connection.execute(select(lines.c.voice_id)).scalars())
+    assert (len(found), len(set(found))) == (calls, calls)
+    assert verify(database).faults == []
+    database.close()
+
+
+def test_migrations_make_the_tables_of_the_code(server: PostgreSql) -> None:
+    """What Alembic made is what the code names; a second run changes nothing."""
+    database = at(server.url)
+    migrate(database)
+    with database.reading() as connection:
+        context = MigrationContext.configure(connection, opts={"version_table": "archive_version"})
+        assert compare_metadata(context, metadata) == []
+    database.close()
+
+
+def test_writers_take_turns_at_a_chain(server: PostgreSql) -> None:
+    """Four workers that write the same and other calls of one institution at once make one chain, each call once."""
+
+    def write(first: int) -> None:
+        writer = Writer(at(server.url))
+        for start in range(first, first + 60, 10):
+            writer.write(INSTITUTION, [content(n % 150) for n in range(start, start + 10)])
+        writer.close()
+
+    threads = [threading.Thread(target=write, args=(first,)) for first in (0, 30, 60, 90)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    intact(server, 150)
+
+
+def test_killed_server_leaves_nothing_missing_and_nothing_twice(server: PostgreSql) -> None:
+    """Whoever does not know whether it was committed writes again, as the outbox does; several kills, at any moment."""
+    writer = Writer(at(server.url))
+    batches = [[content(n) for n in range(start, start + 5)] for start in range(0, 300, 5)]
+    killer = threading.Timer(0.3, server.kill)
+    killer.start()
+    failed = 0
+    for batch in batches:
+        while True:
+            try:
+                writer.write(INSTITUTION, batch)
+                break
+            except ArchiveAway:
+                failed += 1
+                killer.join()
+                if server.process is None:
+                    server.start()
+                    if failed < 4:
+                        killer = threading.Timer(0.2, server.kill)
+                        killer.start()
+    killer.cancel()
+    killer.join()
+    if server.process is None:
+        server.start()
+    assert failed
+    intact(server, 300)
+
+
+def test_frozen_server_holds_nobody_longer_than_a_lease(server: PostgreSql) -> None:
+    """A server that neither answers nor refuses is given up in time; when it goes on, nothing is there twice."""
+    writer = Writer(at(server.url))
+    writer.write(INSTITUTION, [content(1)])
+    server.signal(signal.SIGSTOP)
+    try:
+        for _ in range(2):  # on the open connection, and on a new one
+            began_s = time.monotonic()
+            with pytest.raises(ArchiveAway):
+                writer.write(INSTITUTION, [content(2)])
+            assert time.monotonic() - began_s < LEASE_S
+    finally:
+        server.signal(signal.SIGCONT)
+    until_s = time.monotonic() + 30
+    while time.monotonic() < until_s:
+        try:
+            writer.write(INSTITUTION, [content(1), content(2)])
+            break
+        except ArchiveAway:
+            time.sleep(0.2)
+    intact(server, 2)
+
+
+def test_server_that_cannot_grow_refuses_and_recovers(server: PostgreSql) -> None:
+    """Where no file may grow any more a write fails as a whole, for everybody; then it is written."""
+    assert server.process is not None
+    writer = Writer(at(server.url))
+    writer.write(INSTITUTION, [content(1)])
+    pids = server.sql("SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend'").split()
+    for pid in pids:
+        if Path(f"/proc/{pid}").exists():  # psql's own is gone
+            server.run("/usr/bin/prlimit", "--pid", pid, "--fsize=8192")
+    with pytest.raises(ArchiveAway):
+        writer.write(INSTITUTION, [content(n) for n in range(2, 200)])
+    writer.write(INSTITUTION, [content(n) for n in range(2, 200)])
+    intact(server, 199)
+
+
+def test_backup_is_restored_and_filled_up(server: PostgreSql, tmp_path: Path) -> None:
+    """What docs/archive.md says of backups: the dump is whole; what came after it is written again by the outbox."""
+    writer = Writer(at(server.url))
+    writer.write(INSTITUTION, [content(n) for n in range(40)])
+    dump = str(server.folder / "backup.dump")
+    server.run("pg_dump", "-Fc", "-f", dump, server.url)
+    writer.write(INSTITUTION, [content(n) for n in range(40, 60)])
+    logged = {(INSTITUTION, writer.heads()[INSTITUTION].n): writer.heads()[INSTITUTION].hash}
+    writer.close()
+    server.sql("DROP DATABASE archive WITH (FORCE)", "CREATE DATABASE archive", database="postgres")
+    server.run("pg_restore", "-d", server.url, dump)
+    intact(server, 40)
+    assert [fault.n for fault in verify(at(server.url), logged=logged).faults] == [60], "the restore is seen"
+    Writer(at(server.url)).write(INSTITUTION, [content(n) for n in range(60)])
+    intact(server, 60)
+
+
+def test_roles_may_do_what_they_have_to_and_no_more(server: PostgreSql) -> None:
+    """Workers insert, the web process reads, nobody of them changes or deletes; the owner erases."""
+    server.sql("DROP ROLE IF EXISTS callkeeper_worker", "DROP ROLE IF EXISTS callkeeper_web", database="postgres")
+    server.sql(ROLES.read_text(encoding="utf-8"))
+    worker, web = (at(server.url_of(f"callkeeper_{role}")) for role in ("worker", "web"))
+    assert Writer(worker).write(INSTITUTION, [content(1)]) == 1
+    assert len(Reader(web).find(CallQuery(institution_key=INSTITUTION), matches=lambda _: True, most=5).calls) == 1
+    assert Reader(web).call(*CallId(INSTITUTION, "v-1")) is not None
+    assert verify(web).faults == []
+    forbidden = (delete(lines), update(lines).values(body="x"), delete(people))
+    for database in (worker, web):
+        for statement in forbidden:
+            with pytest.raises(ArchiveAway, match="42501"), database.writing() as connection:
+                connection.execute(statement)
+    with pytest.raises(ArchiveAway, match="42501"):
+        Writer(web).write(INSTITUTION, [content(2)])
+    assert Keeper(at(server.url), "dpo").erase(INSTITUTION, person_id="p-1", reason="asked").values == 6
+    assert Writer(worker).write(INSTITUTION, [content(1, lines=4)]) == 1
+    worker.close()
+    web.close()
+    server.sql("DROP OWNED BY callkeeper_worker", "DROP OWNED BY callkeeper_web")
+
+
+def test_text_that_postgresql_refuses_concerns_one_call(server: PostgreSql) -> None:
+    """NUL in an id is replaced where it is looked up; a value that nothing can store is that call's fault alone."""
+    database = at(server.url)
+    assert Writer(database).write(INSTITUTION, [content(1, person_id="p\0x", phone_number="+1\0202")]) == 1
+    with pytest.raises(ValueRefused), database.writing() as connection:
+        connection.execute(lines.insert(), {"institution_key": "a\0b", "n": 1})
+    assert verify(database).faults == []
+    database.close()
+
+
+def test_pgbouncer_in_transaction_mode_works(server: PostgreSql, tmp_path: Path) -> None:
+    """With one server connection for several clients nothing of a session is relied upon."""
+    port = free_port()
+    folder = server.folder / "pgbouncer"
+    settings = {
+        "listen_addr": "127.0.0.1",
+        "listen_port": port,
+        "auth_type": "any",
+        "pool_mode": "transaction",
+        "default_pool_size": 1,
+        "unix_socket_dir": "",
+        "logfile": folder / "log",
+        "user": "postgres" if os.getuid() == 0 else "",
+    }
+    folder.mkdir()
+    os.chmod(folder, 0o777)  # noqa: PTH101, S103  (a test's own folder, for a user of its own)
+    place = f"[databases]\narchive = host=127.0.0.1 port={server.port} user=callkeeper dbname=archive\n[pgbouncer]\n"
+    (folder / "ini").write_text(place + "".join(f"{k} = {v}\n" for k, v in settings.items() if v != ""))
+    bouncer = subprocess.Popen(["/usr/sbin/pgbouncer", "-q", str(folder / "ini")])  # noqa: S603
+    try:
+        url = server.url_of("callkeeper", port=port)
+        until_s = time.monotonic() + 20
+        while time.monotonic() < until_s:
+            try:
+                Writer(at(url)).heads()
+                break
+            except ArchiveAway:
+                time.sleep(0.1)
+        writers = [Writer(at(url)) for _ in range(3)]
+        for n in range(30):
+            writers[n % 3].write(INSTITUTION, [content(n), content(n + 1)])
+        found = Reader(at(url)).find(CallQuery(words=("marion",)), matches=lambda _: True, most=5)
+        assert len(found.calls) == 5
+        with writers[0]._database.reading() as connection:
+            assert connection.execute(select(func.count()).select_from(lines)).scalar_one() == 31
+    finally:
+        bouncer.terminate()
+        bouncer.wait()
+    intact(server, 31)
+
+
+def test_certificate_of_the_server_is_verified(server: PostgreSql) -> None:
+    """Only a server whose certificate a trusted authority signed for this host is spoken to, unless that is switched off."""
+    key, certificate = server.folder / "data" / "server.key", server.folder / "data" / "server.crt"
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=archive.example"]
+    command += ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)]
+    subprocess.run(command, check=True, capture_output=True)  # noqa: S603
+    if os.getuid() == 0:
+        subprocess.run(["chown", "postgres", str(key), str(certificate)], check=True)  # noqa: S603, S607
+    server.sql("ALTER SYSTEM SET ssl = on", database="postgres")
+    server.sql("SELECT pg_reload_conf()", database="postgres")
+    right = tls_options(server.url, Tls.VERIFIED, certificate)
+    elsewhere = tls_options("postgresql://x@db.example/a", Tls.VERIFIED, None)
+    assert (right["sslmode"], elsewhere["sslmode"]) == ("verify-full", "verify-full")
+    time.sleep(0.5)
+    assert Writer(at(server.url, right)).heads() == {}
+    with pytest.raises(ArchiveAway):
+        Writer(at(server.url, elsewhere)).heads()
+    with pytest.raises(ArchiveAway):
+        Writer(at(server.url.replace("127.0.0.1", "localhost"), right)).heads()
+    assert Writer(at(server.url, tls_options(server.url, Tls.UNVERIFIED, None))).heads() == {}

@@ -1,0 +1,187 @@
+"""One institution is in trouble (429, 401, 5xx, slow or no answers, a refused queue): the others notice nothing."""
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from calls.metrics import catalogue as figure
+from calls.store.breakers import service_away
+from calls.store.sso_token import barred_scopes
+from reseller.config import LoginPolicy
+from sandbox.faults import Action, Fault
+from sandbox.state import Call, Happening, Kind
+from tests.recovery import TROUBLES, notice, trouble
+from tests.rig import Rig
+from tests.virtual_worker import virtually
+
+END = Happening(Kind.END, 600)
+OTHER = "cu-2"
+
+
+@pytest.fixture
+def rig(rig: Rig) -> Rig:
+    """Return a rig with a second institution."""
+    rig.stage.world.add_institution(OTHER, "Second")
+    rig.stage.world.add_member(OTHER, "p-1", ["5550100001"])
+    return rig
+
+
+def refuse(rig: Rig) -> None:
+    """Answer every request that names the second institution with 401."""
+    rig.stage.sandbox.faults.add(Fault(target="*", action=Action.UNAUTHORIZED, institution_key=OTHER))
+
+
+def checks(rig: Rig, call: Call) -> list[float]:
+    """Return when a call was checked, in seconds after its start."""
+    arrivals = rig.stage.sandbox.ledger.arrivals(call.voice_id)
+    return [(a.at - call.started_at).total_seconds() for a in arrivals if a.operation == "check"]
+
+
+def reads(rig: Rig, calls: list[Call]) -> int:
+    """Return how many reads of stored details arrived."""
+    arrivals = [arrival for call in calls for arrival in rig.stage.sandbox.ledger.arrivals(call.voice_id)]
+    return sum(arrival.operation == "read" for arrival in arrivals)
+
+
+def events(rig: Rig) -> Counter[str]:
+    """Return how often each event was logged."""
+    return Counter(entry["event"] for entry in rig.log.entries)
+
+
+async def lives(rig: Rig, *, refused: bool) -> list[list[float]]:
+    """Let five calls of the first institution live beside one of the second; return when they were checked."""
+    other = rig.stage.call(END, key=OTHER)
+    await rig.run(10)
+    if refused:
+        refuse(rig)
+    calls = [rig.stage.call(END, voice_id=f"v-{n}") for n in range(5)]
+    await rig.run(150)
+    assert other.voice_id
+    return [checks(rig, call) for call in calls]
+
+
+async def test_refused_institution_delays_no_check_of_another(rig: Rig) -> None:
+    """The checks of the others are made when they are made without that trouble, within a second; one login is made."""
+    at = await lives(rig, refused=True)
+    assert events(rig)["login_made"] == 2
+    of_others = {entry["event"] for entry in rig.log.entries if entry.get("institution") == "cu-1"}
+    assert of_others == {"effect_answered"}
+    for n, made in enumerate(at):
+        planned = rig.book.schedule.paced(f"v-{n}").at_s
+        began_s = made[0] - planned[0]
+        assert began_s < 10, "a call without a push is found within 10 s"
+        assert len(made) >= 15
+        assert all(abs(second - began_s - due) <= 1 for second, due in zip(made, planned, strict=False))
+
+
+async def test_refused_institution_is_left_alone_and_shown(rig: Rig) -> None:
+    """Few requests are made for it, no check is lost; log, counter, trail and doctor say so."""
+    call = rig.stage.call(END, key=OTHER)
+    await rig.run(10)
+    refuse(rig)
+    before = len(rig.stage.sandbox.ledger.arrivals(call.voice_id))
+    booked = len(checks(rig, call))
+    await rig.run(120)
+    assert len(rig.stage.sandbox.ledger.arrivals(call.voice_id)) - before <= 2 * 120 / 3 + 4
+    assert len(checks(rig, call)) - booked <= 2
+    assert events(rig)["access_refused"] <= 3
+    assert {barred.institution_key for barred in await barred_scopes(rig.redis)} == {OTHER}
+    assert (await rig.counted()).count(figure.ACCESS_REFUSED) > 0
+    assert [entry.because for entry in await rig.trail(call) if entry.what == "held_back"] == [
+        "the service refuses the institution"
+    ]
+
+
+async def test_refused_institution_is_tried_by_one_request_at_a_time(rig: Rig) -> None:
+    """Of a refused operation one request in eight seconds reaches the service, however many calls wait for it."""
+    calls = [rig.stage.call(END, key=OTHER) for _ in range(6)]
+    await rig.run(10)
+    refuse(rig)
+    await rig.run(20)
+    before = reads(rig, calls)
+    await rig.run(80)
+    assert 1 <= reads(rig, calls) - before <= 80 / 3 + 1
+
+
+async def test_refused_institution_recovers_by_itself(rig: Rig) -> None:
+    """Ten seconds after the service accepts it again new calls are assigned, old ones watched; nothing is barred."""
+    old = rig.stage.call(END, key=OTHER)
+    await rig.run(10)
+    refuse(rig)
+    await rig.run(120)
+    rig.stage.sandbox.faults.clear()
+    new = rig.stage.call(END, key=OTHER)
+    await rig.run(10)
+    assert rig.ledger(new).get("assign") == 1
+    await rig.run(60)
+    assert checks(rig, new)
+    assert checks(rig, old)
+    assert await barred_scopes(rig.redis) == []
+    assert events(rig)["access_restored"] == events(rig)["access_refused"]
+
+
+async def test_other_worker_learns_what_one_found(rig: Rig) -> None:
+    """A second worker makes no login of its own for an institution that the first one found refused."""
+    rig.stage.call(END, key=OTHER)
+    await rig.run(10)
+    refuse(rig)
+    await rig.run(20)
+    second = Rig(rig.stage, rig.redis)
+    await second.run(60)
+    assert events(second)["login_made"] == 0
+    assert events(second)["access_refused"] == 0
+
+
+@pytest.fixture(scope="module")
+def quiet() -> list[tuple[float, list[float]]]:
+    """Return when calls of an institution are assigned and checked while nobody is in trouble."""
+    return virtually(trouble(TROUBLES["none"]))
+
+
+@pytest.mark.parametrize("name", [name for name in TROUBLES if name != "none"])
+def test_trouble_of_one_institution_delays_another_by_a_second_at_most(
+    quiet: list[tuple[float, list[float]]], name: str
+) -> None:
+    """Whatever the trouble: assigns and checks of the other institution come within a second of their usual time."""
+    seen = notice(quiet, virtually(trouble(TROUBLES[name])))
+    assert seen.assigned_s <= 1
+    assert seen.check_s <= 1
+
+
+async def test_pause_for_one_institution_stops_it_and_no_other(rig: Rig) -> None:
+    """429 with Retry-After: nothing is sent for that institution until the time is over, everything for others (e10)."""
+    mine, other = rig.stage.call(END), rig.stage.call(END, key=OTHER)
+    await rig.run(10)
+    busy = Fault(target="*", action=Action.ANSWER, status=429, headers={"Retry-After": "30"}, institution_key=OTHER)
+    rig.stage.sandbox.faults.add(busy)
+    await rig.run(5)
+    rig.stage.sandbox.faults.clear()
+    before = len(rig.stage.sandbox.ledger.arrivals(other.voice_id)), len(checks(rig, mine))
+    await rig.run(20)
+    assert len(rig.stage.sandbox.ledger.arrivals(other.voice_id)) == before[0]
+    assert len(checks(rig, mine)) >= before[1] + 3
+    await rig.run(25)
+    assert len(rig.stage.sandbox.ledger.arrivals(other.voice_id)) > before[0]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"action": Action.ANSWER, "status": 429, "headers": {"Retry-After": "60"}},
+        {"action": Action.UNAUTHORIZED},
+    ],
+    ids=["429", "401"],
+)
+async def test_institution_that_cannot_be_read_by_its_key_stops_no_other(rig: Rig, answer: dict[str, Any]) -> None:
+    """Where the list fails, each is asked for by its key: what is answered for one of them is about that one.
+
+    If the 401 comes second, another login has to wait for the interval between logins: real time, which the rig stops.
+    """
+    rig = Rig(rig.stage, rig.redis, login=LoginPolicy(min_interval_s=0.0))
+    rig.stage.sandbox.faults.add(Fault(target="institutions", action=Action.REFUSED))
+    rig.stage.sandbox.faults.add(Fault(target="institution", institution_key=OTHER, **answer))
+    mine = rig.stage.call(END)
+    await rig.run(10)
+    assert mine.person_id == "p-1"
+    assert await service_away(rig.redis, rig.store.keys) is None

@@ -1,0 +1,148 @@
+"""After any outage the first new call is assigned within ten seconds, newest first, and no hint was dropped meanwhile."""
+
+import asyncio
+import datetime as dt
+from collections.abc import Sequence
+
+import pytest
+
+from sandbox.faults import Action, Fault
+from sandbox.state import Call, Happening, Kind
+from tests.conftest import IS_NIGHT
+from tests.recovery import OUTAGES, outage
+from tests.rig import KEY, Rig
+from tests.virtual_worker import virtually, working
+
+RECOVERS_S = 10.0
+LENGTHS_S = (3.3, 21.7, 95.0, 400.0) if IS_NIGHT else (21.7,)
+LONG_MIN = (3, 20, 40) if IS_NIGHT else (3,)
+"""Outages in a run of 90 minutes at two calls a second; every change sees one of three minutes."""
+
+
+@pytest.mark.parametrize("lasts_s", LENGTHS_S)
+@pytest.mark.parametrize("name", OUTAGES)
+def test_first_new_call_is_assigned_within_ten_seconds(name: str, lasts_s: float) -> None:
+    """Whatever the outage: a new call is assigned, pushed or not, and every live call of the outage is found."""
+    seen = virtually(outage(name, lasts_s))
+    assert seen.first_s <= RECOVERS_S
+    assert seen.first_pushless_s <= RECOVERS_S
+    assert seen.live_unfound == 0
+    assert seen.log["hint_dropped"] == 0
+
+
+def test_probe_does_not_wait_behind_one_that_hangs() -> None:
+    """However long each hangs (six seconds), the next goes out some three seconds later: for institution and account."""
+
+    async def law() -> None:
+        async with working() as works:
+            await asyncio.sleep(5)
+            works.between.is_hanging = True
+            await asyncio.sleep(30)
+            begun = works.between.begun
+            await asyncio.sleep(60)
+            assert 2 * 60 / 5 < works.between.begun - begun <= 2 * 60 / 3 + 2
+
+    virtually(law())
+
+
+def test_outage_is_logged_in_two_lines_each_way() -> None:
+    """However long it lasts, the log says once that it began and once that it is over."""
+
+    async def law() -> None:
+        async with working() as works:
+            await asyncio.sleep(5)
+            works.between.is_refusing = True
+            await asyncio.sleep(600)
+            works.between.is_refusing = False
+            await asyncio.sleep(10)
+            log = works.events()
+            assert log["service_away"] == log["service_back"] == 1
+            assert log["institution_away"] == log["institution_back"] == 1
+            assert sum(log.values()) <= 20
+
+    virtually(law())
+
+
+class Traffic:
+    """Two calls a second, each of twenty seconds, with both pushes; and a worker that claims four times a second."""
+
+    def __init__(self, rig: Rig) -> None:
+        self.rig = rig
+        self.calls: list[Call] = []
+
+    async def minutes(self, minutes: float) -> None:
+        """Let time pass."""
+        for _ in range(int(minutes * 120)):
+            self.calls.append(self.rig.stage.call(Happening(Kind.END, 20)))
+            await self.rig.push(self.calls[-1])
+            if len(self.calls) > 40:
+                await self.rig.push(self.calls[-41], "CallEnd")
+            await self.half_second()
+
+    async def half_second(self) -> None:
+        """Claim what can be claimed; a worker manages some hundred calls in that time."""
+        for _ in range(2):
+            await self.rig.institutions.refresh()
+            await asyncio.gather(*await self.rig.probing.look())
+            for _ in range(3):
+                claimed = await self.rig.store.claim(100)
+                await asyncio.gather(*(self.rig.shift.move(held) for held in claimed))
+            self.rig.stage.advance(0.25)
+
+    def assigned_s(self, call: Call) -> float:
+        """Return how many seconds after its start a call was assigned; 99 if it was not."""
+        arrivals = self.rig.stage.sandbox.ledger.arrivals(call.voice_id)
+        at = [arrival.at for arrival in arrivals if arrival.operation == "assign"]
+        return (min(at, default=call.started_at + dt.timedelta(seconds=99)) - call.started_at).total_seconds()
+
+
+async def recovered(traffic: Traffic, began: int) -> Sequence[float]:
+    """Return after how many seconds the calls since the first of some were assigned."""
+    await traffic.minutes(1)
+    return [traffic.assigned_s(call) for call in traffic.calls[began : began + 60]]
+
+
+async def test_backlog_of_a_long_outage_does_not_delay_new_calls(rig: Rig) -> None:
+    """Two calls a second throughout (for 90 minutes every night): thousands of hints wait, and new calls come first."""
+    traffic = Traffic(rig)
+    for minutes in LONG_MIN:
+        await traffic.minutes(9 if IS_NIGHT else 0.5)
+        rig.stage.sandbox.faults.add(Fault(target="*", action=Action.ANSWER, status=500))
+        await traffic.minutes(minutes)
+        rig.stage.sandbox.faults.clear()
+        began = len(traffic.calls)
+        waited = await recovered(traffic, began)
+        assert waited[0] <= RECOVERS_S
+        assert max(waited) <= RECOVERS_S
+        live = traffic.calls[began - 30 : began]
+        assert all([await rig.find(call.voice_id) for call in live]), "no call that was live then was forgotten"
+
+
+async def test_hint_is_not_dropped_while_the_queue_cannot_be_listed(rig: Rig) -> None:
+    """A queue that is refused or fails for minutes says nothing about a call: it is found when the queue is read."""
+    await rig.run(10)
+    rig.stage.sandbox.faults.add(Fault(target="queue", action=Action.REFUSED))
+    call = rig.stage.call(Happening(Kind.END, 600))
+    await rig.push(call)
+    await rig.run(180)
+    assert await rig.find(call.voice_id) is not None
+    assert "hint_dropped" not in {entry["event"] for entry in rig.log.entries}
+    rig.stage.sandbox.faults.clear()
+    back_at = rig.clock.now
+    await rig.run(RECOVERS_S)
+    assigns = [each for each in rig.stage.sandbox.ledger.arrivals(call.voice_id) if each.operation == "assign"]
+    assert assigns[0].at - back_at <= dt.timedelta(seconds=RECOVERS_S)
+
+
+async def test_hint_is_dropped_after_a_complete_look(rig: Rig) -> None:
+    """A look that found nothing, begun long enough after the hint, ends it; also one that comes minutes later."""
+    await rig.run(10)
+    rig.stage.sandbox.faults.add(Fault(target="queue", action=Action.REFUSED))
+    event = rig.event(rig.stage.call(Happening(Kind.END, 1)), "CallStart")
+    await rig.intake.record(event, event_id="ev-x")
+    await rig.run(60)
+    assert await rig.find(event.voice_id or "") is not None
+    rig.stage.sandbox.faults.clear()
+    await rig.run(30)
+    assert await rig.find(event.voice_id or "") is None
+    assert KEY in {entry.get("institution") for entry in rig.log.entries if entry["event"] == "hint_dropped"}

@@ -1,0 +1,173 @@
+"""The archive over HTTP and in exports: the desk's list, a call, the board's pages, each as a role may see it."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from click.testing import CliRunner
+from msgspec.structs import replace
+from redis import Redis as BlockingRedis
+from redis.asyncio import Redis
+from structlog.typing import FilteringBoundLogger
+
+from archive.database import Database
+from archive.reading import Reader
+from archive.writing import Writer
+from callkeeper.cli import main
+from calls.rules import load_rules
+from calls.store.audit_log import AuditEntry, AuditEvent, AuditLog
+from calls.store.job_queue import Waker
+from calls.store.keys import Keys
+from calls.store.store import Store
+from desk.access.desk_tokens import DeskToken
+from desk.access.rights import Role
+from desk.access.visitor import Auditor
+from desk.archived_calls import ArchivedCalls
+from desk.board.board import Board
+from desk.desk import Desk
+from desk.signing import FormTokens
+from reseller import Secret
+from tests.archivist import INSTITUTION, START, content, sqlite_archive
+from tests.signed_in import ANN, SignedIn
+
+TOKENS = {
+    role: DeskToken(name=role.value, secret=Secret(f"canary-{role}-0123456789abcd"), role=role)
+    for role in (Role.VIEWER, Role.AGENT)
+}
+ELSEWHERE = DeskToken(name="cu-2", secret=Secret("canary-cu-2-0123456789ab"), institutions=frozenset({"cu-2"}))
+PERSONAL = ("2025550007", "Marion", "Vale7")
+
+
+@dataclass
+class Site:
+    """A desk and a board over an archive with ten calls; Redis holds none of them."""
+
+    desk: Desk
+    visitor: SignedIn
+    forms: FormTokens
+
+    async def ask(self, token: DeskToken, path: str, **query: str) -> httpx.Response:
+        """Ask the desk."""
+        headers = {"Authorization": f"Bearer {token.secret.reveal()}"}
+        transport = httpx.ASGITransport(self.desk.app, root_path="/desk")
+        async with httpx.AsyncClient(transport=transport, base_url="http://desk", headers=headers) as client:
+            return await client.get(path, params=query)
+
+    async def board(self, path: str, role: Role, **form: str) -> httpx.Response:
+        """Open a page of the board as somebody of a role; send a form if there is one."""
+        self.visitor.person = replace(ANN, role=role)
+        transport = httpx.ASGITransport(self.visitor)
+        async with httpx.AsyncClient(transport=transport, base_url="https://desk") as browser:
+            return await (browser.post(path, data=form) if form else browser.get(path))
+
+
+def site_of(database: Database, redis: Any, jobs: Any, log: FilteringBoundLogger) -> Site:
+    """Return a desk and a board over an archive."""
+    desk = Desk(
+        redis,
+        redis,
+        tokens=(*TOKENS.values(), ELSEWHERE),
+        origins=(),
+        book=load_rules(None),
+        waker=Waker(jobs),
+        log=log,
+        now=lambda: START,
+        store=Store(redis),
+        auditor=Auditor(AuditLog(redis, keys=Keys())),
+        archive=ArchivedCalls(Reader(database)),
+    )
+    forms = FormTokens("ops", Secret("canary-admin-0123456"), now=START.timestamp)
+    return Site(desk, SignedIn(Board(redis, desk, log=log, now=lambda: START).app(), forms), forms)
+
+
+@pytest.fixture(scope="module")
+def database(tmp_path_factory: pytest.TempPathFactory) -> Database:
+    """Return an archive that tests only read."""
+    database = sqlite_archive(tmp_path_factory.mktemp("routes"))
+    Writer(database).write(INSTITUTION, [content(n) for n in range(1, 11)])
+    return database
+
+
+@pytest.fixture
+def site(database: Database, redis: "Redis", blocking_redis: BlockingRedis, log: FilteringBoundLogger) -> Site:
+    """Return a desk and a board over the archive."""
+    return site_of(database, redis, blocking_redis, log)
+
+
+async def test_desk_lists_archived_calls_as_a_role_may_see_them(site: Site) -> None:
+    """An agent finds a call by its number and sees it; a viewer does neither; another institution's token sees nothing."""
+    by_number = {"phase": "settled", "q": "outcome:enrolled 0007"}
+    found = await site.ask(TOKENS[Role.AGENT], "/calls", **by_number)
+    assert [call["voice_id"] for call in found.json()["calls"]] == ["v-7"]
+    assert PERSONAL[0] in found.text
+    assert (await site.ask(TOKENS[Role.VIEWER], "/calls", **by_number)).json()["calls"] == []
+    by_person = {"phase": "settled", "q": "person:p-7"}
+    seen = await site.ask(TOKENS[Role.VIEWER], "/calls", **by_person)
+    assert [call["voice_id"] for call in seen.json()["calls"]] == ["v-7"]
+    assert not [text for text in PERSONAL if text in seen.text]
+    assert (await site.ask(ELSEWHERE, "/calls", **by_person)).json()["calls"] == []
+
+
+@pytest.mark.parametrize(
+    "place", ["99999999999999999999:1:cu-1", "1:99999999999999999999:cu-1", "1:x:cu-1", "1:1:a\0b", "1"]
+)
+async def test_desk_refuses_a_place_that_is_not_ours(place: str, site: Site) -> None:
+    """Whatever is sent as the place of the next page, the database is not asked what it cannot read."""
+    answer = await site.ask(TOKENS[Role.AGENT], "/desk/calls", phase="settled", after=f"archive:{place}")
+    assert (answer.status_code, "after" in answer.json()["detail"]) == (400, True)
+
+
+async def test_desk_shows_an_archived_call_as_a_role_may_see_it(site: Site) -> None:
+    """One call, by its id."""
+    shown = await site.ask(TOKENS[Role.AGENT], f"/calls/{INSTITUTION}/v-7")
+    assert PERSONAL[0] in shown.text
+    hidden = await site.ask(TOKENS[Role.VIEWER], f"/calls/{INSTITUTION}/v-7")
+    assert hidden.status_code == 200
+    assert not [text for text in PERSONAL if text in hidden.text]
+    assert (await site.ask(ELSEWHERE, f"/calls/{INSTITUTION}/v-7")).status_code in {403, 404}
+
+
+async def test_board_finds_archived_calls_as_a_role_may_see_them(site: Site) -> None:
+    """The same on the board's page."""
+    assert "v-7" in (await site.board("/board/find", Role.AGENT, q="marion 0007")).text
+    assert "v-7" not in (await site.board("/board/find", Role.VIEWER, q="marion 0007")).text
+    seen = await site.board("/board/find", Role.VIEWER, q="person:p-7")
+    assert "v-7" in seen.text
+    assert not [text for text in PERSONAL if text in seen.text]
+
+
+async def test_pages_say_that_the_archive_does_not_answer(
+    tmp_path: Path, redis: "Redis", blocking_redis: BlockingRedis, log: FilteringBoundLogger
+) -> None:
+    """What Redis holds is shown; what only the archive could answer is an error, and never an empty answer."""
+    site = site_of(Database(f"sqlite:///{tmp_path}/without-tables.db"), redis, blocking_redis, log)
+    assert (await site.ask(TOKENS[Role.AGENT], "/calls", phase="settled", q="person:p-7")).status_code == 503
+    assert "The archive does not answer" in (await site.board("/board/find", Role.AGENT, q="0007")).text
+    await AuditLog(redis, keys=Keys()).write(AuditEntry(event=AuditEvent.LOGIN, who="ann"))
+    page = await site.board("/board/audit", Role.ADMIN)
+    assert "The archive does not answer" in page.text
+    assert ">ann<" in page.text
+    assert (await site.board("/board/audit.csv", Role.ADMIN)).status_code == 503
+
+
+@pytest.mark.parametrize("form", ["csv", "jsonl"])
+def test_export_holds_every_call_and_nothing_personal(database: Database, tmp_path: Path, form: str) -> None:
+    """As CSV with a line of names, and as JSON Lines."""
+    target = tmp_path / f"calls.{form}"
+    options = ["--csv"] if form == "csv" else []
+    url = database._engine.url.render_as_string()
+    done = CliRunner().invoke(
+        main, ["archive", "export", "--output", str(target), *options], env={"CALLKEEPER_ARCHIVE_URL": url}
+    )
+    assert done.exit_code == 0, done.output
+    text = target.read_text(encoding="utf-8")
+    assert not [word for word in ("1202555", "Marion", "Vale", "Ned") if word in text]
+    lines = text.splitlines()
+    if form == "csv":
+        assert lines.pop(0).startswith("institution_key,voice_id,")
+        assert [line.split(",")[1] for line in lines] == [f"v-{n}" for n in range(1, 11)]
+    else:
+        assert [json.loads(line)["voice_id"] for line in lines] == [f"v-{n}" for n in range(1, 11)]

@@ -1,0 +1,179 @@
+"""Finding calls where Redis ends: by everything that the archive is asked for, and only by whoever may see them."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, timedelta
+from pathlib import Path
+
+import pytest
+from redis.asyncio import Redis
+
+from archive.database import Database
+from archive.keeping import Keeper
+from archive.reading import Reader
+from archive.writing import Writer
+from calls.call_query import parse_query
+from calls.record import Call, Phase, encode_call
+from calls.rules import load_rules
+from calls.store.keys import CallId, Keys
+from calls.store.queries import Lookup, Queries
+from calls.trail import recorded
+from desk.access.desk_tokens import DeskToken
+from desk.access.rights import Role
+from desk.archived_calls import ArchivedCalls, known_or_archived
+from desk.board.states import state_words
+from desk.call_list import CallList
+from desk.call_search import find_calls
+from reseller.secret import Secret
+from tests.archivist import INSTITUTION, START, content, settled, sqlite_archive
+
+BOOK = load_rules(None)
+ANYBODY = DeskToken(name="any", secret=Secret("a-token-that-only-tests-know"))
+
+
+@pytest.fixture(scope="module")
+def database(tmp_path_factory: pytest.TempPathFactory) -> Database:
+    """Return an archive that tests only read."""
+    return filled(tmp_path_factory.mktemp("archive"))
+
+
+def filled(folder: Path) -> Database:
+    """Return an archive with thirty calls of one institution and one of another."""
+    database = sqlite_archive(folder)
+    writer = Writer(database)
+    writer.write(INSTITUTION, [content(n) for n in range(1, 31)])
+    writer.write(INSTITUTION, [content(7, lines=4)])
+    writer.write("cu-2", [content(99, institution_key="cu-2", started_at=START + timedelta(days=400))])
+    return database
+
+
+@pytest.fixture
+def archive(database: Database) -> ArchivedCalls:
+    """Return what the desk has of it."""
+    return ArchivedCalls(Reader(database))
+
+
+async def found(redis: "Redis", archive: ArchivedCalls | None, typed: str, **changes: object) -> list[str]:
+    """Return the voice ids of what somebody finds who types this."""
+    query = replace(parse_query(typed, country="US", zone=UTC), **changes)  # type: ignore[arg-type]
+    state: Callable[[Call], str] = lambda call: state_words(call, BOOK)  # noqa: E731
+    calls = await find_calls(Queries(redis), query, state=state, archive=archive)
+    return [call.voice_id for call in calls.calls]
+
+
+SEARCHES = {
+    "0007": ["v-7"],
+    "+1 (202) 555-0007": ["v-7"],
+    "2025550007": ["v-7"],
+    "vale7": ["v-7"],
+    "marion vale7": ["v-7"],
+    "marion 0007": ["v-7"],
+    "person:p-7": ["v-7"],
+    "0007 P-7": ["v-7"],
+    "alt-7": ["v-7"],
+    "operator:agent-7 0007": ["v-7"],
+    'rule:"distrusted" 0007': ["v-7"],
+    "digest:d1gest outcome:enrolled 0007": ["v-7"],
+    "outcome:rejected": [],
+    "operator:nobody": [],
+    "0099 cu-2": ["v-99"],
+    "2027-12-26 12:00": ["v-99"],
+    "ned 0099": ["v-99"],
+}
+
+
+@pytest.mark.parametrize("typed", SEARCHES)
+async def test_call_is_found_by_what_is_known_of_it(redis: "Redis", archive: ArchivedCalls, typed: str) -> None:
+    """Digits, numbers, names, ids, terms, times, and several of them together; in its last version, once."""
+    assert await found(redis, archive, typed) == SEARCHES[typed]
+
+
+async def test_newest_come_first_and_an_institution_can_be_named(redis: "Redis", archive: ArchivedCalls) -> None:
+    """Without anything else the newest calls are shown."""
+    assert (await found(redis, archive, "ned"))[:3] == ["v-99", "v-30", "v-29"]
+    assert (await found(redis, archive, "", institution_key=INSTITUTION))[:2] == ["v-30", "v-29"]
+    assert await found(redis, archive, "", since=START + timedelta(days=1)) == ["v-99"]
+
+
+async def test_call_that_redis_has_is_shown_as_redis_has_it(redis: "Redis", archive: ArchivedCalls) -> None:
+    """A call in both places is one call."""
+    call, _ = settled(7, person_id="p-7")
+    member, keys = CallId(INSTITUTION, "v-7").member, Keys()
+    await redis.hset(keys.item(member), mapping={"rec": encode_call(call), "settled": "1"})
+    await redis.zadd(keys.settled, {member: 1})
+    assert await found(redis, archive, "0007") == ["v-7"]
+    assert await found(redis, None, "0007") == ["v-7"]
+
+
+async def test_story_of_an_archived_call_is_whole(redis: "Redis", archive: ArchivedCalls) -> None:
+    """By either id, in its last version; another institution's does not exist."""
+    known = await known_or_archived(Lookup(redis), archive, CallId(INSTITUTION, "alt-7"))
+    assert known is not None
+    assert recorded(known.call, known.trail) == recorded(*settled(7, lines=4))
+    assert known.call.phone_number == "+12025550007"
+    assert await known_or_archived(Lookup(redis), archive, CallId("cu-2", "v-7")) is None
+
+
+async def test_desk_pages_go_on_in_the_archive(redis: "Redis", archive: ArchivedCalls) -> None:
+    """Every settled call comes once, whatever is in Redis too; a token sees its institutions only."""
+    keys = Keys()
+    for n in (29, 30):
+        member = CallId(INSTITUTION, f"v-{n}").member
+        await redis.hset(keys.item(member), mapping={"rec": encode_call(settled(n)[0]), "settled": "1"})
+        await redis.zadd(keys.settled, {member: n})
+
+    async def pages(token: DeskToken, **query: str) -> list[str]:
+        listing, seen, after = CallList(Lookup(redis), archive, "US"), [], None
+        for _ in range(20):
+            page = await listing.page(token, query, Phase.SETTLED, after, 7)
+            seen += [call.voice_id for call in page.calls]
+            after = page.next
+            if after is None:
+                return seen
+        raise AssertionError("no end")
+
+    assert await pages(ANYBODY) == ["v-30", "v-29", "v-99", *(f"v-{n}" for n in range(28, 0, -1))]
+    limited = DeskToken(name="one", secret=Secret("a-token-that-only-tests-know"), institutions=frozenset({"cu-2"}))
+    assert await pages(limited) == ["v-99"]
+    assert await pages(ANYBODY, phone="2025550004") == ["v-4"]
+    assert await pages(ANYBODY, q="rule:distrusted vale4") == ["v-4"]
+
+
+async def test_viewer_finds_nothing_by_what_a_viewer_does_not_see(redis: "Redis", archive: ArchivedCalls) -> None:
+    """Whether a number or a name leads to a call is as personal as they are; an id and an outcome are not."""
+    viewer = DeskToken(name="v", secret=Secret("a-token-that-only-tests-know"), role=Role.VIEWER)
+    listing = CallList(Lookup(redis), archive, "US")
+    assert len((await listing.page(ANYBODY, {"q": "operator:agent-7"}, Phase.SETTLED, None, 5)).calls) > 0
+    for typed, count in (
+        ("outcome:enrolled 0007", 0),
+        ("outcome:enrolled vale7", 0),
+        ("operator:agent-7", 0),
+        ("person:p-7", 1),
+    ):
+        page = await listing.page(viewer, {"q": typed}, Phase.SETTLED, None, 5)
+        assert len(page.calls) == count, typed
+    for typed in ("0007", "operator:agent-7"):
+        query = parse_query(typed, country="US", zone=UTC)
+        found = await find_calls(Queries(redis), query, state=lambda _: "", archive=archive, sees_people=False)
+        assert found.calls == ()
+
+
+async def test_erased_person_is_found_no_more(redis: "Redis", tmp_path: Path) -> None:
+    """Nothing that finds a call by what was erased is left; by its id it is still found."""
+    database = filled(tmp_path)
+    archive = ArchivedCalls(Reader(database))
+    Keeper(database, "dpo").erase(INSTITUTION, person_id="p-7", reason="asked for it")
+    assert await found(redis, archive, "0007") == []
+    assert await found(redis, archive, "vale7") == []
+    assert await found(redis, archive, "person:p-7") == ["v-7"]
+
+
+def test_stream_has_every_call_once(database: Database) -> None:
+    """Replay and report read each call in its last version, oldest first, and are told how many lines that were."""
+    reader, read = Reader(database), list[int]()
+    calls = list(reader.stream(progress=read.append))
+    assert [call.voice_id for call in calls] == [*(f"v-{n}" for n in range(1, 31)), "v-99"]
+    assert calls[6] == recorded(*settled(7, lines=4))
+    assert sum(read) == reader.count() == 32
+    assert [call.voice_id for call in reader.stream(institution_key="cu-2")] == ["v-99"]
+    assert reader.count(institution_key="cu-2") == 1

@@ -1,0 +1,201 @@
+"""The chain of an institution: what is written once stays as it was, or verify names the line."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from sqlalchemy import delete, func, select, text, update
+
+from archive.database import Database
+from archive.heads import parse_heads, signed_head
+from archive.keeping import Keeper
+from archive.lines import GENESIS, content_of, joined
+from archive.tables import chains, lines, people
+from archive.verifying import verify
+from archive.writing import Writer
+from calls.call_query import same_number
+from reseller.secret import Secret
+from tests.archivist import INSTITUTION, START, content, settled, sqlite_archive
+
+HOUR_MS = 3_600_000
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Database:
+    """Return an empty archive."""
+    return sqlite_archive(tmp_path)
+
+
+@pytest.fixture
+def filled(database: Database) -> Database:
+    """Return an archive with ten calls."""
+    Writer(database).write(INSTITUTION, [content(n) for n in range(1, 11)])
+    return database
+
+
+def faults(database: Database, **how: object) -> list[str]:
+    """Return what verify finds."""
+    return [str(fault) for fault in verify(database, **how).faults]  # type: ignore[arg-type]
+
+
+def test_call_comes_back_as_it_was(database: Database) -> None:
+    """Record and trail are whole again when they are put together, although nothing personal stands in the body."""
+    Writer(database).write(INSTITUTION, [content()])
+    with database.reading() as connection:
+        body = connection.execute(select(lines.c.body)).scalar_one()
+        values = {p: v for p, v in connection.execute(select(people.c.path, people.c.value)) if v is not None}
+    assert joined(body, values) == settled()
+    for personal in ("2025550001", "Marion", "Ned", "dog", "odd"):
+        assert personal not in body
+        assert any(personal in value for value in values.values())
+
+
+def test_writing_again_changes_nothing(database: Database) -> None:
+    """At least once is once: the same trail is no new version, and neither is an older state of it; a longer one is."""
+    writer = Writer(database)
+    assert [writer.write(INSTITUTION, [content(1, lines=n)]) for n in (3, 3, 4, 3, 2, 4)] == [1, 0, 1, 0, 0, 0]
+    assert writer.heads()[INSTITUTION].n == 2
+    assert faults(database) == []
+
+
+def test_trail_that_went_another_way_is_a_version_of_its_own(database: Database) -> None:
+    """A Redis that was restored may tell another story from some line on: both are kept."""
+    writer = Writer(database)
+    writer.write(INSTITUTION, [content(1, lines=4)])
+    call, trail = settled(1, lines=3)
+    assert writer.write(INSTITUTION, [content_of(call, (*trail[:1], trail[2]))]) == 1
+    assert faults(database) == []
+
+
+def test_characters_that_databases_refuse_are_written(database: Database) -> None:
+    """NUL is replaced in what is looked up, and kept in the body."""
+    call, trail = settled(1, person_id="p\0x", phone_number="+1\0202")
+    assert Writer(database).write(INSTITUTION, [content_of(call, trail)]) == 1
+    assert faults(database) == []
+
+
+CHANGES: dict[str, Any] = {
+    "body": update(lines).where(lines.c.n == 5).values(body=func.replace(lines.c.body, "enrolled", "rejected")),
+    "column": update(lines).where(lines.c.n == 5).values(voice_id="v-other"),
+    "removed": delete(lines).where(lines.c.n == 5),
+    "last": delete(lines).where(lines.c.n == 10),
+    "number": update(people).where(people.c.n == 5, people.c.path == "call/phone_number").values(value="+1999"),
+    "value removed": delete(people).where(people.c.n == 5, people.c.path == "call/phone_number"),
+    "term": text("UPDATE archive_terms SET value = 'rejected' WHERE n = 5 AND kind = 'outcome'"),
+    "first": delete(lines).where(lines.c.n == 1),
+    "emptied": update(lines).where(lines.c.n == 5).values(body=None),
+}
+NAMED = {"last": 10, "first": 1}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_change_is_found_and_named(filled: Database, change: str) -> None:
+    """Whatever is changed or removed, verify names the line."""
+    assert faults(filled) == []
+    with filled.writing() as connection:
+        assert connection.execute(CHANGES[change]).rowcount
+    found = faults(filled)
+    assert found
+    assert f"line {NAMED.get(change, 5)}:" in found[0]
+
+
+def test_swapped_lines_are_found(filled: Database) -> None:
+    """Two lines that changed places are named, both."""
+    with filled.writing() as connection:
+        for old, new in ((4, 99), (5, 4), (99, 5)):
+            connection.execute(update(lines).where(lines.c.n == old).values(n=new))
+    assert {4, 5} <= {fault.n for fault in verify(filled).faults}
+
+
+def test_inserted_line_is_found(filled: Database) -> None:
+    """A line behind the end, with a right hash, does not belong to the chain."""
+    with filled.writing() as connection:
+        row = dict(connection.execute(select(lines).where(lines.c.n == 10)).one()._mapping)
+        connection.execute(lines.insert(), {**row, "n": 11, "version": 9})
+    assert any(fault.n == 11 for fault in verify(filled).faults)
+
+
+def test_history_that_was_written_anew_differs_from_what_was_logged(filled: Database, tmp_path: Path) -> None:
+    """Access to the database alone is not enough: the logged end of the chain is another, and a forged log has no key."""
+    key = Secret("a-key-that-only-tests-know")
+    head = Writer(filled).heads()[INSTITUTION]
+    line = msgspec.json.encode({"event": "archive_head", "level": "info", **signed_head(INSTITUTION, head, key)})
+    logged, unsigned = parse_heads([b"no json", line], key)
+    assert (faults(filled, logged=logged), unsigned) == ([], 0)
+    (tmp_path / "other").mkdir()
+    forged = sqlite_archive(tmp_path / "other")
+    Writer(forged).write(INSTITUTION, [content(n) for n in range(1, 11)])
+    assert faults(forged) == []
+    assert faults(forged, logged=logged) == [f"{INSTITUTION} line 10: its hash was logged as another"]
+    assert parse_heads([line], Secret("another-key-that-tests-know"))[1] == 1
+
+
+def test_erased_person_is_gone_and_the_chain_stays(filled: Database) -> None:
+    """Numbers, names, remarks and salts of the person go; the decision can be read, also after a later version."""
+    erased = Keeper(filled, "dpo").erase(INSTITUTION, person_id="p-3", reason="asked for it")
+    assert (erased.calls, erased.values, erased.held) == (1, 6, 0)
+    Writer(filled).write(INSTITUTION, [content(3, lines=5)])
+    with filled.reading() as connection:
+        assert connection.execute(select(func.count()).where(people.c.person_id == "p-3")).scalar_one() == 0
+        body = connection.execute(
+            select(lines.c.body).where(lines.c.voice_id == "v-3", lines.c.version == 2)
+        ).scalar_one()
+    call, trail = joined(body, {})
+    assert (call.reason, call.phone_number, trail[1].rule) == ("enrolled", None, "distrusted")
+    found = verify(filled)
+    assert (found.faults, found.erased) == ([], 12)
+
+
+def test_person_who_was_only_a_candidate_loses_the_name(filled: Database) -> None:
+    """In calls of others only what is the person's goes."""
+    erased = Keeper(filled, "dpo").erase(INSTITUTION, person_id="p-other", reason="asked for it")
+    assert (erased.calls, erased.values) == (10, 10)
+    assert faults(filled) == []
+
+
+def test_number_is_erased_however_it_is_written(filled: Database) -> None:
+    """Everything personal of the calls from a number goes."""
+    erased = Keeper(filled, "dpo").erase(
+        INSTITUTION, number=lambda stored: same_number(stored, "202-555-0004", "US"), digits="550004", reason="asked"
+    )
+    assert (erased.calls, erased.values) == (1, 6)
+    assert faults(filled) == []
+
+
+def test_retention_removes_the_beginning_and_the_rest_can_be_verified(database: Database) -> None:
+    """What is old goes with its personal values; the chain goes on from a recorded base; a second run changes nothing."""
+    clock = [int(START.timestamp() * 1000)]
+    writer = Writer(database, now_ms=lambda: clock[0])
+    for n in range(1, 7):
+        writer.write(INSTITUTION, [content(n)])
+        clock[0] += HOUR_MS
+    before_ms = int(START.timestamp() * 1000) + 4 * HOUR_MS
+    keeper = Keeper(database, "cron")
+    assert keeper.retire(INSTITUTION, before_ms) == 4
+    assert keeper.retire(INSTITUTION, before_ms) == 0
+    found = verify(database)
+    assert (found.faults, found.lines, found.heads[INSTITUTION].n) == ([], 3, 7)
+    with database.reading() as connection:
+        assert set(connection.execute(select(people.c.n)).scalars()) == {5, 6}
+    with database.writing() as connection:
+        connection.execute(delete(lines).where(lines.c.n == 5))
+        connection.execute(update(chains).values(base_n=5, base_hash=GENESIS))
+    assert faults(database), "nobody else may remove the beginning"
+
+
+def test_legal_hold_keeps_a_call_from_retention_and_erasure(filled: Database) -> None:
+    """A call under a hold stays whole; lines behind it lose what they say, and all can still be verified."""
+    keeper = Keeper(filled, "legal")
+    assert keeper.hold(INSTITUTION, "person", "p-4", "a lawsuit")
+    assert not keeper.hold(INSTITUTION, "person", "p-4", "a lawsuit")
+    assert keeper.erase(INSTITUTION, person_id="p-4", reason="asked for it").held == 1
+    late_ms = 2**42
+    assert keeper.retire(INSTITUTION, late_ms) == 9
+    found = verify(filled)
+    assert (found.faults, found.emptied) == ([], 6)
+    assert keeper.release(INSTITUTION, "person", "p-4", "it is over")
+    assert keeper.retire(INSTITUTION, late_ms) == 1
+    assert faults(filled) == []
+    with filled.reading() as connection:
+        assert connection.execute(select(func.count()).select_from(people)).scalar_one() == 0

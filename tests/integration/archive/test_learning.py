@@ -1,0 +1,107 @@
+"""``rules report``, ``rules replay`` and ``schedule fit`` read the archive, through the command line."""
+
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from archive.lines import content_of
+from archive.writing import Writer
+from benchmarks.archive import simulated_call
+from callkeeper.cli import main
+from calls.trail import Entry
+from tests.archivist import sqlite_archive
+
+CALLS = 40
+SINCE = "4000d"
+
+
+def fill(folder: Path, numbers: Iterable[int] = range(CALLS)) -> str:
+    """Write calls into a new archive, the first one in two versions; return its URL."""
+    database = sqlite_archive(folder)
+    writer = Writer(database)
+    for n in numbers:
+        call, trail = simulated_call(n)
+        writer.write(call.institution_key, [content_of(call, trail)])
+        if n == 0:
+            later = [*trail, Entry(at=trail[-1].at, what="settled", because="again")]
+            writer.write(call.institution_key, [content_of(call, later)])
+    writer.close()
+    return f"sqlite:///{folder}/archive.db"
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Return an archive that tests only read."""
+    return fill(tmp_path_factory.mktemp("learning"))
+
+
+def type_in(url: str | None, *words: str) -> Result:
+    """Run ``callkeeper`` with an archive; Redis is not needed."""
+    return CliRunner().invoke(main, list(words), env={"CALLKEEPER_ARCHIVE_URL": url, "CALLKEEPER_RULES": None})
+
+
+def exported(url: str, folder: Path, *words: str) -> str:
+    """Export the archive into a file; return its name."""
+    name = os.fspath(folder / "calls.jsonl")
+    result = type_in(url, "archive", "export", "--output", name, *words)
+    assert result.exit_code == 0, result.output
+    return name
+
+
+def test_report_reads_the_archive(url: str, tmp_path: Path) -> None:
+    """Each call counts once, in its last version; the same figures come out of an export of the archive."""
+    result = type_in(url, "rules", "report", "--archive", "--since", SINCE, "--json")
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.output)
+    trails = [simulated_call(n)[1] for n in range(CALLS)]
+    matched = sum(len({entry.rule for entry in trail if entry.rule}) for trail in trails)
+    assert found["calls"] == CALLS
+    assert sum(line["tally"]["matched"] for line in found["rules"]) == matched == CALLS
+    assert found["digests"] == sorted({entry.rules for trail in trails for entry in trail if entry.rules})
+    told = type_in(url, "rules", "report", "--calls", exported(url, tmp_path), "--json")
+    assert told.output == result.output
+
+
+def test_report_of_a_time_leaves_older_calls_out(url: str) -> None:
+    """The generated calls are older than a day."""
+    result = type_in(url, "rules", "report", "--archive", "--since", "1d", "--json")
+    assert json.loads(result.output)["calls"] == 0
+
+
+def test_replay_reads_the_archive(url: str, tmp_path: Path) -> None:
+    """Every call was enrolled, and the demonstration's rules enroll none of them; an export says the same."""
+    result = type_in(url, "rules", "replay", "demo", "--archive")
+    assert result.exit_code == 0, result.output
+    assert result.output.splitlines()[-1] == f"{CALLS} calls: {CALLS} end differently, 0 the same"
+    assert type_in(url, "rules", "replay", "demo", "--calls", exported(url, tmp_path)).output == result.output
+
+
+def test_fit_reads_the_archive(url: str, tmp_path: Path) -> None:
+    """It says how many calls it has seen; the same as over an export, for one institution too."""
+    decided = sum(any(entry.policies for entry in simulated_call(n)[1]) for n in range(CALLS))
+    result = type_in(url, "schedule", "fit", "--archive")
+    assert f"{CALLS} watched calls, {decided} of them with a result" in result.output
+    assert type_in(url, "schedule", "fit", "--calls", exported(url, tmp_path)).output == result.output
+    assert "2 watched calls" in type_in(url, "schedule", "fit", "--archive", "--institution", "cu-7").output
+
+
+@pytest.mark.night
+def test_fit_finds_times_in_the_archive(tmp_path: Path) -> None:
+    """With enough calls there is a table for the rules file; half of the results come within 12 s."""
+    result = type_in(fill(tmp_path, range(400)), "schedule", "fit", "--archive", "--json")
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.output)
+    assert found["calls"] == 400
+    assert 9 < found["law"]["median_s"] < 15
+
+
+@pytest.mark.parametrize("words", [("rules", "report"), ("rules", "replay", "demo"), ("schedule", "fit")])
+def test_without_an_archive_they_say_which_setting_is_missing(words: tuple[str, ...]) -> None:
+    """Not a stack trace, not an empty report."""
+    result = type_in(None, *words, "--archive")
+    assert result.exit_code == 2
+    assert "CALLKEEPER_ARCHIVE_URL" in result.output

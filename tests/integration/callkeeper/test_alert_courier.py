@@ -1,0 +1,154 @@
+"""Alerts on their way: by a process of its own, to receivers of every kind, on this machine."""
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from callkeeper.alert_courier import AlertCourier
+from callkeeper.cli import main
+from callkeeper.parsing import alert_addresses
+from calls.alerts import AlertMessage, AlertTone
+
+SECRET = "canary-alert-0123456789"
+Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Any]
+
+
+class Chat:
+    """Somebody who takes alerts over HTTP, and answers as told."""
+
+    def __init__(self, answer: bytes = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n") -> None:
+        self.answer = answer
+        self.got: list[dict[str, Any]] = []
+        self.port = 0
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Take one message."""
+        try:
+            head = await reader.readuntil(b"\r\n\r\n")
+            length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0] or 0)
+            self.got.append(json.loads(await reader.readexactly(length)))
+            await self.reply(writer)
+        except (ConnectionError, asyncio.IncompleteReadError):
+            pass
+        finally:
+            writer.close()
+
+    async def reply(self, writer: asyncio.StreamWriter) -> None:
+        """Answer."""
+        writer.write(self.answer)
+        await writer.drain()
+
+
+class Endless(Chat):
+    """Answers with a body that does not end, as fast as it is read."""
+
+    async def reply(self, writer: asyncio.StreamWriter) -> None:
+        """Answer for ever."""
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 9999999999\r\n\r\n")
+        while True:
+            writer.write(b"x" * 2**20)
+            await writer.drain()
+
+
+class Silent(Chat):
+    """Takes a message and never answers."""
+
+    async def reply(self, writer: asyncio.StreamWriter) -> None:
+        """Wait."""
+        await asyncio.sleep(60)
+
+
+@asynccontextmanager
+async def open_chat(chat: Chat) -> AsyncIterator[str]:
+    """Run a receiver; yield its address for alerts."""
+    server = await asyncio.start_server(chat.serve, "127.0.0.1", 0)
+    chat.port = server.sockets[0].getsockname()[1]
+    try:
+        yield f"json://user:{SECRET}@127.0.0.1:{chat.port}/"
+    finally:
+        server.close()
+
+
+def message(target: str = "1") -> AlertMessage:
+    """Return a message."""
+    return AlertMessage(target, "no_worker", is_over=False, tone=AlertTone.FAILURE, title="callkeeper: x", body="y")
+
+
+async def bring(*urls: str, deadline_s: float = 20.0) -> list[str]:
+    """Bring a message to each address; return the targets that took it."""
+    courier = AlertCourier(alert_addresses(", ".join(urls)), deadline_s=deadline_s)
+    taken = await courier.bring([message(target.name) for target in courier.targets])
+    return [each.target for each in taken]
+
+
+async def test_message_arrives_once() -> None:
+    """Title, text and tone reach an address of apprise."""
+    chat = Chat()
+    async with open_chat(chat) as url:
+        assert await bring(url) == ["1"]
+    [got] = chat.got
+    assert (got["title"], got["message"], got["type"]) == ("callkeeper: x", "y", "failure")
+
+
+async def test_receiver_that_hangs_or_never_ends_holds_up_nobody() -> None:
+    """One that does not answer, one that answers without end, one that is gone: the others are told, in bounded time."""
+    chat, silent, endless = Chat(), Silent(), Endless()
+    async with open_chat(silent) as first, open_chat(endless) as second, open_chat(chat) as third:
+        taken = await bring(first, second, "json://127.0.0.1:1/", "nonsense://x", third, deadline_s=10.0)
+    assert "5" in taken
+    assert not {"1", "3", "4"} & set(taken)
+    assert len(chat.got) == 1
+
+
+@pytest.mark.parametrize("status", [302, 307])
+async def test_message_follows_no_redirect(status: int) -> None:
+    """An address of the settings cannot send us on to a machine that nobody named."""
+    trap = Chat()
+    async with open_chat(trap):
+        target = f"http://127.0.0.1:{trap.port}/"
+        away = f"HTTP/1.1 {status} x\r\nLocation: {target}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+        async with open_chat(Chat(away.encode())) as url:
+            assert await bring(url) == []
+    assert trap.got == []
+
+
+async def test_wrong_addresses_are_named_by_their_place() -> None:
+    """What apprise does not know is told by number and scheme, never by the address."""
+    courier = AlertCourier(alert_addresses(f"json://u:{SECRET}@127.0.0.1/, page=slak://{SECRET}, no address {SECRET}"))
+    assert await courier.wrong() == ["2"], "a part without :// belongs to the address before it"
+    assert courier.called("2") == "2 (slak)"
+
+
+def test_apprise_is_imported_by_its_own_process_only() -> None:
+    """It costs 40 MiB and most of a second: neither web nor a worker nor the courier pays for it."""
+    program = (
+        "import sys, callkeeper.alert_watch, callkeeper.web_app, callkeeper.wiring; print('apprise' in sys.modules)"
+    )
+    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)  # noqa: S603
+    assert told.stdout == "False\n"
+
+
+def test_command_sends_a_test_and_shows_no_address() -> None:
+    """`callkeeper alerts test` says by number and scheme who took it, and fails if somebody did not."""
+
+    async def run() -> tuple[Any, Chat]:
+        chat = Chat()
+        async with open_chat(chat) as url:
+            environ = {**os.environ, "CALLKEEPER_ALERT_URLS": f"{url} slak://{SECRET}"}
+            result = await asyncio.to_thread(CliRunner().invoke, main, ["alerts", "test"], env=environ)
+            return result, chat
+
+    result, chat = asyncio.run(run())
+    assert result.exit_code == 1
+    assert "1 (json): taken" in result.output
+    assert "2 (slak): not an address of apprise" in result.output
+    assert SECRET not in result.output
+    assert [got["type"] for got in chat.got] == ["info"]

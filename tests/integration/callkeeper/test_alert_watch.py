@@ -1,0 +1,206 @@
+"""People are told once, whatever the number of processes, their restarts and Redis's troubles."""
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from redis.asyncio import Redis
+from redis.exceptions import ConnectionError as RedisConnectionError
+from structlog.testing import LogCapture
+from structlog.typing import FilteringBoundLogger
+
+from callkeeper.alert_courier import AlertCourier
+from callkeeper.alert_watch import AlertWatch
+from callkeeper.parsing import alert_addresses
+from calls.alerts import AlertMessage
+from calls.metrics.counting import Figures
+from calls.metrics.signals import SignalReader
+from calls.metrics.writing import Author, FigureWriter
+from calls.store.alert_state import AlertState
+from calls.store.keys import Keys
+
+URLS = "json://127.0.0.1:1/canary-path, page=json://127.0.0.1:2/"
+
+
+class Notebook(AlertCourier):
+    """Notes down what it should bring, and brings it unless told otherwise."""
+
+    def __init__(self, told: list[tuple[str, str, str]], clock: Callable[[], datetime]) -> None:
+        super().__init__(alert_addresses(URLS))
+        self.told = told
+        self.tried: list[datetime] = []
+        self.is_broken = False
+        self.broken: set[str] = set()
+        self._clock = clock
+
+    async def bring(self, messages: Sequence[AlertMessage]) -> list[AlertMessage]:
+        """Take messages."""
+        self.tried.append(self._clock())
+        taken = [] if self.is_broken else [each for each in messages if each.target not in self.broken]
+        self.told += [(each.target, each.key, "over" if each.is_over else "now") for each in taken]
+        return taken
+
+
+class Site:
+    """Processes that watch, and what people were told by all of them."""
+
+    def __init__(self, redis: Redis, log: FilteringBoundLogger) -> None:
+        self.redis = redis
+        self.log = log
+        self.now = datetime(2026, 11, 22, 12, tzinfo=UTC)
+        self.told: list[tuple[str, str, str]] = []
+        self.count = 0
+
+    def process(self) -> "Process":
+        """Start another process."""
+        self.count += 1
+        return Process(self, f"process-{self.count}")
+
+    async def look(self, *processes: "Process", seconds: float) -> list[tuple[str, str, str]]:
+        """Let time pass; return who was told what meanwhile."""
+        before, end = len(self.told), self.now + timedelta(seconds=seconds)
+        while self.now < end:
+            self.now += timedelta(seconds=3)
+            for process in processes:
+                await process.watch.look(process.state, process.reader)
+        return self.told[before:]
+
+    async def start_worker(self) -> None:
+        """Let a worker report."""
+        await FigureWriter(Figures(), Author.here("worker")).write_async(self.redis)
+
+    async def end_worker(self) -> None:
+        """Let all workers be gone."""
+        await self.redis.delete(Keys().processes)
+
+
+class Process:
+    """One process that watches."""
+
+    def __init__(self, site: Site, name: str) -> None:
+        self.courier = Notebook(site.told, lambda: site.now)
+        self.watch = AlertWatch(
+            lambda: site.redis, self.courier, site.log, keys=Keys(), place="https://ck.example", clock=lambda: site.now
+        )
+        self.state = AlertState(site.redis, Keys(), name)
+        self.reader = SignalReader(site.redis, Keys())
+
+
+@pytest.fixture
+def site(redis: Redis, log: FilteringBoundLogger) -> Site:
+    """Return an installation without a worker."""
+    return Site(redis, log)
+
+
+NOW = [("1", "no_worker", "now"), ("2", "no_worker", "now")]
+OVER = [("1", "no_worker", "over"), ("2", "no_worker", "over")]
+
+
+async def test_of_several_processes_one_tells(site: Site) -> None:
+    """Three processes see the same; every target is told once, and once that it is over."""
+    processes = [site.process() for _ in range(3)]
+    assert await site.look(*processes, seconds=120) == NOW
+    await site.start_worker()
+    assert await site.look(*processes, seconds=120) == OVER
+    assert await site.redis.hlen(Keys().alerts) == 0
+
+
+async def test_process_that_ends_is_followed_by_another(site: Site) -> None:
+    """What one process has told, another knows: after a restart and after a kill nothing is told twice, the end is told."""
+    first, second = site.process(), site.process()
+    assert await site.look(first, second, seconds=60) == NOW
+    await site.redis.delete(Keys().alert_leader)  # its time is over
+    assert await site.look(second, seconds=60) == []
+    await site.start_worker()
+    assert await site.look(second, seconds=60) == OVER
+    await site.end_worker()
+    assert await second.state.lead(lets_go=True) is False
+    assert await site.look(site.process(), seconds=60) == NOW
+
+
+async def test_target_that_takes_nothing_is_tried_later_and_later(site: Site) -> None:
+    """A receiver that is away costs few attempts, holds up no other, and is told when it is back."""
+    process = site.process()
+    process.courier.is_broken = True
+    assert await site.look(process, seconds=1200) == []
+    assert 4 <= len(process.courier.tried) <= 8
+    assert set(await process.state.failing_targets()) == {"1", "2"}
+    process.courier.is_broken = False
+    assert await site.look(process, seconds=700) == NOW
+    assert await process.state.failing_targets() == {}
+
+
+async def test_process_that_reaches_nobody_lets_another_tell(site: Site) -> None:
+    """Where the network of one process leads nowhere, another one tells."""
+    first, second = site.process(), site.process()
+    first.courier.is_broken = True
+    assert await site.look(first, second, seconds=60) == NOW
+    await site.start_worker()
+    assert await site.look(first, second, seconds=120) == OVER
+
+
+async def test_target_that_is_broken_does_not_delay_the_others(site: Site) -> None:
+    """One address takes nothing for hours: the other is told of everything at once, by the same process."""
+    process = site.process()
+    process.courier.broken = {"1"}
+    assert await site.look(process, seconds=24) == NOW[1:]
+    await site.look(process, seconds=3600)
+    await site.start_worker()
+    assert await site.look(process, seconds=24) == OVER[1:]
+    await site.end_worker()
+    assert await site.look(process, seconds=30) == NOW[1:]
+
+
+async def test_redis_away_is_told_by_the_process_that_led(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without Redis nobody can agree: the one that told before tells of that too, once, and that it is over."""
+    await site.start_worker()
+    first, second = site.process(), site.process()
+    await site.look(first, second, seconds=9)
+
+    async def away(*_: object, **__: object) -> None:
+        raise RedisConnectionError("away")
+
+    with monkeypatch.context() as gone:
+        for name in ("evalsha", "execute_command"):
+            gone.setattr(site.redis, name, away)
+        for process in (first, second):
+            gone.setattr(process.state, "lead", away)
+            gone.setattr(process.reader, "read", away)
+        told = await site.look(first, second, seconds=90)
+    assert told == [("1", "redis_away", "now"), ("2", "redis_away", "now")]
+    await site.start_worker()
+    after = await site.look(first, second, seconds=90)
+    assert [each for each in after if each[1] == "redis_away"] == [
+        ("1", "redis_away", "over"),
+        ("2", "redis_away", "over"),
+    ]
+
+
+async def test_redis_that_refuses_writes_is_told(site: Site) -> None:
+    """Nothing can be written, neither who tells nor what was told: whoever told before goes on, and nothing comes twice."""
+    await site.start_worker()
+    first, second = site.process(), site.process()
+    await site.look(first, second, seconds=9)
+    await site.redis.config_set("maxmemory", "1")
+    try:
+        told = await site.look(first, second, seconds=120)
+    finally:
+        await site.redis.config_set("maxmemory", "0")
+    assert told == [("1", "redis_refuses", "now"), ("2", "redis_refuses", "now")]
+    await site.start_worker()
+    over = await site.look(first, second, seconds=120)
+    assert over == [("1", "redis_refuses", "over"), ("2", "redis_refuses", "over")]
+
+
+async def test_log_and_store_hold_no_address(site: Site, logged: LogCapture) -> None:
+    """What was told is logged by kind, number and scheme; neither log nor Redis holds an address."""
+    await site.look(site.process(), seconds=60)
+    entries = [entry for entry in logged.entries if entry["event"] == "alert_told"]
+    assert [(entry["kind"], entry["target"]) for entry in entries] == [
+        ("no_worker", "1 (json)"),
+        ("no_worker", "2 (json)"),
+    ]
+    stored = str(await site.redis.hgetall(Keys().alerts))
+    assert "no_worker" in stored
+    assert "canary" not in stored + str(logged.entries)
+    assert "127.0.0.1" not in stored + str(logged.entries)

@@ -1,0 +1,171 @@
+"""The request budget on a real Redis: what takes permits, what waits for them, and what a 429 means."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
+
+import httpx
+import pytest
+from redis.asyncio import Redis
+
+from calls.metrics import catalogue as figure
+from calls.rules import load_rules
+from calls.store.breakers import open_breakers
+from calls.store.keys import Keys
+from calls.store.request_budget import MARGIN, Permit, RequestBudget, budget_use
+from calls.store.store import Store
+from sandbox.faults import Action, Fault
+from sandbox.state import Happening, Kind
+from tests.integration.calls.hand import Hand
+from tests.rig import KEY, Rig
+from tests.sandbox_fixtures import Asgi
+
+OTHER = "cu-2"
+END = Happening(Kind.END, 60)
+
+
+class Counted(httpx.AsyncBaseTransport):
+    """The stand-in, and when it was asked for what."""
+
+    def __init__(self, stage: Asgi) -> None:
+        self._stage = stage
+        self.asked: list[tuple[float, str]] = []
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Note a request and pass it on."""
+        self.asked.append((self._stage.clock.monotonic(), request.headers.get("InstitutionKey", "")))
+        return await self._stage.transport.handle_async_request(request)
+
+    def most_in_10_s(self, key: str = "") -> int:
+        """Return the most requests within 10 s, of an institution or of all."""
+        times = [at_s for at_s, asked_for in self.asked if key in ("", asked_for)]
+        return max(sum(begin <= at_s < begin + 10 for at_s in times) for begin in times)
+
+
+def crowd(rig: Rig, calls: int, *, key: str = KEY) -> None:
+    """Let callers come at one moment."""
+    for number in range(calls):
+        phone = f"55507{number:05}"
+        rig.stage.world.add_member(key, f"p-{number + 50}", [phone])
+        rig.stage.call(Happening(Kind.GREEN, 5), END, phone_number=phone, key=key)
+
+
+@pytest.fixture
+def make(redis: Redis, hand: Hand) -> Callable[..., Store]:
+    """Return what makes the store of one process."""
+
+    def store(rps: float | None = None) -> Store:
+        return Store(redis, now_ms=hand, monotonic=lambda: hand.ms / 1000, rps=rps)
+
+    return store
+
+
+async def take(budget: RequestBudget, kind: Permit, member: str, times: int = 1) -> list[float]:
+    """Take permits one after the other at one moment; return how long each has to wait."""
+    return [await budget.wait_s(kind, f"{member}{n}", KEY) for n in range(times)]
+
+
+async def test_without_a_limit_redis_is_not_asked(rig: Rig, redis: Redis) -> None:
+    """Nothing set and no 429: no permit leaves a trace in Redis, and nothing is postponed."""
+    crowd(rig, 3)
+    await rig.run(30)
+    assert not await redis.keys("ck:budget*")
+    assert await budget_use(redis, Keys()) == []
+
+
+async def test_rate_that_is_set_is_kept(sandbox_asgi: Asgi, redis: Redis) -> None:
+    """At 6 requests per second no 10 s hold more than 60, and every call is served."""
+    wire = Counted(sandbox_asgi)
+    rig = Rig(sandbox_asgi, redis, transport=wire, rps=6)
+    rig.step_s = 0.05
+    crowd(rig, 20)
+    await rig.run(50)
+    assert wire.most_in_10_s() <= 60
+    # A listing that waits holds the rig's clock: `tests/faults/test_request_budget.py` says how much is used.
+    assert sum(at_s < 10 for at_s, _ in wire.asked) > 0.6 * 60
+    assert all(call.aliases and call.voice_validated for call in rig.stage.world.state.calls.values())
+
+
+async def test_institution_has_a_limit_of_its_own(sandbox_asgi: Asgi, redis: Redis) -> None:
+    """A limit in the rules file holds for its institution, and another one is not delayed."""
+    sandbox_asgi.world.add_institution(OTHER)
+    wire = Counted(sandbox_asgi)
+    book = replace(load_rules(None), limits=((OTHER, 6.0),))
+    rig = Rig(sandbox_asgi, redis, book, transport=wire)
+    crowd(rig, 20, key=OTHER)
+    crowd(rig, 20)
+    await rig.run(30)
+    assert wire.most_in_10_s(OTHER) <= 60
+    assert wire.most_in_10_s(KEY) > 60
+
+
+async def test_limit_is_learned_from_429(sandbox_asgi: Asgi, redis: Redis) -> None:
+    """Each 429 lowers the rate, opens no breaker, and is rare soon: less than 5 % from 15 s on."""
+    sandbox_asgi.sandbox.choose(["limit-15"])
+    wire = Counted(sandbox_asgi)
+    rig = Rig(sandbox_asgi, redis, transport=wire)
+    crowd(rig, 40)
+    await rig.run(15)
+    asked, refused = len(wire.asked), (await rig.counted()).count(figure.REQUESTS_TURNED_AWAY)
+    await rig.run(30)
+    asked = len(wire.asked) - asked
+    refused = (await rig.counted()).count(figure.REQUESTS_TURNED_AWAY) - refused
+    assert await open_breakers(redis) == []
+    assert (await budget_use(redis, Keys()))[0].limit_per_s < 30
+    assert refused < 0.05 * asked
+
+
+async def test_processes_share_one_budget(make: Callable[..., Store], hand: Hand) -> None:
+    """Two processes get no more together than one alone."""
+    one, other = make(10.0).budget, make(10.0).budget
+    granted = []
+    for n in range(400):
+        granted += [not wait_s for wait_s in await take(one if n % 2 else other, Permit.READ, f"{n}-", 2)]
+        hand.ms += 50
+    assert 0.85 * 200 * MARGIN <= sum(granted) <= 200 * MARGIN + 5
+
+
+async def test_waiting_effect_comes_before_reads(make: Callable[..., Store], hand: Hand) -> None:
+    """Whoever waits with an effect gets the next permit; a read that asks meanwhile does not."""
+    budget = make(2.0).budget
+    await take(budget, Permit.READ, "r", 4)
+    wait_s = await budget.wait_s(Permit.EFFECT, "e", KEY, 2)
+    assert 0 < wait_s < 2
+    hand.ms += int(wait_s * 1000)
+    assert (await take(budget, Permit.READ, "new"))[0] > 0
+    assert await budget.wait_s(Permit.EFFECT, "e", KEY, 2) == 0
+
+
+async def test_single_institution_learns_alone(make: Callable[..., Store], redis: Redis) -> None:
+    """A 429 lowers an institution's own rate; those of all institutions together make it the account's."""
+    budget = make().budget
+    await budget.turned_away(KEY, 2)
+    assert [use.institution_key for use in await budget_use(redis, Keys())] == [KEY]
+    assert await budget.wait_s(Permit.READ, "m", OTHER) == 0
+    await budget.turned_away(OTHER, 2)
+    assert [use.institution_key for use in await budget_use(redis, Keys())] == [""]
+
+
+async def test_others_hear_of_a_learned_rate(make: Callable[..., Store], hand: Hand) -> None:
+    """A process that was not refused goes by what another learned, a second later at most."""
+    refused, other = make().budget, make().budget
+    await refused.turned_away(KEY, 1)
+    hand.ms += 1000
+    await other.look()
+    waits = await take(other, Permit.READ, "r", 8)
+    assert waits[0] == 0
+    assert all(later > 0 for _, later in list(pairwise(waits))[3:])
+
+
+async def test_check_that_waits_is_not_booked(sandbox_asgi: Asgi, redis: Redis) -> None:
+    """No check is spent on a request that has to wait, and no effect is intended."""
+    rig = Rig(sandbox_asgi, redis, rps=1)
+    rig.stage.sandbox.faults.add(Fault(target="enroll", action=Action.ANSWER, status=500))
+    crowd(rig, 10)
+    await rig.run(20)
+    booked = [(await rig.record(call)).checks_used for call in rig.stage.world.state.calls.values()]
+    arrived = [
+        rig.stage.sandbox.ledger.tally(call.voice_id).arrived.get("check", 0)
+        for call in rig.stage.world.state.calls.values()
+    ]
+    assert booked == arrived

@@ -1,0 +1,115 @@
+"""A receiver of outcomes that does what it can to a worker: nothing of it costs more than a moment."""
+
+import asyncio
+import resource
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+
+from calls.outcome_messages import TestMessage
+from reseller import Secret
+from tests.courier import SECRET
+from workers.webhook_client import Answer, Posted, WebhookClient
+
+Behave = Callable[[asyncio.StreamWriter], Awaitable[None]]
+NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
+
+
+@asynccontextmanager
+async def receiver(behave: Behave) -> AsyncIterator[str]:
+    """Run a receiver that reads a post and then behaves so."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await reader.readuntil(b"\r\n\r\n")
+            await behave(writer)
+        except ConnectionError:
+            pass
+        finally:
+            writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    try:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+    finally:
+        server.close()
+
+
+async def post(behave: Behave) -> Posted:
+    """Post one message to such a receiver, with a deadline of a second."""
+    async with receiver(behave) as url:
+        client = replace(WebhookClient.open(url, [Secret(SECRET)], may_be_private=True), deadline_s=1.0)
+        try:
+            return await client.post("callkeeper.test.1", TestMessage(timestamp=NOW))
+        finally:
+            await client.aclose()
+
+
+def endless(head: bytes, more: bytes) -> Behave:
+    """Return a behaviour: a beginning, then the same for ever."""
+
+    async def behave(writer: asyncio.StreamWriter) -> None:
+        writer.write(head)
+        while True:
+            writer.write(more)
+            await writer.drain()
+
+    return behave
+
+
+def once(answer: bytes) -> Behave:
+    """Return a behaviour: one answer."""
+
+    async def behave(writer: asyncio.StreamWriter) -> None:
+        writer.write(answer)
+        await writer.drain()
+
+    return behave
+
+
+async def silence(_writer: asyncio.StreamWriter) -> None:
+    """Never answer."""
+    await asyncio.sleep(30)
+
+
+async def drip(writer: asyncio.StreamWriter) -> None:
+    """Send a header by the byte."""
+    for byte in b"HTTP/1.1 204 No Content\r\nX-Slow: " + b"x" * 1000:
+        writer.write(bytes([byte]))
+        await writer.drain()
+        await asyncio.sleep(0.05)
+
+
+HUGE = b"HTTP/1.1 200 OK\r\nContent-Length: 1073741824\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("behave", "answer", "status"),
+    [
+        (endless(HUGE, b"x" * 2**20), Answer.TAKEN, 200),
+        (endless(b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\n", b"\x1f\x8bgarbage" * 999), Answer.TAKEN, 200),
+        (endless(b"HTTP/1.1 200 OK\r\n", b"X-More: " + b"x" * 999 + b"\r\n"), Answer.AWAY, None),
+        (endless(b"", b"HTTP/1.1 100 Continue\r\n\r\n"), Answer.AWAY, None),
+        (endless(b"", b"\x00\xff" * 4096), Answer.AWAY, None),
+        (once(b"HTTP/1.1 abc def\r\n\r\n"), Answer.AWAY, None),
+        (once(b""), Answer.AWAY, None),
+        (once(b"HTTP/1.1 429 x\r\nRetry-After: \xc2\xb9e9\r\nContent-Length: 0\r\n\r\n"), Answer.AWAY, 429),
+        (once(b"HTTP/1.1 410 Gone\r\nContent-Length: 0\r\n\r\n"), Answer.AWAY, 410),
+        (silence, Answer.AWAY, None),
+        (drip, Answer.AWAY, None),
+    ],
+    ids=["1 GB", "gzip", "headers", "100", "noise", "status", "closed", "retry", "gone", "silent", "drip"],
+)
+async def test_receiver_cannot_hold_a_worker_up(behave: Behave, answer: Answer, status: int | None) -> None:
+    """Every answer is judged by its status alone, within the deadline, without its body."""
+    before_kib, began_s = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.monotonic()
+    posted = await post(behave)
+    assert (posted.answer, posted.status) == (answer, status)
+    assert (posted.error is None) is (status is not None)
+    assert posted.retry_after_s == 0
+    assert time.monotonic() - began_s < 10
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kib < 64 * 1024

@@ -1,0 +1,142 @@
+"""The page of outcomes over a whole callkeeper in virtual time: the delivery log, replays, tests."""
+
+import asyncio
+import html
+import re
+from collections.abc import AsyncIterator
+
+import httpx
+import pytest
+from redis import Redis as BlockingRedis
+from redis.asyncio import Redis
+from standardwebhooks import Webhook
+from structlog.typing import FilteringBoundLogger
+
+from calls.store.delivery_log import DeliveryLog
+from calls.store.keys import Keys
+from calls.store.queries import Lookup
+from calls.store.store import Store
+from sandbox.state import Happening, Kind
+from tests.courier import SECRET, Receiver
+from tests.integration.desk.test_board import BoardRig
+from tests.rig import PHONE, Rig
+from tests.sandbox_fixtures import Asgi
+from workers.webhook_client import WebhookClient
+from workers.webhook_delivery import Deliveries
+
+END = Happening(Kind.END, 60)
+
+
+class PageRig(BoardRig):
+    """A board, a worker that posts outcomes, and a receiver."""
+
+    def __init__(self, stage: Asgi, redis: Redis, jobs: BlockingRedis, log: FilteringBoundLogger) -> None:
+        super().__init__(stage, redis, jobs, log, outbox=Keys().outbox)
+        self.receiver = Receiver()
+        client = httpx.AsyncClient(transport=httpx.MockTransport(self.receiver))
+        sink = WebhookClient("https://sink.example/secret-path", (Webhook(SECRET),), client, self.clock)
+        outbox = Store(redis, keys=Keys().outbox, now_ms=self.now_ms)
+        self.deliveries = Deliveries(outbox, Lookup(redis), sink, DeliveryLog(redis, Keys().outbox), self.tools.log)
+
+    async def tick(self) -> int:
+        """Move calls on, and send what is due."""
+        moved = await Rig.tick(self)
+        return moved + await self.deliver()
+
+    async def deliver(self) -> int:
+        """Send what is due."""
+        sent = await self.deliveries.claim()
+        await self.deliveries.settle()
+        return sent
+
+    async def press(self, form: str, **fields: str) -> str:
+        """Send a form of the page while a worker works; return the page that it leads to."""
+        pressed = asyncio.ensure_future(self.fill(f"/outcomes/{form}", **fields))
+        while not pressed.done():
+            self.stage.advance(0.1)
+            await self.deliver()
+            await asyncio.sleep(0.01)
+        answer = await pressed
+        assert answer.status_code == 303, answer.text
+        return await self.page(answer.headers["location"].removeprefix("/board"))
+
+
+@pytest.fixture
+async def rig(
+    sandbox_asgi: Asgi, redis: Redis, blocking_redis: BlockingRedis, log: FilteringBoundLogger
+) -> AsyncIterator[PageRig]:
+    """Return a board whose workers post outcomes."""
+    sandbox_asgi.begin_now()
+    rig = PageRig(sandbox_asgi, redis, blocking_redis, log)
+    async with rig.http, rig.browser:
+        await rig.deliveries.attempts.announce(rig.deliveries.client.place)
+        yield rig
+    await rig.deliveries.client.aclose()
+
+
+async def test_page_shows_each_attempt_and_nothing_of_the_member(rig: PageRig) -> None:
+    """When, which outcome of which call, the answer, how long, when again; no number, no name, no path of the receiver."""
+    rig.receiver.status = lambda: 503
+    call = rig.stage.call(Happening(Kind.GREEN, 5), END)
+    await rig.run(10)
+    page = await rig.page("/outcomes")
+    for shown in (
+        "call.authenticated",
+        "503 not taken",
+        f"/calls/{call.institution_key}/{call.voice_id}",
+        "https://sink",
+    ):
+        assert shown in page
+    for hidden in (PHONE, PHONE[-4:], "Ada", "secret-path", SECRET):
+        assert hidden not in page
+    rig.receiver.status = lambda: 204
+    await rig.run(80)
+    assert "not taken" in await rig.page("/outcomes?failed=1")
+    assert "204 taken" not in await rig.page("/outcomes?failed=1")
+
+
+async def test_replay_on_the_page_posts_one_message_again(rig: PageRig) -> None:
+    """The button posts the same message again, and the page says what came of it."""
+    rig.stage.call(Happening(Kind.GREEN, 5), END)
+    await rig.run(80)
+    ids = re.findall(r'name="id" value="([^"]+)"', await rig.page("/outcomes"))
+    assert len(ids) == 2
+    page = await rig.press("replay", id=html.unescape(ids[-1]))
+    assert rig.receiver.ids[2:] == [html.unescape(ids[-1])]
+    assert "this one" in page
+    assert "replay" in page
+
+
+async def test_page_replays_everything_that_failed(rig: PageRig) -> None:
+    """What was not taken is tried now, without waiting for its next attempt."""
+    rig.receiver.status = lambda: 400
+    rig.stage.call(Happening(Kind.GREEN, 5), END)
+    await rig.run(80)
+    rig.receiver.status = lambda: 204
+    page = await rig.press("replay-failed", since="24h")
+    assert "of 1 call is tried now" in page
+    rig.stage.advance(1)
+    await rig.deliver()
+    assert [message["type"] for message in rig.receiver.taken] == ["call.authenticated", "call.settled"]
+
+
+async def test_page_sends_a_test(rig: PageRig) -> None:
+    """A test is posted at once, and its line is marked."""
+    page = await rig.press("test")
+    assert [message["type"] for message in rig.receiver.taken] == ["callkeeper.test"]
+    assert "204 taken" in page
+    assert "this one" in page
+
+
+async def test_forms_of_the_page_refuse_what_they_must(rig: PageRig) -> None:
+    """Without a token nothing is posted; nor a message that nobody knows, nor where nobody posts: the page says why."""
+    foreign = await rig.browser.post("/board/outcomes/test", data={"x": "y"})
+    assert foreign.status_code == 403
+    for name in ("nonsense", "c:cu-1:v-none.0.settled", "c::test.0.settled", "<script>"):
+        refused = await rig.fill("/outcomes/replay", id=name)
+        assert (refused.status_code, "<script>alert" in refused.text) == (404, False)
+    assert (await rig.fill("/outcomes/replay-failed", since="1y")).status_code == 400
+    await rig.redis.delete(Keys().outbox.receiver)
+    assert (await rig.fill("/outcomes/test")).status_code == 409
+    assert "CALLKEEPER_OUTCOME_URL" in await rig.page("/outcomes")
+    assert rig.receiver.seen == 0

@@ -1,0 +1,87 @@
+"""A web application over a real Redis, and people in every role who log in by name."""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import httpx
+import pytest
+from argon2 import PasswordHasher
+from redis.asyncio import Redis
+from starlette.applications import Starlette
+from structlog.typing import FilteringBoundLogger
+
+from callkeeper.settings import WebSettings
+from callkeeper.web_app import web_app
+from calls.store.audit_log import Audited, AuditFilter, AuditLog
+from calls.store.keys import Keys
+from desk.access.people import Account, Accounts
+from desk.access.rights import Role
+
+PASSWORD = "canary-Tulpe-Wagen-83"
+CHEAP = PasswordHasher(time_cost=1, memory_cost=64, parallelism=1).hash(PASSWORD)
+"""A hash that is looked at quickly: it says itself how much work it is."""
+
+METRICS_TOKEN = "canary-metrics-8c1f04d2e7"
+ADMIN = "ops:canary-admin-0123456"
+ENVIRON = {
+    "CALLKEEPER_PUSH_HEADERS": "X-Push-Key: canary-push-1f8b32d9",
+    "CALLKEEPER_ADMIN": ADMIN,
+    "CALLKEEPER_LOCAL_USERS": "yes",
+    "CALLKEEPER_METRICS_TOKEN": METRICS_TOKEN,
+}
+HTML = {"Accept": "text/html", "Sec-Fetch-Site": "same-origin"}
+
+
+@dataclass
+class Site:
+    """A web application and its people."""
+
+    app: Starlette
+    redis: Any
+    accounts: Accounts
+    clients: list[httpx.AsyncClient] = field(default_factory=list)
+
+    async def add(self, name: str, role: Role, *institutions: str, operator: str | None = None) -> None:
+        """Add a user whose password everybody knows."""
+        account = Account(
+            id=name,
+            operator=name if operator is None else operator,
+            role=role,
+            institutions=frozenset(institutions) or None,
+            password=CHEAP,
+            changed_at=datetime.now(UTC),
+        )
+        await self.accounts.keep(account)
+
+    def browser(self, address: str = "203.0.113.7") -> httpx.AsyncClient:
+        """Return a browser that nobody has logged in with."""
+        transport = httpx.ASGITransport(self.app, client=(address, 1))
+        self.clients.append(httpx.AsyncClient(transport=transport, base_url="https://desk", headers=HTML))
+        return self.clients[-1]
+
+    async def log_in(self, name: str, password: str = PASSWORD, **more: str) -> httpx.AsyncClient:
+        """Return a browser that somebody has logged in with."""
+        browser = self.browser()
+        answer = await browser.post("/login", data={"name": name, "password": password, **more})
+        assert answer.status_code == 303, answer.text
+        return browser
+
+    async def audited(self) -> list[Audited]:
+        """Return the audit log, oldest entry first."""
+        return (await AuditLog(self.redis, keys=Keys()).read(AuditFilter(), most=1000))[::-1]
+
+
+@pytest.fixture
+async def site(redis: Redis, redis_url: str, log: FilteringBoundLogger) -> AsyncIterator[Site]:
+    """Return a web application as the settings build it, with a person in each role."""
+    settings = WebSettings.load({"REDIS_URL": redis_url, **ENVIRON})
+    app = web_app(settings, log)
+    site = Site(app, redis, Accounts(redis, keys=Keys()))
+    for role in Role:
+        await site.add(f"some-{role}", role)
+    async with app.router.lifespan_context(app):
+        yield site
+        for client in site.clients:
+            await client.aclose()

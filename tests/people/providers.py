@@ -1,0 +1,142 @@
+"""The certified provider as a process, and a box in front of it that can spoil what it says on its way."""
+
+import json
+import shutil
+import socket
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+FOLDER = Path(__file__).parent / "provider"
+CLIENT = "callkeeper"
+CLIENT_SECRET = "canary-client-5d0b7f2c91"
+ROLES = "voice-viewers=viewer, voice-agents=agent, voice-leads=supervisor@cu-1, voice-admins=admin"
+MISSING = "there is no oidc-provider; run: cd tests/people/provider && npm ci (make people does)"
+
+
+def free_port() -> int:
+    """Return a port of this machine that nobody listens on."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+@dataclass
+class ProviderProcess:
+    """A provider that can be stopped and started."""
+
+    port: int
+    issuer: str
+    redirect_uri: str
+    process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it, and wait until it listens."""
+        node = shutil.which("node")
+        assert node is not None
+        assert (FOLDER / "node_modules" / "oidc-provider").is_dir(), MISSING
+        arguments = (str(self.port), self.issuer, self.redirect_uri, CLIENT, CLIENT_SECRET)
+        self.process = subprocess.Popen(  # noqa: S603
+            [node, "provider.mjs", *arguments], cwd=FOLDER, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        )
+        assert self.process.stdout is not None
+        while line := self.process.stdout.readline():
+            if line.strip() == b"listening":
+                return
+        raise AssertionError("the provider did not start")
+
+    def stop(self) -> None:
+        """End it."""
+        if self.process is not None and self.process.stdout is not None:
+            self.process.kill()
+            self.process.wait(10)
+            self.process.stdout.close()
+            self.process = None
+
+
+@contextmanager
+def provider(public_url: str, *, issuer: str | None = None) -> Iterator[ProviderProcess]:
+    """Run a provider that leads people back to a public address."""
+    port = free_port()
+    running = ProviderProcess(port, issuer or f"http://127.0.0.1:{port}", f"{public_url}/login/callback")
+    running.start()
+    try:
+        yield running
+    finally:
+        running.stop()
+
+
+def settings(provider: ProviderProcess, public_url: str) -> dict[str, str]:
+    """Return the settings by which callkeeper uses a provider."""
+    return {
+        "CALLKEEPER_OIDC_ISSUER": provider.issuer,
+        "CALLKEEPER_OIDC_CLIENT_ID": CLIENT,
+        "CALLKEEPER_OIDC_CLIENT_SECRET": CLIENT_SECRET,
+        "CALLKEEPER_OIDC_ROLES": ROLES,
+        "CALLKEEPER_OIDC_SCOPE": "openid profile groups",
+        "CALLKEEPER_PUBLIC_URL": public_url,
+    }
+
+
+@dataclass
+class Box:
+    """Stands in front of a provider; ``spoil`` changes the tokens that it hands out, ``keys`` adds to its public keys."""
+
+    url: str
+    target: str = ""
+    spoil: Callable[[dict[str, Any]], dict[str, Any]] | None = None
+    keys: list[dict[str, Any]] = field(default_factory=list)
+
+    def answer(self, method: str, path: str, headers: dict[str, str], body: bytes) -> httpx.Response:
+        """Return what the provider answers, spoilt where that is asked for."""
+        with httpx.Client(trust_env=False) as client:
+            answer = client.request(method, self.target + path, headers=headers, content=body)
+        changed: dict[str, Any] | None = None
+        if path == "/token" and self.spoil is not None and answer.status_code == 200:
+            changed = self.spoil(answer.json())
+        if path == "/jwks" and self.keys:
+            changed = {"keys": [*answer.json()["keys"], *self.keys]}
+        if changed is None:
+            return answer
+        return httpx.Response(200, content=json.dumps(changed).encode(), headers={"content-type": "application/json"})
+
+
+@contextmanager
+def box() -> Iterator[Box]:
+    """Run a box that has no provider behind it yet."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def _pass_on(self) -> None:
+            body = self.rfile.read(int(self.headers.get("content-length", 0)))
+            headers = {name: value for name, value in self.headers.items() if name.lower() != "content-length"}
+            answer = found.answer(self.command, self.path, headers, body)
+            self.send_response(answer.status_code)
+            for name, value in answer.headers.multi_items():
+                if name.lower() not in {"content-length", "connection", "transfer-encoding", "content-encoding"}:
+                    self.send_header(name, value)
+            self.send_header("content-length", str(len(answer.content)))
+            self.end_headers()
+            self.wfile.write(answer.content)
+
+        do_GET = do_POST = _pass_on  # noqa: N815  (the names that http.server looks for)
+
+        def log_message(self, *_args: Any) -> None:
+            """Say nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    found = Box(f"http://127.0.0.1:{server.server_port}")
+    serving = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+    serving.start()
+    try:
+        yield found
+    finally:
+        server.shutdown()
+        serving.join()
+        server.server_close()

@@ -1,0 +1,158 @@
+"""Attacks that once succeeded, over HTTP: guesses, floods of strangers, what viewers type and find, ways that are shut."""
+
+import csv
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+
+import httpx
+import pytest
+from structlog.typing import FilteringBoundLogger
+
+from callkeeper.settings import WebSettings
+from callkeeper.web_app import web_app
+from calls.store.attempt_limiter import ALLOWED, ALLOWED_FOR_NAME, EVERY_S
+from calls.store.audit_log import Audited, AuditEntry, AuditEvent, csv_of
+from calls.store.keys import Keys
+from calls.store.pausing import Pausing
+from desk.access.gate import SESSION
+from desk.access.rights import Role
+from tests.people.conftest import ENVIRON, HTML, PASSWORD, Site
+from tests.people.providers import ProviderProcess, settings
+from tests.people.test_commands_and_tokens import desk, issue
+from tests.people.test_sessions_and_roles import form_token
+
+WRONG = {"name": "some-agent", "password": "wrong-guess"}
+RIGHT = {"name": "some-agent", "password": PASSWORD}
+TYPED = "Mrs Canary 5550100001"
+
+
+async def test_guesses_at_the_shared_login_are_counted_from_everywhere(site: Site) -> None:
+    """Whoever has thousands of addresses gets a hundred guesses at its password, as at every other."""
+    began_s, looked_at = time.monotonic(), 0
+    for n in range(ALLOWED_FOR_NAME // 2):
+        guesser = site.browser(f"2001:db8:0:{n:x}::1")
+        for _ in range(5):
+            looked_at += (await guesser.get("/board", auth=("ops", "wrong"))).status_code != 429
+    most = ALLOWED_FOR_NAME + (time.monotonic() - began_s) / EVERY_S + 1
+    assert ALLOWED_FOR_NAME <= looked_at <= most
+
+
+async def test_one_address_cannot_lock_a_name_out(site: Site) -> None:
+    """However often somebody guesses at a name from one address, its owner can log in from another one."""
+    guesser = site.browser()
+    for _ in range(3 * ALLOWED):
+        await guesser.post("/login", data=WRONG)
+    assert (await guesser.post("/login", data=RIGHT)).status_code == 429
+    assert (await site.browser("203.0.113.8").post("/login", data=RIGHT)).status_code == 303
+
+
+@asynccontextmanager
+async def browser_of(redis_url: str, log: FilteringBoundLogger, **environ: str) -> AsyncIterator[httpx.AsyncClient]:
+    """Return a browser at an application with other settings."""
+    app = web_app(WebSettings.load({"REDIS_URL": redis_url, **ENVIRON, **environ}), log)
+    transport = httpx.ASGITransport(app)
+    async with (
+        app.router.lifespan_context(app),
+        httpx.AsyncClient(transport=transport, base_url="https://desk", headers=HTML) as browser,
+    ):
+        yield browser
+
+
+async def test_shared_login_has_one_name(redis_url: str, log: FilteringBoundLogger) -> None:
+    """A password with a colon in it cannot be cut elsewhere, which would make another name of it, counted by itself."""
+    async with browser_of(redis_url, log, CALLKEEPER_ADMIN="ops:canary:admin-0123456") as browser:
+        for name, password, status in (("ops:canary", "admin-0123456", 401), ("ops", "canary:admin-0123456", 303)):
+            assert (await browser.post("/login", data={"name": name, "password": password})).status_code == status
+
+
+async def test_way_in_that_is_shut_lets_nobody_in(site: Site, redis_url: str, log: FilteringBoundLogger) -> None:
+    """Without CALLKEEPER_LOCAL_USERS no password of a local user opens anything, and their sessions are over."""
+    inside = await site.log_in("some-admin")
+    provider = settings(ProviderProcess(1, "http://127.0.0.1:1", ""), "https://desk")
+    async with browser_of(redis_url, log, CALLKEEPER_LOCAL_USERS="no", **provider) as browser:
+        assert (await browser.post("/login", data=RIGHT)).status_code == 401
+        cookie = {"Cookie": f"{SESSION}={inside.cookies[SESSION]}"}
+        assert (await browser.get("/board", headers=cookie)).status_code == 303
+
+
+@pytest.mark.parametrize(
+    "path", [f"/board/calls/cu-1/{TYPED}/check", f"/rq/{TYPED}", "/board/institutions/Canary/reconcile"]
+)
+async def test_audit_log_holds_nothing_that_was_typed_into_an_address(path: str, site: Site) -> None:
+    """Somebody who is refused cannot write into the log: it says which kind of page it was."""
+    browser = await site.log_in("some-viewer")
+    assert (await browser.post(path)).status_code == 403
+    last = (await site.audited())[-1].entry
+    assert (last.event, last.who, last.status) == (AuditEvent.DENIED, "some-viewer", 403)
+    assert "Canary" not in repr(last)
+    assert last.detail
+
+
+@pytest.mark.parametrize(
+    "path", ["/board/pause", "/board/audit.csv", "/board/institutions/cu-1", "/board/calls/cu-1/v"]
+)
+async def test_nothing_is_reached_by_an_address_that_the_table_does_not_know(path: str, site: Site) -> None:
+    """A line break at its end makes no other address of a page, which could be used without an entry in the log."""
+    browser = await site.log_in("some-admin")
+    token = form_token((await browser.get("/board/pausing")).text)
+    fields = {"form_token": token, "scope": "all", "institution": "*", "because": "x"}
+    before = len(await site.audited())
+    assert (await browser.get(f"{path}%0A")).status_code == 404
+    assert (await browser.post(f"{path}%0A", data=fields)).status_code == 404
+    assert len(await site.audited()) == before
+    assert not (await Pausing(site.redis, keys=Keys()).pauses()).by_institution
+
+
+async def test_look_at_another_institution_is_written_down(site: Site, redis_url: str) -> None:
+    """It is answered as if there were nothing; the log has who tried and what kind of page it was."""
+    await site.add("limited", Role.AGENT, "cu-2")
+    browser = await site.log_in("limited")
+    software = desk(site, await issue(redis_url, "ivr", "-i", "cu-2", "--force"))
+    for client, path in (
+        (browser, "/board/calls/cu-1/v"),
+        (browser, "/board/institutions/cu-1"),
+        (software, "/desk/calls/cu-1/v"),
+    ):
+        assert (await client.get(path)).status_code == 404
+        last = (await site.audited())[-1].entry
+        assert (last.event, last.institution, last.voice_id) == (AuditEvent.DENIED, "", "")
+        assert last.who in {"limited", "token:ivr"}
+
+
+async def test_audit_log_holds_nothing_that_software_typed(site: Site, redis_url: str) -> None:
+    """Neither what a token may not do nor what cannot be read names a call that need not exist."""
+    agent, viewer = (
+        desk(site, await issue(redis_url, "ivr")),
+        desk(site, await issue(redis_url, "wall", "--role", "viewer")),
+    )
+    for software in (agent, viewer):
+        answer = await software.post(f"/desk/calls/cu-1/{TYPED}/check", json={"wrong": 1})
+        assert answer.status_code in {400, 403}
+        last = (await site.audited())[-1].entry
+        assert last.who in {"token:ivr", "token:wall"}
+        assert "Canary" not in repr(last)
+
+
+async def test_viewers_token_asks_for_no_action(site: Site, redis_url: str) -> None:
+    """What became of an action names its operator, and viewers act on nothing."""
+    viewer = desk(site, await issue(redis_url, "wall", "--role", "viewer"))
+    assert (await viewer.get("/desk/calls/cu-1/voice-1/actions/0f")).status_code == 403
+
+
+@pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@a", "\t=1", "\r=1", "\n=1", "\uff1d1", "a;=1+1", 'a",=1+1'])
+def test_no_cell_of_an_export_is_a_formula(text: str) -> None:
+    """Not at its beginning, and not after what a spreadsheet of another country takes for the end of a cell."""
+    entry = AuditEntry(event=AuditEvent.SAID, who=text)
+    written = csv_of([Audited(id="1-0", at=datetime.now(UTC), entry=entry)])
+    for delimiter in ",;\t":
+        cells = [cell for row in csv.reader(written.splitlines(keepends=True), delimiter=delimiter) for cell in row]
+        assert [cell for cell in cells if cell.lstrip()[:1] in {"=", "+", "-", "@", "\uff1d"}] == [], delimiter
+
+
+@pytest.mark.parametrize("since", ["1900-01-01", "0001-01-01", "9999-12-31"])
+async def test_audit_of_any_date_is_shown(since: str, site: Site) -> None:
+    """A date before computers is no failure of Redis."""
+    browser = await site.log_in("some-admin")
+    assert (await browser.get("/board/audit", params={"since": since})).status_code == 200

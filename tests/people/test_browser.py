@@ -1,0 +1,216 @@
+"""People who log in at a real provider, in a real browser, and what the board shows to each of them.
+
+With ``TEST_SHOTS=folder`` pictures of the pages are kept there.
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import msgspec
+import pytest
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+from callkeeper.demo import Secrets
+from desk.access.gate import SESSION
+from tests.acceptance.stack import Stack, stack, until
+from tests.browser.stage import Stage, action_form, launch, line
+from tests.people.conftest import PASSWORD
+from tests.people.providers import ProviderProcess, provider, settings
+
+
+@dataclass
+class Place:
+    """A running stack whose people log in by name."""
+
+    stage: Stage
+    provider: ProviderProcess
+    voice_id: str
+
+    def person(self, login: str, path: str = "/board") -> Page:
+        """Let somebody log in at the provider, on the way to a page."""
+        page = self.stage.browser.new_context(viewport={"width": 1440, "height": 900}).new_page()
+        page.set_default_timeout(20_000)
+        page.goto(f"{self.stage.web_url}{path}")
+        page.get_by_role("link", name="Log in with").click()
+        page.locator("input[name=login]").fill(login)
+        page.locator("input[name=password]").fill("any")
+        page.get_by_role("button").first.click()
+        page.wait_for_url(f"{self.stage.web_url}{path}")
+        return page
+
+    def command(self, *arguments: str, typed: str = "") -> str:
+        """Run a command of callkeeper; return what it prints."""
+        environ = {"PATH": os.environ["PATH"], "REDIS_URL": self.stage.stack.redis_url}
+        command = [sys.executable, "-m", "callkeeper", *arguments]
+        return subprocess.run(command, env=environ, input=typed, text=True, capture_output=True, check=True).stdout  # noqa: S603
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Stack, ProviderProcess]]:
+    """Run a stack, and its web process once more with an identity provider and local users."""
+    with stack(tmp_path_factory.mktemp("people"), workers=1) as running, provider(running.demo.web_url) as login:
+        known = msgspec.json.decode((running.data / "secrets.json").read_bytes(), type=Secrets)
+        running.member("web").stop()
+        environ = {
+            "REDIS_URL": running.redis_url,
+            "CALLKEEPER_LOG_FORMAT": "json",
+            "CALLKEEPER_PUSH_HEADERS": known.push_headers,
+            "CALLKEEPER_RULES": "demo",
+            "CALLKEEPER_LOCAL_USERS": "yes",
+            **settings(login, running.demo.web_url),
+        }
+        port = str(urlsplit(running.demo.web_url).port)
+        again = running.demo.fleet.start("web-again", "web", "--host", "127.0.0.1", "--port", port, environ=environ)
+        again.wait_for(lambda line: line if '"web_listening"' in line else None)
+        yield running, login
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """Run the browser."""
+    with sync_playwright() as playwright:
+        browser = launch(playwright)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def place(browser: Browser, running: tuple[Stack, ProviderProcess]) -> Iterator[Place]:
+    """Return a stack with a live call whose caller is assigned."""
+    stage = Stage(browser, running[0])
+    sandbox = stage.sandbox()
+    voice_id = stage.start(sandbox, "nothing", ends_s=600)
+    call = {"institution_key": "cu-1", "voice_id": voice_id}
+
+    def is_assigned() -> bool:
+        record = running[0].record(call)
+        return record is not None and record.person_id is not None
+
+    until(is_assigned, 30, "the caller to be assigned")
+    yield Place(stage, running[1], voice_id)
+    stage.close()
+
+
+def shoot(page: Page, name: str) -> None:
+    """Keep a picture where that is asked for."""
+    if folder := os.environ.get("TEST_SHOTS"):
+        page.wait_for_timeout(600)
+        page.screenshot(path=Path(folder) / f"{name}.png")
+
+
+def test_agent_logs_in_and_acts_under_their_own_name(place: Place) -> None:
+    """From the provider one comes back to the page one wanted; no form asks who one is; the cookie is for us alone."""
+    page = place.person("alan", f"/board/calls/cu-1/{place.voice_id}")
+    expect(page.locator(".who")).to_contain_text("agent-7")
+    expect(page.locator("#link.live")).to_be_attached()
+    shoot(page, "call-as-agent")
+    form = action_form(page, "verified")
+    assert page.locator("input[name=operator]").count() == 0
+    form.locator("select[name=validation_type]").select_option("OneTimePasswordAuth")
+    form.get_by_role("button").click()
+    expect(page.locator("#action")).to_contain_text("Done. By agent-7.")
+    [cookie] = [cookie for cookie in page.context.cookies() if cookie.get("name") == SESSION]
+    assert (cookie.get("httpOnly"), cookie.get("secure"), cookie.get("sameSite")) == (True, True, "Lax")
+    assert page.evaluate("document.cookie") == ""
+    page.goto(f"{place.stage.web_url}/board/pausing")
+    expect(page.get_by_text("A supervisor can pause and resume.")).to_be_visible()
+    shoot(page, "pausing-as-agent")
+
+
+def test_viewer_sees_no_names_and_no_numbers(place: Place) -> None:
+    """Not on the board, an institution's page, a call's page or among found calls; not in the HTML, not in the stream."""
+    record = place.stage.stack.record({"institution_key": "cu-1", "voice_id": place.voice_id})
+    assert record is not None
+    assert record.phone_number is not None
+    hidden = [*(person.name for person in record.candidates), record.phone_number, record.phone_number[-4:]]
+    page = place.person("vera")
+    seen: list[str] = []
+    for path in ("/board", "/board/institutions/cu-1", f"/board/calls/cu-1/{place.voice_id}"):
+        page.goto(f"{place.stage.web_url}{path}")
+        expect(page.locator("#link.live")).to_be_attached()
+        page.wait_for_timeout(1000)  # what the stream sends is in the page by now
+        seen.append(page.content())
+        if path == "/board":
+            assert line(page, place.voice_id).count() == 1
+            shoot(page, "board-as-viewer")
+    shoot(page, "call-as-viewer")
+    for query in (record.phone_number, record.phone_number[-4:], record.candidates[0].name.split()[0]):
+        page.locator("#find").fill(query)
+        page.keyboard.press("Enter")
+        page.wait_for_url("**/board/find")
+        assert page.locator(".rows.found li").count() == 0
+    page.locator("#find").fill("cu-1")
+    page.keyboard.press("Enter")
+    expect(page.locator(".rows.found li").first).to_be_visible()
+    seen.append(page.locator("main").inner_html())
+    shoot(page, "found-as-viewer")
+    for text in hidden:
+        assert [text in markup.replace(place.voice_id, "") for markup in seen] == [False] * len(seen), text
+    assert page.locator("nav a").all_inner_texts() == ["Board", "Runbook"]
+    agent = place.person("alan", "/board/institutions/cu-1")
+    assert record.candidates[0].name in agent.content()
+
+
+def test_person_of_one_institution_sees_no_other(place: Place) -> None:
+    """Others' institutions and calls are on no page, in no stream and not to be found; their addresses lead nowhere."""
+    other = place.stage.start(place.stage.sandbox(), "nothing", ends_s=600, key="bank-1")
+    page = place.person("susan")
+    expect(page.locator("#link.live")).to_be_attached()
+    page.wait_for_timeout(2500)
+    assert "cu-1" in page.content()
+    for word in ("bank-1", other):
+        assert word not in page.content()
+    for path in ("/board/institutions/bank-1", f"/board/calls/bank-1/{other}"):
+        answer = page.goto(f"{place.stage.web_url}{path}")
+        assert answer is not None
+        assert answer.status == 404
+    page.locator("#find").fill(other)
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("No call is known")).to_be_visible()
+    page.goto(f"{place.stage.web_url}/board/pausing")
+    assert page.locator("select[name=institution] option").all_inner_texts()[1:2] != ["all institutions"]
+    assert "bank-1" not in page.content()
+
+
+def test_admin_reads_what_was_done(place: Place) -> None:
+    """The audit log names who looked at which call; it can be filtered and exported."""
+    place.person("alan", f"/board/calls/cu-1/{place.voice_id}")
+    page = place.person("adam", "/board/audit")
+    expect(page.locator("tbody")).to_contain_text("agent-7")
+    shoot(page, "audit")
+    page.locator("select[name=event]").select_option("viewed")
+    page.get_by_role("button", name="Show").click()
+    expect(page.locator("tbody")).to_contain_text(place.voice_id)
+    with page.expect_download() as download:
+        page.get_by_role("link", name="Export as CSV").click()
+    assert place.voice_id in Path(download.value.path()).read_text()
+
+
+def test_session_that_ends_leads_an_open_page_to_the_login(place: Place) -> None:
+    """A page that is open when its user is removed ends up at the login page; logging out does so at once."""
+    place.command("users", "add", "ben", "--role", "agent", "--operator", "agent-9", typed=f"{PASSWORD}\n")
+    page = place.stage.browser.new_context().new_page()
+    page.goto(f"{place.stage.web_url}/board")
+    shoot(page, "login")
+    page.get_by_text("Log in with a password").click()
+    page.locator("form[action='/login'] input[name=name]").fill("ben")
+    page.locator("form[action='/login'] input[name=password]").fill("wrong")
+    page.get_by_role("button", name="Log in").click()
+    expect(page.get_by_role("alert")).to_contain_text("Wrong name or password")
+    shoot(page, "login-wrong")
+    page.locator("form[action='/login'] input[name=name]").fill("ben")
+    page.locator("form[action='/login'] input[name=password]").fill(PASSWORD)
+    page.get_by_role("button", name="Log in").click()
+    expect(page.locator("#link.live")).to_be_attached()
+    assert "removed" in place.command("users", "remove", "ben")
+    page.wait_for_url("**/login?next=%2Fboard", timeout=40_000)
+    alan = place.person("alan")
+    alan.get_by_role("button", name="Log out").click()
+    expect(alan.get_by_text("You are logged out.")).to_be_visible()
+    alan.goto(f"{place.stage.web_url}/board")
+    expect(alan.get_by_role("heading", name="Log in")).to_be_visible()

@@ -1,0 +1,165 @@
+"""``callkeeper users``, ``tokens`` and ``audit``, and what an issued token may do at the desk."""
+
+import asyncio
+import csv
+import json
+
+import httpx
+import pytest
+from click.testing import CliRunner, Result
+from redis.asyncio import Redis
+
+from callkeeper.cli import main
+from calls.store.keys import Keys
+from desk.access.desk_tokens import IssuedTokens
+from desk.access.people import Accounts
+from desk.access.rights import Role
+from tests.people.conftest import PASSWORD, Site
+
+
+async def callkeeper(redis_url: str, *arguments: str, typed: str | None = None) -> Result:
+    """Run a command as the command line does, beside the loop of the test."""
+    runner = CliRunner(env={"REDIS_URL": redis_url})
+    return await asyncio.to_thread(runner.invoke, main, list(arguments), input=typed)
+
+
+async def issue(redis_url: str, *arguments: str) -> str:
+    """Issue a token; return its value."""
+    told = await callkeeper(redis_url, "tokens", "issue", *arguments)
+    assert told.exit_code == 0, told.output
+    return told.output.strip()
+
+
+def desk(site: Site, token: str) -> httpx.AsyncClient:
+    """Return software that sends a token."""
+    client = site.browser()
+    client.headers["Authorization"] = f"Bearer {token}"
+    return client
+
+
+# Users
+
+
+async def test_users_are_added_changed_and_removed(redis: Redis, redis_url: str) -> None:
+    """A user has a role, institutions and a core username; a change keeps the password; each change is written down."""
+    accounts = Accounts(redis, keys=Keys())
+    added = await callkeeper(redis_url, "users", "add", "ann", "--role", "agent", typed=f"{PASSWORD}\n")
+    assert (added.exit_code, added.output) == (0, "ann: agent of all institutions, acts as ann\n")
+    limits = ("--role", "supervisor", "-i", "cu-1", "--force", "--operator", "lead-1")
+    assert (await callkeeper(redis_url, "users", "add", "ann", *limits)).exit_code == 0
+    account = await accounts.authenticate("ann", PASSWORD)
+    assert account is not None
+    assert (account.role, account.operator, account.institutions) == (Role.SUPERVISOR, "lead-1", frozenset({"cu-1"}))
+    assert await accounts.authenticate("ann", "another") is None
+    assert await accounts.authenticate("nobody", PASSWORD) is None
+    other = "canary-Wolke-Anker-19"
+    assert (await callkeeper(redis_url, "users", "passwd", "ann", typed=f"{other}\n")).exit_code == 0
+    assert await accounts.authenticate("ann", PASSWORD) is None
+    assert await accounts.authenticate("ann", other) is not None
+    assert "lead-1" in (await callkeeper(redis_url, "users", "list")).output
+    assert (await callkeeper(redis_url, "users", "remove", "ann")).exit_code == 0
+    assert (await callkeeper(redis_url, "users", "remove", "ann")).exit_code == 2
+    log = (await callkeeper(redis_url, "audit", "--event", "user_changed", "--json")).output.splitlines()
+    told = [json.loads(line)["entry"]["detail"] for line in log]
+    assert told == [
+        "removed ann",
+        "new password of ann",
+        "changed ann: supervisor of cu-1",
+        "added ann: agent of all institutions",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "typed", "said"),
+    [
+        (("ann", "--role", "agent"), "Password1234", "hard to guess"),
+        (("ann", "--role", "agent"), "annannannann", "hard to guess"),
+        (("ann", "--role", "agent"), "", "hard to guess"),
+        (("oidc:ann", "--role", "agent"), PASSWORD, "letters, digits"),
+        (("ann", "--role", "agent", "--operator", "two words"), PASSWORD, "core username"),
+        (("ann", "--role", "agent", "-i", "cu-x"), PASSWORD, "--force"),
+        (("ann", "--role", "boss"), PASSWORD, "boss"),
+    ],
+)
+async def test_users_add_refuses_what_cannot_be(
+    arguments: tuple[str, ...], typed: str, said: str, redis: Redis, redis_url: str
+) -> None:
+    """Weak passwords, names of others, and institutions that do not exist are refused; nothing is kept or repeated."""
+    told = await callkeeper(redis_url, "users", "add", *arguments, typed=f"{typed}\n")
+    assert (told.exit_code, said in told.output) == (2, True), told.output
+    assert not typed or typed not in told.output
+    assert await Accounts(redis, keys=Keys()).known() == []
+
+
+# Tokens
+
+
+async def test_token_counts_from_the_next_request_on(site: Site, redis_url: str) -> None:
+    """Issued, it opens the desk; revoked, it opens nothing; Redis holds its hash only, and when it was used."""
+    value = await issue(redis_url, "desktop")
+    software = desk(site, value)
+    assert (await software.get("/desk/calls")).status_code == 200
+    stored = b"".join([await site.redis.dump(key) async for key in site.redis.scan_iter()])
+    assert value.encode() not in stored
+    listed = (await callkeeper(redis_url, "tokens", "list")).output
+    assert "desktop" in listed
+    assert value not in listed
+    [(_, used_at)] = await IssuedTokens(site.redis, keys=Keys()).known()
+    assert used_at is not None
+    assert (await callkeeper(redis_url, "tokens", "issue", "desktop")).exit_code == 2
+    assert (await callkeeper(redis_url, "tokens", "revoke", "desktop")).exit_code == 0
+    assert (await software.get("/desk/calls")).status_code == 401
+    assert (await callkeeper(redis_url, "tokens", "revoke", "desktop")).exit_code == 2
+
+
+async def test_token_that_has_expired_opens_nothing(site: Site, redis_url: str) -> None:
+    """After its time it is as worthless as one that was revoked."""
+    software = desk(site, await issue(redis_url, "short", "--expires", "1m"))
+    assert (await software.get("/desk/calls")).status_code == 200
+    [digest] = await site.redis.hkeys(Keys().issued_tokens)
+    stored = json.loads(await site.redis.hget(Keys().issued_tokens, digest))
+    await site.redis.hset(Keys().issued_tokens, digest, json.dumps({**stored, "expires_at": "2026-01-01T00:00:00Z"}))
+    assert (await software.get("/desk/calls")).status_code == 401
+
+
+async def test_token_may_what_its_role_may(site: Site, redis_url: str) -> None:
+    """A viewer reads without names and numbers and says nothing; an agent does not resolve; operators are as listed."""
+    viewer = desk(site, await issue(redis_url, "wall", "--role", "viewer"))
+    agent = desk(site, await issue(redis_url, "ivr", "--operator", "agent-7", "--operator", "agent-8"))
+    call, body = "/desk/calls/cu-1/voice-1", {"operator": "agent-7"}
+    assert (await viewer.get("/desk/calls")).status_code == 200
+    assert (await viewer.get("/desk/calls", params={"phone": "5550100001"})).status_code == 403
+    assert (await viewer.post(f"{call}/check", json=body)).status_code == 403
+    assert (await agent.post(f"{call}/check", json=body)).status_code == 404
+    refused = await agent.post(f"{call}/check", json={"operator": "somebody-else"})
+    assert (refused.status_code, refused.json()["code"]) == (403, "forbidden")
+    assert (await agent.post(f"{call}/resolve", json={**body, "applied": True})).status_code == 403
+    denied = [entry.entry for entry in await site.audited() if entry.entry.event == "denied"]
+    assert {entry.who for entry in denied} == {"token:wall", "token:ivr"}
+
+
+async def test_ticket_of_an_issued_token_opens_one_stream(site: Site, redis_url: str) -> None:
+    """A ticket is good once, and not after its token was revoked."""
+    software, nobody = desk(site, await issue(redis_url, "desktop")), site.browser()
+    ticket = (await software.post("/desk/tickets")).json()["ticket"]
+    assert (await nobody.get("/desk/stream", params={"ticket": ticket[:-1] + "x"})).status_code == 401
+    await callkeeper(redis_url, "tokens", "revoke", "desktop")
+    assert (await nobody.get("/desk/stream", params={"ticket": ticket})).status_code == 401
+
+
+async def test_audit_is_filtered_and_exported(site: Site, redis_url: str) -> None:
+    """By person, by institution, by time; as CSV whose cells no spreadsheet takes for formulas; exports are written down."""
+    await site.add("limited", Role.ADMIN, "cu-1")
+    browser = await site.log_in("some-admin")
+    await browser.get("/board/institutions/cu-1")
+    await issue(redis_url, "desktop")
+    assert "some-admin" in (await callkeeper(redis_url, "audit", "--who", "some-admin", "--since", "1h")).output
+    assert "some-admin" not in (await callkeeper(redis_url, "audit", "--who", "command")).output
+    rows = list(csv.DictReader((await callkeeper(redis_url, "audit", "--csv")).output.splitlines()))
+    assert [row["event"] for row in rows] == ["token_changed", "login"]
+    exported = await browser.get("/board/audit.csv", params={"event": "login"})
+    assert [row["who"] for row in csv.DictReader(exported.text.splitlines())] == ["some-admin"]
+    told = [entry.entry for entry in await site.audited() if entry.entry.event == "exported"]
+    assert [entry.who for entry in told] == ["command", "some-admin"]
+    limited = await (await site.log_in("limited")).get("/board/audit")
+    assert "some-admin" not in limited.text

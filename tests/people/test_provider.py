@@ -1,0 +1,353 @@
+"""People who log in at a certified OpenID provider, and attacks on the way there and back. Over real redirects."""
+
+import base64
+import hmac
+import json
+import re
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import httpx
+import pytest
+from joserfc import jwt
+from joserfc.jwk import RSAKey
+from joserfc.jws import JWSRegistry
+from redis.asyncio import Redis
+from structlog.typing import FilteringBoundLogger
+
+from callkeeper.settings import WebSettings
+from callkeeper.web_app import web_app
+from calls.store.keys import Keys
+from desk.access.gate import SESSION
+from desk.access.people import Accounts
+from desk.access.rights import Role
+from tests.people.conftest import ENVIRON, HTML, Site
+from tests.people.providers import CLIENT, CLIENT_SECRET, Box, ProviderProcess, box, provider, settings
+
+PUBLIC = "https://desk.example"
+
+
+@pytest.fixture(scope="module")
+def boxed() -> Iterator[tuple[Box, ProviderProcess]]:
+    """Run a provider with a box in front of it."""
+    with box() as front, provider(PUBLIC, issuer=front.url) as running:
+        front.target = f"http://127.0.0.1:{running.port}"
+        yield front, running
+
+
+@pytest.fixture
+def front(boxed: tuple[Box, ProviderProcess]) -> Iterator[Box]:
+    """Return the box, which spoils nothing yet."""
+    boxed[0].spoil, boxed[0].keys = None, []
+    yield boxed[0]
+    boxed[0].spoil, boxed[0].keys = None, []
+
+
+@pytest.fixture
+async def site(
+    redis: Redis, redis_url: str, log: FilteringBoundLogger, front: Box, boxed: tuple[Box, ProviderProcess]
+) -> AsyncIterator[Site]:
+    """Return a web application that uses the provider."""
+    app = web_app(WebSettings.load({"REDIS_URL": redis_url, **ENVIRON, **settings(boxed[1], PUBLIC)}), log)
+    site = Site(app, redis, Accounts(redis, keys=Keys()))
+    async with app.router.lifespan_context(app):
+        yield site
+        for client in site.clients:
+            await client.aclose()
+
+
+async def go_to_provider(browser: httpx.AsyncClient, wanted: str = "") -> str:
+    """Begin a login; return the address at the provider."""
+    answer = await browser.get("/login/provider", params={"next": wanted} if wanted else {})
+    assert answer.status_code == 303, answer.text
+    return answer.headers["location"]
+
+
+async def log_in_there(address: str, login: str) -> str:
+    """Log in at the provider; return the address that it leads back to."""
+    async with httpx.AsyncClient(trust_env=False, follow_redirects=False) as client:
+        while not address.startswith(PUBLIC):
+            answer = await client.get(address)
+            if answer.status_code == 200:
+                fields = {"prompt": "login", "login": login, "password": "any"}
+                action = re.findall(r'action="([^"]+)"', answer.text)[0]
+                answer = await client.post(action, data=fields)
+            assert answer.status_code in {302, 303}, answer.text
+            address = str(answer.url.join(answer.headers["location"]))
+    return address
+
+
+async def come_back(browser: httpx.AsyncClient, address: str) -> httpx.Response:
+    """Follow the provider's redirect."""
+    return await browser.get(address.removeprefix(PUBLIC))
+
+
+async def log_in(site: Site, login: str, wanted: str = "") -> tuple[httpx.AsyncClient, httpx.Response]:
+    """Log in; return the browser and the answer to the last redirect."""
+    browser = site.browser()
+    return browser, await come_back(browser, await log_in_there(await go_to_provider(browser, wanted), login))
+
+
+@pytest.mark.parametrize(
+    ("login", "role", "operator", "institutions"),
+    [
+        ("vera", Role.VIEWER, "", None),
+        ("alan", Role.AGENT, "agent-7", None),
+        ("susan", Role.SUPERVISOR, "lead-1", frozenset({"cu-1"})),
+        ("adam", Role.ADMIN, "admin-1", None),
+    ],
+)
+async def test_people_have_the_role_of_their_group(
+    login: str, role: Role, operator: str, institutions: frozenset[str] | None, site: Site
+) -> None:
+    """The role and its limits come from the groups, the core username from its claim; one is led to what one wanted."""
+    browser, answer = await log_in(site, login, "/board/operations")
+    assert (answer.status_code, answer.headers["location"]) == (303, "/board/operations")
+    account = await site.accounts.find(f"oidc:{login}")
+    assert account is not None
+    assert (account.role, account.operator, account.institutions) == (role, operator, institutions)
+    assert (await browser.get("/board")).status_code == 200
+    assert [entry.entry.event for entry in await site.audited()] == ["login"]
+
+
+@pytest.mark.parametrize(("login", "said"), [("nora", "have no role here"), ("nina", "has no core username")])
+async def test_people_without_role_or_operator_stay_outside(login: str, said: str, site: Site) -> None:
+    """Whoever has no group of ours, or no core username where a role needs one, gets no session and is told why."""
+    browser, answer = await log_in(site, login)
+    assert (answer.status_code, said in answer.text) == (403, True)
+    assert SESSION not in browser.cookies
+    assert [entry.entry.event for entry in await site.audited()] == ["login_failed"]
+
+
+async def test_request_to_the_provider_is_bound_to_this_login(site: Site) -> None:
+    """Authorization code, PKCE with S256, state and nonce: other ones each time."""
+    asked = [parse_qs(urlsplit(await go_to_provider(site.browser())).query) for _ in range(2)]
+    for query in asked:
+        assert (query["response_type"], query["code_challenge_method"]) == (["code"], ["S256"])
+        assert query["redirect_uri"] == [f"{PUBLIC}/login/callback"]
+    for name in ("state", "nonce", "code_challenge"):
+        assert asked[0][name] != asked[1][name]
+
+
+async def test_role_that_was_changed_at_the_provider_ends_older_sessions(site: Site) -> None:
+    """The next login tells: what was opened with the former role is over."""
+    before, _ = await log_in(site, "alan")
+    account = await site.accounts.find("oidc:alan")
+    assert account is not None
+    assert (await before.get("/board")).status_code == 200
+    await log_in(site, "alan")
+    assert (await before.get("/board")).status_code == 200
+    await site.accounts.keep(account)
+    assert (await before.get("/board")).status_code == 303
+
+
+# Attacks
+
+
+async def test_code_works_once(site: Site) -> None:
+    """The way back can be gone once; its code cannot be used in another login either."""
+    browser = site.browser()
+    back = await log_in_there(await go_to_provider(browser), "adam")
+    assert (await come_back(browser, back)).status_code == 303
+    assert (await come_back(browser, back)).status_code == 403
+    other = site.browser()
+    state = parse_qs(urlsplit(await go_to_provider(other)).query)["state"][0]
+    replayed = re.sub(r"state=[^&]+", f"state={state}", back)
+    answer = await come_back(other, replayed)
+    assert (answer.status_code, SESSION in other.cookies) == (403, False)
+
+
+async def test_code_of_somebody_else_logs_nobody_in(site: Site) -> None:
+    """A link with an attacker's own code and state does not put a victim into the attacker's session."""
+    attacker, victim = site.browser(), site.browser()
+    back = await log_in_there(await go_to_provider(attacker), "vera")
+    assert (await come_back(victim, back)).status_code == 403
+    await go_to_provider(victim)
+    assert (await come_back(victim, back)).status_code == 403
+    assert SESSION not in victim.cookies
+
+
+@pytest.mark.parametrize(
+    "change", ["state=x", "state=", "iss=https%3A%2F%2Fevil.example", "error=access_denied", "two states"]
+)
+async def test_way_back_that_was_changed_leads_nowhere(change: str, site: Site) -> None:
+    """State and issuer are what they were, or there is no session."""
+    browser = site.browser()
+    back = await log_in_there(await go_to_provider(browser), "alan")
+    if change == "two states":
+        back += "&state=x"
+    elif change.startswith("error"):
+        back = re.sub(r"code=[^&]+", change, back)
+    else:
+        back = re.sub(rf"{change.partition('=')[0]}=[^&]*", change, back)
+    answer = await come_back(browser, back)
+    assert (answer.status_code, SESSION in browser.cookies) == (403, False)
+
+
+async def test_strangers_fill_neither_redis_nor_the_audit_log(site: Site) -> None:
+    """One address can begin few hundred logins at a time, and a way back that leads nowhere is written down ten times."""
+    stranger = site.browser()
+    begun = 0
+    while (answer := await stranger.get("/login/provider")).status_code == 303 and begun < 2000:
+        begun += 1
+    assert (answer.status_code, 300 <= begun < 2000) == (429, True)
+    assert (await site.browser("203.0.113.8").get("/login/provider")).status_code == 303
+    for _ in range(50):
+        assert (await stranger.get("/login/callback?state=x&code=y")).status_code == 403
+    assert 10 <= len(await site.audited()) < 50
+
+
+async def test_way_back_with_too_many_fields_leads_nowhere(site: Site) -> None:
+    """It is refused like any other, and is no error of ours."""
+    assert (await site.browser().get(f"/login/callback?{'a=1&' * 40}")).status_code == 403
+
+
+async def test_another_site_logs_nobody_in(site: Site) -> None:
+    """A link or a redirect elsewhere shows the login page: it takes a person to log in, although the provider knows them."""
+    for site_of_page in ("cross-site", "same-site"):
+        navigation = {"Sec-Fetch-Site": site_of_page, "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
+        answer = await site.browser().get("/login/provider?next=%2Fboard%2Foperations", headers=navigation)
+        assert (answer.status_code, "set-cookie" in answer.headers) == (403, False)
+        assert 'href="/login/provider?next=%2Fboard%2Foperations"' in answer.text
+
+
+OURS = RSAKey.generate_key(2048, {"kid": "ours", "alg": "RS256"})
+
+
+def resigned(**claims: Any) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """Return what signs a token anew with other claims, by a key that the provider's list contains."""
+
+    def spoil(tokens: dict[str, Any]) -> dict[str, Any]:
+        known = _claims(tokens["id_token"])
+        changed = {name: value for name, value in {**known, **claims}.items() if value is not None}
+        return {**tokens, "id_token": jwt.encode({"alg": "RS256", "kid": "ours"}, changed, OURS)}
+
+    return spoil
+
+
+def _claims(token: str) -> dict[str, Any]:
+    part = token.split(".")[1]
+    found: dict[str, Any] = json.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))
+    return found
+
+
+def _part(content: bytes) -> str:
+    return base64.urlsafe_b64encode(content).rstrip(b"=").decode()
+
+
+def unsigned(tokens: dict[str, Any]) -> dict[str, Any]:
+    """Return a token that says that it needs no signature."""
+    head = _part(b'{"alg":"none"}')
+    return {**tokens, "id_token": f"{head}.{tokens['id_token'].split('.')[1]}."}
+
+
+def confused(key: bytes) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """Return what signs a token by HMAC, with something public or shared as the key."""
+
+    def spoil(tokens: dict[str, Any]) -> dict[str, Any]:
+        head = _part(b'{"alg":"HS256","kid":"ours"}')
+        signed = f"{head}.{tokens['id_token'].split('.')[1]}"
+        return {**tokens, "id_token": f"{signed}.{_part(hmac.digest(key, signed.encode(), 'sha256'))}"}
+
+    return spoil
+
+
+def foreign(tokens: dict[str, Any]) -> dict[str, Any]:
+    """Return a token that is signed by a key that the provider does not have."""
+    key = RSAKey.generate_key(2048, {"kid": "ours"})
+    return {**tokens, "id_token": jwt.encode({"alg": "RS256", "kid": "ours"}, _claims(tokens["id_token"]), key)}
+
+
+def brings_its_key(**header: Any) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """Return what signs a token by a key that only the token itself names."""
+
+    def spoil(tokens: dict[str, Any]) -> dict[str, Any]:
+        key = RSAKey.generate_key(2048)
+        named = header or {"jwk": key.as_dict(private=False)}
+        claims = _claims(tokens["id_token"])
+        registry = JWSRegistry(strict_check_header=False)
+        return {**tokens, "id_token": jwt.encode({"alg": "RS256", **named}, claims, key, registry=registry)}
+
+    return spoil
+
+
+def broken(tokens: dict[str, Any]) -> dict[str, Any]:
+    """Return a token with another payload under the same signature."""
+    head, _, signature = tokens["id_token"].split(".")
+    other = jwt.encode({"alg": "RS256"}, {**_claims(tokens["id_token"]), "groups": ["voice-admins"]}, OURS).split(".")[
+        1
+    ]
+    return {**tokens, "id_token": f"{head}.{other}.{signature}"}
+
+
+SPOILT: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+    "nonce": resigned(nonce="another"),
+    "no nonce": resigned(nonce=None),
+    "audience": resigned(aud="another-client", azp=CLIENT),
+    "no audience": resigned(aud=None),
+    "two audiences": resigned(aud=[CLIENT, "another"], azp="another"),
+    "issuer": resigned(iss="https://evil.example"),
+    "no issuer": resigned(iss=None),
+    "expired": resigned(exp=1_000_000_000),
+    "no expiry": resigned(exp=None),
+    "from the future": resigned(iat=9_000_000_000, nbf=9_000_000_000),
+    "no subject": resigned(sub=None),
+    "odd subject": resigned(sub={"a": 1}),
+    "unsigned": unsigned,
+    "hmac by the public key": confused(OURS.as_pem(private=False)),
+    "hmac by the client secret": confused(CLIENT_SECRET.encode()),
+    "foreign key": foreign,
+    "key in the token": brings_its_key(),
+    "key at an address in the token": brings_its_key(jku="https://evil.example/jwks", x5u="https://evil.example/x5u"),
+    "payload changed": broken,
+    "no token": lambda tokens: {name: value for name, value in tokens.items() if name != "id_token"},
+    "no text": lambda tokens: {**tokens, "id_token": 7},
+}
+
+
+@pytest.mark.parametrize("name", sorted(SPOILT))
+async def test_token_that_is_wrong_in_one_thing_logs_nobody_in(name: str, site: Site, front: Box) -> None:
+    """Whatever is wrong about the token, there is no session, and the log says that somebody did not come in."""
+    front.keys = [OURS.as_dict(private=False)]
+    front.spoil = SPOILT[name]
+    browser, answer = await log_in(site, "alan")
+    assert (answer.status_code, SESSION in browser.cookies) == (403, False), answer.text
+    assert [entry.entry.event for entry in await site.audited()] == ["login_failed"]
+
+
+async def test_token_that_was_signed_anew_and_is_right_logs_in(site: Site, front: Box) -> None:
+    """What the attacks change is what they fail by: the same token with nothing changed is taken."""
+    front.keys, front.spoil = [OURS.as_dict(private=False)], resigned()
+    _, answer = await log_in(site, "alan")
+    assert answer.status_code == 303
+
+
+# The provider is away
+
+
+async def test_provider_that_is_away_ends_no_session(
+    site: Site, boxed: tuple[Box, ProviderProcess], redis_url: str, log: FilteringBoundLogger
+) -> None:
+    """Open sessions continue; the login page says what is wrong, and works again when the provider does."""
+    browser, _ = await log_in(site, "alan")
+    waiting = site.browser()
+    back = await log_in_there(await go_to_provider(waiting), "vera")
+    boxed[1].stop()
+    try:
+        assert (await browser.get("/board")).status_code == 200
+        answer = await come_back(waiting, back)
+        assert (answer.status_code, "does not answer" in answer.text or "fails" in answer.text) == (503, True)
+        app = web_app(WebSettings.load({"REDIS_URL": redis_url, **ENVIRON, **settings(boxed[1], PUBLIC)}), log)
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="https://desk", headers=HTML) as fresh:
+            page = (await fresh.get("/login")).text
+            assert "does not answer, so nobody can log in there now" in page
+            assert 'name="password"' in page
+            assert (await fresh.get("/login/provider")).status_code == 503
+            boxed[1].start()
+    finally:
+        if boxed[1].process is None:
+            boxed[1].start()
+    _, answer = await log_in(site, "alan")
+    assert answer.status_code == 303

@@ -1,0 +1,397 @@
+"""People who log in by name: sessions, roles on every route, institutions, the audit log. Over a real Redis, over HTTP."""
+
+import asyncio
+import re
+import time
+from collections.abc import AsyncGenerator, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import httpx
+import pytest
+from flask import Flask
+from redis import Redis as BlockingRedis
+from rq_dashboard.web import blueprint
+from starlette.applications import Starlette
+from starlette.routing import BaseRoute, Mount, Route
+from structlog.typing import FilteringBoundLogger
+
+from callkeeper.settings import WebSettings
+from callkeeper.web_app import web_app
+from calls.store.attempt_limiter import ALLOWED, ALLOWED_FOR_NAME, EVERY_S
+from calls.store.audit_log import AuditEvent
+from calls.store.keys import Keys
+from desk.access.gate import SESSION, forms_of
+from desk.access.people import IDLE, Sessions
+from desk.access.rights import Role
+from desk.access.routes import RULES, rule_of
+from desk.access.visitor import Visitor, while_here
+from desk.board.login_page import is_ours
+from tests.people.conftest import ENVIRON, HTML, METRICS_TOKEN, PASSWORD, Site
+
+
+def form_token(page: str) -> str:
+    """Return the token that a page's forms carry."""
+    return str(re.findall(r'name="form_token" value="([^"]+)"', page)[0])
+
+
+# Logging in and out
+
+
+async def test_person_logs_in_and_out(site: Site) -> None:
+    """Without a session one is led to the login page and back; logging out ends the session at the server."""
+    browser = site.browser()
+    asked = await browser.get("/board/pausing?resume=cu-1")
+    assert (asked.status_code, asked.headers["location"]) == (303, "/login?next=%2Fboard%2Fpausing%3Fresume%3Dcu-1")
+    page = (await browser.get(asked.headers["location"])).text
+    assert 'value="/board/pausing?resume=cu-1"' in page
+    wanted = {"name": "some-agent", "password": PASSWORD, "next": "/board/pausing?resume=cu-1"}
+    answer = await browser.post("/login", data=wanted)
+    assert (answer.status_code, answer.headers["location"]) == (303, "/board/pausing?resume=cu-1")
+    cookie = answer.headers["set-cookie"]
+    assert all(word in cookie for word in (f"{SESSION}=", "Secure", "HttpOnly", "SameSite=Lax", "Path=/"))
+    board = (await browser.get("/board")).text
+    assert "some-agent" in board
+    value = browser.cookies[SESSION]
+    assert (await browser.post("/logout", data={"form_token": "x"})).status_code == 403
+    assert (await browser.post("/logout", data={"form_token": form_token(board)})).status_code == 200
+    kept = site.browser()
+    assert (await kept.get("/board", headers={"Cookie": f"{SESSION}={value}"})).status_code == 303
+    assert [entry.entry.event for entry in await site.audited()] == ["login", "logout"]
+
+
+async def test_session_is_new_at_every_login(site: Site) -> None:
+    """A session that somebody planted in a browser is not the one that a login opens, and is worth nothing after it."""
+    attacker = await site.log_in("some-viewer")
+    planted = attacker.cookies[SESSION]
+    victim = site.browser()
+    for cookie in (planted, "planted-by-somebody"):
+        answer = await victim.post(
+            "/login", data={"name": "some-admin", "password": PASSWORD}, headers={"Cookie": f"{SESSION}={cookie}"}
+        )
+        assert answer.status_code == 303
+        assert f"{SESSION}={cookie}" not in answer.headers["set-cookie"]
+        assert (await site.browser().get("/board", headers={"Cookie": f"{SESSION}={cookie}"})).status_code == 303
+
+
+async def test_person_changes_their_own_password(site: Site) -> None:
+    """Only with the present one, only from our own page, to none that is easy to guess; all their sessions are over."""
+    inside, other = await site.log_in("some-agent"), "canary-Wolke-Anker-19"
+    fields = {"name": "some-agent", "password": PASSWORD, "new_password": other}
+    foreign = {"Sec-Fetch-Site": "cross-site"}
+    for wrong, headers, status in (
+        ({"password": "wrong-guess"}, {}, 401),
+        ({"name": "ops", "password": "canary-admin-0123456"}, {}, 401),
+        ({"new_password": "agent-agent-agent"}, {}, 400),
+        ({"new_password": ""}, {}, 400),
+        ({}, foreign, 403),
+    ):
+        assert (
+            await site.browser().post("/login/password", data=fields | wrong, headers=headers)
+        ).status_code == status
+    assert (await inside.get("/board")).status_code == 200
+    assert (await site.browser().post("/login/password", data=fields)).status_code == 200
+    assert (await inside.get("/board")).status_code == 303
+    assert (await site.browser().post("/login", data=fields)).status_code == 401
+    account = await site.accounts.find("some-agent")
+    assert account is not None
+    assert (account.role, (account.password or "")[:10]) == (Role.AGENT, "$argon2id$")
+    await site.log_in("some-agent", other)
+    changed = [entry.entry for entry in await site.audited() if entry.entry.event is AuditEvent.USER_CHANGED]
+    assert [(entry.who, entry.detail) for entry in changed] == [("some-agent", "own password")]
+
+
+@pytest.mark.parametrize("change", ["removed", "role", "password"])
+async def test_session_ends_with_what_it_was_opened_for(change: str, site: Site) -> None:
+    """Removal, another role or another password end every session at once."""
+    browser = await site.log_in("some-admin")
+    assert (await browser.get("/board/audit")).status_code == 200
+    if change == "removed":
+        await site.accounts.remove("some-admin")
+    else:
+        await site.add("some-admin", Role.VIEWER if change == "role" else Role.ADMIN)
+    assert (await browser.get("/board/audit")).status_code == 303
+
+
+async def test_session_lasts_while_it_is_used(site: Site) -> None:
+    """A request renews it; half an hour without one ends it; twelve hours end it in any case, but for a viewer."""
+    browser, viewer = await site.log_in("some-agent"), await site.log_in("some-viewer")
+    [*sessions] = [key async for key in site.redis.scan_iter(match="ck:session:*")]
+    assert len(sessions) == 2
+    for key in sessions:
+        await site.redis.pexpire(key, 5000)
+    assert (await browser.get("/board")).status_code == 200
+    assert max([await site.redis.pttl(key) for key in sessions]) > (IDLE - timedelta(seconds=60)).total_seconds() * 1000
+    for key in sessions:
+        stored = (await site.redis.get(key)).decode()
+        began = datetime.now(UTC) - timedelta(hours=12, seconds=1)
+        await site.redis.set(key, re.sub(r'"began_at":"[^"]+"', f'"began_at":"{began.isoformat()}"', stored), ex=60)
+    assert (await browser.get("/board")).status_code == 303
+    assert (await viewer.get("/board")).status_code == 200
+
+
+async def test_open_stream_renews_the_session_and_ends_with_it(site: Site) -> None:
+    """A wall display that only follows the stream stays logged in, until its account is removed."""
+    account = await site.accounts.find("some-viewer")
+    assert account is not None
+    sessions = Sessions(site.redis, site.accounts, keys=Keys(), shared=None)
+    cookie = await sessions.begin(account)
+    visitor = Visitor(account.person, forms_of(cookie), cookie, sessions)
+    [key] = [key async for key in site.redis.scan_iter(match="ck:session:*")]
+    await site.redis.pexpire(key, 5000)
+
+    async def events() -> AsyncGenerator[bytes]:
+        while True:
+            yield b"event"
+
+    followed = while_here(events(), visitor.is_still_here, every_s=0.0)
+    assert await anext(followed) == b"event"
+    assert await site.redis.pttl(key) > (IDLE - timedelta(seconds=60)).total_seconds() * 1000
+    await site.accounts.remove("some-viewer")
+    assert [event async for event in followed] == []
+
+
+async def test_redis_holds_neither_cookies_nor_passwords(site: Site, redis_url: str) -> None:
+    """Who reads Redis can use no session, and has to guess passwords against Argon2id."""
+    browser = await site.log_in("some-agent")
+    with BlockingRedis.from_url(redis_url) as redis:
+        stored = b"".join(redis.dump(key) or b"" for key in redis.scan_iter())
+        keys = b"".join(redis.scan_iter())
+    for secret in (browser.cookies[SESSION], PASSWORD):
+        assert secret.encode() not in stored + keys
+    assert (await site.accounts.hash(PASSWORD)).startswith("$argon2id$v=19$m=65536,t=3,p=4$")
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "https://evil.example/board",
+        "//evil.example",
+        "/\\evil.example",
+        "/board//evil.example",
+        "/board\\evil.example",
+        "/boardx",
+        "/board@evil.example",
+        "javascript:alert(1)",
+        "/login",
+        "/push",
+        "/board/\r\nSet-Cookie: a=b",
+        "/board\t/x",
+        " /board",
+        "/rq//evil",
+        "",
+    ],
+)
+async def test_login_leads_to_our_own_pages_only(address: str, site: Site) -> None:
+    """Whatever an address says, after a login a browser is at a page of ours."""
+    assert not is_ours(address)
+    browser = site.browser()
+    answer = await browser.post("/login", data={"name": "some-agent", "password": PASSWORD, "next": address})
+    assert (answer.status_code, answer.headers["location"]) == (303, "/board")
+
+
+# Wrong guesses
+
+
+async def test_guesses_lock_out_neither_sessions_nor_prometheus(site: Site) -> None:
+    """After ten wrong passwords the eleventh is not looked at, not even the right one; who is in stays in."""
+    inside = await site.log_in("some-agent")
+    guesser = site.browser()
+    wrong = {"name": "some-agent", "password": "wrong-guess"}
+    began_s, looked_at = time.monotonic(), 0
+    while (await guesser.post("/login", data=wrong)).status_code == 401:
+        looked_at += 1
+    assert ALLOWED <= looked_at <= ALLOWED + (time.monotonic() - began_s) / EVERY_S + 1
+    assert (await guesser.post("/login", data={**wrong, "password": PASSWORD})).status_code == 429
+    assert (await guesser.get("/board", auth=("ops", "wrong"))).status_code == 429
+    assert (await inside.get("/board")).status_code == 200
+    scrape = {"Authorization": f"Bearer {METRICS_TOKEN}"}
+    assert (await guesser.get("/metrics", headers=scrape)).status_code == 200
+    assert (await guesser.get("/board", headers=scrape)).status_code == 429
+
+
+async def test_guesses_that_come_together_are_counted_one_by_one(site: Site) -> None:
+    """Thirty guesses at once are thirty guesses: no more of them are looked at than of those that come one by one."""
+    guesser, began_s = site.browser(), time.monotonic()
+    wrong = {"name": "some-agent", "password": "wrong-guess"}
+    answers = await asyncio.gather(*(guesser.post("/login", data=wrong) for _ in range(30)))
+    looked_at = [answer.status_code for answer in answers].count(401)
+    assert ALLOWED <= looked_at <= ALLOWED + (time.monotonic() - began_s) / EVERY_S + 1
+
+
+async def test_guesses_at_one_name_are_counted_from_everywhere(site: Site) -> None:
+    """Many addresses that guess one name's password get a hundred guesses together."""
+    wrong = {"name": "some-agent", "password": "wrong-guess"}
+    began_s, looked_at = time.monotonic(), 0
+    while (await site.browser(f"203.0.113.{looked_at + 1}").post("/login", data=wrong)).status_code == 401:
+        looked_at += 1
+    assert ALLOWED_FOR_NAME <= looked_at <= ALLOWED_FOR_NAME + (time.monotonic() - began_s) / EVERY_S + 1
+    other = site.browser("203.0.113.254")
+    assert (await other.post("/login", data={"name": "some-viewer", "password": PASSWORD})).status_code == 303
+
+
+async def test_login_from_another_site_is_refused(site: Site) -> None:
+    """A foreign page cannot log a browser in as somebody else."""
+    answer = await site.browser().post(
+        "/login", data={"name": "some-agent", "password": PASSWORD}, headers={"Sec-Fetch-Site": "cross-site"}
+    )
+    assert (answer.status_code, "set-cookie" in answer.headers) == (403, False)
+
+
+async def test_form_token_of_another_session_is_worthless(site: Site) -> None:
+    """The token in a form belongs to the session it was written for."""
+    theirs = form_token((await (await site.log_in("some-supervisor")).get("/board/pausing")).text)
+    browser = await site.log_in("some-supervisor")
+    fields = {"form_token": theirs, "scope": "all", "institution": "*", "because": "x"}
+    assert (await browser.post("/board/pause", data=fields)).status_code == 403
+    fields["form_token"] = form_token((await browser.get("/board/pausing")).text)
+    assert (await browser.post("/board/pause", data=fields)).status_code == 303
+
+
+# The emergency login
+
+
+async def test_emergency_login_is_told_of(site: Site) -> None:
+    """The login of the environment still opens everything; the board and the audit log say that it was used."""
+    calm = await (await site.log_in("some-viewer")).get("/board")
+    assert "emergency" not in calm.text
+    await site.log_in("ops", "canary-admin-0123456")
+    assert (await site.browser().get("/board", auth=("ops", "canary-admin-0123456"))).status_code == 200
+    assert "The emergency login was used" in (await (await site.log_in("some-viewer")).get("/board")).text
+    events = [entry.entry for entry in await site.audited() if entry.entry.event is AuditEvent.EMERGENCY_LOGIN]
+    assert [entry.who for entry in events] == ["shared:ops"]
+
+
+# Roles
+
+
+METHODS = ("GET", "POST", "PUT", "DELETE", "PATCH")
+
+
+def every_route(app: Starlette) -> Iterator[tuple[str, str]]:
+    """Yield every method and path that the application serves, with parts that fit."""
+    yield from _routes(app.routes, "")
+    yield from _dashboard_rules()
+
+
+def _dashboard_rules() -> Iterator[tuple[str, str]]:
+    flask = Flask("rq")
+    flask.register_blueprint(blueprint)
+    for rule in flask.url_map.iter_rules():
+        path = re.sub(r"<[^>]+>", "1", rule.rule)
+        for method in (rule.methods or set()) & set(METHODS):
+            yield method, f"/rq{path}"
+
+
+def _routes(routes: list[BaseRoute], prefix: str) -> Iterator[tuple[str, str]]:
+    for route in routes:
+        inner: Any = getattr(route, "app", None)
+        while inner is not None and not hasattr(inner, "routes") and hasattr(inner, "_app"):
+            inner = inner._app
+        if isinstance(route, Mount) and route.path == "/rq":
+            continue
+        if hasattr(inner, "routes"):
+            yield from _routes(inner.routes, prefix + (route.path if isinstance(route, Mount) else ""))
+        elif isinstance(route, Route):
+            path = prefix + re.sub(r"{[^}]+}", "x1", route.path)
+            for method in (route.methods or {"GET"}) & set(METHODS):
+                yield method, path
+
+
+OPEN = {
+    "/push",
+    "/healthz",
+    "/readyz",
+    "/",
+    "/rq",
+    "/login",
+    "/login/provider",
+    "/login/callback",
+    "/login/password",
+    "/logout",
+}
+"""What needs no role: it has credentials of its own, or shows nothing."""
+
+
+def test_every_route_is_in_the_table(site_routes: list[tuple[str, str]]) -> None:
+    """No route is served that the table does not name with a role; those for machines and the login are few."""
+    assert len(site_routes) > 50
+    unnamed = {
+        (method, path) for method, path in site_routes if path not in OPEN and rule_of(method, path)[0] not in RULES
+    }
+    assert unnamed == set()
+
+
+@pytest.fixture
+def site_routes(redis_url: str, log: FilteringBoundLogger) -> list[tuple[str, str]]:
+    """Return every route of the application."""
+    app = web_app(WebSettings.load({"REDIS_URL": redis_url, **ENVIRON}), log)
+    return sorted(set(every_route(app)))
+
+
+async def test_every_role_on_every_route(site: Site) -> None:
+    """Role by route by method: 403 exactly where the table says so, a login page or 401 without a session."""
+    people = {role: await site.log_in(f"some-{role}") for role in Role}
+    stranger = site.browser()
+    asked = 0
+    for path in sorted({path for _, path in every_route(site.app)} - OPEN):
+        if path.startswith("/desk") or path.endswith("/stream"):
+            continue
+        for method in METHODS:
+            needed = rule_of(method, path)[0].role
+            for role, browser in people.items():
+                answer = await browser.request(method, path)
+                is_denied = answer.status_code == 403 and "Your role does not include this" in answer.text
+                assert is_denied is (needed is not None and not role.includes(needed)), (
+                    role,
+                    method,
+                    path,
+                    answer.status_code,
+                )
+                asked += 1
+            status = (await stranger.request(method, path)).status_code
+            assert (status in {303, 401}) is (needed is not None), (method, path, status)
+    assert asked > 500
+
+
+EXPECTED = {
+    Role.VIEWER: {"/board", "/board/operations", "/metrics"},
+    Role.AGENT: {"/board/pausing", "/board/outcomes"},
+    Role.SUPERVISOR: {"/rq/"},
+    Role.ADMIN: {"/board/audit"},
+}
+
+
+async def test_roles_open_what_they_are_for(site: Site) -> None:
+    """The table itself is not taken on trust: a page for each role, and for nobody below it."""
+    opened: set[str] = set()
+    for role in Role:
+        browser = await site.log_in(f"some-{role}")
+        opened |= EXPECTED[role]
+        reached = {
+            path for paths in EXPECTED.values() for path in paths if (await browser.get(path)).status_code == 200
+        }
+        assert reached == opened
+
+
+async def test_job_changes_are_for_supervisors_of_everything(site: Site) -> None:
+    """Jobs are of all institutions: who is limited to some does not reach them; a change is written down."""
+    await site.add("limited", Role.ADMIN, "cu-1")
+    limited = await site.log_in("limited")
+    assert (await limited.get("/rq/")).status_code == 403
+    assert (await limited.get("/metrics")).status_code == 403
+    browser = await site.log_in("some-supervisor")
+    [(name, token)] = re.findall(r'setRequestHeader\("([^"]+)", "([^"]+)"\)', (await browser.get("/rq/")).text)
+    assert (await browser.post("/rq/requeue/calls", headers={name: token})).status_code == 200
+    last = (await site.audited())[-1].entry
+    assert (last.event, last.who, last.detail, last.status) == ("job_changed", "some-supervisor", "requeue/calls", 200)
+
+
+async def test_board_without_redis_shows_a_page_without_data(log: FilteringBoundLogger) -> None:
+    """A person with a session sees that Redis is away, and nobody is sent to log in again; the login page says it too."""
+    app = web_app(WebSettings.load({"REDIS_URL": "redis://127.0.0.1:1/0", **ENVIRON}), log)
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="https://desk", headers=HTML) as browser:
+        answer = await browser.get("/board", headers={"Cookie": f"{SESSION}=whoever"})
+        assert (answer.status_code, "Redis does not answer" in answer.text) == (503, True)
+        typed = await browser.post("/login", data={"name": "ann", "password": "x"})
+        assert (typed.status_code, "Redis does not answer" in typed.text) == (503, True)

@@ -1,0 +1,121 @@
+"""What the board shows to a viewer, and to whoever is limited to institutions: pages, streams and found calls."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+from msgspec.structs import replace
+from redis import Redis as BlockingRedis
+from redis.asyncio import Redis
+from structlog.typing import FilteringBoundLogger
+
+from calls.pause import EVERYWHERE, Pause, PauseScope
+from calls.store.keys import Keys
+from calls.store.pausing import Pausing
+from desk.access.rights import Role
+from desk.signing import FORM_FIELD
+from tests.integration.desk.test_board import END, BoardRig, of
+from tests.rig import KEY, PHONE
+from tests.sandbox_fixtures import Asgi
+from tests.signed_in import ANN
+
+VIEWER = replace(ANN, id="vera", operator="", role=Role.VIEWER)
+ELSEWHERE = replace(ANN, institutions=frozenset({"cu-2"}))
+
+
+@pytest.fixture
+async def rig(
+    sandbox_asgi: Asgi, redis: Redis, blocking_redis: BlockingRedis, log: FilteringBoundLogger
+) -> AsyncIterator[BoardRig]:
+    """Return a board over the shipped rules."""
+    rig = BoardRig(sandbox_asgi, redis, blocking_redis, log)
+    async with rig.http, rig.browser:
+        yield rig
+
+
+async def streamed(rig: BoardRig, path: str) -> str:
+    """Return the first events of a stream."""
+    events = rig.board._streams.of_board(path or None, rig.visitor.person)
+    found = b""
+    async for event in events:
+        found += event
+        if b"event: updates" in found:
+            break
+    await events.aclose()
+    return found.decode()
+
+
+async def find(rig: BoardRig, text: str) -> int:
+    """Look for calls; return the status."""
+    return (await rig.browser.post("/board/find", data={"q": text})).status_code
+
+
+async def test_viewer_sees_no_names_and_no_numbers(rig: BoardRig) -> None:
+    """Not on a page, not in a stream, and not by trying to find them; an operator's name and reasons are names too."""
+    call = rig.stage.call(END)
+    await rig.run(5)
+    await rig.fill(f"{of(call)}/distrusted", reason="the voice of Mrs Canary")
+    pause = Pause(scope=PauseScope.EFFECTS, operator="ann", because="asked by Mrs Canary", at=rig.clock.now)
+    await Pausing(rig.redis, keys=Keys()).pause(None, pause)
+    await rig.run(2)
+    hidden = ("Ada", "Example</", PHONE, PHONE[-4:], "Canary", ">ann", "(ann")
+    assert "Ada" in await rig.page(of(call))
+    for person, is_hidden in ((ANN, False), (VIEWER, True)):
+        rig.visitor.person = person
+        shown = [await rig.page(path) for path in ("", f"/institutions/{KEY}", of(call))]
+        events = [await streamed(rig, path) for path in ("", KEY)]
+        seen = "".join([*shown, *events]).replace(call.voice_id, "")
+        assert [text for text in hidden if text in seen] == ([] if is_hidden else [t for t in hidden if t in seen])
+        assert any(text in seen for text in hidden) is not is_hidden
+        statuses = [await find(rig, text) for text in (PHONE, PHONE[-4:], "Ada")]
+        assert statuses == ([404] * 3 if is_hidden else [200] * 3)
+    assert await find(rig, KEY) == 200
+
+
+async def test_viewer_has_no_forms(rig: BoardRig) -> None:
+    """There is nothing to press that the role does not include."""
+    call = rig.stage.call(END)
+    await rig.run(5)
+    rig.visitor.person = VIEWER
+    for path in ("", f"/institutions/{KEY}", of(call)):
+        page = await rig.page(path)
+        assert FORM_FIELD not in page.partition("<main")[2], path
+    rig.visitor.person = replace(ANN, role=Role.AGENT)
+    assert f'action="/board{of(call)}/verified"' in await rig.page(of(call))
+    assert FORM_FIELD not in (await rig.page(f"/institutions/{KEY}")).partition("<main")[2]
+
+
+async def test_person_of_another_institution_sees_and_finds_nothing(rig: BoardRig) -> None:
+    """Its calls, its name and its pauses do not exist, in the same words as what really does not."""
+    call = rig.stage.call(END)
+    await rig.run(5)
+    await rig.fill("/pause", scope="effects", because="drill", institution=KEY)
+    rig.visitor.person = ELSEWHERE
+    seen = [await rig.page(path) for path in ("", "/pausing", "/outcomes")]
+    seen += [await streamed(rig, "")]
+    for text in (KEY, "First Example", call.voice_id, "drill"):
+        assert [text in each for each in seen] == [False] * 4, text
+    for path in (of(call), f"/institutions/{KEY}"):
+        hidden, missing = await rig.page(path, 404), await rig.page(path.replace(KEY, "cu-9"), 404)
+        assert hidden.partition("<main")[2] == missing.partition("<main")[2]
+    for text in (call.voice_id, PHONE, "Ada", KEY):
+        assert await find(rig, text) == 404
+    for path, fields in (
+        (f"{of(call)}/check", {}),
+        (f"/institutions/{KEY}/reconcile", {}),
+        ("/pause", {"scope": "all", "because": "x", "institution": KEY}),
+        ("/pause", {"scope": "all", "because": "x", "institution": EVERYWHERE}),
+        ("/resume", {"because": "x", "institution": KEY}),
+        ("/resume", {"because": "x", "institution": EVERYWHERE}),
+    ):
+        assert (await rig.fill(path, **fields)).status_code in {400, 403, 404, 409}, (path, fields)
+    assert list((await Pausing(rig.redis, keys=Keys()).pauses()).by_institution) == [KEY]
+    for query in (f"institution={KEY}", f"institution={KEY}&call={call.voice_id}"):
+        assert (await rig.browser.get(f"/board/stream?{query}")).status_code == 404
+
+
+async def test_agent_resolves_nothing(rig: BoardRig) -> None:
+    """What a supervisor closes is not offered to an agent."""
+    rig.visitor.person = replace(ANN, role=Role.AGENT)
+    page = await rig.page("/pausing")
+    assert "A supervisor can pause and resume." in page
+    assert 'action="/board/pause"' not in page

@@ -1,0 +1,206 @@
+"""The request budget in virtual time: the script itself, run on a hash and a sorted set in memory, against a limit.
+
+``Load`` lets work of four classes come to a number of processes; each asks for permits as a worker does, waits as it is told
+to, sends, and reports a 429. Nothing is real but ``calls/lua/request_budget.lua``.
+"""
+
+import heapq
+import random
+from bisect import bisect_left, insort
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from lupa import lua51
+
+from calls.store.scripts import source
+
+CLASSES = (1, 2, 3, 4)
+"""Effects, checks, listings, reads."""
+
+
+@dataclass
+class SortedSet:
+    """A sorted set as Redis has it."""
+
+    scores: dict[str, float] = field(default_factory=dict)
+    order: list[tuple[float, str]] = field(default_factory=list)
+
+    def add(self, member: str, score: float) -> None:
+        """Add a member that is not in it."""
+        self.scores[member] = score
+        insort(self.order, (score, member))
+
+    def remove(self, member: str) -> None:
+        """Remove a member if it is in it."""
+        if member in self.scores:
+            del self.order[self.rank(member)]
+            del self.scores[member]
+
+    def rank(self, member: str) -> int:
+        """Return how many members come before this one."""
+        return bisect_left(self.order, (self.scores[member], member))
+
+
+class Script:
+    """Runs ``request_budget.lua`` without Redis."""
+
+    def __init__(self) -> None:
+        lua = lua51.LuaRuntime(unpack_returned_tuples=True)
+        self._lua = lua
+        self._hash: dict[str, str] = {}
+        self._sets: dict[str, SortedSet] = {}
+        lua.globals().redis = lua.table_from({"call": self._call})
+        self._run = lua.eval(f"function(keys, argv) KEYS, ARGV = keys, argv\n{source('request_budget')}\nend")
+        self._keys = lua.table_from(["budget"])
+
+    def __call__(self, *args: Any) -> Any:
+        """Run it with arguments; numbers become text, as in Redis."""
+        return self._run(self._keys, self._lua.table_from([_text(arg) for arg in args]))
+
+    def _call(self, command: str, key: str, *args: Any) -> Any:
+        found = self._sets.setdefault(key, SortedSet())
+        match command:
+            case "HGET":
+                return self._hash.get(args[0], False)
+            case "HSET":
+                self._hash[args[0]] = args[1]
+            case "HDEL":
+                self._hash.pop(args[0], None)
+            case "HKEYS":
+                return self._lua.table_from(list(self._hash))
+            case "ZADD":
+                found.remove(args[1])
+                found.add(args[1], float(args[0]))
+            case "ZREM":
+                found.remove(args[0])
+            case "ZCARD":
+                return len(found.order)
+            case "ZRANGE":
+                return self._lua.table_from(list(map(_text, found.order[int(args[0])][::-1])) if found.order else [])
+            case "ZRANK":
+                return found.rank(args[0]) if args[0] in found.scores else False
+            case "ZREMRANGEBYSCORE":
+                while found.order and found.order[0][0] <= float(args[1]):
+                    found.remove(found.order[0][1])
+            case _:
+                assert "EXPIRE" in command, command
+        return 1
+
+
+def _text(value: Any) -> str:
+    return f"{value:.4f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
+
+
+@dataclass
+class Load:
+    """Work that comes to processes which share one budget, and what becomes of it.
+
+    Args:
+        set_rate: Requests per second that were set; 0: learned.
+        limit: Requests that the service answers within any second; 0: all.
+        arrivals: Work per second of each class.
+        processes: How many processes the work comes to; each reports what it got answered itself.
+        jitter_s: Until when at most a request leaves after its permit, and somebody comes back after his time.
+    """
+
+    set_rate: float
+    limit: int
+    arrivals: Sequence[float]
+    processes: int = 1
+    jitter_s: float = 0.03
+    seed: int = 1
+    sent_at: list[float] = field(default_factory=list)
+    refused_at: list[float] = field(default_factory=list)
+    waits: list[tuple[float, int, float]] = field(default_factory=list)
+    """When something was sent, its class, how long it had waited."""
+    asks: Counter[str] = field(default_factory=Counter)
+
+    def run(self, seconds: float) -> "Load":
+        """Let time pass."""
+        chance = random.Random(self.seed)  # noqa: S311
+        script, admitted = Script(), deque[float]()
+        is_limited = self.set_rate > 0
+        answered = deque[float]()
+        events: list[tuple[float, int, Callable[[float], None]]] = []
+        number = 0
+
+        def at(when: float, what: Callable[[float], None]) -> None:
+            nonlocal number
+            number += 1
+            heapq.heappush(events, (when, number, what))
+
+        def ask(c: int, name: str, since: float) -> Callable[[float], None]:
+            def run(now: float) -> None:
+                wait_ms = 0
+                if is_limited:
+                    wait_ms = script(1000 * now, "take", c, 1, name, chance.random(), "", self.set_rate)
+                    self.asks["refused" if wait_ms else "granted"] += 1
+                if wait_ms:
+                    at(now + wait_ms / 1000 + chance.random() * self.jitter_s, run)
+                else:
+                    at(now + chance.random() * self.jitter_s, send(c, name, since))
+
+            return run
+
+        def send(c: int, name: str, since: float) -> Callable[[float], None]:
+            def run(now: float) -> None:
+                nonlocal is_limited
+                while admitted and admitted[0] <= now - 1:
+                    admitted.popleft()
+                self.sent_at.append(now)
+                if self.limit and len(admitted) >= self.limit:
+                    self.refused_at.append(now)
+                    while answered and answered[0] <= now - 1:
+                        answered.popleft()
+                    script(1000 * now, "busy", "", self.set_rate, len(answered) / self.processes, 1)
+                    is_limited = True
+                    at(now + 1, ask(c, name, since))
+                else:
+                    admitted.append(now)
+                    answered.append(now)
+                    self.waits.append((now, c, now - since))
+
+            return run
+
+        def arrive(c: int, mean: float) -> Callable[[float], None]:
+            def run(now: float) -> None:
+                at(now, ask(c, f"m{number}", now))
+                at(now + chance.expovariate(mean), run)
+
+            return run
+
+        for c, mean in zip(CLASSES, self.arrivals, strict=True):
+            if mean:
+                at(1000 + chance.random(), arrive(c, mean))
+        while events and events[0][0] < 1000 + seconds:
+            when, _, what = heapq.heappop(events)
+            what(when)
+        return self
+
+    def most_in(self, window_s: float) -> int:
+        """Return the most requests that were sent within any window of so many seconds."""
+        window, most = deque[float](), 0
+        for at_s in self.sent_at:
+            window.append(at_s)
+            while window[0] <= at_s - window_s:
+                window.popleft()
+            most = max(most, len(window))
+        return most
+
+    def summary(self, after_s: float) -> dict[str, Any]:
+        """Say how much was sent and refused after so many seconds, and how long each class waited."""
+        begin = 1000 + after_s
+        sent = sum(at >= begin for at in self.sent_at)
+        refused = sum(at >= begin for at in self.refused_at)
+        duration = self.sent_at[-1] - begin
+        waits = {c: sorted(w for at, k, w in self.waits if k == c and at >= begin) for c in CLASSES}
+        return {
+            "answered_per_s": (sent - refused) / duration,
+            "refused_share": refused / max(1, sent),
+            "served": {c: len(found) / duration for c, found in waits.items()},
+            "p50": {c: found[len(found) // 2] for c, found in waits.items() if found},
+            "p99": {c: found[int(len(found) * 0.99)] for c, found in waits.items() if found},
+            "asks": dict(self.asks),
+        }

@@ -1,0 +1,105 @@
+"""The example of the desk's client beside a desk that restarts, answers 503, and gets another token."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from callkeeper.demo import demonstration
+from tests.acceptance.stack import Stack, until
+from tests.rollout.test_rotation import url
+
+ROOT = Path(__file__).parents[2]
+OLD, NEW = "canary-desktop-0123456789", "canary-desktop-9876543210"
+
+
+@contextmanager
+def answering(port: int, status: int) -> Iterator[list[str]]:
+    """Answer every request on a port with a status; return the paths that were asked for."""
+    asked: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            self.send_response(status)
+            self.send_header("content-length", "0")
+            self.end_headers()
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+            """Say nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", port), Handler) as server:
+        serving = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+        serving.start()
+        yield asked
+        server.shutdown()
+        serving.join()
+
+
+class Client:
+    """The example, as a process that follows the calls of one number."""
+
+    def __init__(self, address: str, token: Path, phone: str) -> None:
+        arguments = [sys.executable, str(ROOT / "docs/examples/desk_client.py"), address, str(token), "agent-9", phone]
+        environ = {**os.environ, "PYTHONPATH": str(ROOT / "client")}
+        self.process = subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True, env=environ)  # noqa: S603
+
+    def line(self) -> str:
+        """Wait for the next line that it prints."""
+        assert self.process.stdout is not None
+        return self.process.stdout.readline()
+
+    def cpu_s(self) -> float:
+        """Return how much CPU time it has used."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+@pytest.mark.timeout(180)
+def test_example_survives_restarts_503_and_a_new_token(tmp_path: Path) -> None:
+    """It verifies a call before and after: the desk is killed, answers 503, refuses the token, and comes back."""
+    token = tmp_path / "token.txt"
+    token.write_text(OLD)
+    tokens = {"CALLKEEPER_DESK_TOKENS": f"desktop:{OLD}"}
+    with demonstration(tmp_path / "data", workers=1, seed=1, scenario="none", web_environ=tokens) as demo:
+        running = Stack(demo, tmp_path)
+        web = running.member("web")
+        address, phone = url(web), running.next_phone()
+        port = int(address.rpartition(":")[2])
+        client = Client(address, token, phone)
+        try:
+            assert client.line() == "following\n"
+            call = running.call({"kind": "end", "after_s": 90}, phone_number=phone)
+            assert json.loads(client.line())["state"] == "done"
+
+            web.stop()
+            begun_s = client.cpu_s()
+            time.sleep(3)
+            with answering(port, 503) as asked:
+                until(lambda: asked or None, 40, "an attempt of the client")  # it waits up to 36 s for the next
+                time.sleep(3)
+            assert len(asked) <= 6
+            assert client.cpu_s() - begun_s < 0.5
+
+            environ = dict(demo.environ) | {"CALLKEEPER_DESK_TOKENS": f"desktop:{NEW}"}
+            again = demo.fleet.start("web-2", "web", "--host", "127.0.0.1", "--port", str(port), environ=environ)
+            assert url(again) == address
+            time.sleep(3)
+            assert client.process.poll() is None, "it ended at 401"
+            token.write_text(NEW)
+            other = running.call({"kind": "end", "after_s": 90}, phone_number=phone)
+            said = json.loads(client.line())
+            assert (said["state"], said["operator"]) == ("done", "agent-9")
+            assert running.arrived(call)["enroll"] == running.arrived(other)["enroll"] == 1
+        finally:
+            client.process.terminate()
+            client.process.communicate(timeout=10)
+            running.close()

@@ -1,0 +1,230 @@
+"""The extras in empty environments: each installs what its commands need, and the other commands say what they lack."""
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+BIN = Path(sys.executable).parent
+LACKS = "needs more than is installed: pip install 'callkeeper[{}]'"
+NOWHERE = "redis://127.0.0.1:1/0"
+
+WEB = {"REDIS_URL": NOWHERE, "CALLKEEPER_PUSH_HEADERS": "X-Push-Secret: 5f0c1e6fd9a84b7cbd13"}
+WORKER = {
+    "REDIS_URL": NOWHERE,
+    "CALLKEEPER_SERVICE_URL": "https://service.example",
+    "CALLKEEPER_ACCESS_TOKEN": "5f0c1e6fd9a84b7cbd13",
+    "CALLKEEPER_EMAIL": "bot@bank.example",
+    "CALLKEEPER_PASSWORD": "c1a84b7cbd135f0ce6fd9",
+    "CALLKEEPER_REQUESTED_BY": "bot",
+}
+OIDC = {
+    "CALLKEEPER_OIDC_ISSUER": "https://login.example",
+    "CALLKEEPER_OIDC_CLIENT_ID": "callkeeper",
+    "CALLKEEPER_OIDC_CLIENT_SECRET": "c1a84b7cbd135f0ce6fd9",
+    "CALLKEEPER_OIDC_ROLES": "voice=agent",
+    "CALLKEEPER_PUBLIC_URL": "https://calls.bank.example",
+}
+ARCHIVE = {"CALLKEEPER_ARCHIVE_URL": "sqlite:////nowhere/archive.db"}
+ALERTS = {"CALLKEEPER_ALERT_URLS": "jsons://alerts.bank.example/callkeeper"}
+
+pytestmark = [pytest.mark.night, pytest.mark.timeout(400)]
+
+
+class Environment:
+    """A virtual environment with callkeeper in it, and nothing of the environment of these tests."""
+
+    def __init__(self, place: Path, wanted: str) -> None:
+        self.place = place
+        self._uv("venv", "--python", sys.executable, str(place))
+        pins = re.findall(r"^[\w.-]+==[^\\\n]+", (ROOT / "requirements-dev.txt").read_text(), re.MULTILINE)
+        constraints = place / "constraints.txt"
+        constraints.write_text("\n".join(pins))
+        self._uv("pip", "install", "--python", str(place / "bin" / "python"), "-c", str(constraints), wanted)
+
+    def _uv(self, *words: str) -> None:
+        done = subprocess.run([BIN / "uv", *words], capture_output=True, text=True, check=False)  # noqa: S603  (our own)
+        assert done.returncode == 0, done.stderr
+
+    def command(self, *words: str) -> list[str]:
+        """Return how a command of this environment is started."""
+        return [str(self.place / "bin" / "callkeeper"), *words]
+
+    def environ(self, given: dict[str, str]) -> dict[str, str]:
+        """Return the environment variables of its processes."""
+        return {"PATH": os.environ["PATH"], "HOME": str(self.place)} | given
+
+    def run(self, *words: str, **given: str) -> tuple[int, str]:
+        """Run a command to its end; return its status and what it said."""
+        done = subprocess.run(  # noqa: S603  (our own)
+            self.command(*words), env=self.environ(given), capture_output=True, text=True, check=False, timeout=60
+        )
+        return done.returncode, done.stdout + done.stderr
+
+    @contextmanager
+    def running(self, *words: str, **given: str) -> Iterator[Path]:
+        """Run a command that goes on; yield the file of what it says. It must end when it is told to."""
+        said = self.place / f"{words[0]}.log"
+        with said.open("w") as sink:
+            process = subprocess.Popen(self.command(*words), env=self.environ(given), stdout=sink, stderr=sink)  # noqa: S603
+        try:
+            yield said
+            assert process.poll() is None, said.read_text()
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait(30)
+
+    def lacks(self, extra: str, *words: str, **given: str) -> None:
+        """Check that a command ends with one line that names an extra."""
+        status, said = self.run(*words, **given)
+        assert (status, said.count("\n")) == (1, 1), said
+        assert LACKS.format(extra) in said
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build the wheel."""
+    folder = tmp_path_factory.mktemp("dist")
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
+    subprocess.run(build, cwd=ROOT, capture_output=True, check=True)  # noqa: S603  (our own)
+    return next(folder.glob("*.whl"))
+
+
+@pytest.fixture
+def install(wheel: Path, tmp_path: Path) -> Callable[[str], Environment]:
+    """Return what installs the wheel with extras into an empty environment."""
+    return lambda extras: Environment(tmp_path / "empty", f"{wheel}[{extras}]")
+
+
+def eventually(said: Path, pattern: str, seconds: float = 30) -> re.Match[str]:
+    """Wait until a process has said something."""
+    until = time.monotonic() + seconds
+    while (found := re.search(pattern, said.read_text())) is None:
+        assert time.monotonic() < until, said.read_text()
+        time.sleep(0.1)
+    return found
+
+
+def get(url: str) -> int:
+    """Ask a web server on this machine; return the status."""
+    with urllib.request.urlopen(url, timeout=10) as answer:  # noqa: S310  (our own)
+        return int(answer.status)
+
+
+def free_port() -> int:
+    """Return a port that nobody listens on."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return int(taken.getsockname()[1])
+
+
+def serves_web(place: Environment, **given: str) -> None:
+    """Check that web answers whether it lives, also while Redis is away."""
+    port = free_port()
+    with place.running("web", "--host", "127.0.0.1", "--port", str(port), **WEB, **given) as said:
+        eventually(said, "listening|web_started|started")
+        assert get(f"http://127.0.0.1:{port}/healthz") == 200
+
+
+def runs_worker(place: Environment) -> None:
+    """Check that a worker starts, and waits for a Redis that is away."""
+    with place.running("worker", **WORKER) as said:
+        eventually(said, "redis_away|redis_unreachable|Redis")
+
+
+def serves_sandbox(place: Environment) -> None:
+    """Check that the stand-in shows its page."""
+    with place.running("sandbox") as said:
+        assert get(eventually(said, r"listening on (\S+)")[1]) == 200
+
+
+def test_plain_install_is_the_command_line(install: Callable[[str], Environment]) -> None:
+    """Without an extra the commands for operators and for rules work, and every other names its extra."""
+    place = install("")
+    for words in (
+        ["--help"],
+        ["rules", "check", "default"],
+        ["secret", "new"],
+        ["pauses", "--help"],
+        ["calls", "--help"],
+    ):
+        assert place.run(*words)[0] == 0, words
+    for words in (["pauses"], ["calls", "list"], ["tokens", "list"], ["users", "list"], ["audit"], ["alerts", "list"]):
+        status, said = place.run(*words, REDIS_URL=NOWHERE)
+        assert status == 1
+        assert "Redis at" in said
+    place.lacks("web", "web")
+    place.lacks("worker", "worker")
+    place.lacks("sandbox", "sandbox")
+    place.lacks("archive", "archive", "verify")
+    place.lacks("web,worker,sandbox", "run")
+    place.lacks("web,worker", "doctor")
+    place.lacks("web", "doctor", "--only", "web")
+    place.lacks("worker", "reseller", "--help")
+    place.lacks("archive", "calls", "find", "7", REDIS_URL=NOWHERE, **ARCHIVE)
+    place.lacks("alerts", "alerts", "test", **ALERTS)
+
+
+def test_web_alone(install: Callable[[str], Environment]) -> None:
+    """With `web` the web process serves; a setting that needs another extra stops its start."""
+    place = install("web")
+    serves_web(place)
+    serves_web(place, CALLKEEPER_ADMIN="watch:tramline-copper-okra-9")
+    place.lacks("worker", "worker")
+    for extra, given in (("oidc", OIDC), ("archive", ARCHIVE), ("alerts", ALERTS)):
+        place.lacks(extra, "web", **WEB, **given)
+    assert "callkeeper[oidc]" in place.run("doctor", "--only", "web", **WEB, **OIDC)[1]
+
+
+def test_web_with_logins(install: Callable[[str], Environment]) -> None:
+    """With `web,oidc` people log in at an identity provider."""
+    serves_web(install("web,oidc"), **OIDC)
+
+
+def test_worker_alone(install: Callable[[str], Environment]) -> None:
+    """With `worker` a worker runs; a setting that needs another extra stops its start."""
+    place = install("worker")
+    runs_worker(place)
+    place.lacks("web", "web")
+    place.lacks("archive", "worker", **WORKER, **ARCHIVE)
+    place.lacks("alerts", "worker", **WORKER, **ALERTS)
+    assert place.run("doctor", "--only", "worker", **WORKER)[1].startswith("ok ")
+
+
+def test_sandbox_alone(install: Callable[[str], Environment]) -> None:
+    """With `sandbox` the stand-in serves."""
+    place = install("sandbox")
+    serves_sandbox(place)
+    place.lacks("worker", "worker")
+
+
+def test_archive_and_alerts(install: Callable[[str], Environment], tmp_path: Path) -> None:
+    """With `archive` the tables are made, with `alerts` a test is sent (and here taken by nobody)."""
+    place = install("archive,alerts")
+    status, said = place.run("archive", "migrate", CALLKEEPER_ARCHIVE_URL=f"sqlite:///{tmp_path}/archive.db")
+    assert status == 0, said
+    _, said = place.run("alerts", "test", CALLKEEPER_ALERT_URLS="json://127.0.0.1:1/")
+    assert "not taken" in said
+
+
+def test_everything(install: Callable[[str], Environment]) -> None:
+    """With `all` every part runs, and `callkeeper run` with a Redis of its own."""
+    place = install("all")
+    serves_web(place, **OIDC)
+    runs_worker(place)
+    serves_sandbox(place)
+    work = place.place / "somewhere"
+    work.mkdir()
+    status, said = place.run("run", "--seconds", "8", "--data", str(work))
+    assert status == 0, said
+    assert "Audit passed" in said

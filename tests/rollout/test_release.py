@@ -1,0 +1,85 @@
+"""What `make release` builds: its checksums fit, and the wheel runs in an empty environment, however it is installed."""
+
+import hashlib
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+BIN = Path(sys.executable).parent
+SECONDS = "8"
+
+pytestmark = pytest.mark.night
+
+
+@pytest.fixture(scope="module")
+def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build a release into a folder of its own."""
+    folder = tmp_path_factory.mktemp("release") / "dist"
+    run("make", "--silent", "release", f"DIST={folder}", cwd=ROOT)
+    return folder
+
+
+def run(*command: str, cwd: Path, **environ: str) -> str:
+    """Run a command with nothing of ours in its environment; return what it showed."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("CALLKEEPER", "PYTHON", "REDIS"))}
+    result = subprocess.run(  # noqa: S603  (our own commands)
+        command, cwd=cwd, env=kept | environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+    )
+    assert result.returncode == 0, result.stdout
+    return result.stdout
+
+
+def test_release_is_whole(dist: Path) -> None:
+    """Both wheels and sdists, the bill of materials, and a checksum of each."""
+    lines = (line.split() for line in (dist / "SHA256SUMS").read_text().splitlines())
+    sums = {name: digest for digest, name in lines}
+    assert {path.name for path in dist.iterdir()} == {*sums, "SHA256SUMS"}
+    assert (
+        len([name for name in sums if re.fullmatch(r"callkeeper(_client)?-[\d.]+(-py3-none-any\.whl|\.tar\.gz)", name)])
+        == 4
+    )
+    for name, digest in sums.items():
+        assert hashlib.sha256((dist / name).read_bytes()).hexdigest() == digest
+    components = json.loads((dist / "callkeeper.cdx.json").read_text())["components"]
+    assert {"redis", "rq", "starlette"} <= {component["name"] for component in components}
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("installer", ["uv", "pip", "pipx"])
+def test_wheel_runs_in_an_empty_environment(dist: Path, tmp_path: Path, installer: str) -> None:
+    """With the versions of the lock file and nothing else, `callkeeper run` handles calls and its audit passes."""
+    wheel = next(dist.glob("callkeeper-*.whl"))
+    wanted = f"{wheel}[all]"
+    constraints = tmp_path / "constraints.txt"
+    pins = re.findall(r"^[\w.-]+==[^\\\n]+", (ROOT / "requirements-dev.txt").read_text(), re.MULTILINE)
+    constraints.write_text("\n".join(pins))
+    place = tmp_path / "empty"
+    program = place / "bin" / "callkeeper"
+    match installer:
+        case "uv":
+            run(str(BIN / "uv"), "venv", "--python", sys.executable, str(place), cwd=tmp_path)
+            python = str(place / "bin" / "python")
+            run(str(BIN / "uv"), "pip", "install", "--python", python, "-c", str(constraints), wanted, cwd=tmp_path)
+        case "pip":
+            run(sys.executable, "-m", "venv", str(place), cwd=tmp_path)
+            run(str(place / "bin" / "pip"), "install", "--quiet", "-c", str(constraints), wanted, cwd=tmp_path)
+        case _:
+            run(sys.executable, "-m", "venv", str(place), cwd=tmp_path)
+            run(str(place / "bin" / "pip"), "install", "--quiet", "pipx", cwd=tmp_path)
+            homes = {"PIPX_HOME": str(tmp_path / "pipx"), "PIPX_BIN_DIR": str(tmp_path / "bin")}
+            pipx = (str(place / "bin" / "pipx"), "install", "--python", sys.executable)
+            run(*pipx, "--pip-args", f"-c {constraints}", wanted, cwd=tmp_path, **homes)
+            program = tmp_path / "bin" / "callkeeper"
+    work = tmp_path / "somewhere"
+    work.mkdir()
+    version = re.search(r"callkeeper-([\d.]+)-py3", wheel.name)
+    assert version is not None
+    assert run(str(program), "--version", cwd=work).strip().endswith(version[1])
+    assert "_callkeeper_completion" in run(str(program), "completion", "bash", cwd=work)
+    assert "Audit passed" in run(str(program), "run", "--seconds", SECONDS, cwd=work)

@@ -1,0 +1,56 @@
+"""The `curl` lines of docs/desk.md and docs/sandbox.md, typed as they are into a shell, against a running callkeeper."""
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+from callkeeper.demo import demonstration
+from tests.acceptance.stack import KEY, Stack, until
+
+ROOT = Path(__file__).parents[2]
+TOKEN = "canary-desktop-0123456789"
+PHONE = "5550100001"
+# A refusal is a failure. The stream has no end: two seconds of it will do.
+SHELL = """set -e
+curl() {
+  case "$*" in
+    *desk/stream*) command curl --fail-with-body --max-time 2 "$@" || [ $? -eq 28 ] ;;
+    *) command curl --fail-with-body "$@" ;;
+  esac
+}
+"""
+
+
+def snippets(page: str) -> list[str]:
+    """Return the indented blocks of a page that hold `curl` lines, without other commands."""
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    blocks = re.findall(r"(?:^ {4}.*\n)+", text, re.MULTILINE)
+    lines = [[line for line in block.splitlines() if not line.startswith("    callkeeper")] for block in blocks]
+    return ["\n".join(each) for each in lines if any("curl" in line for line in each)]
+
+
+def type_in(page: str, **environ: str) -> str:
+    """Type all snippets of a page into one shell; return what they showed."""
+    script = SHELL + "\n".join(snippets(page)).replace("VOICE_ID", "first-call")
+    kept = {"PATH": os.environ["PATH"], **environ}
+    ran = subprocess.run(["/bin/sh", "-c", script], env=kept, capture_output=True, text=True, check=False)  # noqa: S603
+    assert ran.returncode == 0, f"{ran.stdout}\n{ran.stderr}"
+    return ran.stdout
+
+
+def test_snippets_do_what_their_pages_say(tmp_path: Path) -> None:
+    """The desk lists the call, verifies its caller and streams; the sandbox starts a call, takes a fault and variants."""
+    tokens = {"CALLKEEPER_DESK_TOKENS": f"desktop:{TOKEN}"}
+    with demonstration(tmp_path / "data", workers=1, seed=1, scenario="none", web_environ=tokens) as demo:
+        running = Stack(demo, tmp_path)
+        running.control("POST", "/members", {"institution_key": KEY, "person_id": "p-1", "phones": [PHONE]})
+        call = running.call({"kind": "end", "after_s": 90}, phone_number=PHONE, voice_id="first-call")
+        until(lambda: (found := running.record(call)) is not None and found.person_id == "p-1", 20, "the assign")
+        shown = type_in("desk.md", URL=demo.web_url, TOKEN=TOKEN)
+        assert '"state":"done"' in shown
+        assert "event: " in shown or "retry: " in shown
+        shown = type_in("sandbox.md", URL=demo.service_url)
+        assert '"voice_id":"v-1"' in shown
+        assert "list-bare" in shown
+        running.close()

@@ -1,0 +1,53 @@
+"""Pages as somebody sees them who is logged in, without the gate."""
+
+from typing import Any
+
+from fakeredis import FakeAsyncRedis, FakeServer
+from starlette.types import ASGIApp, Receive, Scope, Send
+from structlog.typing import FilteringBoundLogger
+
+from calls.store.attempt_limiter import LoginLimiter
+from calls.store.audit_log import AuditLog
+from calls.store.keys import Keys
+from desk.access.configured_logins import AdminLogin
+from desk.access.emergency import EmergencyLogin
+from desk.access.gate import Doors, Gate
+from desk.access.people import Accounts, Sessions
+from desk.access.rights import Person, Role
+from desk.access.visitor import Auditor, Visitor, with_visitor
+from desk.signing import Signer
+
+ANN = Person(id="ann", operator="ann", role=Role.ADMIN)
+
+
+class SignedIn:
+    """An application in front of which somebody is logged in; a test may change who."""
+
+    def __init__(self, app: ASGIApp, forms: Signer, person: Person = ANN) -> None:
+        self._app = app
+        self._forms = forms
+        self.person = person
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on with whose it is."""
+        await self._app(with_visitor(scope, Visitor(self.person, self._forms)), receive, send)
+
+
+def gate_of(
+    app: ASGIApp, login: AdminLogin | None, log: FilteringBoundLogger, *, limiter: LoginLimiter, redis: Any = None
+) -> Gate:
+    """Return a gate in front of an application, by default with a Redis of its own.
+
+    Args:
+        app: The application.
+        login: The shared login.
+        log: Where refusals are said.
+        limiter: Counts wrong passwords.
+        redis: Where sessions and the audit log are.
+    """
+    if redis is None:
+        redis = FakeAsyncRedis(server=FakeServer())
+    audit = AuditLog(redis, keys=Keys())
+    shared = EmergencyLogin(login, redis, audit, keys=Keys()) if login is not None else None
+    sessions = Sessions(redis, Accounts(redis, keys=Keys()), keys=Keys(), shared=shared.account if shared else None)
+    return Gate(app, Doors(sessions, shared), Auditor(audit), log, limiter=limiter)

@@ -1,0 +1,12 @@
+"""Whoever has no archive does not pay for it."""
+
+import subprocess
+import sys
+
+PARTS = "callkeeper.wiring, callkeeper.web_app, callkeeper.commands.worker, callkeeper.commands.web, callkeeper.doctor"
+
+
+def test_web_and_worker_import_no_sql_without_an_archive() -> None:
+    """What web and worker import when they start holds neither SQLAlchemy nor a driver."""
+    code = f"import sys, {PARTS}; sys.exit(bool({{'sqlalchemy', 'psycopg', 'alembic'}} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0  # noqa: S603

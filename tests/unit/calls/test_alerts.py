@@ -1,0 +1,152 @@
+"""Who is told of what is wrong, when, and that it is over."""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from calls.alerts import Alert, AlertMessage, OpenAlert, Target, alerts_of, begin, finish, messages, watched
+from calls.incidents import Incident, IncidentKind, Weight
+
+NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
+CHAT, PAGER = Target("1"), Target("2", is_page_only=True)
+
+
+def alert(key: str = "no_worker", *, weight: Weight = Weight.PAGE, size: int = 1) -> Alert:
+    """Return an alert."""
+    return Alert(key=key, title=f"{key}!", advice="Do.", weight=weight, section=f"incident-{key}", size=size)
+
+
+class Watcher:
+    """Looks every three seconds; every message is taken."""
+
+    def __init__(self, *targets: Target) -> None:
+        self.targets = targets or (CHAT,)
+        self.open_alerts: dict[str, OpenAlert] = {}
+        self.now = NOON
+        self.told: list[AlertMessage] = []
+
+    def look(self, *alerts: Alert, seconds: float) -> list[tuple[str, str, bool]]:
+        """Let some seconds pass in which this is wrong; return who was told what."""
+        before = len(self.told)
+        end = self.now + timedelta(seconds=seconds)
+        while self.now < end:
+            self.now += timedelta(seconds=3)
+            self.open_alerts = watched(self.open_alerts, alerts, self.now)
+            self.take(messages(self.open_alerts, self.targets, self.now, place="https://ck.example"))
+        return [(each.target, each.key, each.is_over) for each in self.told[before:]]
+
+    def take(self, due: Iterable[AlertMessage]) -> None:
+        """Take messages."""
+        for message in list(due):
+            begin(self.open_alerts, message, self.now)
+            finish(self.open_alerts, message, self.now, was_taken=True)
+            self.told.append(message)
+
+
+def test_alert_is_told_once_and_that_it_is_over_once() -> None:
+    """What lasts is told when it has lasted a little, and ends with one message; then it is forgotten."""
+    watcher = Watcher()
+    assert watcher.look(alert(), seconds=12) == []
+    assert watcher.look(alert(), seconds=600) == [("1", "no_worker", False)]
+    assert watcher.look(seconds=600) == [("1", "no_worker", True)]
+    assert watcher.open_alerts == {}
+    first, last = watcher.told
+    assert (first.title, last.title) == ("callkeeper: no_worker!", "callkeeper: over: no_worker!")
+    assert "https://ck.example/board/operations#incident-no_worker" in first.body
+    assert "10 minutes" in last.body
+
+
+def test_what_passes_at_once_is_told_to_nobody() -> None:
+    """A worker that is replaced raises no alert, however often."""
+    watcher = Watcher()
+    for _ in range(20):
+        assert watcher.look(alert(), seconds=9) == []
+        assert watcher.look(seconds=9) == []
+
+
+def test_alert_that_flaps_is_told_once() -> None:
+    """What is away for a moment and comes back was not over."""
+    watcher = Watcher()
+    watcher.look(alert(), seconds=30)
+    for _ in range(20):
+        assert watcher.look(seconds=6) == []
+        assert watcher.look(alert(), seconds=30) == []
+
+
+def test_what_lasts_is_told_again_after_hours() -> None:
+    """A reminder comes every four hours, no sooner."""
+    watcher = Watcher()
+    told = watcher.look(alert(), seconds=9 * 3600)
+    assert told == [("1", "no_worker", False)] * 3
+
+
+def test_what_grows_is_told_again_after_minutes() -> None:
+    """More calls that need a person are news; fewer are none."""
+    watcher = Watcher()
+    watcher.look(alert("attention", size=2), seconds=30)
+    assert watcher.look(alert("attention", size=3), seconds=240) == []
+    assert watcher.look(alert("attention", size=3), seconds=120) == [("1", "attention", False)]
+    assert watcher.look(alert("attention", size=1), seconds=3000) == []
+
+
+def test_message_that_nobody_can_vouch_for_is_told_again() -> None:
+    """Whoever told was killed meanwhile: it is told again while it lasts, and that it is over also if it does not."""
+    killed = Watcher()
+    killed.look(alert(), seconds=12)
+    killed.now += timedelta(seconds=30)
+    [message] = messages(killed.open_alerts, killed.targets, killed.now, place="x")
+    begin(killed.open_alerts, message, killed.now)
+    for still_wrong, expected in (([alert()], [("1", "no_worker", False)]), ([], [("1", "no_worker", True)])):
+        heir = Watcher()
+        heir.now, heir.open_alerts = killed.now, dict(killed.open_alerts)
+        assert heir.look(*still_wrong, seconds=60) == expected
+
+
+def test_clock_that_goes_back_delays_no_alert_and_no_end() -> None:
+    """After Redis's clock has gone back an hour, what is wrong is told in seconds, and so is that it is over."""
+    watcher = Watcher()
+    watcher.look(alert(), seconds=6)
+    watcher.now -= timedelta(hours=1)
+    assert watcher.look(alert(), seconds=30) == [("1", "no_worker", False)]
+    watcher.look(seconds=3)
+    watcher.now -= timedelta(hours=1)
+    assert watcher.look(seconds=30) == [("1", "no_worker", True)]
+
+
+def test_pager_is_told_only_of_what_needs_somebody_now() -> None:
+    """A target marked page= hears of pages, and that those are over."""
+    watcher = Watcher(CHAT, PAGER)
+    both = (alert(), alert("late", weight=Weight.TICKET))
+    told = watcher.look(*both, seconds=30)
+    assert set(told) == {("1", "no_worker", False), ("1", "late", False), ("2", "no_worker", False)}
+    assert set(watcher.look(seconds=30)) == {("1", "no_worker", True), ("1", "late", True), ("2", "no_worker", True)}
+
+
+def test_alerts_are_the_incidents_that_matter_and_what_needs_a_person() -> None:
+    """One judgement: every incident but notes, by kind and institution; what needs a person is one alert with counts."""
+    incidents = [
+        Incident(IncidentKind.NO_WORKER, "No worker is alive", "Start workers."),
+        Incident(IncidentKind.NO_PUSH, "No push comes", "Look.", "cu-1"),
+        Incident(IncidentKind.NO_PUSH, "No push comes", "Look.", "cu-2"),
+        Incident(IncidentKind.VERSIONS_DIFFER, "Two releases", "Wait."),
+    ]
+    attention = {"c:cu-1:v-1": "enroll unresolved", "c:cu-1:v-2": "parked", "c:cu-1:v-3": "parked"}
+    found = alerts_of(incidents, attention)
+    assert [each.key for each in found] == ["no_worker", "no_push:cu-1", "no_push:cu-2", "attention"]
+    assert (found[-1].title, found[-1].size) == ("3 items need a person", 3)
+    assert found[-1].advice.startswith("1 enroll unresolved, 2 parked.")
+    assert "v-1" not in str(found)
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(3, 120)), max_size=30))
+def test_every_alert_that_was_told_ends_with_one_message(story: list[tuple[bool, int]]) -> None:
+    """Whatever comes and goes: told and over alternate, and at the end nothing is left open."""
+    watcher = Watcher()
+    for is_wrong, seconds in story:
+        watcher.look(*([alert()] if is_wrong else []), seconds=seconds)
+    watcher.look(seconds=60)
+    states = [message.is_over for message in watcher.told]
+    assert states == [False, True] * (len(states) // 2)
+    assert watcher.open_alerts == {}

@@ -1,0 +1,80 @@
+"""Sentences about a call that were false once: who said that an effect is absent, whether a call is closed, who is wrong."""
+
+from typing import Any
+
+import pytest
+
+from calls.action_status import foresee
+from calls.effect_ledger import Effect, EffectState
+from calls.notes import Verified
+from calls.record import Call
+from calls.statuses import OTHERWISE
+from calls.store.keys import CallId
+from calls.store.queries import Known
+from calls.story import tell
+from calls.trail import Entry, recorded
+from desk.board.call_page import call_page
+from desk.board.renderer import Renderer
+from desk.board.states import StateName, state_of
+from tests.unit.calls.specimens import BOOK, NOW, call, reading, verified
+
+
+@pytest.mark.parametrize(
+    ("entry", "sentence"),
+    [
+        (
+            Entry(at=NOW, what="established", kind="reject", state="absent", operator="ann", wish="w-1"),
+            "reject: ann says that it is absent",
+        ),
+        (Entry(at=NOW, what="established", kind="reject", state="absent"), "reject: stored details show it absent"),
+        (
+            Entry(at=NOW, what="established", kind="reject", state="unresolved"),
+            "reject unresolved: nothing proves whether it was applied",
+        ),
+    ],
+    ids=["a-person", "the-service", "nobody"],
+)
+def test_story_tells_who_established_what_became_of_an_effect(entry: Entry, sentence: str) -> None:
+    """What a person said is that person's word; stored details are named only where they were read and showed it."""
+    [line] = tell(recorded(call(), (entry,))).lines
+    assert line.text == sentence
+
+
+def forms_of(shown: Call) -> str:
+    """Return the actions that a call's page offers, as markup."""
+    known = Known(CallId(shown.institution_key, shown.voice_id), shown, (), is_certain=True, is_merging=False)
+    page = call_page(known, BOOK, None, NOW, institution="First Example Bank")
+    return Renderer("/board", BOOK).piece("forms", page, "f", "token", "", OTHERWISE, {})
+
+
+def test_call_is_called_closed_when_it_is_settled_only() -> None:
+    """A live call of which nothing can be said at present is not closed: that may change."""
+    live = call(end_seen_at=NOW, rejected_seen=True)
+    assert not live.is_settled
+    assert "There is nothing to say about it at present." in forms_of(live)
+    assert "closed" not in tell(recorded(live, ())).ending
+
+
+UNASSIGNED: dict[str, Any] = {
+    "person_id": None,
+    "reading": reading(person_id=None),
+    "assign": Effect(),
+    "candidates": (),
+}
+
+
+def test_nobody_is_the_wrong_person_while_nobody_is_assigned() -> None:
+    """An enroll waits for the assignment, and that is the reason that is given: no other person is in the way."""
+    state = state_of(call(**UNASSIGNED, identity=verified()), BOOK)
+    assert (state.name, state.because) == (StateName.HELD, "nobody is assigned yet")
+    said = Verified(person_id="p-1", validation_type="OneTimePasswordAuth", operator="ann", said_at=NOW)
+    assert "verified_person_is_not_the_assigned" not in foresee(call(**UNASSIGNED), said, BOOK, NOW).reasons
+
+
+def test_wrong_person_is_named_where_somebody_is_assigned() -> None:
+    """With another person assigned that is what a person has to clear up."""
+    assert state_of(call(identity=verified(person_id="p-2")), BOOK).because == (
+        "the verified person is not the assigned one"
+    )
+    absent = call(reject=Effect(state=EffectState.UNRESOLVED))
+    assert "The reject is unresolved" in forms_of(absent)

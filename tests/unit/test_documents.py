@@ -1,0 +1,80 @@
+"""All documents: short lines, links that lead somewhere, commands that exist, one short glossary."""
+
+import re
+import shlex
+from pathlib import Path
+
+import click
+import pytest
+
+from callkeeper.cli import main
+
+ROOT = Path(__file__).parents[2]
+LONGEST = 119
+FOLDERS = ("", "client", "docs", "deploy", "tests", "tests/sandbox")
+PAGES = sorted(str(path.relative_to(ROOT)) for folder in FOLDERS for path in (ROOT / folder).glob("*.md"))
+_BLOCK = re.compile(r"^ *```(\w*)\n(.*?)^ *```", re.DOTALL | re.MULTILINE)
+_COMMAND = re.compile(r"^(?:\$ )?(?:honcho \S+ \S+ run )?(callkeeper [a-z][^#|]*)")
+
+
+def text_of(name: str) -> str:
+    """Return a page."""
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def anchors(text: str) -> set[str]:
+    """Return the anchors of a page's headings."""
+    headings = re.findall(r"^#+ (.+)$", _BLOCK.sub("", text), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_lines_are_short(name: str) -> None:
+    """Every line has less than 120 characters, tables included, so that a page can be read in a terminal and in a diff.
+
+    One command of README.md is longer: it has to be typed as one line.
+    """
+    long = [line for line in text_of(name).splitlines() if len(line) > LONGEST]
+    assert [line for line in long if not line.startswith("callkeeper sandbox --port 9000")] == []
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_links_lead_somewhere(name: str) -> None:
+    """Every link to a file finds it, and every link to a heading finds the heading."""
+    text = re.sub(r"`[^`]*`", "", _BLOCK.sub("", text_of(name)))
+    for target, anchor in re.findall(r"\]\(([^)#:\s]*)(?:#([^)\s]+))?\)", text):
+        path = (ROOT / name).parent / target if target else ROOT / name
+        assert path.exists(), target
+        if anchor and path.suffix == ".md":
+            assert anchor in anchors(path.read_text(encoding="utf-8")), anchor
+
+
+def test_glossary_has_ten_terms_at_most() -> None:
+    """There is one glossary, in docs/guarantees.md."""
+    glossaries = {name: text_of(name).partition("## Glossary\n")[2].partition("\n## ")[0] for name in PAGES}
+    terms = {name: len(re.findall(r"^- \*\*", text, re.MULTILINE)) for name, text in glossaries.items() if text}
+    assert set(terms) == {"docs/guarantees.md"}
+    assert terms["docs/guarantees.md"] <= 10
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_commands_exist(name: str) -> None:
+    """Every `callkeeper` command that a page shows can be parsed: its subcommands and options exist."""
+    text = text_of(name)
+    shown = [line for kind, block in _BLOCK.findall(text) if kind == "sh" for line in block.splitlines()]
+    shown += re.findall(r"^    (\S.*)$", text, re.MULTILINE)
+    shown += [" ".join(span.split()) for span in re.findall(r"`([^`]+)`", _BLOCK.sub("", text))]
+    for command in filter(None, map(_COMMAND.match, shown)):
+        _parse(command[1])
+
+
+def _parse(command: str) -> None:
+    words = shlex.split(command.rstrip("\\ "))[1:]
+    place: click.Command = main
+    while words and isinstance(place, click.Group):
+        found = place.get_command(click.Context(place), words[0])
+        assert found is not None, command
+        place, words = found, words[1:]
+    options = {name for parameter in place.params for name in (*parameter.opts, *parameter.secondary_opts)}
+    named = {word.partition("=")[0] for word in words if word.startswith("--")}
+    assert named <= options | {"--help", "--version"}, command

@@ -1,0 +1,195 @@
+"""A worker in virtual time: whole shifts, one after the other, against a service whose calls come and go."""
+
+import asyncio
+import datetime as dt
+from collections import Counter
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any, Final, TypeVar
+
+import httpx
+from fakeredis import FakeAsyncRedis, FakeServer
+
+from calls.lease import ClaimedItem
+from calls.store.breakers import retry_service
+from calls.store.tasks import end
+from sandbox.access import Credentials
+from sandbox.state import Call, Happening, Kind
+from tests.faults.test_wakeups import VirtualLoop
+from tests.rig import KEY, Rig
+from tests.sandbox_fixtures import CREDENTIALS, START, Asgi, HandClock
+from workers.service_health import Probing
+from workers.shift import Shift
+
+T = TypeVar("T")
+OTHER: Final = "cu-2"
+ANSWER_S: Final = 0.02
+
+NEW: Final = Credentials(password="another")
+
+
+class LoopClock(HandClock):
+    """The clock of the event loop, whose time is virtual."""
+
+    def __init__(self) -> None:
+        """Begin with the loop."""
+
+    @property
+    def now(self) -> dt.datetime:  # type: ignore[override]  # nobody moves this hand
+        """Return the loop's time as an instant."""
+        return START + dt.timedelta(seconds=self.monotonic())
+
+    def __call__(self) -> dt.datetime:
+        """Return the present."""
+        return self.now
+
+    def monotonic(self) -> float:
+        """Return the loop's time."""
+        return asyncio.get_running_loop().time()
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait."""
+        await asyncio.sleep(seconds)
+
+
+class Between(httpx.AsyncBaseTransport):
+    """Stands between workers and service: slow for an institution, away, or hanging."""
+
+    def __init__(self, inner: httpx.AsyncBaseTransport) -> None:
+        self.inner = inner
+        self.slow: dict[str, float] = {}
+        self.is_refusing = False
+        self.is_hanging = False
+        self.begun = 0
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Wait, then pass the request on; or do not."""
+        self.begun += 1
+        if self.is_refusing:
+            raise httpx.ConnectError("connection refused")
+        if self.is_hanging:
+            await asyncio.sleep(3600)
+        await asyncio.sleep(self.slow.get(request.headers.get("InstitutionKey", ""), ANSWER_S))
+        return await self.inner.handle_async_request(request)
+
+
+class Works:
+    """A worker that works shift after shift, at a service with one institution or more; its Redis is in this process."""
+
+    def __init__(self, *, institutions: int = 1) -> None:
+        self.stage = Asgi(clock=LoopClock())
+        for n in range(2, institutions + 1):
+            self.stage.world.add_institution(f"cu-{n}", f"Number {n}")
+            self.stage.world.add_member(f"cu-{n}", "p-1", ["5550100001"])
+        self.between = Between(self.stage.transport)
+        self._server = FakeServer()
+        self.rig = self._hire()
+        self.longest_s = 0.0
+        self.in_flight: Counter[str] = Counter()
+        self._working: asyncio.Task[None] | None = None
+        self._ticking: asyncio.Task[None] | None = None
+        self.most_in_flight: Counter[str] = Counter()
+
+    def _hire(self, credentials: Credentials = CREDENTIALS) -> Rig:
+        return Rig(self.stage, FakeAsyncRedis(server=self._server), transport=self.between, credentials=credentials)
+
+    async def mend(self, name: str) -> None:
+        """End the outage of this name, by what a person does where one has to."""
+        self.stage.sandbox.faults.clear()
+        self.between.is_refusing = self.between.is_hanging = False
+        if name.endswith("new password"):
+            self.rig = self._hire(NEW)
+            await self.stop()
+            self.begin()
+        elif name.endswith("retry`"):
+            self.stage.sandbox.credentials = CREDENTIALS
+            await retry_service(self.rig.redis, now_ms=self.rig.now_ms())
+
+    def begin(self) -> None:
+        """Begin to work."""
+        self._working, self._ticking = asyncio.ensure_future(self.work()), asyncio.ensure_future(self.tick())
+
+    def look_after(self) -> None:
+        """Raise what ended the work, if anything did."""
+        for task in (self._working, self._ticking):
+            if task is not None and task.done():
+                task.result()
+
+    async def stop(self) -> None:
+        """End the work."""
+        await end({task for task in (self._working, self._ticking) if task is not None})
+
+    async def work(self) -> None:
+        """Work shift after shift, with the probing beside it, as a worker does."""
+        while True:
+            own = self.rig
+            shift = Watched(own.tools, own.institutions, own.shift.listing, own.shift.log, wakeups=own.shift.wakeups)
+            shift.works = self
+            async with Probing(own.tools, own.institutions, told=own.shift.wakeups.wake).running():
+                await shift.run()
+            await asyncio.sleep(0.01)
+
+    async def tick(self) -> None:
+        """Let things happen in the service."""
+        while True:
+            self.stage.sandbox.tick()
+            await asyncio.sleep(0.25)
+
+    async def call(self, key: str = KEY, *, lasts_s: float = 600, pushed: bool = True) -> Call:
+        """Let a call begin, and push it."""
+        call = self.stage.call(Happening(Kind.END, lasts_s), key=key)
+        if pushed:
+            await self.rig.push(call)
+            self.rig.shift.wakeups.wake()
+        return call
+
+    def assigned_s(self, call: Call) -> float | None:
+        """Return how many seconds after its start a call was first assigned; None if it was not."""
+        arrivals = self.stage.sandbox.ledger.arrivals(call.voice_id)
+        done = [arrival.at for arrival in arrivals if arrival.operation == "assign" and arrival.applied]
+        return (min(done) - call.started_at).total_seconds() if done else None
+
+    def checks_s(self, call: Call) -> list[float]:
+        """Return how many seconds after its start each check of a call was made."""
+        arrivals = self.stage.sandbox.ledger.arrivals(call.voice_id)
+        return [(arrival.at - call.started_at).total_seconds() for arrival in arrivals if arrival.operation == "check"]
+
+    def events(self) -> Counter[str]:
+        """Return how often each event was logged."""
+        return Counter(entry["event"] for entry in self.rig.log.entries)
+
+
+class Watched(Shift):
+    """A shift that is watched: how long its claims last, how many of an institution there are."""
+
+    works: Works
+
+    async def move(self, item: ClaimedItem) -> None:
+        """Move one member on."""
+        works, key = self.works, item.member.split(":")[1]
+        began_s = asyncio.get_running_loop().time()
+        works.in_flight[key] += 1
+        works.most_in_flight[key] = max(works.most_in_flight[key], works.in_flight[key])
+        try:
+            await super().move(item)
+        finally:
+            works.in_flight[key] -= 1
+            works.longest_s = max(works.longest_s, asyncio.get_running_loop().time() - began_s)
+
+
+@asynccontextmanager
+async def working(*, institutions: int = 1) -> AsyncIterator[Works]:
+    """Return a worker at work."""
+    works = Works(institutions=institutions)
+    works.begin()
+    try:
+        yield works
+        works.look_after()
+    finally:
+        await works.stop()
+
+
+def virtually(what: Coroutine[Any, Any, T]) -> T:
+    """Run in virtual time."""
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        return runner.run(what)

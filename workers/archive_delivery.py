@@ -1,0 +1,174 @@
+"""Writes settled calls to the archive while a shift runs: at least once, in batches per institution.
+
+The database is used in a thread, with a deadline. A circuit breaker that all workers share stops writes while it is
+down. A call that cannot be written is tried five times, alone, and then waits for a person. It does not delay the
+others.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import Any, ClassVar, Final
+
+import msgspec
+from redis.exceptions import RedisError
+
+from archive.errors import ArchiveAway, ValueRefused
+from archive.heads import signed_head
+from archive.lines import Content, content_of
+from archive.writing import Writer
+from calls.lease import ClaimedItem, LeaseLost, Placement
+from calls.metrics import catalogue as figure
+from calls.metrics.counting import Figures
+from calls.record import NewerRecord, parse_call
+from calls.store.archive_queue import ArchiveQueue, Stored
+from calls.store.breakers import ACCOUNT, Heard
+from calls.store.keys import CallId
+from calls.traceback_filter import innermost_place
+from calls.trail import parse_trail
+from reseller.secret import Secret
+from workers.outbox import Outbox
+
+AT_ONCE: Final = 400
+ENOUGH_S: Final = 2.0
+"""After this many seconds a batch starts with no further institution, because the leases have to last until its end."""
+
+AGAIN_MS: Final = 2000
+MAX_FAILURES: Final = 5
+HEADS_EVERY_S: Final = 3600
+AUDIT_EVERY_S: Final = 10
+
+Pair = tuple[ClaimedItem, Stored]
+
+
+@dataclass(slots=True)
+class ArchiveDeliveries(Outbox):
+    """Claims and writes what is due for the archive, one batch at a time."""
+
+    look_every_s: ClassVar[float] = 0.2
+    grace_s: ClassVar[float] = 2.0
+
+    store: ArchiveQueue
+    writer: Writer
+    log: Any
+    key: Secret | None = None
+    """Signs the heads of the chains."""
+    figures: Figures = field(default_factory=Figures)
+    sleep: Callable[[float], Any] = asyncio.sleep
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+
+    def _room(self) -> int:
+        return 0 if self._tasks else AT_ONCE
+
+    def _begin(self, claimed: Sequence[ClaimedItem]) -> None:
+        if claimed:
+            self._start(self._advance(claimed))
+
+    async def close(self) -> None:
+        """Close the connection."""
+        self.writer.close()
+
+    async def _before_claim(self) -> None:
+        await self.store.sweep()
+        if await self.store.takes_turn("heads", HEADS_EVERY_S):
+            self._start(self._log_heads())
+        if await self.store.takes_turn("audit", AUDIT_EVERY_S):
+            self._start(self._copy_audit())
+
+    async def _claim_on(self) -> None:
+        while True:
+            with suppress(RedisError):
+                await self._before_claim()
+                while await self.claim() == AT_ONCE:  # a backlog: continue without a pause
+                    await self.settle()
+            await self.sleep(self.look_every_s)
+
+    async def _advance(self, items: Sequence[ClaimedItem]) -> None:
+        began_s = monotonic()
+        by_institution: dict[str, list[Pair]] = defaultdict(list)
+        with suppress(RedisError):
+            for item, stored in zip(items, await self.store.stored(items), strict=True):
+                if stored is None or not isinstance(item.owner, CallId):
+                    await self.store.archived(item)
+                else:
+                    by_institution[item.owner.institution_key].append((item, stored))
+            for key, pairs in by_institution.items():
+                if monotonic() - began_s > ENOUGH_S:
+                    await self._let_go([item for item, _ in pairs], 0)
+                else:
+                    await self._write(key, pairs)
+
+    async def _write(self, key: str, pairs: Sequence[Pair]) -> None:
+        """Write calls of one institution. If that fails, halve the batch until the faulty calls are found."""
+        try:
+            written = await asyncio.to_thread(self._write_now, key, [stored for _, stored in pairs])
+        except ArchiveAway as away:
+            await self.store.breakers.report(Heard.FAILURE)
+            self.figures.count(figure.ARCHIVED, "put_off", n=len(pairs))
+            self.log.warning("archive_away", error=str(away), calls=len(pairs))
+            await self._let_go([item for item, _ in pairs], AGAIN_MS)
+            return
+        except Exception as error:  # noqa: BLE001  (a fault in one call must not stop the others)
+            if len(pairs) > 1:
+                middle = len(pairs) // 2
+                await self._write(key, pairs[:middle])
+                await self._write(key, pairs[middle:])
+            else:
+                await self._refused(pairs[0][0], error)
+            return
+        if self.store.breakers.has_failed(ACCOUNT):
+            await self.store.breakers.report(Heard.ANSWER)
+        self.figures.count(figure.ARCHIVED, "written", n=written)
+        await asyncio.gather(*(self.store.archived(item) for item, _ in pairs))
+
+    def _write_now(self, key: str, calls: Sequence[Stored]) -> int:
+        return self.writer.write(key, [_content(*stored) for stored in calls])
+
+    async def _refused(self, item: ClaimedItem, error: Exception) -> None:
+        if isinstance(error, NewerRecord):
+            await self.store.handover.leave(item)
+            return
+        failures = item.failures + 1
+        is_parked = failures >= MAX_FAILURES
+        where = innermost_place(error)
+        self.log.error("archive_refused", error=type(error).__name__, where=where, failures=failures, parked=is_parked)
+        attention = ""
+        if is_parked:
+            self.figures.count(figure.ARCHIVED, "parked")
+            attention = f"not archived: {type(error).__name__} at {where}"
+        placement = Placement(None if is_parked else 1000 * 2**failures, attention=attention)
+        with suppress(LeaseLost):
+            await self.store.save(item, None, placement, failures=failures)
+
+    async def _let_go(self, items: Sequence[ClaimedItem], due_in_ms: int) -> None:
+        async def save(item: ClaimedItem) -> None:
+            with suppress(LeaseLost):
+                await self.store.save(item, None, Placement(due_in_ms), failures=item.failures)
+
+        await asyncio.gather(*map(save, items))
+
+    async def _copy_audit(self) -> None:
+        """Copy the audit log into the archive. Redis trims no entry before."""
+        log = self.store.audit_log
+        with suppress(RedisError):
+            try:
+                while found := await log.unarchived(most=AT_ONCE):
+                    entries = {each.id: msgspec.json.encode(each).decode() for each in found}
+                    await asyncio.to_thread(self.writer.write_audit, entries)
+                    await log.archived(found[-1])
+            except (ArchiveAway, ValueRefused) as error:
+                self.log.warning("archive_away", error=str(error), calls=0)
+
+    async def _log_heads(self) -> None:
+        """Log the head of every chain, so that a copy exists out of reach of anyone who can change the database."""
+        with suppress(ArchiveAway, RedisError):
+            for key, head in (await asyncio.to_thread(self.writer.heads)).items():
+                await self.store.note_head(key, head.n, head.hash)
+                self.log.info("archive_head", **signed_head(key, head, self.key))
+
+
+def _content(record: bytes, trail: list[bytes]) -> Content:
+    return content_of(parse_call(record), parse_trail(trail))

@@ -1,0 +1,86 @@
+"""An outbox: calls whose news must be sent elsewhere, to a webhook or an archive. It runs beside the calls of a shift.
+
+The news itself is in records and trails. The outbox holds only names of calls, under keys like those of calls (claim,
+lease, nonce, due time, breaker), so two workers never send for one call. It never delays a call.
+"""
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import Any, ClassVar
+
+from redis.exceptions import RedisError
+
+from calls.lease import ClaimedItem
+from calls.store.store import Store
+from calls.store.tasks import end
+
+
+class Outbox(ABC):
+    """Claims and handles what is due while a shift runs. ``store`` works on the outbox's keys."""
+
+    look_every_s: ClassVar[float] = 0.1
+    grace_s: ClassVar[float] = 1.0
+    """How long tasks may go on after the shift, in seconds. Then they are cancelled and done again later."""
+
+    store: Store
+    sleep: Callable[[float], Any]
+    _tasks: set[asyncio.Task[None]]
+
+    @property
+    def is_busy(self) -> bool:
+        """Tell whether a task is in flight."""
+        return bool(self._tasks)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Claim what falls due until the block ends. No task outlives it."""
+        claiming = asyncio.ensure_future(self._claim_on())
+        try:
+            yield
+        finally:
+            await end({claiming})
+            if self._tasks:
+                await asyncio.wait(self._tasks, timeout=self.grace_s)
+            await end(self._tasks)
+
+    async def claim(self) -> int:
+        """Start with what is due now. Return how many calls that is."""
+        room = self._room()
+        is_probe = bool(self.store.breakers.opened and await self.store.breakers.take_probes())
+        claimed = await self.store.claim(1 if is_probe else room, is_probe=is_probe) if room > 0 else []
+        self._begin(claimed)
+        return len(claimed)
+
+    async def settle(self) -> None:
+        """Wait for the tasks in flight."""
+        await asyncio.gather(*self._tasks)
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Close connections."""
+
+    @abstractmethod
+    def _room(self) -> int:
+        """Return how many calls may be claimed now."""
+
+    @abstractmethod
+    def _begin(self, claimed: Sequence[ClaimedItem]) -> None:
+        """Start the work for claimed calls."""
+
+    @abstractmethod
+    async def _before_claim(self) -> None:
+        """Do periodic work."""
+
+    def _start(self, work: Any) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _claim_on(self) -> None:
+        while True:
+            with suppress(RedisError):
+                await self._before_claim()
+                await self.claim()
+            await self.sleep(self.look_every_s)
