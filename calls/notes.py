@@ -18,7 +18,7 @@ import msgspec
 
 from calls.record import SCHEMA, Call, Candidate, NewerRecord, Reading
 from reseller import PersonMatch, PhoneCall, QueueEntry
-from reseller.endpoints import is_trace
+from reseller.endpoints import is_trace, is_voice_id
 from reseller.secret import plain_words
 
 MOST_WAITING = 100
@@ -257,6 +257,15 @@ def reading_of(phone_call: PhoneCall, now: datetime) -> Reading:
 def policies_of(phone_call: PhoneCall) -> tuple[str, ...]:
     """Return the names of the policies applied to the call, in the service's order."""
     return () if phone_call.meta_data is None else phone_call.meta_data.vendor_policies
+
+
+def why_unusable(entry: QueueEntry) -> str | None:
+    """Return why an entry of the queue cannot be used; None if it can."""
+    if not entry.voice_id:
+        return "no_voice_id"
+    if not is_voice_id(entry.voice_id):
+        return "odd_voice_id"
+    return None
 
 
 def listed_of(entry: QueueEntry, now: datetime) -> Listed:

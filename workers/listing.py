@@ -4,42 +4,40 @@ There are three kinds of look. After a push: calls that started since the newest
 queue, up to 500 calls per request. It shows which calls are live and who is assigned, so that stored details are read
 only when that changes. A queue of several pages is listed less often; in between, only its last minutes are read. Every
 minute: the whole queue until a page brings nothing new, however short the pages are.
+
+The Spec shows neither the bounds of `pageSize` nor the meaning of `continueFrom`. Both are learned from the answers and
+stored with the institution's listing progress.
 """
 
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from datetime import datetime
 
-import msgspec
 from msgspec.structs import replace
 
 from calls.lease import ClaimedItem, Placement
 from calls.metrics import catalogue as figure
-from calls.notes import Unlisted, fingerprint, listed_of, plausible_start
+from calls.notes import Unlisted, fingerprint, listed_of, plausible_start, why_unusable
 from calls.store.inbox import Ask
 from calls.store.keys import CallId
-from calls.store.listings import ListingProgress, Paging, encode_progress, look_from, newest_start, parse_progress
+from calls.store.listings import (
+    ListingProgress,
+    Paging,
+    encode_progress,
+    is_due_to_the_end,
+    is_due_whole,
+    look_from,
+    newest_start,
+    next_look_ms,
+)
 from calls.store.request_budget import Permit
-from reseller import AccessRefused, QueueEntry, ResellerError, ServiceRefused
-from reseller.endpoints import is_voice_id
+from reseller import AccessRefused, InstitutionNotFound, QueueEntry, ResellerError, ServiceRefused
 from workers.claim import Tools
 from workers.measurements import JobSummary
-from workers.queue_pages import QueuePages
-
-TO_THE_END_EVERY_S = 60.0
-"""How often a queue is listed until a page brings nothing new, in seconds."""
-
-IDLE_S = 8.0
-"""How often, in seconds, the queue of an institution without live calls is looked at."""
-
-LONGEST_RETRY_S = 5.0
-"""The longest wait, in seconds, before a failed listing is tried again, so that calls are found soon after."""
-
-EARLIEST = 0.8
-"""Regular looks are spread out: each comes after at least this share of the period."""
 
 RENEW_AFTER_S = 1.0
 """If the lease of a listing is older than this, it is renewed before the next request."""
@@ -72,7 +70,7 @@ class Listing:
         Raises:
             LeaseLost: Another worker lists this queue now.
         """
-        progress = self._progress(item, institution_key)
+        progress = self.tools.listings.progress(item.record, institution_key)
         asked = {note.decode() for note in item.notes}
         tally.add("institutions")
         if wait_s := await self._permit_wait_s(item, institution_key):
@@ -96,28 +94,19 @@ class Listing:
                 tally.add("listings_failed")
                 progress = replace(progress, failures=progress.failures + 1)
         self.tools.counting.listed(institution_key, outcome)
-        due_in_ms = await self._due_in_ms(progress, item.now) if retry_s is None else int(retry_s * 1000) + 1
+        due_in_ms = await self._next_look_ms(progress, item.now) if retry_s is None else int(retry_s * 1000) + 1
         await self.tools.store.save(item, encode_progress(progress), Placement(due_in_ms))
         return is_refused
 
     async def _permit_wait_s(self, item: ClaimedItem, institution_key: str) -> float:
         return await self.tools.store.budget.wait_s(Permit.LISTING, item.member, institution_key)
 
-    def _progress(self, item: ClaimedItem, institution_key: str) -> ListingProgress:
-        """Return the stored progress of the listing. If it cannot be read, start again with a full listing."""
-        try:
-            return parse_progress(item.record) if item.record else ListingProgress(institution_key=institution_key)
-        except msgspec.MsgspecError:
-            self.tools.store.unreadable("listing", institution_key)
-            return ListingProgress(institution_key=institution_key)
-
     async def _look(
         self, item: ClaimedItem, progress: ListingProgress, asked: set[str], tally: JobSummary
     ) -> ListingProgress:
         now, is_narrow = item.now, asked == {Ask.LOOK} and progress.newest_at is not None
-        to_the_end = _is_over(progress.to_the_end_at, TO_THE_END_EVERY_S, now) or Ask.FULL in asked
-        whole_every_s = min(TO_THE_END_EVERY_S, progress.pages * EARLIEST * self.reconcile_s)
-        if to_the_end or _is_over(progress.whole_at, whole_every_s, now):
+        to_the_end = is_due_to_the_end(progress, now) or Ask.FULL in asked
+        if to_the_end or is_due_whole(progress, now, self.reconcile_s):
             (progress, _), is_narrow = await self._whole(item, progress, tally, to_the_end=to_the_end), False
         else:
             since, newest_id = look_from(progress, now, after_push=asked == {Ask.LOOK}), progress.newest_id
@@ -166,7 +155,7 @@ class Listing:
         *,
         since: datetime | None,
         to_the_end: bool = False,
-    ) -> tuple[ListingProgress, QueuePages]:
+    ) -> tuple[ListingProgress, "QueuePages"]:
         """Read pages up to the first that is not full, or up to the first that brings nothing new."""
         monotonic = self.tools.monotonic
         renewed_at_s = monotonic()
@@ -212,7 +201,7 @@ class Listing:
     async def _tell(self, progress: ListingProgress, entries: Sequence[QueueEntry], now: datetime) -> int:
         """Leave a note on every call whose entry is new or changed. Return how many there are."""
         key = progress.institution_key
-        reasons = [_unusable(entry) for entry in entries]
+        reasons = [why_unusable(entry) for entry in entries]
         self._note_skipped(key, Counter(reason for reason in reasons if reason))
         usable = [entry for entry, reason in zip(entries, reasons, strict=True) if reason is None]
         found = {entry.voice_id: listed_of(entry, now) for entry in usable}
@@ -237,28 +226,120 @@ class Listing:
             self.tools.log.warning("queue_entries_skipped", institution=key, reason=reason, entries=entries)
             self.tools.counting.figures.count(figure.ENTRIES_SKIPPED, key, reason, n=entries)
 
-    async def _due_in_ms(self, progress: ListingProgress, now: datetime) -> int:
-        """Return the wait until the next regular look: shorter while calls are live, longer after failures.
-
-        Looks after pushes do not delay it.
-        """
+    async def _next_look_ms(self, progress: ListingProgress, now: datetime) -> int:
         is_live = await self.tools.listings.has_open(progress.institution_key)
-        period_s = self.reconcile_s if is_live else max(IDLE_S, self.reconcile_s)
-        since_s = 0.0 if progress.regular_at is None else max(0.0, (now - progress.regular_at).total_seconds())
-        if progress.failures:
-            period_s, since_s = min(LONGEST_RETRY_S, progress.failures / 2), 0.0
-        return int(max(0.0, period_s * self.choose(EARLIEST, 1.0) - since_s) * 1000)
+        return next_look_ms(progress, now, self.reconcile_s, is_live=is_live, choose=self.choose)
 
 
-def _is_over(at: datetime | None, for_s: float, now: datetime) -> bool:
-    """Tell whether ``at`` is None, at least ``for_s`` seconds ago, or in the future because a clock was set back."""
-    return at is None or not 0 <= (now - at).total_seconds() < for_s
+AskPage = Callable[[int, int], Awaitable[Sequence[QueueEntry]]]
+"""Asks for a page: `continueFrom`, `pageSize`."""
+
+SMALLEST = 5
+"""A page of this size is never too large: if it is refused, the reason is another one."""
+
+SHORT = 10
+"""A shorter page ends a look. Assumed: a service gives ten entries at once if it has them."""
 
 
-def _unusable(entry: QueueEntry) -> str | None:
-    """Return why an entry cannot be used; None if it can."""
-    if not entry.voice_id:
-        return "no_voice_id"
-    if not is_voice_id(entry.voice_id):
-        return "odd_voice_id"
-    return None
+@dataclass(slots=True)
+class QueuePages:
+    """Reads a queue from ``cursor`` on.
+
+    Attributes:
+        ask: Asks for one page.
+        size: How many entries to ask for, unless the service is known to refuse that many.
+        paging: What is known of the service's paging. Updated with each page.
+        cursor: The `continueFrom` of the next page.
+        to_the_end: Whether to go on until a page brings nothing new, however short the pages are.
+        is_over: Whether the page that was read last is the last one.
+        pages: How many pages brought a call that no earlier page had.
+        seen: The ids of all calls on the pages.
+    """
+
+    ask: AskPage
+    size: int
+    paging: Paging
+    cursor: int = 0
+    to_the_end: bool = False
+    is_over: bool = False
+    pages: int = 0
+    seen: set[str] = field(default_factory=set)
+    _first: list[str] = field(default_factory=list)
+
+    async def read(self) -> Sequence[QueueEntry]:
+        """Return the next page.
+
+        Raises:
+            ResellerError: As for the queue. A refusal after the first page is read as the end.
+        """
+        entries = await self._page(self.cursor)
+        ids = [entry.voice_id for entry in entries]
+        news = set(ids) - self.seen
+        is_full = len(entries) >= min(self._size, max(SHORT, self.paging.largest))
+        self.paging = replace(self.paging, largest=max(self.paging.largest, len(entries)))
+        await self._learn(ids, is_full=is_full)
+        # Pages may be numbered from 0 or from 1, so page 1 may repeat the first page.
+        has_more = bool(news) or (self.paging.counts_pages is True and self.cursor == 1)
+        self.is_over = not has_more or not (is_full or self.to_the_end)
+        self.pages += bool(news)
+        self.seen |= news
+        # The service may not count an entry without an id. Reading a call twice is better than missing one.
+        self.cursor += 1 if self.paging.counts_pages else sum(map(bool, ids))
+        return entries
+
+    @property
+    def _size(self) -> int:
+        return min(self.size, self.paging.size or self.size)
+
+    async def _page(self, begin: int) -> Sequence[QueueEntry]:
+        if self.paging.refused is not None and begin == 0:
+            return await self._smaller_page()
+        try:
+            return await self.ask(begin, self._size)
+        except ServiceRefused as refused:
+            if begin:
+                return ()
+            if isinstance(refused, InstitutionNotFound) or self._size // 2 < SMALLEST:
+                raise
+        self.paging = replace(self.paging, refused=self._size)
+        return await self._smaller_page()
+
+    async def _smaller_page(self) -> Sequence[QueueEntry]:
+        """Halve the size until a page is answered. Remember that size if the larger one is then still refused.
+
+        If a request fails for another reason, the next look goes on from the size that was refused last.
+        """
+        entries: Sequence[QueueEntry] | None = None
+        while entries is None:
+            size = min(self.paging.refused or self._size, self._size) // 2
+            try:
+                entries = await self.ask(0, size)
+            except ServiceRefused:
+                is_smallest = size // 2 < SMALLEST
+                self.paging = replace(self.paging, refused=None if is_smallest else size)
+                if is_smallest:
+                    raise
+        with suppress(ServiceRefused):
+            entries, size = await self.ask(0, self._size), self._size
+        self.paging = replace(self.paging, size=None if size == self.size else size, refused=None)
+        return entries
+
+    async def _learn(self, ids: list[str], *, is_full: bool) -> None:
+        """Find out whether `continueFrom` counts entries or pages, by asking for the middle of the first page.
+
+        If it counts entries, the answer begins with a known call that is not the first one. If it counts pages, the
+        answer has other calls or none. If the answer is the first page again, nothing is learned.
+        """
+        if self.cursor == 0:
+            self._first = ids
+        elif self.paging.counts_pages and self._shows_entries(ids):
+            self.paging = replace(self.paging, counts_pages=False)
+        if self.cursor == 0 and is_full and self.paging.counts_pages is None:
+            middle = [entry.voice_id for entry in await self._page(len(ids) // 2)]
+            if self._shows_entries(middle):
+                self.paging = replace(self.paging, counts_pages=False)
+            elif not set(middle) & set(ids):
+                self.paging = replace(self.paging, counts_pages=True)
+
+    def _shows_entries(self, ids: list[str]) -> bool:
+        return bool(ids) and bool(self._first) and ids[0] != self._first[0] and bool(set(ids) & set(self._first))

@@ -63,6 +63,18 @@ found by the wide look that the hint asks for half a second later."""
 WIDE = timedelta(seconds=120)
 """How far back a wide look goes, because the service's clock may differ and an entry may come late."""
 
+TO_THE_END_EVERY_S = 60.0
+"""How often a queue is listed until a page brings nothing new, in seconds."""
+
+IDLE_S = 8.0
+"""How often, in seconds, the queue of an institution without live calls is looked at."""
+
+LONGEST_RETRY_S = 5.0
+"""The longest wait, in seconds, before a failed listing is tried again, so that calls are found soon after."""
+
+EARLIEST = 0.8
+"""Regular looks are spread out: each comes after at least this share of the period."""
+
 BORNE_OUT = timedelta(hours=1)
 """A start time is trusted if another one lies within this time before it. Until then a look lists a little more."""
 
@@ -97,6 +109,40 @@ def newest_start(progress: ListingProgress, starts: Sequence[datetime]) -> datet
     )
 
 
+def is_due_to_the_end(progress: ListingProgress, now: datetime) -> bool:
+    """Tell whether the queue must be listed until a page brings nothing new."""
+    return _is_over(progress.to_the_end_at, TO_THE_END_EVERY_S, now)
+
+
+def is_due_whole(progress: ListingProgress, now: datetime, reconcile_s: float) -> bool:
+    """Tell whether the whole queue must be listed: less often if it has several pages."""
+    return _is_over(progress.whole_at, min(TO_THE_END_EVERY_S, progress.pages * EARLIEST * reconcile_s), now)
+
+
+def _is_over(at: datetime | None, for_s: float, now: datetime) -> bool:
+    """Tell whether ``at`` is None, at least ``for_s`` seconds ago, or in the future because a clock was set back."""
+    return at is None or not 0 <= (now - at).total_seconds() < for_s
+
+
+def next_look_ms(
+    progress: ListingProgress,
+    now: datetime,
+    reconcile_s: float,
+    *,
+    is_live: bool,
+    choose: Callable[[float, float], float],
+) -> int:
+    """Return the wait until the next regular look: shorter while calls are live, longer after failures.
+
+    Looks after pushes do not delay it. ``choose`` picks the share of the period, between two bounds.
+    """
+    period_s = reconcile_s if is_live else max(IDLE_S, reconcile_s)
+    since_s = 0.0 if progress.regular_at is None else max(0.0, (now - progress.regular_at).total_seconds())
+    if progress.failures:
+        period_s, since_s = min(LONGEST_RETRY_S, progress.failures / 2), 0.0
+    return int(max(0.0, period_s * choose(EARLIEST, 1.0) - since_s) * 1000)
+
+
 _ENCODER = msgspec.json.Encoder()
 _PROGRESS = msgspec.json.Decoder(ListingProgress)
 _STANDING = msgspec.json.Decoder(Standing)
@@ -105,11 +151,6 @@ _STANDING = msgspec.json.Decoder(Standing)
 def encode_progress(progress: ListingProgress) -> bytes:
     """Encode a listing's progress for storage."""
     return _ENCODER.encode(progress)
-
-
-def parse_progress(stored: bytes) -> ListingProgress:
-    """Decode a listing's progress."""
-    return _PROGRESS.decode(stored)
 
 
 def encode_standing(standing: Standing) -> bytes:
@@ -163,6 +204,14 @@ class Listings:
         self._redis: Any = redis  # its stubs cannot know that answers are bytes here
         self.keys = Keys() if keys is None else keys
         self._unreadable = unreadable
+
+    def progress(self, stored: bytes, institution_key: str) -> ListingProgress:
+        """Decode the stored progress of a listing. If it cannot be read, start again with a full listing."""
+        try:
+            return _PROGRESS.decode(stored) if stored else ListingProgress(institution_key=institution_key)
+        except msgspec.MsgspecError:
+            self._unreadable("listing", institution_key)
+            return ListingProgress(institution_key=institution_key)
 
     async def standings(self) -> dict[str, Standing]:
         """Return what the service last said of the institutions. What cannot be read is left out."""

@@ -15,13 +15,13 @@ from redis.exceptions import ConnectionError as RedisAway
 from calls.lease import LEASE
 from calls.record import Phase, Reason
 from calls.store.keys import CallId, institution_member
+from calls.store.listings import TO_THE_END_EVERY_S
 from calls.store.store import Store
 from reseller import PhoneCall
 from sandbox.faults import Action, Fault
 from sandbox.state import Call, Happening, Kind
 from tests.rig import KEY, Altered, Rig
 from tests.sandbox_fixtures import Asgi
-from workers.listing import TO_THE_END_EVERY_S
 from workers.shift import MAX_FAILURES, Shift, StepsFailed
 
 END = Happening(Kind.END, 60)
