@@ -258,8 +258,7 @@ async def check(claim: Claim, *, by_desk: bool) -> None:
     operator = call.check_wish.operator if by_desk and call.check_wish else None
     claim.call = check_booked(call, claim.tools.book.schedule, now, by_desk=by_desk)
     await claim.keep(book_check=n)
-    claim.add("checks")
-    claim.tools.counting.booked(call, now)
+    claim.count_booked(call, now)
     try:
         phone_call = await _details(claim, "check", operator or claim.bot)
     except ResellerError as error:
@@ -275,7 +274,7 @@ async def check(claim: Claim, *, by_desk: bool) -> None:
     took_ms = int((claim.now - now).total_seconds() * 1000)
     claim.call = check_answered(claim.call, by_desk=by_desk)
     take_in(claim, phone_call, check=n, operator=operator, took_ms=took_ms)
-    claim.tools.counting.answered(call, claim.call, claim.tools.book, claim.now)
+    claim.count_answered(call)
 
 
 def decline(claim: Claim, step: Decline) -> None:

@@ -15,12 +15,12 @@ from msgspec.structs import replace
 from structlog.contextvars import bind_contextvars
 
 from calls.effect_evidence import TAKEN_BACK, is_enrolled, is_rejected, needs_person
-from calls.effect_ledger import EffectKind, EffectState
-from calls.fold import fold_note, new_call
+from calls.effect_ledger import Effect, EffectKind, EffectState
+from calls.fold import assigned, fold_note, new_call
 from calls.lease import ClaimedItem, Placement
 from calls.notes import entry_expected, fold_order, parse_note, trace_of
 from calls.pause import PauseScope
-from calls.record import ASKED, Call, Phase, encode_call, parse_call
+from calls.record import ASKED, Call, Phase, encode_call, parse_call, with_effect
 from calls.redis_restart import catch_up, charge_earlier_record, charge_lost_writes, fold_epoch
 from calls.rules.book import RuleBook
 from calls.store.keys import CallId
@@ -171,6 +171,31 @@ class Claim:
     def add(self, name: str) -> None:
         """Increment a count in the job's summary."""
         self.tally.add(name)
+
+    def count_booked(self, before: Call, now: datetime) -> None:
+        """Count a check that was just booked. ``before`` is the record before the booking."""
+        self.add("checks")
+        self.tools.counting.booked(before, now)
+
+    def count_answered(self, before: Call) -> None:
+        """Measure what the answer of a check brought. ``before`` is the record before the check."""
+        self.tools.counting.answered(before, self.call, self.tools.book, self.now)
+
+    def effect(self, kind: EffectKind) -> Effect:
+        """Return the ledger of one kind of effect."""
+        return self.call.effect(kind)
+
+    def set_effect(self, kind: EffectKind, effect: Effect) -> None:
+        """Replace the ledger of one kind of effect."""
+        self.call = with_effect(self.call, kind, effect)
+
+    def in_force(self, kind: EffectKind) -> None:
+        """Record that an effect is in force: count it, watch a call that was assigned, and read stored details now."""
+        self.add({EffectKind.ASSIGN: "assigned", EffectKind.ENROLL: "enrolled", EffectKind.REJECT: "rejected"}[kind])
+        if kind is EffectKind.ASSIGN:
+            self.call = assigned(self.call, self.tools.book, self.now)
+            self.has_assigned = True
+        self.call = replace(self.call, next_read_at=self.now)
 
     def hold_back(self, because: str) -> None:
         """Write once into the trail that no request can be sent now, and why."""

@@ -13,10 +13,9 @@ from msgspec.structs import replace
 from calls.effect_evidence import after_turning_away
 from calls.effect_ledger import Effect, EffectKind, EffectState
 from calls.facts import facts_of
-from calls.fold import assigned
 from calls.lease import LeaseLost
 from calls.pause import PauseScope
-from calls.record import Asked, with_effect
+from calls.record import Asked
 from calls.rules import Outcome
 from calls.rules.verdict import Assignment, Verdict, table
 from calls.steps import Establish, Intend, Withdraw
@@ -114,7 +113,7 @@ async def intend(claim: Claim, step: Intend) -> None:
     if isinstance(verdict, Verdict):
         note(claim, verdict)
     effect = replace(
-        _emptied(claim.call.effect(kind)),
+        _emptied(claim.effect(kind)),
         state=EffectState.INTENDED,
         person_id=step.person_id,
         validation_type=step.validation_type,
@@ -124,7 +123,7 @@ async def intend(claim: Claim, step: Intend) -> None:
         intended_at=now,
         remark=claim.call.identity.remark if kind is EffectKind.ENROLL and claim.call.identity else None,
     )
-    claim.call = with_effect(claim.call, kind, effect)
+    claim.set_effect(kind, effect)
     claim.entries.append(
         Entry(
             at=now,
@@ -147,39 +146,30 @@ def _emptied(effect: Effect) -> Effect:
 
 def withdraw(claim: Claim, step: Withdraw) -> None:
     """Withdraw an intention. Nothing was sent."""
-    claim.call = with_effect(claim.call, step.kind, _emptied(claim.call.effect(step.kind)))
+    claim.set_effect(step.kind, _emptied(claim.effect(step.kind)))
     claim.entries.append(Entry(at=claim.now, what="withdrawn", kind=step.kind, because=step.because))
 
 
 def answered(claim: Claim, kind: EffectKind, state: EffectState, *, said: str | None = None) -> None:
     """Record the outcome of a request. ``said`` is the service's reason for refusing, without personal data."""
-    effect = claim.call.effect(kind)
-    claim.call = with_effect(claim.call, kind, replace(effect, state=state))
+    claim.set_effect(kind, replace(claim.effect(kind), state=state))
     claim.entries.append(
         Entry(at=claim.now, what="answered", kind=kind, state=state, because=said, trace=claim.call.trace)
     )
     if state is EffectState.APPLIED:
-        _in_force(claim, kind)
+        claim.in_force(kind)
     claim.tools.log.info("effect_answered", **claim.names, kind=kind, state=state, said=said)
 
 
 def establish(claim: Claim, step: Establish) -> None:
     """Record what stored details proved about an effect in doubt, or that it stays unresolved."""
     kind, state = step.kind, step.state
-    claim.call = with_effect(claim.call, kind, replace(claim.call.effect(kind), state=state))
+    claim.set_effect(kind, replace(claim.effect(kind), state=state))
     claim.entries.append(Entry(at=claim.now, what="established", kind=kind, state=state))
     if state is EffectState.CONFIRMED:
-        _in_force(claim, kind)
+        claim.in_force(kind)
     if state is EffectState.UNRESOLVED:
         claim.tools.log.error("effect_unresolved", **claim.names, kind=kind)
-
-
-def _in_force(claim: Claim, kind: EffectKind) -> None:
-    claim.add({"assign": "assigned", "enroll": "enrolled", "reject": "rejected"}[kind])
-    if kind is EffectKind.ASSIGN:
-        claim.call = assigned(claim.call, claim.tools.book, claim.now)
-        claim.has_assigned = True
-    claim.call = replace(claim.call, next_read_at=claim.now)
 
 
 UNSENT_RETRY = timedelta(seconds=3)
@@ -206,7 +196,7 @@ async def send(claim: Claim, kind: EffectKind) -> None:
     """
     intended = claim.call
     effect = _booked(claim, kind)
-    claim.call = with_effect(intended, kind, effect)
+    claim.set_effect(kind, effect)
     claim.entries.append(
         Entry(
             at=claim.now, what="sent", kind=kind, operator=effect.requested_by, n=effect.attempts, trace=intended.trace
@@ -224,7 +214,7 @@ async def send(claim: Claim, kind: EffectKind) -> None:
         return
     state = await _request(claim, kind, effect, booked_at_s)
     if not claim.is_over:
-        if claim.call.effect(kind).state is not state:
+        if claim.effect(kind).state is not state:
             answered(claim, kind, state)
         if state is EffectState.INTENDED:
             await claim.let_go(claim.now + UNSENT_RETRY)
@@ -232,7 +222,7 @@ async def send(claim: Claim, kind: EffectKind) -> None:
 
 def _booked(claim: Claim, kind: EffectKind) -> Effect:
     """Return the ledger with one more request counted, and what stored details said directly before it."""
-    effect, reading = claim.call.effect(kind), claim.call.reading
+    effect, reading = claim.effect(kind), claim.call.reading
     word = {EffectKind.ASSIGN: claim.call.assign_wish, EffectKind.REJECT: claim.call.distrusted}.get(kind)
     return replace(
         effect,
@@ -263,14 +253,14 @@ async def _request(claim: Claim, kind: EffectKind, effect: Effect, booked_at_s: 
         return EffectState.REFUSED
     except NotSent as error:
         log.warning("effect_not_sent", **claim.names, kind=kind, error=type(error).__name__)
-        effect = claim.call.effect(kind)
-        claim.call = with_effect(claim.call, kind, replace(effect, unsent=effect.unsent + 1))
+        effect = claim.effect(kind)
+        claim.set_effect(kind, replace(effect, unsent=effect.unsent + 1))
         return EffectState.INTENDED
     except ResellerError as error:
         claim.add("effects_in_doubt")
         log.warning("effect_in_doubt", **claim.names, kind=kind, error=type(error).__name__, said=error.plain)
         if isinstance(error, TokenLapsed | TurnedAway):
-            claim.call = with_effect(claim.call, kind, after_turning_away(kind, claim.call.effect(kind), claim.now))
+            claim.set_effect(kind, after_turning_away(kind, claim.effect(kind), claim.now))
         return EffectState.UNKNOWN
     return EffectState.APPLIED
 

@@ -161,7 +161,7 @@ def permits_of(step: Step, call: Call, now: datetime) -> tuple[Permit, int]:
         case Read() if step == WATCH:
             return Permit.READ, 1
         case Read():
-            states = {call.effect(kind).state for kind in EffectKind}
+            states = {call.assign.state, call.enroll.state, call.reject.state}
             if EffectState.INTENDED in states:
                 return Permit.EFFECT, 2
             return (Permit.EFFECT if states & IN_DOUBT else Permit.CHECK), 1
