@@ -1,4 +1,7 @@
-"""Folds notes and readings into a call's record. Pure functions: record and fact in, record and trail entries out."""
+"""Folds notes and readings into a call's record. Pure functions: record and fact in, record and trail entries out.
+
+``reading_of`` keeps what decisions need of the service's record of a call, and drops the rest of the personal data.
+"""
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
@@ -18,6 +21,8 @@ from calls.statements import fold_statement, later, may_reopen, reopened, strong
 from calls.statuses import ESTABLISHES, REJECTED, Status
 from calls.store.keys import CallId
 from calls.trail import Entry
+from reseller import PhoneCall
+from reseller.secret import plain_words
 
 PUSH_READ_GAP = timedelta(seconds=1)
 """Stored details are read at most this often because of pushed ends."""
@@ -157,6 +162,44 @@ def _merged(call: Call, note: Merged, now: datetime) -> tuple[Call, list[Entry]]
     if call.distrusted != distrusted and may_reopen(call, now):
         call = reopened(call)
     return call, [Entry(at=now, what="merged", voice_id=other.voice_id)]
+
+
+MOST_TEXT = 200
+"""How many characters are kept of a name that the institution has given."""
+
+
+def reading_of(phone_call: PhoneCall, now: datetime) -> Reading:
+    """Return what decisions may need of a call's record.
+
+    Spec: Phone call record.
+    """
+    case, error = phone_call.research_case, phone_call.voice_authentication_error
+    return Reading(
+        read_at=now,
+        voice_id=phone_call.voice_id,
+        person_id=phone_call.person_id or None,
+        core_username=phone_call.core_username or None,
+        status=phone_call.status,
+        policies=policies_of(phone_call),
+        has_ended=phone_call.call_ended,
+        is_voice_verified=phone_call.is_voice_verified,
+        is_voice_mismatch=phone_call.is_voice_mismatch,
+        is_high_risk_device=phone_call.is_high_risk_device,
+        is_voice_enrolled=phone_call.is_voice_enrolled,
+        was_voice_enrolled_now=phone_call.successful_voice_enrollment,
+        research_status=case.research_status if case else None,
+        validation_rule=(phone_call.validation_rule_name or "")[:MOST_TEXT] or None,
+        has_voice_match_rule=phone_call.has_voice_match_validation_rule,
+        provider_error=plain_words(error) or None if error else None,
+        verification_questions=len(phone_call.verification_questions),
+        updated_at=phone_call.updated_at,
+        created_at=phone_call.created_at,
+    )
+
+
+def policies_of(phone_call: PhoneCall) -> tuple[str, ...]:
+    """Return the names of the policies applied to the call, in the service's order."""
+    return () if phone_call.meta_data is None else phone_call.meta_data.vendor_policies
 
 
 def fold_reading(call: Call, reading: Reading, book: RuleBook, now: datetime) -> Call:

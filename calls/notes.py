@@ -4,9 +4,8 @@ Pushes replace each other in the inbox, and so do listings (``note_id``), so a t
 What people say is a *statement*. Each has an inbox field of its own, so no unread one is replaced, and a number from
 Redis. Of several statements about the same, the one with the highest number counts.
 
-``listed_of`` and ``reading_of`` drop personal data: of a person match three fields are kept (id, name, type), of a
-call's record what decisions need. ``trace_of`` returns the id of the event behind notes: the one that the push or the
-statement was answered with.
+``listed_of`` drops personal data: of a person match three fields are kept (id, name, type). ``trace_of`` returns the id
+of the event behind notes: the one that the push or the statement was answered with.
 """
 
 from collections.abc import Iterable, Sequence
@@ -16,10 +15,9 @@ from zlib import crc32
 
 import msgspec
 
-from calls.record import SCHEMA, Call, Candidate, NewerRecord, Reading
-from reseller import PersonMatch, PhoneCall, QueueEntry
+from calls.record import SCHEMA, Call, Candidate, NewerRecord
+from reseller import PersonMatch, QueueEntry
 from reseller.endpoints import is_trace, is_voice_id
-from reseller.secret import plain_words
 
 MOST_WAITING = 100
 """From this many notes in an inbox on no statement is accepted: workers are far behind, or a client repeats itself."""
@@ -219,44 +217,7 @@ def _event(note: Note) -> tuple[datetime, str] | None:
     return (at, trace) if is_trace(trace) else None
 
 
-MOST_TEXT = 200
-"""How many characters are kept of a name that the institution has given."""
-
 PLAUSIBLE = timedelta(days=2)
-
-
-def reading_of(phone_call: PhoneCall, now: datetime) -> Reading:
-    """Return what decisions may need of a call's record.
-
-    Spec: Phone call record.
-    """
-    case = phone_call.research_case
-    return Reading(
-        read_at=now,
-        voice_id=phone_call.voice_id,
-        person_id=phone_call.person_id or None,
-        core_username=phone_call.core_username or None,
-        status=phone_call.status,
-        policies=policies_of(phone_call),
-        has_ended=phone_call.call_ended,
-        is_voice_verified=phone_call.is_voice_verified,
-        is_voice_mismatch=phone_call.is_voice_mismatch,
-        is_high_risk_device=phone_call.is_high_risk_device,
-        is_voice_enrolled=phone_call.is_voice_enrolled,
-        was_voice_enrolled_now=phone_call.successful_voice_enrollment,
-        research_status=case.research_status if case else None,
-        validation_rule=(phone_call.validation_rule_name or "")[:MOST_TEXT] or None,
-        has_voice_match_rule=phone_call.has_voice_match_validation_rule,
-        provider_error=plain_words(phone_call.voice_authentication_error or "") or None,
-        verification_questions=len(phone_call.verification_questions),
-        updated_at=phone_call.updated_at,
-        created_at=phone_call.created_at,
-    )
-
-
-def policies_of(phone_call: PhoneCall) -> tuple[str, ...]:
-    """Return the names of the policies applied to the call, in the service's order."""
-    return () if phone_call.meta_data is None else phone_call.meta_data.vendor_policies
 
 
 def why_unusable(entry: QueueEntry) -> str | None:

@@ -17,9 +17,9 @@ from calls.closing import must_be_listed_again
 from calls.decide import next_read, read_retry
 from calls.effect_ledger import EffectKind, EffectState
 from calls.facts import Colour, is_named_by_service, signs_of
-from calls.fold import fold_check, fold_reading
+from calls.fold import fold_check, fold_reading, reading_of
 from calls.metrics import catalogue as figure
-from calls.notes import Merged, encode_note, reading_of
+from calls.notes import Merged, encode_note
 from calls.record import Call, Phase, Reading, without_unknown
 from calls.redis_restart import charge_earlier_record
 from calls.schedule.check_plan import check_answered, check_booked, check_failed

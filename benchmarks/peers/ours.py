@@ -3,7 +3,7 @@
 import msgspec
 
 from benchmarks.peers.plain import SERVICE_URL
-from calls.notes import policies_of
+from calls.fold import policies_of
 from reseller import Secret, ServiceConfig
 from reseller.client import Reseller
 from reseller.memory import MemoryTokenStore

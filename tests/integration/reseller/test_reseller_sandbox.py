@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from calls.notes import policies_of
+from calls.fold import policies_of
 from reseller import (
     CallNotFound,
     CallStatus,

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from calls.closing import close
 from calls.facts import facts_of
-from calls.notes import reading_of
+from calls.fold import reading_of
 from calls.record import Phase, Reason
 from calls.rules import parse_rules
 from calls.rules.verdict import judge

@@ -6,7 +6,8 @@ import msgspec
 import pytest
 
 from calls.facts import Colour, Policies
-from calls.notes import encode_note, fingerprint, listed_of, reading_of
+from calls.fold import reading_of
+from calls.notes import encode_note, fingerprint, listed_of
 from calls.record import Reading
 from reseller.phone_calls import PhoneCall, QueueEntry
 from reseller.reading import Reader

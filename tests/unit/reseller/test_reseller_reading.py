@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calls.notes import policies_of
+from calls.fold import policies_of
 from reseller import AnswerUnreadable, PersonMatch, PhoneCall, ResellerError, Secret
 from reseller.answers import BaseAnswer, DetailsAnswer, QueueAnswer
 from reseller.endpoints import DETAILS, QUEUE, Endpoint
