@@ -17,10 +17,10 @@ from benchmarks.listing import Took, list_twice
 from benchmarks.process import cpu_s, resident_mb
 from benchmarks.spread import Spread
 from benchmarks.stage import Stage, stage, wait_until
-from calls.decide import next_read
+from calls.facts import facts_of
 from calls.record import Call
 from calls.rules import RuleBook, load_rules
-from calls.schedule.check_plan import Schedule
+from calls.schedule.check_plan import Schedule, next_read
 from calls.store.keys import CallId, Keys
 
 AGES_S = 240.0
@@ -143,7 +143,9 @@ def _lay(on: Stage, begun: list[str]) -> tuple[dict[str, Call], RuleBook]:
             next_check_at=schedule.next_slot(watch_from, now),
             checks_used=schedule.slots_passed(watch_from, now),
         )
-        read_at = now + (next_read(call, book, now, live=len(begun)) - now) * draw.random()
+        facts, periods = facts_of(call, book.policies, now), (book.reads_undecided_s, book.reads_decided_s)
+        latest = next_read(call, facts, now, undecided_s=periods[0], decided_s=periods[1], live=len(begun))
+        read_at = now + (latest - now) * draw.random()
         call = replace(call, next_read_at=read_at)
         calls[voice_id] = call
         due_at[voice_id] = min(read_at, call.next_check_at or read_at)

@@ -11,7 +11,6 @@ from enum import StrEnum
 
 from msgspec.structs import replace
 
-from calls.decide import desk_check_obstacle
 from calls.effect_evidence import MAX_ASSIGNS, assigned_too_often, may_begin, needs_person
 from calls.effect_ledger import DONE, Effect, EffectKind, EffectState
 from calls.facts import Facts, facts_of
@@ -21,6 +20,7 @@ from calls.notes import Statement
 from calls.record import Call, Reason
 from calls.rules.book import RuleBook
 from calls.rules.verdict import judge, judge_assignment
+from calls.schedule.check_plan import desk_check_obstacle
 from calls.trail import Entry
 
 
@@ -181,7 +181,7 @@ def _checked(call: Call, trail: Sequence[Entry], line: Entry, book: RuleBook, fa
             return Told(ActionState.DONE if entry.what == "checked" else ActionState.FAILED, operator=entry.operator)
         if entry.what == "withdrawn" and entry.kind == "check":
             return _held(entry.because or "already_decided")
-    obstacle = desk_check_obstacle(call, book, facts)
+    obstacle = desk_check_obstacle(call, book.schedule, facts)
     return PENDING if obstacle is None else _held(obstacle)
 
 

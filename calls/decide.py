@@ -6,17 +6,24 @@ else wait.
 """
 
 from datetime import datetime, timedelta
-from zlib import crc32
 
 from calls.closing import age_out, close, confirm, is_lost
 from calls.effect_evidence import assigned_too_often, evidence, is_later, may_begin, next_doubt_read, recheck
 from calls.effect_ledger import DONE, IN_DOUBT, EffectKind, EffectState
 from calls.facts import Facts, facts_of
 from calls.institutions import FOREIGN
-from calls.record import CHECK_LIMIT, Call, Phase
+from calls.record import Call, Phase
 from calls.rules.book import Outcome, RuleBook
 from calls.rules.verdict import Verdict, judge, judge_assignment, next_turn
-from calls.schedule.check_plan import automatic_left, must_look_first, reserve_left
+from calls.schedule.check_plan import (
+    TOLERATED,
+    apart,
+    automatic_left,
+    desk_check_obstacle,
+    may_check,
+    may_have_ended,
+    must_look_first,
+)
 from calls.steps import (
     Check,
     Decline,
@@ -39,29 +46,11 @@ _ASSIGN_OPEN = frozenset({EffectState.NONE, EffectState.INTENDED, EffectState.AB
 
 FOREIGN_WAIT = timedelta(seconds=60)
 
-END_HINT_FOR = timedelta(seconds=10)
-"""For how long after a pushed end the details are read every second."""
-
 _IN_VAIN = frozenset({EffectState.REFUSED, EffectState.UNRESOLVED})
 """States of an assign that failed, as far as is known. An absent one may be tried again without a new statement."""
 
 WATCH = Read("watch")
 """The read that looks for changes. Other reads are needed for the next step."""
-
-TOLERATED = timedelta(seconds=0.3)
-"""How late workers may be before reads are delayed in favour of checks."""
-
-YIELD = 20.0
-"""For every second that workers are later than that, a read is delayed by this many seconds."""
-
-SOON_S = 8.0
-"""The longest time between reads while few calls are live, so that changes made elsewhere are noticed within 10 s."""
-
-FEW, MANY = 10, 40
-"""Up to FEW live calls that holds; from MANY on the period in the rules applies; in between it is interpolated.
-
-Listings show most changes. Others (a policy, an opt-out, a reject by somebody else) are only noticed by a read.
-"""
 
 
 def decide(call: Call, book: RuleBook, now: datetime, *, late: timedelta = timedelta()) -> Step:
@@ -215,15 +204,15 @@ def _look_closer(call: Call, book: RuleBook, facts: Facts, now: datetime, late: 
     """
     turn_at = next_turn(book, call.watch_from if call.person_id else None, now)
     due = [at for at in (call.effects_held_until, _assign_retry_at(call, now), turn_at) if at is not None]
-    if call.check_wish is not None and desk_check_obstacle(call, book, facts) is None:
+    if call.check_wish is not None and desk_check_obstacle(call, book.schedule, facts) is None:
         return Check(by_desk=True)
     if may_check(call, facts) and _may_check_unasked(call, book, facts) and call.next_check_at is not None:
         if call.next_check_at <= now:
             return _read_or_wait(call, "before another check", now) if must_look_first(call) else Check()
         due.append(call.next_check_at)
     read_at = call.next_read_at or now
-    if late > TOLERATED and call.reading is not None and not _may_have_ended(call, now):
-        read_at = max(read_at, call.reading.read_at + _apart(call, book.reads_decided_s))
+    if late > TOLERATED and call.reading is not None and not may_have_ended(call, now):
+        read_at = max(read_at, call.reading.read_at + apart(call, book.reads_decided_s))
     if read_at <= now:
         return WATCH
     return Wait(min([read_at, *due]))
@@ -237,70 +226,10 @@ def _assign_retry_at(call: Call, now: datetime) -> datetime | None:
 
 def _decline(call: Call, book: RuleBook, facts: Facts) -> Step | None:
     """Drop a check that a person asked for if it must not be made now. It does not wait for the facts to change."""
-    obstacle = desk_check_obstacle(call, book, facts) if call.check_wish is not None else None
+    obstacle = desk_check_obstacle(call, book.schedule, facts) if call.check_wish is not None else None
     return Decline(obstacle) if obstacle is not None else None
-
-
-def may_check(call: Call, facts: Facts) -> bool:
-    """Tell whether a check may be made."""
-    return check_obstacle(call, facts) is None
-
-
-def check_obstacle(call: Call, facts: Facts) -> str | None:
-    """Return what forbids a further check; None if nothing. Spec: Polling stop rule for authentication checks."""
-    obstacles = (
-        (not facts.allowed, "institution_not_allowed"),
-        (facts.ended, "call_ended"),
-        (facts.rejected, "voice_rejected"),
-        (call.checks_used >= CHECK_LIMIT, "no_checks_left"),
-        (facts.green or facts.manual or facts.red or facts.fully_authenticated, "already_decided"),
-    )
-    return next((name for holds, name in obstacles if holds), None)
-
-
-def desk_check_obstacle(call: Call, book: RuleBook, facts: Facts) -> str | None:
-    """Return what forbids a check that a person asks for: what forbids any check, or a spent reserve."""
-    return check_obstacle(call, facts) or (None if reserve_left(call, book.schedule) else "reserve_spent")
 
 
 def _may_check_unasked(call: Call, book: RuleBook, facts: Facts) -> bool:
     limit = book.schedule.automatic_limit if facts.assigned else book.checks_unassigned
     return automatic_left(call, limit) > 0 and not facts.paused_entirely
-
-
-def next_read(call: Call, book: RuleBook, now: datetime, *, late: timedelta = timedelta(), live: int) -> datetime:
-    """Return when stored details are read next: soon while a check may be made, within a second after a pushed end.
-
-    The period varies by a tenth with the voice id, so that calls are not read all at once.
-
-    Args:
-        call: Just read, or just checked, which returns the same record.
-        book: Says how often to read while many calls are live.
-        now: When it was read.
-        late: How long the call had been due. While workers are late, open calls are read less often, to make room for
-            checks, but at least as often as decided ones.
-        live: The number of live calls of all institutions.
-    """
-    if _may_have_ended(call, now):
-        return now + timedelta(seconds=1)
-    is_open = may_check(call, facts_of(call, book.policies, now))
-    period_s = book.reads_undecided_s if is_open else book.reads_decided_s
-    if period_s > SOON_S:
-        period_s = SOON_S + (period_s - SOON_S) * min(1.0, max(0, live - FEW) / (MANY - FEW))
-    if late > TOLERATED:
-        period_s = max(period_s, min(book.reads_decided_s, period_s + YIELD * (late - TOLERATED).total_seconds()))
-    return now + _apart(call, period_s)
-
-
-def _may_have_ended(call: Call, now: datetime) -> bool:
-    return call.end_hinted_at is not None and now - call.end_hinted_at < END_HINT_FOR
-
-
-def _apart(call: Call, period_s: float) -> timedelta:
-    """Return a period, varied by a tenth."""
-    return timedelta(seconds=period_s * (0.95 + crc32(call.voice_id.encode()) % 100 / 1000))
-
-
-def read_retry(call: Call, now: datetime) -> datetime:
-    """Return when to read again after a failed read: 1, 2, 4 ... 30 s later."""
-    return now + timedelta(seconds=min(30.0, 2.0 ** min(call.reads_failed, 5)))

@@ -14,15 +14,14 @@ from typing import Literal
 from msgspec.structs import replace
 
 from calls.closing import must_be_listed_again
-from calls.decide import next_read, read_retry
 from calls.effect_ledger import EffectKind, EffectState
-from calls.facts import Colour, is_named_by_service, signs_of
+from calls.facts import Colour, facts_of, is_named_by_service, signs_of
 from calls.fold import fold_check, fold_reading, reading_of
 from calls.metrics import catalogue as figure
 from calls.notes import Merged, encode_note
 from calls.record import Call, Phase, Reading, without_unknown
 from calls.redis_restart import charge_earlier_record
-from calls.schedule.check_plan import check_answered, check_booked, check_failed
+from calls.schedule.check_plan import check_answered, check_booked, check_failed, next_read, read_retry
 from calls.statuses import STATUSES
 from calls.steps import Decline
 from calls.store.inbox import Ask
@@ -140,7 +139,15 @@ def take_in(
     claim.call = fold_reading(_charged(claim, reading), reading, book, now)
     if check is not None:
         claim.call = fold_check(claim.call, check, reading, signs_of(reading))
-    read_at = next_read(claim.call, book, now, late=claim.item.late, live=claim.item.live)
+    read_at = next_read(
+        claim.call,
+        facts_of(claim.call, book.policies, now),
+        now,
+        undecided_s=book.reads_undecided_s,
+        decided_s=book.reads_decided_s,
+        live=claim.item.live,
+        late=claim.item.late,
+    )
     claim.call = replace(claim.call, next_read_at=read_at)
     changed = _told(before) != _told(claim.call)
     if changed:

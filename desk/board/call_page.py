@@ -7,13 +7,12 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from calls.action_status import MEANINGS, ActionState, Told, line_of, told
-from calls.decide import desk_check_obstacle
 from calls.effect_evidence import needs_person
 from calls.effect_ledger import EffectKind, EffectState
 from calls.facts import facts_of
 from calls.record import Asked, Call
 from calls.rules.book import RuleBook
-from calls.schedule.check_plan import reserve_left
+from calls.schedule.check_plan import desk_check_obstacle, reserve_left
 from calls.statements import may_reopen
 from calls.statuses import OTHERWISE
 from calls.store.keys import CallId
@@ -89,7 +88,7 @@ def available_forms(call: Call, book: RuleBook, now: datetime) -> AvailableForms
         assign=is_open and not facts.enrolled and not facts.rejected and (not facts.assigned or facts.assigned_by_us),
         verified=is_open and not may_not_enroll,
         distrusted=may_reopen(call, now) if call.is_settled else not facts.rejected or facts.rejected_by_rule,
-        check=is_open and desk_check_obstacle(call, book, facts) is None,
+        check=is_open and desk_check_obstacle(call, book.schedule, facts) is None,
         checks_left=reserve_left(call, book.schedule),
     )
 

@@ -1,17 +1,21 @@
 """What a call needs next."""
 
 import dataclasses
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from msgspec.structs import replace
 
-from calls.decide import MANY, TOLERATED, decide, next_read
+from calls.decide import decide
 from calls.effect_ledger import Effect, EffectKind, EffectState
 from calls.facts import facts_of
 from calls.institutions import FOREIGN
 from calls.record import Call, Phase, Reason
+from calls.rules import RuleBook
+from calls.schedule import check_plan
+from calls.schedule.check_plan import MANY, TOLERATED
 from calls.steps import Check, Drop, Establish, Intend, Look, Read, Rest, Send, Settle, Step, Wait, Withdraw
 from tests.unit.calls.specimens import (
     BOOK,
@@ -338,26 +342,30 @@ def test_read_that_is_due_makes_room_for_checks_while_workers_are_late() -> None
     assert next_deed(replace(watched, reading=None), late=late) == Read("watch")
 
 
+def next_read(read: Call, book: RuleBook, *, live: int, late: timedelta = timedelta()) -> datetime:
+    """Return when a call that was read at ``NOW`` is read next, by the periods of a rule book."""
+    facts, periods = facts_of(read, book.policies, NOW), (book.reads_undecided_s, book.reads_decided_s)
+    return check_plan.next_read(read, facts, NOW, undecided_s=periods[0], decided_s=periods[1], live=live, late=late)
+
+
 def test_next_read_comes_soon_while_few_calls_are_live() -> None:
     """Up to 10 live calls every 8 s, from 40 on as often as the rules say; sooner only where the rules say so."""
     undecided, decided = call(), call(checks_used=20)
-    waits = {live: next_read(undecided, BOOK, NOW, live=live) - NOW for live in (1, 10, 25, 40, 500)}
+    waits = {live: next_read(undecided, BOOK, live=live) - NOW for live in (1, 10, 25, 40, 500)}
     assert waits[1] == waits[10] < waits[25] < waits[40] == waits[500]
     assert waits[1] <= seconds(8.4)
     assert seconds(19) <= waits[40] <= seconds(21)
-    assert next_read(decided, BOOK, NOW, live=10) - NOW == waits[10]
+    assert next_read(decided, BOOK, live=10) - NOW == waits[10]
     often = dataclasses.replace(BOOK, reads_undecided_s=3.0)
-    assert {next_read(undecided, often, NOW, live=live) - NOW <= seconds(3.2) for live in (1, 500)} == {True}
+    assert {next_read(undecided, often, live=live) - NOW <= seconds(3.2) for live in (1, 500)} == {True}
 
 
 def test_next_read_makes_room_for_checks_while_workers_are_late() -> None:
     """What is open is read less often the later workers are, never less often than what is decided; that stays as it is."""
     undecided, decided = call(), call(checks_used=20)
-    usual, seldom = next_read(undecided, BOOK, NOW, live=MANY), next_read(decided, BOOK, NOW, live=MANY)
-    put_off = [
-        next_read(undecided, BOOK, NOW, late=TOLERATED + seconds(late_s), live=MANY) for late_s in (0, 0.1, 0.2, 60)
-    ]
+    usual, seldom = next_read(undecided, BOOK, live=MANY), next_read(decided, BOOK, live=MANY)
+    put_off = [next_read(undecided, BOOK, late=TOLERATED + seconds(late_s), live=MANY) for late_s in (0, 0.1, 0.2, 60)]
     assert usual == put_off[0] < put_off[1] < put_off[2] < put_off[3] == seldom
-    assert next_read(decided, BOOK, NOW, late=seconds(60), live=MANY) == seldom
+    assert next_read(decided, BOOK, late=seconds(60), live=MANY) == seldom
     hurried = call(end_hinted_at=NOW)
-    assert next_read(hurried, BOOK, NOW, late=seconds(60), live=MANY) == next_read(hurried, BOOK, NOW, live=MANY)
+    assert next_read(hurried, BOOK, late=seconds(60), live=MANY) == next_read(hurried, BOOK, live=MANY)
