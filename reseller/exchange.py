@@ -16,7 +16,7 @@ from structlog.typing import FilteringBoundLogger
 
 from reseller.answers import BaseAnswer, InstitutionSummary, TokenAnswer
 from reseller.config import ServiceConfig
-from reseller.endpoints import INSTITUTIONS, TOKEN, Endpoint, Request, header_value, scope_of
+from reseller.endpoints import INSTITUTIONS, TOKEN, Endpoint, Request, header_value, scope_of, trace_headers
 from reseller.errors import (
     AccessRefused,
     AnswerUnreadable,
@@ -81,14 +81,9 @@ class Exchange:
         self._clock = clock
         self._observe = observe
         self._heed = heed
+        deadline_s, account = config.deadline_s, config.account
         self._session = Session(
-            tokens,
-            self._login,
-            config.login,
-            deadline_s=config.deadline_s,
-            account=config.account,
-            clock=clock,
-            log=log,
+            tokens, self._login, config.login, deadline_s=deadline_s, account=account, clock=clock, log=log
         )
 
     @property
@@ -212,7 +207,8 @@ class Exchange:
         token: SsoToken | None,
         first_byte: "FirstByte | None" = None,
     ) -> ServiceResponse:
-        response = await transport.handle_async_request(http_request(request, self._config.base_url, token, first_byte))
+        sent = http_request(request, self._config.base_url, _own_headers(token), first_byte)
+        response = await transport.handle_async_request(sent)
         return await receive(response, self._config.max_body_bytes)
 
     async def _in_time(self, request: Request, sending: Awaitable[ServiceResponse]) -> ServiceResponse:
@@ -275,8 +271,7 @@ class Exchange:
         config = self._config
         access_token = header_value(TOKEN.name, "accessToken", config.access_token.reveal())
         credentials = {"email": config.email.reveal(), "password": config.password.reveal()}
-        content = msgspec.json.encode(credentials)
-        return Request(TOKEN, TOKEN.at(), {"accessToken": access_token}, content=content)
+        return Request(TOKEN, TOKEN.at(), {"accessToken": access_token}, content=msgspec.json.encode(credentials))
 
     async def _login(self) -> Login:
         record = await self.request_token()
@@ -303,6 +298,11 @@ class Exchange:
         """Close all connections."""
         await self._reads.aclose()
         await self._effects.aclose()
+
+
+def _own_headers(token: SsoToken | None) -> dict[str, str]:
+    """Return the headers that only one attempt has. Keep them out of a frame that waits: tracebacks may show locals."""
+    return trace_headers() | ({} if token is None else {"SsoToken": token.value.reveal()})
 
 
 class FirstByte:

@@ -12,7 +12,7 @@ much it may still return.
 
 import ssl
 import zlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Final
@@ -23,8 +23,7 @@ from aiohttp.abc import AbstractStreamWriter
 from yarl import URL
 
 from reseller.config import ServiceConfig
-from reseller.endpoints import Request, trace_headers
-from reseller.tokens import SsoToken
+from reseller.endpoints import Request
 
 _GZIP_OR_ZLIB = 32 + zlib.MAX_WBITS
 
@@ -134,30 +133,28 @@ _EVERY_REQUEST = (
 
 
 def http_request(
-    request: Request, base_url: str, token: SsoToken | None, first_byte: Callable[[], None] | None
+    request: Request, base_url: str, headers: Mapping[str, str], first_byte: Callable[[], None] | None
 ) -> httpx.Request:
     """Return a request as it is sent.
 
     Args:
         request: With a complete path and the headers that name institution and operator.
         base_url: Where the service is, without a slash at the end.
-        token: Sent as ``SsoToken``; None for a request that needs none.
+        headers: Those that only this attempt has: its token and its trace.
         first_byte: Called before the first byte. Such a request gets a connection of its own.
     """
     url = _url(f"{base_url}{request.path}?{request.query}" if request.query else base_url + request.path)
-    headers = [*_EVERY_REQUEST]
-    headers += [(name.encode(), value.encode()) for name, value in {**request.headers, **trace_headers()}.items()]
-    if token is not None:
-        headers.append((b"SsoToken", token.value.reveal().encode()))
+    sent_headers = [*_EVERY_REQUEST]
+    sent_headers += [(name.encode(), value.encode()) for name, value in {**request.headers, **headers}.items()]
     if request.content is not None:
-        headers.append((b"content-type", b"application/json"))
+        sent_headers.append((b"content-type", b"application/json"))
     if first_byte is not None:
-        headers.append((b"connection", b"close"))
+        sent_headers.append((b"connection", b"close"))
     extensions = {} if first_byte is None else {FIRST_BYTE: first_byte}
     # With ``content`` instead of a stream, httpx looks for headers to add, at four times the cost. aiohttp adds
     # them.
     stream = httpx.ByteStream(request.content or b"")
-    sent = httpx.Request(request.endpoint.method, url, headers=headers, stream=stream, extensions=extensions)
+    sent = httpx.Request(request.endpoint.method, url, headers=sent_headers, stream=stream, extensions=extensions)
     sent.read()
     return sent
 
