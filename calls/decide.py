@@ -14,7 +14,7 @@ from calls.facts import Facts, facts_of
 from calls.institutions import FOREIGN
 from calls.record import Call, Phase
 from calls.rules.book import Outcome, RuleBook
-from calls.rules.verdict import Verdict, judge, judge_assignment, next_turn
+from calls.rules.verdict import Assignment, Verdict, judge, judge_assignment, next_turn, table
 from calls.schedule.check_plan import (
     TOLERATED,
     apart,
@@ -37,6 +37,7 @@ from calls.steps import (
     Wait,
     Withdraw,
 )
+from calls.trail import Entry
 
 FRESH = timedelta(seconds=2)
 """Maximum age of the read directly before an effect."""
@@ -129,7 +130,9 @@ def _assign(call: Call, book: RuleBook, facts: Facts, now: datetime) -> Step | N
     if person is not None:
         return Intend(EffectKind.ASSIGN, person, None, assignment.operator, assignment)
     is_open = call.listed_at is not None and not facts.assigned and not facts.ended
-    return Note(assignment) if is_open and assignment.fingerprint != call.last_assignment else None
+    return (
+        _note_assignment(call, assignment, now) if is_open and assignment.fingerprint != call.last_assignment else None
+    )
 
 
 def _asks_anew(call: Call, person_id: str | None) -> bool:
@@ -170,11 +173,48 @@ def _apply_rules(call: Call, book: RuleBook, facts: Facts, now: datetime) -> Ste
                 return Send(kind)
             return _read_or_wait(call, f"before {kind}", now)
         if wanted and may_begin(kind, effect, call):
-            return Intend(kind, call.person_id, verdict.validation_type, _operator(call, kind), verdict)
+            decision = _note_verdict(call, book, facts, verdict, now)
+            return Intend(kind, call.person_id, verdict.validation_type, _operator(call, kind), verdict, decision)
     is_asking = verdict.outcome is Outcome.ASK or call.asked is not None
     if verdict.fingerprint != call.last_verdict and (verdict.shadows or is_asking or not is_done(call)):
-        return Note(verdict)
-    return NoteFacts() if facts.signature != call.last_facts else None
+        return _note_verdict(call, book, facts, verdict, now)
+    if (signature := facts.signature) == call.last_facts:
+        return None
+    return NoteFacts(Entry(at=now, what="facts", facts=facts.as_dict(), policies=call.reading.policies), signature)
+
+
+def _note_verdict(call: Call, book: RuleBook, facts: Facts, verdict: Verdict, now: datetime) -> Note:
+    """Return the step that writes a verdict: its trail entry has the facts, the rule and what the law forbade."""
+    entry = Entry(
+        at=now,
+        what="decided",
+        kind=verdict.outcome,
+        asked=verdict.asked,
+        rule=verdict.rule,
+        rules=book.digest,
+        because=verdict.because,
+        validation_type=verdict.validation_type,
+        forbidden=verdict.forbidden,
+        facts=facts.as_dict(),
+        policies=call.reading.policies if call.reading else (),
+        tried=table(facts, book, call.institution_key),
+    )
+    return Note(verdict, entry, verdict.fingerprint, facts.signature)
+
+
+def _note_assignment(call: Call, assignment: Assignment, now: datetime) -> Note:
+    entry = Entry(
+        at=now,
+        what="decided",
+        kind="hold",
+        asked="assign",
+        rules=assignment.rules,
+        because=assignment.because,
+        operator=assignment.operator,
+        forbidden=assignment.forbidden,
+        candidates=len(call.candidates),
+    )
+    return Note(assignment, entry, assignment.fingerprint)
 
 
 def _same_effect(call: Call, kind: EffectKind, verdict: Verdict) -> bool:

@@ -6,6 +6,7 @@ from datetime import datetime
 from calls.effect_ledger import EffectKind, EffectState
 from calls.record import Reason
 from calls.rules.verdict import Assignment, Verdict
+from calls.trail import Entry
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,14 +34,29 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True)
+class Note:
+    """Write a new decision to the trail.
+
+    ``fingerprint`` and ``facts`` (the signature of the facts; None for an assignment) are kept in the record, so that
+    a repeated decision is written once.
+    """
+
+    verdict: Verdict | Assignment
+    entry: Entry
+    fingerprint: str
+    facts: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Intend:
-    """Save the intention of an effect. Nothing is sent yet."""
+    """Save the intention of an effect. Nothing is sent yet. ``decision`` is written first, if it is given."""
 
     kind: EffectKind
     person_id: str | None
     validation_type: str | None
     operator: str | None
     verdict: Verdict | Assignment
+    decision: Note | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,15 +90,11 @@ class Establish:
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
-    """Write a new verdict to the trail."""
-
-    verdict: Verdict | Assignment
-
-
-@dataclass(frozen=True, slots=True)
 class NoteFacts:
-    """Write the facts to the trail because they changed but the verdict did not."""
+    """Write the facts to the trail because they changed but the verdict did not. ``facts`` is their signature."""
+
+    entry: Entry
+    facts: str
 
 
 @dataclass(frozen=True, slots=True)

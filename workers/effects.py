@@ -1,8 +1,7 @@
 """The steps that change something at the service: assign, enroll and reject.
 
 The decision and the ledger are written first, then one request is sent. ``sent`` is saved before the first byte, and no
-request is repeated without knowing the outcome of the last one. The trail entry of a decision holds the facts, the rule
-and what the law forbade.
+request is repeated without knowing the outcome of the last one.
 """
 
 from collections.abc import Callable
@@ -12,13 +11,12 @@ from msgspec.structs import replace
 
 from calls.effect_evidence import after_turning_away
 from calls.effect_ledger import Effect, EffectKind, EffectState
-from calls.facts import facts_of
 from calls.lease import LeaseLost
 from calls.pause import PauseScope
 from calls.record import Asked
 from calls.rules import Outcome
-from calls.rules.verdict import Assignment, Verdict, table
-from calls.steps import Establish, Intend, Withdraw
+from calls.rules.verdict import Assignment, Verdict
+from calls.steps import Establish, Intend, Note, NoteFacts, Withdraw
 from calls.trail import Entry
 from reseller import (
     NotSent,
@@ -34,36 +32,15 @@ from workers.checks import note_misnamed
 from workers.claim import Claim
 
 
-def note(claim: Claim, verdict: Verdict | Assignment) -> None:
-    """Write a decision to the trail."""
-    if isinstance(verdict, Assignment):
-        _note_assignment(claim, verdict)
-        return
-    book, reading = claim.tools.book, claim.call.reading
-    facts = facts_of(claim.call, book.policies, claim.now)
-    claim.call = replace(
-        claim.call,
-        last_verdict=verdict.fingerprint,
-        last_facts=facts.signature,
-        asked=_asked(claim, verdict),
-    )
-    claim.entries.append(
-        Entry(
-            at=claim.now,
-            what="decided",
-            kind=verdict.outcome,
-            asked=verdict.asked,
-            rule=verdict.rule,
-            rules=book.digest,
-            because=verdict.because,
-            validation_type=verdict.validation_type,
-            forbidden=verdict.forbidden,
-            facts=facts.as_dict(),
-            policies=reading.policies if reading else (),
-            tried=table(facts, book, claim.call_id.institution_key),
-            pause=claim.pause,
-        )
-    )
+def note(claim: Claim, step: Note) -> None:
+    """Write a decision to the trail, with the pause in force."""
+    match step.verdict:
+        case Verdict() as verdict:
+            asked = _asked(claim, verdict)
+            claim.call = replace(claim.call, last_verdict=step.fingerprint, last_facts=step.facts, asked=asked)
+        case Assignment():
+            claim.call = replace(claim.call, last_assignment=step.fingerprint)
+    claim.entries.append(replace(step.entry, pause=claim.pause))
 
 
 def _asked(claim: Claim, verdict: Verdict) -> Asked | None:
@@ -77,30 +54,10 @@ def _asked(claim: Claim, verdict: Verdict) -> Asked | None:
     return Asked(rule=verdict.rule, because=verdict.because, asked_at=claim.now)
 
 
-def _note_assignment(claim: Claim, assignment: Assignment) -> None:
-    claim.call = replace(claim.call, last_assignment=assignment.fingerprint)
-    claim.entries.append(
-        Entry(
-            at=claim.now,
-            what="decided",
-            kind="hold",
-            asked="assign",
-            rules=assignment.rules,
-            because=assignment.because,
-            operator=assignment.operator,
-            forbidden=assignment.forbidden,
-            candidates=len(claim.call.candidates),
-            pause=claim.pause,
-        )
-    )
-
-
-def note_facts(claim: Claim) -> None:
+def note_facts(claim: Claim, step: NoteFacts) -> None:
     """Write changed facts to the trail when the decision stays the same."""
-    facts, reading = facts_of(claim.call, claim.tools.book.policies, claim.now), claim.call.reading
-    claim.call = replace(claim.call, last_facts=facts.signature)
-    policies = reading.policies if reading else ()
-    claim.entries.append(Entry(at=claim.now, what="facts", facts=facts.as_dict(), policies=policies))
+    claim.call = replace(claim.call, last_facts=step.facts)
+    claim.entries.append(step.entry)
 
 
 async def intend(claim: Claim, step: Intend) -> None:
@@ -110,8 +67,8 @@ async def intend(claim: Claim, step: Intend) -> None:
     the assign is decided anew. The intention of an enroll or reject is saved before the confirming read.
     """
     now, verdict, kind = claim.now, step.verdict, step.kind
-    if isinstance(verdict, Verdict):
-        note(claim, verdict)
+    if step.decision is not None:
+        note(claim, step.decision)
     effect = replace(
         _emptied(claim.effect(kind)),
         state=EffectState.INTENDED,

@@ -214,9 +214,9 @@ async def _take(claim: Claim, step: Step) -> None:
         case Establish():
             establish(claim, step)
         case Note():
-            note(claim, step.verdict)
+            note(claim, step)
         case NoteFacts():
-            note_facts(claim)
+            note_facts(claim, step)
         case Settle():
             await settle(claim, step.reason)
         case Drop():
