@@ -1,7 +1,4 @@
-"""What we know of institutions: which exist, and whether anything may be done for each.
-
-Five fields of the service's institution record are kept (key, name, status, hasVoiceAuth, isTestMode). Its secrets
-never leave the parser.
+"""The institutions that are known to exist, and the obstacles that keep us from acting for one.
 
 Everything that takes an institution's key from a person (commands, the board, the desk API, settings) checks it with
 ``KnownInstitutions``, which suggests the nearest existing key.
@@ -12,33 +9,11 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Final
 
-import msgspec
-
 FOREIGN = "not_ours"
 """Obstacle: the service account may not act for the institution. No request is sent with its key."""
 
 UNKNOWN = "standing_unknown"
 """Obstacle: the service has not said yet whether the institution is active."""
-
-
-class Standing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What the service says of an institution that we may manage. Spec: Institution."""
-
-    key: str
-    name: str | None = None
-    status: str | None = None
-    has_voice_auth: bool = False
-    is_test_mode: bool = False
-
-    @property
-    def obstacle(self) -> str | None:
-        """Return why nothing may be done for its calls; None if there is no obstacle."""
-        if self.status != "Active":
-            return "not_active"
-        if not self.has_voice_auth:
-            return "no_voice_auth"
-        return "test_mode" if self.is_test_mode else None
-
 
 _LISTED: Final = 8
 """How many institutions a message lists if none is similar to what was typed."""

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from calls.institutions import FOREIGN, UNKNOWN, KnownInstitutions, Standing
+from calls.institutions import FOREIGN, UNKNOWN, KnownInstitutions
 from calls.metrics import catalogue as figure
-from calls.store.listings import Listings
+from calls.store.listings import Listings, Standing
 from calls.store.store import Store
 from reseller import Institution, InstitutionSummary, ResellerError, ServiceUnavailable
 from reseller.client import Reseller
@@ -176,6 +176,8 @@ class Institutions:
 
     def _warn_of_unknown(self, owned: frozenset[str]) -> None:
         """Log each institution in the settings that the account does not manage, once per key."""
+        if not self._named:
+            return
         known = KnownInstitutions({key: self._standings[key].name if key in self._standings else None for key in owned})
         for setting, key, nearest in known.unknown(self._named):
             if (setting, key) not in self._warned_of:

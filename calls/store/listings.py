@@ -8,7 +8,6 @@ from typing import Any
 import msgspec
 from redis.asyncio import Redis
 
-from calls.institutions import Standing
 from calls.store.keys import Keys
 
 DISOWNED_S = 3600
@@ -16,6 +15,28 @@ DISOWNED_S = 3600
 
 LOOK_BACKS_A_MINUTE = 30
 """How many ended, unlisted calls may be read per minute, over all institutions."""
+
+
+class Standing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the service says of an institution that we may manage: five fields of its record. Spec: Institution.
+
+    The secrets in that record never leave the parser.
+    """
+
+    key: str
+    name: str | None = None
+    status: str | None = None
+    has_voice_auth: bool = False
+    is_test_mode: bool = False
+
+    @property
+    def obstacle(self) -> str | None:
+        """Return why nothing may be done for its calls; None if there is no obstacle."""
+        if self.status != "Active":
+            return "not_active"
+        if not self.has_voice_auth:
+            return "no_voice_auth"
+        return "test_mode" if self.is_test_mode else None
 
 
 class Paging(msgspec.Struct, frozen=True, omit_defaults=True):

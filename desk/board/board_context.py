@@ -8,7 +8,6 @@ from typing import Any, Final
 import msgspec
 from redis.asyncio import Redis
 
-from calls.institutions import Standing
 from calls.metrics.signals import SignalReader, Signals
 from calls.metrics.snapshot import FigureReader, Minute
 from calls.pause import Pauses, parse_pauses
@@ -16,7 +15,7 @@ from calls.record import Call
 from calls.store.breakers import account_of
 from calls.store.intake import DOCTOR, EventEntry
 from calls.store.keys import CallId, parse_member
-from calls.store.listings import parse_standings
+from calls.store.listings import Standing, parse_standings
 from calls.store.queries import Lookup, attention_of
 from calls.store.request_budget import BudgetUse, budget_use
 from calls.store.rules_in_force import RulesInForce, parse_rules_in_force

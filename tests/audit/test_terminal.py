@@ -27,12 +27,11 @@ from callkeeper.terminal import printable_json, safe, terminal_console
 from calls.alerts import Alert, AlertTold, OpenAlert
 from calls.effect_ledger import Effect, EffectState
 from calls.incidents import Weight
-from calls.institutions import Standing
 from calls.pause import EVERYWHERE, Pause, PauseScope, encode_pause
 from calls.record import Call, Phase, Reading, Reason, encode_call
 from calls.store.delivery_log import Attempt
 from calls.store.keys import CallId, Keys, institution_member
-from calls.store.listings import encode_standing
+from calls.store.listings import Standing, encode_standing
 from calls.store.pausing import Change
 from calls.trail import Entry, Result, Tried, What, encode_entry
 from sandbox.server import address, bind, create_server, serve

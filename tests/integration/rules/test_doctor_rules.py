@@ -5,10 +5,9 @@ from pathlib import Path
 from redis.asyncio import Redis
 
 from callkeeper.doctor import Finding, Severity, examine
-from calls.institutions import Standing
 from calls.pause import Pause, PauseScope
 from calls.rules import load_rules
-from calls.store.listings import Listings
+from calls.store.listings import Listings, Standing
 from calls.store.pausing import Pausing
 from tests.sandbox_fixtures import START, ServedSandbox
 

@@ -10,10 +10,9 @@ from redis import Redis as BlockingRedis
 from redis.asyncio import Redis
 
 from callkeeper.cli import main
-from calls.institutions import Standing
 from calls.store.intake import Intake
 from calls.store.keys import Keys
-from calls.store.listings import Listings
+from calls.store.listings import Listings, Standing
 from reseller.push_event import PushEvent
 
 WHY = ("--because", "drill", "--operator", "jane")
