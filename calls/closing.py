@@ -16,10 +16,11 @@ from calls.effect_evidence import may_begin
 from calls.effect_ledger import EffectKind, EffectState
 from calls.facts import Facts
 from calls.institutions import FOREIGN, UNKNOWN
-from calls.record import Call, Reason
+from calls.record import Call, Reading, Reason
 from calls.rules.book import Outcome, RuleBook
 from calls.rules.verdict import judge
 from calls.statements import HEARD_AFTER_END
+from calls.statuses import Status
 from calls.steps import Drop, Look, LookBack, Read, Settle, Step, Wait, Withdraw
 
 PUT_OFF = timedelta(seconds=5)
@@ -125,6 +126,14 @@ def must_be_listed_again(call: Call, now: datetime) -> bool:
 
 def _is_listed(call: Call, now: datetime, within: timedelta) -> bool:
     return not call.is_unlisted and call.listed_at is not None and now - call.listed_at <= within
+
+
+def believed_end(call: Call, reading: Reading, now: datetime) -> datetime | None:
+    """Return when a call ended, if the service's record says so. A pushed end is only a reason to read the record."""
+    if not reading.has_ended and reading.status != Status.CALL_ENDED:
+        return None
+    # A look-back is the only read of its call, so the pushed end is the best that is known.
+    return call.end_seen_at or (call.end_hinted_at if call.looked_back_at else None) or now
 
 
 def close(call: Call, book: RuleBook, facts: Facts, now: datetime) -> Step | None:

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 
 from msgspec.structs import replace
 
+from calls.closing import believed_end
 from calls.effect_evidence import first_doubt, fold_member_rejected, fold_unenrolled
 from calls.effect_ledger import DONE, IN_DOUBT, Effect, EffectKind, EffectState
 from calls.facts import MANUAL_GREEN
@@ -240,10 +241,9 @@ def fold_reading(call: Call, reading: Reading, book: RuleBook, now: datetime) ->
             call = with_effect(call, kind, replace(effect, was_read_since=True))
         elif effect.state in IN_DOUBT:
             call = with_effect(call, kind, replace(effect, doubted_at=first_doubt(effect, reading)))
-    if reading.has_ended or status == Status.CALL_ENDED:
-        phase = call.phase if call.is_settled else Phase.ENDED
-        ended_at = (call.end_hinted_at if call.looked_back_at else None) or now  # a look-back is the only read
-        call = replace(call, phase=phase, end_seen_at=call.end_seen_at or ended_at)
+    ended_at = believed_end(call, reading, now)
+    if ended_at is not None:
+        call = replace(call, phase=call.phase if call.is_settled else Phase.ENDED, end_seen_at=ended_at)
     elif call.is_settled:
         return call
     elif call.person_id is not None:

@@ -15,12 +15,13 @@ from reseller.config import ServiceConfig
 from reseller.endpoints import Request
 from reseller.enumerations import CoreType, ValidationType
 from reseller.errors import AnswerUnreadable, InstitutionNotFound, OutcomeUnknown, ServiceRefused
-from reseller.exchange import Exchange, Guard, Heed, Observe, unheeded, unobserved
+from reseller.exchange import Exchange, Heed, Observe, unheeded, unobserved
 from reseller.phone_calls import PhoneCall, QueueEntry
 from reseller.reading import Reader
 from reseller.results import top_level_call
 from reseller.secret import Secret
 from reseller.tokens import TokenStore
+from reseller.transport import Guard
 
 HOUR_S = 3600.0
 

@@ -34,15 +34,21 @@ from reseller.results import effect_verdict, institution_list, verdict
 from reseller.secret import Secret
 from reseller.session import Session
 from reseller.tokens import Login, SsoToken, TokenStore
-from reseller.transport import BodyRefused, ServiceResponse, effects_transport, http_request, reads_transport, receive
+from reseller.transport import (
+    BodyRefused,
+    FirstByte,
+    Guard,
+    ServiceResponse,
+    effects_transport,
+    http_request,
+    reads_transport,
+    receive,
+)
 
 A = TypeVar("A", bound=BaseAnswer)
 T = TypeVar("T")
 
 _TOKEN = Reader(TokenAnswer)
-
-Guard = Callable[[], None]
-"""Called at the last point before the first byte of an effect. If it raises, nothing is written."""
 
 Observe = Callable[[Endpoint, str, BaseException | None, float], Awaitable[None]]
 """Awaited after every request, including its login or repeat after a 401: the endpoint, the institution's key, the
@@ -163,11 +169,11 @@ class Exchange:
         work = self._effect(request, reader, FirstByte(guard))
         return await self._observed(work, request.endpoint, request.institution_key)
 
-    async def _effect(self, request: Request, reader: Reader[A], first_byte: "FirstByte") -> A:
+    async def _effect(self, request: Request, reader: Reader[A], first_byte: FirstByte) -> A:
         answer = await self._send_once(request, first_byte)
         return self._heeded(effect_verdict(request.endpoint, answer, reader))
 
-    async def _send_once(self, request: Request, first_byte: "FirstByte") -> ServiceResponse:
+    async def _send_once(self, request: Request, first_byte: FirstByte) -> ServiceResponse:
         cause: Exception | None = None
         try:
             async with asyncio.timeout(self._config.deadline_s):
@@ -186,7 +192,7 @@ class Exchange:
         self,
         transport: httpx.AsyncBaseTransport,
         request: Request,
-        first_byte: "FirstByte | None" = None,
+        first_byte: FirstByte | None = None,
         *,
         may_repeat: bool = False,
     ) -> ServiceResponse:
@@ -205,7 +211,7 @@ class Exchange:
         transport: httpx.AsyncBaseTransport,
         request: Request,
         token: SsoToken | None,
-        first_byte: "FirstByte | None" = None,
+        first_byte: FirstByte | None = None,
     ) -> ServiceResponse:
         sent = http_request(request, self._config.base_url, _own_headers(token), first_byte)
         response = await transport.handle_async_request(sent)
@@ -303,29 +309,6 @@ class Exchange:
 def _own_headers(token: SsoToken | None) -> dict[str, str]:
     """Return the headers that only one attempt has. Keep them out of a frame that waits: tracebacks may show locals."""
     return trace_headers() | ({} if token is None else {"SsoToken": token.value.reveal()})
-
-
-class FirstByte:
-    """Runs the guard of an effect before its first byte, and records whether a byte may have been written."""
-
-    def __init__(self, guard: Guard | None) -> None:
-        self._guard = guard
-        self.may_be_written = False
-        self.forbidden: Exception | None = None
-
-    def __call__(self) -> None:
-        """Run the guard. After it the request may have reached the service.
-
-        Raises:
-            Exception: The guard's own error; nothing is written then.
-        """
-        if self._guard is not None:
-            try:
-                self._guard()
-            except Exception as error:
-                self.forbidden = error
-                raise
-        self.may_be_written = True
 
 
 def _failure(endpoint: str, error: Exception) -> ResellerError:

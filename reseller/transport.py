@@ -125,6 +125,33 @@ FIRST_BYTE: Final = "callkeeper.first_byte"
 """The request extension that holds a callback without arguments. A transport calls it at the last point before the
 first byte of the request. If it raises, nothing is written."""
 
+Guard = Callable[[], None]
+"""Called at the last point before the first byte of an effect. If it raises, nothing is written."""
+
+
+class FirstByte:
+    """Runs the guard of an effect before its first byte, and records whether a byte may have been written."""
+
+    def __init__(self, guard: Guard | None) -> None:
+        self._guard = guard
+        self.may_be_written = False
+        self.forbidden: Exception | None = None
+
+    def __call__(self) -> None:
+        """Run the guard. After it the request may have reached the service.
+
+        Raises:
+            Exception: The guard's own error; nothing is written then.
+        """
+        if self._guard is not None:
+            try:
+                self._guard()
+            except Exception as error:
+                self.forbidden = error
+                raise
+        self.may_be_written = True
+
+
 _EVERY_REQUEST = (
     (b"accept", b"application/json"),
     (b"accept-encoding", b"gzip, deflate"),
@@ -133,7 +160,7 @@ _EVERY_REQUEST = (
 
 
 def http_request(
-    request: Request, base_url: str, headers: Mapping[str, str], first_byte: Callable[[], None] | None
+    request: Request, base_url: str, headers: Mapping[str, str], first_byte: FirstByte | None
 ) -> httpx.Request:
     """Return a request as it is sent.
 

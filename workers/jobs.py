@@ -1,4 +1,4 @@
-"""The RQ jobs: a job class that accepts only our own functions, and the description that the dashboard shows.
+"""The RQ jobs: a job class that accepts only our own functions.
 
 RQ's own job class imports and calls any function that a job names, posts to its webhooks and runs its callbacks. A
 bank's worker must not take such orders from Redis, so a foreign or malformed job fails and nothing of it is called. RQ
@@ -6,22 +6,19 @@ also stores the whole traceback of a failed job, including messages. Our jobs fa
 only.
 """
 
-import asyncio
 import zlib
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, ClassVar, Final
 
-from redis.asyncio import Redis
 from redis.exceptions import RedisError
 from rq.exceptions import AbandonedJobError
 from rq.job import Job
 
 from calls.store.job_queue import BUG_TTL_S, FAILURE_TTL_S, NO_DEADLINE
 from calls.store.keys import QUEUE_NAME
-from calls.store.tasks import end
 from calls.traceback_filter import filtered_traceback
+from workers.job_description import describe
 from workers.measurements import JobSummary
 from workers.shift import StepsFailed
 
@@ -49,7 +46,7 @@ class CallJob(Job):
     """A job that can run only our own functions.
 
     ``job_class`` sets ``functions`` and ``queue_name`` on a subclass for the worker process. A function gets the Redis
-    key of its job, for ``progress``, and the job's arguments.
+    key of its job, for its description, and the job's arguments.
     """
 
     functions: ClassVar[Mapping[str, Callable[..., JobSummary]]] = {}
@@ -96,7 +93,7 @@ class CallJob(Job):
         function = self._function()
         self.connection.persist(self.key)
         tally = _run(function, self.key, *self.args)
-        self._describe(tally.sentence())
+        describe(self, tally.sentence())
         if tally.is_outage_report:
             self.failure_ttl = FAILURE_TTL_S
             raise ServiceUnreachable(tally.sentence())
@@ -106,11 +103,7 @@ class CallJob(Job):
     def execute_failure_callback(self, death_penalty_class: Any, *exc_info: Any) -> None:
         """Describe a job whose worker was killed. RQ calls this before it moves the job to the failed jobs."""
         if exc_info[0] is AbandonedJobError:
-            self._describe("its worker ended before the job was finished; other workers took over its calls")
-
-    def _describe(self, sentence: str) -> None:
-        self.description = f"{job_name(self)}: {sentence}"
-        self.connection.hset(self.key, "description", self.description)
+            describe(self, "its worker ended before the job was finished; other workers took over its calls")
 
     def _function(self) -> Callable[..., JobSummary]:
         try:
@@ -139,37 +132,6 @@ class CallJob(Job):
         self.repeats_left = None
         self.repeat_intervals = None
         self.enqueue_at_front = None
-
-
-PROGRESS_EVERY_S: Final = 1.0
-
-
-@asynccontextmanager
-async def progress(redis: "Redis", summary: JobSummary, job_key: str | None) -> AsyncIterator[None]:
-    """Write the summary so far into a job's description, once a second while the block runs."""
-    if job_key is None:
-        yield
-        return
-    writing = asyncio.ensure_future(_write_progress(redis, summary, job_key))
-    try:
-        yield
-    finally:
-        await end({writing})
-
-
-async def _write_progress(redis: Any, summary: JobSummary, job_key: str) -> None:
-    name = f"reconcile {summary.about}" if summary.about else "advance"
-    while True:
-        await asyncio.sleep(PROGRESS_EVERY_S)
-        with suppress(RedisError):
-            # If somebody deleted the job meanwhile, writing would create a hash that never expires.
-            if await redis.exists(job_key):
-                await redis.hset(job_key, "description", f"{name}, running: {summary.sentence()}")
-
-
-def job_name(job: Job) -> str:
-    """Return a job's name for its description: its function, and its institution if it has one."""
-    return " ".join([str(job.func_name).rpartition(".")[2], *map(str, job.args)])
 
 
 def _run(function: Callable[..., JobSummary], *args: str) -> JobSummary:

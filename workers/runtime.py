@@ -31,7 +31,7 @@ from calls.store.tasks import end
 from reseller import ServiceConfig
 from reseller.client import Reseller
 from workers.claim import Tools
-from workers.jobs import progress
+from workers.job_description import progress
 from workers.listing import Listing
 from workers.managed_institutions import Institutions
 from workers.measurements import Counting, JobSummary, ServiceClock

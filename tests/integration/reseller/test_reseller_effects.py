@@ -9,7 +9,7 @@ import pytest
 
 from reseller import MemoryTokenStore, NotSent, OutcomeUnknown, ServiceRefused, TokenLapsed, Unsendable, ValidationType
 from reseller.client import Reseller
-from reseller.exchange import Guard
+from reseller.transport import Guard
 from tests.integration.reseller.raw_service import Arrival, RawService, Respond, always, client, raw_service, reply
 
 Effect = Callable[[Reseller, Guard | None], Awaitable[object]]
