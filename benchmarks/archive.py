@@ -28,7 +28,7 @@ from benchmarks.answer import Answer, Table
 from benchmarks.effort import Effort
 from benchmarks.spread import Spread
 from calls.call_query import CallQuery, parse_query
-from calls.facts import Policies
+from calls.facts_and_colours import Policies
 from calls.record import Call, Candidate, Phase, Reason
 from calls.rules import load_rules
 from calls.rules.report import report

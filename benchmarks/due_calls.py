@@ -10,11 +10,11 @@ from msgspec.structs import replace
 
 from benchmarks.answers import KEY, PERSON, STATUS
 from calls.effect_ledger import Effect, EffectState
-from calls.facts import facts_of
+from calls.facts_and_colours import facts_of
 from calls.notes import Listed, fingerprint
 from calls.record import Call, Candidate, Phase, Reading, encode_call
 from calls.rules import RuleBook
-from calls.rules.verdict import judge
+from calls.rules.matching_and_assignment import judge
 from calls.store.job_queue import Waker
 from calls.store.keys import CallId, Keys
 from calls.trail import Entry, encode_entry

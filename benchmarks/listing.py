@@ -10,15 +10,15 @@ from benchmarks.answers import KEY
 from benchmarks.stage import Stage, stage
 from callkeeper.connections import with_command_packing
 from calls.rules import load_rules
+from calls.store.claims_and_leases import Store
 from calls.store.inbox import Ask
-from calls.store.listings import Listings
-from calls.store.store import Store
+from calls.store.last_listing import Listings
 from reseller import Secret, ServiceConfig
 from reseller.client import Reseller
 from reseller.memory import MemoryTokenStore
-from workers.claim import Tools
-from workers.listing import Listing
+from workers.claimed_call import Tools
 from workers.measurements import JobSummary, ServiceClock
+from workers.queue_listing import Listing
 
 Took = tuple[float, float]
 """Seconds, and CPU seconds of this process."""

@@ -17,7 +17,7 @@ from redis.asyncio import Redis
 
 from callkeeper.embedded import embedded_redis
 from calls.rules import RuleBook, load_rules
-from calls.schedule.check_plan import Schedule
+from calls.schedule.check_plan_and_budget import Schedule
 from calls.schedule.estimate import shows_result
 from calls.trail import Recorded
 from sandbox.state import Call, Happening, Kind

@@ -17,7 +17,7 @@ from typing import Any
 
 from benchmarks.answer import Answer, Table
 from callkeeper.fleet import ManagedProcess
-from calls.lease import LEASE
+from calls.claimed_item import LEASE
 from tests.acceptance.stack import until
 from tests.faults.crashpoints import MID_REQUEST_S
 from tests.faults.ports import HeldPort

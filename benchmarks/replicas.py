@@ -14,7 +14,7 @@ from benchmarks.answer import Answer, Table
 from benchmarks.effort import Effort
 from benchmarks.spread import Spread
 from callkeeper.embedded import embedded_redis
-from calls.store.intake import Intake
+from calls.store.idempotent_intake import Intake
 from reseller.push_event import PushEvent
 
 REPLICAS = (0, 1, 2)

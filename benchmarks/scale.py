@@ -17,10 +17,10 @@ from benchmarks.listing import Took, list_twice
 from benchmarks.process import cpu_s, resident_mb
 from benchmarks.spread import Spread
 from benchmarks.stage import Stage, stage, wait_until
-from calls.facts import facts_of
+from calls.facts_and_colours import facts_of
 from calls.record import Call
 from calls.rules import RuleBook, load_rules
-from calls.schedule.check_plan import Schedule, next_read
+from calls.schedule.check_plan_and_budget import Schedule, next_read
 from calls.store.keys import CallId, Keys
 
 AGES_S = 240.0

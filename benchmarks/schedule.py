@@ -12,7 +12,7 @@ from random import Random
 from benchmarks.answer import Answer, Cell, Table
 from benchmarks.live_calls import watch
 from calls.rules import load_rules
-from calls.schedule.check_plan import Schedule
+from calls.schedule.check_plan_and_budget import Schedule
 from calls.schedule.fit import fit
 from calls.schedule.model import HORIZON_S, PRIOR_CALL, PRIOR_RESULT, Lognormal, Model, prior
 from calls.schedule.optimum import backoff_optimum, optimum

@@ -18,8 +18,8 @@ from redis.asyncio import Redis
 
 from callkeeper.embedded import embedded_redis
 from callkeeper.fleet import Fleet, ManagedProcess
+from calls.store.claims_and_leases import Store
 from calls.store.keys import Keys
-from calls.store.store import Store
 
 
 def _token() -> str:

@@ -14,7 +14,7 @@ from itertools import chain, pairwise
 from textwrap import wrap
 
 from callkeeper import settings
-from calls.facts import FACTS, Says
+from calls.facts_and_colours import FACTS, Says
 from calls.law import LAW
 from calls.rules import RulesError, parse_rules
 from calls.rules.conditions import FORMS

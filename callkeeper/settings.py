@@ -17,7 +17,7 @@ from callkeeper.parsing import AlertAddress, ArchiveRetention, RequestedBy
 from callkeeper.redis_location import RedisLocation, Tls, parse_location, tls_options
 from calls.record import CHECK_LIMIT
 from calls.rules import RuleBook, load_rules
-from calls.schedule.check_plan import Schedule
+from calls.schedule.check_plan_and_budget import Schedule
 from calls.store.keys import PREFIX, Keys, Retention
 from desk.access.configured_logins import AdminLogin, Grant, OidcConfig
 from desk.access.desk_tokens import DeskToken

@@ -26,10 +26,10 @@ from calls.metrics.counting import Figures
 from calls.metrics.writing import Author, FigureWriter, Reporter
 from calls.rules import RuleBook, load_rules
 from calls.store.audit_log import AuditLog
-from calls.store.intake import Intake
+from calls.store.claims_and_leases import Store
+from calls.store.idempotent_intake import Intake
 from calls.store.job_queue import Waker
 from calls.store.queries import Queries
-from calls.store.store import Store
 from calls.store.tasks import end
 from desk.access.visitor import Auditor
 from desk.browser_headers import EVERYWHERE, SafeHeaders

@@ -20,12 +20,12 @@ from calls.store.job_queue import ADVANCE, RECONCILE, Waker
 from calls.store.keys import Keys
 from calls.store.rules_in_force import put_in_force
 from reseller import Secret, ServiceConfig
+from workers.job_watchdog import Watchdog
 from workers.jobs import CallJob, job_class
 from workers.measurements import JobSummary
 from workers.outbox import Outbox
 from workers.rq_worker import CallWorker, work
 from workers.runtime import WorkerRuntime
-from workers.watchdog import Watchdog
 from workers.webhook_client import WebhookClient
 
 

@@ -11,16 +11,16 @@ from enum import StrEnum
 
 from msgspec.structs import replace
 
-from calls.effect_evidence import MAX_ASSIGNS, assigned_too_often, may_begin, needs_person
 from calls.effect_ledger import DONE, Effect, EffectKind, EffectState
-from calls.facts import Facts, facts_of
+from calls.effect_resolution import MAX_ASSIGNS, assigned_too_often, may_begin, needs_person
+from calls.facts_and_colours import Facts, facts_of
 from calls.fold import fold_note
 from calls.law import BRIEF, LAW, forbidden
 from calls.notes import Statement
 from calls.record import Call, Reason
 from calls.rules.book import RuleBook
-from calls.rules.verdict import judge, judge_assignment
-from calls.schedule.check_plan import desk_check_obstacle
+from calls.rules.matching_and_assignment import judge, judge_assignment
+from calls.schedule.check_plan_and_budget import desk_check_obstacle
 from calls.trail import Entry
 
 

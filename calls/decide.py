@@ -7,15 +7,15 @@ else wait.
 
 from datetime import datetime, timedelta
 
-from calls.closing import age_out, close, confirm, is_lost
-from calls.effect_evidence import assigned_too_often, evidence, is_later, may_begin, next_doubt_read, recheck
 from calls.effect_ledger import DONE, IN_DOUBT, EffectKind, EffectState
-from calls.facts import Facts, facts_of
+from calls.effect_resolution import assigned_too_often, evidence, is_later, may_begin, next_doubt_read, recheck
+from calls.end_and_settlement import age_out, close, confirm, is_lost
+from calls.facts_and_colours import Facts, facts_of
 from calls.institutions import FOREIGN
 from calls.record import Call, Phase
 from calls.rules.book import Outcome, RuleBook
-from calls.rules.verdict import Assignment, Verdict, judge, judge_assignment, next_turn, table
-from calls.schedule.check_plan import (
+from calls.rules.matching_and_assignment import Assignment, Verdict, judge, judge_assignment, next_turn, table
+from calls.schedule.check_plan_and_budget import (
     TOLERATED,
     apart,
     automatic_left,

@@ -8,17 +8,17 @@ from datetime import datetime, timedelta
 
 from msgspec.structs import replace
 
-from calls.closing import believed_end
-from calls.effect_evidence import first_doubt, fold_member_rejected, fold_unenrolled
+from calls.claimed_item import instant
 from calls.effect_ledger import DONE, IN_DOUBT, Effect, EffectKind, EffectState
-from calls.facts import MANUAL_GREEN
-from calls.lease import instant
+from calls.effect_resolution import first_doubt, fold_member_rejected, fold_unenrolled
+from calls.end_and_settlement import believed_end
+from calls.facts_and_colours import MANUAL_GREEN
 from calls.notes import Listed, MemberRejected, Merged, Note, Pushed, Unlisted
 from calls.record import Call, Identity, Phase, Reading, Reason, with_effect
 from calls.redis_restart import charge_if_assigned
 from calls.rules.book import RuleBook
-from calls.schedule.check_plan import begin_watch
-from calls.statements import fold_statement, later, may_reopen, reopened, stronger
+from calls.schedule.check_plan_and_budget import begin_watch
+from calls.statement_folding import fold_statement, later, may_reopen, reopened, stronger
 from calls.statuses import ESTABLISHES, REJECTED, Status
 from calls.store.keys import CallId
 from calls.trail import Entry

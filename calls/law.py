@@ -6,9 +6,9 @@ tests and messages. Articles with the same name forbid different kinds of effect
 
 from dataclasses import dataclass
 
+from calls.claimed_item import LEASE
 from calls.effect_ledger import EffectKind
-from calls.facts import Facts, Value
-from calls.lease import LEASE
+from calls.facts_and_colours import Facts, Value
 
 _ASSIGN, _ENROLL, _REJECT = EffectKind.ASSIGN, EffectKind.ENROLL, EffectKind.REJECT
 

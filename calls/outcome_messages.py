@@ -9,9 +9,9 @@ from typing import Any, Final, get_args
 
 import msgspec
 
-from calls.outcomes import CallOutcome, OutcomeType
 from calls.record import Call
 from calls.store.keys import CallId
+from calls.webhook_outcomes import CallOutcome, OutcomeType
 
 VERSION: Final = 1
 TEST: Final = CallId("", "test")

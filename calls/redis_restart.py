@@ -15,12 +15,12 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from calls.effect_evidence import may_begin
+from calls.claimed_item import TOLERANCE, Epoch, Jump, LostWrites
 from calls.effect_ledger import DONE, IN_DOUBT, Effect, EffectKind, EffectState
-from calls.lease import TOLERANCE, Epoch, Jump, LostWrites
+from calls.effect_resolution import may_begin
 from calls.record import Call, with_effect
 from calls.rules.book import RuleBook
-from calls.schedule.check_plan import (
+from calls.schedule.check_plan_and_budget import (
     Schedule,
     automatic_left,
     begin_watch,

@@ -5,7 +5,7 @@ from datetime import datetime
 
 from calls.effect_ledger import EffectKind, EffectState
 from calls.record import Reason
-from calls.rules.verdict import Assignment, Verdict
+from calls.rules.matching_and_assignment import Assignment, Verdict
 from calls.trail import Entry
 
 

@@ -87,7 +87,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     status: str | None = None
     policies: tuple[str, ...] = ()
     signs: tuple[str, ...] = ()
-    """For a check: the facts that its answer showed by itself (``calls.facts.signs_of``)."""
+    """For a check: the facts that its answer showed by itself (``calls.facts_and_colours.signs_of``)."""
     n: int | None = None
     took_ms: int | None = None
     rule: str | None = None

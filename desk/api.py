@@ -19,7 +19,7 @@ from structlog.typing import FilteringBoundLogger
 
 from archive.errors import ArchiveAway
 from calls.action_status import ActionState, Told
-from calls.facts import Policies
+from calls.facts_and_colours import Policies
 from calls.record import Call, NewerRecord, Phase
 from calls.store.attempt_limiter import AttemptLimiter, Failure, network_of
 from calls.store.keys import CallId
@@ -27,12 +27,12 @@ from calls.store.queries import Lookup
 from desk.access.desk_tokens import DeskToken, DeskTokens
 from desk.access.routes import rule_of
 from desk.access.visitor import AuditNote, Auditor, note_of, with_note
-from desk.actions import Actions
 from desk.archived_calls import ArchivedCalls, known_or_archived
 from desk.bodies import BODIES, read_body
 from desk.call_list import CallList
 from desk.openapi import document
 from desk.problems import Problem, forbidden, invalid, not_found, too_often, unauthorized, unavailable
+from desk.statements import Actions
 from desk.stream import Stream, Tickets
 from desk.views import CallView, PageView, action_view, call_view, story_view
 from reseller.endpoints import is_institution_key, is_voice_id

@@ -10,16 +10,16 @@ from structlog.typing import FilteringBoundLogger
 
 from calls.rules.book import RuleBook
 from calls.store.change_stream import Changes
+from calls.store.claims_and_leases import Store
 from calls.store.job_queue import Waker
 from calls.store.keys import CallId
 from calls.store.queries import Known, Lookup
-from calls.store.store import Store
 from desk.access.desk_tokens import DeskToken, DeskTokens
 from desk.access.visitor import Auditor
-from desk.actions import Actions
 from desk.api import DeskApi
 from desk.archived_calls import ArchivedCalls, known_or_archived
 from desk.feed import BUFFER, Feed
+from desk.statements import Actions
 from desk.stream import HEARTBEAT_S, STREAMS_PER_TOKEN, Stream, Tickets
 
 

@@ -22,7 +22,7 @@ from calls.metrics.catalogue import FIGURES, Figure
 from calls.metrics.signals import SignalReader
 from calls.metrics.snapshot import FigureReader, Present, Process, Snapshot, Spread, read_present
 from calls.store.keys import Keys
-from calls.store.listings import Listings
+from calls.store.last_listing import Listings
 
 PREFIX: Final = "callkeeper_"
 _KINDS: Final = ("web", "worker")

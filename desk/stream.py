@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from calls.facts import Policies
+from calls.facts_and_colours import Policies
 from calls.store.change_stream import START, Changes, is_position, order
 from calls.store.keys import Keys
 from desk.access.desk_tokens import DeskToken, DeskTokens

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from calls.action_status import ActionState, Told
 from calls.effect_ledger import Effect, EffectState
-from calls.facts import Policies, facts_of
+from calls.facts_and_colours import Policies, facts_of
 from calls.record import CHECK_LIMIT, Call, Identity, Phase, Reason
 from calls.story import Line, Tone, tell
 from calls.trail import Entry, recorded

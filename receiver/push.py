@@ -24,7 +24,7 @@ from structlog.typing import FilteringBoundLogger
 from calls.metrics import catalogue as figure
 from calls.metrics.counting import Figures
 from calls.store.attempt_limiter import AttemptLimiter, Failure, network_of
-from calls.store.intake import CALL_END, CALL_START, DOCTOR, Intake
+from calls.store.idempotent_intake import CALL_END, CALL_START, DOCTOR, Intake
 from calls.store.job_queue import Waker
 from receiver import responses
 from receiver.authentication import PushAuthentication

@@ -3,7 +3,7 @@
 `Reseller` is imported from `reseller.client`: most processes need the records and errors, and few the HTTP client.
 """
 
-from reseller.answers import (
+from reseller.answer_records import (
     CoreConfig,
     Institution,
     InstitutionSummary,

@@ -10,28 +10,28 @@ import msgspec
 import structlog
 from structlog.typing import FilteringBoundLogger
 
-from reseller import answers, endpoints
+from reseller import answer_records, endpoints
+from reseller.answer_meaning import top_level_call
+from reseller.answer_parsing import Reader
 from reseller.config import ServiceConfig
 from reseller.endpoints import Request
 from reseller.enumerations import CoreType, ValidationType
 from reseller.errors import AnswerUnreadable, InstitutionNotFound, OutcomeUnknown, ServiceRefused
 from reseller.exchange import Exchange, Heed, Observe, unheeded, unobserved
 from reseller.phone_calls import PhoneCall, QueueEntry
-from reseller.reading import Reader
-from reseller.results import top_level_call
 from reseller.secret import Secret
 from reseller.tokens import TokenStore
 from reseller.transport import Guard
 
 HOUR_S = 3600.0
 
-_BASE = Reader(answers.BaseAnswer)
-_USER_TOKEN = Reader(answers.UserTokenAnswer)
-_QUEUE = Reader(answers.QueueAnswer)
-_ASSIGN = Reader(answers.AssignAnswer)
-_DETAILS = Reader(answers.DetailsAnswer)
-_INSTITUTION = Reader(answers.InstitutionAnswer)
-_LOGIN_AS = Reader(answers.LoginAsAnswer)
+_BASE = Reader(answer_records.BaseAnswer)
+_USER_TOKEN = Reader(answer_records.UserTokenAnswer)
+_QUEUE = Reader(answer_records.QueueAnswer)
+_ASSIGN = Reader(answer_records.AssignAnswer)
+_DETAILS = Reader(answer_records.DetailsAnswer)
+_INSTITUTION = Reader(answer_records.InstitutionAnswer)
+_LOGIN_AS = Reader(answer_records.LoginAsAnswer)
 
 
 class Reseller:
@@ -130,7 +130,7 @@ class Reseller:
         """
         await self._exchange.renew(max_age_s)
 
-    async def token(self) -> answers.TokenAnswer:
+    async def token(self) -> answer_records.TokenAnswer:
         """Log in now, without the token store, and return the whole answer.
 
         Raises:
@@ -270,17 +270,17 @@ class Reseller:
         request = self._exchange.on_behalf(endpoints.REJECT_VOICE, institution_key, requested_by, voice_id)
         await self._exchange.effect(request, _BASE, guard)
 
-    async def institutions(self) -> tuple[answers.InstitutionSummary, ...]:
+    async def institutions(self) -> tuple[answer_records.InstitutionSummary, ...]:
         """List the institutions, with five fields each. Their secrets never leave the parser.
 
-        Spec: Endpoints 8. Assumed: the list's wrapper is not shown; see `reseller.results`.
+        Spec: Endpoints 8. Assumed: the list's wrapper is not shown; see `reseller.answer_meaning`.
         """
         summaries, left_out = await self._exchange.list_institutions()
         if left_out:
             self._log.warning("institutions_left_out", institutions=left_out)
         return summaries
 
-    async def institution(self, key: str) -> answers.Institution:
+    async def institution(self, key: str) -> answer_records.Institution:
         """Read an institution's full record, with secrets masked.
 
         Raises:
@@ -321,7 +321,7 @@ class Reseller:
         body = msgspec.json.encode({"name": name, "core": str(core)})
         await self._exchange.read(Request(endpoint, endpoint.at(key), content=body, about=key), _BASE)
 
-    async def login_as(self, key: str) -> answers.LoginAsAnswer:
+    async def login_as(self, key: str) -> answer_records.LoginAsAnswer:
         """Log in as an institution: return a token and the places it gives access to.
 
         Raises:

@@ -12,7 +12,7 @@ _MIB = 1024 * 1024
 REQUEST_DEADLINE_S = 6.0
 """Seconds from the start of a request, including a login it needs, to the last byte of its answer.
 
-The length of a worker's lease is derived from this number (``calls.lease.Lease``). Change it only here."""
+The length of a worker's lease is derived from this number (``calls.claimed_item.Lease``). Change it only here."""
 
 
 @dataclass(frozen=True, slots=True)

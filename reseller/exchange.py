@@ -14,7 +14,9 @@ import httpx
 import msgspec
 from structlog.typing import FilteringBoundLogger
 
-from reseller.answers import BaseAnswer, InstitutionSummary, TokenAnswer
+from reseller.answer_meaning import effect_verdict, institution_list, verdict
+from reseller.answer_parsing import Reader
+from reseller.answer_records import BaseAnswer, InstitutionSummary, TokenAnswer
 from reseller.config import ServiceConfig
 from reseller.endpoints import INSTITUTIONS, TOKEN, Endpoint, Request, header_value, scope_of, trace_headers
 from reseller.errors import (
@@ -29,10 +31,8 @@ from reseller.errors import (
     ServiceUnavailable,
     TokenLapsed,
 )
-from reseller.reading import Reader
-from reseller.results import effect_verdict, institution_list, verdict
+from reseller.login_session import Session
 from reseller.secret import Secret
-from reseller.session import Session
 from reseller.tokens import Login, SsoToken, TokenStore
 from reseller.transport import (
     BodyRefused,

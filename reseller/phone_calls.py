@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 from msgspec import field
 
-from reseller.reading import Listed, Record
+from reseller.answer_parsing import Listed, Record
 
 
 class VendorCall(Record, frozen=True, kw_only=True):

@@ -15,20 +15,20 @@ import httpx
 import structlog
 from msgspec.structs import replace
 
+from calls.claimed_item import Lease
 from calls.effect_ledger import EffectKind
-from calls.lease import Lease
 from calls.metrics.counting import Figures
 from calls.metrics.snapshot import FigureReader, Snapshot
 from calls.metrics.writing import Author, FigureWriter
 from calls.notes import Note
 from calls.record import Call
 from calls.rules import RuleBook, load_rules
-from calls.store.intake import Intake
+from calls.store.claims_and_leases import Store
+from calls.store.idempotent_intake import Intake
 from calls.store.keys import CallId, Keys, Retention
-from calls.store.listings import Listings
+from calls.store.last_listing import Listings
 from calls.store.queries import Queries
 from calls.store.sso_token import RedisTokenStore
-from calls.store.store import Store
 from calls.trail import Entry
 from reseller import Secret, ServiceConfig
 from reseller.client import Reseller
@@ -38,10 +38,10 @@ from sandbox.access import Credentials
 from sandbox.state import Call as SandboxCall
 from tests.sandbox_fixtures import CREDENTIALS, KEY, PHONE, Asgi
 from tests.transports import AnnouncingTransport
-from workers.claim import Tools
-from workers.listing import Listing
+from workers.claimed_call import Tools
 from workers.managed_institutions import Institutions
 from workers.measurements import Counting, ServiceClock
+from workers.queue_listing import Listing
 from workers.runtime import UnreadableLog
 from workers.service_health import Probing, ServiceObserver
 from workers.shift import Shift, Wakeups

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from math import inf, sqrt
 from random import Random
 
-from calls.schedule.check_plan import Schedule
+from calls.schedule.check_plan_and_budget import Schedule
 from calls.schedule.estimate import Observation
 from calls.schedule.model import Lognormal, Model
 

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 import httpx
 from fakeredis import FakeAsyncRedis, FakeServer
 
-from calls.lease import ClaimedItem
+from calls.claimed_item import ClaimedItem
 from calls.store.breakers import retry_service
 from calls.store.tasks import end
 from sandbox.access import Credentials

@@ -20,7 +20,7 @@ from archive.errors import ArchiveAway, ValueRefused
 from archive.heads import signed_head
 from archive.lines import Content, content_of
 from archive.writing import Writer
-from calls.lease import ClaimedItem, LeaseLost, Placement
+from calls.claimed_item import ClaimedItem, LeaseLost, Placement
 from calls.metrics import catalogue as figure
 from calls.metrics.counting import Figures
 from calls.record import NewerRecord, parse_call

@@ -13,15 +13,15 @@ from typing import Literal
 
 from msgspec.structs import replace
 
-from calls.closing import must_be_listed_again
 from calls.effect_ledger import EffectKind, EffectState
-from calls.facts import Colour, facts_of, is_named_by_service, signs_of
+from calls.end_and_settlement import must_be_listed_again
+from calls.facts_and_colours import Colour, facts_of, is_named_by_service, signs_of
 from calls.fold import fold_check, fold_reading, reading_of
 from calls.metrics import catalogue as figure
 from calls.notes import Merged, encode_note
 from calls.record import Call, Phase, Reading, without_unknown
 from calls.redis_restart import charge_earlier_record
-from calls.schedule.check_plan import check_answered, check_booked, check_failed, next_read, read_retry
+from calls.schedule.check_plan_and_budget import check_answered, check_booked, check_failed, next_read, read_retry
 from calls.statuses import STATUSES
 from calls.steps import Decline
 from calls.store.inbox import Ask
@@ -37,7 +37,7 @@ from reseller import (
     TokenLapsed,
 )
 from reseller.endpoints import is_same_id, is_voice_id
-from workers.claim import REFUSED, Claim
+from workers.claimed_call import REFUSED, Claim
 
 
 class AnswerMisnamed(AnswerUnreadable):

@@ -17,8 +17,8 @@ from typing import Any
 
 from calls.institutions import FOREIGN, UNKNOWN, KnownInstitutions
 from calls.metrics import catalogue as figure
-from calls.store.listings import Listings, Standing
-from calls.store.store import Store
+from calls.store.claims_and_leases import Store
+from calls.store.last_listing import Listings, Standing
 from reseller import Institution, InstitutionSummary, ResellerError, ServiceUnavailable
 from reseller.client import Reseller
 from workers.measurements import Counting
@@ -216,7 +216,7 @@ class Standings:
 async def ask_standings(service: Reseller, keys: Iterable[str]) -> Standings:
     """Ask for the standing of institutions, and return also all others that the list names.
 
-    Spec: Endpoints 8 and 10. Assumed: the wrapper of the list is not shown; see `reseller.results`.
+    Spec: Endpoints 8 and 10. Assumed: the wrapper of the list is not shown; see `reseller.answer_meaning`.
     """
     asked = Standings()
     try:

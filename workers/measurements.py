@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from calls.facts import facts_of
-from calls.lease import Epoch
+from calls.claimed_item import Epoch
+from calls.facts_and_colours import facts_of
 from calls.metrics import catalogue as figure
 from calls.metrics.counting import Figures
 from calls.pause import EVERYWHERE, Pauses
 from calls.record import Call, Phase, Reason
 from calls.rules.book import RuleBook
-from calls.schedule.check_plan import automatic_left
+from calls.schedule.check_plan_and_budget import automatic_left
 from calls.trail import Entry
 
 _QUEUE = (

@@ -1,6 +1,6 @@
 """Advances one claimed call: decide, take the step, repeat until the call has to wait. Settles it at its end.
 
-The steps are in ``workers.checks`` (look, read, check) and ``workers.effects`` (assign, enroll, reject).
+The steps are in ``workers.checks`` (look, read, check) and ``workers.assign_enroll_reject`` (assign, enroll, reject).
 """
 
 from contextlib import suppress
@@ -10,11 +10,11 @@ from typing import assert_never
 from msgspec.structs import replace
 from redis.exceptions import RedisError
 
-from calls.closing import CONFIRM_LOOKS_S
+from calls.claimed_item import Placement
 from calls.decide import WATCH, decide, is_confirmed_free
 from calls.effect_ledger import IN_DOUBT, EffectKind, EffectState
+from calls.end_and_settlement import CONFIRM_LOOKS_S
 from calls.institutions import FOREIGN
-from calls.lease import Placement
 from calls.record import Call, Phase, Reason
 from calls.steps import (
     Check,
@@ -37,9 +37,9 @@ from calls.steps import (
 from calls.store.breakers import ACCOUNT, Breaker
 from calls.store.request_budget import Permit
 from calls.trail import Entry
+from workers.assign_enroll_reject import establish, intend, note, note_facts, send, withdraw
 from workers.checks import check, decline, look, look_back, read
-from workers.claim import AWAY, INSTITUTION_AWAY, REFUSED, Claim, attention
-from workers.effects import establish, intend, note, note_facts, send, withdraw
+from workers.claimed_call import AWAY, INSTITUTION_AWAY, REFUSED, Claim, attention
 
 
 async def settle(claim: Claim, reason: Reason) -> None:

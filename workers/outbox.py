@@ -12,8 +12,8 @@ from typing import Any, ClassVar
 
 from redis.exceptions import RedisError
 
-from calls.lease import ClaimedItem
-from calls.store.store import Store
+from calls.claimed_item import ClaimedItem
+from calls.store.claims_and_leases import Store
 from calls.store.tasks import end
 
 

@@ -14,28 +14,28 @@ from typing import Any, ClassVar, TypeVar
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from calls.lease import Lease
+from calls.claimed_item import Lease
 from calls.metrics import catalogue as figure
 from calls.metrics.counting import Figures
 from calls.rules.book import RuleBook
 from calls.store.archive_queue import ArchiveQueue
 from calls.store.breakers import service_away
+from calls.store.claims_and_leases import Store
 from calls.store.delivery_log import DeliveryLog
 from calls.store.inbox import Ask
 from calls.store.keys import KEPT_S, Keys
-from calls.store.listings import Listings
+from calls.store.last_listing import Listings
 from calls.store.queries import Lookup, Queries
 from calls.store.sso_token import RedisTokenStore
-from calls.store.store import Store
 from calls.store.tasks import end
 from reseller import ServiceConfig
 from reseller.client import Reseller
-from workers.claim import Tools
+from workers.claimed_call import Tools
 from workers.job_description import progress
-from workers.listing import Listing
 from workers.managed_institutions import Institutions
 from workers.measurements import Counting, JobSummary, ServiceClock
 from workers.outbox import Outbox
+from workers.queue_listing import Listing
 from workers.service_health import Probing, ServiceObserver
 from workers.shift import Shift, Wakeups
 from workers.webhook_client import WebhookClient

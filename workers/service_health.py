@@ -19,8 +19,8 @@ from redis.exceptions import RedisError
 from calls.metrics import catalogue as figure
 from calls.metrics.counting import Figures
 from calls.store.breakers import ACCOUNT, Heard
+from calls.store.claims_and_leases import Store
 from calls.store.request_budget import Permit
-from calls.store.store import Store
 from calls.store.tasks import end
 from reseller import (
     AccessRefused,
@@ -37,7 +37,7 @@ from reseller import (
     Unsendable,
 )
 from reseller.endpoints import TOKEN, AuthMode, Endpoint
-from workers.claim import Tools, follow_member, follow_trace
+from workers.claimed_call import Tools, follow_member, follow_trace
 from workers.managed_institutions import Institutions
 
 _BUSY = (ServiceBusy, TurnedAway)

@@ -18,19 +18,19 @@ from typing import Any, Final
 
 from redis.exceptions import RedisError
 
-from calls.lease import ClaimedItem, LeaseLost, Placement
+from calls.claimed_item import ClaimedItem, LeaseLost, Placement
 from calls.metrics import catalogue as figure
 from calls.record import NewerRecord
+from calls.store.claims_and_leases import MOST_OF_ONE
 from calls.store.keys import CallId, names_of
-from calls.store.store import MOST_OF_ONE
 from calls.store.tasks import end
 from calls.traceback_filter import innermost_place
 from calls.trail import Entry
-from workers.claim import FORGET, Claim, Tools, follow_member, follow_trace
-from workers.listing import Listing
+from workers.claimed_call import FORGET, Claim, Tools, follow_member, follow_trace
 from workers.managed_institutions import Institutions
 from workers.measurements import JobSummary
 from workers.move import move
+from workers.queue_listing import Listing
 
 APART_S: Final = 0.02
 """Minimum time between claims at due times, in seconds. Work that falls due in between is claimed together."""

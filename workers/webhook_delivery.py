@@ -18,18 +18,18 @@ import msgspec
 from msgspec.structs import replace
 from redis.exceptions import RedisError
 
-from calls.lease import ClaimedItem, LeaseLost, Placement
+from calls.claimed_item import ClaimedItem, LeaseLost, Placement
 from calls.metrics import catalogue as figure
 from calls.metrics.counting import Figures
 from calls.outcome_messages import TEST, TestMessage, message_id, message_of
-from calls.outcomes import CallOutcome, outcomes
 from calls.record import NewerRecord
 from calls.store.breakers import ACCOUNT, Heard
+from calls.store.claims_and_leases import Store
 from calls.store.delivery_log import NUDGE, REPLAY, SEND_TEST, Attempt, Cursor, DeliveryLog, test_id
 from calls.store.keys import CallId, parse_member
 from calls.store.queries import Known, Lookup
-from calls.store.store import Store
-from workers.claim import follow_member, follow_trace
+from calls.webhook_outcomes import CallOutcome, outcomes
+from workers.claimed_call import follow_member, follow_trace
 from workers.outbox import Outbox
 from workers.webhook_client import Answer, Posted, WebhookClient
 

@@ -18,14 +18,14 @@ from callkeeper.commands.call_lists import find, json_of, list_calls
 from callkeeper.redis_query import Span, enqueue_reconcile, note_command, query_redis
 from callkeeper.terminal import Failed, Misused, printable_json, safe, say, say_json, shown, terminal_console
 from calls.call_query import FEWEST_LETTERS, CallQuery
-from calls.effect_evidence import TAKEN_BACK, needs_person
 from calls.effect_ledger import EffectKind, EffectState
+from calls.effect_resolution import TAKEN_BACK, needs_person
 from calls.notes import InboxFull, Resolved
 from calls.record import ASKED, Call
 from calls.store.audit_log import AuditEvent
+from calls.store.claims_and_leases import Store
 from calls.store.keys import CallId, Keys
 from calls.store.queries import Known, Queries
-from calls.store.store import Store
 from calls.story import Line, Row, Story, Tone, tell
 from calls.trail import Entry, encode_recorded, recorded
 from desk.call_search import find_calls

@@ -13,7 +13,7 @@ from callkeeper.archive_reader import archived_recordings
 from callkeeper.redis_query import query_redis
 from callkeeper.settings import RuleSettings
 from callkeeper.terminal import Failed, Misused, say, say_json
-from calls.facts import Policies
+from calls.facts_and_colours import Policies
 from calls.institutions import KnownInstitutions
 from calls.rules import RuleBook, RulesError, load_rules
 from calls.schedule.drawing import draw_svg, draw_text

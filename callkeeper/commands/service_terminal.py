@@ -39,8 +39,8 @@ from reseller import (
     TokenLapsed,
     TurnedAway,
 )
+from reseller.answer_parsing import Record
 from reseller.client import Reseller
-from reseller.reading import Record
 from reseller.secret import MASK
 
 T = TypeVar("T")

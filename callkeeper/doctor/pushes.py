@@ -16,7 +16,7 @@ from callkeeper.doctor.finding import Finding, Topic, fault, ok, warning
 from callkeeper.settings import WebSettings
 from calls.metrics import catalogue
 from calls.metrics.snapshot import FigureReader, Snapshot
-from calls.store.intake import DOCTOR, EventEntry
+from calls.store.idempotent_intake import DOCTOR, EventEntry
 from calls.store.keys import Keys
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from calls.metrics.signals import SignalReader
 from calls.metrics.snapshot import FigureReader, Minute, Present, Process, read_present
 from calls.store.breakers import ACCOUNT, Breaker, account_of, open_breakers
 from calls.store.keys import Keys
-from calls.store.listings import Listings
+from calls.store.last_listing import Listings
 from calls.store.pausing import Pausing
 from calls.store.queries import Queries
 from calls.store.request_budget import BudgetUse, budget_use

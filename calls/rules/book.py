@@ -5,8 +5,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 
-from calls.facts import Policies, Value
-from calls.schedule.check_plan import Schedule
+from calls.facts_and_colours import Policies, Value
+from calls.schedule.check_plan_and_budget import Schedule
 
 AS_VERIFIED = "as_verified"
 """The validation type by which the person or the service verified the caller."""

@@ -12,13 +12,13 @@ from typing import Any
 
 from msgspec.structs import replace as with_fields
 
-from calls.facts import FACTS, MANUAL_GREEN, Colour, Facts, coloured
+from calls.facts_and_colours import FACTS, MANUAL_GREEN, Colour, Facts, coloured
 from calls.record import CHECK_LIMIT, History
 from calls.rules.book import Outcome, RuleBook
 from calls.rules.conditions import read_values
 from calls.rules.file import SHIPPED, parse_toml
+from calls.rules.matching_and_assignment import Verdict, judge, table
 from calls.rules.sections import Fault, Faults, RulesError, Section
-from calls.rules.verdict import Verdict, judge, table
 from calls.story import row_of
 
 ORDINARY = Facts.from_dict(

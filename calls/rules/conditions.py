@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
-from calls.facts import FACTS, Says, Value
+from calls.facts_and_colours import FACTS, Says, Value
 from calls.record import CHECK_LIMIT
 from calls.rules.book import Between, Condition, Includes, Not, OnChecks, OneOf, Test
 from calls.rules.patterns import pattern_fault

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from calls.rules.book import Rule, RuleBook
 from calls.rules.conditions import describe_condition
-from calls.rules.verdict import dates_wanted
+from calls.rules.matching_and_assignment import dates_wanted
 
 
 def changes(old: RuleBook, new: RuleBook) -> list[str]:

@@ -12,14 +12,14 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from calls.facts import Policies
+from calls.facts_and_colours import Policies
 from calls.record import CHECK_LIMIT
 from calls.rules.book import AS_VERIFIED, AssignRule, Outcome, Rule, RuleBook, Stage
 from calls.rules.conditions import read_conditions
 from calls.rules.patterns import TooManyNames, overlap, pattern_fault
 from calls.rules.proofs import prove
 from calls.rules.sections import Fault, Faults, Lines, RulesError, Section, one_of
-from calls.schedule.check_plan import Schedule, schedule_faults
+from calls.schedule.check_plan_and_budget import Schedule, schedule_faults
 from calls.statuses import OTHERWISE
 
 SHIPPED = ("default", "demo", "watch-only")

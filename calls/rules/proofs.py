@@ -9,13 +9,13 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from calls.effect_ledger import EffectKind
-from calls.facts import Policies
+from calls.facts_and_colours import Policies
 from calls.law import articles
 from calls.rules.book import Condition, Not, OnChecks, Outcome, Rule, Stage, Test, dates_of
 from calls.rules.conditions import describe_condition
+from calls.rules.matching_and_assignment import is_meant_for, is_valid
 from calls.rules.patterns import TooManyNames
 from calls.rules.sections import Fault
-from calls.rules.verdict import is_meant_for, is_valid
 from calls.rules.world import TooManyHistories, World
 
 _EFFECTS = {Outcome.ENROLL: EffectKind.ENROLL, Outcome.REJECT: EffectKind.REJECT}

@@ -13,10 +13,10 @@ from datetime import datetime, timedelta
 
 from msgspec.structs import replace as with_fields
 
-from calls.facts import MANUAL_GREEN, Colour, Facts, coloured
+from calls.facts_and_colours import MANUAL_GREEN, Colour, Facts, coloured
 from calls.record import History
 from calls.rules.book import Outcome, RuleBook
-from calls.rules.verdict import Verdict, judge, next_turn, table
+from calls.rules.matching_and_assignment import Verdict, judge, next_turn, table
 from calls.story import shown
 from calls.trail import Entry, Recorded, Tried
 

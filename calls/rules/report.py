@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from calls.facts import Colour, Policies
+from calls.facts_and_colours import Colour, Policies
 from calls.story import would
 from calls.trail import Entry, Recorded, Tried
 

@@ -13,12 +13,12 @@ from functools import cached_property
 from itertools import product
 from typing import Final
 
-from calls.facts import FACTS, MANUAL_GREEN, Colour, Policies, Value
+from calls.facts_and_colours import FACTS, MANUAL_GREEN, Colour, Policies, Value
 from calls.record import CHECK_LIMIT
 from calls.rules.book import Condition, Includes, Not, OnChecks, OneOf, Test, turns
+from calls.rules.matching_and_assignment import admits
 from calls.rules.patterns import kinds_of_names
 from calls.rules.solver import Clause, Domains, Literal, Values, equivalent, only, satisfiable, without
-from calls.rules.verdict import admits
 from calls.statuses import ESTABLISHES, REJECTED, Status
 
 OTHER: Final = "\0any other value"

@@ -17,7 +17,7 @@ from itertools import accumulate, pairwise
 from math import ceil, erfc, exp, inf, log, pi, sqrt
 
 from calls.effect_ledger import DONE, EffectKind
-from calls.facts import MANUAL_GREEN, Colour, Policies
+from calls.facts_and_colours import MANUAL_GREEN, Colour, Policies
 from calls.record import Reason
 from calls.schedule.model import Curve, Lognormal
 from calls.statuses import Status

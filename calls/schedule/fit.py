@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import inf
 from random import Random
 
-from calls.schedule.check_plan import Schedule
+from calls.schedule.check_plan_and_budget import Schedule
 from calls.schedule.estimate import (
     Interval,
     Observation,

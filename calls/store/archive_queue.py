@@ -11,10 +11,10 @@ from typing import Any, Final, NamedTuple
 
 from redis.asyncio import Redis
 
-from calls.lease import ClaimedItem, LeaseLost, instant
+from calls.claimed_item import ClaimedItem, LeaseLost, instant
 from calls.store.audit_log import AuditEntry, AuditEvent, AuditLog
+from calls.store.claims_and_leases import Store
 from calls.store.keys import KEPT_S, Keys
-from calls.store.store import Store
 
 SWEEP_EVERY_S: Final = 3600
 SWEPT_AT_ONCE: Final = 500

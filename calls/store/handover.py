@@ -11,7 +11,7 @@ from typing import Final
 
 from redis.exceptions import RedisError
 
-from calls.lease import ClaimedItem
+from calls.claimed_item import ClaimedItem
 from calls.record import NEWER, SCHEMA
 from calls.store.keys import Keys, names_of
 from calls.store.scripts import Scripts

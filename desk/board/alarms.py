@@ -7,8 +7,8 @@ from typing import Final
 
 from redis.asyncio import Redis
 
-from calls.effect_evidence import TAKEN_BACK
 from calls.effect_ledger import EffectState
+from calls.effect_resolution import TAKEN_BACK
 from calls.incidents import Incident, IncidentKind, Weight, incidents_of
 from calls.metrics.signals import SignalReader
 from calls.record import ASKED, NEWER, Call

@@ -32,11 +32,11 @@ from desk.board.call_page import CallRenderer, call_page, path_of
 from desk.board.find_page import FindPage
 from desk.board.form_handlers import FormHandlers, FormRefused
 from desk.board.frame_source import FrameSource
+from desk.board.live_updates import Streams, stream
 from desk.board.outcomes_page import OutcomesPage
 from desk.board.pausing_page import PausingPage
 from desk.board.renderer import STATIC, Renderer, groups_in
 from desk.board.runbook import runbook
-from desk.board.streams import Streams, stream
 from desk.desk import Desk
 from desk.signing import FORM_FIELD
 from reseller.endpoints import is_institution_key, is_voice_id

@@ -13,9 +13,9 @@ from calls.metrics.snapshot import FigureReader, Minute
 from calls.pause import Pauses, parse_pauses
 from calls.record import Call
 from calls.store.breakers import account_of
-from calls.store.intake import DOCTOR, EventEntry
+from calls.store.idempotent_intake import DOCTOR, EventEntry
 from calls.store.keys import CallId, parse_member
-from calls.store.listings import Standing, parse_standings
+from calls.store.last_listing import Standing, parse_standings
 from calls.store.queries import Lookup, attention_of
 from calls.store.request_budget import BudgetUse, budget_use
 from calls.store.rules_in_force import RulesInForce, parse_rules_in_force

@@ -7,13 +7,13 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from calls.action_status import MEANINGS, ActionState, Told, line_of, told
-from calls.effect_evidence import needs_person
 from calls.effect_ledger import EffectKind, EffectState
-from calls.facts import facts_of
+from calls.effect_resolution import needs_person
+from calls.facts_and_colours import facts_of
 from calls.record import Asked, Call
 from calls.rules.book import RuleBook
-from calls.schedule.check_plan import desk_check_obstacle, reserve_left
-from calls.statements import may_reopen
+from calls.schedule.check_plan_and_budget import desk_check_obstacle, reserve_left
+from calls.statement_folding import may_reopen
 from calls.statuses import OTHERWISE
 from calls.store.keys import CallId
 from calls.store.queries import Known

@@ -15,11 +15,11 @@ from calls.store.queries import Queries
 from desk.access.desk_tokens import DeskToken
 from desk.access.rights import Person
 from desk.access.visitor import note_of, visitor_of
-from desk.actions import Actions
 from desk.board.audience import pauses_for
 from desk.bodies import BODIES, BODY_LIMIT, Body
 from desk.problems import Problem
 from desk.signing import FORM_FIELD
+from desk.statements import Actions
 from reseller import Secret
 
 BOARD: Final = DeskToken(name="board", secret=Secret(""))

@@ -11,7 +11,7 @@ from urllib.parse import quote
 from calls.incidents import IncidentKind, incidents_of
 from calls.institutions import KnownInstitutions
 from calls.pause import Pause
-from calls.store.listings import Standing
+from calls.store.last_listing import Standing
 from desk.board.alarms import Alarm, alarms_of
 from desk.board.board_context import BoardContext
 from desk.board.hour import Tile, tiles_of

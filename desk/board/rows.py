@@ -16,11 +16,11 @@ from msgspec.structs import replace
 
 from calls.decide import decide
 from calls.effect_ledger import IN_DOUBT, EffectKind
-from calls.facts import Facts, facts_of
+from calls.facts_and_colours import Facts, facts_of
 from calls.record import Call, Phase
 from calls.rules.book import RuleBook
-from calls.rules.verdict import Verdict
-from calls.schedule.check_plan import automatic_checks, may_check
+from calls.rules.matching_and_assignment import Verdict
+from calls.schedule.check_plan_and_budget import automatic_checks, may_check
 from calls.steps import Check, Intend, Note, NoteFacts, Read, Send, Step, Wait
 from calls.store.keys import CallId
 from calls.store.queries import Queries

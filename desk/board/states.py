@@ -9,11 +9,11 @@ from enum import StrEnum
 from typing import Final
 
 from calls.effect_ledger import IN_DOUBT, EffectKind, EffectState
-from calls.facts import Facts, facts_of
+from calls.facts_and_colours import Facts, facts_of
 from calls.law import BRIEF, LAW
 from calls.record import Call, Phase, Reason
 from calls.rules.book import Outcome, RuleBook
-from calls.rules.verdict import Verdict, judge
+from calls.rules.matching_and_assignment import Verdict, judge
 
 
 class StateTone(StrEnum):

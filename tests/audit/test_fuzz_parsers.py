@@ -13,11 +13,11 @@ from callkeeper.middleware import is_plain
 from calls.rules import SHIPPED, RulesError, parse_rules
 from receiver.authentication import HeaderSet, PushAuthentication
 from reseller import ResellerError
-from reseller.answers import AssignAnswer, BaseAnswer, DetailsAnswer, QueueAnswer, TokenAnswer
+from reseller.answer_meaning import institution_list, verdict
+from reseller.answer_parsing import Reader
+from reseller.answer_records import AssignAnswer, BaseAnswer, DetailsAnswer, QueueAnswer, TokenAnswer
 from reseller.endpoints import DETAILS
 from reseller.push_event import HeaderSettingsUnreadable, PushUnreadable, parse_header_settings, parse_push
-from reseller.reading import Reader
-from reseller.results import institution_list, verdict
 from reseller.transport import ServiceResponse
 from tests.audit.mutants import mutants
 from tests.unit.reseller.test_reseller_reading import sample

@@ -31,7 +31,7 @@ from calls.pause import EVERYWHERE, Pause, PauseScope, encode_pause
 from calls.record import Call, Phase, Reading, Reason, encode_call
 from calls.store.delivery_log import Attempt
 from calls.store.keys import CallId, Keys, institution_member
-from calls.store.listings import Standing, encode_standing
+from calls.store.last_listing import Standing, encode_standing
 from calls.store.pausing import Change
 from calls.trail import Entry, Result, Tried, What, encode_entry
 from sandbox.server import address, bind, create_server, serve

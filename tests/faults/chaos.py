@@ -26,8 +26,8 @@ from msgspec.structs import replace
 from archive.database import Database
 from archive.migrating import migrate
 from callkeeper.fleet import Fleet, ManagedProcess
-from calls.effect_evidence import recheck
-from calls.lease import LEASE
+from calls.claimed_item import LEASE
+from calls.effect_resolution import recheck
 from calls.record import Call, parse_call
 from calls.steps import Wait
 from calls.store.keys import Keys

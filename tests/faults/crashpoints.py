@@ -39,11 +39,11 @@ from structlog.typing import FilteringBoundLogger
 from callkeeper.logs import set_up_logging
 from callkeeper.settings import WorkerSettings
 from callkeeper.wiring import run_worker
-from calls.lease import ClaimedItem, Placement
+from calls.claimed_item import ClaimedItem, Placement
+from calls.store.claims_and_leases import Store
 from calls.store.inbox import Ask
 from calls.store.keys import CallId, parse_member
-from calls.store.listings import Listings
-from calls.store.store import Store
+from calls.store.last_listing import Listings
 from calls.trail import Entry
 from reseller import ServiceConfig, TokenStore
 from reseller.client import Reseller

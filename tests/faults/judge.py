@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import httpx
 import msgspec
 
+from calls.claimed_item import LEASE
 from calls.effect_ledger import EffectKind, EffectState
-from calls.lease import LEASE
 from calls.notes import AssignWish, Distrusted, Note, Resolved, Statement, Verified
 from calls.record import Call, Identity, Word
 from calls.store.keys import CallId

@@ -17,10 +17,10 @@ import msgspec
 from redis.asyncio import Redis
 
 from callkeeper.fleet import ManagedProcess
+from calls.claimed_item import LEASE
 from calls.effect_ledger import DONE, IN_DOUBT, EffectKind, EffectState
-from calls.lease import LEASE
 from calls.record import Phase
-from calls.store.intake import Intake
+from calls.store.idempotent_intake import Intake
 from calls.store.keys import CallId, Keys, institution_member
 from reseller.push_event import PushEvent
 from tests.acceptance.stack import until

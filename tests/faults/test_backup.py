@@ -10,7 +10,7 @@ import pytest
 
 from callkeeper.connections import worker_redis
 from callkeeper.redis_location import parse_location
-from calls.lease import LEASE
+from calls.claimed_item import LEASE
 from calls.notes import CheckWish, Distrusted, Verified
 from calls.record import CHECK_LIMIT
 from sandbox.state import Call, Happening, Kind

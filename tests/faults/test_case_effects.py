@@ -11,7 +11,7 @@ from calls.effect_ledger import EffectState
 from calls.notes import CheckWish, Distrusted, Verified
 from calls.record import Reason
 from calls.rules import load_rules
-from calls.schedule.check_plan import Schedule
+from calls.schedule.check_plan_and_budget import Schedule
 from sandbox.access import Operation
 from sandbox.faults import Action, Fault
 from sandbox.state import Call, Happening, Kind

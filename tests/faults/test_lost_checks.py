@@ -17,7 +17,7 @@ from calls.notes import CheckWish
 from calls.record import Call
 from calls.rules import load_rules
 from calls.rules.book import RuleBook
-from calls.schedule.check_plan import automatic_checks
+from calls.schedule.check_plan_and_budget import automatic_checks
 from sandbox.access import Operation
 from sandbox.faults import Action, Fault
 from sandbox.state import Call as SandboxCall

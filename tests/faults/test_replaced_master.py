@@ -15,7 +15,7 @@ from callkeeper.connections import receiver_redis
 from callkeeper.embedded import embedded_redis
 from callkeeper.redis_location import parse_location
 from calls.metrics.counting import Figures
-from calls.store.intake import Intake
+from calls.store.idempotent_intake import Intake
 from calls.store.keys import Keys
 from reseller.push_event import PushEvent
 from tests.faults.sentinel import Watched, watched_redis

@@ -13,15 +13,15 @@ import pytest
 import structlog
 from fakeredis import FakeAsyncRedis, FakeRedis, FakeServer
 
-from calls.lease import ClaimedItem, Placement
+from calls.claimed_item import ClaimedItem, Placement
 from calls.metrics.counting import Figures
 from calls.notes import Pushed
+from calls.store.claims_and_leases import Store
 from calls.store.job_queue import Waker
 from calls.store.keys import CallId, Keys
-from calls.store.store import Store
 from calls.store.tasks import end
+from workers.job_watchdog import LOOK_EVERY_S, SOON_MS, Watchdog
 from workers.shift import Shift, Wakeups
-from workers.watchdog import LOOK_EVERY_S, SOON_MS, Watchdog
 
 RESUMED_S = 1.5
 """Work is taken up again within this, whatever was lost."""

@@ -16,14 +16,14 @@ from msgspec.structs import replace
 from redis.exceptions import RedisError
 
 from calls.action_status import ActionState, line_of, told
+from calls.claimed_item import LEASE
 from calls.institutions import FOREIGN
-from calls.lease import LEASE
 from calls.notes import Distrusted, Resolved, Statement
 from calls.record import Call, Phase, parse_call
 from calls.rules.book import RuleBook
+from calls.store.claims_and_leases import FARTHEST_MS
 from calls.store.keys import CallId, Keys, parse_member
 from calls.store.queries import Lookup, follow_tombstones
-from calls.store.store import FARTHEST_MS
 from calls.trail import Entry
 from reseller.config import LoginPolicy
 from reseller.push_event import PushEvent

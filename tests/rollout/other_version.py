@@ -14,8 +14,8 @@ from zlib import crc32
 import calls.notes
 import calls.record
 import calls.store.handover
-import calls.store.intake
-import calls.store.listings
+import calls.store.idempotent_intake
+import calls.store.last_listing
 import calls.trail
 from callkeeper.cli import main
 
@@ -84,7 +84,7 @@ def become(version: str) -> None:
     change = {"newer": newer, "older": older}[version]
     record: Any = calls.record
     record._ENCODER = Writer(record._ENCODER, newer_call if version == "newer" else change)
-    for module in (calls.notes, calls.store.listings, calls.trail, calls.store.intake):
+    for module in (calls.notes, calls.store.last_listing, calls.trail, calls.store.idempotent_intake):
         codecs: Any = module
         codecs._ENCODER = Writer(codecs._ENCODER, change)
     if version == "older":

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from calls.lease import LEASE
+from calls.claimed_item import LEASE
 from tests.faults.matrix_document import DOCUMENT, document
 from tests.faults.protections import ROOT, Protection, protections
 

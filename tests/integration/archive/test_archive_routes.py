@@ -19,9 +19,9 @@ from archive.writing import Writer
 from callkeeper.cli import main
 from calls.rules import load_rules
 from calls.store.audit_log import AuditEntry, AuditEvent, AuditLog
+from calls.store.claims_and_leases import Store
 from calls.store.job_queue import Waker
 from calls.store.keys import Keys
-from calls.store.store import Store
 from desk.access.desk_tokens import DeskToken
 from desk.access.rights import Role
 from desk.access.visitor import Auditor

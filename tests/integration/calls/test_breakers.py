@@ -8,7 +8,7 @@ import pytest
 from redis.asyncio import Redis
 from starlette.applications import Starlette
 
-from calls.lease import Placement
+from calls.claimed_item import Placement
 from calls.notes import Pushed
 from calls.store.breakers import (
     ACCOUNT,
@@ -21,8 +21,8 @@ from calls.store.breakers import (
     retry_service,
     service_away,
 )
+from calls.store.claims_and_leases import MOST_OF_ONE, Store
 from calls.store.keys import CallId, Keys, institution_member
-from calls.store.store import MOST_OF_ONE, Store
 from receiver.health import health_routes
 from sandbox.faults import Action, Fault
 from sandbox.state import Happening, Kind

@@ -6,7 +6,7 @@ import pytest
 
 from calls.notes import CheckWish
 from calls.record import CHECK_LIMIT
-from calls.schedule.check_plan import Schedule
+from calls.schedule.check_plan_and_budget import Schedule
 from sandbox.faults import Action, Fault
 from sandbox.state import Call, Happening, Kind
 from tests.rig import Rig

@@ -3,7 +3,7 @@
 from msgspec.structs import replace
 
 from calls.record import Phase, Reason
-from calls.store.listings import LOOK_BACKS_A_MINUTE
+from calls.store.last_listing import LOOK_BACKS_A_MINUTE
 from reseller.push_event import PushEvent
 from sandbox.state import Happening, Kind
 from tests.rig import KEY, Rig

@@ -10,7 +10,7 @@ from typing import Any, get_args
 import pytest
 from redis.asyncio import Redis
 
-from calls.lease import ClaimedItem, LeaseLost, Placement
+from calls.claimed_item import ClaimedItem, LeaseLost, Placement
 from calls.metrics import catalogue as figure
 from calls.metrics.counting import Figures
 from calls.metrics.writing import Author, FigureWriter
@@ -19,13 +19,13 @@ from calls.pause import Pause, PauseScope
 from calls.record import Call, encode_call
 from calls.store.archive_queue import ArchiveQueue
 from calls.store.breakers import Heard
+from calls.store.claims_and_leases import Store
+from calls.store.idempotent_intake import Intake
 from calls.store.inbox import Ask
-from calls.store.intake import Intake
 from calls.store.keys import CallId, Keys
 from calls.store.pausing import Pausing
 from calls.store.scripts import Arg, ScriptName, Scripts, source
 from calls.store.sso_token import RedisTokenStore
-from calls.store.store import Store
 from reseller import Secret
 from reseller.push_event import PushEvent
 from reseller.tokens import Login, Shut

@@ -7,16 +7,16 @@ import pytest
 from redis.asyncio import Redis
 from structlog.typing import FilteringBoundLogger
 
-from calls.lease import Lease
+from calls.claimed_item import Lease
 from calls.metrics.counting import Figures
 from calls.rules import load_rules
+from calls.store.claims_and_leases import Store
 from calls.store.keys import Keys
-from calls.store.listings import Listings
-from calls.store.store import Store
+from calls.store.last_listing import Listings
 from reseller import MemoryTokenStore, Secret, ServiceConfig
 from reseller.client import Reseller
 from reseller.config import REQUEST_DEADLINE_S
-from workers.claim import Tools
+from workers.claimed_call import Tools
 from workers.measurements import ServiceClock
 from workers.runtime import WorkerRuntime
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from calls.store.listings import OVERLAP
+from calls.store.last_listing import OVERLAP
 from reseller import QueueEntry
 from sandbox.state import Happening, Kind
 from tests.rig import Altered, Rig

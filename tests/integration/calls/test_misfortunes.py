@@ -12,11 +12,11 @@ import pytest
 from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as RedisAway
 
-from calls.lease import LEASE
+from calls.claimed_item import LEASE
 from calls.record import Phase, Reason
+from calls.store.claims_and_leases import Store
 from calls.store.keys import CallId, institution_member
-from calls.store.listings import TO_THE_END_EVERY_S
-from calls.store.store import Store
+from calls.store.last_listing import TO_THE_END_EVERY_S
 from reseller import PhoneCall
 from sandbox.faults import Action, Fault
 from sandbox.state import Call, Happening, Kind

@@ -4,7 +4,7 @@ import pytest
 from redis.asyncio import Redis
 
 from calls.metrics import catalogue as figure
-from calls.store.listings import Listings
+from calls.store.last_listing import Listings
 from reseller.config import LoginPolicy
 from sandbox.faults import Action, Fault
 from sandbox.state import Call, Happening, Kind

@@ -4,11 +4,11 @@ from datetime import timedelta
 
 from redis.asyncio import Redis
 
-from calls.lease import LEASE, Placement
+from calls.claimed_item import LEASE, Placement
 from calls.notes import Distrusted, Pushed, Verified
 from calls.record import Reason
+from calls.store.claims_and_leases import Store
 from calls.store.keys import CallId
-from calls.store.store import Store
 from sandbox.state import Happening, Kind
 from tests.integration.calls.hand import Hand
 from tests.rig import Rig

@@ -11,12 +11,12 @@ from sqlalchemy import func, select
 
 from archive.lines import content_of
 from archive.tables import lines
-from calls.lease import Placement
+from calls.claimed_item import Placement
 from calls.metrics import catalogue as figure
 from calls.record import NEWER, SCHEMA, NewerRecord, parse_call
+from calls.store.claims_and_leases import Store
 from calls.store.keys import Keys
 from calls.store.queries import Lookup
-from calls.store.store import Store
 from sandbox.state import Call as SandboxCall
 from sandbox.state import Happening, Kind
 from tests.archivist import Archivist, sqlite_archive

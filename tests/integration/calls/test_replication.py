@@ -17,10 +17,10 @@ from calls.metrics.counting import Figures
 from calls.notes import Distrusted, Resolved
 from calls.pause import Pause, PauseScope
 from calls.store import scripts
-from calls.store.intake import Intake
+from calls.store.claims_and_leases import Store
+from calls.store.idempotent_intake import Intake
 from calls.store.keys import CallId
 from calls.store.pausing import Pausing
-from calls.store.store import Store
 from reseller.push_event import PushEvent
 
 CALL = CallId("cu-1", "v-1")

@@ -11,9 +11,9 @@ from redis.asyncio import Redis
 from calls.metrics import catalogue as figure
 from calls.rules import load_rules
 from calls.store.breakers import open_breakers
+from calls.store.claims_and_leases import Store
 from calls.store.keys import Keys
 from calls.store.request_budget import MARGIN, Permit, RequestBudget, budget_use
-from calls.store.store import Store
 from sandbox.faults import Action, Fault
 from sandbox.state import Happening, Kind
 from tests.integration.calls.hand import Hand

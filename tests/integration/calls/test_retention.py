@@ -3,9 +3,9 @@
 import pytest
 from redis.asyncio import Redis
 
-from calls.lease import Placement
+from calls.claimed_item import Placement
 from calls.notes import Distrusted, Resolved
-from calls.store.intake import Intake
+from calls.store.idempotent_intake import Intake
 from calls.store.keys import CallId, Keys, Retention
 from reseller.push_event import PushEvent
 from sandbox.faults import Action, Fault

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
+from calls.claimed_item import LEASE, ClaimedItem
 from calls.effect_ledger import EffectState
-from calls.lease import LEASE, ClaimedItem
 from calls.notes import Distrusted, Resolved, Verified
 from calls.record import Reason, parse_call
 from calls.rules import load_rules
+from calls.store.claims_and_leases import Store
 from calls.store.keys import CallId
-from calls.store.store import Store
 from calls.trail import Entry
 from reseller import NotSent
 from sandbox.faults import Action, Fault

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from calls.lease import instant
+from calls.claimed_item import instant
 from calls.notes import MOST_WAITING, AssignWish, CheckWish, Distrusted, Statement, Verified
+from calls.store.claims_and_leases import Store
 from calls.store.keys import CallId
-from calls.store.store import Store
 from sandbox.faults import Action, Fault
 from sandbox.state import Call as SandboxCall
 from sandbox.state import Happening, Kind

@@ -9,16 +9,16 @@ import pytest
 from msgspec.structs import replace
 from redis.asyncio import Redis
 
-from calls.lease import LEASE, ClaimedItem, LeaseLost, LostWrites, Placement, instant
+from calls.claimed_item import LEASE, ClaimedItem, LeaseLost, LostWrites, Placement, instant
 from calls.notes import Merged, Note, Pushed, Statement, Unlisted, Verified, encode_note, parse_note
 from calls.record import Call, encode_call
+from calls.store.claims_and_leases import FARTHEST_MS, LONGEST_WAIT_MS, Store
 from calls.store.keys import CallId
 from calls.store.scripts import Arg, ScriptName, Scripts
-from calls.store.store import FARTHEST_MS, LONGEST_WAIT_MS, Store
 from calls.trail import Entry
 from tests.integration.calls.hand import Hand
 from tests.sandbox_fixtures import START
-from workers.claim import FORGET
+from workers.claimed_call import FORGET
 
 A, B = CallId("cu-1", "v-1"), CallId("cu-1", "v-2")
 RECORD = encode_call(Call(institution_key="cu-1", voice_id="v-1"))

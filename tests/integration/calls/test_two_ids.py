@@ -6,8 +6,8 @@ import itertools
 import pytest
 from redis.asyncio import Redis
 
+from calls.claimed_item import LeaseLost
 from calls.effect_ledger import EffectState
-from calls.lease import LeaseLost
 from calls.metrics import catalogue as figure
 from calls.notes import Distrusted, Listed, Merged, encode_note
 from calls.record import Call, Candidate, Phase, Reason

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from calls.effect_evidence import may_begin
 from calls.effect_ledger import Effect, EffectKind, EffectState
+from calls.effect_resolution import may_begin
 from calls.notes import Distrusted, Note, Resolved, Verified
 from calls.record import with_effect
 from calls.redis_restart import fold_epoch

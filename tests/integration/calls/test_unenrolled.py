@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from calls.effect_ledger import EffectState
-from calls.facts import facts_of
+from calls.facts_and_colours import facts_of
 from calls.notes import Distrusted, Resolved, Verified
-from calls.outcomes import outcomes
 from calls.record import Reason
+from calls.webhook_outcomes import outcomes
 from desk.board.states import StateName, state_of
 from desk.views import call_view
 from sandbox.state import Call, Happening, Kind

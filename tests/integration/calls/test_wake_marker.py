@@ -6,16 +6,16 @@ from typing import Any
 import uvloop
 from redis.asyncio import Redis
 
-from calls.lease import Placement
+from calls.claimed_item import Placement
 from calls.notes import Pushed
+from calls.store.claims_and_leases import Store
 from calls.store.keys import CallId
 from calls.store.scripts import Scripts
-from calls.store.store import Store
 from calls.store.tasks import end
 from tests.integration.calls.hand import Hand
 from tests.sandbox_fixtures import START
+from workers.job_watchdog import LATE_MS, QUIET_S, SOON_MS
 from workers.shift import Wakeups
-from workers.watchdog import LATE_MS, QUIET_S, SOON_MS
 
 HINT = Pushed(has_ended=False, event_id="ev-1", received_at=START)
 

@@ -16,10 +16,10 @@ from redis.asyncio import Redis
 from standardwebhooks import Webhook
 
 from callkeeper.logs import describe_exception, keep_to_vocabulary, render_json
+from calls.store.claims_and_leases import Store
 from calls.store.delivery_log import DeliveryLog
 from calls.store.keys import Keys
 from calls.store.queries import Lookup
-from calls.store.store import Store
 from sandbox.access import Credentials
 from sandbox.state import Happening, Kind
 from tests.integration.desk.conftest import TOKENS, DeskRig

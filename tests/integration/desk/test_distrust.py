@@ -9,8 +9,8 @@ from msgspec.structs import replace
 from calls.effect_ledger import Effect, EffectState
 from calls.fold import fold_note
 from calls.notes import Distrusted
-from calls.outcomes import outcomes
 from calls.record import Phase, Reason
+from calls.webhook_outcomes import outcomes
 from sandbox.faults import Action, Fault
 from sandbox.state import Call, Happening, Kind
 from tests.integration.desk.conftest import DeskRig

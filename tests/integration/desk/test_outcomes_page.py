@@ -12,10 +12,10 @@ from redis.asyncio import Redis
 from standardwebhooks import Webhook
 from structlog.typing import FilteringBoundLogger
 
+from calls.store.claims_and_leases import Store
 from calls.store.delivery_log import DeliveryLog
 from calls.store.keys import Keys
 from calls.store.queries import Lookup
-from calls.store.store import Store
 from sandbox.state import Happening, Kind
 from tests.courier import SECRET, Receiver
 from tests.integration.desk.test_board import BoardRig

@@ -6,8 +6,8 @@ from typing import Any
 import httpx
 import pytest
 
+from calls.claimed_item import Placement
 from calls.fold import fold_note, new_call
-from calls.lease import Placement
 from calls.notes import MOST_WAITING, AssignWish, Distrusted, Merged, encode_note, parse_note
 from calls.record import Call, Phase, Reason, encode_call
 from calls.store.keys import CallId, Retention
@@ -17,7 +17,7 @@ from sandbox.state import Call as SandboxCall
 from sandbox.state import Happening, Kind
 from tests.integration.desk.conftest import OPERATOR, DeskRig
 from tests.rig import KEY
-from workers.claim import FORGET
+from workers.claimed_call import FORGET
 
 END = Happening(Kind.END, 200)
 WRONG = {"operator": OPERATOR, "reason": "wrong answers"}

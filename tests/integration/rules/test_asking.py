@@ -8,9 +8,9 @@ from redis.asyncio import Redis
 
 from calls.effect_ledger import EffectState
 from calls.notes import Distrusted, Resolved, Verified
-from calls.outcomes import outcomes
 from calls.rules import Outcome, Rule, RuleBook, load_rules
 from calls.rules.book import Between, Includes, OnChecks
+from calls.webhook_outcomes import outcomes
 from sandbox.state import Happening, Kind
 from tests.rig import Rig
 from tests.sandbox_fixtures import KEY, Asgi

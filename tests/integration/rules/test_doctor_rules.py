@@ -7,7 +7,7 @@ from redis.asyncio import Redis
 from callkeeper.doctor import Finding, Severity, examine
 from calls.pause import Pause, PauseScope
 from calls.rules import load_rules
-from calls.store.listings import Listings, Standing
+from calls.store.last_listing import Listings, Standing
 from calls.store.pausing import Pausing
 from tests.sandbox_fixtures import START, ServedSandbox
 

@@ -10,9 +10,9 @@ from redis import Redis as BlockingRedis
 from redis.asyncio import Redis
 
 from callkeeper.cli import main
-from calls.store.intake import Intake
+from calls.store.idempotent_intake import Intake
 from calls.store.keys import Keys
-from calls.store.listings import Listings, Standing
+from calls.store.last_listing import Listings, Standing
 from reseller.push_event import PushEvent
 
 WHY = ("--because", "drill", "--operator", "jane")

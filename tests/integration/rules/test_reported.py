@@ -12,8 +12,8 @@ from structlog.typing import FilteringBoundLogger
 from callkeeper.web_app import warn_of_unknown_institutions
 from calls.pause import Pause, Pauses, PauseScope
 from calls.rules import load_rules
-from calls.schedule.check_plan import Schedule
-from calls.store.listings import Listings, Standing
+from calls.schedule.check_plan_and_budget import Schedule
+from calls.store.last_listing import Listings, Standing
 from calls.store.queries import Queries
 from sandbox.access import Operation
 from sandbox.state import Happening, Kind

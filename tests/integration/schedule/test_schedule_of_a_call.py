@@ -4,7 +4,7 @@ import pytest
 from redis.asyncio import Redis
 
 from calls.rules import load_rules
-from calls.schedule.check_plan import Schedule
+from calls.schedule.check_plan_and_budget import Schedule
 from sandbox.faults import Action, Fault
 from sandbox.state import Call, Happening, Kind
 from tests.rig import Rig

@@ -24,7 +24,7 @@ from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 from callkeeper.connection_limit import STUCK_S, Deadlines
 from callkeeper.http_protocol import MAX_OVERHEAD, BoundedProtocol
 from callkeeper.serving import WebServer, listen, url_of
-from calls.store.intake import Intake
+from calls.store.idempotent_intake import Intake
 from calls.store.job_queue import Waker
 from calls.store.keys import Keys
 from receiver.authentication import HeaderSet, PushAuthentication

@@ -8,12 +8,12 @@ from msgspec.structs import replace
 
 from calls.decide import decide
 from calls.effect_ledger import Effect, EffectState
-from calls.facts import facts_of
+from calls.facts_and_colours import facts_of
 from calls.fold import fold_reading
 from calls.institutions import FOREIGN, UNKNOWN
 from calls.record import Call, Candidate, Identity, Phase, Reading, Word
 from calls.rules import load_rules
-from calls.rules.verdict import Verdict
+from calls.rules.matching_and_assignment import Verdict
 from calls.statuses import STATUSES
 from calls.steps import Note, NoteFacts, Step
 

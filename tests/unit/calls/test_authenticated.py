@@ -4,15 +4,15 @@ from typing import Any
 
 import pytest
 
-from calls.closing import close
 from calls.effect_ledger import EffectKind
-from calls.facts import Facts, facts_of
+from calls.end_and_settlement import close
+from calls.facts_and_colours import Facts, facts_of
 from calls.law import forbidden
-from calls.outcomes import outcomes
 from calls.record import Call, Reason
 from calls.rules.replay import _Court
 from calls.steps import Check, Settle, Wait
 from calls.trail import Entry
+from calls.webhook_outcomes import outcomes
 from desk.board.states import StateName, state_of
 from desk.views import call_view
 from tests.unit.calls.specimens import BOOK, NOW, call, next_deed, read_again, seconds

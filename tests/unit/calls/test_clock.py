@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import asdict
 
+from calls.claimed_item import TOLERANCE
 from calls.decide import FRESH, decide
-from calls.effect_evidence import evidence
 from calls.effect_ledger import Effect, EffectKind, EffectState
-from calls.lease import TOLERANCE
+from calls.effect_resolution import evidence
 from calls.record import Call
 from calls.redis_restart import NEVER_FRESH, set_back
 from calls.steps import Send

@@ -10,12 +10,12 @@ from msgspec.structs import replace
 
 from calls.decide import decide
 from calls.effect_ledger import Effect, EffectKind, EffectState
-from calls.facts import facts_of
+from calls.facts_and_colours import facts_of
 from calls.institutions import FOREIGN
 from calls.record import Call, Phase, Reason
 from calls.rules import RuleBook
-from calls.schedule import check_plan
-from calls.schedule.check_plan import MANY, TOLERATED
+from calls.schedule import check_plan_and_budget as check_plan
+from calls.schedule.check_plan_and_budget import MANY, TOLERATED
 from calls.steps import Check, Drop, Establish, Intend, Look, Read, Rest, Send, Settle, Step, Wait, Withdraw
 from tests.unit.calls.specimens import (
     BOOK,

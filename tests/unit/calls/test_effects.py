@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from msgspec.structs import replace
 
-from calls.effect_evidence import DOUBT_READS_S, evidence, may_begin, next_doubt_read
 from calls.effect_ledger import Effect, EffectKind, EffectState
+from calls.effect_resolution import DOUBT_READS_S, evidence, may_begin, next_doubt_read
 from calls.record import Call, Word
 from tests.unit.calls.specimens import CALLS, INSTANTS, NOW, call, reading, seconds
 

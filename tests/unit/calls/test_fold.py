@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from calls.action_status import ActionState, foresee, told
 from calls.effect_ledger import Effect, EffectState
-from calls.facts import Facts, facts_of
+from calls.facts_and_colours import Facts, facts_of
 from calls.fold import fold_note, fold_reading, new_call
 from calls.notes import AssignWish, CheckWish, Distrusted, Listed, Merged, Note, Pushed, Resolved, Unlisted, Verified
 from calls.record import Call, Candidate, Phase, Reason

@@ -5,7 +5,7 @@ from typing import Any, cast
 
 from fakeredis import FakeAsyncRedis
 
-from calls.store.intake import MOST_TOGETHER, Intake
+from calls.store.idempotent_intake import MOST_TOGETHER, Intake
 from calls.store.keys import Keys
 from reseller.push_event import PushEvent
 

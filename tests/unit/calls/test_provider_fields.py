@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from calls.closing import close
-from calls.facts import facts_of
+from calls.end_and_settlement import close
+from calls.facts_and_colours import facts_of
 from calls.fold import reading_of
 from calls.record import Phase, Reason
 from calls.rules import parse_rules
-from calls.rules.verdict import judge
+from calls.rules.matching_and_assignment import judge
 from calls.steps import Settle
 from desk.board.rows import row_of
 from desk.board.states import StateName, state_of

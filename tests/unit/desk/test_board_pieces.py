@@ -9,8 +9,8 @@ import pytest
 from calls.metrics import catalogue as figure
 from calls.metrics.snapshot import Minute, Snapshot, Spread
 from desk.board.hour import Tile, seconds, tiles_of
+from desk.board.live_updates import PageUpdates
 from desk.board.renderer import View
-from desk.board.streams import PageUpdates
 from tests.unit.calls.specimens import NOW
 
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from msgspec.structs import replace
 
 from calls.effect_ledger import Effect, EffectState
-from calls.facts import facts_of
+from calls.facts_and_colours import facts_of
 from calls.pause import PauseScope
 from calls.record import Candidate, Phase, Reason
 from desk.board.call_page import available_forms

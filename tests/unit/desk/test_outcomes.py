@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from calls.effect_ledger import EffectKind, EffectState
 from calls.outcome_messages import MEANINGS, example_of
-from calls.outcomes import Cause, outcomes
 from calls.trail import Entry
+from calls.webhook_outcomes import Cause, outcomes
 from tests.outcome_schemas import keeps_to_its_schema, validator_of
 
 AT = datetime(2026, 11, 21, 12, tzinfo=UTC)

@@ -21,7 +21,7 @@ from structlog.testing import LogCapture
 from structlog.typing import FilteringBoundLogger
 
 from calls.store.attempt_limiter import ALLOWED
-from calls.store.intake import Intake, Receipt
+from calls.store.idempotent_intake import Intake, Receipt
 from calls.store.job_queue import Waker
 from calls.store.keys import Keys
 from receiver.authentication import HeaderSet, PushAuthentication

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from calls.fold import policies_of
 from reseller import AnswerUnreadable, PersonMatch, PhoneCall, ResellerError, Secret
-from reseller.answers import BaseAnswer, DetailsAnswer, QueueAnswer
+from reseller.answer_meaning import institution_list, verdict
+from reseller.answer_parsing import Reader, Unreadable
+from reseller.answer_records import BaseAnswer, DetailsAnswer, QueueAnswer
 from reseller.endpoints import DETAILS, QUEUE, Endpoint
-from reseller.reading import Reader, Unreadable
-from reseller.results import institution_list, verdict
 from reseller.transport import ServiceResponse
 from tests.unit.reseller.service import responded
 from tests.unit.reseller.spec_tables import RECORDS

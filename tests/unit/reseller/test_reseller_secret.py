@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reseller import Secret, ServiceConfig
-from reseller.answers import UserTokenAnswer
+from reseller.answer_records import UserTokenAnswer
 
 texts = st.text(min_size=4).filter(lambda text: text not in "Secret(***)")
 

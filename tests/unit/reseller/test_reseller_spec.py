@@ -9,8 +9,8 @@ import pytest
 from msgspec.structs import fields
 
 import reseller
-from reseller import answers, endpoints
-from reseller.reading import Record
+from reseller import answer_records, endpoints
+from reseller.answer_parsing import Record
 from reseller.secret import Secret
 from tests.unit.reseller.spec_tables import ENDPOINTS, ENUMERATIONS, RECORDS
 
@@ -19,7 +19,7 @@ FAMILIES = {"text": str, "word": str, "instant": datetime, "bool": bool, "int": 
 
 def record(name: str) -> type[Record]:
     """Find a record by its name."""
-    found: type[Record] = getattr(answers, name, None) or getattr(reseller, name)
+    found: type[Record] = getattr(answer_records, name, None) or getattr(reseller, name)
     assert issubclass(found, Record)
     return found
 

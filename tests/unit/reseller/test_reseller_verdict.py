@@ -17,10 +17,10 @@ from reseller import (
     TokenLapsed,
 )
 from reseller import errors as all_errors
-from reseller.answers import BaseAnswer
+from reseller.answer_meaning import effect_verdict, retry_after_s, verdict
+from reseller.answer_parsing import Reader
+from reseller.answer_records import BaseAnswer
 from reseller.endpoints import ADD_INSTITUTION, ASSIGN, DETAILS, ENROLL, INSTITUTION, REJECT_VOICE, Endpoint
-from reseller.reading import Reader
-from reseller.results import effect_verdict, retry_after_s, verdict
 from reseller.transport import ServiceResponse
 from tests.unit.reseller.service import responded
 

@@ -6,11 +6,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from reseller.answers import BaseAnswer
+from reseller.answer_meaning import effect_verdict, verdict
+from reseller.answer_parsing import Reader
+from reseller.answer_records import BaseAnswer
 from reseller.endpoints import ADD_INSTITUTION, ENROLL, QUEUE
 from reseller.errors import OutcomeUnknown, ResellerError, ServiceRefused, ServiceUnavailable
-from reseller.reading import Reader
-from reseller.results import effect_verdict, verdict
 from tests.unit.reseller.service import responded
 
 READER = Reader(BaseAnswer)

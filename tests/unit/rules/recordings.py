@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 from calls.effect_ledger import EffectState
-from calls.facts import Facts
+from calls.facts_and_colours import Facts
 from calls.record import Phase, Reason
 from calls.rules import Outcome, RuleBook
-from calls.rules.verdict import judge, table
+from calls.rules.matching_and_assignment import judge, table
 from calls.trail import Entry, Recorded
 
 BEGAN = datetime(2026, 11, 21, 12, tzinfo=UTC)

@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from calls.facts import FACTS, Facts, coloured
+from calls.facts_and_colours import FACTS, Facts, coloured
 from calls.record import History
 from calls.rules import AS_VERIFIED, Outcome, Rule, RuleBook, Stage, load_rules
 from calls.rules.book import Between, Condition, Includes, Not, OnChecks, OneOf, Test

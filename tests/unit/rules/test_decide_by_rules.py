@@ -8,12 +8,12 @@ from msgspec.structs import replace as with_fields
 
 from calls.decide import decide
 from calls.effect_ledger import Effect, EffectKind, EffectState
-from calls.facts import facts_of
+from calls.facts_and_colours import facts_of
 from calls.law import forbidden
 from calls.pause import PauseScope
 from calls.record import Call
 from calls.rules import RuleBook, Stage
-from calls.rules.verdict import Verdict
+from calls.rules.matching_and_assignment import Verdict
 from calls.steps import Check, Intend, Note, Send, Withdraw
 from tests.unit.calls.specimens import CALLS, NOW, call, next_deed, verified
 from tests.unit.rules.specimens import BOOK, any_book, any_rule

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from callkeeper.documents import EXAMPLES, FORM_MEANINGS, MEANINGS, rules_document
-from calls.facts import FACTS
+from calls.facts_and_colours import FACTS
 from calls.law import LAW
 from calls.rules.conditions import FORMS
 from calls.rules.file import KEYS

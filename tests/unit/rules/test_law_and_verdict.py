@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from msgspec.structs import replace as with_fields
 
 from calls.effect_ledger import EffectKind
-from calls.facts import FACTS, Facts
+from calls.facts_and_colours import FACTS, Facts
 from calls.law import LAW, articles, forbidden
 from calls.rules import Outcome, Stage
 from calls.rules.book import RuleBook
-from calls.rules.verdict import holds, is_meant_for, is_valid, judge, matches, table, wanted
+from calls.rules.matching_and_assignment import holds, is_meant_for, is_valid, judge, matches, table, wanted
 from calls.statuses import VALIDATION_TYPES
 from tests.unit.rules.specimens import BOOK, any_book, any_facts, any_rule
 

@@ -7,14 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from calls.effect_ledger import EffectKind
-from calls.facts import FACTS, Colour, Facts, Policies, Value, facts_of
+from calls.facts_and_colours import FACTS, Colour, Facts, Policies, Value, facts_of
 from calls.fold import fold_reading
 from calls.record import Call, Reading
 from calls.rules import Outcome, Rule, Stage
 from calls.rules.book import Condition, Not, OneOf
+from calls.rules.matching_and_assignment import admits
 from calls.rules.patterns import overlap
 from calls.rules.proofs import Proofs
-from calls.rules.verdict import admits
 from calls.rules.world import IMPLICATIONS, World
 from calls.statuses import STATUSES, VALIDATION_TYPES
 from tests.unit.calls.specimens import BOOK, CALLS, NOW, READINGS

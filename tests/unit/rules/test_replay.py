@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calls.facts import Policies
+from calls.facts_and_colours import Policies
 from calls.rules import Outcome, Rule, RuleBook, Stage, load_rules
 from calls.rules.replay import replay as replay_calls
 from calls.trail import FORMAT, RecordingWrong, encode_recorded, parse_recordings

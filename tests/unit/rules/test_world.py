@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace as with_fields
 
-from calls.facts import Facts, Policies, facts_of
+from calls.facts_and_colours import Facts, Policies, facts_of
 from calls.record import Call, Candidate, History, Reading
 from calls.rules import Outcome, Rule, Stage
 from calls.rules.book import Between, Condition, Includes, Not, OnChecks, OneOf, Test
+from calls.rules.matching_and_assignment import holds, judge
 from calls.rules.patterns import kinds_of_names
 from calls.rules.proofs import Proofs
-from calls.rules.verdict import holds, judge
 from calls.rules.world import World
 from tests.unit.rules.specimens import BOOK
 

@@ -10,12 +10,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from calls.lease import Epoch, LostWrites
+from calls.claimed_item import Epoch, LostWrites
 from calls.record import CHECK_LIMIT, Call, Phase
 from calls.redis_restart import Window, charge_earlier_record, charge_if_assigned, charge_lost_writes, most_automatic
 from calls.rules import load_rules
 from calls.rules.book import RuleBook
-from calls.schedule.check_plan import (
+from calls.schedule.check_plan_and_budget import (
     Schedule,
     automatic_checks,
     automatic_left,

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from calls.effect_ledger import EffectState
-from calls.facts import Policies
+from calls.facts_and_colours import Policies
 from calls.record import Phase, Reason
 from calls.schedule.estimate import Observation, observe
 from calls.trail import Entry, Recorded, What

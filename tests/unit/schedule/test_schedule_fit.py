@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from callkeeper.commands.schedule import checks_table, fit_document, fit_lines
 from calls.rules import load_rules
-from calls.schedule.check_plan import schedule_faults
+from calls.schedule.check_plan_and_budget import schedule_faults
 from calls.schedule.estimate import (
     Observation,
     fit_lognormal,

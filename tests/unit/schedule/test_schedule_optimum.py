@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from calls.rules import load_rules
-from calls.schedule.check_plan import Schedule, schedule_faults
+from calls.schedule.check_plan_and_budget import Schedule, schedule_faults
 from calls.schedule.model import STEP_S, Lognormal, Model, prior
 from calls.schedule.optimum import TooManyChecks, backoff_optimum, exhaustive_backoff, optimum
 from tests.simulated_calls import closed_rule

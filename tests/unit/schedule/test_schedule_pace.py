@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from calls.rules import load_rules
-from calls.schedule.check_plan import PACE, RETRY, Schedule, schedule_faults
+from calls.schedule.check_plan_and_budget import PACE, RETRY, Schedule, schedule_faults
 from calls.schedule.model import Model, prior
 from calls.schedule.optimum import _one_more
 

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from calls.record import Call, Reading
-from calls.schedule.check_plan import (
+from calls.schedule.check_plan_and_budget import (
     LOOK_AGAIN,
     Schedule,
     automatic_checks,

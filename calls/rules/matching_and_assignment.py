@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 from typing import Final, assert_never
 
 from calls.effect_ledger import EffectKind
-from calls.facts import Facts, Value
+from calls.facts_and_colours import Facts, Value
 from calls.law import forbidden
 from calls.record import Call, Candidate
 from calls.rules.book import (

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 import msgspec
 from redis.asyncio import Redis
 
-from calls.closing import CONFIRM_LOOKS_S
+from calls.end_and_settlement import CONFIRM_LOOKS_S
 from calls.metrics.counting import Figures
 from calls.notes import Pushed, encode_note
 from calls.store.keys import CallId, Keys, Retention, institution_member

@@ -1,6 +1,6 @@
 """What a claim returns: a member, its lease, and what is known of Redis. And where a saved member goes.
 
-No I/O: ``calls.store.store`` claims and writes.
+No I/O: ``calls.store.claims_and_leases`` claims and writes.
 """
 
 from dataclasses import dataclass, field

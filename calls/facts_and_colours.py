@@ -17,8 +17,8 @@ from zlib import crc32
 import msgspec
 from msgspec.structs import replace
 
+from calls.claimed_item import LEASE
 from calls.effect_ledger import DONE, IN_DOUBT
-from calls.lease import LEASE
 from calls.pause import PauseScope
 from calls.record import CHECK_LIMIT, Call, History, Reading
 from calls.statuses import STATUSES, VALIDATION_TYPES, Status

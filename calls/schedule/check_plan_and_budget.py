@@ -22,7 +22,7 @@ from zlib import crc32
 
 from msgspec.structs import replace
 
-from calls.facts import Facts
+from calls.facts_and_colours import Facts
 from calls.record import CHECK_LIMIT, Call
 
 PACE = 0.03

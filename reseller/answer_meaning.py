@@ -19,7 +19,8 @@ from typing import TypeVar
 
 import msgspec
 
-from reseller.answers import BaseAnswer, InstitutionSummary
+from reseller.answer_parsing import Reader, Unreadable, parse
+from reseller.answer_records import BaseAnswer, InstitutionSummary
 from reseller.endpoints import (
     ADD_INSTITUTION,
     DETAILS,
@@ -42,7 +43,6 @@ from reseller.errors import (
     TurnedAway,
 )
 from reseller.phone_calls import PhoneCall
-from reseller.reading import Reader, Unreadable, parse
 from reseller.secret import Secret
 from reseller.transport import ServiceResponse
 

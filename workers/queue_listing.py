@@ -19,12 +19,12 @@ from datetime import datetime
 
 from msgspec.structs import replace
 
-from calls.lease import ClaimedItem, Placement
+from calls.claimed_item import ClaimedItem, Placement
 from calls.metrics import catalogue as figure
 from calls.notes import Unlisted, fingerprint, listed_of, plausible_start, why_unusable
 from calls.store.inbox import Ask
 from calls.store.keys import CallId
-from calls.store.listings import (
+from calls.store.last_listing import (
     ListingProgress,
     Paging,
     encode_progress,
@@ -36,7 +36,7 @@ from calls.store.listings import (
 )
 from calls.store.request_budget import Permit
 from reseller import AccessRefused, InstitutionNotFound, QueueEntry, ResellerError, ServiceRefused
-from workers.claim import Tools
+from workers.claimed_call import Tools
 from workers.measurements import JobSummary
 
 RENEW_AFTER_S = 1.0

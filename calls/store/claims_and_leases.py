@@ -12,14 +12,25 @@ from math import inf
 
 from redis.asyncio import Redis
 
-from calls.lease import LEASE, ClaimedItem, Epoch, Jumps, Lease, LeaseLost, Placement, instant, parse_claimed, pauses_of
+from calls.claimed_item import (
+    LEASE,
+    ClaimedItem,
+    Epoch,
+    Jumps,
+    Lease,
+    LeaseLost,
+    Placement,
+    instant,
+    parse_claimed,
+    pauses_of,
+)
 from calls.metrics.counting import Figures
 from calls.pause import Pauses, PauseScope
 from calls.store.breakers import BreakerBox
 from calls.store.handover import Handover
 from calls.store.inbox import Inbox
 from calls.store.keys import KEPT_S, REMEMBERED_S, CallId, Keys, institution_member, names_of, owner_of
-from calls.store.listings import LookBackAllowance
+from calls.store.last_listing import LookBackAllowance
 from calls.store.request_budget import RequestBudget
 from calls.trail import Entry, encode_entry
 

@@ -14,9 +14,9 @@ from zlib import crc32
 
 from msgspec.structs import replace
 
+from calls.claimed_item import LEASE
 from calls.effect_ledger import DONE, Effect, EffectKind, EffectState
-from calls.facts import MANUAL_GREEN
-from calls.lease import LEASE
+from calls.facts_and_colours import MANUAL_GREEN
 from calls.record import Call, Reading, Reason, Word
 from calls.statuses import Status
 from calls.steps import Read, Rest, Step, Wait

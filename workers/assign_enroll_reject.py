@@ -9,13 +9,13 @@ from datetime import timedelta
 
 from msgspec.structs import replace
 
-from calls.effect_evidence import after_turning_away
+from calls.claimed_item import LeaseLost
 from calls.effect_ledger import Effect, EffectKind, EffectState
-from calls.lease import LeaseLost
+from calls.effect_resolution import after_turning_away
 from calls.pause import PauseScope
 from calls.record import Asked
 from calls.rules import Outcome
-from calls.rules.verdict import Assignment, Verdict
+from calls.rules.matching_and_assignment import Assignment, Verdict
 from calls.steps import Establish, Intend, Note, NoteFacts, Withdraw
 from calls.trail import Entry
 from reseller import (
@@ -29,7 +29,7 @@ from reseller import (
     ValidationType,
 )
 from workers.checks import note_misnamed
-from workers.claim import Claim
+from workers.claimed_call import Claim
 
 
 def note(claim: Claim, step: Note) -> None:

@@ -4,7 +4,7 @@ A hint is a call that was pushed, or that a person named, and that the service h
 queue to list it, and is dropped if that does not happen. If a CallEnd was pushed, the stored details are read once
 before the hint is dropped, so that a call that ended before it was listed still gets a record. Anyone who may push can
 invent such calls. So these reads have the lowest priority and a limit per minute
-(``calls.store.listings.LookBackAllowance``).
+(``calls.store.last_listing.LookBackAllowance``).
 
 A hint that a person made a statement about is never dropped. Its stored details are read too, because its id may be an
 alternate id and the queue may be late. If the service knows no such call, it is settled as unconfirmed.
@@ -12,14 +12,14 @@ alternate id and the queue may be late. If the service knows no such call, it is
 
 from datetime import datetime, timedelta
 
-from calls.effect_evidence import may_begin
 from calls.effect_ledger import EffectKind, EffectState
-from calls.facts import Facts
+from calls.effect_resolution import may_begin
+from calls.facts_and_colours import Facts
 from calls.institutions import FOREIGN, UNKNOWN
 from calls.record import Call, Reading, Reason
 from calls.rules.book import Outcome, RuleBook
-from calls.rules.verdict import judge
-from calls.statements import HEARD_AFTER_END
+from calls.rules.matching_and_assignment import judge
+from calls.statement_folding import HEARD_AFTER_END
 from calls.statuses import Status
 from calls.steps import Drop, Look, LookBack, Read, Settle, Step, Wait, Withdraw
 

@@ -9,8 +9,8 @@ from datetime import datetime
 
 from msgspec import field
 
+from reseller.answer_parsing import Listed, Record
 from reseller.phone_calls import PhoneCall, QueueEntry
-from reseller.reading import Listed, Record
 from reseller.secret import Secret
 
 

@@ -14,18 +14,18 @@ from typing import Any
 from msgspec.structs import replace
 from structlog.contextvars import bind_contextvars
 
-from calls.effect_evidence import TAKEN_BACK, is_enrolled, is_rejected, needs_person
+from calls.claimed_item import ClaimedItem, Placement
 from calls.effect_ledger import Effect, EffectKind, EffectState
+from calls.effect_resolution import TAKEN_BACK, is_enrolled, is_rejected, needs_person
 from calls.fold import assigned, fold_note, new_call
-from calls.lease import ClaimedItem, Placement
 from calls.notes import entry_expected, fold_order, parse_note, trace_of
 from calls.pause import PauseScope
 from calls.record import ASKED, Call, Phase, encode_call, parse_call, with_effect
 from calls.redis_restart import catch_up, charge_earlier_record, charge_lost_writes, fold_epoch
 from calls.rules.book import RuleBook
+from calls.store.claims_and_leases import Store
 from calls.store.keys import CallId
-from calls.store.listings import Listings
-from calls.store.store import Store
+from calls.store.last_listing import Listings
 from calls.trail import Entry
 from reseller import ResellerError
 from reseller.client import Reseller

@@ -8,9 +8,9 @@ from typing import assert_never
 
 from msgspec.structs import replace
 
-from calls.effect_evidence import may_begin, needs_person
 from calls.effect_ledger import DONE, EffectKind, EffectState
-from calls.facts import has_real_voice_id
+from calls.effect_resolution import may_begin, needs_person
+from calls.facts_and_colours import has_real_voice_id
 from calls.notes import AssignWish, CheckWish, Distrusted, Resolved, Statement, Verified, statement_order
 from calls.record import Call, Identity, Phase, Reason, Word, with_effect
 from calls.trail import Entry

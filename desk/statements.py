@@ -21,10 +21,10 @@ from structlog.typing import FilteringBoundLogger
 from calls.action_status import PENDING, ActionState, Told, foresee, line_of, told
 from calls.notes import Distrusted, InboxFull, Resolved, Statement, parse_note
 from calls.rules.book import RuleBook
+from calls.store.claims_and_leases import Store
 from calls.store.job_queue import Waker
 from calls.store.keys import REMEMBERED_S, CallId
 from calls.store.queries import Known, Lookup
-from calls.store.store import Store
 from desk.access.desk_tokens import DeskToken
 from desk.bodies import ActionOrigin, AssignBody, Body, VerifiedBody
 from desk.feed import Feed
