@@ -55,7 +55,7 @@ local function hand_out(member, its_nonce, late)
     local kept = redis.call('HMGET', prefix .. ':item:' .. member, 'rec', 'checks', 'verify', 'failures')
     local notes = redis.call('HGETALL', prefix .. ':inbox:' .. member)
     -- If the number of checks cannot be read, count all of them as spent.
-    answer[#answer + 1] = {member, its_nonce, num(kept[2] or '0', 20), kept[3] or '', num(kept[4], 0), kept[1] or '', late, notes}
+    answer[#answer + 1] = {member, its_nonce, num(kept[2] or '0', CHECK_LIMIT), kept[3] or '', num(kept[4], 0), kept[1] or '', late, notes}
 end
 
 if number == last_number then

@@ -30,7 +30,7 @@ if ARGV[10] ~= '' then
     end
 end
 if ARGV[7] ~= '' then
-    if num(held[3] or '0', 20) ~= tonumber(ARGV[7]) then return refuse('checks') end
+    if num(held[3] or '0', CHECK_LIMIT) ~= tonumber(ARGV[7]) then return refuse('checks') end
     redis.call('HSET', KEYS[1], 'checks', ARGV[8])
 end
 redis.call('HSET', KEYS[1], 'kept', mark)

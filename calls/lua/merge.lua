@@ -9,19 +9,14 @@ if moved then return 1 end
 local held = redis.call('HMGET', KEYS[1], 'nonce', 'epoch')
 if held[1] ~= ARGV[4] or held[2] ~= epoch() then return 0 end
 if redis.call('HEXISTS', KEYS[2], 'listed') == 1 then return 3 end
-local prefix, other = ARGV[2], ARGV[5]
--- The other may be a tombstone itself. Follow the chain to the record at its end.
-for _ = 1, 20 do
-    local further = redis.call('HGET', prefix .. ':item:' .. other, 'moved')
-    if not further then break end
-    if further == ARGV[3] then return 2 end
-    other = further
-end
+local prefix = ARGV[2]
+local other = follow_tombstones(prefix, ARGV[5], ARGV[3])
+if not other then return 2 end
 local item = prefix .. ':item:' .. other
 local inbox = prefix .. ':inbox:' .. other
 
 local checks = tonumber(redis.call('HGET', item, 'checks') or '0') + tonumber(ARGV[7])
-redis.call('HSET', item, 'checks', math.min(checks, 20))
+redis.call('HSET', item, 'checks', math.min(checks, CHECK_LIMIT))
 local notes = redis.call('HGETALL', KEYS[2])
 for n = 1, #notes, 2 do
     local id = notes[n]

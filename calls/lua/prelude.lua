@@ -1,4 +1,5 @@
 -- Shared by all scripts. ARGV[1] is the present time in ms, or '' for Redis's own clock (always, outside of tests).
+-- `calls.store.scripts` puts CHECK_LIMIT and MOST_TOMBSTONES in front.
 local LEASE_FIELD = 'nonce'
 
 -- Read a stored number; the default if it is missing or unreadable, because an error would stop all workers.
@@ -103,6 +104,18 @@ local function next_probe(all, there_is_token)
     return first and all[first].wait
 end
 
+-- Return the member at the end of a chain of tombstones, because a merged record may have been merged again; nil if the
+-- chain leads to `ours`.
+local function follow_tombstones(prefix, member, ours)
+    for _ = 1, MOST_TOMBSTONES do
+        local further = redis.call('HGET', prefix .. ':item:' .. member, 'moved')
+        if not further then break end
+        if further == ours then return nil end
+        member = further
+    end
+    return member
+end
+
 -- Leave a note in a member's inbox (one field per kind of note, so a repetition replaces it) and make it due. A
 -- tombstone forwards every note except a listing. A settled call accepts only notes meant for settled calls. Returns 1
 -- if the note was accepted, 0 if not, 2 if not because `most` notes are waiting.
@@ -113,9 +126,8 @@ local function leave_note(prefix, due, member, id, note, at, even_settled, most)
         reopen(prefix, member, item, known[1])
         known = {}
     end
-    for _ = 1, 20 do
-        if not known[1] then break end
-        member = known[1]
+    if known[1] then
+        member = follow_tombstones(prefix, known[1])
         item = prefix .. ':item:' .. member
         known = redis.call('HMGET', item, 'moved', 'settled')
     end

@@ -13,6 +13,9 @@ import msgspec
 KEPT_S = 14 * 86400
 """How long a settled call can be read, in seconds, by default."""
 
+MOST_TOMBSTONES = 20
+"""How many tombstones of merged calls are followed at most."""
+
 REMEMBERED_S = 86400
 """How long an Idempotency-Key is remembered, and a repeated statement or claim recognised, in seconds."""
 

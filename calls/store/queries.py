@@ -19,12 +19,9 @@ from calls.institutions import KnownInstitutions
 from calls.notes import MERGED
 from calls.pause import parse_pauses
 from calls.record import Call, parse_call, readable_call
-from calls.store.keys import CallId, Keys, institution_member, parse_member
+from calls.store.keys import MOST_TOMBSTONES, CallId, Keys, institution_member, parse_member
 from calls.store.last_listing import parse_standing
 from calls.trail import Entry, Recorded, parse_trail, recorded
-
-MOST_TOMBSTONES = 20
-"""How many tombstones are followed at most, as in the scripts."""
 
 
 class Queries:

@@ -28,7 +28,8 @@ from redis.exceptions import NoScriptError, RedisError
 
 from calls.metrics import catalogue as figure
 from calls.metrics.counting import Figures
-from calls.store.keys import Keys
+from calls.record import CHECK_LIMIT
+from calls.store.keys import MOST_TOMBSTONES, Keys
 
 WITHIN_MS: Final = 100
 """How long a write waits for replicas, in milliseconds. If none confirms it, the write stands and is counted."""
@@ -261,9 +262,10 @@ def source(name: ScriptName) -> str:
 
 
 def joined(*names: str) -> str:
-    """Return the contents of files in ``calls/lua``, concatenated."""
+    """Return the contents of files in ``calls/lua``, concatenated after the limits that scripts share with Python."""
     folder = files("calls") / "lua"
-    return "\n".join((folder / f"{name}.lua").read_text() for name in names)
+    limits = f"local CHECK_LIMIT, MOST_TOMBSTONES = {CHECK_LIMIT}, {MOST_TOMBSTONES}"
+    return "\n".join([limits, *((folder / f"{name}.lua").read_text() for name in names)])
 
 
 class Scripts:

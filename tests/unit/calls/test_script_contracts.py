@@ -1,8 +1,12 @@
 """Each Lua script is called by one typed Python function: nobody else matches its arguments by eye."""
 
 import ast
+import re
 from collections import Counter
 from pathlib import Path
+
+from calls.record import CHECK_LIMIT
+from calls.store.keys import MOST_TOMBSTONES
 
 ROOT = Path(__file__).parents[3]
 PRELUDES = {"prelude", "token_prelude"}
@@ -22,3 +26,17 @@ def test_every_script_has_one_python_function() -> None:
     calls = (node for path in files for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call))
     scripts = {path.stem for path in (ROOT / "calls" / "lua").glob("*.lua")} - PRELUDES
     assert Counter(name for name in map(_script, calls) if name in scripts) == Counter(scripts)
+
+
+SCRIPTS = {path.name: re.sub(r"--.*", "", path.read_text()) for path in (ROOT / "calls" / "lua").glob("*.lua")}
+
+
+def test_no_script_repeats_a_limit() -> None:
+    """The limit of checks and the longest chain of tombstones are Python's constants: no script writes the number."""
+    numbers = rf"\b({CHECK_LIMIT}|{MOST_TOMBSTONES})\b"
+    assert {name for name, text in SCRIPTS.items() if re.search(numbers, text)} == set()
+
+
+def test_one_lua_function_follows_tombstones() -> None:
+    """A chain of tombstones is followed in one loop, whoever asks for its end."""
+    assert sum(text.count("MOST_TOMBSTONES") for text in SCRIPTS.values()) == 1
