@@ -94,7 +94,7 @@ class Claim:
     item: ClaimedItem
     call_id: CallId
     call: Call
-    tally: JobSummary
+    summary: JobSummary
     entries: list[Entry] = field(default_factory=list)
     claimed_at_s: float = 0.0
     lapses: int = 0
@@ -104,7 +104,7 @@ class Claim:
 
     @classmethod
     def begin(
-        cls, tools: Tools, item: ClaimedItem, call_id: CallId, standing: str | None, tally: JobSummary
+        cls, tools: Tools, item: ClaimedItem, call_id: CallId, standing: str | None, summary: JobSummary
     ) -> "Claim":
         """Read the record, apply a change of the Redis epoch, and fold the notes.
 
@@ -112,7 +112,7 @@ class Claim:
             NewerRecord: A newer release wrote the record or a note.
             msgspec.MsgspecError: The stored record or a note does not have our format.
         """
-        tally.add("calls")
+        summary.add("calls")
         notes = sorted(map(parse_note, item.notes.values()), key=fold_order)
         before = call = parse_call(item.record) if item.record else new_call(call_id, notes, item.now)
         held_until = item.epoch.since + tools.store.lease.hold
@@ -137,7 +137,7 @@ class Claim:
         if trace != call.trace:
             call = replace(call, trace=trace)
         tools.counting.folded(before, call, tools.book, item.now)
-        return cls(tools, item, call_id, call, tally, entries, tools.monotonic())
+        return cls(tools, item, call_id, call, summary, entries, tools.monotonic())
 
     @property
     def now(self) -> datetime:
@@ -170,7 +170,7 @@ class Claim:
 
     def add(self, name: str) -> None:
         """Increment a count in the job's summary."""
-        self.tally.add(name)
+        self.summary.add(name)
 
     def count_booked(self, before: Call, now: datetime) -> None:
         """Count a check that was just booked. ``before`` is the record before the booking."""

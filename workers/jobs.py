@@ -92,12 +92,12 @@ class CallJob(Job):
     def _perform(self) -> Any:
         function = self._function()
         self.connection.persist(self.key)
-        tally = _run(function, self.key, *self.args)
-        describe(self, tally.sentence())
-        if tally.is_outage_report:
+        summary = _run(function, self.key, *self.args)
+        describe(self, summary.sentence())
+        if summary.is_outage_report:
             self.failure_ttl = FAILURE_TTL_S
-            raise ServiceUnreachable(tally.sentence())
-        self._result = tally.as_dict()
+            raise ServiceUnreachable(summary.sentence())
+        self._result = summary.as_dict()
         return self._result
 
     def execute_failure_callback(self, death_penalty_class: Any, *exc_info: Any) -> None:

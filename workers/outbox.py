@@ -1,7 +1,8 @@
-"""An outbox: calls whose news must be sent elsewhere, to a webhook or an archive. It runs beside the calls of a shift.
+"""An outbox: calls with outcomes for a webhook, or entries for an archive, still to be sent.
 
-The news itself is in records and trails. The outbox holds only names of calls, under keys like those of calls (claim,
-lease, nonce, due time, breaker), so two workers never send for one call. It never delays a call.
+It is handled beside the calls of a shift and never delays a call. What is sent comes from records and trails. The outbox
+holds only names of calls, under keys like those of calls (claim, lease, nonce, due time, breaker), so two workers never
+send for one call.
 """
 
 import asyncio

@@ -64,7 +64,7 @@ class Listing:
     told: Callable[[], None] = lambda: None
     """Called when calls got a note and are due."""
 
-    async def run(self, item: ClaimedItem, institution_key: str, tally: JobSummary) -> bool:
+    async def run(self, item: ClaimedItem, institution_key: str, summary: JobSummary) -> bool:
         """Look as asked, and plan the next look. Return whether the service refused the institution.
 
         Raises:
@@ -72,14 +72,14 @@ class Listing:
         """
         progress = self.tools.listings.progress(item.record, institution_key)
         asked = {note.decode() for note in item.notes}
-        tally.add("institutions")
+        summary.add("institutions")
         if wait_s := await self._permit_wait_s(item, institution_key):
             await self.tools.store.save(item, None, Placement(int(wait_s * 1000) + 1))  # the notes stay
             return False
         retry_s: float | None = None
         is_refused = False
         try:
-            progress = await self._look(item, progress, asked, tally)
+            progress = await self._look(item, progress, asked, summary)
             progress, outcome = replace(progress, failures=0), "answered"
         except LookFailed as failed:
             error, progress = failed.error, replace(progress, paging=failed.paging)
@@ -91,7 +91,7 @@ class Listing:
                 self.tools.log.warning(
                     "listing_failed", institution=institution_key, error=type(error).__name__, said=error.plain
                 )
-                tally.add("listings_failed")
+                summary.add("listings_failed")
                 progress = replace(progress, failures=progress.failures + 1)
         self.tools.counting.listed(institution_key, outcome)
         due_in_ms = await self._next_look_ms(progress, item.now) if retry_s is None else int(retry_s * 1000) + 1
@@ -102,45 +102,45 @@ class Listing:
         return await self.tools.store.budget.wait_s(Permit.LISTING, item.member, institution_key)
 
     async def _look(
-        self, item: ClaimedItem, progress: ListingProgress, asked: set[str], tally: JobSummary
+        self, item: ClaimedItem, progress: ListingProgress, asked: set[str], summary: JobSummary
     ) -> ListingProgress:
         now, is_narrow = item.now, asked == {Ask.LOOK} and progress.newest_at is not None
         to_the_end = is_due_to_the_end(progress, now) or Ask.FULL in asked
         if to_the_end or is_due_whole(progress, now, self.reconcile_s):
-            (progress, _), is_narrow = await self._whole(item, progress, tally, to_the_end=to_the_end), False
+            (progress, _), is_narrow = await self._whole(item, progress, summary, to_the_end=to_the_end), False
         else:
             since, newest_id = look_from(progress, now, after_push=asked == {Ask.LOOK}), progress.newest_id
-            progress, pages = await self._pages(item, progress, tally, since=since)
+            progress, pages = await self._pages(item, progress, summary, since=since)
             if since is not None and not is_narrow and newest_id is not None and newest_id not in pages.seen:
-                progress = await self._doubt(item, progress, newest_id, tally)
+                progress = await self._doubt(item, progress, newest_id, summary)
         if not is_narrow:
             progress = replace(progress, regular_at=now)
             await self.tools.listings.note_look(progress.institution_key, now)
         return progress
 
     async def _doubt(
-        self, item: ClaimedItem, progress: ListingProgress, newest_id: str, tally: JobSummary
+        self, item: ClaimedItem, progress: ListingProgress, newest_id: str, summary: JobSummary
     ) -> ListingProgress:
         """List all calls because a look missed the newest one: it has ended, or the service misread the bound."""
         key = progress.institution_key
         if (await self.tools.listings.fingerprints(key, [newest_id]))[0] is None:
             return progress  # we know that it has ended
-        progress, seen = await self._whole(item, progress, tally, to_the_end=True)
+        progress, seen = await self._whole(item, progress, summary, to_the_end=True)
         if newest_id not in seen:
             return progress
         self.tools.log.warning("queue_bound_misread", institution=key)
         return replace(progress, misread_at=item.now)
 
     async def _whole(
-        self, item: ClaimedItem, progress: ListingProgress, tally: JobSummary, *, to_the_end: bool
+        self, item: ClaimedItem, progress: ListingProgress, summary: JobSummary, *, to_the_end: bool
     ) -> tuple[ListingProgress, set[str]]:
         key, now = progress.institution_key, item.now
         if to_the_end:
             # The service's clock may have been set back.
             progress = replace(progress, newest_at=None, newest_id=None, to_the_end_at=now)
-        progress, pages = await self._pages(item, progress, tally, since=None, to_the_end=to_the_end)
+        progress, pages = await self._pages(item, progress, summary, since=None, to_the_end=to_the_end)
         absent = await self.tools.listings.absent(key, pages.seen)
-        tally.found(key, listed=len(pages.seen), gone=len(absent))
+        summary.found(key, listed=len(pages.seen), gone=len(absent))
         for voice_id in absent - progress.unlisted:
             taken, _ = await self.tools.store.note(CallId(key, voice_id), Unlisted(listed_at=now))
             if not taken:
@@ -151,7 +151,7 @@ class Listing:
         self,
         item: ClaimedItem,
         progress: ListingProgress,
-        tally: JobSummary,
+        summary: JobSummary,
         *,
         since: datetime | None,
         to_the_end: bool = False,
@@ -184,7 +184,7 @@ class Listing:
             self.tools.clock.see(ids)
             told = await self._tell(progress, entries, item.now)
             if since is None:
-                tally.found(progress.institution_key, told=told)
+                summary.found(progress.institution_key, told=told)
             newest_at = newest_start(progress, list(ids))
             newest_id = ids.get(newest_at, progress.newest_id) if newest_at else None
             progress = replace(progress, newest_at=newest_at, newest_id=newest_id, paging=pages.paging)

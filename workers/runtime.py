@@ -133,11 +133,11 @@ class WorkerRuntime:
         self._queue_page = queue_page
         self._rps = rps
         self._figures = figures
-        self._open_sink = open_webhook_client
+        self._open_webhook_client = open_webhook_client
         self._open_archive = open_archive
         self._outboxes: list[Outbox] = []
         self._wakeups = Wakeups()
-        self._means: tuple[Reseller, Tools, Institutions, Listing] | None = None
+        self._parts: tuple[Reseller, Tools, Institutions, Listing] | None = None
         self.beat: Callable[[], None] = lambda: None
 
     def advance(self, job_key: str | None = None) -> JobSummary:
@@ -174,18 +174,18 @@ class WorkerRuntime:
         tools, institutions, listing = self._tools()
         shift = Shift(tools, institutions, listing, self._log, wakeups=self._wakeups, beat=self.beat)
         self._shift = shift
-        shift.tally.about = about
+        shift.summary.about = about
         try:
             if self._is_stopping:
                 shift.stop()
             probing = Probing(tools, institutions, told=self._wakeups.wake)
-            async with self._beside(shift), probing.running(), progress(self._redis, shift.tally, job_key):
-                tally = await shift.run()
+            async with self._beside(shift), probing.running(), progress(self._redis, shift.summary, job_key):
+                summary = await shift.run()
             if self._tidying is not None:
                 await self._tidying.tidy()
-            tally.attention = len(await Queries(self._redis, keys=self._keys).attention())
-            await self._note_outage(tally)
-            return tally
+            summary.attention = len(await Queries(self._redis, keys=self._keys).attention())
+            await self._note_outage(summary)
+            return summary
         finally:
             self._shift = None
 
@@ -202,14 +202,14 @@ class WorkerRuntime:
         finally:
             await end({listening})
 
-    async def _note_outage(self, tally: JobSummary) -> None:
+    async def _note_outage(self, summary: JobSummary) -> None:
         """Note since when the service has not answered. One job in ten minutes fails, to show it on the dashboard."""
         away = await service_away(self._redis, self._keys)
         if away is None:
             return
-        tally.unreachable_since = away.since
+        summary.unreachable_since = away.since
         redis: Any = self._redis
-        tally.is_outage_report = bool(
+        summary.is_outage_report = bool(
             await redis.set(self._keys.outage_reported, "1", nx=True, ex=OUTAGE_REPORT_EVERY_S)
         )
 
@@ -219,9 +219,9 @@ class WorkerRuntime:
         return await self._advance(job_key, institution_key)
 
     def _tools(self) -> tuple[Tools, Institutions, Listing]:
-        if self._means is None:
-            self._means = self._build()
-        return self._means[1:]
+        if self._parts is None:
+            self._parts = self._build()
+        return self._parts[1:]
 
     def _build(self) -> tuple[Reseller, Tools, Institutions, Listing]:
         """Build the clients inside the running loop, because their connections belong to it."""
@@ -234,7 +234,7 @@ class WorkerRuntime:
             keys=keys,
             kept_s=self._kept_s,
             lease=Lease(self._service_config.deadline_s),
-            outbox=outbox if self._open_sink else None,
+            outbox=outbox if self._open_webhook_client else None,
             archive=keys.archive if self._open_archive else None,
             due_in=self._wakeups.due_in,
             figures=figures,
@@ -243,11 +243,13 @@ class WorkerRuntime:
             limits=dict(self._book.limits),
         )
         listings = self.listings_class(self._redis, keys=keys, unreadable=unreadable)
-        if self._open_sink is not None:
+        if self._open_webhook_client is not None:
             sent = Store(self._redis, keys=outbox, kept_s=self._kept_s, unreadable=unreadable)
             lookup = Lookup(self._redis, keys=keys)
             attempts = DeliveryLog(self._redis, outbox, kept_s=self._kept_s)
-            self._outboxes.append(Deliveries(sent, lookup, self._open_sink(), attempts, self._log, figures=figures))
+            self._outboxes.append(
+                Deliveries(sent, lookup, self._open_webhook_client(), attempts, self._log, figures=figures)
+            )
         if self._open_archive is not None:
             queue = ArchiveQueue(self._redis, keys, kept_s=self._kept_s, unreadable=unreadable)
             self._outboxes.append(self._open_archive(queue))
@@ -280,8 +282,8 @@ class WorkerRuntime:
         return reseller, tools, institutions, listing
 
     async def _close(self) -> None:
-        if self._means is not None:
-            await self._means[0].aclose()
+        if self._parts is not None:
+            await self._parts[0].aclose()
         for outbox in self._outboxes:
             await outbox.close()
         await self._redis.aclose()

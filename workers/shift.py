@@ -161,7 +161,7 @@ class Shift:
     finish_s: float | None = None
     """How long tasks may go on once the shift claims no more, in seconds. None: as long as the lease allows."""
     leave_s: float = LEAVE_S
-    tally: JobSummary = field(default_factory=JobSummary)
+    summary: JobSummary = field(default_factory=JobSummary)
     failures: list[str] = field(default_factory=list)
     wakeups: Wakeups = field(default_factory=Wakeups)
     beat: Callable[[], None] = lambda: None
@@ -201,7 +201,7 @@ class Shift:
             figures.count(figure.SHIFTS, "failed" if self.failures else "finished")
         if self.failures:
             raise StepsFailed(self.failures)
-        return self.tally
+        return self.summary
 
     async def _claim_until_over(self) -> None:
         loop = asyncio.get_running_loop()
@@ -236,8 +236,8 @@ class Shift:
         holds = self._holds if len(self.institutions.keys) > 1 else None
         claimed = await self.tools.store.claim(room, shift_starts=shift_starts, holds=holds)
         self.wakeups.claimed(found=bool(claimed))
-        self.tally.pauses = self.tools.store.pauses
-        self.tools.pauses.see(self.tally.pauses, self.log)
+        self.summary.pauses = self.tools.store.pauses
+        self.tools.pauses.see(self.summary.pauses, self.log)
         return claimed
 
     async def _is_over(self, age_s: float) -> bool:
@@ -318,7 +318,7 @@ class Shift:
         if not self.institutions.are_known:
             await self.tools.store.save(item, None, Placement(NOT_KNOWN_YET_MS))
         elif await self.institutions.knows(owner):
-            if await self.listing.run(item, owner, self.tally):
+            if await self.listing.run(item, owner, self.summary):
                 await self.institutions.refused(owner)
         else:
             self.log.warning("institution_foreign", institution=owner)
@@ -326,7 +326,7 @@ class Shift:
 
     async def _advance_call(self, item: ClaimedItem, call_id: CallId) -> None:
         obstacle = self.institutions.obstacle(call_id.institution_key)
-        await move(Claim.begin(self.tools, item, call_id, obstacle, self.tally))
+        await move(Claim.begin(self.tools, item, call_id, obstacle, self.summary))
 
     async def _release(self, item: ClaimedItem, lost: LeaseLost) -> None:
         """Release a call that we still hold but with outdated data, so that the next claim reads it again."""
@@ -342,7 +342,7 @@ class Shift:
         where = innermost_place(error)
         self.tools.counting.figures.count(figure.STEPS_FAILED)
         self.failures.append(f"{type(error).__name__} at {where}")
-        self.tally.add("steps_failed")
+        self.summary.add("steps_failed")
         self.log.error("step_failed", error=type(error).__name__, where=where, failures=failures, parked=is_parked)
         placement = Placement(None if is_parked else 1000 * 2**failures, attention="parked" if is_parked else "")
         entries = [Entry(at=item.now, what="parked", because=f"{type(error).__name__} at {where}")] if is_parked else []

@@ -79,7 +79,7 @@ class Answer(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Posted:
-    """The result of a post: status or error, duration, and how long the receiver wants to be left alone."""
+    """The result of a post: status or error, duration, and how long the receiver asks us to wait."""
 
     answer: Answer
     status: int | None
