@@ -142,6 +142,11 @@ class ClaimedItem:
     """The number of live calls of all institutions at the claim."""
     writes: int = field(default=0)
 
+    @property
+    def note_pairs(self) -> list[bytes]:
+        """Return the id and the content of each waiting note in turn, as scripts take them."""
+        return [part for pair in self.notes.items() for part in pair]
+
 
 @dataclass(frozen=True, slots=True)
 class Placement:

@@ -131,33 +131,24 @@ class Store(Inbox):
             is_probe: Claim although the account's breaker is open, to test it.
             holds: How many calls of each institution are in flight here, if that is limited (`MOST_OF_ONE`).
         """
-        asked_at_s = self.monotonic()
+        asked_at_s, keys = self.monotonic(), self.keys
         self._claims += 1
         seen_epoch, seen_ms, seen_at_s = self._seen or ("", 0, asked_at_s)
         answer = await self._scripts.call(
             "claim",
             [
-                self.keys.due,
-                self.keys.wake,
-                self.keys.breakers,
-                self.keys.pause,
-                self.keys.epoch,
-                self.keys.queue,
-                self.keys.claimer(self._claimer),
-                self.keys.token,
-                self.keys.live,
+                *(keys.due, keys.wake, keys.breakers, keys.pause, keys.epoch, keys.queue),
+                *(keys.claimer(self._claimer), keys.token, keys.live),
             ],
             [
                 self._scripts.now(),
-                self.keys.prefix,
+                keys.prefix,
                 limit,
                 self.lease.ms,
                 self._claimer,
                 FARTHEST_MS,
-                "1" if shift_starts else "",
-                "1" if is_probe else "",
-                self._claims,
-                REMEMBERED_S,
+                *("1" if shift_starts else "", "1" if is_probe else ""),
+                *(self._claims, REMEMBERED_S),
                 seen_epoch,
                 seen_ms + int((asked_at_s - seen_at_s) * 1000),
                 "" if holds is None else MOST_OF_ONE,
@@ -223,7 +214,7 @@ class Store(Inbox):
             LeaseLost: The lease is gone, an unread note waits, other checks were booked, or there is a pause.
         """
         item.writes += 1
-        folded = _pairs(item.notes) if record is not None else []
+        folded = item.note_pairs if record is not None else []
         answer = await self._scripts.call(
             "keep",
             [*self._item_keys(item.member), self.keys.changes, self.keys.pause],
@@ -268,7 +259,7 @@ class Store(Inbox):
         Raises:
             LeaseLost: The lease is gone; nothing was written.
         """
-        folded = _pairs(item.notes) if record is not None else []
+        folded = item.note_pairs if record is not None else []
         institution, voice_id = names_of(item.member)
         due = placement.due_in_ms
         answer = await self._scripts.call(
@@ -355,7 +346,3 @@ class Store(Inbox):
 
     def _item_keys(self, member: str) -> list[str]:
         return [self.keys.item(member), self.keys.inbox(member), self.keys.due, self.keys.trail(member)]
-
-
-def _pairs(notes: dict[bytes, bytes]) -> list[bytes]:
-    return [part for pair in notes.items() for part in pair]
