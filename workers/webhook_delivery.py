@@ -29,7 +29,7 @@ from calls.store.delivery_log import NUDGE, REPLAY, SEND_TEST, Attempt, Cursor, 
 from calls.store.keys import CallId, parse_member
 from calls.store.queries import Known, Lookup
 from calls.webhook_outcomes import CallOutcome, outcomes
-from workers.claimed_call import follow_member, follow_trace
+from workers.claimed_call import attention, follow_member, follow_trace
 from workers.outbox import Outbox
 from workers.webhook_client import Answer, Posted, WebhookClient
 
@@ -132,7 +132,8 @@ class Deliveries(Outbox):
             self.log.info("outcome_delivered", **_names(known.call_id), type=outcome.type)
             cursor = Cursor(outcome.n + 1)
             await self.store.keep(item, msgspec.json.encode(cursor))
-        listed = "settled" if known.call.is_settled else ""
+        # The record of a call that needs a person does not expire. A cursor that did would send everything again.
+        listed = "settled" if known.call.is_settled and not attention(known.call) else ""
         await self.store.save(item, msgspec.json.encode(cursor), Placement(None, listed=listed))
 
     async def _post(

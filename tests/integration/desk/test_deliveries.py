@@ -5,8 +5,10 @@ from random import Random
 
 import pytest
 
-from calls.store.keys import CallId, Keys
+from calls.notes import Distrusted, Resolved
+from calls.store.keys import KEPT_S, CallId, Keys
 from calls.store.queries import Lookup, Queries
+from sandbox.faults import Action, Fault
 from sandbox.state import Happening, Kind
 from tests.courier import Courier
 from tests.rig import Rig
@@ -74,6 +76,26 @@ async def test_outcome_not_taken_for_a_day_is_parked_and_shown(courier: Courier)
     await courier.run(1)
     assert [message["type"] for message in courier.receiver.taken] == ["call.authenticated", "call.settled"]
     assert await Queries(courier.redis).attention() == {}
+
+
+async def test_outcome_is_not_sent_anew_when_a_person_closes_a_call_after_weeks(courier: Courier) -> None:
+    """How far the sending is, is kept as long as the call: what needs a person for longer than is kept comes once."""
+    seen = Happening(Kind.VIEWED)
+    lost = Fault(target="reject_voice", action=Action.RESET, applied=False, times=1, happening=seen)
+    courier.stage.sandbox.faults.add(lost)
+    call = courier.stage.call(Happening(Kind.END, 40))
+    await courier.run(5)
+    await courier.note(call, Distrusted(operator="ann", said_at=courier.clock.now))
+    await courier.run(90)
+    sent = [message["type"] for message in courier.receiver.taken]
+    assert sent == ["call.unresolved", "call.settled"]
+    cursor = Keys().outbox.item(courier.call_id(call).member)
+    assert await courier.redis.ttl(cursor) == -1
+    resolved = Resolved(applied=False, operator="ann", said_at=courier.clock.now)
+    await courier.store.note(courier.call_id(call), resolved, even_settled=True)
+    await courier.run(5)
+    assert [message["type"] for message in courier.receiver.taken] == sent
+    assert 0 < await courier.redis.ttl(cursor) <= KEPT_S
 
 
 async def test_two_workers_send_one_outcome_once(courier: Courier) -> None:
