@@ -40,7 +40,8 @@ NOT_KEPT: Mapping[str, Sequence[str]] = {
 
 TURNS_AWAY = frozenset({"401-before-acting", "401-after-acting", "busy-all", "busy-all-retry-after"})
 """Variants that answer effects 401 or 429. What was turned away is looked up for 20 s before it is sent again, and nobody
-is enrolled after the end: under these variants callers stay for half a minute longer."""
+is enrolled after the end: under these variants callers stay for a minute longer. Half a minute is not always enough: if a
+check is turned away too, the enroll is first sent when 22 s are left."""
 
 FOUND_WITHIN_S = 12.0
 CROWD = 11
@@ -50,7 +51,7 @@ VERIFIED_S = 15.0
 """Later than the assign, also where that is turned away at first: who was verified before is nobody that we know."""
 
 CROWD_END_S = 20.0
-LONGER_S = 30.0
+LONGER_S = 60.0
 LONGEST_S = 150
 
 
