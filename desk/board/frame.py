@@ -9,7 +9,7 @@ from typing import Final
 from urllib.parse import quote
 
 from calls.incidents import IncidentKind, incidents_of
-from calls.institutions import KnownInstitutions
+from calls.institutions import UNKNOWN, KnownInstitutions
 from calls.pause import Pause
 from calls.store.last_listing import Standing
 from desk.board.alarms import Alarm, alarms_of
@@ -22,6 +22,7 @@ OBSTACLES: Final = {
     "not_active": "not active: nothing is done for its calls",
     "no_voice_auth": "without voice authentication: nothing is done for its calls",
     "test_mode": "in test mode: nothing is done for its calls",
+    UNKNOWN: "its standing at the service cannot be read: nothing is done for its calls (callkeeper doctor says why)",
 }
 _LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
 
@@ -67,14 +68,17 @@ def groups_of(calls: Iterable[LiveCall], context: BoardContext) -> list[Group]:
 
 def group_of(key: str, calls: Iterable[LiveCall], standing: Standing | None, pause: Pause | None) -> Group:
     """Return one institution with its calls; ``standing`` is its status at the service, if known."""
+    ordered = tuple(sorted(calls, key=_precedence, reverse=True))
+    is_unknown = standing is None and any(live.call.standing == UNKNOWN for live in ordered)
+    obstacle = standing.obstacle if standing else UNKNOWN if is_unknown else None
     return Group(
         slot=group_slot(key),
         key=key,
         name=(standing.name if standing else None) or key,
         address=f"institutions/{quote(key, safe='')}",
-        obstacle=OBSTACLES.get(standing.obstacle or "", "") if standing else "",
+        obstacle=OBSTACLES.get(obstacle or "", ""),
         pause=pause.words if pause else "",
-        calls=tuple(sorted(calls, key=_precedence, reverse=True)),
+        calls=ordered,
     )
 
 

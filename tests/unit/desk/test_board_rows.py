@@ -9,8 +9,10 @@ from msgspec.structs import replace
 
 from calls.effect_ledger import Effect, EffectState
 from calls.facts_and_colours import facts_of
+from calls.institutions import UNKNOWN
 from calls.pause import PauseScope
 from calls.record import Candidate, Phase, Reason
+from calls.store.last_listing import Standing
 from desk.board.call_page import available_forms
 from desk.board.frame import group_of
 from desk.board.renderer import Renderer, area, bars, cells, line
@@ -157,6 +159,13 @@ def test_group_puts_those_first_that_somebody_should_look_at() -> None:
     group = group_of("cu-1", live, None, None)
     assert [each.slot for each in group.calls] == ["waits", "unresolved", "red", "new", "old", "enrolled", "green"]
     assert group.decided == 2
+
+
+def test_group_says_that_the_standing_of_its_institution_cannot_be_read() -> None:
+    """While the service has not said whether an institution is active, nothing is sent for its calls: its group says so."""
+    live = [LiveCall("v-1", known := call(standing=UNKNOWN), state_of(known, BOOK))]
+    assert "cannot be read" in group_of("cu-1", live, None, None).obstacle
+    assert group_of("cu-1", live, Standing(key="cu-1", status="Active", has_voice_auth=True), None).obstacle == ""
 
 
 def test_bar_shows_each_check_once() -> None:
