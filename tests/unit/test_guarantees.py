@@ -1,12 +1,14 @@
 """docs/guarantees.md and docs/crash-matrix.md agree with the code and the tests."""
 
 import re
+from collections.abc import Mapping
 
 import pytest
 
 from calls.claimed_item import LEASE
 from tests.faults.matrix_document import DOCUMENT, document
 from tests.faults.protections import ROOT, Protection, protections
+from tests.recovery import OUTAGES
 
 GUARANTEES = ROOT / "docs" / "guarantees.md"
 
@@ -29,6 +31,13 @@ def test_guarantees_name_tests_that_exist() -> None:
     """Every file of tests that the document refers to is there."""
     text = GUARANTEES.read_text(encoding="utf-8")
     assert all((ROOT / path).exists() for path in re.findall(r"tests/[\w/]+\.py", text))
+
+
+@pytest.mark.parametrize("measured", [OUTAGES], ids=["outages"])
+def test_guarantees_have_a_row_for_each_that_is_measured(measured: Mapping[str, object]) -> None:
+    """Each kind of outage has a row with its two figures."""
+    rows = re.findall(r"^\| ([^|]+) \| \d+\.\d+ \| \d+\.\d+ \|$", GUARANTEES.read_text(encoding="utf-8"), re.MULTILINE)
+    assert set(measured) <= set(rows)
 
 
 @pytest.mark.parametrize("protection", protections(), ids=lambda p: p.words)
