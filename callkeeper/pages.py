@@ -46,7 +46,8 @@ def pages(
 ) -> Pages:
     """Build what the settings ask for."""
     keys = settings.store.keys
-    accounts = Accounts(redis, keys=keys, has_passwords=settings.local_users, has_provider=settings.oidc is not None)
+    issuer = settings.oidc.issuer if settings.oidc is not None else None
+    accounts = Accounts(redis, keys=keys, has_passwords=settings.local_users, issuer=issuer)
     shared = EmergencyLogin(settings.admin, redis, auditor.log, keys=keys) if settings.admin is not None else None
     sessions = Sessions(redis, accounts, keys=keys, shared=shared.account if shared is not None else None)
     doors = Doors(sessions, shared, settings.metrics_token, has_login_page=settings.has_login_page)

@@ -23,7 +23,7 @@ from redis.asyncio import Redis
 
 from calls.store.keys import Keys
 from desk.access.configured_logins import OidcConfig
-from desk.access.people import OIDC
+from desk.access.people import id_at_provider
 from desk.access.rights import Operator, Person, Role
 
 LOGIN_S: Final = 600
@@ -199,7 +199,8 @@ class Provider:
         subject = claims["sub"]
         if not (isinstance(subject, str) and _SUBJECT.fullmatch(subject)):
             raise ProviderRefused("subject")
-        return Person(id=f"{OIDC}{subject}", operator=operator, role=role, institutions=institutions)
+        person_id = id_at_provider(subject, self._config.issuer)
+        return Person(id=person_id, operator=operator, role=role, institutions=institutions)
 
     async def _about(self) -> dict[str, Any]:
         """Return the provider's metadata.

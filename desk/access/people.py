@@ -30,7 +30,7 @@ LONGEST_OF_VIEWERS: Final = timedelta(days=30)
 """For a viewer, who sees no personal data: for example a display on a wall."""
 
 OIDC: Final = "oidc:"
-"""Prefix of the ids of people whom the identity provider knows."""
+"""Prefix of the ids of people whom an identity provider knows: ``oidc:SUBJECT@ISSUER``, the issuer without ``https://``."""
 
 SHARED: Final = "shared:"
 """Prefix of the id that stands for the login of ``CALLKEEPER_ADMIN``."""
@@ -56,14 +56,22 @@ class Account(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return Person(id=self.id, operator=self.operator, role=self.role, institutions=self.institutions)
 
 
-class Accounts:
-    """The accounts in Redis of everybody who can log in. Accounts of a kind of login that is switched off are not found."""
+def id_at_provider(subject: str, issuer: str) -> str:
+    """Return a person's id. The issuer belongs to it: another provider may give the same subject to somebody else."""
+    return f"{OIDC}{subject}@{issuer.split('://', 1)[-1]}"
 
-    def __init__(self, redis: "Redis", *, keys: Keys, has_passwords: bool = True, has_provider: bool = True) -> None:
+
+class Accounts:
+    """The accounts in Redis of everybody who can log in.
+
+    Accounts of a kind of login that is switched off, or of another issuer than ``issuer``, are not found.
+    """
+
+    def __init__(self, redis: "Redis", *, keys: Keys, has_passwords: bool = True, issuer: str | None = None) -> None:
         self._redis: Any = redis  # its stubs cannot know that answers are bytes here
         self._key = keys.people
         self._has_passwords = has_passwords
-        self._has_provider = has_provider
+        self._end_of_ids = None if issuer is None else id_at_provider("", issuer).removeprefix(OIDC)
 
     async def find(self, account_id: str) -> Account | None:
         """Return an account."""
@@ -71,7 +79,10 @@ class Accounts:
         if stored is None:
             return None
         account = msgspec.json.decode(stored, type=Account)
-        is_open = self._has_provider if account.password is None else self._has_passwords
+        if account.password is None:
+            is_open = self._end_of_ids is not None and account_id.endswith(self._end_of_ids)
+        else:
+            is_open = self._has_passwords
         return account if is_open else None
 
     async def known(self) -> list[Account]:

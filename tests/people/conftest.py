@@ -68,6 +68,12 @@ class Site:
         assert answer.status_code == 303, answer.text
         return browser
 
+    async def of_provider(self, subject: str) -> Account | None:
+        """Return the account of somebody who logged in at the identity provider."""
+        known = await self.accounts.known()
+        found = [account.id for account in known if account.id.startswith(f"oidc:{subject}@")]
+        return await self.accounts.find(found[0]) if found else None
+
     async def audited(self) -> list[Audited]:
         """Return the audit log, oldest entry first."""
         return (await AuditLog(self.redis, keys=Keys()).read(AuditFilter(), most=1000))[::-1]

@@ -50,7 +50,7 @@ async def site(
 ) -> AsyncIterator[Site]:
     """Return a web application that uses the provider."""
     app = web_app(WebSettings.load({"REDIS_URL": redis_url, **ENVIRON, **settings(boxed[1], PUBLIC)}), log)
-    site = Site(app, redis, Accounts(redis, keys=Keys()))
+    site = Site(app, redis, Accounts(redis, keys=Keys(), issuer=boxed[1].issuer))
     async with app.router.lifespan_context(app):
         yield site
         for client in site.clients:
@@ -104,11 +104,21 @@ async def test_people_have_the_role_of_their_group(
     """The role and its limits come from the groups, the core username from its claim; one is led to what one wanted."""
     browser, answer = await log_in(site, login, "/board/operations")
     assert (answer.status_code, answer.headers["location"]) == (303, "/board/operations")
-    account = await site.accounts.find(f"oidc:{login}")
+    account = await site.of_provider(login)
     assert account is not None
     assert (account.role, account.operator, account.institutions) == (role, operator, institutions)
     assert (await browser.get("/board")).status_code == 200
     assert [entry.entry.event for entry in await site.audited()] == ["login"]
+
+
+async def test_people_of_another_issuer_are_others(site: Site, boxed: tuple[Box, ProviderProcess]) -> None:
+    """The issuer is part of a person's id. After a change of provider, sessions and accounts of the former one are void."""
+    await log_in(site, "alan")
+    account = await site.of_provider("alan")
+    assert account is not None
+    assert account.id == f"oidc:alan@{boxed[1].issuer.removeprefix('http://')}"
+    assert await Accounts(site.redis, keys=Keys(), issuer="https://other.example").find(account.id) is None
+    assert await Accounts(site.redis, keys=Keys()).find(account.id) is None
 
 
 @pytest.mark.parametrize(("login", "said"), [("nora", "have no role here"), ("nina", "has no core username")])
@@ -133,7 +143,7 @@ async def test_request_to_the_provider_is_bound_to_this_login(site: Site) -> Non
 async def test_role_that_was_changed_at_the_provider_ends_older_sessions(site: Site) -> None:
     """The next login tells: what was opened with the former role is over."""
     before, _ = await log_in(site, "alan")
-    account = await site.accounts.find("oidc:alan")
+    account = await site.of_provider("alan")
     assert account is not None
     assert (await before.get("/board")).status_code == 200
     await log_in(site, "alan")
