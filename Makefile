@@ -13,10 +13,10 @@ PROVIDER := tests/people/provider
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help run release docs readme test audit controls sbom redis-versions rollout faults browser screenshots chaos failover soak people nightly bench check fix lock install
+.PHONY: help run release docs readme test audit controls sbom redis-versions postgresql-versions rollout faults browser screenshots chaos failover soak people nightly bench check fix lock install
 
 help: ## List the verbs
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-20s %s\n", $$1, $$2}'
 
 $(STAMP): requirements-dev.txt pyproject.toml
 	@command -v $(PYTHON) >/dev/null || { echo "callkeeper needs Python 3.11 or newer, and there is no $(PYTHON)."; exit 1; }
@@ -87,6 +87,9 @@ faults: $(STAMP) ## Kill, freeze and cut real processes: the crash matrix and it
 redis-versions: $(STAMP) ## Run the tests that use Redis on Debian's server, Redis 8 and Valkey 9; ARGS="--quick" for Debian's scripts only
 	$(BIN)/python -m tests.redis_versions $(ARGS)
 
+postgresql-versions: $(STAMP) ## Run the archive's tests on PostgreSQL 13, 16 and 18
+	$(BIN)/python -m tests.postgresql_versions
+
 rollout: $(STAMP) ## What deploy/ promises: the image's steps, the Procfile, rotations, a rolling deploy and its rollback
 	$(BIN)/python -m pytest -q -n 3 --dist loadfile --durations 4 tests/rollout $(ARGS)
 
@@ -111,6 +114,7 @@ nightly: $(STAMP) ## What takes too long for every change: long chaos, a long ab
 	$(BIN)/python -m tests.faults.chaos_variants
 	$(BIN)/python -m tests.recovery --long
 	$(BIN)/python -m tests.redis_versions
+	$(BIN)/python -m tests.postgresql_versions
 	for seed in 2 3 4; do $(BIN)/python -m tests.faults.chaos --minutes 2 --seed $$seed || exit 1; done
 	$(BIN)/python -m benchmarks --smoke
 	$(BIN)/python -m tests.faults.failover_run --seconds 60 --rate 20

@@ -84,7 +84,7 @@ def answer(effort: Effort) -> Answer:
 @contextmanager
 def server() -> Iterator[str]:
     """Run PostgreSQL where it is installed; else an SQLite file has to do."""
-    if binaries() is not None:
+    if binaries():
         with postgresql() as server:
             yield server.url
     else:

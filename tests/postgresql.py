@@ -1,4 +1,7 @@
-"""Debian's PostgreSQL in a temporary folder, on a free port of this machine; its own processes, ended by their ids."""
+"""PostgreSQL in a temporary folder, on a free port of this machine; its own processes, ended by their ids.
+
+The server is Debian's, or the one in the folder that ``TEST_POSTGRESQL`` names (``make postgresql-versions``).
+"""
 
 import os
 import pwd
@@ -14,12 +17,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 DATABASE = "archive"
+CHOSEN = "TEST_POSTGRESQL"
 
 
-def binaries() -> Path | None:
-    """Return the folder of the newest server that is installed, None if there is none."""
-    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"), key=lambda path: int(path.parts[-3]))
-    return found[-1].parent if found else None
+def binaries() -> list[Path]:
+    """Return the folders with PostgreSQL's programs: the chosen one, then Debian's, the newest version first."""
+    debian = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: int(path.parts[-2]), reverse=True)
+    return [Path(folder) for folder in [os.environ.get(CHOSEN)] if folder] + debian
 
 
 @dataclass(slots=True)
@@ -97,7 +101,7 @@ def postgresql() -> Iterator[PostgreSql]:
     Raises:
         RuntimeError: PostgreSQL is not installed.
     """
-    if binaries() is None:
+    if not binaries():
         raise RuntimeError("PostgreSQL is not installed; on Debian: apt-get install postgresql")
     folder = Path(tempfile.mkdtemp(prefix="callkeeper-postgresql-"))
     if os.getuid() == 0:
@@ -122,9 +126,8 @@ def _as_server() -> list[str]:
 
 
 def _binary(name: str) -> Path:
-    folder = binaries()
-    assert folder is not None
-    return folder / name
+    """Return a program. A folder may hold the server alone: its clients are Debian's then."""
+    return next(folder / name for folder in binaries() if (folder / name).exists())
 
 
 def _children(pid: int) -> list[int]:
