@@ -87,7 +87,7 @@ faults: $(STAMP) ## Kill, freeze and cut real processes: the crash matrix and it
 redis-versions: $(STAMP) ## Run the tests that use Redis on Debian's server, Redis 8 and Valkey 9; ARGS="--quick" for Debian's scripts only
 	$(BIN)/python -m tests.redis_versions $(ARGS)
 
-postgresql-versions: $(STAMP) ## Run the archive's tests on PostgreSQL 13, 16 and 18
+postgresql-versions: $(STAMP) ## Run the archive's tests on PostgreSQL 13 and 18
 	$(BIN)/python -m tests.postgresql_versions
 
 rollout: $(STAMP) ## What deploy/ promises: the image's steps, the Procfile, rotations, a rolling deploy and its rollback

@@ -1,6 +1,6 @@
 """PostgreSQL in a temporary folder, on a free port of this machine; its own processes, ended by their ids.
 
-The server is Debian's, or the one in the folder that ``TEST_POSTGRESQL`` names (``make postgresql-versions``).
+The programs are Debian's, or those in the folders that ``TEST_POSTGRESQL`` names (``make postgresql-versions``).
 """
 
 import os
@@ -12,7 +12,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,9 +21,9 @@ CHOSEN = "TEST_POSTGRESQL"
 
 
 def binaries() -> list[Path]:
-    """Return the folders with PostgreSQL's programs: the chosen one, then Debian's, the newest version first."""
+    """Return the folders with PostgreSQL's programs: the chosen ones, then Debian's, the newest version first."""
     debian = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: int(path.parts[-2]), reverse=True)
-    return [Path(folder) for folder in [os.environ.get(CHOSEN)] if folder] + debian
+    return [Path(folder) for folder in os.environ.get(CHOSEN, "").split(":") if folder] + debian
 
 
 @dataclass(slots=True)
@@ -78,7 +78,8 @@ class PostgreSql:
         assert self.process is not None
         os.killpg(self.process.pid, number)
         for child in _children(self.process.pid):  # its backends are leaders of groups of their own
-            os.kill(child, number)
+            with suppress(ProcessLookupError):  # it has just ended
+                os.kill(child, number)
 
     def kill(self) -> None:
         """End the server as if the power had gone."""
@@ -126,7 +127,7 @@ def _as_server() -> list[str]:
 
 
 def _binary(name: str) -> Path:
-    """Return a program. A folder may hold the server alone: its clients are Debian's then."""
+    """Return a program from the first folder that has it: some hold only the server."""
     return next(folder / name for folder in binaries() if (folder / name).exists())
 
 
