@@ -46,6 +46,9 @@ from workers.runtime import UnreadableLog
 from workers.service_health import Probing, ServiceObserver
 from workers.shift import Shift, Wakeups
 
+SHIPPED = load_rules(None)
+"""The cautious rules that come with the software. They are proven once for all tests."""
+
 STEP_S = 0.25
 """The clock moves by whole steps, to what is due next."""
 
@@ -94,7 +97,7 @@ class Rig:
         self,
         stage: Asgi,
         redis: Any,
-        book: RuleBook | None = None,
+        book: RuleBook = SHIPPED,
         *,
         transport: httpx.AsyncBaseTransport | None = None,
         now_ms: Callable[[], int] | None = None,
@@ -113,7 +116,7 @@ class Rig:
         self.step_s = STEP_S
         self._events = itertools.count(1)
         self._now_ms = now_ms
-        self.book = book or load_rules(None)
+        self.book = book
         self.log = structlog.testing.LogCapture()
         log = structlog.wrap_logger(None, processors=[structlog.contextvars.merge_contextvars, self.log])
         self.figures = Figures()

@@ -33,7 +33,7 @@ from tests.covering import calmed
 from tests.faults.judge import Judge, Kept, Memory, Said
 from tests.faults.seams import Fate, Life, Line, Wire
 from tests.mixed_up import MixedUp
-from tests.rig import Rig
+from tests.rig import SHIPPED, Rig
 from tests.sandbox_fixtures import KEY, Asgi
 
 TEST_MODE = "cu-test"
@@ -120,7 +120,7 @@ class Snapshot:
 class World:
     """Everything, and the passing of time over it."""
 
-    def __init__(self, servers: Servers, book: RuleBook | None = None, variants: Sequence[str] = ()) -> None:
+    def __init__(self, servers: Servers, book: RuleBook = SHIPPED, variants: Sequence[str] = ()) -> None:
         self.servers = servers
         self.variants = variants
         self.book = book

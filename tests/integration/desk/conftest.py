@@ -19,7 +19,7 @@ from reseller import Secret
 from sandbox.state import Call
 from tests.courier import Courier
 from tests.mixed_up import MixedUp
-from tests.rig import KEY, Rig
+from tests.rig import KEY, SHIPPED, Rig
 from tests.sandbox_fixtures import Asgi
 
 TOKENS = (
@@ -33,7 +33,7 @@ class DeskRig(Rig):
     """A rig with a desk in front of it."""
 
     def __init__(
-        self, stage: Asgi, redis: Any, jobs: Any, book: RuleBook | None = None, *, outbox: Keys | None = None
+        self, stage: Asgi, redis: Any, jobs: Any, book: RuleBook = SHIPPED, *, outbox: Keys | None = None
     ) -> None:
         self.mixed_up = MixedUp(stage.transport)
         super().__init__(stage, redis, book, outbox=outbox, transport=self.mixed_up)
