@@ -13,7 +13,7 @@ PROVIDER := tests/people/provider
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help run release docs readme test audit controls sbom redis-versions postgresql-versions rollout faults browser screenshots chaos failover soak people nightly bench check fix lock install
+.PHONY: help run release docs readme test acceptance audit controls sbom redis-versions postgresql-versions rollout faults browser screenshots chaos failover soak people nightly bench check fix lock install
 
 help: ## List the verbs
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-20s %s\n", $$1, $$2}'
@@ -65,8 +65,10 @@ docs: $(STAMP) .venv-docs/.installed ## Build the documentation site: build/site
 readme: $(STAMP) ## Do what README.md says in a fresh clone: ARGS="--every-python" with every supported Python
 	$(BIN)/python -m tests.readme $(ARGS)
 
-test: $(STAMP) ## Run the test suite: unit, integration, the stand-in, acceptance with real processes
+test: $(STAMP) ## Run the tests of a rule, a module, a whole call in virtual time, and of the sandbox: three minutes
 	$(BIN)/python -m pytest -q -n 3 --dist worksteal tests/unit tests/integration tests/sandbox $(ARGS)
+
+acceptance: $(STAMP) ## Keep each promise once with real processes, as a user sees it
 	$(BIN)/python -m pytest -q -n 5 --dist loadfile tests/acceptance $(addprefix --ignore=,tests/acceptance/test_canaries.py $(OUTAGES)) $(ARGS)
 
 audit: $(STAMP) ## Fuzz, look for canaries, holes and advisories; AUDIT=short for every change, ARGS="--strict" to insist on advisories

@@ -85,6 +85,9 @@ async def told(redis: Redis, *, redis_by: timedelta, service_by: timedelta, web_
     ]
 
 
+USUAL = [(-HOURS, HOURS, -HOURS), (HOURS, -HOURS, HOURS), (HOURS, HOURS, timedelta(seconds=-12))]
+
+
 @pytest.fixture(scope="module")
 def expected() -> list[object]:
     """Hold what happens where all clocks agree; filled by whoever asks first."""
@@ -93,7 +96,10 @@ def expected() -> list[object]:
 
 @pytest.mark.parametrize(
     ("redis_by", "service_by", "web_by"),
-    list(product((-HOURS, HOURS), (-HOURS, HOURS), (-HOURS, timedelta(seconds=-12), HOURS))),
+    [
+        pytest.param(*by, marks=[] if by in USUAL else pytest.mark.night)
+        for by in product((-HOURS, HOURS), (-HOURS, HOURS), (-HOURS, timedelta(seconds=-12), HOURS))
+    ],
     ids=lambda by: f"{by.total_seconds() / 3600:+.3g}h",
 )
 async def test_clocks_that_differ_by_hours_change_nothing(
@@ -258,7 +264,9 @@ async def lived(redis: Redis, jumps: Callable[[Clocks, float], None]) -> object:
     return [(await rig.record(call)).reason for call in calls]
 
 
-@pytest.mark.parametrize("by_s", [-14_460, -300, 30, 300, 14_460])
+@pytest.mark.parametrize(
+    "by_s", [-14_460, *(pytest.param(by_s, marks=pytest.mark.night) for by_s in (-300, 30, 300)), 14_460]
+)
 async def test_jump_of_the_clock_of_redis_ends_no_call(redis: Redis, by_s: int) -> None:
     """Forward and back again: timeouts count the time that has passed, not what the clock says."""
 
