@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from calls.effect_ledger import IN_DOUBT, EffectKind, EffectState
+from calls.effect_ledger import IN_DOUBT, Effect, EffectKind, EffectState
 from calls.record import Call, Reason
 
 OPERATIONS = {EffectKind.ASSIGN: "assign", EffectKind.ENROLL: "enroll", EffectKind.REJECT: "reject_voice"}
@@ -63,12 +63,14 @@ def _count_faults(account: Mapping[str, Any], record: Call | None) -> list[str]:
     if arrived.get("check", 0) > booked:
         told.append(f"{arrived['check']} checks arrived, {booked} were booked")
     for kind, name in OPERATIONS.items():
-        if arrived.get(name, 0) and (record is None or record.effect(kind).state in _UNSENT):
+        if arrived.get(name, 0) and (record is None or _is_unsent(record.effect(kind))):
             told.append(f"{name} arrived, and our ledger does not know of it")
     return told
 
 
-_UNSENT = {EffectState.NONE, EffectState.INTENDED}
+def _is_unsent(effect: Effect) -> bool:
+    """Tell whether a ledger knows of no request. A repetition that was withdrawn leaves the requests before it counted."""
+    return effect.state in {EffectState.NONE, EffectState.INTENDED} and effect.attempts <= effect.unsent
 
 
 def _end_faults(account: Mapping[str, Any], record: Call | None, found_after_s: float) -> list[str]:

@@ -119,6 +119,22 @@ def test_audit_takes_unresolved_as_the_reason_where_a_ledger_says_so() -> None:
     assert faults(books(records={"v-1": record})) == []
 
 
+def test_audit_takes_a_withdrawn_effect_for_known_if_its_requests_are_counted() -> None:
+    """An effect that got 429, was intended again and withdrawn at the call's end is in the ledger by its attempts."""
+    refused = account(
+        policies=[],
+        truth=[],
+        activities=[],
+        tally={"arrived": {"assign": 2, "enroll": 1}, "authenticated": {"assign": 2}},
+    )
+    counted = Effect(state=EffectState.NONE, attempts=2, unauthorized=2)
+    record = replace(
+        RECORD, reason=Reason.UNDECIDED, assign=counted, enroll=replace(counted, attempts=1, unauthorized=1)
+    )
+    assert faults(books(accounts={"v-1": refused}, records={"v-1": record})) == []
+    assert faults(books(accounts={"v-1": refused}, records={"v-1": replace(record, enroll=replace(counted, unsent=2))}))
+
+
 def test_figures_are_differences_of_instants() -> None:
     """Found: listing to assign. Noticed: result to the first check after it. Next: instant to the moment that follows."""
     assert found_in_s(books()) == [1.0]
