@@ -42,12 +42,15 @@ run: $(STAMP) ## Run everything in one terminal: Redis, the sandbox service, web
 
 DIST ?= dist
 
-release: $(STAMP) ## Build what is released: wheels, sdists, bill of materials, checksums, in dist/
+release: $(STAMP) ## Build wheels, sdists, bill of materials and checksums in dist/; print the lines for CHANGELOG.md
 	@rm -rf $(DIST)
 	@$(BIN)/python -m hatchling build -d $(abspath $(DIST))
 	@cd client && $(abspath $(BIN))/python -m hatchling build -d $(abspath $(DIST))
 	@$(BIN)/python -W ignore -m cyclonedx_py requirements requirements.txt --pyproject pyproject.toml --of JSON -o $(DIST)/callkeeper.cdx.json
 	@cd $(DIST) && sha256sum -- *.whl *.tar.gz *.json > SHA256SUMS && cat SHA256SUMS
+	@printf '\nAfter the release, CHANGELOG.md must have these lines (%s):\n\n## %s\n\nCommit: `%s`\n' \
+	  'tests/README.md says why' "$$($(BIN)/python -m hatchling version)" "$$(git rev-parse HEAD)"
+	@test -z "$$(git status --porcelain)" || printf '\nThe build contains uncommitted changes: commit them and build again.\n'
 
 BUILD ?= build
 

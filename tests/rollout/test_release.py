@@ -1,4 +1,4 @@
-"""What `make release` builds: its checksums fit, and the wheel runs in an empty environment, however it is installed."""
+"""What `make release` builds and prints: files, checksums, a wheel that runs when installed alone, changelog lines."""
 
 import hashlib
 import json
@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.rollout.released import released_commit
+
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
 SECONDS = "8"
@@ -18,11 +20,16 @@ pytestmark = pytest.mark.night
 
 
 @pytest.fixture(scope="module")
-def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build a release into a folder of its own."""
+def release(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """Build a release into an empty folder; return the folder and the output."""
     folder = tmp_path_factory.mktemp("release") / "dist"
-    run("make", "--silent", "release", f"DIST={folder}", cwd=ROOT)
-    return folder
+    return folder, run("make", "--silent", "release", f"DIST={folder}", cwd=ROOT)
+
+
+@pytest.fixture(scope="module")
+def dist(release: tuple[Path, str]) -> Path:
+    """Return the folder of the built release."""
+    return release[0]
 
 
 def run(*command: str, cwd: Path, **environ: str) -> str:
@@ -48,6 +55,17 @@ def test_release_is_whole(dist: Path) -> None:
         assert hashlib.sha256((dist / name).read_bytes()).hexdigest() == digest
     components = json.loads((dist / "callkeeper.cdx.json").read_text())["components"]
     assert {"redis", "rq", "starlette"} <= {component["name"] for component in components}
+
+
+def test_release_prints_its_changelog_heading_and_commit(release: tuple[Path, str]) -> None:
+    """The output names the version of the wheel and the commit, in the form that the compatibility test reads."""
+    folder, output = release
+    printed = output[output.index("\n## ") :]
+    commit = run("git", "rev-parse", "HEAD", cwd=ROOT).strip()
+    assert next(folder.glob("callkeeper-*.whl")).name.startswith(f"callkeeper-{printed.split()[1]}-")
+    assert released_commit(printed) == commit
+    is_clean = run("git", "status", "--porcelain", cwd=ROOT) == ""
+    assert ("uncommitted changes" in output) is not is_clean
 
 
 @pytest.mark.timeout(400)

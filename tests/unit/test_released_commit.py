@@ -1,4 +1,4 @@
-"""Which commit is the release before ours: CHANGELOG.md says so."""
+"""The commit of the previous release is read from CHANGELOG.md."""
 
 import pytest
 
@@ -8,7 +8,7 @@ NEW, OLD = "a" * 40, "0123456789" * 4
 
 
 def test_newest_release_with_a_commit_counts() -> None:
-    """A version that is being prepared has none yet; then the one before it is what runs in production."""
+    """A version that is being prepared has no commit yet, so the commit of the version before it counts."""
     released = f"## 0.2.0\n\nCommit: `{OLD}`\n\n### Added\n"
     assert released_commit("# Changelog\n\n## Unreleased\n\n## 0.2.0\n\n- A line.\n") is None
     assert released_commit(f"# Changelog\n\n## Unreleased\n\n## 0.3.0\n\n- A line.\n\n{released}") == OLD
@@ -26,11 +26,11 @@ def test_newest_release_with_a_commit_counts() -> None:
     ids=["not released", "no heading", "abbreviated", "no backticks"],
 )
 def test_commit_that_is_not_named_properly_is_an_error(text: str) -> None:
-    """A typing error must not silently leave the test with a made-up version."""
+    """A malformed commit line is an error, so the compatibility test cannot silently skip the released version."""
     with pytest.raises(ValueError, match="write Commit:"):
         released_commit(text)
 
 
 def test_changelog_names_commits_properly() -> None:
-    """What stands there now can be read."""
+    """The commit lines in CHANGELOG.md can be read."""
     released_commit((ROOT / "CHANGELOG.md").read_text(encoding="utf-8"))
