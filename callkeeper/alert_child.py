@@ -1,8 +1,8 @@
-"""Brings messages with apprise, in a process of its own that lives for seconds: ``python -m callkeeper.alert_child``.
+"""Sends alerts with apprise in a short-lived child process: ``python -m callkeeper.alert_child``.
 
-apprise costs 40 MiB and 0.8 s of CPU when it is imported (*measured*), is synchronous, and reads whole answers. Here that
-slows nothing down; the parent ends this process at a deadline. What apprise would log may hold secrets of the
-addresses, and nobody reads it. Standard input is one JSON object, and so is standard output.
+Importing apprise costs 40 MiB and 0.8 s of CPU (*measured*). It is synchronous and reads whole answers, so it runs in a
+process that the parent ends at a deadline. The log of apprise may contain secrets from the addresses, so the parent
+discards it. Standard input and standard output are one JSON object each.
 """
 
 import resource
@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 MOST_MEMORY: Final = 768 * 2**20
-"""Address space in bytes; an endless answer ends here."""
+"""Address space in bytes. It stops an endless answer."""
 
 
 class AlertNote(msgspec.Struct, frozen=True):
@@ -24,25 +24,25 @@ class AlertNote(msgspec.Struct, frozen=True):
 
 
 class Order(msgspec.Struct, frozen=True):
-    """What is to be brought, to the first address; without notes the addresses are only looked at."""
+    """Notes to send to the first address. Without notes, the addresses are only validated."""
 
     urls: list[str]
     notes: list[AlertNote] = []
 
 
 class AlertReport(msgspec.Struct, frozen=True):
-    """Which addresses make no sense, by their place, and which notes were taken."""
+    """The indexes of invalid addresses, and for each note whether it was accepted."""
 
     invalid: list[int]
     taken: list[bool]
 
 
 def carry_out(order: Order) -> AlertReport:
-    """Look at the addresses, and bring the notes one after the other."""
+    """Validate the addresses and send the notes one after the other."""
     import apprise  # noqa: PLC0415  (the reason for this process)
     from requests import sessions  # noqa: PLC0415
 
-    # No redirect: an address that was written into the settings cannot send us on to another.
+    # No redirects: the message goes only to the address in the settings.
     vars(sessions)["DEFAULT_REDIRECT_LIMIT"] = 0
     services = [apprise.Apprise.instantiate(url) for url in order.urls]
 
@@ -53,7 +53,7 @@ def carry_out(order: Order) -> AlertReport:
         tone, form = apprise.NotifyType(note.tone), apprise.NotifyFormat.TEXT
         try:
             return bool(bringer.notify(body=note.body, title=note.title, notify_type=tone, body_format=form))
-        except Exception:  # noqa: BLE001  (a plugin's bug, or too much memory: this one was not taken)
+        except Exception:  # noqa: BLE001  (a plugin's bug, or too much memory: the note was not sent)
             return False
 
     return AlertReport([n for n, service in enumerate(services) if not service], [bring(note) for note in order.notes])

@@ -1,4 +1,4 @@
-"""Has alerts brought, and addresses looked at, by processes that end at a deadline."""
+"""Sends alerts and validates addresses in child processes that end at a deadline."""
 
 import asyncio
 import os
@@ -14,14 +14,14 @@ from callkeeper.parsing import AlertAddress
 from calls.alerts import AlertMessage, Target
 
 DEADLINE_S: Final = 20.0
-"""For one target's messages, with the time to start; well below the time for which a process leads."""
+"""For one target's messages, including the child's start. It must stay well below the lease of the alert leader."""
 
 _KEPT: Final = ("PATH", "LANG", "LC_ALL", "SSL_CERT_FILE", "SSL_CERT_DIR", "TMPDIR")
-"""What those processes see of the environment: none of our secrets, no proxy."""
+"""The environment of the child processes: no secrets of ours, no proxy."""
 
 
 class AlertCourier:
-    """Brings messages to the addresses of the settings; a target's name is its place among them, from 1."""
+    """Sends messages to the addresses of the settings. A target's name is its position there, from 1."""
 
     def __init__(self, addresses: Sequence[AlertAddress], *, deadline_s: float = DEADLINE_S) -> None:
         self._addresses = addresses
@@ -29,11 +29,11 @@ class AlertCourier:
         self.targets = [Target(str(n), address.is_page_only) for n, address in enumerate(addresses, 1)]
 
     def called(self, target: str) -> str:
-        """Return what a target is called where people read it: its address is a secret, its scheme is not."""
+        """Return a target's name for people. Its address is a secret, its scheme is not."""
         return f"{target} ({self._addresses[int(target) - 1].scheme})"
 
     async def bring(self, messages: Sequence[AlertMessage]) -> list[AlertMessage]:
-        """Bring messages, those of each target by a process of its own, at once; return those that were taken."""
+        """Send messages with one process per target, at the same time; return those that were accepted."""
         by_target: dict[str, list[AlertMessage]] = {}
         for message in messages:
             by_target.setdefault(message.target, []).append(message)

@@ -1,7 +1,7 @@
-"""Watches the installation and sends alerts, from a thread of its own in every web process and worker.
+"""Watches the installation and sends alerts, in a separate thread of every web process and worker.
 
-One process of all leads: it decides and sends; when it ends, another takes over within half a minute. What was sent is
-stored in Redis. While Redis is unreachable or refuses writes, the last leader goes on from memory, and reports that.
+One of these processes is the leader: it decides and sends. When it ends, another takes over within half a minute. Redis
+stores what was sent. While Redis is unreachable or refuses writes, the last leader continues from memory, and alerts.
 """
 
 import asyncio
@@ -29,11 +29,11 @@ from calls.store.keys import Keys
 LOOK_EVERY_S: Final = 3.0
 FIRST_RETRY_S: Final = 30.0
 LONGEST_RETRY_S: Final = 600.0
-"""Between two attempts for a target that takes nothing."""
+"""Between two attempts for a target that accepts nothing."""
 
 STANDS_BACK: Final = timedelta(seconds=60)
-"""A process that could bring nothing to anybody lets another one lead, and does not lead for so long: perhaps its network
-reaches nobody, as that of web in deploy/kubernetes."""
+"""A leader that could not reach any target gives up the lead for this long. Its network policy may forbid outgoing
+connections, as that of web in deploy/kubernetes does."""
 
 SETTING: Final = "CALLKEEPER_ALERT_URLS"
 
@@ -49,7 +49,7 @@ _AWAY: Final = (RedisError, OSError, TimeoutError)
 
 
 class AlertWatch:
-    """Looks every three seconds, until it is stopped."""
+    """Checks for alerts every three seconds until it is stopped."""
 
     def __init__(
         self,
@@ -67,9 +67,9 @@ class AlertWatch:
             open_redis: Opens a connection in the thread's event loop.
             courier: Brings messages.
             log: Where to log.
-            keys: Where calls are kept.
-            place: The address of the web process; this machine's name if it is not known.
-            clock: Replaces both clocks, Redis's and this process's own.
+            keys: Names of our keys.
+            place: The address of the web process, or None to use this machine's name.
+            clock: Replaces Redis's clock and this process's clock.
         """
         self._open_redis = open_redis
         self._courier = courier
@@ -80,33 +80,33 @@ class AlertWatch:
         self._began_at, self._began_s = datetime.now(UTC), monotonic()
         self._wrong: set[str] = set()
         self._works: set[str] = set()
-        """Targets that took their last message from this process."""
+        """Targets that accepted their last message from this process."""
         self._leads = False
         self._stands_back_until: datetime | None = None
         self._stored: dict[str, OpenAlert] = {}
         self._shared: dict[str, OpenAlert] = {}
-        """What all processes see; the one that leads tells of it."""
+        """Alerts that every process can see. The leader sends them."""
         self._own: dict[str, OpenAlert] = {}
-        """Alerts that Redis is unreachable: only this process can know that it sent them."""
+        """Alerts that Redis is unreachable. Only this process knows that it sent them."""
         self._retry: dict[str, tuple[datetime, float]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[None] | None = None
         self._thread = threading.Thread(target=self._run, name="alerts", daemon=True)
 
     def start(self) -> None:
-        """Begin to look."""
+        """Start the thread, if there are targets."""
         if self._courier.targets:
             self._thread.start()
 
     def stop(self) -> None:
-        """Look no more; what is being brought is cut short."""
+        """Stop, and cancel messages that are being sent."""
         loop, task = self._loop, self._task
         if loop is not None and task is not None and not loop.is_closed():
             loop.call_soon_threadsafe(task.cancel)
             self._thread.join(timeout=2)
 
     def _run(self) -> None:
-        # Not uvloop's: the child processes of one loop are none of another loop's business.
+        # Not uvloop: each uvloop reaps the child processes of the others.
         with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
             self._loop = runner.get_loop()
             try:
@@ -134,11 +134,11 @@ class AlertWatch:
                     await _quietly(state.lead(lets_go=True))
 
     def _now(self) -> datetime:
-        """Return the present by a clock that never goes back: machines' clocks may be apart by hours, and jump."""
+        """Return the time by a clock that never goes back: machines' clocks may differ by hours, and jump."""
         return self._clock() if self._clock else self._began_at + timedelta(seconds=monotonic() - self._began_s)
 
     async def look(self, state: AlertState, reader: SignalReader) -> None:
-        """Look once, and send the alerts that are due. Shared times use Redis's clock."""
+        """Check once and send the alerts that are due. Shared times use Redis's clock."""
         now = self._now()
         if self._stands_back_until is not None and now < self._stands_back_until:
             return
@@ -163,9 +163,9 @@ class AlertWatch:
         await _quietly(self._save(state))
 
     async def _lead(self, state: AlertState) -> tuple[bool, bool]:
-        """Lead, if nobody else does; return whether this process leads, and whether Redis has just said so.
+        """Lead if no other process does; return whether this process leads, and whether Redis has just confirmed it.
 
-        While Redis is unreachable or refuses writes, the last leader goes on.
+        While Redis is unreachable or refuses writes, the last leader continues.
         """
         try:
             leads = await state.lead()
@@ -199,7 +199,7 @@ class AlertWatch:
             await self._stand_back(state)
 
     async def _stand_back(self, state: AlertState) -> None:
-        """Let another process lead, as far as Redis takes that."""
+        """Let another process lead, if Redis accepts the write."""
         try:
             await state.lead(lets_go=True)
         except _AWAY:
@@ -218,7 +218,7 @@ class AlertWatch:
         taken: Sequence[AlertMessage],
         now: datetime,
     ) -> None:
-        """Log what became of a target's messages; try one that takes nothing again later and later."""
+        """Log which messages a target accepted. A target that fails is tried again after a doubled wait."""
         for message in due:
             called = self._courier.called(target)
             if message in taken:
@@ -239,7 +239,7 @@ class AlertWatch:
 
 
 async def _quietly(writing: Any) -> None:
-    """Wait for a write that may fail while Redis is unreachable: it is repeated with the next message."""
+    """Wait for a write that may fail while Redis is unreachable. The next message repeats it."""
     try:
         await writing
     except _AWAY:
@@ -247,6 +247,6 @@ async def _quietly(writing: Any) -> None:
 
 
 def alert_watch(alerts: AlertSettings, store: StoreSettings, log: Any, *, place: str | None = None) -> AlertWatch:
-    """Build the watch of a process; without an address it does nothing."""
+    """Build the watch of a process. Without an address it does nothing."""
     courier = AlertCourier(alerts.addresses)
     return AlertWatch(lambda: worker_redis(store.redis), courier, log, keys=store.keys, place=place)

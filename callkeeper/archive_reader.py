@@ -1,4 +1,4 @@
-"""Opens the archive for reading, where there is one: the only way in which web and commands come to import SQLAlchemy."""
+"""Opens the archive for reading, if there is one. Web and commands import SQLAlchemy only through this module."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -19,7 +19,7 @@ _URL: Final = "CALLKEEPER_ARCHIVE_URL"
 
 
 def archived_calls(settings: ArchiveSettings | None) -> ArchivedCalls | None:
-    """Return the calls of the archive, None where there is none. Nothing is connected yet."""
+    """Return the calls of the archive, or None without an archive. It does not connect yet."""
     if settings is None:
         return None
     require(_URL, "archive")
@@ -30,7 +30,7 @@ def archived_calls(settings: ArchiveSettings | None) -> ArchivedCalls | None:
 
 @contextmanager
 def archive_of_environment() -> Iterator[ArchivedCalls | None]:
-    """Open the archive that the environment names, for a command; None where it names none.
+    """Open the archive that the environment names, for a command; None if it names none.
 
     Raises:
         SettingsWrong: Its settings are wrong.
@@ -46,7 +46,7 @@ def archive_of_environment() -> Iterator[ArchivedCalls | None]:
 
 @contextmanager
 def archived_recordings(since: timedelta | None, *, institution: str | None = None) -> Iterator[Iterator[Recorded]]:
-    """Read archived calls one after the other, and show how far that is.
+    """Read archived calls one after the other, and show the progress.
 
     Raises:
         Misused: There is no archive.
@@ -72,7 +72,7 @@ def archived_recordings(since: timedelta | None, *, institution: str | None = No
 
 @contextmanager
 def progress(what: str, total: int | None = None) -> Iterator[Callable[[int], Any]]:
-    """Show on standard error how far something is; nothing where that is no terminal."""
+    """Show progress on standard error, if that is a terminal."""
     console = terminal_console(stderr=True)
     columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:

@@ -1,6 +1,6 @@
 """The command line: a group that imports a subcommand only when it is called.
 
-Lazy, because ``callkeeper web`` must not pay for the imports of ``callkeeper run``, and ``callkeeper --help`` for none.
+So ``callkeeper web`` does not import what ``callkeeper run`` needs, and ``callkeeper --help`` imports no subcommand.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from callkeeper.terminal import Failed, prepare_terminal, safe_error
 
 
 class CommandEntry(NamedTuple):
-    """Where a command is, what the list of commands says of it, and which extras it needs.
+    """A command's module, its line in the list of commands, and the extras that it needs.
 
     The summary is the first sentence of the command's own help.
     """
@@ -42,7 +42,7 @@ COMMANDS: Final = {
     "completion": CommandEntry("shell_completion", "Print the completion script of a shell."),
     "doctor": CommandEntry(
         "doctor",
-        "Look at settings, rules, Redis, the service, the workers and the pushes; name each fault and its remedy.",
+        "Check settings, rules, Redis, the service, the workers and the pushes; name each fault and its remedy.",
     ),
     "outcomes": CommandEntry("outcome_deliveries", "Show which outcomes were posted, post them again, post a test."),
     "pause": CommandEntry(
@@ -80,7 +80,7 @@ COMMANDS: Final = {
     ),
     "web": CommandEntry(
         "web",
-        "Take push events, answer health checks, show the board and the RQ dashboard, until it is stopped.",
+        "Run the web process: push events, health checks, the desk, the board and the RQ dashboard.",
         ("web",),
     ),
     "worker": CommandEntry(
@@ -136,7 +136,7 @@ class LazyGroup(click.Group):
 
 @contextmanager
 def _errors_made_safe() -> Iterator[None]:
-    """Let no error message reach the terminal as others wrote it."""
+    """Make error messages safe for the terminal: they may quote text from outside."""
     try:
         yield
     except SettingsWrong as wrong:

@@ -1,10 +1,11 @@
-"""Limits on a web process's connections: how many there are, and how long each may take for what it does.
+"""Limits on a web process's connections: how many there may be, and how long each may stay in a state.
 
-uvicorn's ``limit_concurrency`` answers 503 to every new client, so many slow senders would block the real one. Here the
-slowest are cut: with 500 connections at a byte a second, pushes took 1.35 times as long at p99 (*measured*).
+uvicorn's ``limit_concurrency`` answers 503 to every new client, so many slow senders would block the real one. This
+limit cuts the slowest instead: with 500 connections at a byte a second, pushes took 1.35 times as long at p99
+(*measured*).
 
-A connection can be in several of these states. Each state keeps its connections in the order in which they entered it, so
-the oldest is the first.
+A connection can be in several of these states. Each state lists its connections in the order in which they entered it,
+the oldest first.
 
 =============  ================================================  =======================  ===========================
 state          the connection                                    is cut after             is cut to make room
@@ -27,18 +28,18 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 MAX_CONNECTIONS: Final = 4096
-"""In all; one costs 10 KB when it is idle and 150 KB at most."""
+"""Connections of the process. One costs 10 KB when it is idle and 150 KB at most."""
 
 RESERVED_FILES: Final = 128
-"""Files and sockets that the process needs for other things than its clients."""
+"""Files and sockets that the process needs apart from its clients."""
 
 KEEP_ALIVE_S: Final = 75
-"""Longer than routers and clients keep idle connections. If we closed first, an event that is sent at that moment would be
-lost: it is sent only once."""
+"""Longer than routers and clients keep idle connections. If we closed first, an event sent at that moment would be
+lost, because it is sent only once."""
 
 STUCK_S: Final = 1.0
-"""How long a client must not have read, or sent the rest of a request, before it is cut to make room: what was written just
-now may not have left yet, and a new connection has not had the time to send."""
+"""How long a client must have read nothing, or not have completed a request, before it is cut to make room. A shorter
+time would cut clients whose answer is still on its way, and new clients that had no time to send."""
 
 RETRY_AFTER_S: Final = 5
 
@@ -48,11 +49,11 @@ class Deadlines:
     """How long a connection may take, in seconds; checked once a second."""
 
     request_s: float = 10.0
-    """For a request to arrive, and for a new connection to send one."""
+    """For a request to arrive completely, counted from the connection for the first one."""
     answer_s: float = 30.0
-    """For everything that has arrived to be answered, and the answers to be taken; streams have no such deadline."""
+    """For all received requests to be answered and the answers to be read. Streams have no such deadline."""
     read_s: float = 30.0
-    """For a client that does not read to begin again, also if it has asked for a stream."""
+    """For a client to read again after it stopped, also on a stream."""
 
 
 class Connection(Protocol):
@@ -63,7 +64,7 @@ class Connection(Protocol):
 
 
 class ConnectionLimit:
-    """Knows the states of all connections, ends those that take too long, and makes room for new ones."""
+    """Tracks the states of all connections, ends those that take too long, and makes room for new ones."""
 
     def __init__(
         self, most: int, deadlines: Deadlines | None = None, on_full: Callable[[], None] = lambda: None
@@ -93,7 +94,7 @@ class ConnectionLimit:
         )
 
     def enter(self, state: dict[Connection, float], connection: Connection, since: float | None = None) -> None:
-        """Note since when a connection is in a state (by `time.monotonic`), unless it is in it already."""
+        """Record since when a connection is in a state (by `time.monotonic`), unless it is in it already."""
         if connection not in state:
             state[connection] = time.monotonic() if since is None else since
 
@@ -103,7 +104,7 @@ class ConnectionLimit:
             state.pop(connection, None)
 
     def admit(self, total: int) -> None:
-        """Cut one connection if a new one, which is receiving already, is one too many.
+        """Cut one connection if the new one, which is receiving already, exceeds the limit.
 
         Args:
             total: Connections, the new one included.
@@ -135,9 +136,8 @@ class ConnectionLimit:
 class ReservedConnections:
     """Keeps a quarter of the connections for events and health checks.
 
-    A new connection does not say what it is for. A stream lasts for hours, and a connection that is being answered is
-    never cut to make room. So requests of other kinds are answered with 503 when three quarters of all connections are
-    busy with them.
+    A stream lasts for hours, and a connection that is being answered is never cut to make room. So requests of other
+    kinds are answered with 503 when three quarters of all connections are busy with them.
     """
 
     def __init__(self, app: ASGIApp, most: int, paths: frozenset[bytes]) -> None:

@@ -1,8 +1,8 @@
 """Connections to Redis: how long each kind of process may wait for it.
 
-The Redis client repeats a command whose answer was lost; every script of ours bears that. Waits are short: a process that
-cannot reach Redis says so and tries again, rather than stand still. Behind sentinels every new connection asks them first
-which server is the master.
+The Redis client repeats a command whose answer was lost, so all our scripts are idempotent. Timeouts are short: a
+process that cannot reach Redis logs it and tries again. Behind sentinels, every new connection first asks them which
+server is the master.
 """
 
 import asyncio
@@ -32,19 +32,19 @@ from calls.store.scripts import SentinelView
 
 
 class CommandPacking:
-    """Packs commands in C, as redis-py lets hiredis do for blocking connections only.
+    """Packs commands in C. redis-py uses hiredis for this in blocking connections only.
 
-    *Measured*: a script call with 20 arguments takes 21 microseconds in redis-py's asyncio connection, 3 here; the bytes
-    are the same.
+    *Measured*: packing a script call with 20 arguments takes 21 microseconds in redis-py's asyncio connection, 3 here.
+    The bytes are the same.
     """
 
     def pack_command(self, *args: Any) -> list[bytes]:
-        """Pack one command; a name of several words becomes so many arguments."""
+        """Pack one command. Each word of its name becomes an argument."""
         name = args[0]
         return [hiredis.pack_command((*name.split(), *args[1:]) if " " in name else args)]
 
     def pack_commands(self, commands: Iterable[Iterable[Any]]) -> list[bytes]:
-        """Pack a pipeline's commands into one piece, which is one write."""
+        """Pack a pipeline's commands for one write."""
         return [b"".join([part for command in commands for part in self.pack_command(*command)])]
 
 
@@ -55,7 +55,7 @@ def _with_command_packing(kind: Any) -> Any:
 
 
 def with_command_packing(redis: "AsyncRedis") -> "AsyncRedis":
-    """Let all connections that a client opens from now on pack commands in C."""
+    """Pack commands in C on all connections that a client opens from now on."""
     pool: Any = redis.connection_pool
     pool.connection_class = _with_command_packing(pool.connection_class)
     return redis
@@ -65,16 +65,16 @@ _REFUSALS: Final = ("READONLY ", "NOREPLICAS ")
 
 
 def _is_of_a_demoted_master(error: ResponseError) -> bool:
-    """Tell whether a server refused because it is not, or soon will not be, the master. In a script the word comes later."""
+    """Tell whether a server refused because it is no longer the master. In a script's error the word comes later."""
     return any(refusal in str(error) for refusal in _REFUSALS)
 
 
 class _Following(AsyncManaged):
     """A connection that asks the sentinels again when its server refuses a write.
 
-    An old master takes writes for 8 s (*measured*) after its replica was promoted, unless ``min-replicas-to-write`` makes
-    it refuse them. redis-py leaves a server that refuses a plain command with READONLY; we also leave one that refuses a
-    script so, or any write with NOREPLICAS.
+    An old master accepts writes for 8 s (*measured*) after its replica was promoted, unless ``min-replicas-to-write``
+    makes it refuse them. redis-py disconnects when a plain command is refused with READONLY. We also disconnect when a
+    script is refused with READONLY, or any write with NOREPLICAS.
     """
 
     async def read_response(self, *args: Any, **options: Any) -> Any:
@@ -119,10 +119,10 @@ class _BlockingFollowingTls(_BlockingFollowing, SentinelManagedSSLConnection):
 
 
 class _Pool(AsyncPool):
-    """Connections to the master that are closed together with those to the sentinels."""
+    """Connections to the master. Closing them also closes those to the sentinels."""
 
     async def aclose(self) -> None:
-        """Close everything; the client leaves the sentinels' connections open."""
+        """Close everything. The client would leave the sentinels' connections open."""
         await super().aclose()
         await self.sentinel_manager.aclose()
 
@@ -183,22 +183,22 @@ _NO_PLACE = ("host", "port", "path", "connection_class")
 
 
 def receiver_redis(place: RedisLocation) -> "AsyncRedis":
-    """Connect as the receiver does: a second, tried once more; the sender is waiting."""
+    """Connect for the receiver: one second and one retry, because the sender is waiting."""
     return _async(place, timeout_s=1.0, retries=1)
 
 
 def worker_redis(place: RedisLocation) -> "AsyncRedis":
-    """Connect as the moves of a worker do: well within a lease."""
+    """Connect for a worker's moves: timeouts are well within a lease."""
     return _async(place, timeout_s=2.0, retries=2)
 
 
 def feed_redis(place: RedisLocation) -> "AsyncRedis":
-    """Connect as the desk's feed does: it waits for changes longer than any answer may take, and tries again by itself."""
+    """Connect for the desk's feed: it blocks until there are changes, and does its own retries."""
     return _async(place, timeout_s=FEED_TIMEOUT_S, retries=0)
 
 
 def blocking_redis(place: RedisLocation, *, timeout_s: float = 2.0) -> "Redis":
-    """Connect as threads, RQ and commands do."""
+    """Connect for threads, RQ and commands."""
     options = _waits(timeout_s) | {"retry": Retry(_backoff(), 1, supported_errors=_AWAY)}
     known = place.sentinels
     if known is None:
@@ -210,7 +210,7 @@ def blocking_redis(place: RedisLocation, *, timeout_s: float = 2.0) -> "Redis":
 
 
 def warn_of_redis(place: RedisLocation, log: FilteringBoundLogger) -> None:
-    """Log that the connection to Redis can be read by others, or that its certificate is not verified."""
+    """Log that the connection to Redis is not encrypted, or that its certificate is not verified."""
     if place.uses_tls and place.tls is Tls.UNVERIFIED:
         log.warning("redis_unverified")
     if place.is_exposed:

@@ -1,8 +1,8 @@
-"""Reads credentials of our own, which we choose: push headers, the admin login, desk tokens.
+"""Reads the credentials that the operator chooses: push headers, the admin login, desk tokens.
 
-Those that are easy to guess are refused, by zxcvbn: common passwords, names, words, dates, rows of keys, repetitions. No
-list of passwords holds ``Welcome2026!`` or ``adminadmin12345``. Every function raises ValueError with what is wrong and
-never with the text itself.
+zxcvbn refuses those that are easy to guess: common passwords, names, words, dates, rows of keys, repetitions. A plain
+list of passwords would miss ``Welcome2026!`` or ``adminadmin12345``. Every function raises ValueError with what is
+wrong, never with the text itself.
 """
 
 import re
@@ -19,13 +19,13 @@ MIN_PUSH_SECRET: Final = 16
 MIN_ADMIN_PASSWORD: Final = 12
 MIN_DESK_TOKEN: Final = 16
 PASSWORD_WITHSTANDS: Final = 8.0
-"""How many guesses a password has to withstand, as a power of ten: ten are allowed a minute, so nineteen years of them."""
+"""Guesses that a password must withstand, as a power of ten: at the limit of ten a minute, nineteen years."""
 
 SECRET_WITHSTANDS: Final = 12.0
-"""The same for software, whose right secret is always let in: guesses are as fast as the process, 5,000 a second at most."""
+"""The same for software. Its guesses are not limited, so only the process's speed counts: 5,000 a second at most."""
 
 LOOKED_AT: Final = 64
-"""Characters that are looked at: zxcvbn refuses more than 72, and takes long for many."""
+"""Characters that are judged: zxcvbn refuses more than 72, and long texts take it long."""
 
 TOKEN_NAME = re.compile(r"[A-Za-z0-9_.-]{1,40}")
 
@@ -38,8 +38,7 @@ def push_headers(text: str) -> Headers:
         raise ValueError("holds a placeholder instead of a secret; run: callkeeper secret new")
     if not any(_is_strong(value, MIN_PUSH_SECRET, SECRET_WITHSTANDS) for value in values):
         raise ValueError(
-            f"holds no secret of at least {MIN_PUSH_SECRET} characters that is hard to guess: whoever guesses it can send "
-            "events; run: callkeeper secret new"
+            f"needs a secret of at least {MIN_PUSH_SECRET} characters that is hard to guess; run: callkeeper secret new"
         )
     return headers
 
@@ -63,7 +62,7 @@ def desk_tokens(text: str) -> tuple[DeskToken, ...]:
     if len({token.name for token in tokens}) != len(tokens):
         raise ValueError("uses a name twice")
     if len({token.secret.reveal() for token in tokens}) != len(tokens):
-        raise ValueError("uses a token twice: who asked for what could not be told apart")
+        raise ValueError("uses a token twice, so the log could not tell the two users apart")
     return tokens
 
 
@@ -114,7 +113,7 @@ def refuse_weak_password(name: str, password: str) -> None:
 
 
 def _is_strong(text: str, minimum: int, withstands: float, *known: str) -> bool:
-    """Tell whether a secret is long and hard to guess; ``known`` are words that somebody would try first."""
+    """Tell whether a secret is long and hard to guess. ``known`` are words that an attacker would try first."""
     return len(text) >= minimum and _guesses_log10(text, *known) >= withstands
 
 

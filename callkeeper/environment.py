@@ -1,7 +1,7 @@
 """Settings as records whose fields name an environment variable, the function that reads it and an example.
 
-All variables are read before any is used, so a start that fails names every fault at once. A problem never repeats the
-value: it may be a secret, or a secret typed into the wrong place.
+All variables are read before any is used, so a failed start lists all faults at once. A problem never repeats the
+value, because it may be a secret, also one that was typed into the wrong variable.
 """
 
 import re
@@ -18,10 +18,10 @@ D = TypeVar("D")
 
 PREFIX: Final = "CALLKEEPER"
 REMOVED: Final = "CALLKEEPER_REMOVED_SECRETS"
-"""Set by a process that starts itself again: names the secrets that it has removed."""
+"""Set by a process that restarts itself: the names of the secrets that it removed."""
 
 _SERVICE_LINK: Final = re.compile(r"\w+_SERVICE_(HOST|PORT(_\w+)?)|\w+_PORT_\d+_[A-Z]+(_[A-Z]+)?")
-"""Kubernetes sets such variables in every pod for every service: a service ``callkeeper-web`` gives them our prefix."""
+"""Kubernetes sets such variables in every pod. Those of a service called ``callkeeper-web`` have our prefix."""
 
 
 class SettingsFault(NamedTuple):
@@ -46,7 +46,7 @@ class Variable(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         parse: Reads the stripped, non-empty text; raises ValueError with a problem that does not repeat it.
-        default: What an unset or blank variable stands for; unused if ``is_required``.
+        default: The value of an unset or blank variable; unused if ``is_required``.
         is_secret: The value gives access to something.
     """
 
@@ -72,7 +72,7 @@ class Variable(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NestedSettings(msgspec.Struct, frozen=True):
-    """A record within a record; with ``only_if`` it is read only where that variable is set, else it is None."""
+    """A record within a record. With ``only_if`` it is read only if that variable is set, else it is None."""
 
     section: type["SettingsSection"]
     only_if: str = ""
@@ -94,7 +94,7 @@ def optional(name: str, parse: Callable[[str], T], example: str, default: D, *, 
 
 
 def part(section: type[T], *, only_if: str = "") -> T:
-    """Declare a field that is a record of its own."""
+    """Declare a field that is itself a record."""
     return cast("T", NestedSettings(cast("type[SettingsSection]", section), only_if))
 
 
@@ -125,12 +125,12 @@ class SettingsSection(msgspec.Struct, frozen=True, kw_only=True):
         return settings
 
     def contradictions(self) -> Iterator[tuple[str, str]]:
-        """Yield variables that do not go together with others, each with its problem."""
+        """Yield variables that contradict others, each with its problem."""
         yield from ()
 
     @classmethod
     def variables(cls) -> dict[str, Variable]:
-        """Return every variable that the record reads, by name; nothing of a part that may be absent is required."""
+        """Return every variable that the record reads, by name. Those of an optional part are not required."""
         found: dict[str, Variable] = {}
         for field in msgspec.structs.fields(cls):
             declared: Variable | NestedSettings = field.default
@@ -143,10 +143,10 @@ class SettingsSection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def unknown_variables(environ: Mapping[str, str], known: Collection[str]) -> list[tuple[str, str | None]]:
-    """Return variables that begin like ours and that no setting has, each with the nearest that exists.
+    """Return variables with our prefix that no setting has, each with the most similar name that exists.
 
     Args:
-        environ: The environment; of its values only the form of a Kubernetes service link is looked at.
+        environ: The environment. Values are only compared with the form of a Kubernetes service link.
         known: The names of all settings.
     """
     short = {name.removeprefix(f"{PREFIX}_"): name for name in known}

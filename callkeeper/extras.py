@@ -1,6 +1,6 @@
-"""The extras of the package: which modules each of them installs, and what is said where one is missing.
+"""The extras of the package: which modules each installs, and the error message if one is missing.
 
-A plain install is the command line. docs/dependencies.md says why.
+A plain install is the command line. docs/dependencies.md gives the reasons.
 """
 
 from collections.abc import Iterable, Mapping
@@ -20,11 +20,11 @@ MODULES: Final[Mapping[str, tuple[str, ...]]] = {
     "oidc": ("authlib", "joserfc"),
     "alerts": ("apprise",),
 }
-"""What must be importable where an extra is installed."""
+"""Modules that can be imported if an extra is installed."""
 
 
 def is_installed(extra: str) -> bool:
-    """Tell whether an extra is installed; nothing is imported."""
+    """Tell whether an extra is installed, without importing it."""
     return all(find_spec(module) is not None for module in MODULES[extra])
 
 
@@ -46,7 +46,7 @@ def require(what: str, *extras: str) -> None:
         extras: Their names.
 
     Raises:
-        Failed: One is missing; the message names it and how it is installed.
+        Failed: One is missing; the message names the command that installs it.
     """
     if absent := missing(extras):
         raise Failed(f"{what} needs more than is installed: {how_to_install(absent)}")

@@ -1,4 +1,4 @@
-"""Starts processes of ours and ends them: each with a log file, each ended by its own process id.
+"""Starts and stops callkeeper processes. Each has a log file and is stopped by its own process id.
 
 For ``callkeeper run`` and the tests that need real processes.
 """
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Protocol, Self
 
 STOP_S = 10.0
-"""How long a process may take to leave after SIGTERM: the promise of the platform manifests is the same."""
+"""How long a process may take to stop after SIGTERM, as in the platform manifests."""
 
 
 class FleetFailed(Exception):
@@ -22,7 +22,7 @@ class FleetFailed(Exception):
 
 
 class RunningProcess(Protocol):
-    """What there is to a running process: a ``subprocess.Popen``, or one that was started by other means."""
+    """A running process: a ``subprocess.Popen``, or one that was started by other means."""
 
     pid: int
 
@@ -30,7 +30,7 @@ class RunningProcess(Protocol):
         """Return None while the process runs."""
 
     def send_signal(self, sig: int) -> None:
-        """Send a signal, if the process is there."""
+        """Send a signal if the process still runs."""
 
     def kill(self) -> None:
         """End the process."""
@@ -79,7 +79,7 @@ class ManagedProcess:
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
 
     def stop(self, deadline_s: float = STOP_S) -> float:
-        """Ask the process to leave, and end it if it does not; return how many seconds it took."""
+        """Send SIGTERM, then SIGKILL after the deadline; return how many seconds it took."""
         started_s = time.monotonic()
         if self.is_running:
             self.process.send_signal(signal.SIGTERM)
@@ -90,7 +90,7 @@ class ManagedProcess:
         return time.monotonic() - started_s
 
     def kill(self) -> None:
-        """End the process without asking."""
+        """Send SIGKILL."""
         self.process.kill()
         self.process.wait()
 
@@ -116,10 +116,10 @@ class Fleet:
         environ: Mapping[str, str] | None = None,
         module: tuple[str, ...] = ("callkeeper",),
     ) -> ManagedProcess:
-        """Start ``callkeeper ARGUMENTS`` with an environment of its own and its log in a file.
+        """Start ``callkeeper ARGUMENTS`` with the given environment, and write its output to a log file.
 
-        A Ctrl-C in the terminal does not reach it: the fleet ends it. ``module`` is what runs instead of callkeeper, with
-        arguments of its own before the others.
+        A Ctrl-C in the terminal does not reach it: the fleet ends it. ``module`` runs instead of callkeeper, with its
+        own arguments before the others.
         """
         log = self.log_dir / f"{name}.log"
         with log.open("wb") as sink:
@@ -145,7 +145,7 @@ class Fleet:
 
 
 def plain_environment() -> dict[str, str]:
-    """Return our environment without settings of callkeeper: what a member gets, it is given."""
+    """Return our environment without callkeeper's settings, so a member has only those that it is given."""
     return {
         name: value
         for name, value in os.environ.items()

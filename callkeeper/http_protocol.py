@@ -1,11 +1,11 @@
 """HTTP on one connection: uvicorn's protocol, with limits on what a client may send and how.
 
-httptools answers 23,680 requests/s where uvicorn's h11 answers 5,880 (*measured*: 2 cores, 50 connections, an endpoint
-that only answers).
+httptools answers 23,680 requests/s, uvicorn's h11 5,880 (*measured*: 2 cores, 50 connections, an endpoint that only
+answers).
 
-uvicorn parses whatever arrives, and keeps a parsed request for each that waits for its turn. It has no public setting for
-that, nor for the size of a head, trailers, or the time that a request may take. Every override says what would happen
-without it.
+uvicorn parses everything that arrives and keeps every parsed request that waits for its turn. It has no public setting
+to limit that, the size of a head, trailers, or the time that a request may take. The docstring of each override says
+what would happen without it.
 """
 
 import asyncio
@@ -26,13 +26,13 @@ MAX_OVERHEAD: Final = 32 * 1024
 MAX_HEADERS: Final = 100
 
 WRITE_BUFFER: Final = 16 * 1024
-"""Bytes that may wait in the process for a client to read; with more, its next answer waits."""
+"""Bytes that may wait in the process for a client to read. With more, its next answer waits."""
 
 PIECES_PER_TURN: Final = 32
-"""How often a connection may feed the parser before other connections have their turn."""
+"""How often a connection may feed the parser before other connections get a turn."""
 
 STREAMS: Final = "/stream"
-"""The end of the path of every answer that is a stream, which therefore has no deadline."""
+"""The end of the path of every stream. Streams have no deadline."""
 
 _HOST: Final = re.compile(rb"[A-Za-z0-9._:\[\]-]*")
 _HEAD_END: Final = b"\r\n\r\n"
@@ -40,19 +40,19 @@ _BODY: Final = b"This is not an HTTP request that is served here.\n"
 _REFUSAL: Final = {**EVERYWHERE, "Content-Type": "text/plain; charset=utf-8", "Connection": "close"}
 
 _LOGGER: Final = logging.getLogger("uvicorn.error.connection")
-"""For our own bugs only: uvicorn would write a line for every client that does not speak HTTP."""
-_LOGGER.addFilter(lambda record: record.levelno >= logging.ERROR)  # a level would not outlast the set-up of logging
+"""Logs our own bugs only: uvicorn would log every client that does not speak HTTP."""
+_LOGGER.addFilter(lambda record: record.levelno >= logging.ERROR)  # set_up_logging would reset a level
 
 
 class Refused(Exception):
-    """A request is not served; the parser turns it into a 400."""
+    """A request is refused; the parser turns this into a 400."""
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """Parses one request at a time; what else has arrived waits as bytes, and nothing more is read until it is parsed."""
+    """Parses one request at a time. Further data waits as bytes, and nothing more is read until it is parsed."""
 
     def __init__(self, *args: Any, limit: ConnectionLimit, **settings: Any) -> None:
-        """Prepare for one connection; ``limit`` knows all connections of the process."""
+        """Prepare for one connection; ``limit`` tracks all connections of the process."""
         super().__init__(*args, **settings)
         self.logger = _LOGGER
         self._limit = limit
@@ -71,26 +71,27 @@ class BoundedProtocol(HttpToolsProtocol):
         self._limit.admit(len(self.connections))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the connection; after a reset uvicorn's timer would keep all of it for another 75 s."""
+        """Forget the connection. After a reset, uvicorn's timer would keep all its data for another 75 s."""
         self._limit.forget(self)
         self._backlog = b""
         super().connection_lost(exc)
         self._stop_keep_alive()
 
     def data_received(self, data: bytes) -> None:
-        """Parse what arrived, or let it wait; uvicorn would parse thousands of requests at once and keep them all.
+        """Parse the data, or let it wait; uvicorn would parse thousands of requests at once and keep them all.
 
-        *Measured*: eight connections with 500 KB of tiny requests grew a web process by 550 MB; by less than 1 MB so.
-        Pipelined requests are answered, not cut off: an event is sent only once.
+        *Measured*: eight connections with 500 KB of tiny requests grew a web process by 550 MB without this, by less
+        than 1 MB with it. Pipelined requests are answered, because an event is sent only once.
         """
         if not self._is_refused:
             self._backlog += data
             self._parse()
 
     def _parse(self) -> None:
-        """Feed the parser up to the end of one head at a time, until a request is complete that is not answered yet.
+        """Feed the parser up to the end of one head at a time, until a request is complete.
 
-        Bodies may be full of what looks like ends of heads, so a connection has a turn and then waits for the others.
+        Bodies may contain many sequences that look like the end of a head. So a connection gets a limited number of
+        steps and then waits for the others.
         """
         if self.transport.is_closing():
             return
@@ -117,7 +118,7 @@ class BoundedProtocol(HttpToolsProtocol):
         return not self._is_refused and (self._is_arriving or not self._is_answering())
 
     def _is_answering(self) -> bool:
-        cycle: RequestResponseCycle | None = self.cycle  # uvicorn's type leaves out the None before the first request
+        cycle: RequestResponseCycle | None = self.cycle  # uvicorn's type omits None, the value before the first request
         return cycle is not None and not cycle.response_complete
 
     def _feed(self, piece: bytes) -> int:
@@ -139,7 +140,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def _ignore_upgrade(self) -> None:
         """Parse the head again without its Upgrade header, which a server may ignore (RFC 9110, Upgrade).
 
-        The parser takes what follows for the other protocol, and the body for none: an event would be lost.
+        The parser would take the body for data of the other protocol, and the event would be lost.
         """
         kept = [b"%b: %b\r\n" % pair for pair in self.headers if pair[0] != b"upgrade"]
         version = self.parser.get_http_version().encode("ascii")
@@ -148,15 +149,15 @@ class BoundedProtocol(HttpToolsProtocol):
         self.parser.feed_data(b"".join([line, *kept, b"\r\n"]))
 
     def on_message_begin(self) -> None:
-        """Note that a request has begun."""
+        """Start the request's deadline."""
         super().on_message_begin()
         self._is_arriving = self._is_in_head = True
         self._limit.idle.pop(self, None)
-        if not self.transport.get_write_buffer_size():  # or the answers before this one are not taken yet
+        if not self.transport.get_write_buffer_size():  # else the client has not read the answers before this one
             self._asked_at = time.monotonic()
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Take a header, unless it is a trailer: uvicorn would give a trailer to the application as a header."""
+        """Pass on a header, but no trailer: uvicorn would pass a trailer to the application as a header."""
         if not self._is_in_head:
             return
         if len(self.headers) >= MAX_HEADERS:
@@ -164,17 +165,18 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """Refuse what a router in front may have read in another way; otherwise begin to answer."""
+        """Refuse a head that a router in front may have read differently; otherwise begin to answer."""
         if self._overhead > MAX_OVERHEAD or not self._is_unambiguous():
             raise Refused
-        self._is_in_head = False  # not sooner: a head that is refused takes no answer from the request before it
+        self._is_in_head = False  # not sooner: a refused head must not take the answer of the request before it
         if not self.parser.should_upgrade():
             super().on_headers_complete()
 
     def _is_unambiguous(self) -> bool:
         """Tell whether a head has one address, one host and one length (the parser refuses two lengths).
 
-        RFC 9112 allows absolute addresses too. No router sends them on, and rules by path could be got past by them.
+        RFC 9112 also allows absolute addresses. No router passes them on, and they could evade a router's rules by
+        path.
         """
         names, values = [name for name, _ in self.headers], dict(self.headers)
         hosts, codings = names.count(b"host"), names.count(b"transfer-encoding")
@@ -187,12 +189,12 @@ class BoundedProtocol(HttpToolsProtocol):
         return version == "1.1" and hosts == 1 and (is_chunked or not codings)
 
     def on_body(self, body: bytes) -> None:
-        """Count a piece of the body as such."""
+        """Record that these bytes belong to the body."""
         self._overhead -= len(body)
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """Expect nothing more until the request is answered; if it asks for an upgrade, it is parsed again first."""
+        """Parse nothing more until the request is answered. If it asks for an upgrade, parse it again first."""
         if self.parser.should_upgrade():
             return
         self._is_arriving = False
@@ -200,11 +202,11 @@ class BoundedProtocol(HttpToolsProtocol):
         if not self.scope["path"].endswith(STREAMS):
             self._limit.enter(self._limit.answering, self, self._asked_at)
         super().on_message_complete()
-        if not self.parser.should_keep_alive():  # a trailer may say so; the parser then ignores what follows
+        if not self.parser.should_keep_alive():  # a trailer can end keep-alive; the parser then ignores further data
             self.shutdown()
 
     def on_response_complete(self) -> None:
-        """Parse what has waited; if nothing has, the connection is idle."""
+        """Parse the data that waits; if there is none, the connection is idle."""
         super().on_response_complete()
         if self.transport.is_closing():
             if self in self.connections:
@@ -218,21 +220,21 @@ class BoundedProtocol(HttpToolsProtocol):
                 self._limit.enter(self._limit.idle, self)
 
     def pause_writing(self) -> None:
-        """Note that the client does not read."""
+        """Start the deadline for a client that does not read."""
         super().pause_writing()
         self._limit.enter(self._limit.not_reading, self)
 
     def resume_writing(self) -> None:
-        """Note that the client reads again; if the connection is to end, it has to read all."""
+        """Clear that deadline, unless the connection is closing: then the client must read everything."""
         super().resume_writing()
         if not self.transport.is_closing():
             self._limit.not_reading.pop(self, None)
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse a request: first answer the one before it, and send the headers that every answer carries.
+        """Refuse a request, after the one before it is answered, and send the headers that every answer has.
 
         Args:
-            msg: What uvicorn would say; the answer is the same for all reasons.
+            msg: uvicorn's text. It is unused: the answer is the same for all reasons.
         """
         self._is_refused = True
         is_of_next = self._is_in_head or not self._is_arriving
@@ -258,7 +260,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self.transport.abort()
 
     def _is_closed(self) -> None:
-        """Note that the connection ends when the client has read all."""
+        """Record that the connection ends when the client has read everything."""
         self._limit.forget(self)
         self._limit.enter(self._limit.not_reading, self)
 
@@ -269,9 +271,9 @@ class BoundedProtocol(HttpToolsProtocol):
 
 
 class _Transport:
-    """A transport that ignores what is written after its end, and that two may pause: uvicorn and the protocol above.
+    """A transport that ignores writes after its end, and that both uvicorn and `BoundedProtocol` may pause.
 
-    uvloop raises when somebody writes to a connection that the client has just left.
+    uvloop raises an error on a write to a connection that the client has just closed.
     """
 
     def __init__(self, transport: asyncio.Transport) -> None:
@@ -286,12 +288,12 @@ class _Transport:
             self._transport.write(data)
 
     def pause_reading(self) -> None:
-        """Stop reading, if that has not been done."""
+        """Stop reading, unless it is stopped already."""
         if self.is_reading() and not self.is_closing():
             self._transport.pause_reading()
 
     def resume_reading(self) -> None:
-        """Read on, if that is not done already."""
+        """Read again, unless it reads already."""
         if not (self.is_reading() or self.is_closing()):
             self._transport.resume_reading()
 

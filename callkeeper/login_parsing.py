@@ -10,12 +10,12 @@ from desk.access.rights import Role
 
 
 def issuer(text: str) -> str:
-    """Read the issuer of an identity provider. It is compared letter by letter, so a slash at its end stays."""
+    """Read the issuer of an identity provider. It is compared literally, so a slash at its end is kept."""
     parts = split_address(text)
     if parts.username or parts.password or parts.query or parts.fragment:
         raise ValueError("must hold neither credentials, query nor fragment")
     if parts.scheme == "http" and parts.hostname not in LOOPBACK:
-        raise ValueError("must be https: whoever answers there decides who can log in (http only to this machine)")
+        raise ValueError("must be https, because it decides who can log in (http only to this machine)")
     return text
 
 
@@ -27,7 +27,7 @@ def plain_text(text: str) -> str:
 
 
 def scope(text: str) -> str:
-    """Read the scope that a login asks for."""
+    """Read the scope of a login request."""
     words = text.split()
     if words[0] != "openid" or not all(map(VISIBLE.fullmatch, words)):
         raise ValueError("must be words with blanks between them, openid first")

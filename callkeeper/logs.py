@@ -1,7 +1,7 @@
-"""Log lines: one per event, as JSON or for the eye, ours and the libraries' through the same pipe.
+"""Log lines: one per event, as JSON or for the console, with the same processing for ours and the libraries'.
 
-The last thing before a line is written is the allow-list of `callkeeper.vocabulary`. Exceptions are logged as types and
-places: their messages and their frames' variables may hold what a caller has said.
+The last step before a line is written applies the allow-list of `callkeeper.vocabulary`. Exceptions are logged as types
+and places, because their messages and variables may contain callers' data.
 """
 
 import logging
@@ -29,7 +29,7 @@ _NUMBER: Final = re.compile(r"\+?\d(?:[ ().-]{0,2}\d){6,}")
 
 
 def set_up_logging(log_format: str, *, stream: TextIO | None = None) -> FilteringBoundLogger:
-    """Send our events and the libraries' messages to a stream, and return the logger to hand on.
+    """Send our events and the libraries' messages to a stream, and return the logger.
 
     Args:
         log_format: ``json`` or ``console``.
@@ -43,13 +43,13 @@ def set_up_logging(log_format: str, *, stream: TextIO | None = None) -> Filterin
         logger_factory=structlog.WriteLoggerFactory(target),
         cache_logger_on_first_use=False,
     )
-    log = cast("FilteringBoundLogger", structlog.get_logger().bind())  # a lazy one binds itself again for every line
+    log = cast("FilteringBoundLogger", structlog.get_logger().bind())  # a lazy logger would bind again for every line
     _divert_libraries(log)
     return log
 
 
 def quiet_log(level: int = logging.WARNING) -> FilteringBoundLogger:
-    """Return a logger for warnings of a command, beside its output and not in it."""
+    """Return a logger that writes a command's warnings to standard error."""
     log: FilteringBoundLogger = structlog.wrap_logger(
         structlog.PrintLogger(sys.stderr),
         processors=[
@@ -63,7 +63,7 @@ def quiet_log(level: int = logging.WARNING) -> FilteringBoundLogger:
 
 
 def _quote_unprintable(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """Write what a terminal would obey as escapes."""
+    """Escape control characters that a terminal would obey."""
     return {key: value if is_visible(str(value)) else ascii(str(value)) for key, value in event.items()}
 
 
@@ -79,7 +79,7 @@ def _processors(log_format: str) -> Sequence[Processor]:
 
 
 def stamp(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """Say when it was and in which process."""
+    """Add the time and the process."""
     event["timestamp"] = datetime.now(UTC)
     event["process"] = os.getpid()
     return event
@@ -129,7 +129,7 @@ _ENCODER: Final = msgspec.json.Encoder(enc_hook=_type_only)
 
 
 def render_console(_logger: WrappedLogger, _method: str, event: EventDict) -> str:
-    """Write an event as one line for the eye: time, level, name, then its keys."""
+    """Write an event as one line for people: time, level, name, then its keys."""
     shown = dict(event)
     trace = shown.pop("trace", [])
     clock = f"{shown.pop('timestamp'):%H:%M:%S}"
@@ -147,7 +147,7 @@ def _plain(value: object) -> str:
 
 
 def masked(text: str) -> str:
-    """Return a text in which whatever could be a phone number is its last four digits."""
+    """Return a text in which everything that could be a phone number is cut to its last four digits."""
     return _NUMBER.sub(lambda found: "…" + re.sub(r"\D", "", found[0])[-4:], text)
 
 
@@ -166,7 +166,7 @@ class _Diversion(logging.Handler):
 
 
 def _divert_libraries(log: FilteringBoundLogger) -> None:
-    """Take over every logger there is, also one to which a library or a server gave its own level, handlers or switch."""
+    """Take over every logger, also one that a library disabled or gave a level or handlers."""
     root = logging.getLogger()
     for logger in list(root.manager.loggerDict.values()):
         if isinstance(logger, logging.Logger):
@@ -178,7 +178,7 @@ def _divert_libraries(log: FilteringBoundLogger) -> None:
 
 
 def divert_crashes(log: FilteringBoundLogger) -> None:
-    """Log what ends a process or a thread as places: Python would print messages, which may hold what a caller has said."""
+    """Log the places of a crash. Python would print the exception's message, which may contain callers' data."""
 
     def on_crash(_kind: type[BaseException], error: BaseException, _trace: TracebackType | None) -> None:
         log.critical("crashed", exc_info=error)

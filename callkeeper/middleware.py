@@ -1,4 +1,4 @@
-"""What stands between the server and the web application: ambiguous paths are refused, the client's address is found."""
+"""ASGI middleware of the web process: it refuses ambiguous paths and finds the client's address."""
 
 import re
 from functools import lru_cache
@@ -14,16 +14,16 @@ MAX_TARGET: Final = 8 * 1024
 
 _PLAIN: Final = re.compile(rb"/(?!\.{1,2}(?:/|\Z))[A-Za-z0-9._-]*(?:\Z|/)")
 _SEPARATOR: Final = re.compile(rb"/|\\|%2f|%5c", re.IGNORECASE)
-"""Whatever separates parts for one reader or another: nginx takes ``/desk/x%2f..%2f..%2fpush`` for ``/push``."""
+"""All separators that some software recognises: nginx reads ``/desk/x%2f..%2f..%2fpush`` as ``/push``."""
 _DOTS: Final = re.compile(rb"(?:\.|%2e){1,2}", re.IGNORECASE)
 
 
 class PlainPath:
-    """Answers 404 to a path that a router in front could read in another way than we do.
+    """Answers 404 to a path that a router in front could read differently.
 
-    A router decides by the path as it was sent, an application by the decoded path: ``/%72q/`` or ``//rq/`` could get past
-    a rule for ``/rq/``. So the first part of a path has to be spelled plainly, and no part may be empty or a relative
-    folder, however it is spelled and separated.
+    A router decides by the raw path, an application by the decoded one: ``/%72q/`` or ``//rq/`` could evade a rule for
+    ``/rq/``. So the first segment of a path must not be percent-encoded, and no segment may be empty or a relative
+    folder in any encoding.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -39,7 +39,7 @@ class PlainPath:
 
 @lru_cache(maxsize=64)
 def is_plain(raw_path: bytes, query: bytes = b"") -> bool:
-    """Tell whether a path as it was sent can be read in one way only."""
+    """Tell whether a raw path can be read in one way only."""
     raw_path = raw_path.partition(b"?")[0]
     return (
         len(raw_path) + len(query) <= MAX_TARGET
@@ -53,10 +53,10 @@ _HEADER: Final = b"x-forwarded-for"
 
 
 class Forwarded:
-    """Replaces the nearest router's address by the client's: the one that our outermost router saw.
+    """Replaces the nearest router's address by the client's, as our outermost router saw it.
 
-    Every router appends the address of its peer to ``X-Forwarded-For``. Whatever stands before the entries of our own
-    routers was written by the client, so the number of routers is a setting; without it the header is ignored.
+    Every router appends the address of its peer to ``X-Forwarded-For``. The client may have written all entries before
+    those of our routers, so the number of our routers is a setting. Without it the header is ignored.
     """
 
     def __init__(self, app: ASGIApp, hops: int) -> None:
@@ -76,7 +76,7 @@ class Forwarded:
         await self._app(scope, receive, send)
 
     def _address(self, scope: Scope) -> str | None:
-        """Return the address that our outermost router appended, None if there is none or fewer entries than routers."""
+        """Return the address that our outermost router appended, or None if there are fewer entries than routers."""
         lines = [value for name, value in scope["headers"] if name == _HEADER]
         entries = b",".join(lines).decode("latin-1").split(",")
         return _address_in(entries[-self._hops].strip()) if len(entries) >= self._hops else None

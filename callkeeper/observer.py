@@ -1,4 +1,4 @@
-"""What both sides of a demonstration know: our records in Redis, and what the stand-in counted; and whether they agree."""
+"""Compares both sides of a demonstration: our records in Redis, and what the sandbox counted."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -14,31 +14,31 @@ from calls.record import Call, Phase, readable_call
 from calls.store.keys import Keys
 
 SETTLES_WITHIN_S: Final = 30.0
-"""Seconds after its end by which a call has to be settled: a read finds the end, then one last read is made."""
+"""Seconds after its end by which a call must be settled: one read finds the end, one more follows."""
 
 FOUND_WITHIN_S: Final = 10.0
-"""Seconds in the queue by which a call has to be found, also if its push was lost."""
+"""Seconds after which a call in the queue must be found, also if its push was lost."""
 
 
 class Fate(StrEnum):
-    """What became of a call that the stand-in made: exactly one of these."""
+    """What happened to a call that the sandbox made: exactly one of these."""
 
     LIVE = "live"
     SETTLED = "settled"
     SETTLING = "settling"  # has ended; callkeeper has time left to settle it
     OVERDUE = "overdue"  # has ended, and should be settled by now
     IGNORED = "ignored"  # from a number on an ignore list: the service never lists it
-    TOO_SHORT = "too_short"  # ended before it had to be found, and was not found
+    TOO_SHORT = "too_short"  # ended before it had to be found, and we did not find it
     EARLIER = "earlier"  # ended before this run and left no record
 
 
 def fate(account: Mapping[str, Any], phase: Phase | None, *, since: datetime, now: datetime) -> Fate:
-    """Say what became of a call.
+    """Return what happened to a call.
 
     Args:
-        account: The stand-in's account of it.
+        account: The sandbox's account of it.
         phase: The phase of our record of it, None without a record.
-        since: When this run began: nobody could find or settle a call before.
+        since: When this run began. No call could be found or settled before.
         now: The present.
     """
     if account["is_ignored"]:
@@ -65,7 +65,7 @@ def _requests(service: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _broken(service: Mapping[str, Any]) -> dict[str, int]:
-    """Return how many calls broke each promise that the stand-in can judge alone."""
+    """Return how many calls broke each promise that the sandbox can judge alone."""
     return {
         "with more than 20 checks": service["checks_over_budget"],
         "enrolled twice": service["enrolled_twice"],
@@ -79,7 +79,7 @@ def _said(broken: Mapping[str, int]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """One moment of a running demonstration: our calls by outcome, the stand-in's summary."""
+    """A snapshot of a running demonstration: our calls by outcome, and the sandbox's summary."""
 
     live: int
     reasons: Counter[str]
@@ -99,7 +99,7 @@ class Picture:
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """All calls of the stand-in at one moment, each under one fate, compared with our records."""
+    """All calls of the sandbox at one moment, each with one fate, compared with our records."""
 
     fates: Counter[Fate]
     reasons: Counter[str]
@@ -118,7 +118,7 @@ class Audit:
 
 
 class Observer:
-    """Reads both sides of a demonstration: our Redis, and the stand-in's control interface."""
+    """Reads both sides of a demonstration: our Redis, and the sandbox's control interface."""
 
     def __init__(self, redis_url: str, service_url: str) -> None:
         self._redis = Redis.from_url(redis_url)
@@ -134,7 +134,7 @@ class Observer:
         self._redis.close()
 
     def look(self) -> Picture:
-        """Take a picture of this moment."""
+        """Return a snapshot."""
         calls = list(self._calls())
         return Picture(
             live=int(self._redis.zcard(self._keys.live)),
@@ -145,7 +145,7 @@ class Observer:
         )
 
     def audit(self) -> Audit:
-        """Compare every call that the stand-in made with our record of it."""
+        """Compare every call that the sandbox made with our record of it."""
         records = {id_: call for call in self._calls() for id_ in (call.voice_id, call.alternate_id) if id_}
         ledger = self._http.get("/control/ledger").json()
         fates, reasons, now = Counter[Fate](), Counter[str](), datetime.now(UTC)

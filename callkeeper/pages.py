@@ -1,4 +1,4 @@
-"""The pages for people: board, RQ dashboard, metrics and login behind one gate."""
+"""The pages for people: board, RQ dashboard, metrics and login, all behind the gate."""
 
 from dataclasses import dataclass
 
@@ -30,7 +30,7 @@ from receiver.push import utc_now
 
 @dataclass(frozen=True, slots=True)
 class Pages:
-    """What is served to people; ``board`` is None where only Prometheus may come."""
+    """The pages that are served; ``board`` is None if only Prometheus has access."""
 
     routes: list[BaseRoute]
     board: Board | None
@@ -44,7 +44,7 @@ def pages(
     auditor: Auditor,
     log: FilteringBoundLogger,
 ) -> Pages:
-    """Build what the settings ask for."""
+    """Build the pages that the settings enable."""
     keys = settings.store.keys
     issuer = settings.oidc.issuer if settings.oidc is not None else None
     accounts = Accounts(redis, keys=keys, has_passwords=settings.local_users, issuer=issuer)
@@ -85,7 +85,7 @@ def pages(
 
 
 def _limiter_key(settings: WebSettings) -> bytes:
-    """Return what hides addresses in Redis: the same in every process, known to nobody who reads Redis."""
+    """Return the key that pseudonymises addresses in Redis. It is the same in every process and not stored in Redis."""
     if settings.admin is not None:
         return settings.admin.key_for("login limiter")
     secrets = "\n".join(value.reveal() for _, value in settings.push_headers)

@@ -33,7 +33,7 @@ LOOPBACK: Final = {"localhost", "127.0.0.1", "::1"}
 
 
 class AlertAddress(msgspec.Struct, frozen=True):
-    """Where alerts go: an address of apprise, which holds secrets; ``scheme`` may be shown."""
+    """Where alerts go: an apprise URL. It contains secrets; only ``scheme`` may be shown."""
 
     url: Secret
     scheme: str
@@ -41,7 +41,7 @@ class AlertAddress(msgspec.Struct, frozen=True):
 
 
 class ArchiveRetention(msgspec.Struct, frozen=True):
-    """For how many days the archive keeps calls, and for how many of some institutions."""
+    """For how many days the archive keeps calls, with exceptions for single institutions."""
 
     days: int
     by_institution: tuple[tuple[str, int], ...] = ()
@@ -52,7 +52,7 @@ class ArchiveRetention(msgspec.Struct, frozen=True):
 
 
 class RequestedBy(msgspec.Struct, frozen=True):
-    """Who automatic actions are recorded for: one core username, or another one for some institutions."""
+    """The core username that automatic actions are recorded for, with exceptions for single institutions."""
 
     default: str
     by_institution: tuple[tuple[str, str], ...] = ()
@@ -63,7 +63,7 @@ class RequestedBy(msgspec.Struct, frozen=True):
 
 
 def one_of(values: Iterable[S]) -> Callable[[str], S]:
-    """Return what reads one of some words."""
+    """Return a parser that accepts one of some words."""
     known = {str(value): value for value in values}
 
     def read(text: str) -> S:
@@ -75,7 +75,7 @@ def one_of(values: Iterable[S]) -> Callable[[str], S]:
 
 
 def country(text: str) -> str:
-    """Read a country of the phone numbering plans."""
+    """Read a country code."""
     from phonenumbers import SUPPORTED_REGIONS  # noqa: PLC0415  (its tables are large; few processes set a country)
 
     if text.upper() not in SUPPORTED_REGIONS:
@@ -84,7 +84,7 @@ def country(text: str) -> str:
 
 
 def between(least: int, most: int) -> Callable[[str], int]:
-    """Return what reads a whole number within bounds."""
+    """Return a parser of a whole number within bounds."""
 
     def read(text: str) -> int:
         if not (text.isascii() and text.isdigit() and least <= int(text) <= most):
@@ -95,7 +95,7 @@ def between(least: int, most: int) -> Callable[[str], int]:
 
 
 def span(least_s: int, most_s: int) -> Callable[[str], int]:
-    """Return what reads a length of time within bounds: ``30m``, ``24h``, ``14d``, in seconds."""
+    """Return a parser of a length of time within bounds, such as ``30m``, ``24h`` or ``14d``, in seconds."""
 
     def read(text: str) -> int:
         found = re.fullmatch(r"([0-9]{1,4})([mhd])", text)
@@ -108,7 +108,7 @@ def span(least_s: int, most_s: int) -> Callable[[str], int]:
 
 
 def seconds(least: float, most: float = math.inf) -> Callable[[str], float]:
-    """Return what reads a number of seconds within bounds."""
+    """Return a parser of a number of seconds within bounds."""
 
     def read(text: str) -> float:
         try:
@@ -130,7 +130,7 @@ def yes_or_no(text: str) -> bool:
 
 
 def key_prefix(text: str) -> str:
-    """Read what our keys in Redis begin with."""
+    """Read the prefix of our keys in Redis."""
     if not re.fullmatch(r"[A-Za-z0-9_.-]{1,32}", text):
         raise ValueError("must be 1 to 32 letters, digits, dots, hyphens or underscores")
     return text
@@ -145,7 +145,7 @@ def certificates(text: str) -> Path:
 
 
 def rules_file(text: str) -> Path:
-    """Read the path of an existing rules file and return it absolute; the name of a shipped one stays a name."""
+    """Read the path of an existing rules file and return it absolute, or the name of a shipped one."""
     if text in SHIPPED:
         return Path(text)
     path = Path(text).absolute()
@@ -185,19 +185,19 @@ def header_secret(text: str) -> Secret:
 
 
 def credential(text: str) -> Secret:
-    """Read a credential that somebody else has issued: anything but a placeholder or something too short to be one.
+    """Read an issued credential. Placeholders and texts that are too short are refused.
 
-    Assumed: what is issued at onboarding has eight characters or more.
+    Assumed: credentials issued at onboarding have eight characters or more.
     """
     if PLACEHOLDER.fullmatch(text) or text.lower() in _DEFAULTS:
-        raise ValueError("is a placeholder or a default instead of what was issued")
+        raise ValueError("is a placeholder or a default, not an issued credential")
     if len(text) < MIN_CREDENTIAL:
-        raise ValueError(f"has fewer than {MIN_CREDENTIAL} characters: it is not what was issued")
+        raise ValueError(f"has fewer than {MIN_CREDENTIAL} characters, so it is not an issued credential")
     return Secret(text)
 
 
 def outcome_secrets(text: str) -> tuple[Secret, ...]:
-    """Read the keys of the signatures: one, or two while one is exchanged for the other."""
+    """Read the signing keys: one, or two during a rotation."""
     found = tuple(_outcome_secret(part.strip()) for part in text.split(","))
     if len(found) > MOST_OUTCOME_SECRETS:
         raise ValueError("must be one secret, or two with a comma between them")
@@ -207,7 +207,7 @@ def outcome_secrets(text: str) -> tuple[Secret, ...]:
 
 
 def _outcome_secret(text: str) -> Secret:
-    """Read one, as Standard Webhooks writes it."""
+    """Read one key in the form of Standard Webhooks."""
     prefix, found, encoded = text.partition("_")
     try:
         key = b64decode(encoded, validate=True) if found and prefix == "whsec" else b""
@@ -255,7 +255,7 @@ def service_url(text: str) -> str:
     bare = public_url(text)
     parts = urlsplit(bare)
     host = parts.hostname or ""
-    # A host without a domain is a neighbour in a private network.
+    # A host name without a domain is in a private network.
     if parts.scheme == "http" and host not in LOOPBACK and ("." in host or ":" in host):
         raise ValueError("must be https: credentials travel over it (http only to this machine or a bare host name)")
     if bare.endswith("/external"):
@@ -272,7 +272,7 @@ def public_url(text: str) -> str:
 
 
 def outcome_url(text: str) -> str:
-    """Read where outcomes are posted."""
+    """Read the address to which outcomes are posted."""
     parts = split_address(text)
     if parts.username or parts.password or parts.fragment:
         raise ValueError("must hold neither credentials nor fragment")
@@ -282,7 +282,7 @@ def outcome_url(text: str) -> str:
 
 
 def archive_url(text: str) -> Secret:
-    """Read where the archive is: a PostgreSQL database, or an SQLite file by its absolute path."""
+    """Read the archive's address: a PostgreSQL database, or an SQLite file by its absolute path."""
     parts = urlsplit(text)
     if text.startswith("sqlite:////") and not parts.query:
         return Secret(text)
@@ -311,9 +311,9 @@ def _age(text: str) -> int:
 
 
 def alert_addresses(text: str) -> tuple[AlertAddress, ...]:
-    """Read where alerts go: addresses with commas or blanks between them, ``page=`` before those for pages only.
+    """Read addresses of alerts, separated by commas or blanks, with ``page=`` before those that get only urgent alerts.
 
-    A wrong one is no fault here: a misspelt alert address must not stop a process.
+    An invalid address is not refused here: a misspelt alert address must not stop a process.
     """
     return tuple(_alert_address(part) for part in _BETWEEN_ALERTS.split(text) if part)
 
@@ -325,7 +325,7 @@ def _alert_address(text: str) -> AlertAddress:
 
 
 def origins(text: str) -> tuple[str, ...]:
-    """Read origins of web pages: scheme and host, nothing behind them."""
+    """Read origins of web pages: scheme and host only."""
     found = tuple(part.strip() for part in text.split(","))
     for origin in found:
         parts = split_address(origin)
@@ -336,7 +336,7 @@ def origins(text: str) -> tuple[str, ...]:
 
 def split_address(text: str) -> SplitResult:
     """Read an http or https address with a host."""
-    if not is_visible(text) or " " in text:  # urlsplit would judge the text without its tabs and line breaks
+    if not is_visible(text) or " " in text:  # urlsplit would remove tabs and line breaks first
         raise ValueError("must hold no spaces, line breaks or invisible characters")
     try:
         parts = urlsplit(text)

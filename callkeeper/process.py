@@ -1,4 +1,4 @@
-"""How a process of ours starts: without foreign secrets, with rare garbage collection, in the terminal's foreground."""
+"""Start-up of a process: without other processes' secrets, with rare garbage collection, in the foreground."""
 
 import gc
 import os
@@ -21,7 +21,7 @@ from calls.metrics.writing import Kind
 
 
 def own_environment(environ: Mapping[str, str], section: type[SettingsSection]) -> dict[str, str] | None:
-    """Return an environment without the secrets that a process does not read; None if it holds no such secret.
+    """Return an environment without the secrets that a process does not read; None if it contains no such secret.
 
     Args:
         environ: The environment as it is.
@@ -37,11 +37,11 @@ def own_environment(environ: Mapping[str, str], section: type[SettingsSection]) 
 def keep_own_secrets(section: type[SettingsSection]) -> list[str]:
     """Start this program again in the same process without the secrets that it does not read; return their names.
 
-    Some platforms give every process of an application the same environment. A web process that holds the service
-    account's password could lose it to an attacker of the web process.
+    Some platforms give every process of an application the same environment. An attacker of the web process must not
+    find the service account's password there.
 
-    To delete them from ``os.environ`` would not be enough: the kernel shows the environment that a process was started
-    with in ``/proc/<pid>/environ``.
+    Deleting them from ``os.environ`` is not enough: ``/proc/<pid>/environ`` shows the environment with which a process
+    was started.
     """
     environ = own_environment(os.environ, section)
     if environ is not None:
@@ -50,7 +50,7 @@ def keep_own_secrets(section: type[SettingsSection]) -> list[str]:
 
 
 def warn_of_unknown_variables(log: FilteringBoundLogger) -> None:
-    """Log every variable that begins like ours and that no setting has: it is probably misspelled, and has no effect."""
+    """Log every variable that has our prefix but is no setting: it is probably misspelled, and has no effect."""
     for name, nearest in unknown_variables(os.environ, VARIABLES):
         log.warning("setting_unknown", setting=name, nearest=nearest)
 
@@ -62,14 +62,14 @@ def say_unstarted(store: StoreSettings, kind: Kind) -> None:
 
 
 YOUNG: Final = 50_000
-"""Objects made and not yet freed, until the young ones are looked at."""
+"""New objects, minus freed ones, before the youngest generation is collected."""
 
 
 def collect_seldom() -> None:
-    """Never collect what start-up has made, and the rest less often.
+    """Never collect the objects of start-up, and collect others less often.
 
-    Python looks for cycles after every 700 new objects. With hundreds of requests in flight nearly all young objects are
-    alive or die without a cycle. *Measured* on checks: an eighth of a worker's CPU time.
+    Python looks for cycles after every 700 new objects. With hundreds of requests in flight, nearly all young objects
+    are in use or are freed without a cycle. *Measured* on checks: this saves an eighth of a worker's CPU time.
     """
     gc.collect()
     gc.freeze()
@@ -80,13 +80,13 @@ _FORWARDED: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def take_foreground() -> None:
-    """Continue in a process group of our own that has the terminal, if we share the terminal with our parent.
+    """Continue in a new foreground process group, if we share the terminal with our parent.
 
-    GNU make that receives Ctrl-C reports an error although the program it runs ends well, and at a second Ctrl-C it leaves
-    before that program has ended. In its own foreground group the program alone receives Ctrl-C. The original process stays
-    behind for make: it forwards signals, waits, gives the terminal back and exits with the same code.
+    GNU make that receives Ctrl-C reports an error although the program it runs ends well, and at a second Ctrl-C it
+    leaves before that program has ended. In its own foreground group the program alone receives Ctrl-C. The original
+    process stays behind for make: it forwards signals, waits, gives the terminal back and exits with the same code.
 
-    Does nothing without a terminal, in the background, or if a shell has given us a group of our own.
+    Does nothing without a terminal, in the background, or if a shell has already given us our own group.
     """
     try:
         terminal = os.open("/dev/tty", os.O_RDWR)
@@ -96,7 +96,7 @@ def take_foreground() -> None:
     if group == os.getpid() or os.tcgetpgrp(terminal) != group:
         os.close(terminal)
         return
-    # Whoever is not in the foreground is stopped for changing the foreground, unless it ignores this signal.
+    # A background process that changes the foreground is stopped, unless it ignores this signal.
     signal.signal(signal.SIGTTOU, signal.SIG_IGN)
     child = os.fork()
     if child:
@@ -105,13 +105,13 @@ def take_foreground() -> None:
         os._exit(code)
     os.setpgid(0, 0)
     os.tcsetpgrp(terminal, os.getpid())
-    # Ctrl-Z would stop this group only: the shell waits for make, and nobody could continue us.
+    # Ctrl-Z would stop this group only. The shell waits for make, so the user could not continue the group.
     signal.signal(signal.SIGTSTP, signal.SIG_IGN)
     os.close(terminal)
 
 
 def _wait_for(child: int) -> int:
-    """Forward signals to a child until it has ended; return its exit code as a shell would say it."""
+    """Forward signals to a child until it has ended; return its exit code as a shell reports it."""
 
     def forward(number: int, _frame: FrameType | None) -> None:
         os.kill(child, number)
@@ -124,7 +124,7 @@ def _wait_for(child: int) -> int:
 
 
 def extras_of(settings: WebSettings | WorkerSettings) -> dict[str, str]:
-    """Return the extras that settings need besides that of the process, each with the variable that asks for it."""
+    """Return the extras that settings need besides that of the process, each with the variable that needs it."""
     asked = {
         "alerts": ("CALLKEEPER_ALERT_URLS", bool(settings.alerts.addresses)),
         "archive": ("CALLKEEPER_ARCHIVE_URL", settings.archive is not None),

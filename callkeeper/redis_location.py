@@ -1,7 +1,7 @@
 """Parse the URL of Redis: a server, a server behind TLS, a socket, or a master that sentinels name.
 
-Certificates are verified unless a setting of its own says otherwise: a URL that a platform hands over must not be able
-to switch that off.
+Certificates are verified unless a separate setting says otherwise: a URL from a platform must not be able to disable
+that.
 """
 
 import ipaddress
@@ -33,7 +33,7 @@ class Tls(StrEnum):
 
 
 class Sentinels(NamedTuple):
-    """The processes that know which server is the master, and the master's name."""
+    """The addresses of the sentinels, and the master's name."""
 
     addresses: tuple[tuple[str, int], ...]
     master: str
@@ -45,9 +45,9 @@ class RedisLocation(msgspec.Struct, frozen=True, kw_only=True):
     """Where Redis is.
 
     Attributes:
-        url: As the Redis client reads it; behind sentinels its host is the first of them, and only the rest counts.
-        sentinels: None: the URL names the server itself.
-        address: The same for logs and pages: without user, password and options.
+        url: As the Redis client reads it. With sentinels, its host is the first of them and is not used.
+        sentinels: None if the URL names the server itself.
+        address: The URL for logs and pages: without user, password and options.
     """
 
     url: Secret
@@ -55,7 +55,7 @@ class RedisLocation(msgspec.Struct, frozen=True, kw_only=True):
     address: str
     tls: Tls = Tls.VERIFIED
     authorities: Path | None = None
-    """Certificates of the authorities that are trusted instead of the system's."""
+    """Certificates of authorities that replace the system's."""
 
     @property
     def uses_tls(self) -> bool:
@@ -66,7 +66,7 @@ class RedisLocation(msgspec.Struct, frozen=True, kw_only=True):
     def is_exposed(self) -> bool:
         """Tell whether the connection leaves this machine and its private network without being encrypted.
 
-        Assumed: a name without a dot, or one that ends like an internal one, is of the private network.
+        Assumed: a name without a dot, or with an internal suffix, is in the private network.
         """
         if self.uses_tls:
             return False
@@ -88,7 +88,7 @@ class RedisLocation(msgspec.Struct, frozen=True, kw_only=True):
 def tls_options(url: str, tls: Tls, authorities: Path | None) -> dict[str, str]:
     """Return libpq's options for certificates, for a PostgreSQL URL.
 
-    On this machine and in its private network nothing is asked for; everywhere else the server proves its name.
+    On this machine and in its private network no certificate is required. Everywhere else it is verified.
     """
     host = urlsplit(url).hostname
     if host is None or (authorities is None and tls is Tls.VERIFIED and _is_near(host)):

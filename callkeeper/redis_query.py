@@ -1,4 +1,4 @@
-"""One question to Redis from the command line: settings and connection faults become one line, never a traceback."""
+"""Queries to Redis from the command line. Wrong settings and connection errors become one line, not a traceback."""
 
 import asyncio
 import os
@@ -21,17 +21,17 @@ from calls.store.keys import Keys
 T = TypeVar("T")
 
 COMMAND: Final = "command"
-"""The user that the audit log names for commands."""
+"""The user name of commands in the audit log."""
 
 _UNITS = {"m": "minutes", "h": "hours", "d": "days"}
 
 
 def query_redis(question: Callable[["Redis", Keys], Awaitable[T]]) -> T:
-    """Ask Redis something; ``question`` gets a client and the names of our keys.
+    """Run a query; ``question`` gets a client and the names of our keys.
 
     Raises:
         SettingsWrong: The settings that lead to Redis are incomplete or wrong.
-        Failed: Redis does not answer, or a newer release wrote the record of the call that is asked for.
+        Failed: Redis does not answer, or a newer release wrote the call's record.
     """
     settings = StoreSettings.load(os.environ)
 

@@ -1,4 +1,4 @@
-"""How the web process listens: uvicorn, with our protocol and a limit on connections."""
+"""The web process's server: uvicorn with our protocol and a limit on connections."""
 
 import math
 import signal
@@ -21,11 +21,11 @@ SHUTDOWN_S: Final = 8
 """How long requests under way may take to end; platforms kill after 10 s."""
 
 SAY_EVERY_S: Final = 60.0
-"""How often a full process is logged."""
+"""How often a reached connection limit is logged."""
 
 SOCKET_BUFFER: Final = 16 * 1024
-"""Bytes that the system keeps for a connection in each direction (Linux takes twice that). It bounds what is read at once,
-and what a client that does not read can hold."""
+"""Socket buffer of a connection in each direction (Linux doubles it). It limits how much is read at once, and how much
+memory a client that does not read can hold."""
 
 _BACKLOG: Final = 2048
 
@@ -49,9 +49,9 @@ class WebServer(Server):
             app: The application.
             listener: Where to listen.
             log: Where the address is logged.
-            leave: Ends what would never end by itself.
+            leave: Ends streams, which would never end by themselves.
             room: Connections at most; by default as many as the process may have.
-            deadlines: Of every connection.
+            deadlines: Deadlines of every connection.
         """
         self._limit = ConnectionLimit(room_for_connections() if room is None else room, deadlines, self._on_full)
         super().__init__(
@@ -115,7 +115,7 @@ class WebServer(Server):
                 signal.signal(number, handler)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Take no more requests; at the second signal, leave those under way."""
+        """Accept no more requests; at the second signal, abandon those under way."""
         self.force_exit = self.should_exit
         self.should_exit = True
 
@@ -127,7 +127,7 @@ def listen(host: str, port: int) -> socket.socket:
         OSError: The address is not ours or in use.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # asyncio switches Nagle's algorithm off only where the protocol is named; without it every answer waits 40 ms.
+    # asyncio disables Nagle's algorithm only if the protocol is named. With it, every answer waits 40 ms.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     for buffer in (socket.SO_RCVBUF, socket.SO_SNDBUF):  # connections inherit them

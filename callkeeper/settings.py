@@ -1,4 +1,4 @@
-"""Every setting there is: frozen records, one for each kind of process, read from environment variables.
+"""All settings: frozen records, one for each kind of process, read from environment variables.
 
 A process reads only what it needs, so the web process never holds the service account's password and a worker never
 holds the push secret. The text below a field explains its variable; docs/configuration.md and ``.env.example`` show it.
@@ -32,26 +32,26 @@ _NAMED: Final = "<as issued at onboarding>"
 
 
 class StoreSettings(SettingsSection, frozen=True, kw_only=True):
-    """Where the calls are kept, and how log lines look: what every process needs."""
+    """Settings of every process: where the calls are kept, and the format of log lines."""
 
     redis_url: RedisLocation = required("REDIS_URL", parse_location, "redis://localhost:6379/0", secret=True)
     """Where the calls and the RQ queue are kept; rediss:// for TLS, redis+sentinel://h1:26379,h2:26379/master/0."""
     redis_ca: Path | None = optional("CALLKEEPER_REDIS_CA", parsing.certificates, "/etc/ssl/redis-ca.pem", None)
     """Certificates of the authorities trusted for rediss://, a PEM file. Default: the system's."""
     redis_tls: Tls = optional("CALLKEEPER_REDIS_TLS", parsing.one_of(Tls), "verified", Tls.VERIFIED)
-    """unverified: take any certificate of a rediss:// server; a warning at every start. Default verified."""
+    """unverified: accept any certificate of a rediss:// server, with a warning at every start. Default verified."""
     key_prefix: str = optional("CALLKEEPER_REDIS_PREFIX", parsing.key_prefix, "ck", PREFIX)
-    """What our keys in Redis begin with, where several installations share one. Default ck."""
+    """Prefix of our keys in Redis, so that several installations can share one server. Default ck."""
     keep_calls_s: int = optional("CALLKEEPER_KEEP_CALLS", parsing.span(60, 365 * _DAY_S), "14d", 14 * _DAY_S)
     """How long settled calls, their trails and the event log are kept: 1m to 365d. Default 14d."""
     keep_events: int = optional("CALLKEEPER_KEEP_EVENTS", parsing.between(1000, 10_000_000), "100000", 100_000)
     """How many events the event log holds at most, 1000 to 10000000. Default 100000."""
     keep_figures_s: int = optional("CALLKEEPER_KEEP_FIGURES", parsing.span(3600, 2 * _DAY_S), "1h", 3600)
-    """How long figures are kept by the minute: 1h to 2d. Default 1h."""
+    """How long figures per minute are kept: 1h to 2d. Default 1h."""
     country: str = optional("CALLKEEPER_COUNTRY", parsing.country, "US", "US")
-    """Two letters: where phone numbers that people type without a country's code belong. Default US."""
+    """The country of phone numbers that people type without a country code, as two letters. Default US."""
     log_format: str = optional("CALLKEEPER_LOG_FORMAT", parsing.one_of(("json", "console")), "json", "json")
-    """How log lines look: json or console. Default json."""
+    """Format of log lines: json or console. Default json."""
 
     @property
     def redis(self) -> RedisLocation:
@@ -60,12 +60,12 @@ class StoreSettings(SettingsSection, frozen=True, kw_only=True):
 
     @property
     def keys(self) -> Keys:
-        """What our keys are called."""
+        """Names of our keys."""
         return Keys(self.key_prefix)
 
     @property
     def retention(self) -> Retention:
-        """How long Redis keeps what is over."""
+        """How long Redis keeps finished data."""
         return Retention(calls_s=self.keep_calls_s, events=self.keep_events, figures_s=self.keep_figures_s)
 
 
@@ -88,7 +88,7 @@ class ServiceSettings(SettingsSection, frozen=True, kw_only=True):
 
 
 class AlertSettings(SettingsSection, frozen=True, kw_only=True):
-    """Where alerts are sent. Web and workers both watch; one of all processes sends."""
+    """Where alerts are sent. Web and workers all watch; one of these processes sends."""
 
     addresses: tuple[AlertAddress, ...] = optional(
         *(
@@ -108,27 +108,27 @@ class ArchiveSettings(SettingsSection, frozen=True, kw_only=True):
     url: Secret = required(
         "CALLKEEPER_ARCHIVE_URL", parsing.archive_url, "postgresql://callkeeper@db.example/archive", secret=True
     )
-    """Where calls are kept for years: a PostgreSQL database, or sqlite:////path. Unset: nowhere, Redis alone has them."""
+    """Where calls are kept for years: a PostgreSQL database, or sqlite:////path. Unset: calls are only in Redis."""
     ca: Path | None = optional("CALLKEEPER_ARCHIVE_CA", parsing.certificates, "/etc/ssl/archive-ca.pem", None)
     """Certificates of the authorities trusted for the archive's database, a PEM file. Default: the system's."""
     tls: Tls = optional("CALLKEEPER_ARCHIVE_TLS", parsing.one_of(Tls), "verified", Tls.VERIFIED)
-    """unverified: take any certificate of the archive's database. Default verified."""
+    """unverified: accept any certificate of the archive's database. Default verified."""
 
     def open(self) -> "Database":
-        """Return the database; SQLAlchemy is imported only here. Nothing is connected yet."""
+        """Return the database, without connecting. SQLAlchemy is imported only here."""
         from archive.database import Database  # noqa: PLC0415
 
         return Database(self.url.reveal(), tls_options(self.url.reveal(), self.tls, self.ca))
 
 
 class WorkerArchiveSettings(ArchiveSettings, frozen=True, kw_only=True):
-    """What a worker needs to write there, and the commands that erase."""
+    """Settings of workers that write to the archive, and of the commands that erase."""
 
     key: Secret | None = optional(
         *("CALLKEEPER_ARCHIVE_KEY", parsing.credential, "<32 characters, printed by: callkeeper secret new>", None),
         secret=True,
     )
-    """Signs the ends of the archive's chains in the log; keep it where the database's administrators cannot read it."""
+    """Signs the heads of the archive's chains in the log. The database's administrators must not be able to read it."""
     keep: ArchiveRetention | None = optional("CALLKEEPER_ARCHIVE_KEEP", parsing.keep_archive, "10y, cu-1=7y", None)
     """How long the archive keeps calls, in years or days; key=length for single institutions. Unset: for ever."""
 
@@ -137,7 +137,7 @@ class _RulesFile(SettingsSection, frozen=True, kw_only=True):
     """The rules in force. Web uses them to tell whether a person's action can succeed."""
 
     rules: Path | None = optional("CALLKEEPER_RULES", parsing.rules_file, "rules.toml", None)
-    """Path of the rules file, or the name of a shipped one. Default: the shipped, cautious one."""
+    """Path of the rules file, or the name of a shipped one. Default: the cautious one of the shipped ones."""
 
 
 class RuleSettings(_RulesFile, frozen=True, kw_only=True):
@@ -170,9 +170,9 @@ class OidcSettings(SettingsSection, frozen=True, kw_only=True):
     """The identity provider by which people log in: OpenID Connect, authorization code with PKCE."""
 
     issuer: str = required("CALLKEEPER_OIDC_ISSUER", login_parsing.issuer, "https://login.example/realms/bank")
-    """Issuer of the identity provider, exactly as it writes it: people log in there. Unset: they do not."""
+    """Issuer of the identity provider at which people log in, exactly as the provider writes it. Unset: none."""
     client_id: str = required("CALLKEEPER_OIDC_CLIENT_ID", login_parsing.plain_text, "callkeeper")
-    """What we are called at the identity provider; its redirect URI is CALLKEEPER_PUBLIC_URL/login/callback."""
+    """Our client id at the identity provider. The redirect URI is CALLKEEPER_PUBLIC_URL/login/callback."""
     client_secret: Secret = required("CALLKEEPER_OIDC_CLIENT_SECRET", parsing.credential, "<as issued>", secret=True)
     """The secret that belongs to the client id."""
     roles: tuple[Grant, ...] = required(
@@ -191,7 +191,7 @@ class OidcSettings(SettingsSection, frozen=True, kw_only=True):
     """Certificates of the authorities trusted for the identity provider, a PEM file. Default: the system's."""
 
     def config(self, public_url: str) -> OidcConfig:
-        """Return what the login needs; ``public_url`` is where people come back to."""
+        """Return the configuration of the login; ``public_url`` is our address."""
         return OidcConfig(
             issuer=self.issuer,
             client_id=self.client_id,
@@ -206,7 +206,7 @@ class OidcSettings(SettingsSection, frozen=True, kw_only=True):
 
 
 class WebSettings(_RulesFile, frozen=True, kw_only=True):
-    """What the web process needs: nothing of the service's credentials."""
+    """Settings of the web process. It has none of the service's credentials."""
 
     store: StoreSettings = part(StoreSettings)
     alerts: AlertSettings = part(AlertSettings)
@@ -223,16 +223,16 @@ class WebSettings(_RulesFile, frozen=True, kw_only=True):
         *("CALLKEEPER_PUSH_HEADERS_PREVIOUS", credentials.push_headers, "X-Push-Key: <the one used before>", None),
         secret=True,
     )
-    """While the secret is exchanged: the headers used before, accepted too."""
+    """During a rotation: the previous headers, which are accepted too."""
     push_headers_previous_until: datetime | None = optional(
         "CALLKEEPER_PUSH_HEADERS_PREVIOUS_UNTIL", parsing.until, "2027-01-31", None
     )
-    """Until when: an ISO date (through the end of that day, UTC) or an instant with its zone."""
+    """When the previous headers expire: an ISO date (at the end of that day, UTC) or an instant with its zone."""
     archive: ArchiveSettings | None = part(ArchiveSettings, only_if="CALLKEEPER_ARCHIVE_URL")
     admin: AdminLogin | None = optional(
         "CALLKEEPER_ADMIN", credentials.login, "ops:<12 or more characters>", None, secret=True
     )
-    """user:password for the board, the RQ dashboard and /metrics; where people log in by name, for emergencies only."""
+    """user:password for the board, the RQ dashboard and /metrics. If people log in by name: for emergencies only."""
     local_users: bool = optional("CALLKEEPER_LOCAL_USERS", parsing.yes_or_no, "yes", default=False)
     """yes: people log in by name and password (callkeeper users add). Default no."""
     oidc: OidcSettings | None = part(OidcSettings, only_if="CALLKEEPER_OIDC_ISSUER")
@@ -243,7 +243,7 @@ class WebSettings(_RulesFile, frozen=True, kw_only=True):
         None,
         secret=True,
     )
-    """The bearer token by which Prometheus reads /metrics. Unset: it needs a login."""
+    """The bearer token of Prometheus for /metrics. Unset: /metrics needs a login."""
     desk_tokens: tuple[DeskToken, ...] = optional(
         *("CALLKEEPER_DESK_TOKENS", credentials.desk_tokens),
         *("desktop:<16 or more characters>, ivr:<16 or more characters>@cu-1|cu-2", ()),
@@ -255,10 +255,10 @@ class WebSettings(_RulesFile, frozen=True, kw_only=True):
     forwarded_hops: int = optional("CALLKEEPER_FORWARDED_HOPS", parsing.between(0, 5), "1", 0)
     """Routers in front of web that append to X-Forwarded-For, 0 to 5 (Heroku: 1). Default 0: the header is ignored."""
     public_url: str | None = optional("CALLKEEPER_PUBLIC_URL", parsing.public_url, "https://callkeeper.example", None)
-    """Where the web process is reached from outside: the doctor looks there, an identity provider leads back there."""
+    """Public address of the web process. The doctor tests it, and the identity provider redirects to it."""
 
     def named_institutions(self) -> dict[str, frozenset[str]]:
-        """Return the institutions that the settings name, by variable; the rules file is the workers' own."""
+        """Return the institutions that the settings name, by variable, without those of the rules file."""
         roles = self.oidc.roles if self.oidc is not None else ()
         return {
             "CALLKEEPER_DESK_TOKENS": _limits(self.desk_tokens),
@@ -266,11 +266,11 @@ class WebSettings(_RulesFile, frozen=True, kw_only=True):
         }
 
     def contradictions(self) -> Iterator[tuple[str, str]]:
-        """Yield the end of a rotation that is missing, and the address that an identity provider leads back to."""
+        """Yield a missing end of a rotation, and a missing address for the identity provider's redirect."""
         if self.push_headers_previous is not None and self.push_headers_previous_until is None:
             yield "CALLKEEPER_PUSH_HEADERS_PREVIOUS_UNTIL", "is required with CALLKEEPER_PUSH_HEADERS_PREVIOUS"
         if self.oidc is not None and self.public_url is None:
-            yield "CALLKEEPER_PUBLIC_URL", "is required with CALLKEEPER_OIDC_ISSUER, which leads people back there"
+            yield "CALLKEEPER_PUBLIC_URL", "is required with CALLKEEPER_OIDC_ISSUER, which redirects people to it"
 
     @property
     def has_pages(self) -> bool:
@@ -292,18 +292,18 @@ class OutcomeSettings(SettingsSection, frozen=True, kw_only=True):
         *("CALLKEEPER_OUTCOME_SECRET", parsing.outcome_secrets, "whsec_<printed by: callkeeper secret outcome>"),
         secret=True,
     )
-    """The key of the signatures: whsec_ and 24 to 64 bytes in base64; while one is exchanged two, with a comma."""
+    """The signing key: whsec_ and 24 to 64 bytes in base64. During a rotation two, separated by a comma."""
     may_be_private: bool = optional("CALLKEEPER_OUTCOME_PRIVATE", parsing.yes_or_no, "no", default=False)
-    """yes: outcomes may go to addresses of this machine or of a private network. Default no."""
+    """yes: outcomes may be posted to this machine or a private network. Default no."""
 
     def contradictions(self) -> Iterator[tuple[str, str]]:
-        """Yield the address if it is one of this machine, and that is not allowed."""
+        """Yield the address if it is on this machine and that is not allowed."""
         if str(self.url).startswith("http:") and not self.may_be_private:
             yield "CALLKEEPER_OUTCOME_URL", "is on this machine, which needs CALLKEEPER_OUTCOME_PRIVATE=yes"
 
 
 class WorkerSettings(RuleSettings, frozen=True, kw_only=True):
-    """What a worker needs: nothing of the push secret."""
+    """Settings of a worker. It has no push secret."""
 
     store: StoreSettings = part(StoreSettings)
     alerts: AlertSettings = part(AlertSettings)
@@ -311,11 +311,11 @@ class WorkerSettings(RuleSettings, frozen=True, kw_only=True):
     institutions: tuple[str, ...] | None = optional("CALLKEEPER_INSTITUTIONS", parsing.institutions, "cu-1, cu-2", None)
     """The institutions to act for, separated by commas. Default: all that the service account manages."""
     reconcile_s: float = optional("CALLKEEPER_RECONCILE_S", parsing.seconds(1, 60), "5", 5.0)
-    """Seconds between two looks for new calls while calls are live, 1 to 60. Default 5."""
+    """Seconds between two searches for new calls while calls are live, 1 to 60. Default 5."""
     queue_page: int = optional("CALLKEEPER_QUEUE_PAGE", parsing.between(10, 10_000), "500", 500)
     """Entries of the queue requested at once, 10 to 10000; halved where the service refuses. Default 500."""
     service_rps: int | None = optional("CALLKEEPER_SERVICE_RPS", parsing.between(1, 10_000), "15", None)
-    """Requests per second that all workers together send at most, 1 to 10000. Unset: learned from 429."""
+    """Highest number of requests per second of all workers together, 1 to 10000. Unset: learned from 429 answers."""
     archive: WorkerArchiveSettings | None = part(WorkerArchiveSettings, only_if="CALLKEEPER_ARCHIVE_URL")
     outcomes: OutcomeSettings | None = part(OutcomeSettings, only_if="CALLKEEPER_OUTCOME_URL")
 
@@ -333,4 +333,4 @@ class WorkerSettings(RuleSettings, frozen=True, kw_only=True):
 
 
 VARIABLES: Final[dict[str, Variable]] = WebSettings.variables() | WorkerSettings.variables()
-"""Every variable there is, by name."""
+"""All variables, by name."""

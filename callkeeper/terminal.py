@@ -1,8 +1,8 @@
-"""Printing on a terminal: what others wrote is shown and never obeyed.
+"""Safe printing on a terminal.
 
 Callers, agents, institutions and the service choose texts that our commands print: voice ids, reasons, names, error
-messages. A terminal obeys control characters, and a line break in a reason looks like a line of ours. All commands print
-through this module, so no text reaches the terminal without `safe`.
+messages. Such a text could contain control characters for the terminal, or a line break that forges a line of ours. All
+commands print through this module, so every text goes through `safe`.
 """
 
 import json
@@ -34,8 +34,8 @@ def is_visible(text: str) -> bool:
 def safe(value: object) -> str:
     r"""Return a value as one line in which every character can be seen.
 
-    Control characters, escape sequences, line and paragraph separators, characters that change the direction of writing,
-    invisible and blank characters and lone surrogates become escapes such as ``\x1b``.
+    Control characters, escape sequences, line and paragraph separators, characters that change the direction of
+    writing, invisible and blank characters and lone surrogates become escapes such as ``\x1b``.
     """
     text = str(value)
     return text if is_visible(text) else "".join(map(_visible, text))
@@ -51,7 +51,7 @@ def shown(value: object, style: str = "") -> Text:
 
 
 def say(*lines: object, err: bool = False) -> None:
-    """Print lines; each stays one line, whatever it holds."""
+    """Print each value as one line."""
     for line in lines:
         click.echo(safe(line), err=err)
 
@@ -59,7 +59,7 @@ def say(*lines: object, err: bool = False) -> None:
 def printable_json(document: bytes) -> bytes:
     r"""Return a JSON document with every character that cannot be seen written as ``\u`` and four digits.
 
-    It means the same to a program. JSON itself only requires this below U+0020; terminals obey U+009B too.
+    Programs read the same values. JSON requires this only below U+0020, but terminals also obey U+009B.
     """
     text = document.decode()
     return document if is_visible(text) else "".join(map(_visible_in_json, text)).encode()
@@ -75,19 +75,19 @@ def say_json(document: bytes) -> None:
 
 
 class _SafeConsole(Console):
-    """A console that makes every ``str`` safe: those that are printed, and those in tables."""
+    """A console that makes every ``str`` safe, also in tables."""
 
     def render_str(self, text: str, **how: Any) -> Text:
-        """Return a ``str`` as what is printed for it. Rich calls this for every ``str``."""
+        """Return a ``str`` in its printed form. Rich calls this for every ``str``."""
         return super().render_str(safe(text), **how)
 
 
 def terminal_console(*, width_if_piped: int | None = None, soft_wrap: bool = False, stderr: bool = False) -> Console:
-    """Return a console for tables and styles: no markup, no names of emoji, no colours by guess.
+    """Return a console for tables and styles, without markup, emoji names and automatic highlighting.
 
     Args:
-        width_if_piped: Columns where the output is no terminal; else 80.
-        soft_wrap: Leave the breaking of long lines to the terminal.
+        width_if_piped: Columns if the output is no terminal; default 80.
+        soft_wrap: Let the terminal break long lines.
         stderr: Write to standard error.
     """
     console = _SafeConsole(markup=False, emoji=False, highlight=False, soft_wrap=soft_wrap, stderr=stderr)
@@ -97,7 +97,7 @@ def terminal_console(*, width_if_piped: int | None = None, soft_wrap: bool = Fal
 
 
 class Failed(click.ClickException):
-    """A command cannot go on; the message has one line or more."""
+    """A command failed; the message has one line or more."""
 
     def __init__(self, *lines: object) -> None:
         super().__init__("\n".join(map(safe, lines)))
@@ -111,18 +111,17 @@ class Misused(click.UsageError):
 
 
 def safe_error(error: click.ClickException) -> click.ClickException:
-    """Return an error that prints safely: one line, except where the lines are our own."""
+    """Return an error that prints safely: as one line, except for our own line breaks."""
     if isinstance(error, Failed | Misused):
         return error
-    message = safe(error.format_message().replace("\n\t", " "))  # click lists choices so
+    message = safe(error.format_message().replace("\n\t", " "))  # click separates choices like this
     return click.UsageError(message, error.ctx) if isinstance(error, click.UsageError) else Failed(message)
 
 
 def prepare_terminal() -> None:
-    """Make sure that printing never fails for a letter that the terminal lacks, and that bugs and libraries print safely.
+    """Replace letters that the terminal cannot show, and print tracebacks and libraries' warnings safely.
 
-    Python's traceback ends with the exception's message, which may hold what others wrote; so may a library's warning.
-    ``callkeeper web`` and ``worker`` replace this by their log.
+    Both may contain text from outside. ``callkeeper web`` and ``worker`` replace this by their log.
     """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
@@ -146,6 +145,4 @@ def _say_thread_crash(crash: threading.ExceptHookArgs) -> None:
 
 
 def _say_crash(_kind: type[BaseException], error: BaseException, _trace: TracebackType | None) -> None:
-    say(
-        "callkeeper failed; this is a bug, or Redis holds what no version writes:", *filtered_traceback(error), err=True
-    )
+    say("callkeeper failed: this is a bug, or Redis contains invalid data:", *filtered_traceback(error), err=True)

@@ -1,7 +1,7 @@
-"""Everything that we log: the name of each event, what it means, and the keys that it may carry.
+"""All log events: their names, their meanings, and the keys that each may have.
 
-Ids, counts, names of kinds, durations; never a phone number, a person, a credential, a body. The logger drops a key
-that is not listed here and names it in ``dropped``; a test holds the source code to the list.
+Values are ids, counts, names of kinds and durations, never phone numbers, persons, credentials or bodies. The logger
+drops a key that is not listed here and names it in ``dropped``. A test compares the source code with the list.
 """
 
 from typing import Final, NamedTuple
@@ -9,8 +9,8 @@ from typing import Final, NamedTuple
 _CALL = ("institution", "voice_id")
 
 ALWAYS: Final = frozenset({"event", "level", "timestamp", "process", "error", "trace", "dropped", "trace_id", *_CALL})
-"""Keys of every line: its frame; the call and the event that it is about, where there is one; and what an exception leaves
-in it (``trace``: the types and places, never the message). ``trace_id`` is the event's, as in requests and trails."""
+"""Keys of every line: time, level and process, the call and the event if there is one, and the exception (``trace``:
+types and places, never the message). ``trace_id`` is the event's, as in requests and trails."""
 
 
 class LogEvent(NamedTuple):
@@ -19,7 +19,7 @@ class LogEvent(NamedTuple):
     meaning: str
     keys: frozenset[str]
     allowed: frozenset[str]
-    """These keys, and those of every line."""
+    """The event's own keys, in addition to those of every line."""
 
 
 def _event(meaning: str, *keys: str) -> LogEvent:
@@ -30,19 +30,19 @@ LIBRARY_MESSAGE: Final = "library_message"
 """A line that a library has logged through Python's own logging."""
 
 EVENTS: Final[dict[str, LogEvent]] = {
-    LIBRARY_MESSAGE: _event("a library said this; its first line only", "library", "message"),
-    "crashed": _event("a bug ended this process or one of its threads; where it was"),
+    LIBRARY_MESSAGE: _event("the first line of a library's message", "library", "message"),
+    "crashed": _event("a bug ended this process or one of its threads"),
     # receiver
     "push_accepted": _event(
-        "an event is recorded and was answered with 202",
+        "an event was recorded and answered with 202",
         *("event_id", "type", "institution", "voice_id", "alternate_id", "is_test"),
     ),
-    "push_refused": _event("an event was not taken, and why; credentials: wrong or missing headers", "reason", "field"),
+    "push_refused": _event("an event was refused; reason credentials: wrong or missing headers", "reason", "field"),
     "push_not_recorded": _event("Redis did not confirm an event: 503, the queue will show the call", "institution"),
     "push_previous_headers_used": _event("an event came with the previous headers: the rotation is not finished"),
-    "wake_failed": _event("no job could be enqueued; the next event or the watchdog will"),
+    "wake_failed": _event("no job could be enqueued; the next event or the watchdog enqueues one"),
     "attempts_limited": _event(
-        "an address failed to identify itself too often: its failures are answered with 429 and no longer logged",
+        "too many failed logins from an address: further ones are answered with 429 and not logged",
         *("where", "address"),
     ),
     # callkeeper web, callkeeper worker
@@ -57,13 +57,13 @@ EVENTS: Final[dict[str, LogEvent]] = {
         "an address of the setting is not valid for apprise; no alerts are sent there", "setting", "target"
     ),
     "alert_watch_failed": _event("a bug: one round of alerts failed; the next follows"),
-    "alert_told": _event("an alert was sent: an incident, or its end", "kind", "is_over", "target"),
-    "alert_not_told": _event("an address did not take a message; it is tried again", "kind", "is_over", "target"),
+    "alert_told": _event("an alert about an incident or its end was sent", "kind", "is_over", "target"),
+    "alert_not_told": _event("an address did not accept an alert; it is sent again", "kind", "is_over", "target"),
     # desk
-    "admin_refused": _event("somebody without the login, or another site, asked for a page", "reason"),
-    "desk_refused": _event("software without a valid token or ticket asked for something", "reason"),
-    "desk_heard": _event("a person's statement about a call was stored; by which token", *_CALL, "action", "desk"),
-    "board_failed": _event("a bug: the board could not be written; open pages reconnect and it starts again"),
+    "admin_refused": _event("a page was requested without a login, or from another site", "reason"),
+    "desk_refused": _event("a desk request had no valid token or ticket", "reason"),
+    "desk_heard": _event("a person's statement about a call was stored; desk: the token", *_CALL, "action", "desk"),
+    "board_failed": _event("a bug: the board could not be built; open pages reconnect and it starts again"),
     "feed_away": _event("the stream of changes cannot be read; listeners wait"),
     # callkeeper web
     "web_listening": _event("the web process takes requests", "url"),
@@ -76,64 +76,60 @@ EVENTS: Final[dict[str, LogEvent]] = {
     "worker_started": _event("a worker takes jobs", "worker"),
     "worker_stopped": _event("a worker was stopped by a signal", "worker"),
     "worker_restarts": _event(
-        "RQ's loop ended by itself, or Redis cannot be reached or refuses writes, which is said once: a new worker begins",
+        "RQ's loop ended, or Redis is unreachable or refuses writes (logged once); a new RQ worker starts",
         "worker",
     ),
     "redis_away": _event("the watchdog cannot reach Redis"),
-    "redis_failed": _event("Redis failed while a call was moved; the lease runs out and somebody else moves it"),
+    "redis_failed": _event("Redis failed while a call was handled; its lease expires and another worker continues"),
     "shift_stopping": _event("a shift claims no more; calls in flight are finished", "in_flight"),
-    "shift_cut_short": _event("what hung in a shift was cancelled; leases run out, bookings stand", "tasks"),
+    "shift_cut_short": _event("hanging tasks were cancelled; their leases expire, their checks stay booked", "tasks"),
     "shift_stuck": _event("a shift has not moved for too long; the process ends itself", "after_s"),
-    "lease_lost": _event("somebody else holds what this worker held; its work is dropped", "member_kind", "why"),
-    "step_failed": _event("a bug: moving one call or institution raised", "where", "failures", "parked"),
+    "lease_lost": _event("another worker took over the call or institution; this one stops", "member_kind", "why"),
+    "step_failed": _event("a bug: handling a call or institution raised an error", "where", "failures", "parked"),
     "stored_unreadable": _event(
-        "a value in Redis cannot be read: it is replaced or left out, and everything else goes on",
+        "a value in Redis is unreadable: it is replaced or left out",
         *("what", "institution"),
     ),
     # calls
-    "look_back_refused": _event("an end was pushed for an unlisted call, and this minute's reads are used up", *_CALL),
+    "look_back_refused": _event("a call ended before it was listed; not read: the minute's limit is reached", *_CALL),
     "hint_dropped": _event("an event named a call that the queue never showed", *_CALL),
     "calls_merged": _event("two ids were one call", *_CALL, "into"),
-    "answer_misnamed": _event(
-        "an answer about a call named another one; nothing of it was used", *_CALL, "kind", "other"
-    ),
-    "check_failed": _event("an authentication check brought no answer; it is spent", *_CALL, "n", "said"),
+    "answer_misnamed": _event("an answer about a call named another call and was ignored", *_CALL, "kind", "other"),
+    "check_failed": _event("an authentication check got no answer; it counts as used", *_CALL, "n", "said"),
     "read_failed": _event("stored details could not be read", *_CALL, "said"),
     "effect_answered": _event("an assign, enroll or reject was answered", *_CALL, "kind", "state", "said"),
-    "effect_not_sent": _event("an effect provably was not sent; it will be", *_CALL, "kind"),
-    "effect_in_doubt": _event("an effect may or may not have been applied; it is being read", *_CALL, "kind", "said"),
-    "effect_unresolved": _event("an effect could not be read either: a person has to look", *_CALL, "kind"),
-    "enroll_taken_back": _event("a reject of the member took an enroll back: a person has to look", *_CALL),
-    "person_asked": _event("a rule puts the call before a person; nothing is sent", *_CALL, "rule"),
-    "policy_unclassified": _event("the rules give a policy no colour; nothing is enrolled under it", *_CALL, "policy"),
-    "status_unknown": _event("the service wrote a status that its document does not know", *_CALL, "status"),
-    "call_settled": _event("a call is over and all is written down", *_CALL, "reason", "checks"),
+    "effect_not_sent": _event("an effect was certainly not sent; it is sent later", *_CALL, "kind"),
+    "effect_in_doubt": _event("it is unknown if an effect was applied; the call is read", *_CALL, "kind", "said"),
+    "effect_unresolved": _event("reading did not show if an effect was applied: a person must look", *_CALL, "kind"),
+    "enroll_taken_back": _event("a reject of the member undid an enroll: a person must look", *_CALL),
+    "person_asked": _event("a rule asks a person to decide; nothing is sent", *_CALL, "rule"),
+    "policy_unclassified": _event("the rules do not classify a policy; it prevents an enroll", *_CALL, "policy"),
+    "status_unknown": _event("the service sent a status that its document does not define", *_CALL, "status"),
+    "call_settled": _event("a call is finished and nothing more happens to it", *_CALL, "reason", "checks"),
     # outcomes
     "outcome_delivered": _event("the receiver accepted an outcome", *_CALL, "type"),
-    "outcome_put_off": _event(
-        "an outcome was not taken; so often so far, it is tried again", *_CALL, "type", "attempts"
-    ),
+    "outcome_put_off": _event("the receiver did not accept an outcome; it is sent again", *_CALL, "type", "attempts"),
     "archive_away": _event("the archive's database cannot be used; calls wait in Redis and do not expire", "calls"),
     "archive_refused": _event(
         "a call could not be written into the archive; the others were", *_CALL, "where", "failures", "parked"
     ),
     "archive_head": _event(
-        "where the chain of an institution ends: `callkeeper archive verify --heads` compares it",
+        "the head of an institution's chain; `callkeeper archive verify --heads` compares it",
         *("institution", "n", "hash", "signature"),
     ),
-    "outcome_parked": _event("an outcome was not taken for a day: a person has to look", *_CALL, "type", "attempts"),
+    "outcome_parked": _event("an outcome was not accepted for a day: a person must look", *_CALL, "type", "attempts"),
     # institutions and the service
     "listing_failed": _event("an institution's queue could not be read", "institution", "said"),
-    "institution_foreign": _event("something is due for an institution that is not ours", "institution"),
+    "institution_foreign": _event("work is due for an institution that the account does not manage", "institution"),
     "setting_unknown": _event(
-        "a variable begins like ours, but no setting has this name; the nearest that exists", "setting", "nearest"
+        "a variable has our prefix, but is no setting; nearest: the most similar setting", "setting", "nearest"
     ),
     "institution_unknown": _event(
-        "a setting names an institution that the account does not have; the nearest that it has",
+        "a setting names an institution that the account does not have; nearest: the most similar key",
         *("setting", "institution", "nearest"),
     ),
-    "pause_seen": _event("a person paused; this worker has stopped", "institution", "scope", "operator"),
-    "pause_over": _event("a person resumed; this worker goes on", "institution", "scope"),
+    "pause_seen": _event("this worker obeys a new pause", "institution", "scope", "operator"),
+    "pause_over": _event("a pause has ended for this worker", "institution", "scope"),
     "institution_missing": _event(
         "a login did not list an institution that was listed before: it is kept until the service confirms it",
         "institution",
@@ -142,21 +138,21 @@ EVENTS: Final[dict[str, LogEvent]] = {
         "two logins did not list the institution and its queue is refused: nothing is sent for it any more",
         "institution",
     ),
-    "institution_unreadable": _event("the standing of one institution could not be read", "institution"),
-    "institutions_unlisted": _event("the list of institutions could not be read: each is asked for by its key"),
-    "institutions_unknown": _event("the login or Redis did not tell which institutions there are"),
+    "institution_unreadable": _event("the state of one institution could not be read", "institution"),
+    "institutions_unlisted": _event("the list of institutions could not be read: each is read by its key"),
+    "institutions_unknown": _event("neither the login nor Redis named the institutions"),
     "institutions_left_out": _event("entries of the institution list were unreadable", "institutions"),
     "queue_bound_misread": _event(
-        "a look missed the newest call, which is live: the service compares other starts than it shows; looks ask for all",
+        "a listing by start time missed a live call: from now on listings ask for all calls",
         "institution",
     ),
     "queue_entries_skipped": _event(
-        "nothing can be done about entries of the queue: no voice id, or one that cannot be sent",
+        "entries of the queue were ignored: they have no voice id, or one that cannot be sent",
         *("institution", "reason", "entries"),
     ),
-    "login_made": _event("the service account has logged in; for so many institutions", "institutions"),
+    "login_made": _event("the service account has logged in; institutions: how many it manages", "institutions"),
     "service_away": _event(
-        "logins fail, or three institutions (or all) fail together: all workers leave the service alone", "because"
+        "logins fail, or three institutions (or all) fail together: all requests are stopped", "because"
     ),
     "service_back": _event("the service answers again"),
     "institution_away": _event(
@@ -170,7 +166,7 @@ EVENTS: Final[dict[str, LogEvent]] = {
         "operation",
     ),
     "access_restored": _event("an operation that was refused is accepted again", "institution", "operation"),
-    "login_failed": _event("the service account could not log in; so often in a row", "reason", "failures", "said"),
-    "token_not_slid": _event("the token's expiry could not be moved forward in Redis"),
-    "token_fault": _event("a token just issued was refused: a person has to look"),
+    "login_failed": _event("the service account could not log in", "reason", "failures", "said"),
+    "token_not_slid": _event("the token's expiry could not be extended in Redis"),
+    "token_fault": _event("a token just issued was refused: a person must look"),
 }

@@ -40,13 +40,13 @@ from receiver.health import health_routes
 from receiver.push import PushCounting, PushEndpoint, utc_now
 
 LOOK_EVERY_S: Final = 15.0
-"""Seconds between two looks whether the list of institutions is stored by now."""
+"""Seconds between two checks whether the list of institutions is stored."""
 
 _ALWAYS_SERVED: Final = frozenset({b"/push", b"/healthz", b"/readyz"})
 
 
 def web_app(settings: WebSettings, log: FilteringBoundLogger) -> Starlette:
-    """Build the application; connections are opened when first used and closed when it ends.
+    """Build the application. It opens connections when they are first used, and closes them when it ends.
 
     Raises:
         calls.rules.RulesError: The rules have faults: nothing is started.
@@ -72,7 +72,7 @@ def web_app(settings: WebSettings, log: FilteringBoundLogger) -> Starlette:
     routes += people.routes
     if desk is not None:
         mount = Mount("/desk", desk.app)
-        # An address with a line break in it is the desk's too, to refuse in its own words.
+        # An address with a line break goes to the desk, which answers with its own error format.
         mount.path_regex = re.compile(mount.path_regex.pattern, re.DOTALL)
         routes.append(mount)
 
@@ -103,11 +103,11 @@ def web_app(settings: WebSettings, log: FilteringBoundLogger) -> Starlette:
         ],
         exception_handlers={Exception: _on_bug},
     )
-    # Starlette would redirect /push/ to whatever the Host header names.
+    # Starlette would redirect /push/ to the host that the Host header names.
     app.router.redirect_slashes = False
 
     def leave() -> None:
-        """End every answer that is endless, so that the process can end."""
+        """End all streams, so that the process can end."""
         if people.board is not None:
             people.board.frames.close()
         if desk is not None:
@@ -152,15 +152,15 @@ def _desk(
 async def warn_of_unknown_institutions(
     named: Mapping[str, frozenset[str]], queries: Queries, log: Any, *, every_s: float = LOOK_EVERY_S
 ) -> None:
-    """Log which institutions of the settings do not exist, once their list is stored; return then.
+    """Wait until the list of institutions is stored, then log which ones of the settings do not exist.
 
-    Workers look when they have logged in (``workers.managed_institutions``), the doctor when it has logged in itself.
+    Workers check this after their login (``workers.managed_institutions``), the doctor after its own.
 
     Args:
-        named: The institutions that settings name, by variable.
-        queries: Read the list that workers store.
+        named: The institutions in the settings, by variable.
+        queries: Reads the list that workers store.
         log: Where to log.
-        every_s: Seconds between two looks for the list.
+        every_s: Seconds between two attempts.
     """
     while any(named.values()):
         try:

@@ -1,4 +1,4 @@
-"""The only place that builds a worker out of its parts."""
+"""Builds a worker from its parts."""
 
 import os
 from collections.abc import Callable
@@ -30,14 +30,14 @@ from workers.webhook_client import WebhookClient
 
 
 def service_config(settings: ServiceSettings) -> ServiceConfig:
-    """Return what the client has to know of the service."""
+    """Return the configuration of the service's client."""
     return ServiceConfig(
         base_url=settings.url,
         access_token=settings.access_token,
         email=Secret(settings.email),
         password=settings.password,
         requested_by=settings.requested_by.default,
-        allow_plain_http=True,  # the settings allow it for this machine and for hosts of a private network only
+        allow_plain_http=True,  # the settings allow it only for this machine and hosts of a private network
     )
 
 
@@ -47,7 +47,7 @@ def _sink(settings: OutcomeSettings) -> Callable[[], WebhookClient]:
 
 def _archive(settings: WorkerArchiveSettings, log: Any, figures: Figures) -> Callable[[ArchiveQueue], Outbox]:
     def open_archive(queue: ArchiveQueue) -> Outbox:
-        from archive.writing import Writer  # noqa: PLC0415  (without an archive nobody pays for SQLAlchemy)
+        from archive.writing import Writer  # noqa: PLC0415  (SQLAlchemy is imported only with an archive)
         from workers.archive_delivery import ArchiveDeliveries  # noqa: PLC0415
 
         return ArchiveDeliveries(queue, Writer(settings.open()), log, settings.key, figures)
@@ -83,7 +83,7 @@ def run_worker(settings: WorkerSettings, log: Any, *, runtime_class: type[Worker
         loop_factory=uvloop.new_event_loop,
     )
     pulse = blocking_redis(place)
-    with suppress(RedisError):  # the board then shows the rules of the worker before; they are in every trail as well
+    with suppress(RedisError):  # the board then shows the previous worker's rules; trails name the right ones
         put_in_force(pulse, keys, book.digest, book.name)
     watchdog = Watchdog(pulse, Waker(pulse, keys=keys), log, keys=keys)
     runtime.beat = watchdog.beat
@@ -113,7 +113,7 @@ def _worker(place: RedisLocation, keys: Keys, jobs: type[CallJob], runtime: Work
 
 
 def _resting(job: Callable[..., JobSummary], watchdog: Watchdog) -> Callable[..., JobSummary]:
-    """Tell the watchdog when a job is over: no sign of life is expected between jobs."""
+    """Tell the watchdog when a job ends, so that it expects no progress between jobs."""
 
     def run(*args: str) -> JobSummary:
         try:

@@ -50,7 +50,7 @@ async def _load(redis: "Redis", keys: Keys) -> list[OpenAlert]:
 
 @alerts.command()
 def test() -> None:
-    """Send a test message to every address of CALLKEEPER_ALERT_URLS. Exits with 1 if one does not take it."""
+    """Send a test message to every address of CALLKEEPER_ALERT_URLS. Exits with 1 if one does not accept it."""
     require("callkeeper alerts test", "alerts")
     courier = AlertCourier(AlertSettings.load(os.environ).addresses)
     if not courier.targets:

@@ -1,4 +1,4 @@
-"""``callkeeper archive``: prepare, verify and keep the archive; erase a person; hold what a court may ask for."""
+"""``callkeeper archive``: prepare, verify and export the archive; erase a person's data; legal holds; retention."""
 
 import os
 import time
@@ -32,7 +32,7 @@ from calls.trail import Recorded, encode_recorded
 _DAY_MS = 86_400_000
 
 _institution = click.option("--institution", required=True, help="The institution's key.")
-_operator = click.option("--operator", required=True, help="Who asks for it; written into the chain.")
+_operator = click.option("--operator", required=True, help="Who requests it; written into the chain.")
 _reason = click.option("--reason", required=True, help="Why; written into the chain, so it must name nobody.")
 
 
@@ -43,7 +43,7 @@ def archive() -> None:
 
 @contextmanager
 def archive_database() -> Iterator[tuple[Database, WorkerArchiveSettings]]:
-    """Open the archive; what is wrong with it becomes one line.
+    """Open the archive; errors become one line.
 
     Raises:
         Misused: There is none.
@@ -70,15 +70,15 @@ def migrate() -> None:
 
 @archive.command()
 @click.option("--institution", help="Only this institution's chain.")
-@click.option("--heads", type=click.File("rb"), help="A log that holds the ends of chains: they are compared.")
+@click.option("--heads", type=click.File("rb"), help="A log with the heads of chains, to compare them.")
 def verify(institution: str | None, heads: BinaryIO | None) -> None:
-    """Follow every chain and name each line that was changed, removed, inserted or moved. Exits with 1 if there is any."""
+    """Verify every chain and name each line that was changed, removed, inserted or moved. Exits with 1 if one was."""
     with archive_database() as (database, settings):
         logged, unsigned = parse_heads(heads, settings.key) if heads is not None else ({}, 0)
         with progress("lines") as advance:
             found = verify_chains(database, institution_key=institution, logged=logged, progress=advance)
     if heads is not None and not logged and not unsigned:
-        raise Failed("the log holds no end of a chain")
+        raise Failed("the log contains no head of a chain")
     for key, head in sorted(found.heads.items()):
         say(f"{key}: ends at line {head.n}, {head.hash}")
     say(
@@ -98,7 +98,7 @@ def verify(institution: str | None, heads: BinaryIO | None) -> None:
 def export(institution: str | None, since: timedelta | None, output: BinaryIO, *, as_csv: bool) -> None:
     """Write archived calls, oldest first, as JSON lines (what `callkeeper calls export` writes) or as CSV.
 
-    Without phone numbers and names. The progress is shown on standard error.
+    Phone numbers and names are left out. The progress is shown on standard error.
     """
     _note(AuditEvent.EXPORTED, "archive", "", institution or "")
     columns = [name for name in Recorded.__struct_fields__ if name != "trail"]
@@ -118,7 +118,7 @@ def export(institution: str | None, since: timedelta | None, output: BinaryIO, *
 
 @archive.command()
 def fill() -> None:
-    """Have every settled call that Redis still knows archived again; for after the archive was restored from a backup."""
+    """Archive every settled call in Redis again. Use this after the archive was restored from a backup."""
     kept_s = StoreSettings.load(os.environ).keep_calls_s
     count = query_redis(lambda redis, keys: ArchiveQueue(redis, keys, kept_s=kept_s).refill())
     say(f"{count} settled calls: workers write those that the archive lacks")
@@ -131,9 +131,9 @@ def fill() -> None:
 @_operator
 @_reason
 def erase(institution: str, person: str | None, phone: str | None, operator: str, reason: str) -> None:
-    """Erase a person's phone numbers, names and remarks. The decisions stay, and so does the chain.
+    """Erase a person's phone numbers, names and remarks. The decisions and the chain stay.
 
-    Calls under a legal hold are not changed. Redis has its own copy until it expires: see docs/data.md.
+    Calls under a legal hold are not changed. Redis keeps its own copy until it expires: see docs/data.md.
     """
     if (person is None) is (phone is None):
         raise Misused("say --person or --phone")
@@ -158,7 +158,7 @@ def erase(institution: str, person: str | None, phone: str | None, operator: str
 def hold(
     institution: str, voice_id: str | None, person: str | None, operator: str, reason: str, *, release: bool
 ) -> None:
-    """Keep a call, a member's calls or all of an institution whatever their age, until the hold is released."""
+    """Keep a call, a member's calls or all calls of an institution, whatever their age, until the hold is released."""
     if voice_id is not None and person is not None:
         raise Misused("say --call or --person")
     kind = "call" if voice_id is not None else "person" if person is not None else "institution"
@@ -172,9 +172,9 @@ def hold(
 
 @archive.command()
 @_operator
-@click.option("--dry-run", is_flag=True, help="Only say what the settings ask for.")
+@click.option("--dry-run", is_flag=True, help="Only show the configured ages.")
 def retire(operator: str, *, dry_run: bool) -> None:
-    """Remove what is older than CALLKEEPER_ARCHIVE_KEEP; once a day, by a role that may delete."""
+    """Remove calls older than CALLKEEPER_ARCHIVE_KEEP. Run it once a day, with a role that may delete."""
     with archive_database() as (database, settings):
         if settings.keep is None:
             raise Misused("CALLKEEPER_ARCHIVE_KEEP is not set: the archive keeps everything")
@@ -191,7 +191,7 @@ def retire(operator: str, *, dry_run: bool) -> None:
 
 
 def _note(event: AuditEvent, detail: str, operator: str, institution: str) -> None:
-    """Write into the audit log what a command did to the archive; without Redis the chain alone tells."""
+    """Record in the audit log what a command did to the archive. Without Redis only the chain records it."""
     try:
         query_redis(
             lambda redis, keys: note_command(
@@ -199,7 +199,7 @@ def _note(event: AuditEvent, detail: str, operator: str, institution: str) -> No
             )
         )
     except (Failed, SettingsWrong):
-        say("Redis does not answer: the audit log does not tell of this", err=True)
+        say("Redis does not answer: this is not recorded in the audit log", err=True)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""``callkeeper calls list`` and ``callkeeper calls find``: calls by what is known of them, as a table, JSON lines or CSV."""
+"""``callkeeper calls list`` and ``callkeeper calls find``: calls as a table, JSON lines or CSV."""
 
 import csv
 import os
@@ -30,7 +30,7 @@ from reseller.endpoints import is_voice_id
 
 _MOST = 10_000
 _PIPED_WIDTH = 1000
-"""Where the output is no terminal, nothing is broken or cut: the other commands need whole ids."""
+"""Width if the output is no terminal: lines are not wrapped or cut, because other commands need whole ids."""
 
 _FILTERS = (
     click.argument("words", nargs=-1),
@@ -44,7 +44,7 @@ _FILTERS = (
 
 
 def _filtered(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the words, filters and forms of output that both have."""
+    """Give a command the words, filters and output formats that both commands have."""
     for add in reversed(_FILTERS):
         command = add(command)
     return command
@@ -52,7 +52,7 @@ def _filtered(command: Callable[..., None]) -> Callable[..., None]:
 
 @click.command("list")
 @_filtered
-@click.option("--settled", type=click.IntRange(1, _MOST), default=None, help="Of the last N settled calls instead.")
+@click.option("--settled", type=click.IntRange(1, _MOST), default=None, help="List the last N settled calls instead.")
 def list_calls(
     words: tuple[str, ...],
     institution: str | None,
@@ -62,7 +62,7 @@ def list_calls(
     as_json: bool,
     as_csv: bool,
 ) -> None:
-    """List the live calls, oldest first, and what needs a person; with WORDS those that all of them fit, as in `find`."""
+    """List the live calls, oldest first, and those that need a person. WORDS filter the calls as in `find`."""
     query = _query(" ".join(words), institution, since)
     book = _book()
 
@@ -91,19 +91,19 @@ def list_calls(
 def find(
     words: tuple[str, ...], institution: str | None, since: timedelta | None, *, as_json: bool, as_csv: bool
 ) -> None:
-    """Find calls, live and settled ones, by WORDS, all of which have to fit.
+    """Find live and settled calls that match all WORDS.
 
-    A word is: last digits or a whole phone number, a member's name or id, a voice id or its beginning, an institution, a
-    time such as 10:40 (UTC), a state such as rejected; in the archive also outcome:enrolled, person:ID, operator:NAME,
-    rule:"NAME", digest:DIGEST. Without anything WORDS are read from standard input, where no list
-    of processes shows them. Exits with 1 if there is none.
+    A word is: last digits or a whole phone number, a member's name or id, a voice id or its beginning, an institution,
+    a time such as 10:40 (UTC), a state such as rejected; in the archive also outcome:enrolled, person:ID,
+    operator:NAME, rule:"NAME", digest:DIGEST. Without WORDS they are read from standard input, so that the list of
+    processes does not show them. Exits with 1 if no call matches.
     """
     typed = " ".join(words)
     if not (words or institution or since):
         typed = sys.stdin.readline().strip()
     query = _query(typed, institution, since)
     if query.is_empty:
-        raise Misused("say what is known of the call, such as its last digits")
+        raise Misused("give words to search for, such as the last digits")
     book = _book()
 
     async def ask(redis: "Redis", keys: Keys) -> FoundCalls:
@@ -120,9 +120,9 @@ def find(
     if found.is_archive_missing:
         say("the archive was not searched: there is none, or it does not answer", err=True)
     if found.is_cut or found.is_partial:
-        say("not all calls were searched: say more", err=True)
+        say("not all calls were searched: give more words", err=True)
     if not found.calls:
-        raise Failed("no call is known that fits all of it")
+        raise Failed("no call matches all words")
 
 
 def _query(typed: str, institution: str | None, since: timedelta | None) -> CallQuery:
@@ -132,7 +132,7 @@ def _query(typed: str, institution: str | None, since: timedelta | None) -> Call
 
 
 def _book() -> RuleBook:
-    """Return the rules that say what colour a policy is; the shipped ones where the settings name none that is right."""
+    """Return the rules that classify policies: those of the settings, or the shipped ones if those are invalid."""
     try:
         return RuleSettings.load(os.environ).book()
     except (SettingsWrong, RulesError):
@@ -192,7 +192,7 @@ def _cells(call: Call, book: RuleBook) -> list[str]:
 
 
 def json_of(call: Call) -> dict[str, Any]:
-    """Return a call as JSON shows it: no names, no whole phone number."""
+    """Return a call for JSON, without names and whole phone numbers."""
     reading = call.reading
     return {
         "institution_key": call.institution_key,

@@ -1,4 +1,4 @@
-"""``callkeeper calls``: what is live, what happened to one call, and closing what only a person can close."""
+"""``callkeeper calls``: live calls, the story of one call, and resolving effects with an unknown outcome."""
 
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -60,7 +60,7 @@ def show(voice_id: str, institution: str | None, *, as_json: bool) -> None:
 @click.option("--institution", help="Its key; needed only where two institutions have a call of this id.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object, as exported.")
 def explain(voice_id: str, institution: str | None, *, as_json: bool) -> None:
-    """Show a call's whole story: what came, what each rule said, what was sent and answered, and by whom.
+    """Show a call's whole story: events, the result of each rule, requests and answers, and who acted.
 
     Times are seconds from the call's start. Under a decision: + the rule decided, - a condition failed, ~ it matched in
     shadow, . it was not asked.
@@ -75,9 +75,9 @@ def explain(voice_id: str, institution: str | None, *, as_json: bool) -> None:
 @calls.command()
 @click.argument("institution", required=False)
 def reconcile(institution: str | None) -> None:
-    """List the queue of one INSTITUTION now, or of all: a worker does it as a job, which the RQ dashboard shows.
+    """List the queue of one INSTITUTION now, or of all. A worker does it as a job, which the RQ dashboard shows.
 
-    Workers list every queue by themselves every few seconds. Use this after the service's operator has mended something.
+    Workers list every queue every few seconds anyway. Use this after the service's operator has repaired something.
     Exits with 2 if there is no such institution.
     """
     known = query_redis(lambda redis, keys: Queries(redis, keys=keys).institutions())
@@ -102,7 +102,7 @@ def _tell(call: Call, trail: tuple[Entry, ...], *, with_rows: bool) -> None:
 @click.option("--since", type=Span(), default=None, help="Settled no longer ago than this: 30m, 24h, 7d. Default: all.")
 @click.option("--output", type=click.File("wb"), default="-", help="The file to write. Default: standard output.")
 def export(since: timedelta | None, output: BinaryIO) -> None:
-    """Write calls and their trails as JSON lines, live ones first: what `callkeeper rules replay` reads.
+    """Write calls and their trails as JSON lines, live ones first, for `callkeeper rules replay`.
 
     One object a line, `"format": "callkeeper.trail/1"`; the fields are described in docs/rules.md.
     """
@@ -135,7 +135,7 @@ async def _show(queries: Queries, voice_id: str, institution: str | None) -> tup
 
 
 async def _archived(voice_id: str, institution: str | None) -> Known | None:
-    """Return a call that Redis holds no longer; None if there is no archive, or several institutions have such a call."""
+    """Return an archived call; None if there is no archive, or several institutions have a call of this id."""
     with archive_of_environment() as archive, suppress(ArchiveAway):
         if archive is not None:
             keys = [institution] if institution is not None else await archive.institutions_of(voice_id)
@@ -145,15 +145,15 @@ async def _archived(voice_id: str, institution: str | None) -> Known | None:
 
 @calls.command()
 @click.argument("voice_id")
-@click.option("--applied/--absent", "applied", default=None, help="What the service's own record of the call shows.")
-@click.option("--seen", is_flag=True, help="You have seen that an enroll was taken back, or what a rule asks.")
+@click.option("--applied/--absent", "applied", default=None, help="What the service's record of the call shows.")
+@click.option("--seen", is_flag=True, help="You have seen that an enroll was undone, or what a rule asks.")
 @click.option("--operator", required=True, help="Who looked; it is written into the trail.")
 @click.option("--institution", help="Its key; needed only where two institutions have a call of this id.")
 def resolve(voice_id: str, applied: bool | None, operator: str, institution: str | None, *, seen: bool) -> None:
     """Record the outcome of an unresolved enroll or reject, or mark a call as seen. Nothing is sent."""
     if (applied is None) is not seen:
         raise click.UsageError(
-            "say --applied or --absent: what the service's own record of the call shows; or --seen, if nothing is unresolved"
+            "give --applied or --absent, as the service's record of the call shows; or --seen, if nothing is unresolved"
         )
     kinds = query_redis(
         lambda redis, keys: _resolve(redis, keys, voice_id, institution, applied=applied, operator=operator)
@@ -188,7 +188,7 @@ async def _resolve(
 
 
 async def find_call(queries: Queries, voice_id: str, institution: str | None) -> CallId:
-    """Return the one call that an id, or its beginning, stands for.
+    """Return the one call with an id, or with an id that begins so.
 
     Raises:
         Failed: There is none, or several.
@@ -211,7 +211,7 @@ async def find_call(queries: Queries, voice_id: str, institution: str | None) ->
 
 
 async def _beginning(queries: Queries, prefix: str) -> list[CallId]:
-    """Return the one call whose id begins so.
+    """Return the one call whose id begins with a prefix.
 
     Raises:
         Failed: There are several.
@@ -238,7 +238,7 @@ _ROW_STYLES = {"+": "green", "-": "dim", "~": "blue", ".": "dim"}
 
 
 def story_table(story: Story, *, with_rows: bool) -> RenderableType:
-    """Return the story's lines; ``with_rows`` shows how every rule fared in every decision."""
+    """Return the story's lines; ``with_rows`` shows the result of every rule in every decision."""
     table = Table.grid(padding=(0, 1))
     table.add_column(justify="right", no_wrap=True)
     table.add_column()

@@ -18,18 +18,18 @@ _COLOURS = {Severity.OK: "green", Severity.WARNING: "yellow", Severity.FAULT: "b
 
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
-@click.option("--before-deploy", is_flag=True, help="Leave out what only runs after a deployment: a release step.")
+@click.option("--before-deploy", is_flag=True, help="For the release step: skip what only runs after a deployment.")
 @click.option(
     "--only",
     type=click.Choice(["web", "worker"]),
-    help="Look at what this process needs, where its settings are separate. Default: web and worker together.",
+    help="Check only this process, if its settings are separate. Default: web and worker together.",
 )
 def doctor(*, as_json: bool, before_deploy: bool, only: ProcessKind | None) -> None:
-    """Look at settings, rules, Redis, the service, the workers and the pushes; name each fault and its remedy.
+    """Check settings, rules, Redis, the service, the workers and the pushes; name each fault and its remedy.
 
-    Logs in to the service once. It changes nothing, except that --before-deploy stores which variables this version
-    knows, and brings the tables of an archive to it. Exits with 1 if there is a fault. docs/operations.md has a section
-    for every line.
+    Logs in to the service once. It changes nothing, except that --before-deploy stores the variables that this version
+    knows, and migrates the tables of an archive. Exits with 1 if there is a fault. docs/operations.md has a section for
+    every line.
     """
     require("callkeeper doctor", *(("web", "worker") if only is None else (only,)))
     console = terminal_console(soft_wrap=True)
@@ -55,7 +55,7 @@ def _tell(console: Console, finding: Finding, *, as_json: bool) -> None:
 
 
 def _row(finding: Finding) -> dict[str, Any]:
-    """Return a finding as JSON shows it; ``what`` is the topic and what it is about."""
+    """Return a finding for JSON; ``what`` is the topic and its subject."""
     return {
         "what": finding.what,
         "topic": finding.topic,

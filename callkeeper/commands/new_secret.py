@@ -1,4 +1,4 @@
-"""``callkeeper secret``: credentials of our own."""
+"""``callkeeper secret``: new credentials."""
 
 import os
 import secrets
@@ -24,7 +24,7 @@ def secret() -> None:
 def new(header: str) -> None:
     """Print a push header with a new secret: once for the dashboard, once for the environment.
 
-    Its value is legal in the dashboard's syntax, where a semicolon would end it.
+    The value has no semicolon, which would end it in the dashboard's syntax.
     """
     line = f"{header}: {secrets.token_urlsafe(_BYTES)}"
     try:
@@ -42,9 +42,9 @@ def new(header: str) -> None:
 @click.option("--institution", "-i", "institutions", multiple=True, help="Key it is limited to; may be given again.")
 @click.option("--force", is_flag=True, help="Take an institution that callkeeper cannot know yet.")
 def token(name: str, institutions: tuple[str, ...], *, force: bool) -> None:
-    """Print a new token for software that uses the desk: NAME is in the trail of what it asks for.
+    """Print a new token for software that uses the desk. Trails show NAME with its statements.
 
-    Where REDIS_URL is set, an institution has to exist.
+    If REDIS_URL is set, the institutions must exist.
     """
     if institutions and not force:
         _check(institutions)
@@ -61,10 +61,10 @@ def token(name: str, institutions: tuple[str, ...], *, force: bool) -> None:
 
 
 def _check(institutions: tuple[str, ...]) -> None:
-    """Refuse institutions that do not exist, where that can be known: tokens are also made far from any Redis.
+    """Refuse institutions that do not exist, if REDIS_URL is set.
 
     Raises:
-        Misused: There is none of this key.
+        Misused: There is no institution with such a key.
     """
     if not os.environ.get("REDIS_URL"):
         say("Not checked whether the institution exists: REDIS_URL is not set. The doctor checks it.", err=True)
@@ -77,14 +77,14 @@ def _check(institutions: tuple[str, ...]) -> None:
 
 @secret.command()
 def metrics() -> None:
-    """Print a new token by which Prometheus reads /metrics."""
+    """Print a new token for Prometheus to read /metrics."""
     say("# In the environment of the web process; in Prometheus: authorization, credentials_file")
     say(f"CALLKEEPER_METRICS_TOKEN={secrets.token_urlsafe(_BYTES)}")
 
 
 @secret.command()
 def outcome() -> None:
-    """Print a new key for the signatures of outcomes: for the environment, and for the receiver."""
+    """Print a new signing key for outcomes, for the environment and for the receiver."""
     key = f"whsec_{b64encode(secrets.token_bytes(_BYTES)).decode()}"
-    say("# In the environment of the workers; in place of an older one first with a comma and the older one behind it")
+    say("# In the environment of the workers. To replace an older key: the new one first, a comma, the older one")
     say(f"CALLKEEPER_OUTCOME_SECRET={key}")

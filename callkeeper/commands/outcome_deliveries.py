@@ -1,4 +1,4 @@
-"""``callkeeper outcomes``: the delivery log of outcome webhooks; posting again, posting a test."""
+"""``callkeeper outcomes``: the delivery log of outcome webhooks, replays and test messages."""
 
 import asyncio
 from datetime import UTC, datetime, timedelta
@@ -27,11 +27,11 @@ def outcomes() -> None:
 
 @outcomes.command()
 @click.argument("message_id", required=False)
-@click.option("--failed", is_flag=True, help="Only attempts that the receiver did not take.")
+@click.option("--failed", is_flag=True, help="Only attempts that the receiver did not accept.")
 @click.option("--limit", type=click.IntRange(1, KEPT_ATTEMPTS), default=50, show_default=True, help="Attempts at most.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 def log(message_id: str | None, limit: int, *, failed: bool, as_json: bool) -> None:
-    """List the last attempts, newest first; those for one MESSAGE_ID only, where it is named."""
+    """List the last attempts, newest first: all, or those for one MESSAGE_ID."""
     attempts = query_redis(lambda redis, keys: DeliveryLog(redis, keys.outbox).read(message_id=message_id))
     shown = [attempt for attempt in attempts if not (failed and attempt.was_taken)][:limit]
     if as_json:
@@ -64,12 +64,13 @@ def _cells(attempt: Attempt) -> list[str]:
 )
 @click.option("--institution", help="Its key; needed only where two institutions have a call of this id.")
 def replay(which: str | None, failed_since: timedelta | None, institution: str | None) -> None:
-    """Post outcomes again: one by its MESSAGE_ID, what is undelivered of one call, or all that failed since a time.
+    """Post outcomes again: one by MESSAGE_ID, the undelivered ones of a call, or all that failed since a time.
 
-    A receiver knows a repetition by its webhook-id. A worker posts; `callkeeper outcomes log` shows what came of it.
+    A receiver recognises a repetition by its webhook-id. A worker posts them; `callkeeper outcomes log` shows the
+    result.
     """
     if (which is None) is (failed_since is None):
-        raise click.UsageError("name one MESSAGE_ID or VOICE_ID, or say --failed-since")
+        raise click.UsageError("give one MESSAGE_ID or VOICE_ID, or --failed-since")
     if failed_since is not None:
         since = datetime.now(UTC) - failed_since
         count = query_redis(lambda redis, keys: _replay_failed(redis, keys, since))
@@ -80,7 +81,7 @@ def replay(which: str | None, failed_since: timedelta | None, institution: str |
 
 
 async def _refuse_if_nobody_posts(redis: "Redis", keys: Keys) -> None:
-    """Refuse a request that no worker would carry out, so that it does not wait for ever.
+    """Refuse a request that no worker would carry out.
 
     Raises:
         Misused: No worker posts outcomes.
@@ -110,7 +111,7 @@ async def _replay(redis: "Redis", keys: Keys, which: str, institution: str | Non
 @outcomes.command()
 @click.option("--wait", "wait_s", type=click.FloatRange(0, 120), default=20.0, help="Seconds to wait for the answer.")
 def test(wait_s: float) -> None:
-    """Post a test message and show the receiver's answer. Exits with 1 if it did not take it."""
+    """Post a test message and show the receiver's answer. Exits with 1 if it did not accept it."""
     attempt = query_redis(lambda redis, keys: _test(redis, keys, wait_s))
     if attempt is None:
         raise Failed(

@@ -28,7 +28,7 @@ _ADVICE: Final = (
 
 
 def _who_and_why(command: Command) -> Command:
-    """Give a command the options for who changes something, and why."""
+    """Give a command the options --operator and --because."""
     because = click.option("--because", required=True, help="Why. It is kept in the history of pauses.")
     operator = click.option(
         "--operator", required=True, help="Your core username. It is kept in the history of pauses."
@@ -59,8 +59,8 @@ def pause(
 ) -> None:
     """Stop enrolls and rejects (--effects, the default), or everything automatic but reading (--all).
 
-    No effect is sent from the moment this returns. The pause lasts until `callkeeper resume`, over restarts too. What the
-    rules ask for meanwhile is written down as held, and decided again after it.
+    After this returns, no effect is sent. The pause lasts until `callkeeper resume`, also over restarts. Trails record
+    what the rules ask for meanwhile as held. After the pause, these calls are decided again.
 
     Exits with 2 and writes nothing if there is no such institution.
     """
@@ -108,8 +108,8 @@ def resume(
 ) -> None:
     """Lift a pause: of one institution, or the one that was made for all.
 
-    What it held is decided again, from what is true then. A pause for all and one of an institution are lifted separately:
-    `callkeeper pauses` shows which there are. Exits with 2 if there is no such pause.
+    The calls that it held are decided again, with the facts of that moment. A pause for all and one of an institution
+    are lifted separately; `callkeeper pauses` shows them. Exits with 2 if there is no such pause.
     """
     operator, because = _said(operator, "--operator"), _said(because, "--because")
     places: Sequence[str | None] = tuple(dict.fromkeys(institutions)) or (None,)
@@ -175,7 +175,7 @@ def _check(institutions: Sequence[str], known: KnownInstitutions, *, force: bool
 
 
 def _why_not_forced(key: str, known: KnownInstitutions, problem: str) -> str | None:
-    """Return why --force does not take a key either; None if it does."""
+    """Return why --force does not accept a key either, or None if it does."""
     if not is_institution_key(key) or key == EVERYWHERE:
         return f"{shown(key)} cannot be the key of an institution"
     if known.is_known_in_other_letters(key):
@@ -187,7 +187,7 @@ def _refuse_to_weaken(places: Sequence[str | None], scope: PauseScope, pauses: P
     """Refuse to replace a pause of everything by one of effects, unless --effects was passed.
 
     Raises:
-        click.ClickException: Assigns and automatic checks would go on.
+        click.ClickException: Assigns and automatic checks would continue.
     """
     for each in places:
         found = pauses.more_than(each, scope)
@@ -195,24 +195,24 @@ def _refuse_to_weaken(places: Sequence[str | None], scope: PauseScope, pauses: P
             raise click.ClickException(
                 f"{place(each or EVERYWHERE)}: {found.scope.words} is paused there already ({found.reason}). "
                 "Nothing was changed. "
-                "--effects would let assigns and automatic checks go on."
+                "--effects would let assigns and automatic checks continue."
             )
 
 
 def _said(text: str, option: str) -> str:
-    """Return a text on one line that says something.
+    """Return a text on one line.
 
     Raises:
-        click.UsageError: It says nothing.
+        click.UsageError: It is blank.
     """
     said = " ".join(text.split())[:200]
     if not said:
-        raise click.UsageError(f"{option} must say something: it is what the history of pauses shows")
+        raise click.UsageError(f"{option} must not be blank: the history of pauses shows it")
     return said
 
 
 def _show(pauses: Pauses, known: KnownInstitutions) -> None:
-    """Return lines with the pauses in force, and which of them stop nothing."""
+    """Print the pauses in force, and which of them stop nothing."""
     lines = pause_lines(pauses, known)
     say("paused now:" if lines else "nothing is paused")
     for line, problem in lines:
@@ -220,7 +220,7 @@ def _show(pauses: Pauses, known: KnownInstitutions) -> None:
 
 
 def place(key: str) -> str:
-    """Name the place of a pause."""
+    """Return a pause's institution in words."""
     return "all institutions" if key == EVERYWHERE else key
 
 
@@ -238,7 +238,7 @@ class CurrentPause:
 
 @dataclass(frozen=True, slots=True)
 class CurrentRow:
-    """A line of JSON about what is paused now, told by its one name from those of the history."""
+    """A line of JSON about a pause in force. Its only field tells it from the lines of the history."""
 
     now: CurrentPause
 
@@ -252,7 +252,7 @@ def current_pauses(pauses: Pauses, known: KnownInstitutions) -> list[CurrentRow]
 
 
 def pause_lines(pauses: Pauses, known: KnownInstitutions) -> list[tuple[str, str]]:
-    """Return every pause in a line, each with the problem of its key ('' if there is none): such a pause holds no call."""
+    """Return a line for each pause, and the problem of its key, or ''. A pause with a problem holds no call."""
     return [
         (
             f"{place(key)}: {pause.words} (since {_when(pause.at)})",
@@ -263,7 +263,7 @@ def pause_lines(pauses: Pauses, known: KnownInstitutions) -> list[tuple[str, str
 
 
 def held_lines(paused: Sequence[str | None], scope: PauseScope, known: KnownInstitutions) -> list[str]:
-    """Return lines with what is paused now: each institution by name and key, with its number of live calls.
+    """Return lines with the new pauses: each institution by name and key, with its number of live calls.
 
     Args:
         paused: The institutions that were paused; None is all of them.

@@ -27,7 +27,7 @@ _MOST = 100_000
 
 
 def _institutions(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options that limit somebody to institutions."""
+    """Give a command the options that limit an account to institutions."""
     force = click.option("--force", is_flag=True, help="Take an institution that callkeeper cannot know yet.")
     keys = click.option(
         "--institution", "-i", "institutions", multiple=True, help="Key it is limited to; may be given again."
@@ -62,7 +62,7 @@ def users() -> None:
 def add(name: str, role: Role, operator: str | None, institutions: tuple[str, ...], *, force: bool) -> None:
     """Add NAME, or change their role, institutions and core username; asks for a password if there is none yet.
 
-    A change ends their sessions. Where the input is no terminal, its first line is the password.
+    A change ends their sessions. If the input is no terminal, its first line is the password.
     """
     _check_name(name)
     _check_operator(operator or name)
@@ -89,7 +89,7 @@ def passwd(name: str) -> None:
     if account is None or account.password is None:
         raise Misused(f"there is no user {name} who logs in by a password")
     _keep(replace(account, changed_at=datetime.now(UTC)), f"new password of {name}", _new_password(name))
-    say(f"{name}: the new password counts from now on")
+    say(f"{name}: the new password is valid now")
 
 
 @users.command(name="remove")
@@ -97,7 +97,7 @@ def passwd(name: str) -> None:
 def remove_user(name: str) -> None:
     """Remove NAME and end their sessions.
 
-    Somebody of the identity provider (oidc:...) can log in again: remove them there too.
+    A person of the identity provider (oidc:...) can log in again: remove them there too.
     """
 
     async def change(redis: "Redis", keys: Keys) -> bool:
@@ -122,7 +122,7 @@ def list_users() -> None:
 
 
 def _keep(account: Account, what: str, password: str | None) -> None:
-    """Keep an account, with a new password where there is one, and write down what was changed."""
+    """Store an account, with a new password if there is one, and record the change in the audit log."""
 
     async def change(redis: "Redis", keys: Keys) -> None:
         accounts = Accounts(redis, keys=keys)
@@ -151,16 +151,20 @@ def _new_password(name: str) -> str:
 
 @click.group()
 def tokens() -> None:
-    """Issue, list and revoke the tokens by which software uses the desk. They count at once, without a restart."""
+    """Issue, list and revoke the tokens by which software uses the desk. Changes apply at once, without a restart."""
 
 
 @tokens.command()
 @click.argument("name")
 @_roles(Role.AGENT)
 @click.option(
-    "--operator", "-o", "operators", multiple=True, help="For whom it may speak; may be given again. Default: anybody."
+    "--operator",
+    "-o",
+    "operators",
+    multiple=True,
+    help="Core username that it may name; may be given again. Default: any.",
 )
-@click.option("--expires", type=Span(), help="After how long it is worthless: 24h, 90d. Default: never.")
+@click.option("--expires", type=Span(), help="After how long it expires: 24h, 90d. Default: never.")
 @_institutions
 def issue(
     name: str,
@@ -171,7 +175,7 @@ def issue(
     *,
     force: bool,
 ) -> None:
-    """Issue a token and print it, once: callkeeper keeps only a hash of it. NAME is in the trail of what it asks for."""
+    """Issue a token and print it once: callkeeper keeps only a hash. Trails show NAME with its statements."""
     _check_name(name)
     for operator in operators:
         _check_operator(operator)
@@ -201,7 +205,7 @@ def issue(
 
 @tokens.command(name="list")
 def list_tokens() -> None:
-    """List the issued tokens; those of CALLKEEPER_DESK_TOKENS are not among them."""
+    """List the issued tokens, without those of CALLKEEPER_DESK_TOKENS."""
     table = _table("name", "role", "institutions", "operators", "issued", "expires", "last used (UTC)")
     for token, used_at in query_redis(lambda redis, keys: IssuedTokens(redis, keys=keys).known()):
         table.add_row(
@@ -219,7 +223,7 @@ def list_tokens() -> None:
 @tokens.command()
 @click.argument("name")
 def revoke(name: str) -> None:
-    """Make a token worthless; its open streams end within seconds."""
+    """Revoke a token. Its open streams end within seconds."""
 
     async def change(redis: "Redis", keys: Keys) -> bool:
         was_there = await IssuedTokens(redis, keys=keys).revoke(name)
@@ -228,7 +232,7 @@ def revoke(name: str) -> None:
         return was_there
 
     if not query_redis(change):
-        raise Misused(f"there is no issued token {name}; those of CALLKEEPER_DESK_TOKENS are the environment's")
+        raise Misused(f"there is no issued token {name}; remove those of CALLKEEPER_DESK_TOKENS from the environment")
     say(f"{name}: revoked")
 
 
@@ -324,7 +328,7 @@ def _check_institutions(institutions: tuple[str, ...], *, force: bool) -> None:
     """Refuse institutions that do not exist.
 
     Raises:
-        Misused: There is none of a key.
+        Misused: There is no institution with such a key.
     """
     if not institutions or force:
         return

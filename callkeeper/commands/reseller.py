@@ -1,6 +1,6 @@
-"""``callkeeper reseller``: every endpoint of the service by hand, for the engineer who connects an institution.
+"""``callkeeper reseller``: every endpoint of the service, for the engineer who connects an institution.
 
-Each command logs in by itself and forgets the token: the workers' shared token is not used.
+Each command logs in separately and does not use the workers' shared token.
 """
 
 from datetime import UTC, datetime
@@ -124,7 +124,7 @@ def details(terminal: Terminal, institution: str, voice_id: str, check: bool) ->
 def enroll(
     terminal: Terminal, institution: str, voice_id: str, person: str, how: str, notes: str | None, yes: bool
 ) -> None:
-    """Enroll the caller's voice. Sent twice, it is recorded twice."""
+    """Enroll the caller's voice. The service records a repeated enroll twice."""
     _confirm(f"Enroll the voice of call {voice_id} for person {person} of {institution}?", yes=yes)
     terminal.run(
         lambda service: service.enroll(
@@ -201,7 +201,7 @@ def update_institution(terminal: Terminal, institution: str, name: str | None, c
 @institution_argument
 @service_command
 def login_as(terminal: Terminal, institution: str) -> None:
-    """Log in as INSTITUTION; show the places that opens."""
+    """Log in as INSTITUTION; show the places to which that gives access."""
     terminal.show_record(terminal.run(lambda service: service.login_as(institution)))
 
 

@@ -1,4 +1,4 @@
-"""``callkeeper rules``: check a rules file, test it on cases, replay it over recorded calls, read what it came to."""
+"""``callkeeper rules``: check a rules file, test it on cases, replay it over recorded calls, report its results."""
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -60,9 +60,9 @@ def docs() -> None:
 
 @rules.command("test")
 @click.argument("cases", type=click.Path(path_type=Path))
-@click.option("--rules", "file", help="Other rules than the ones that the file names.")
+@click.option("--rules", "file", help="Use these rules instead of those that the file names.")
 def run_cases(cases: Path, file: str | None) -> None:
-    """Try an institution's own examples on its rules.
+    """Test the rules with an institution's own examples.
 
     Exits with 1 if one fails, with 2 if a file has faults.
     """
@@ -83,14 +83,14 @@ def run_cases(cases: Path, file: str | None) -> None:
 @rules.command()
 @click.argument("file")
 @click.option("--calls", "recorded", type=click.File("rb"), help="As written by callkeeper calls export.")
-@click.option("--archive", "from_archive", is_flag=True, help="Over the archived calls instead.")
+@click.option("--archive", "from_archive", is_flag=True, help="Use the archived calls instead.")
 @click.option("--since", type=Span(), default=None, help="With --archive: calls that began no longer ago: 24h, 400d.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line: every call that ends differently.")
 def replay(file: str, recorded: BinaryIO | None, since: timedelta | None, *, from_archive: bool, as_json: bool) -> None:
     """Apply other rules to recorded calls: show which end differently, and why."""
     book = _load(file)
     if from_archive is (recorded is not None):
-        raise Misused("say --calls FILE, or --archive")
+        raise Misused("give --calls FILE, or --archive")
     try:
         if recorded is None:
             with archived_recordings(since) as calls:
@@ -131,12 +131,14 @@ def diff(old: str, new: str, recorded: BinaryIO | None) -> None:
 )
 @click.option("--calls", "recorded", type=click.File("rb"), help="Exported calls instead of those in Redis.")
 @click.option("--archive", "from_archive", is_flag=True, help="The archived calls that began since then instead.")
-@click.option("--rules", "file", envvar="CALLKEEPER_RULES", default="default", help="Whose colours of policies count.")
+@click.option(
+    "--rules", "file", envvar="CALLKEEPER_RULES", default="default", help="The rules file that classifies policies."
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def show_report(since: timedelta, recorded: BinaryIO | None, file: str, *, from_archive: bool, as_json: bool) -> None:
-    """Show what each rule came to, per institution: matches, shadow matches, what was sent, how it ended.
+    """Show each rule's results per institution: matches, matches in shadow, effects sent, outcomes.
 
-    Then every call in which a rule in shadow would have done otherwise than the live rules did.
+    Then list every call in which a rule in shadow disagrees with the live rules.
     """
     book = _load(file)
     if from_archive:
@@ -172,7 +174,7 @@ def _load(file: str, owned: frozenset[str] | None = None) -> RuleBook:
 
 
 def _refuse(error: RulesError) -> NoReturn:
-    """Print every fault of a file and end."""
+    """Print every fault of a file and exit."""
     say(*error.lines, err=True)
     count = len(error.faults)
     say(f"{error.name}: {count} fault{'' if count == 1 else 's'}", err=True)
@@ -180,11 +182,11 @@ def _refuse(error: RulesError) -> NoReturn:
 
 
 SHOWN = 200
-"""Lines of one kind that are shown; the rest is in the JSON."""
+"""Lines of one kind that are shown. The JSON has all."""
 
 
 def result_lines(results: Sequence[Result], name: str) -> Iterator[str]:
-    """Say which cases failed, on what, and how the rules fared there."""
+    """Yield the failed cases, each with its failures and the result of every rule."""
     failed = [result for result in results if result.failures]
     for result in failed:
         yield f"{name}:{result.case.line}: case {result.case.name!r} fails"
@@ -212,7 +214,7 @@ def _did(effects: Sequence[Did]) -> str:
 
 
 def report_tables(found: Report) -> Iterator[RenderableType]:
-    """Show what rules came to."""
+    """Yield the tables of a report."""
     yield f"{found.calls} calls, rules {', '.join(sorted(found.digests)) or 'none'}"
     table = Table(
         *("institution", "rule", "calls", "held by law", "in shadow", "would have", "disagree", "sent", "ended"),
@@ -257,7 +259,7 @@ def _counts(counts: dict[str, int]) -> str:
 
 
 def report_document(found: Report) -> dict[str, Any]:
-    """Return a report as JSON shows it."""
+    """Return a report for JSON."""
     return {
         "calls": found.calls,
         "digests": sorted(found.digests),

@@ -36,7 +36,7 @@ _REASONS = {
 
 
 def addresses(demo: Demo) -> Text:
-    """Return where to look and how to log in; a line may be longer than the terminal, so that it can be copied whole."""
+    """Return the addresses and logins. Lines are not wrapped, so that they can be copied whole."""
     activate = _shown(Path(sys.prefix) / "bin" / "activate")
     curl = f'curl -H "Authorization: Bearer {demo.desk_token}" "{demo.web_url}/desk/calls?limit=2"'
     lines = {
@@ -53,13 +53,13 @@ def addresses(demo: Demo) -> Text:
 
 
 def _shown(path: Path) -> str:
-    """Return a path as a person would type it here, quoted for the shell."""
+    """Return a path relative to this folder, quoted for the shell."""
     here = Path.cwd()
     return shlex.quote(str(path.relative_to(here) if path.is_relative_to(here) else path))
 
 
 def picture_panel(picture: Picture, seconds: float) -> RenderableType:
-    """Return what changes on the screen: our calls, the stand-in's counts, and whether a promise is broken."""
+    """Return the live display: our calls, the sandbox's counts, and broken promises."""
     tables = Table.grid(padding=(0, 4))
     tables.add_row(_ours(picture), _theirs(picture))
     faults = picture.faults()
@@ -109,7 +109,7 @@ _ALWAYS_SHOWN = {Fate.LIVE, Fate.SETTLED}
 
 
 def summary_lines(audit: Audit) -> list[str]:
-    """Return the closing words: what became of every call that the stand-in made, and whether the promises were kept."""
+    """Return the closing summary: what happened to the sandbox's calls, and whether all promises were kept."""
     service, counts = audit.service, audit.requests
     fates = [
         text.format(audit.fates[each]) for each, text in _FATES.items() if audit.fates[each] or each in _ALWAYS_SHOWN
@@ -149,8 +149,8 @@ _LOOK_EVERY_S = 0.5
 def run(data: Path, workers: int, seed: int, seconds: float | None) -> None:
     """Run Redis, a stand-in for the service, web, workers and simulated calls; show what happens.
 
-    Everything listens on this machine only, on free ports; a second run continues with the data of the first. Exits with 1
-    if a promise was broken or a process ended.
+    Everything listens on this machine only, on free ports. A second run continues with the data of the first. Exits
+    with 1 if a promise was broken or a process ended.
     """
     take_foreground()
     stop = _stop_event()
@@ -184,7 +184,7 @@ def run(data: Path, workers: int, seed: int, seconds: float | None) -> None:
 
 
 def _stop_event() -> threading.Event:
-    """Return the event that Ctrl-C, SIGTERM and a closed terminal set; the processes are then ended in order."""
+    """Return the event that Ctrl-C, SIGTERM and a closed terminal set. The processes are then stopped in order."""
     stop = threading.Event()
 
     def told(_signum: int, _frame: FrameType | None) -> None:
@@ -196,7 +196,7 @@ def _stop_event() -> threading.Event:
 
 
 def _show(console: Console, demo: Demo, observer: Observer, stop: threading.Event, seconds: float | None) -> None:
-    """Print the addresses, then show the picture until stopped; without a terminal, wait."""
+    """Print the addresses, then show the live display until stopped. Without a terminal, only wait."""
     started_s = time.monotonic()
     console.print(addresses(demo), soft_wrap=True)
     if not console.is_terminal:
@@ -204,7 +204,7 @@ def _show(console: Console, demo: Demo, observer: Observer, stop: threading.Even
         return
     console.print()
     with Live(console=console, auto_refresh=False, screen=False) as live:
-        while not stop.is_set() and not demo.ended() and sys.stdout.isatty():  # no longer, once the window is closed
+        while not stop.is_set() and not demo.ended() and sys.stdout.isatty():  # false once the window is closed
             passed_s = time.monotonic() - started_s
             if seconds is not None and passed_s >= seconds:
                 return

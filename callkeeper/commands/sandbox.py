@@ -1,4 +1,4 @@
-"""``callkeeper sandbox``: a stand-in for the service, to try things out against."""
+"""``callkeeper sandbox``: a stand-in for the service, for experiments."""
 
 from pathlib import Path
 
@@ -6,13 +6,13 @@ import click
 
 from callkeeper.terminal import say
 
-_DEFAULTS_HELP = "The stand-in's own default protects nothing."
+_DEFAULTS_HELP = "The default is public."
 
 
 # \\b keeps click from filling the paragraph that follows.
 _HELP = """Run a stand-in for the voice-verification service until SIGTERM or Ctrl-C.
 
-The first line of its output says where it listens. There,
+The first line of its output is its address. There,
 
 \b
   /            is a page: push settings, attempts, live calls
@@ -20,16 +20,16 @@ The first line of its output says where it listens. There,
   /control     lists what can be scripted and read
 
 \b
-A call that turns green after 12 s and ends after 40 s:
+Start a call that turns green after 12 s and ends after 40 s:
   curl -s $URL/control/calls --json '{"institution_key": "cu-1",
     "phone_number": "5551000007", "voice_id": "v-1", "script": [
       {"kind": "green", "after_s": 12}, {"kind": "end", "after_s": 40}]}'
-Something happens to it now:
+Change its state now:
   curl -s $URL/control/calls/v-1/now --json '{"kind": "mfa_validated"}'
-The next enroll is applied, then its connection is reset:
+Apply the next enroll, then reset its connection:
   curl -s $URL/control/faults --json '{"target": "enroll",
     "action": "reset", "applied": true, "times": 1}'
-What reached it:
+List the requests that it received:
   curl -s $URL/control/ledger
 
 docs/sandbox.md describes all of it.
@@ -39,13 +39,13 @@ docs/sandbox.md describes all of it.
 @click.command(help=_HELP, short_help="Run a stand-in for the voice-verification service.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", default=0, show_default=True, type=click.IntRange(0, 65535), help="0 finds a free port.")
-@click.option("--seed", default=1, show_default=True, help="The same seed brings the same callers, times and outcomes.")
+@click.option("--seed", default=1, show_default=True, help="The same seed gives the same callers, times and outcomes.")
 @click.option(
     "--scenario",
     default="default",
     show_default=True,
     type=click.Choice(["default", "none"]),
-    help="`default`: a new call about every 2 s, by itself. `none`: only the calls that you add.",
+    help="`default`: a new call about every 2 s. `none`: only the calls that you add.",
 )
 @click.option(
     "--gap", default=2.0, show_default=True, type=click.FloatRange(0.01), help="Mean seconds between two calls."
@@ -58,7 +58,7 @@ docs/sandbox.md describes all of it.
     help="Headers of the pushes: `Header: value; Header2: value2`.",
 )
 @click.option(
-    "--access-token", default=None, envvar="SANDBOX_ACCESS_TOKEN", help=f"What a login must carry. {_DEFAULTS_HELP}"
+    "--access-token", default=None, envvar="SANDBOX_ACCESS_TOKEN", help=f"The access token of a login. {_DEFAULTS_HELP}"
 )
 @click.option("--email", default=None, help="Service account.")
 @click.option("--password", default=None, envvar="SANDBOX_PASSWORD", help=f"Its password. {_DEFAULTS_HELP}")
@@ -73,7 +73,7 @@ docs/sandbox.md describes all of it.
     "variants",
     multiple=True,
     metavar="NAME",
-    help="Answer an open question of the service's document in another way; may be repeated. docs/variants.md lists them.",
+    help="Answer an open question of the service's document differently; may be repeated. docs/variants.md lists them.",
 )
 def sandbox(
     host: str,
@@ -90,7 +90,7 @@ def sandbox(
     variants: tuple[str, ...],
 ) -> None:
     """Run a stand-in for the voice-verification service."""
-    from sandbox.access import Credentials  # noqa: PLC0415  (only this command needs the stand-in)
+    from sandbox.access import Credentials  # noqa: PLC0415  (only this command needs the sandbox)
     from sandbox.launch import Launch, build, run  # noqa: PLC0415
     from sandbox.server import address, bind  # noqa: PLC0415
     from sandbox.state import PushSettings  # noqa: PLC0415

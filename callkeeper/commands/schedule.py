@@ -1,4 +1,4 @@
-"""``callkeeper schedule``: the check times in force, drawn, and those that fit an institution's own calls."""
+"""``callkeeper schedule``: draw the check times in force, and fit check times to an institution's own calls."""
 
 import os
 from collections.abc import Iterator
@@ -28,9 +28,11 @@ _institution = click.option("--institution", metavar="KEY", help="Only the calls
 _calls = click.option(
     "--calls", "recorded", type=click.File("rb"), help="Calls as written by callkeeper calls export, instead of Redis."
 )
-_archive = click.option("--archive", "from_archive", is_flag=True, help="Over the archived calls, instead of Redis.")
+_archive = click.option(
+    "--archive", "from_archive", is_flag=True, help="Use the archived calls instead of those in Redis."
+)
 _FILE = click.Path(dir_okay=False, path_type=Path, resolve_path=True)
-_svg = click.option("--svg", type=_FILE, help="Draw it into this file as well.")
+_svg = click.option("--svg", type=_FILE, help="Also draw into this file.")
 
 
 @click.group()
@@ -39,7 +41,7 @@ def schedule() -> None:
 
 
 @schedule.command()
-@click.option("--own", is_flag=True, help="Over the calls in Redis, instead of the shipped assumption.")
+@click.option("--own", is_flag=True, help="Use the calls in Redis instead of the shipped assumption.")
 @_calls
 @_institution
 @_rules
@@ -47,13 +49,13 @@ def schedule() -> None:
 def show(
     *, own: bool, recorded: BinaryIO | None, institution: str | None, rules_file: str | None, svg: Path | None
 ) -> None:
-    """Draw the check times in force over when results come and how long calls live."""
+    """Draw the check times in force over the distribution of results and call lengths."""
     book = _book(rules_file)
     if own or recorded is not None:
         model, over = _fit(book, recorded, institution)[0].model, "your own calls"
     else:
         if institution is not None:
-            raise Misused("--institution goes with --own or --calls: the shipped assumption is the same for all")
+            raise Misused("--institution needs --own or --calls: the shipped assumption is the same for all")
         model, over = prior(), "the shipped assumption"
     title = f"Checks of {book.name}, over {over}"
     say(title, *draw_text(model, book.schedule.at_s).split("\n"))
@@ -109,7 +111,7 @@ def _book(rules_file: str | None) -> RuleBook:
 def _fit(
     book: RuleBook, recorded: BinaryIO | None, institution: str | None, *, from_archive: bool = False
 ) -> tuple[Fit, int]:
-    """Return what fits, and how many calls were watched: more than were fitted if there are very many."""
+    """Return the fit and the number of watched calls. If there are very many, only a sample is fitted."""
     seen = _Observed(book.policies, institution)
     try:
         if from_archive:
@@ -129,7 +131,7 @@ def _fit(
 
 
 class _Observed:
-    """What is seen of calls, of one institution or of all."""
+    """Observations of calls, of one institution or of all."""
 
     def __init__(self, policies: Policies, institution: str | None) -> None:
         self._policies = policies
@@ -138,13 +140,13 @@ class _Observed:
         self.sample = Sample()
 
     async def read(self, queries: Queries) -> None:
-        """Read call after call: a hundred thousand trails need not fit into memory."""
+        """Read one call after the other, because a hundred thousand trails may not fit into memory."""
         async for call in queries.recordings():
             self.add(call)
         self.check(await queries.institutions())
 
     def add(self, call: Recorded) -> None:
-        """See a call."""
+        """Add the observations of a call."""
         self._keys.add(call.institution_key)
         if self._institution in {None, call.institution_key}:
             seen = observe(call, self._policies)
@@ -155,7 +157,7 @@ class _Observed:
         """Refuse an institution that is neither known nor in the calls.
 
         Raises:
-            Misused: There is none of this key.
+            Misused: There is no such institution.
         """
         found = replace(known, names={**dict.fromkeys(self._keys), **known.names})
         if self._institution is not None and found.names and (problem := found.problem(self._institution)):
@@ -163,7 +165,7 @@ class _Observed:
 
 
 def fit_lines(fit: Fit, in_force: str) -> Iterator[str]:
-    """Yield what was found, for a person."""
+    """Yield the lines of a fit for a person."""
     law = fit.law
     yield f"{fit.calls} watched calls, {fit.decided} of them with a result"
     if fit.law_fits:
@@ -173,7 +175,7 @@ def fit_lines(fit: Fit, in_force: str) -> Iterator[str]:
         )
     else:
         yield (
-            "results: of no simple shape, by Turnbull's estimate"
+            "results: not lognormal, by Turnbull's estimate"
             f" (likelier than a lognormal by {fit.excess:+.1f}, more than {fit.allowance:+.1f})"
         )
     yield ""
@@ -192,7 +194,7 @@ def _told(lag: Lag) -> str:
 
 
 def fit_document(fit: Fit) -> dict[str, Any]:
-    """Return what was found, for a program. Times are seconds."""
+    """Return a fit for JSON. Times are in seconds."""
     return {
         "calls": fit.calls,
         "decided": fit.decided,

@@ -17,7 +17,7 @@ def service(context: click.Context, *, wants_json: bool) -> None:
     """Show where requests are stopped now: the whole service, or single institutions.
 
     After five failures in a row, workers send no requests for an institution. If logins or several institutions fail,
-    they send none at all. They try again every 3 seconds, and go on after the first success.
+    they send none at all. They try again every 3 seconds, and continue after the first success.
     """
     if context.invoked_subcommand is not None:
         return

@@ -1,6 +1,6 @@
 """Requests of commands to the service: the account, messages for errors, and records as tables or JSON.
 
-JSON has the Spec's own names. Secrets are masked unless they are asked for.
+JSON uses the Spec's names. Secrets are masked unless requested.
 """
 
 import asyncio
@@ -48,15 +48,15 @@ T = TypeVar("T")
 ADVICE: tuple[tuple[type[ResellerError], str], ...] = (
     (CallNotFound, "the service knows no such call"),
     (InstitutionNotFound, "the service knows no such institution"),
-    (TurnedAway, "the service was too busy: most likely nothing was done; look at the call's details first"),
-    (OutcomeUnknown, "it may or may not have been applied: look at the call's details before anything else"),
+    (TurnedAway, "the service was too busy: most likely nothing was done; check the call's details first"),
+    (OutcomeUnknown, "it may or may not have been applied: check the call's details first"),
     (NotSent, "nothing was sent"),
     (ServiceUnavailable, "try again later"),
-    (ServiceRefused, "the service understood and declined"),
+    (ServiceRefused, "the service refused the request"),
     (TokenLapsed, "the service did not accept the token: nothing was done"),
     (AccessRefused, "the token is good: ask the service operator what the account may do for this institution"),
     (NeedsPerson, "check CALLKEEPER_SERVICE_URL, CALLKEEPER_ACCESS_TOKEN, CALLKEEPER_EMAIL, CALLKEEPER_PASSWORD"),
-    (AnswerUnreadable, "the service does not answer as its document says: is CALLKEEPER_SERVICE_URL right?"),
+    (AnswerUnreadable, "the answer does not have the documented form: is CALLKEEPER_SERVICE_URL right?"),
 )
 
 
@@ -71,15 +71,15 @@ class Terminal(NamedTuple):
     """The institution that the command names, if it names one."""
 
     def operator(self, institution: str) -> str:
-        """Return the core username to record: the one given, else the settings' for the institution."""
+        """Return the core username to record: from the option, else from the settings."""
         return self.requested_by or self.settings.requested_by.for_institution(institution)
 
     def run(self, question: Callable[[Reseller], Awaitable[T]]) -> T:
-        """Ask the service.
+        """Send requests to the service.
 
         Raises:
-            Misused: The account manages no institution of the key that the command names; nothing else was asked.
-            click.ClickException: Anything went wrong; says what, and what to do.
+            Misused: The account does not manage the institution of the command; nothing else was sent.
+            click.ClickException: The request failed; the message says why and what to do.
         """
         try:
             return asyncio.run(self._ask(question))
@@ -100,7 +100,7 @@ class Terminal(NamedTuple):
         self.show(record, record_table(record, show_secrets=self.show_secrets))
 
     def done(self, text: str, **facts: str) -> None:
-        """Say that something was done."""
+        """Report success."""
         if self.wants_json:
             say_json(as_json({"success": True, **facts}, show_secrets=False))
         else:
@@ -122,7 +122,7 @@ class Terminal(NamedTuple):
             await service.aclose()
 
     async def _check_institution(self, service: Reseller) -> None:
-        """Refuse an institution that the account does not manage: the login tells which it does."""
+        """Refuse an institution that the account does not manage, according to the login."""
         if self.institution is None or self.institution in (keys := await service.institution_keys()):
             return
         names: dict[str, str | None] = dict.fromkeys(keys)
@@ -134,7 +134,7 @@ class Terminal(NamedTuple):
 
 
 def service_command(function: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options that all have, and a `Terminal` in their place."""
+    """Give a command the common options, and pass them to it as a `Terminal`."""
 
     def command(requested_by: str | None, wants_json: bool, show_secrets: bool, **given: Any) -> None:
         settings, institution = ServiceSettings.load(os.environ), given.get("institution")
@@ -142,8 +142,8 @@ def service_command(function: Callable[..., None]) -> Callable[..., None]:
         function(terminal, **given)
 
     for option in (
-        click.option("--show-secrets", is_flag=True, help="Show what is masked otherwise."),
-        click.option("--json", "wants_json", is_flag=True, help="JSON in the service's own names."),
+        click.option("--show-secrets", is_flag=True, help="Show secrets, which are masked otherwise."),
+        click.option("--json", "wants_json", is_flag=True, help="JSON with the service's names."),
         click.option("--requested-by", metavar="USER", help="Core username to record; default: as configured."),
     ):
         command = option(command)
@@ -177,7 +177,7 @@ def as_json(record: object, *, show_secrets: bool) -> bytes:
 
 
 def queue_table(entries: Sequence[QueueEntry]) -> Table:
-    """Return a page of the queue, a call a line."""
+    """Return a page of the queue, one call per line."""
     table = Table("voice id", "phone number", "started", "claimed by", "person", "candidates", box=None)
     for entry in entries:
         candidates = ", ".join(f"{person.name or '?'} ({person.person_id or '?'})" for person in entry.persons)
@@ -188,7 +188,7 @@ def queue_table(entries: Sequence[QueueEntry]) -> Table:
 
 
 def institutions_table(summaries: Iterable[InstitutionSummary]) -> Table:
-    """Return the institutions, one a line."""
+    """Return the institutions, one per line."""
     table = Table("key", "name", "status", "voice auth", "test mode", box=None)
     for each in summaries:
         cells = (each.key, each.name, each.status, each.has_voice_auth, each.is_test_mode)
@@ -197,7 +197,7 @@ def institutions_table(summaries: Iterable[InstitutionSummary]) -> Table:
 
 
 def record_table(record: Record, *, show_secrets: bool) -> Table:
-    """Return one record, a field a line; empty fields are left out, inner ones have dotted names."""
+    """Return one record, one field per line. Empty fields are left out, nested ones have dotted names."""
     table = Table(box=None, show_header=False)
     for name, value in _leaves("", plain(record, show_secrets=show_secrets)):
         table.add_row(shown(name, "bold"), cell(value))

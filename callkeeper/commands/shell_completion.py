@@ -1,4 +1,4 @@
-"""``callkeeper completion``: the script by which a shell completes our commands and options."""
+"""``callkeeper completion``: shell scripts that complete commands and options."""
 
 import click
 from click.shell_completion import get_completion_class

@@ -26,7 +26,7 @@ from calls.rules import RulesError
     "--port", type=click.IntRange(0, 65535), help="Port to listen on, 0 for any free one. Default: $PORT or 8000."
 )
 def web(host: str, port: int | None) -> None:
-    """Take push events, answer health checks, show the board and the RQ dashboard, until it is stopped."""
+    """Run the web process: push events, health checks, the desk, the board and the RQ dashboard."""
     removed = keep_own_secrets(WebSettings)
     settings = WebSettings.load(os.environ)
     require_extras(settings)

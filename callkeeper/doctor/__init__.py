@@ -1,6 +1,6 @@
-"""Finds out whether an installation can do its work: one finding a line, each fault with its remedy.
+"""Checks an installation: one finding per line, each fault with its remedy.
 
-The examination goes in the order in which one thing needs the other. docs/operations.md has a section for every `Topic`.
+A check comes after those that it depends on. docs/operations.md has a section for every `Topic`.
 """
 
 from collections.abc import AsyncIterator, Mapping
@@ -35,12 +35,12 @@ S = TypeVar("S", WebSettings, WorkerSettings)
 async def examine(
     environ: Mapping[str, str], *, before_deploy: bool = False, only: ProcessKind | None = None
 ) -> AsyncIterator[Finding]:
-    """Look at everything that can be looked at; what depends on a fault is left out.
+    """Check everything, except what depends on something that has a fault.
 
     Args:
         environ: The settings of web and worker together, or of ``only`` one of them.
         before_deploy: Leave out what runs only after a deployment: processes, due calls, pushes, the public address.
-        only: Look at what this process needs: where web and worker have settings of their own, no environment has both.
+        only: Check only what this process needs, for environments with the settings of one process.
     """
     for finding in settings_findings(environ, only):
         yield finding

@@ -1,4 +1,4 @@
-"""What can be found of the alerts: whether their addresses make sense, and whether they take messages."""
+"""Checks alerts: whether their addresses are valid and accept messages."""
 
 from redis.asyncio import Redis
 
@@ -11,7 +11,7 @@ from calls.store.keys import Keys
 
 
 async def alert_findings(redis: "Redis", keys: Keys, settings: AlertSettings) -> list[Finding]:
-    """Look at each address; nothing is sent."""
+    """Check each address without sending anything."""
     courier = AlertCourier(settings.addresses)
     if not courier.targets:
         return [ok(Topic.ALERTS, f"{SETTING} is not set: callkeeper sends no alerts")]
@@ -21,11 +21,9 @@ async def alert_findings(redis: "Redis", keys: Keys, settings: AlertSettings) ->
         about = f"{SETTING} {courier.called(target.name)}"
         if target.name in wrong:
             remedy = "correct it (docs/alerts.md), then callkeeper alerts test"
-            found.append(
-                fault(Topic.ALERTS, "is no address that apprise knows: no alerts are sent there", remedy, about=about)
-            )
+            found.append(fault(Topic.ALERTS, "is not valid for apprise: no alerts are sent there", remedy, about=about))
         elif target.name in failing:
-            detail = f"has not taken messages since {failing[target.name]:%Y-%m-%d %H:%M:%S} UTC"
+            detail = f"has not accepted messages since {failing[target.name]:%Y-%m-%d %H:%M:%S} UTC"
             remedy = "try it with callkeeper alerts test; check the receiver"
             found.append(warning(Topic.ALERTS, detail, remedy, about=about))
     return found or [ok(Topic.ALERTS, f"incidents are sent to {len(courier.targets)} addresses of {SETTING}")]

@@ -1,4 +1,4 @@
-"""What can be found of the archive: whether its database can be used, its tables are ours, and what waits for it."""
+"""Checks the archive: its database, the version of its tables, and calls that wait for it."""
 
 import asyncio
 
@@ -17,9 +17,9 @@ _MIGRATE = "callkeeper archive migrate, by a role that owns the tables; it belon
 async def archive_findings(
     redis: "Redis", keys: Keys, settings: ArchiveSettings | None, *, may_migrate: bool
 ) -> list[Finding]:
-    """Look at the archive; nothing where there is none and nothing waits for one.
+    """Check the archive. Without an archive and waiting calls, return nothing.
 
-    ``may_migrate``: bring older tables to this release first, as the release step does.
+    ``may_migrate``: migrate older tables first, as the release step does.
     """
     waiting = await waiting_calls(redis, keys)
     if settings is None:
@@ -30,9 +30,9 @@ async def archive_findings(
     found = [await asyncio.to_thread(_database, settings, may_migrate)]
     if settings.tls is Tls.UNVERIFIED:
         remedy = "set CALLKEEPER_ARCHIVE_CA to the authority's certificates, and remove CALLKEEPER_ARCHIVE_TLS"
-        found.append(warning(Topic.ARCHIVE, "takes any certificate of the database", remedy, about="tls"))
+        found.append(warning(Topic.ARCHIVE, "accepts any certificate of the database", remedy, about="tls"))
     if waiting.calls >= MANY:
-        remedy = "they do not expire before; are the workers' database and role right? See the log for archive_away"
+        remedy = "they do not expire meanwhile; check the workers' database and role, and the log for archive_away"
         found.append(warning(Topic.ARCHIVE, f"{waiting.calls} calls wait to be archived", remedy, about="queue"))
     else:
         found.append(ok(Topic.ARCHIVE, f"{waiting.calls} calls wait to be archived", about="queue"))
@@ -40,7 +40,7 @@ async def archive_findings(
 
 
 def _database(settings: ArchiveSettings, may_migrate: bool) -> Finding:
-    from archive.errors import ArchiveAway  # noqa: PLC0415  (only who has an archive pays for SQLAlchemy)
+    from archive.errors import ArchiveAway  # noqa: PLC0415  (SQLAlchemy is imported only with an archive)
     from archive.migrating import migrate, newest, version_of  # noqa: PLC0415
 
     database = settings.open()

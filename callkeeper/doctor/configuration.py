@@ -1,4 +1,4 @@
-"""What can be found without asking anybody: the settings, and the rules file."""
+"""Checks the settings, the installed extras and the rules file."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -15,7 +15,7 @@ from calls.rules import RulesError, load_rules
 from calls.store.keys import Keys
 
 ProcessKind = Literal["web", "worker"]
-"""A process that has settings of its own."""
+"""A kind of process with its own settings."""
 
 _SECTIONS: Final[Mapping[ProcessKind, type[WebSettings | WorkerSettings]]] = {
     "web": WebSettings,
@@ -24,7 +24,7 @@ _SECTIONS: Final[Mapping[ProcessKind, type[WebSettings | WorkerSettings]]] = {
 
 
 def settings_findings(environ: Mapping[str, str], only: ProcessKind | None = None) -> list[Finding]:
-    """Read the settings of web and worker, or of ``only`` one of them; every fault is a finding of its own."""
+    """Read the settings of web and worker, or of ``only`` one of them; every fault is one finding."""
     faults: dict[SettingsFault, None] = {}
     for part, section in _SECTIONS.items():
         if only not in {None, part}:
@@ -55,7 +55,7 @@ def extra_findings(*loaded: WebSettings | WorkerSettings | None) -> list[Finding
 
 
 async def released_variables(redis: "Redis", keys: Keys, *, is_release: bool) -> frozenset[str]:
-    """Return the variables that any version knew in its release step; a release step adds its own.
+    """Return the variables that any version stored in its release step. A release step adds those of this version.
 
     Without this list, a rollback would be refused for a variable that only the newer version knows.
     """
@@ -66,17 +66,17 @@ async def released_variables(redis: "Redis", keys: Keys, *, is_release: bool) ->
 
 
 def unknown_variable_findings(environ: Mapping[str, str], released: frozenset[str]) -> list[Finding]:
-    """Name the variables that begin like ours and that no setting has.
+    """Name the variables that have our prefix but are no settings.
 
     Args:
         environ: The settings.
-        released: Variables that other versions know, as far as that can be told.
+        released: Variables that other versions stored.
     """
     found = []
     for name, nearest in unknown_variables(environ, VARIABLES):
         if name in released:
-            detail = "is not known to this version, but to another one that was released here"
-            found.append(warning(Topic.SETTINGS, detail, "after a rollback nothing; else remove it", about=name))
+            detail = "is unknown to this version, but another version released here knows it"
+            found.append(warning(Topic.SETTINGS, detail, "after a rollback: nothing; otherwise remove it", about=name))
         else:
             detail = "no setting has this name" + (f"; did you mean {nearest}?" if nearest else "")
             remedy = "correct the name, or remove the variable: docs/configuration.md lists all of them"
@@ -85,16 +85,16 @@ def unknown_variable_findings(environ: Mapping[str, str], released: frozenset[st
 
 
 def _rotation(settings: WebSettings) -> list[Finding]:
-    """Remind of a rotation of the push headers: under way, or over and not cleared away."""
+    """Remind of a rotation of the push headers that is under way, or whose variables are still set."""
     until = settings.push_headers_previous_until
     if settings.push_headers_previous is None or until is None:
         return []
     about = "CALLKEEPER_PUSH_HEADERS_PREVIOUS"
     if datetime.now(UTC) < until:
-        remedy = "when no event comes with them any more (log event push_previous_headers_used), remove both variables"
+        remedy = "when the log event push_previous_headers_used no longer appears, remove both variables"
         detail = f"the previous push headers are accepted until {until:%Y-%m-%d %H:%M} UTC"
         return [warning(Topic.SETTINGS, detail, remedy, about=about)]
-    detail = f"the previous push headers are not accepted since {until:%Y-%m-%d %H:%M} UTC"
+    detail = f"the previous push headers expired at {until:%Y-%m-%d %H:%M} UTC"
     return [warning(Topic.SETTINGS, detail, "remove both variables", about=about)]
 
 
@@ -108,7 +108,7 @@ def _outcome_rotation(settings: WorkerSettings) -> list[Finding]:
 
 
 def rules_findings(settings: WebSettings | WorkerSettings) -> list[Finding]:
-    """Read the rules; every fault of the file is a finding of its own."""
+    """Read the rules; every fault of the file is one finding."""
     try:
         book = settings.rule_book() if isinstance(settings, WorkerSettings) else load_rules(settings.rules)
     except RulesError as error:
@@ -118,7 +118,7 @@ def rules_findings(settings: WebSettings | WorkerSettings) -> list[Finding]:
     stage = f"{shadow} of them in shadow" if shadow else "all live"
     name = str(settings.rules or "default")
     detail = f"{name}, digest {book.digest}, {len(book.rules)} rules, {stage}, {len(book.schedule.at_s)} checks"
-    accepted = "nothing, if the institution still wants it; else take its key out of the list"
+    accepted = "nothing if the institution wants this; otherwise remove its key from the list"
     return [
         ok(Topic.RULES, detail),
         *(warning(Topic.RULES, line, accepted) for line in book.warnings),
@@ -127,7 +127,7 @@ def rules_findings(settings: WebSettings | WorkerSettings) -> list[Finding]:
 
 
 def foreign_rules_findings(settings: WorkerSettings, keys: frozenset[str]) -> list[Finding]:
-    """Check the rules once more, now that the account's institutions are known."""
+    """Check the rules again, against the account's institutions."""
     known = _faults(settings, None)
     remedy = "correct the key, or have the service operator add the institution to the account"
     return [fault(Topic.RULES, line, remedy) for line in _faults(settings, keys) if line not in known]

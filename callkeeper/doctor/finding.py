@@ -1,4 +1,4 @@
-"""One finding: what was looked at, how it is, and what to do about it where it is not well."""
+"""One finding of the doctor: what was checked, its state, and the remedy of a fault."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -13,7 +13,7 @@ class Severity(StrEnum):
 
 
 class Topic(StrEnum):
-    """What is looked at; docs/operations.md has a section for each."""
+    """What is checked. docs/operations.md has a section for each."""
 
     SETTINGS = "settings"
     RULES = "rules"
@@ -48,9 +48,9 @@ class Topic(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What was looked at, how it is, and what to do about it where it is not well.
+    """What was checked, its state, and the remedy of a fault.
 
-    ``about`` tells findings of one topic apart: an institution's key, a variable.
+    ``about`` distinguishes findings of one topic: an institution's key, a variable.
     """
 
     topic: Topic
@@ -61,27 +61,27 @@ class Finding:
 
     @property
     def what(self) -> str:
-        """Return what was looked at, as one reads it."""
+        """Return the topic and its subject."""
         return f"{self.topic} {self.about}".strip()
 
 
 def ok(topic: Topic, detail: str, *, about: str = "") -> Finding:
-    """Find that something is well."""
+    """Return a finding without a problem."""
     return Finding(topic, Severity.OK, detail, about=about)
 
 
 def warning(topic: Topic, detail: str, remedy: str, *, about: str = "") -> Finding:
-    """Find something that works and should not stay so."""
+    """Return a finding that should be corrected although everything works."""
     return Finding(topic, Severity.WARNING, detail, remedy, about)
 
 
 def fault(topic: Topic, detail: str, remedy: str, *, about: str = "") -> Finding:
-    """Find something that keeps the installation from its work."""
+    """Return a finding that prevents the installation from working."""
     return Finding(topic, Severity.FAULT, detail, remedy, about)
 
 
 def graded(topic: Topic, value: float, detail: str, remedy: str, *, warn: float, fail: float) -> Finding:
-    """Find how bad a figure is: the larger, the worse."""
+    """Return a finding whose severity follows from a figure: larger is worse."""
     if value < warn:
         return ok(topic, detail)
     return (fault if value >= fail else warning)(topic, detail, remedy)

@@ -1,7 +1,7 @@
-"""What can be found of the pushes and from outside: whether pushes come, why they are refused, what the edge answers.
+"""Checks pushes, and the web process from outside: whether pushes arrive, why they are refused, what web answers.
 
-A wrong push header cannot be seen from inside, only its effect: refusals are counted, and an hour with refusals and
-without a single push taken is a fault.
+A wrong push header shows only in the count of refused pushes. An hour with refused pushes and no accepted one is a
+fault.
 """
 
 from collections import Counter
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 _HOUR = timedelta(hours=1)
 
 NEWEST = 5000
-"""Events that are looked through for the last one of each institution."""
+"""Number of events that are searched for the last one of each institution."""
 
 
 async def push_findings(redis: "Redis", keys: Keys, institutions: Iterable[str]) -> list[Finding]:
-    """Look at the last hour's pushes, and at the last push and the last sample of each institution."""
+    """Check the last hour's pushes, and the last push and sample of each institution."""
     client: Any = redis  # its stubs cannot know that answers are bytes here
     seconds, _ = await client.time()
     now = datetime.fromtimestamp(seconds, UTC)
@@ -44,7 +44,7 @@ async def push_findings(redis: "Redis", keys: Keys, institutions: Iterable[str])
 
 
 async def _newest_events(client: Any, keys: Keys) -> list[tuple[datetime, EventEntry]]:
-    """Return the newest events and when they came, newest first; without our own samples, which prove nothing."""
+    """Return the newest events and when they arrived, newest first, without our own samples."""
     stored = await client.zrange(keys.events, 0, NEWEST - 1, desc=True, withscores=True)
     events = (
         (datetime.fromtimestamp(at_ms / 1000, UTC), msgspec.json.decode(event, type=EventEntry))
@@ -54,13 +54,13 @@ async def _newest_events(client: Any, keys: Keys) -> list[tuple[datetime, EventE
 
 
 def _taken(minutes: list[Snapshot], events: list[tuple[datetime, EventEntry]], now: datetime) -> int:
-    """Return how many events were taken in the last hour: as they are in the log, or as counted where it is too short."""
+    """Return the number of events accepted in the last hour, from the log, or from the figures if that is too short."""
     seen = sum(now - at < _HOUR for at, _ in events)
     return seen if seen < NEWEST // 2 else sum(minute.count(catalogue.PUSHES) for minute in minutes)
 
 
 def _last_pushes(events: list[tuple[datetime, EventEntry]]) -> dict[str, datetime]:
-    """Return when each institution's last real push came."""
+    """Return when each institution's last real push arrived."""
     last: dict[str, datetime] = {}
     for at, event in events:
         if not event.is_test:
@@ -72,19 +72,19 @@ def _hour(minutes: list[Snapshot], taken: int, *, has_ever: bool) -> Finding:
     refused = sum((minute.by(catalogue.PUSHES_REFUSED, "reason") for minute in minutes), Counter[str]())
     found = sum((minute.by(catalogue.CALLS_FOUND, "by") for minute in minutes), Counter[str]())
     strangers = refused["credentials"]
-    same = "type into the dashboard (Settings, Push Notifications) exactly what CALLKEEPER_PUSH_HEADERS holds"
+    same = "copy CALLKEEPER_PUSH_HEADERS exactly into the dashboard (Settings, Push Notifications)"
     if strangers and not taken:
-        detail = f"{strangers} refused in the last hour for a wrong or missing header, none taken"
+        detail = f"{strangers} refused in the last hour for a wrong or missing header, none accepted"
         return fault(Topic.PUSHES, detail, f"{same}, and send a sample from there")
     if strangers:
-        detail = f"{strangers} refused in the last hour for a wrong or missing header, {taken} taken"
+        detail = f"{strangers} refused in the last hour for a wrong or missing header, {taken} accepted"
         return warning(Topic.PUSHES, detail, f"a stranger, or one institution's dashboard is wrong: {same}")
     if refused["not_recorded"]:
         detail = f"{refused['not_recorded']} answered with 503 in the last hour: Redis did not confirm them"
         return warning(Topic.PUSHES, detail, "see the lines about Redis; their calls were found by the queue")
     if refused:
         why = ", ".join(f"{count} {reason}" for reason, count in sorted(refused.items()))
-        return warning(Topic.PUSHES, f"refused in the last hour: {why}", "the log events push_refused say more")
+        return warning(Topic.PUSHES, f"refused in the last hour: {why}", "see the log events push_refused")
     if not taken and found["queue"]:
         detail = f"none in the last hour, but {found['queue']} calls were found by the queue"
         remedy = (
@@ -94,7 +94,7 @@ def _hour(minutes: list[Snapshot], taken: int, *, has_ever: bool) -> Finding:
     if not taken and not has_ever:
         remedy = "register https://<your host>/push in the dashboard (Settings, Push Notifications) and send a sample"
         return warning(Topic.PUSHES, "none has come yet", remedy)
-    return ok(Topic.PUSHES, f"{taken} taken in the last hour, none refused")
+    return ok(Topic.PUSHES, f"{taken} accepted in the last hour, none refused")
 
 
 def _institution(key: str, last: datetime | None, sample: bytes | None, now: datetime) -> Finding:
@@ -147,12 +147,12 @@ def _readiness(url: str, ready: "httpx.Response") -> Finding:
 
 
 async def _push_header(client: "httpx.AsyncClient", settings: WebSettings) -> Finding:
-    """Send a sample with the headers of these settings: the running process has to know them."""
+    """Send a sample with the headers of these settings, which the running process must accept."""
     headers = {name: value.reveal() for name, value in settings.push_headers}
     answer = await client.post("/push", json=_SAMPLE, headers=headers)
     if answer.status_code == 202:
-        return ok(Topic.PUSHES, "a sample with our headers was taken", about="from outside")
-    if answer.status_code in {401, 429}:  # 429: so many wrong headers came from here that they are only counted
+        return ok(Topic.PUSHES, "a sample with our headers was accepted", about="from outside")
+    if answer.status_code in {401, 429}:  # 429: too many wrong headers from this address
         remedy = "restart the web process: it runs with another CALLKEEPER_PUSH_HEADERS than these settings"
         return fault(Topic.PUSHES, "a sample with our headers was refused", remedy, about="from outside")
     remedy = "see the lines about Redis and the log of the web process"
@@ -162,11 +162,11 @@ async def _push_header(client: "httpx.AsyncClient", settings: WebSettings) -> Fi
 def _dashboard_unseen(settings: WebSettings) -> Finding:
     if not settings.has_pages:
         return _unserved()
-    return ok(Topic.DASHBOARD, "served at /rq; CALLKEEPER_PUBLIC_URL would have it looked at")
+    return ok(Topic.DASHBOARD, "served at /rq; set CALLKEEPER_PUBLIC_URL to check it")
 
 
 def _unserved() -> Finding:
-    remedy = "set CALLKEEPER_OIDC_ISSUER, CALLKEEPER_LOCAL_USERS=yes or CALLKEEPER_ADMIN=user:password to have it"
+    remedy = "set CALLKEEPER_OIDC_ISSUER, CALLKEEPER_LOCAL_USERS=yes or CALLKEEPER_ADMIN=user:password"
     return warning(Topic.DASHBOARD, "not served: people have the command line only", remedy)
 
 

@@ -1,4 +1,4 @@
-"""What can be found of Redis: whether it is there, forgets nothing, and answers quickly."""
+"""Checks Redis: whether it can be reached, keeps its data and answers quickly."""
 
 import time
 from collections.abc import Mapping
@@ -14,25 +14,25 @@ from calls.store.keys import Keys
 from calls.store.writable import REFUSALS, refusal_of
 
 OLDEST: Final = (6, 2)
-"""The oldest version whose commands and scripts we use."""
+"""The oldest supported version."""
 
 SLOW_MS, TOO_SLOW_MS = 20.0, 200.0
-"""A claim, a booking and a save are a round trip each; a check is planned to the second."""
+"""A check needs three round trips (claim, booking, save) and is planned to the second."""
 
 FULL, TOO_FULL = 0.7, 0.9
-"""Of the memory that Redis may use: under ``noeviction`` a full one refuses to write."""
+"""Shares of the memory limit. With ``noeviction``, Redis refuses writes when its memory is full."""
 
 _PINGS: Final = 15
 _REFUSED: Final = (AuthenticationError, NoPermissionError)
 
 
 async def store_findings(redis: "Redis", place: RedisLocation, keys: Keys | None = None) -> list[Finding]:
-    """Look at Redis; what depends on its answer is left out when there is none."""
+    """Check Redis. If it does not answer, return only that fault."""
     client: Any = redis  # its stubs cannot know what INFO answers
     try:
         info: dict[str, Any] = await client.info()
     except _REFUSED:
-        remedy = "correct user and password in REDIS_URL; the user needs ~* &* +@all or at least our keys and rq:*"
+        remedy = "correct user and password in REDIS_URL; the user's rights are in deploy/redis/users.acl.example"
         return [fault(Topic.REDIS, f"{place.address} refuses the login", remedy)]
     except (RedisError, OSError) as error:
         return [_away(place, error)]
@@ -51,7 +51,7 @@ async def store_findings(redis: "Redis", place: RedisLocation, keys: Keys | None
 def _away(place: RedisLocation, error: Exception) -> Finding:
     if "certificate" in str(error).lower():
         remedy = "name the authority in CALLKEEPER_REDIS_CA; CALLKEEPER_REDIS_TLS=unverified only where there is none"
-        return fault(Topic.REDIS, f"the certificate of {place.address} does not verify", remedy)
+        return fault(Topic.REDIS, f"the certificate of {place.address} cannot be verified", remedy)
     if place.sentinels:
         master = place.sentinels.master
         remedy = f"start it; or correct the sentinels, their login or the master's name ({master}) in REDIS_URL"
@@ -65,7 +65,7 @@ def _version(place: RedisLocation, info: Mapping[str, Any]) -> Finding:
     detail = f"{place.address}, {name} {info.get('valkey_version', version)}"
     if info.get("role") != "master":
         remedy = "REDIS_URL must lead to the master; behind sentinels use redis+sentinel://"
-        return fault(Topic.REDIS, f"{detail}: a replica, which takes no writes", remedy)
+        return fault(Topic.REDIS, f"{detail}: a replica, which accepts no writes", remedy)
     if tuple(int(part) for part in version.split(".")[:2] if part.isdigit()) < OLDEST:
         return fault(Topic.REDIS, f"{detail}: too old", "use Redis 6.2 or newer, or Valkey")
     return ok(Topic.REDIS, detail)
@@ -73,15 +73,15 @@ def _version(place: RedisLocation, info: Mapping[str, Any]) -> Finding:
 
 def _tls(place: RedisLocation) -> Finding:
     if place.uses_tls and place.tls is Tls.UNVERIFIED:
-        remedy = "name the authority in CALLKEEPER_REDIS_CA and take CALLKEEPER_REDIS_TLS away"
+        remedy = "name the authority in CALLKEEPER_REDIS_CA and remove CALLKEEPER_REDIS_TLS"
         return warning(
-            Topic.REDIS_TLS, "encrypted, but any certificate is taken: whose server it is, nobody knows", remedy
+            Topic.REDIS_TLS, "encrypted, but any certificate is accepted: the server is not authenticated", remedy
         )
     if place.uses_tls:
         return ok(Topic.REDIS_TLS, "encrypted, the certificate verified")
     if not place.is_exposed:
         return ok(Topic.REDIS_TLS, "not encrypted, on this machine or in a private network")
-    remedy = "use rediss://: passwords, calls, and the service's token travel over this connection"
+    remedy = "use rediss://, because calls and the service's token are sent over this connection"
     return warning(Topic.REDIS_TLS, f"{place.address} is not encrypted, and not in a private network", remedy)
 
 
@@ -90,13 +90,13 @@ def _eviction(info: Mapping[str, Any]) -> Finding:
     if policy == "noeviction":
         return ok(Topic.REDIS_EVICTION, policy)
     remedy = "set maxmemory-policy to noeviction"
-    return fault(Topic.REDIS_EVICTION, f"{policy}: calls would be forgotten when memory is short", remedy)
+    return fault(Topic.REDIS_EVICTION, f"{policy}: Redis would delete calls when memory is short", remedy)
 
 
 async def _persistence(client: Any, info: Mapping[str, Any]) -> Finding:
     if not info.get("aof_enabled"):
         remedy = "set appendonly yes, appendfsync everysec"
-        return warning(Topic.REDIS_PERSISTENCE, "no append-only file: a restart forgets live calls", remedy)
+        return warning(Topic.REDIS_PERSISTENCE, "no append-only file: a restart loses live calls", remedy)
     if info.get("aof_last_write_status", "ok") != "ok":
         return fault(Topic.REDIS_PERSISTENCE, "the append-only file cannot be written", "make room on Redis's disk")
     try:
@@ -105,7 +105,7 @@ async def _persistence(client: Any, info: Mapping[str, Any]) -> Finding:
         synced = "appendfsync unknown"  # managed servers hide it
     if synced == "no":
         remedy = "set appendfsync everysec"
-        return warning(Topic.REDIS_PERSISTENCE, "the append-only file is synced when the system likes", remedy)
+        return warning(Topic.REDIS_PERSISTENCE, "appendfsync no: a crash can lose many seconds of writes", remedy)
     return ok(Topic.REDIS_PERSISTENCE, f"append-only file, {synced}")
 
 
@@ -117,7 +117,7 @@ async def _latency(client: Any) -> Finding:
         took_ms.append((time.perf_counter() - began_s) * 1000)
     middle = median(took_ms)
     detail = f"median {middle:.1f} ms, at most {max(took_ms):.1f} ms, of {_PINGS} round trips"
-    remedy = "put Redis into the same region and network; look for slow commands of others (SLOWLOG GET)"
+    remedy = "put Redis into the same region and network; look for other clients' slow commands (SLOWLOG GET)"
     return graded(Topic.REDIS_LATENCY, middle, detail, remedy, warn=SLOW_MS, fail=TOO_SLOW_MS)
 
 
@@ -131,24 +131,24 @@ def _memory(info: Mapping[str, Any]) -> Finding:
 
 
 async def _writes(redis: "Redis", keys: Keys) -> list[Finding]:
-    """Say why Redis takes no writes; that is no reason not to look at everything else."""
+    """Report why Redis refuses writes, if it does. The other checks continue."""
     refusal = await refusal_of(redis, keys)
     if refusal is None:
         return []
     words = REFUSALS[refusal]
-    detail = f"it refuses writes: {words.what}; pushes are answered with 503, and no call is moved"
+    detail = f"it refuses writes: {words.what}; pushes are answered with 503, and no call is handled"
     return [fault(Topic.REDIS_WRITES, detail, words.advice)]
 
 
 def _failover(place: RedisLocation, info: Mapping[str, Any]) -> list[Finding]:
-    """Look at what a failover would do, where there is somebody to take over."""
+    """Check whether a failover could lose writes, if there are sentinels or replicas."""
     replicas = int(info.get("connected_slaves", 0))
     if place.sentinels is None and not replicas:
         return []
     if not replicas:
-        return [warning(Topic.REDIS_FAILOVER, "the master has no replica", "attach one: nobody can take over now")]
+        return [warning(Topic.REDIS_FAILOVER, "the master has no replica", "attach one: a failover is impossible now")]
     if "min_slaves_good_slaves" not in info:
-        remedy = "with two replicas or more set min-replicas-to-write 1: else an old master goes on taking writes"
-        detail = f"{replicas} replicas; the master writes without any"
+        remedy = "with two replicas or more set min-replicas-to-write 1: else an old master still accepts writes"
+        detail = f"{replicas} replicas; the master accepts writes without any"
         return [warning(Topic.REDIS_FAILOVER, detail, remedy)]
-    return [ok(Topic.REDIS_FAILOVER, f"{replicas} replicas; the master writes only with enough of them")]
+    return [ok(Topic.REDIS_FAILOVER, f"{replicas} replicas; the master accepts writes only with enough of them")]

@@ -1,4 +1,4 @@
-"""What can be found of the service: the clock, the login, the institutions, their queues."""
+"""Checks the service: clock, login, institutions and their queues."""
 
 import logging
 import time
@@ -22,7 +22,7 @@ from reseller.client import Reseller
 from workers.managed_institutions import Standings, ask_standings
 
 SKEW_S = 3.0
-"""From here on a difference of clocks is worth a warning; a Date header knows whole seconds only."""
+"""Difference of clocks that gives a warning. A Date header has whole seconds only."""
 
 _OBSTACLES: Final = {
     "not_active": "it is not Active",
@@ -35,12 +35,12 @@ _WITHIN_S: Final = 5.0
 async def service_findings(
     redis: "Redis", settings: WorkerSettings, named: Mapping[str, frozenset[str]]
 ) -> AsyncIterator[Finding]:
-    """Log in and look around, with a login of its own that is kept nowhere.
+    """Check the service with a separate login, whose token is not stored.
 
-    The workers share a token that slides as long as it is used. It would hide a wrong password until the next lapse, hours
-    after the deployment that brought it. Assumed: a second login leaves the first token alone.
+    The workers' shared token stays valid as long as it is used. It would hide a wrong password until it expires, hours
+    after the deployment. Assumed: a second login does not end the first token.
 
-    ``named`` are the institutions that settings name, by setting; those of the rules file are looked at with their lines.
+    ``named`` are the institutions in the settings, by setting. Those in the rules file are checked elsewhere.
     """
     yield await clock_finding(redis, settings.service.url)
     service = Reseller(service_config(settings.service), MemoryTokenStore(), log=quiet_log(logging.CRITICAL))
@@ -67,27 +67,27 @@ async def service_findings(
 
 
 async def clock_finding(redis: "Redis", url: str) -> Finding:
-    """Compare Redis's clock, which all due times come from, with the service's and our own."""
+    """Compare Redis's clock, which sets all due times, with the service's and this machine's."""
     seconds, micros = await redis.time()
     ahead_s = time.time() - (int(seconds) + int(micros) / 1e6)
     clocks = {"this machine": ahead_s}
     service_at = await _service_time(url)
     if service_at is not None:
-        # The header knows whole seconds only: the middle of one is meant.
+        # The header has whole seconds: take the middle.
         clocks["the service"] = service_at.timestamp() + 0.5 - time.time() + ahead_s
     detail = ", ".join(f"{name} {ahead:+.1f} s" for name, ahead in clocks.items()) + ", seen from Redis"
     if service_at is None:
-        detail += "; the service does not tell its own"
+        detail += "; the service does not send its time"
     if max(map(abs, clocks.values())) < SKEW_S:
         return ok(Topic.CLOCK, detail)
     remedy = (
-        "synchronise the clocks (NTP): calls go on as they should, but logs, trails and figures are hard to compare"
+        "synchronise the clocks (NTP): calls are handled correctly, but logs, trails and figures are hard to compare"
     )
     return warning(Topic.CLOCK, detail, remedy)
 
 
 async def _service_time(url: str) -> datetime | None:
-    """Return the Date header of whatever the service answers to a request without credentials."""
+    """Return the Date header of any answer to a request without credentials."""
     try:
         async with httpx.AsyncClient(trust_env=False, timeout=_WITHIN_S) as client:
             told = (await client.head(url)).headers.get("date", "")
@@ -102,7 +102,7 @@ def _no_login(settings: WorkerSettings, error: ResellerError) -> Finding:
             "correct CALLKEEPER_EMAIL, _PASSWORD and _ACCESS_TOKEN; the service operator knows whether it is locked"
         )
     elif isinstance(error, ServiceUnavailable):
-        remedy = "check CALLKEEPER_SERVICE_URL, and whether this network may reach it; workers go on by themselves"
+        remedy = "check CALLKEEPER_SERVICE_URL, and whether this network may reach it; workers then continue"
     else:
         remedy = "check CALLKEEPER_SERVICE_URL, _ACCESS_TOKEN, _EMAIL and _PASSWORD"
     return fault(Topic.LOGIN, f"{settings.service.url}: {_told(error)}", remedy)
@@ -118,7 +118,7 @@ def _owned(settings: WorkerSettings, keys: frozenset[str]) -> list[Finding]:
 
 
 def _named(named: Mapping[str, frozenset[str]], known: KnownInstitutions) -> list[Finding]:
-    """Name every setting that names an institution which the account may not manage, with the nearest that it may."""
+    """Report settings with an institution that the account does not manage, with the most similar key."""
     found = []
     for setting, key, nearest in known.unknown(named):
         meant = f"; did you mean {known.called(nearest)}?" if nearest is not None else ""
@@ -130,15 +130,15 @@ def _named(named: Mapping[str, frozenset[str]], known: KnownInstitutions) -> lis
 
 
 def _standings(asked: Standings, keys: list[str]) -> list[Finding]:
-    """Tell for which institutions nothing will be assigned, enrolled or rejected, and why."""
+    """Report institutions for which nothing is assigned, enrolled or rejected, and why."""
     found = []
     if asked.list_error is not None:
-        remedy = "none is needed: each institution is asked for by its key; the service operator may know why"
+        remedy = "none is needed: each institution is read by its key; the service operator may know why"
         found.append(warning(Topic.INSTITUTIONS, f"their list cannot be read: {asked.list_error}", remedy))
     for key in keys:
         standing = asked.known.get(key)
         if standing is None:
-            detail = f"nothing is sent for it: its standing cannot be read: {asked.unreadable.get(key, 'not asked')}"
+            detail = f"nothing is sent for it: its state cannot be read: {asked.unreadable.get(key, 'not asked')}"
             remedy = "ask the service operator; workers try again every minute"
             found.append(warning(Topic.INSTITUTIONS, detail, remedy, about=key))
             continue
@@ -160,7 +160,7 @@ async def _queue(service: Reseller, settings: WorkerSettings, key: str) -> Findi
     try:
         entries = await service.queue(key, continue_from=0, page_size=1, requested_by=requested_by)
     except ResellerError as error:
-        remedy = f"check that {requested_by!r} is a core username of {key}, and its standing at the service"
+        remedy = f"check that {requested_by!r} is a core username of {key}, and its state at the service"
         if isinstance(error, TokenFault | AccessRefused):
             remedy = "the login is good: ask the service operator what the account may do there"
         return fault(Topic.QUEUE, _told(error), remedy, about=key)

@@ -1,4 +1,4 @@
-"""Check the work: live processes, how late due calls are, stopped requests, jobs, outcomes, attention."""
+"""Checks the work: live processes, late calls, stopped requests, jobs, outcomes, calls that need a person."""
 
 from collections import Counter
 from datetime import UTC, datetime
@@ -21,7 +21,7 @@ from calls.store.request_budget import BudgetUse, budget_use
 from calls.store.sso_token import Barred, barred_scopes
 
 LATE_S, TOO_LATE_S = 1.0, 5.0
-"""A due call that waits longer than this has too few workers."""
+"""If a due call waits longer than this, there are too few workers."""
 
 _LOGINS_IN_VAIN: Final = 2
 _UNDELIVERED: Final = "outcome "
@@ -32,11 +32,11 @@ _LIFT: Final = (
 
 
 async def work_findings(redis: "Redis", keys: Keys) -> list[Finding]:
-    """Look at processes, due times and what is waiting for whom."""
+    """Check processes, due times and everything that waits."""
     processes = await FigureReader(redis, keys=keys).processes()
     present = await read_present(redis, keys=keys)
-    client: Any = redis  # its stubs cannot know that TIME is awaited
-    seconds, _ = await client.time()  # figures are of Redis's minutes
+    client: Any = redis  # its stubs do not say that TIME is awaited
+    seconds, _ = await client.time()  # figures use Redis's clock
     return [
         _web(processes),
         _workers(processes),
@@ -53,7 +53,7 @@ async def work_findings(redis: "Redis", keys: Keys) -> list[Finding]:
 
 
 async def waiting_findings(redis: "Redis", keys: Keys) -> list[Finding]:
-    """Look at what waits for a person: doubts, and pauses that somebody made."""
+    """Check what waits for a person: attention items and pauses."""
     present = await read_present(redis, keys=keys)
     return [_attention(present.attention), *await _pauses(redis, keys)]
 
@@ -69,7 +69,7 @@ _TOPICS: Final = {
     IncidentKind.CLOCKS_APART: Topic.CLOCK,
     IncidentKind.VERSIONS_DIFFER: Topic.RELEASES,
 }
-"""The incidents that no other line of the doctor tells."""
+"""The incidents that no other line of the doctor covers."""
 
 
 def _incidents(incidents: list[Incident]) -> list[Finding]:
@@ -84,7 +84,7 @@ def _web(processes: list[Process]) -> Finding:
     alive = sum(process.kind == "web" for process in processes)
     if alive:
         return ok(Topic.WEB, f"{alive} alive")
-    return fault(Topic.WEB, "none is alive: pushes reach nobody, calls are found by the queue", "start callkeeper web")
+    return fault(Topic.WEB, "none is alive: pushes are lost, calls are found by the queue", "start callkeeper web")
 
 
 def _workers(processes: list[Process]) -> Finding:
@@ -92,30 +92,28 @@ def _workers(processes: list[Process]) -> Finding:
     if alive:
         return ok(Topic.WORKERS, f"{alive} alive")
     remedy = "start callkeeper worker; if it was started, its log says why it ended"
-    return fault(Topic.WORKERS, "none is alive: calls are recorded, nobody moves them", remedy)
+    return fault(Topic.WORKERS, "none is alive: calls are recorded, but not handled", remedy)
 
 
 def _lateness(present: Present, processes: list[Process]) -> Finding:
     detail = f"{present.overdue} due, {present.late_s:.1f} s late at most; {present.live} calls are live"
     is_moved = any(process.kind == "worker" for process in processes)
-    remedy = "start more workers; if there are enough, look into their logs" if is_moved else "see the line workers"
+    remedy = "start more workers; if there are enough, read their logs" if is_moved else "see the line workers"
     return graded(Topic.DUE_CALLS, present.late_s, detail, remedy, warn=LATE_S, fail=TOO_LATE_S)
 
 
 def _breakers(present: Present, breakers: list[Breaker]) -> list[Finding]:
-    remedy = (
-        "ask the service operator; nothing is lost, workers go on by themselves (callkeeper service retry: at once)"
-    )
+    remedy = "ask the service operator; nothing is lost, and workers try again (callkeeper service retry: at once)"
     found = [
         warning(Topic.BREAKER, f"the service is {breaker.words}", remedy)
         if breaker.institution_key == ACCOUNT
-        else warning(Topic.BREAKER, f"{breaker.words}; other institutions go on", remedy, about=breaker.institution_key)
+        else warning(Topic.BREAKER, f"{breaker.words}; others are not affected", remedy, about=breaker.institution_key)
         for breaker in breakers
     ]
     if account_of(breakers) is not None:
         return found
     if present.login_failures >= _LOGINS_IN_VAIN:
-        detail = f"{present.login_failures} logins in a row were in vain; the next one waits"
+        detail = f"{present.login_failures} logins in a row failed; the next one waits"
         remedy = "see the line login; correct the account's password everywhere"
         return [warning(Topic.BREAKER, detail, remedy), *found]
     return found or [ok(Topic.BREAKER, "no requests are stopped")]
@@ -128,7 +126,7 @@ def _budget(use: BudgetUse) -> Finding:
 def _barred(barred: Barred) -> Finding:
     detail = (
         f"the service answers {barred.operation} with 401 since {barred.since:%Y-%m-%d %H:%M:%S} UTC although the token is "
-        "good; it is tried every few seconds, other institutions go on"
+        "good; it is tried every few seconds, other institutions are not affected"
     )
     remedy = "ask the service operator what the account may do there"
     return warning(Topic.BREAKER, detail, remedy, about=barred.institution_key)
@@ -153,7 +151,7 @@ def _replication(hour: list[Minute]) -> list[Finding]:
 
 def _jobs(present: Present) -> Finding:
     if present.jobs_failed:
-        remedy = "read them in the RQ dashboard (/rq, failed): each failed by a bug, or is not ours; then delete them"
+        remedy = "read them in the RQ dashboard (/rq, failed), report bugs, then delete them"
         return warning(Topic.JOBS, f"{present.jobs_failed} have failed, {present.jobs_waiting} wait", remedy)
     return ok(Topic.JOBS, f"none has failed, {present.jobs_waiting} wait")
 
@@ -162,9 +160,9 @@ def _outcomes(present: Present) -> list[Finding]:
     parked = sum(count for why, count in present.attention.items() if why.startswith(_UNDELIVERED))
     if parked:
         remedy = "check the receiver; then callkeeper outcomes replay --failed-since 7d"
-        return [warning(Topic.OUTCOMES, f"those of {parked} calls were not taken for a day", remedy)]
+        return [warning(Topic.OUTCOMES, f"those of {parked} calls were not accepted for a day", remedy)]
     if present.outcomes_waiting:
-        return [ok(Topic.OUTCOMES, f"those of {present.outcomes_waiting} calls are on their way")]
+        return [ok(Topic.OUTCOMES, f"those of {present.outcomes_waiting} calls wait for delivery")]
     return []
 
 
@@ -178,7 +176,7 @@ def _attention(reasons: Counter[str]) -> Finding:
 
 
 async def _pauses(redis: "Redis", keys: Keys) -> list[Finding]:
-    """Name every pause; one of an institution that does not exist stops nothing."""
+    """Report every pause. A pause of an institution that does not exist stops nothing."""
     known = await Queries(redis, keys=keys).institutions()
     lines = pause_lines(await Pausing(redis, keys=keys).pauses(), known)
     if not lines:
@@ -188,6 +186,6 @@ async def _pauses(redis: "Redis", keys: Keys) -> list[Finding]:
 
 def _pause(line: str, problem: str) -> Finding:
     if problem:
-        remedy = "pause the institution that was meant, then callkeeper resume this one"
+        remedy = "pause the intended institution, then callkeeper resume this one"
         return warning(Topic.PAUSE, f"{line}; it holds no call now: {problem}", remedy)
     return warning(Topic.PAUSE, line, _LIFT)

@@ -97,18 +97,18 @@ def test_doctor_names_a_wrong_password(installation: Stack) -> None:
 
 
 def test_doctor_names_a_wrong_push_header(installation: Stack, tmp_path: Path) -> None:
-    """The dashboard holds another header than the settings: pushes are refused, and none is taken."""
+    """The dashboard holds another header than the settings: pushes are refused, and none is accepted."""
     with stack(tmp_path / "own", workers=1) as running:
         settings = {"url": f"{running.demo.web_url}/push", "headers": "X-Push-Key: typed-wrongly-0123456789"}
         running.control("PUT", f"/institutions/{KEY}/push", settings)
         for _ in range(3):
             running.control("POST", "/push/sample", {"institution_key": KEY})
-        examine(running)  # sends a sample of its own, with the right header: that proves nothing of the dashboard's
+        examine(running)  # also sends a sample with the right header, which does not count
         result = until(lambda: _with_fault("pushes", examine(running)), 20, "the refusals")
         [row] = [row for row in lines(result) if row["what"] == "pushes"]
-        assert row["detail"] == "3 refused in the last hour for a wrong or missing header, none taken"
+        assert row["detail"] == "3 refused in the last hour for a wrong or missing header, none accepted"
         assert row["remedy"] == (
-            "type into the dashboard (Settings, Push Notifications) exactly what CALLKEEPER_PUSH_HEADERS holds, "
+            "copy CALLKEEPER_PUSH_HEADERS exactly into the dashboard (Settings, Push Notifications), "
             "and send a sample from there"
         )
         settings["headers"] = running.demo.environ["CALLKEEPER_PUSH_HEADERS"]
@@ -148,7 +148,7 @@ def test_doctor_names_an_evicting_redis(installation: Stack) -> None:
     with set_in_redis(installation.demo.redis_url, "maxmemory-policy", "allkeys-lru"):
         result = examine(installation, json_lines=False)
     assert result.exit_code == 1
-    assert "fault    redis eviction: allkeys-lru: calls would be forgotten when memory is short" in result.stdout
+    assert "fault    redis eviction: allkeys-lru: Redis would delete calls when memory is short" in result.stdout
     assert "-> set maxmemory-policy to noeviction" in result.stdout
 
 
@@ -157,7 +157,7 @@ def test_doctor_names_missing_workers(installation: Stack) -> None:
     fresh = f"{installation.demo.redis_url.rpartition('/')[0]}/8"
     result = examine(installation, json_lines=False, REDIS_URL=fresh)
     assert result.exit_code == 1
-    assert "fault    workers: none is alive: calls are recorded, nobody moves them" in result.stdout
+    assert "fault    workers: none is alive: calls are recorded, but not handled" in result.stdout
     assert "-> start callkeeper worker" in result.stdout
 
 

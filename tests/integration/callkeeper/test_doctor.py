@@ -257,7 +257,7 @@ def service_whose_clock_is(ahead_s: float | None) -> Iterator[str]:
         (0, Severity.OK, "the service "),
         (-12, Severity.WARNING, "the service -1"),
         (3605, Severity.WARNING, "the service +360"),
-        (None, Severity.OK, "the service does not tell its own"),
+        (None, Severity.OK, "the service does not send its time"),
     ],
 )
 async def test_doctor_compares_the_clocks(

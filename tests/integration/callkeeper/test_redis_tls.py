@@ -81,7 +81,7 @@ async def test_redis_with_a_certificate_that_verifies_is_used(redis_url: str) ->
 async def test_redis_with_a_certificate_that_does_not_verify_is_refused(
     redis_url: str, certificate: str, settings: dict[str, str]
 ) -> None:
-    """Nothing is sent to a server that cannot show whose it is; the doctor names the certificate, and the setting."""
+    """Nothing is sent to a server whose certificate is invalid; the doctor names the certificate and the setting."""
     async with behind_tls(redis_url, certificate) as url:
         store = StoreSettings.load({"REDIS_URL": url, **settings})
         async with receiver_redis(store.redis) as redis:
@@ -89,7 +89,7 @@ async def test_redis_with_a_certificate_that_does_not_verify_is_refused(
                 await redis.set("seen", "never")
             [finding] = await store_findings(redis, store.redis)
     assert finding.severity is Severity.FAULT
-    assert finding.detail.endswith("does not verify")
+    assert finding.detail.endswith("cannot be verified")
     assert "CALLKEEPER_REDIS_CA" in finding.remedy
 
 

@@ -53,14 +53,14 @@ async def look(place: RedisLocation, **differences: Any) -> dict[Topic, Finding]
     ("differences", "topic", "severity", "words"),
     [
         ({"redis_version": "6.0.16"}, Topic.REDIS, Severity.FAULT, "too old"),
-        ({"role": "slave"}, Topic.REDIS, Severity.FAULT, "takes no writes"),
-        ({"maxmemory_policy": "volatile-lru"}, Topic.REDIS_EVICTION, Severity.FAULT, "forgotten"),
-        ({"aof_enabled": 0}, Topic.REDIS_PERSISTENCE, Severity.WARNING, "forgets live calls"),
+        ({"role": "slave"}, Topic.REDIS, Severity.FAULT, "accepts no writes"),
+        ({"maxmemory_policy": "volatile-lru"}, Topic.REDIS_EVICTION, Severity.FAULT, "delete calls"),
+        ({"aof_enabled": 0}, Topic.REDIS_PERSISTENCE, Severity.WARNING, "loses live calls"),
         ({"aof_last_write_status": "err"}, Topic.REDIS_PERSISTENCE, Severity.FAULT, "cannot be written"),
-        ({"appendfsync": "no"}, Topic.REDIS_PERSISTENCE, Severity.WARNING, "when the system likes"),
+        ({"appendfsync": "no"}, Topic.REDIS_PERSISTENCE, Severity.WARNING, "appendfsync no"),
         ({"used_memory": 750 * 2**20}, Topic.REDIS_MEMORY, Severity.WARNING, "750 of 1000 MiB"),
         ({"used_memory": 950 * 2**20}, Topic.REDIS_MEMORY, Severity.FAULT, "950 of 1000 MiB"),
-        ({"connected_slaves": 2}, Topic.REDIS_FAILOVER, Severity.WARNING, "the master writes without any"),
+        ({"connected_slaves": 2}, Topic.REDIS_FAILOVER, Severity.WARNING, "the master accepts writes without any"),
         ({"connected_slaves": 2, "min_slaves_good_slaves": 2}, Topic.REDIS_FAILOVER, Severity.OK, "only with enough"),
     ],
 )
@@ -89,7 +89,7 @@ async def test_sentinels_without_a_replica_are_warned_of() -> None:
         ("redis://redis-0.redis.svc:6379/0", Tls.VERIFIED, Severity.OK, "private network"),
         ("redis://red.example:6379/0", Tls.VERIFIED, Severity.WARNING, "redis://red.example:6379/0 is not encrypted"),
         ("rediss://red.example:6379/0", Tls.VERIFIED, Severity.OK, "the certificate verified"),
-        ("rediss://red.example:6379/0", Tls.UNVERIFIED, Severity.WARNING, "nobody knows"),
+        ("rediss://red.example:6379/0", Tls.UNVERIFIED, Severity.WARNING, "not authenticated"),
     ],
 )
 async def test_redis_tls_is_judged_by_where_it_is(url: str, tls: Tls, severity: Severity, words: str) -> None:
