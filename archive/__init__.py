@@ -1,5 +1,4 @@
-"""Settled calls for years, in SQL: append-only lines, a hash chain per institution, personal data in a table of its own.
+"""Settled calls for years, in SQL: append-only lines, a hash chain per institution, personal data in a separate table.
 
-SQLAlchemy is imported here and nowhere else. Nothing above imports this package while it starts: only who has a database
-pays for it.
+Only this package imports SQLAlchemy. Other packages import this one only if an archive is configured.
 """

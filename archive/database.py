@@ -1,8 +1,8 @@
 """The connection to the archive's database: PostgreSQL 13 or newer through psycopg 3, or an SQLite file.
 
-Every transaction has a deadline by our own clock: a server that is frozen, or a network that swallows packets, answers no
-cancellation either. Then the socket is shut down, and the caller gets `ArchiveAway`. Nothing outlives a transaction, and
-nothing is prepared, so PgBouncer in transaction mode may stand in between.
+Every transaction has a deadline by our own clock, because a frozen server or a broken network does not answer a
+cancellation either. At the deadline the socket is shut down, and the caller gets `ArchiveAway`. There is no session
+state and there are no prepared statements, so PgBouncer in transaction mode works.
 """
 
 import os
@@ -26,14 +26,14 @@ WITHIN_S: Final = 4.0
 _SERVERS_DEADLINES: Final = ("statement_timeout", "idle_in_transaction_session_timeout")
 
 _CALL_ERRORS: Final = ("DataError", "IntegrityError")
-"""Errors that lie in what is written; every other one concerns everybody."""
+"""Errors caused by the value that is written. Others affect all writes."""
 
 
 class Database:
-    """Opens transactions. Use one in one thread at a time; each has one connection."""
+    """Opens transactions over one connection. Use it in one thread at a time."""
 
     def __init__(self, url: str, options: dict[str, str] | None = None) -> None:
-        """Prepare; nothing is connected yet.
+        """Prepare without connecting.
 
         Args:
             url: ``postgresql://...`` or ``sqlite:///...``.
@@ -49,14 +49,14 @@ class Database:
 
         Raises:
             ArchiveAway: The database failed; whether the transaction was committed may be unknown.
-            ValueRefused: What was written is at fault.
+            ValueRefused: The database refuses a value.
         """
         with self._transaction(within_s, "IMMEDIATE") as connection:
             yield connection
 
     @contextmanager
     def reading(self, *, within_s: float = WITHIN_S) -> Iterator[Connection]:
-        """Open a transaction that writes nothing; sees one state from beginning to end.
+        """Open a read-only transaction with one consistent snapshot.
 
         Raises:
             ArchiveAway: The database failed.
@@ -77,7 +77,7 @@ class Database:
                 else:
                     if mode == "DEFERRED":
                         connection.execute(text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY"))
-                    # For the server's own sake: what we gave up must not go on there, nor hold the chain's row.
+                    # After we give up, the server must end the statement and release the lock of the chain.
                     ms = int(within_s * 1000)
                     limits = (func.set_config(name, str(ms), True) for name in _SERVERS_DEADLINES)
                     connection.execute(select(*limits))
@@ -88,7 +88,7 @@ class Database:
 
 
 def _said_of(error: SQLAlchemyError) -> Exception:
-    """Return our error: names the kind only, because the message may quote what was written."""
+    """Return our error. It names only the kind, because the message may quote the value."""
     name = type(error.orig).__name__ if isinstance(error, DBAPIError) and error.orig else type(error).__name__
     state = getattr(getattr(error, "orig", None), "sqlstate", None)
     words = f"{name} ({state})" if state else name
@@ -102,7 +102,7 @@ def _postgresql(place: URL, options: dict[str, str]) -> Engine:
         max_overflow=4,
         pool_timeout=CONNECT_S,
         pool_recycle=300,
-        pool_pre_ping=False,  # a frozen server would hold the ping: a broken connection is one failed try
+        pool_pre_ping=False,  # a ping would hang on a frozen server; a broken connection costs one failed attempt
         hide_parameters=True,
         connect_args={
             "prepare_threshold": None,
@@ -115,7 +115,7 @@ def _postgresql(place: URL, options: dict[str, str]) -> Engine:
 
     @event.listens_for(engine, "handle_error")
     def forget(context: Any) -> None:
-        """Take a connection out of use after any error of the server: what broke once may be half dead."""
+        """Discard a connection after any error of the server, because it may be broken."""
         if context.is_disconnect is False and type(context.sqlalchemy_exception).__name__ not in _CALL_ERRORS:
             context.is_disconnect = True
 
@@ -129,7 +129,7 @@ def _sqlite(place: URL) -> Engine:
 
     @event.listens_for(engine, "connect")
     def prepare(connection: sqlite3.Connection, _record: object) -> None:
-        """Have nothing begun behind our back, and readers and a writer side by side."""
+        """Disable implicit transactions, and let readers and a writer work at the same time."""
         connection.isolation_level = None
         connection.execute("PRAGMA journal_mode=WAL")
         if place.database:
@@ -153,6 +153,6 @@ def _deadline(connection: Connection, within_s: float, is_sqlite: bool) -> Itera
 
 
 def _cut(raw: Any) -> None:
-    """Shut the socket down under a connection: whatever waits for it fails at once."""
+    """Shut a connection's socket down, so that everything that waits for it fails at once."""
     with suppress(Exception), socket.socket(fileno=os.dup(raw.fileno())) as wire:
         wire.shutdown(socket.SHUT_RDWR)

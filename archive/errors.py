@@ -1,8 +1,8 @@
-"""What can go wrong with the archive's database; importing this imports no SQLAlchemy."""
+"""Errors of the archive's database. This module does not import SQLAlchemy."""
 
 
 class ArchiveAway(Exception):
-    """The database cannot be used now: unreachable, full, read-only, or without our tables. Names the kind of error."""
+    """The database cannot be used now: unreachable, full, read-only, or without tables. Names the kind of error."""
 
 
 class ValueRefused(Exception):

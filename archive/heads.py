@@ -1,6 +1,6 @@
-"""The end of a chain as it is logged: with a signature where there is a key, so that the database alone proves nothing.
+"""The head of a chain in the log, signed if there is a key. Pure.
 
-The database's owner can rewrite a chain, but not what was logged elsewhere. Pure.
+The database's owner can rewrite a chain, but not the heads that were logged elsewhere.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ from reseller.secret import Secret
 
 
 class LoggedHead(msgspec.Struct, frozen=True):
-    """A line of the log that tells a chain's end; other fields are passed over."""
+    """A line of the log with the head of a chain. Other fields are ignored."""
 
     event: str
     institution: str
@@ -25,13 +25,13 @@ class LoggedHead(msgspec.Struct, frozen=True):
 
 
 def signed_head(institution_key: str, head: Head, key: Secret | None) -> dict[str, Any]:
-    """Return what is logged of a chain's end."""
+    """Return the fields that are logged for the head of a chain."""
     told = {"institution": institution_key, "n": head.n, "hash": head.hash}
     return told if key is None else {**told, "signature": _signature(institution_key, head, key)}
 
 
 def parse_heads(lines: Iterable[bytes], key: Secret | None) -> tuple[dict[tuple[str, int], str], int]:
-    """Read logged heads out of a log; return them, and how many had no right signature where there is a key."""
+    """Return the heads in a log, and how many have no valid signature, if there is a key."""
     found: dict[tuple[str, int], str] = {}
     unsigned = 0
     for line in lines:

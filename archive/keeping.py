@@ -1,6 +1,6 @@
-"""What may be taken out of the archive: a person's values, and what is older than an institution keeps. And what may not.
+"""Removes data from the archive: a person's values, and calls older than the retention. A legal hold prevents both.
 
-Each of these is a line of the chain itself. A call under a legal hold keeps everything.
+Every removal, hold and release is recorded as a line of the chain.
 """
 
 import time
@@ -18,14 +18,14 @@ from archive.writing import ChainEnd
 
 WITHIN_S: Final = 3600.0
 AT_ONCE: Final = 5000
-"""Lines that retention looks at in one transaction: workers wait for the chain meanwhile."""
+"""Lines that retention handles in one transaction. Workers wait for the chain meanwhile."""
 
 EVERYBODY: Final = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Erasure:
-    """Of how many calls how many values were erased, and how many calls are under a hold."""
+    """How many calls were found, how many values were erased, and how many calls are under a hold."""
 
     calls: int
     values: int
@@ -34,7 +34,7 @@ class Erasure:
 
 @dataclass(slots=True)
 class Keeper:
-    """Erases, holds, releases and retires; with a role that may delete."""
+    """Erases, holds, releases and retires. It needs a role that may delete."""
 
     database: Database
     operator: str
@@ -49,14 +49,14 @@ class Keeper:
         number: Callable[[str], bool] | None = None,
         digits: str = "",
     ) -> Erasure:
-        """Erase what is personal of a person: everything of the calls that were theirs, and their name elsewhere.
+        """Erase a person's data: all personal values of their own calls, and their name in other calls.
 
         Args:
             institution_key: At which institution.
             person_id: The member, by the institution's id.
-            number: Or everything of the calls from a number: tells whether a stored one is it.
+            number: Instead of a member: tells whether a stored number is the one whose calls are erased.
             digits: The last digits of that number.
-            reason: Written into the chain; must name nobody.
+            reason: Written into the chain; it must not name a person.
         """
         with self.database.writing(within_s=WITHIN_S) as connection:
             chain = ChainEnd.lock(connection, institution_key)
@@ -74,7 +74,7 @@ class Keeper:
                 if whose != EVERYBODY:
                     gone = gone.where(people.c.person_id == whose)
                 values += connection.execute(gone.where(people.c.value.is_not(None))).rowcount
-                connection.execute(gone)  # the rows that only help to find
+                connection.execute(gone)  # also the rows that are only search terms
                 row = {"institution_key": institution_key, "voice_id": voice_id, "person_id": whose}
                 if connection.execute(select(erased).filter_by(**row)).first() is None:
                     connection.execute(insert(erased).values(row))
@@ -83,7 +83,7 @@ class Keeper:
             return Erasure(len(found) - len(held), values, len(held))
 
     def hold(self, institution_key: str, kind: str, value: str, reason: str) -> bool:
-        """Hold a call, a person's calls or an institution's (``value`` empty); tell whether it was not held before."""
+        """Hold a call, a person's calls or an institution's (``value`` empty); return False if it was held already."""
         with self.database.writing(within_s=WITHIN_S) as connection:
             chain = ChainEnd.lock(connection, institution_key)
             row = {"institution_key": institution_key, "kind": kind, "value": value}
@@ -94,7 +94,7 @@ class Keeper:
             return True
 
     def release(self, institution_key: str, kind: str, value: str, reason: str) -> bool:
-        """End a hold; tell whether there was one."""
+        """End a hold; return whether there was one."""
         with self.database.writing(within_s=WITHIN_S) as connection:
             chain = ChainEnd.lock(connection, institution_key)
             ours = delete(holds).where(
@@ -106,9 +106,10 @@ class Keeper:
             return True
 
     def retire(self, institution_key: str, before_ms: int) -> int:
-        """Remove what was written before an instant; return how many lines lost their body.
+        """Remove calls written before an instant; return how many lines lost their body.
 
-        Up to the first call under a hold lines are deleted; behind it they lose what they say, and keep their place.
+        Lines before the first call under a hold are deleted. Lines after it keep their place in the chain and lose only
+        their body.
         """
         removed, begin = 0, 0
         while True:
@@ -124,7 +125,7 @@ class Keeper:
             return list(connection.execute(select(chains.c.institution_key)).scalars())
 
     def _retire_some(self, connection: Connection, key: str, before_ms: int, begin: int) -> tuple[int, int]:
-        """Retire some lines after ``begin``; return how many, and the last of them (0: there are no more)."""
+        """Retire some lines after ``begin``; return how many, and the number of the last one (0: there are no more)."""
         chain = ChainEnd.lock(connection, key)
         old = select(
             lines.c.n,
@@ -173,7 +174,7 @@ class Keeper:
 def _calls_of(
     connection: Connection, key: str, person_id: str | None, number: Callable[[str], bool] | None, digits: str
 ) -> dict[str, str]:
-    """Return the calls of a person: whose values go there. Empty stands for everybody's: it was the person's own call."""
+    """Return the calls of a person, each with the id of whose values to erase; '' for all, if the call was theirs."""
     found: dict[str, str] = {}
     if number is not None:
         least = number_term(digits)

@@ -1,8 +1,9 @@
-"""A line of the archive: what of a call goes where, and what its hash covers. Pure.
+"""A line of the archive: how a call is split into columns, body and personal values, and what the hash covers. Pure.
 
-A call's body is its record and its trail as JSON, without what is personal: phone number, names, free text. Each of those is
-a value of its own with a salt; the line holds a commitment, HMAC-SHA256 of path and value under the salt. Without the salt
-nobody can tell whether a guessed number is the one, so deleting row and salt erases the value and leaves the line intact.
+A call's body is its record and its trail as JSON, without personal values: phone number, names, free text. Each of
+these is stored in a separate row with a salt. The line contains a commitment: the HMAC-SHA256 of path and value with
+the salt. Deleting the row and its salt erases the value: the commitment alone cannot confirm a guess, and the line
+stays valid.
 """
 
 import hashlib
@@ -20,21 +21,21 @@ from calls.record import Call, encode_call, without_unknown
 from calls.trail import Entry, encode_entry, parse_trail
 
 GENESIS: Final = "0" * 64
-"""Stands for the hash before the first line."""
+"""The previous hash of the first line."""
 
 CALL: Final = "call"
 AUDIT: Final = "audit"
-"""An entry of the audit log; its id in Redis's stream stands where a call's line has the voice id."""
+"""An entry of the audit log. Its id in Redis's stream is stored in place of the voice id."""
 
 AUDIT_LOG: Final = "*audit"
 """The key of the audit log's chain. No institution has it."""
 
 ERASED, RETIRED, HELD, RELEASED = "erased", "retired", "held", "released"
-"""What was done to the archive itself is a line too."""
+"""Kinds of lines about changes to the archive itself."""
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True):
-    """The canonical line: its JSON, in this order of fields, is what the hash covers.
+    """The canonical line. The hash covers its JSON with the fields in this order.
 
     Attributes:
         kind: A call's line, or one about the archive.
@@ -67,13 +68,13 @@ def sha256(data: bytes) -> str:
 
 
 def commitment(path: str, value: str, salt: str) -> str:
-    """Return what commits to a value without telling it."""
+    """Return the commitment to a value."""
     return hmac.new(bytes.fromhex(salt), f"{path}\n{value}".encode(), hashlib.sha256).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
 class PersonalValue:
-    """One personal value: where in the body it belongs, whose it is, and by what it is found."""
+    """One personal value: its path in the body, whose it is, and its search terms."""
 
     path: str
     value: str
@@ -84,7 +85,7 @@ class PersonalValue:
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """A call as it is archived. ``terms`` are kinds and values that it is found by."""
+    """A call in the form of the archive. ``terms`` are its search terms: kinds and values."""
 
     call: Call
     body: str
@@ -97,24 +98,24 @@ FOUND_BY: Final = ("voice_id", "alternate_id", "began_ms", "settled_ms")
 
 
 def found_columns(call: Call) -> dict[str, Any]:
-    """Return the columns of a line that its call is found by."""
+    """Return the columns of a line that are used for searches."""
     alternate_id = clean(call.alternate_id) if call.alternate_id else None
     began_ms = ms_of(call.started_at or call.first_seen_at or call.hinted_at)
     return dict(zip(FOUND_BY, (clean(call.voice_id), alternate_id, began_ms, ms_of(call.settled_at)), strict=True))
 
 
 def ms_of(instant: datetime | None) -> int | None:
-    """Return an instant as it is stored."""
+    """Return an instant in its stored form."""
     return None if instant is None else int(instant.timestamp() * 1000)
 
 
 def clean(text: str) -> str:
-    """Return a text without the one character that PostgreSQL stores in no text."""
+    """Return a text without NUL, which PostgreSQL cannot store."""
     return text.replace("\0", "\ufffd")
 
 
 def content_of(call: Call, trail: Sequence[Entry]) -> Content:
-    """Take a call apart into what is kept and what is personal."""
+    """Split a call into its body and its personal values."""
     whole: dict[str, Any] = {
         "call": msgspec.json.decode(encode_call(without_unknown(call))),
         "trail": [msgspec.json.decode(encode_entry(line)) for line in trail],
@@ -135,17 +136,17 @@ _STORED: Final = msgspec.json.Decoder(_Stored)
 
 
 def trail_of(body: str) -> tuple[str, ...]:
-    """Return the lines of the trail in a stored body, each as it would be written now."""
+    """Return the entries of the trail in a stored body, each encoded as this release writes it."""
     return tuple(msgspec.json.encode(line, order="sorted").decode() for line in msgspec.json.decode(body)["trail"])
 
 
 def terms_of(body: str) -> set[tuple[str, str]]:
-    """Return what a stored call is found by."""
+    """Return the search terms of a stored call."""
     return {(kind, value) for kind, value in msgspec.json.decode(body)["terms"]}
 
 
 def joined(body: str, values: Mapping[str, str]) -> tuple[Call, tuple[Entry, ...]]:
-    """Put a call together again; ``values`` are those that were not erased, by path."""
+    """Rebuild a call; ``values`` are the personal values that were not erased, by path."""
     if values:
         parts = msgspec.json.decode(body)
         for path, value in values.items():
@@ -158,7 +159,7 @@ def joined(body: str, values: Mapping[str, str]) -> tuple[Call, tuple[Entry, ...
 
 
 def _taken_out(whole: dict[str, Any], call: Call) -> Iterator[PersonalValue]:
-    """Remove what is personal from a body and yield it."""
+    """Remove the personal values from a body and yield them."""
     for path, person_id in _personal_paths(whole, call):
         place, name = _at(whole, path)
         value = place.pop(name, "") if place is not None else ""
@@ -167,7 +168,7 @@ def _taken_out(whole: dict[str, Any], call: Call) -> Iterator[PersonalValue]:
 
 
 def _personal_paths(whole: dict[str, Any], call: Call) -> Iterator[tuple[str, str | None]]:
-    """Yield where something personal may stand, and whose it is."""
+    """Yield the paths that may hold personal values, and whose they are."""
     yield "call/phone_number", call.person_id
     for n, candidate in enumerate(call.candidates):
         yield f"call/candidates/{n}/name", candidate.person_id
@@ -180,7 +181,7 @@ def _personal_paths(whole: dict[str, Any], call: Call) -> Iterator[tuple[str, st
 
 
 def _at(whole: Any, path: str) -> tuple[Any, str]:
-    """Return what holds the end of a path (None: nothing), and the end's name."""
+    """Return the container of a path's last part (None: there is none), and that part."""
     *way, name = path.split("/")
     for step in way:
         whole = whole[int(step)] if isinstance(whole, list) else whole.get(step)
@@ -190,7 +191,7 @@ def _at(whole: Any, path: str) -> tuple[Any, str]:
 
 
 def _found_by(path: str, value: str) -> tuple[str, ...]:
-    """Return what a personal value is found by: a number from its end, a name by the beginning of each word."""
+    """Return the search terms of a personal value: a number reversed, a name as its words."""
     if path.endswith("phone_number"):
         return (number_term(value),) if digits_of(value) else ()
     if path.endswith("name"):
@@ -199,17 +200,17 @@ def _found_by(path: str, value: str) -> tuple[str, ...]:
 
 
 def number_term(number: str) -> str:
-    """Return how the end of a phone number is looked up: its digits from the last to the first."""
+    """Return the search term of a phone number: its digits reversed, so that its end is a prefix."""
     return "d" + digits_of(number)[::-1]
 
 
 def after(beginning: str) -> str:
-    """Return what comes behind everything that begins so, byte by byte."""
+    """Return the smallest text that sorts after everything with this prefix, byte by byte."""
     return beginning[:-1] + chr(ord(beginning[-1]) + 1)
 
 
 def _terms(call: Call, trail: Iterable[Entry]) -> Iterator[tuple[str, str]]:
-    """Yield what a call is found by, but for personal values."""
+    """Yield a call's search terms, without those of personal values."""
     yield "outcome", str(call.reason or call.phase)
     if call.reading is not None and call.reading.status:
         yield "status", clean(call.reading.status).casefold()

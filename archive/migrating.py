@@ -1,4 +1,4 @@
-"""Brings the tables to the state of this release; in the release step, or when a demonstration starts."""
+"""Migrates the tables to this release, in the release step or when a demonstration starts."""
 
 from pathlib import Path
 
@@ -14,10 +14,10 @@ FOLDER = Path(__file__).parent / "migrations"
 
 
 def migrate(database: Database) -> str:
-    """Apply what is missing, in one transaction; return the version that the tables have then.
+    """Apply the missing migrations in one transaction; return the new version of the tables.
 
     Raises:
-        archive.errors.ArchiveAway: The database failed, or refuses; nothing was changed.
+        archive.errors.ArchiveAway: The database failed or refused; nothing was changed.
     """
     with database.writing(within_s=MIGRATE_S) as connection:
         config = _config()
@@ -32,7 +32,7 @@ def newest() -> str:
 
 
 def version_of(database: Database) -> str | None:
-    """Return the version of a database's tables; None: it has none."""
+    """Return the version of a database's tables; None if there are none."""
     with database.reading() as connection:
         context = MigrationContext.configure(connection, opts={"version_table": "archive_version"})
         return context.get_current_revision()

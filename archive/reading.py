@@ -1,7 +1,7 @@
-"""Reads the archive: finds calls by what is known of them, pages through them, streams all of them.
+"""Reads the archive: searches for calls, pages through them, and streams all of them.
 
-Every criterion is an index range. The one with the fewest lines leads, the others are looked up for each of its lines; where
-all have many, the newest of the first one are looked at, and the answer says that it may not be all.
+Every criterion is an index range. The one with the fewest lines leads, and the others are tested for each of its lines.
+If all have many lines, only the newest lines of the leading one are tested, and the answer is marked as partial.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -32,20 +32,20 @@ from calls.record import Call, Reason
 from calls.trail import Entry, Recorded, recorded
 
 FEW: Final = 2000
-"""A criterion with fewer lines may lead as a whole."""
+"""If the leading criterion has fewer lines, all of them are tested."""
 
 MANY: Final = 10_000
-"""Lines that are looked at where every criterion has many."""
+"""Lines that are tested if every criterion has many."""
 
 READ: Final = 1000
-"""Lines that are read whole for one answer; an index has found them, and other words may not fit."""
+"""Lines whose body is read for one answer. Words without an index are tested there."""
 
 CHUNK: Final = 100
 STREAMED: Final = 1000
 
 
 class Place(NamedTuple):
-    """Where a line is, in the order of lists: the newest call first."""
+    """The position of a line in lists, which begin with the newest call."""
 
     began_ms: int
     institution_key: str
@@ -54,7 +54,7 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FoundLines:
-    """Calls that were found, newest first. ``is_partial``: not all lines were looked at. ``next``: where more begin."""
+    """Found calls, newest first. ``is_partial``: not all lines were tested. ``next``: where the next page begins."""
 
     calls: tuple[Call, ...]
     is_cut: bool = False
@@ -63,11 +63,11 @@ class FoundLines:
 
 
 Part = tuple[Table, ColumnElement[bool]]
-"""A table and which of its rows are meant; a criterion is one or several of these."""
+"""A table and a condition on its rows. A criterion is one or several of these."""
 
 
 class Reader:
-    """Reads. Use it in any thread; each call is a transaction of its own."""
+    """Reads the archive. Use it in any thread: each method uses a separate transaction."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -87,16 +87,16 @@ class Reader:
         before: Place | None = None,
         skip: Callable[[Sequence[tuple[str, str]]], set[tuple[str, str]]] = lambda _: set(),
     ) -> FoundLines:
-        """Return the newest calls that a query means, each in its last version.
+        """Return the newest calls that match a query, each in its last version.
 
         Args:
-            query: What is looked for.
-            matches: Has the last word on each call.
+            query: The query.
+            matches: The final test of each call.
             most: Calls at most.
             institutions: Only calls of these.
-            names: What institutions are called, by key: a word may be one of them.
-            before: Only calls behind this place.
-            skip: Returns which of some calls, by institution and voice id, are not wanted.
+            names: Display names of institutions by key, because a word may be one of them.
+            before: Only calls after this position.
+            skip: Returns which of some calls, by institution and voice id, to leave out.
 
         Raises:
             archive.errors.ArchiveAway: The database failed.
@@ -137,14 +137,14 @@ class Reader:
         return None
 
     def institutions_of(self, any_id: str) -> list[str]:
-        """Return at which institutions there is a call of this id."""
+        """Return the institutions that have a call of this id."""
         with self._database.reading() as connection:
             is_it = or_(lines.c.voice_id == any_id, lines.c.alternate_id == any_id)
             asked = select(lines.c.institution_key).where(is_it, _is_whole()).distinct()
             return sorted(connection.execute(asked).scalars())
 
     def audit(self, since_ms: int = 0) -> Iterator[str]:
-        """Yield entries of the audit log since an instant as JSON, newest first; read piece by piece."""
+        """Yield entries of the audit log since an instant as JSON, newest first, read in pages."""
         asked = select(lines.c.voice_id, lines.c.body).order_by(lines.c.voice_id.desc()).limit(STREAMED)
         asked = _only(asked, AUDIT_LOG).where(lines.c.kind == AUDIT, lines.c.voice_id >= str(since_ms))
         before = "~"
@@ -171,16 +171,16 @@ class Reader:
     ) -> Iterator[Recorded]:
         """Yield every call that began since an instant, oldest first, each in its last version.
 
-        It is read piece by piece, each in a transaction of its own. What is personal of the record itself is not read.
+        Calls are read in pages, each in a separate transaction, without the personal values of the record.
 
         Args:
             since_ms: Calls that began then or later.
             institution_key: Only this institution's.
-            progress: Told how many lines were read since the last time.
+            progress: Called with the number of lines read since the last call.
         """
         order = [lines.c.began_ms, lines.c.institution_key, lines.c.n]
         if institution_key is not None:
-            order.remove(lines.c.institution_key)  # the index of one institution has no other order
+            order.remove(lines.c.institution_key)  # the index of an institution is in this order
         asked = select(lines.c.began_ms, lines.c.institution_key, lines.c.n, lines.c.body).where(_is_whole())
         asked = _only(asked.order_by(*order).limit(STREAMED), institution_key)
         is_newer, has_text = _newer().label("is_newer"), lines.c.commitments.contains('"trail/').label("has_text")
@@ -214,7 +214,7 @@ def _places(
     names: Mapping[str, str | None],
     before: Place | None,
 ) -> tuple[list[Place], bool]:
-    """Return the lines that may be meant, newest first, and whether there may be more."""
+    """Return the lines that may match, newest first, and whether there may be more."""
     keys = connection.execute(select(chains.c.institution_key)).scalars()
     criteria = list(_criteria(query, {key: f"{key} {names.get(key) or ''}".casefold() for key in keys}))
     sizes = [_size(connection, criterion) for criterion in criteria]
@@ -263,7 +263,7 @@ def _also(part: Part, leading: FromClause) -> ColumnElement[bool]:
 
 
 def _size(connection: Connection, criterion: Sequence[Part]) -> int:
-    """Return how many lines a criterion has, as far as that matters."""
+    """Return the number of a criterion's lines, counted up to a limit."""
     size = 0
     for part in criterion:
         table, condition = part
@@ -273,7 +273,7 @@ def _size(connection: Connection, criterion: Sequence[Part]) -> int:
 
 
 def _criteria(query: CallQuery, called: Mapping[str, str]) -> Iterator[list[Part]]:
-    """Yield what a query asks for that an index knows; ``matches`` judges the rest."""
+    """Yield the criteria of a query that have an index. ``matches`` tests the others."""
     for number in query.numbers:
         digits = digits_of(number)
         if len(digits) >= FEWEST_DIGITS:
@@ -294,7 +294,7 @@ def _criteria(query: CallQuery, called: Mapping[str, str]) -> Iterator[list[Part
 
 
 _COMPARED: Final = 10
-"""Last digits that are looked up: a country's code in front may be missing."""
+"""Number of last digits that are compared, because the country code may be missing."""
 
 
 def _ids(beginning: str) -> list[Part]:
@@ -308,7 +308,7 @@ def _begins(column: ColumnElement[Any], text: str) -> ColumnElement[bool]:
 def _calls(
     connection: Connection, places: Sequence[Place], *, is_last: bool = True
 ) -> Mapping[Place, tuple[Call, tuple[Entry, ...]]]:
-    """Return calls with their personal values; those of which there is a later version are left out if ``is_last``."""
+    """Return calls with their personal values; with ``is_last`` only those without a later version."""
     if not places:
         return {}
     keys = [(place.institution_key, place.n) for place in places]
@@ -334,7 +334,7 @@ def _newer() -> ColumnElement[bool]:
 def _values(
     connection: Connection, keys: Sequence[tuple[str, int]], beginning: str = ""
 ) -> dict[tuple[str, int], dict[str, str]]:
-    """Return the personal values of lines, by path; only of paths that begin so."""
+    """Return the personal values of lines by path, only of paths with this prefix."""
     if not keys:
         return {}
     asked = select(people.c.institution_key, people.c.n, people.c.path, people.c.value).where(

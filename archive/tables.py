@@ -1,7 +1,7 @@
 """The tables of the archive. Instants are milliseconds since 1970, UTC: the same number in every database.
 
-``lines`` is append-only; what finds them (``terms`` and the columns after ``hash``) is derived of their bodies.
-``archive/migrations`` makes these tables; a test compares the two.
+``lines`` is append-only. Search data (``terms`` and the columns after ``hash``) is derived from the bodies.
+``archive/migrations`` creates these tables; a test compares the two.
 """
 
 from typing import Final
@@ -11,13 +11,13 @@ from sqlalchemy import BigInteger, Column, Index, MetaData, String, Table, Text
 metadata = MetaData()
 
 _SORTED: Final = String().with_variant(String(collation="C"), "postgresql")
-"""Compared byte by byte, so that an index finds what begins in some way."""
+"""Compared byte by byte, so that an index finds prefixes."""
 
 chains = Table(
     "archive_chains",
     metadata,
     Column("institution_key", _SORTED, primary_key=True),
-    # Retention removed what came before; ``base_hash`` is the hash of the last line that it removed.
+    # Retention removed the earlier lines; ``base_hash`` is the hash of the last line that it removed.
     Column("base_n", BigInteger, nullable=False),
     Column("base_hash", String, nullable=False),
     Column("head_n", BigInteger, nullable=False),
@@ -55,7 +55,7 @@ people = Table(
     Column("n", BigInteger, primary_key=True, autoincrement=False),
     Column("path", String, primary_key=True),
     Column("person_id", _SORTED),
-    Column("value", Text),  # NULL: this row only helps to find another one
+    Column("value", Text),  # NULL: this row is only a search term of another one
     Column("salt", String),
     Column("term", _SORTED),
     Column("began_ms", BigInteger),
@@ -78,7 +78,7 @@ erased = Table(
     metadata,
     Column("institution_key", _SORTED, primary_key=True),
     Column("voice_id", _SORTED, primary_key=True),
-    Column("person_id", _SORTED, primary_key=True),  # empty: everything personal of the call
+    Column("person_id", _SORTED, primary_key=True),  # empty: all personal values of the call
 )
 
 holds = Table(

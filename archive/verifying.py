@@ -1,4 +1,4 @@
-"""Follows every chain from its base to its end and names each line that is not as it was written."""
+"""Verifies every chain from its base to its head, and names each line that was changed, removed, inserted or moved."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -30,7 +30,7 @@ class Fault:
 
 @dataclass(slots=True)
 class Verified:
-    """What was found. ``erased`` counts personal values that were erased, ``emptied`` lines without their body."""
+    """The result. ``erased`` counts personal values that were erased, ``emptied`` lines without their body."""
 
     lines: int = 0
     erased: int = 0
@@ -51,8 +51,8 @@ def verify(
     Args:
         database: The archive.
         institution_key: Only this one's.
-        logged: Hashes that were logged, by institution and number: a rewritten chain differs.
-        progress: Told how many lines were read since the last time.
+        logged: Hashes from the log, by institution and line. They show that a chain was rewritten.
+        progress: Called with the number of lines read since the last call.
 
     Raises:
         archive.errors.ArchiveAway: The database failed.
@@ -68,7 +68,7 @@ def verify(
             known = select(chains.c.institution_key)
             orphans = select(lines.c.institution_key).where(lines.c.institution_key.not_in(known)).distinct()
             for (key,) in connection.execute(orphans):
-                found.faults.append(Fault(key, 0, "there are lines, and no chain"))
+                found.faults.append(Fault(key, 0, "there are lines, but no chain"))
     return found
 
 
@@ -94,7 +94,7 @@ class _Chain:
             for row in chunk:
                 if row.n != n + 1:
                     self._fault(n + 1, f"missing, up to line {row.n - 1}" if row.n > n + 2 else "missing")
-                    previous = row.previous  # go on from here: one hole is one fault
+                    previous = row.previous  # continue from here: one gap is one fault
                 self._line(row, previous)
                 if row.body is None:
                     emptied.append(row.n)
@@ -107,29 +107,29 @@ class _Chain:
         self._end(n, previous)
         for line in emptied:
             if line > self.retired_to:
-                self._fault(line, "its body is gone, and no line says that retention removed it")
+                self._fault(line, "its body is missing, and retention did not record its removal")
 
     def _end(self, n: int, previous: str) -> None:
         head = Head(self.row.head_n, self.row.head_hash)
         if head.n > n:
             self._fault(n + 1, f"missing: the chain ended at line {head.n}")
         elif head != (n, previous):
-            self._fault(n, "the chain is stored as ending elsewhere")
+            self._fault(n, "the stored head of the chain is a different line")
         if self.row.base_n and not self.base_is_told:
-            self._fault(self.row.base_n + 1, "the lines before are gone, and no line says that retention removed them")
+            self._fault(self.row.base_n + 1, "earlier lines are missing, and retention did not record their removal")
         self.found.heads[self.key] = Head(n, previous)
         for (key, at), _ in sorted(self.logged.items()):
             if key == self.key and at > n:
-                self._fault(at, "was logged, and is missing")
+                self._fault(at, "is in the log, but missing")
 
     def _line(self, row: Row[Any], previous: str) -> None:
         if row.previous != previous:
             self._fault(row.n, "does not follow the line before it: inserted, removed or reordered here")
         line = Line(**{name: getattr(row, name) for name in Line.__struct_fields__})
         if line.hash != row.hash:
-            self._fault(row.n, "changed: its hash is another")
+            self._fault(row.n, "changed: its hash does not match")
         if self.logged.get((self.key, row.n), row.hash) != row.hash:
-            self._fault(row.n, "its hash was logged as another")
+            self._fault(row.n, "its hash differs from the logged one")
         if row.kind == RETIRED and row.body:
             told = msgspec.json.decode(row.body)
             self.retired_to = max(self.retired_to, told["until_n"])
@@ -137,22 +137,22 @@ class _Chain:
 
     def _body(self, row: Row[Any], values: dict[str, tuple[str, str]], found_by: set[tuple[str, str]]) -> None:
         if sha256(row.body.encode()) != row.body_hash:
-            self._fault(row.n, "changed: its body is another")
+            self._fault(row.n, "changed: its body does not match the hash")
             return
         if row.kind != CALL:
             return
         commitments = msgspec.json.decode(row.commitments)
         for path, (value, salt) in values.items():
             if commitments.get(path) != commitment(path, value, salt):
-                self._fault(row.n, f"changed: {path} is another")
+                self._fault(row.n, f"changed: {path} does not match its commitment")
         gone = len(commitments) - len(values)
         self.found.erased += gone
         if gone and not self._is_erased(row.voice_id):
-            self._fault(row.n, "personal values are missing, and no erasure was recorded")
+            self._fault(row.n, "personal values are missing, but no erasure was recorded")
         if found_columns(joined(row.body, {})[0]) != {name: getattr(row, name) for name in FOUND_BY} or (
             terms_of(row.body) != found_by
         ):
-            self._fault(row.n, "changed: what it is found by is another")
+            self._fault(row.n, "changed: its search data does not match its body")
 
     def _is_erased(self, voice_id: str) -> bool:
         asked = select(erased.c.voice_id).where(erased.c.institution_key == self.key, erased.c.voice_id == voice_id)

@@ -1,7 +1,7 @@
-"""Writes calls into the archive: one transaction for an institution, under the lock of its chain.
+"""Writes calls into the archive: one transaction per institution, with its chain locked.
 
-To write a call again changes nothing: its trail tells which version it is. A trail that begins like the stored one and
-ends earlier is an older state, and is passed over; every other one is a new version.
+Writing a call again changes nothing. If its trail is a prefix of the stored one, it is the same or an older state and
+is ignored. Every other trail is a new version.
 """
 
 import time
@@ -31,11 +31,11 @@ from archive.lines import (
 from archive.tables import chains, erased, lines, people, terms
 
 MOST_PATHS: Final = 200
-"""Personal values of one call that are kept; beyond are repetitions of the same words."""
+"""Most personal values of one call that are stored. Further ones repeat the same words."""
 
 
 class Head(NamedTuple):
-    """The end of a chain: the number of its last line and that line's hash."""
+    """The head of a chain: the number of its last line and that line's hash."""
 
     n: int
     hash: str
@@ -43,7 +43,7 @@ class Head(NamedTuple):
 
 @dataclass(slots=True)
 class Rows:
-    """What one transaction inserts."""
+    """The rows that one transaction inserts."""
 
     lines: list[dict[str, Any]] = field(default_factory=list)
     people: list[dict[str, Any]] = field(default_factory=list)
@@ -61,7 +61,7 @@ class ChainEnd:
 
     @classmethod
     def lock(cls, connection: Connection, institution_key: str) -> "ChainEnd":
-        """Lock a chain, and begin it if there is none. Others who append to it wait."""
+        """Lock a chain, or create it if there is none. Other writers wait."""
         asked = select(chains.c.head_n, chains.c.head_hash).where(chains.c.institution_key == institution_key)
         end = connection.execute(asked.with_for_update()).first()
         if end is None:
@@ -91,7 +91,7 @@ class ChainEnd:
         return line.n
 
     def write(self) -> None:
-        """Store what was appended, and where the chain ends."""
+        """Store the appended lines and the new head."""
         for table, rows in ((lines, self.rows.lines), (people, self.rows.people), (terms, self.rows.terms)):
             if rows:
                 _insert(self.connection, table, rows)
@@ -148,7 +148,7 @@ class Writer:
             return len(new)
 
     def heads(self) -> dict[str, Head]:
-        """Return the end of every chain."""
+        """Return the head of every chain."""
         with self._database.reading() as connection:
             asked = select(chains.c.institution_key, chains.c.head_n, chains.c.head_hash)
             return {key: Head(n, head) for key, n, head in connection.execute(asked)}
@@ -159,7 +159,7 @@ class Writer:
 
 
 def append_call(chain: ChainEnd, content: Content, version: int, at_ms: int, gone: set[str]) -> None:
-    """Append a call's version; ``gone`` are the persons whose values were erased, empty for everybody's."""
+    """Append a version of a call; ``gone`` are the persons whose values were erased, '' for all."""
     personal, found_by = content.personal[:MOST_PATHS], found_columns(content.call)
     n = chain.append(
         CALL,
@@ -189,7 +189,7 @@ def append_call(chain: ChainEnd, content: Content, version: int, at_ms: int, gon
 
 
 def _insert(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Insert rows of the same columns. PostgreSQL gets all of them as one value: a statement for each takes longer."""
+    """Insert rows with the same columns. PostgreSQL gets them as one value, which is faster than many statements."""
     if connection.dialect.name == "sqlite":
         connection.execute(table.insert(), rows)
     else:
@@ -206,7 +206,7 @@ def _from_json(table: Table, names: tuple[str, ...]) -> Insert:
 def _versions(
     connection: Connection, institution_key: str, voice_ids: Iterable[str]
 ) -> dict[str, tuple[int, tuple[str, ...]]]:
-    """Return the last version of each call that is known, and its trail (empty: retention removed it)."""
+    """Return the last version of each stored call, and its trail (empty: retention removed it)."""
     last = (
         select(lines.c.voice_id, func.max(lines.c.version).label("version"))
         .where(lines.c.institution_key == institution_key)
@@ -223,7 +223,7 @@ def _versions(
 
 
 def _erased(connection: Connection, institution_key: str, voice_ids: Sequence[str]) -> dict[str, set[str]]:
-    """Return whose values were erased of which calls; empty stands for everybody's."""
+    """Return whose values were erased, by call; '' stands for all."""
     asked = select(erased.c.voice_id, erased.c.person_id).where(
         erased.c.institution_key == institution_key, erased.c.voice_id.in_(voice_ids)
     )

@@ -1,4 +1,4 @@
-"""What a claim returns: a member, its lease, and what is known of Redis. And where a saved member goes.
+"""The result of a claim (a member, its lease, the state of Redis), and the placement of a saved member.
 
 No I/O: ``calls.store.claims_and_leases`` claims and writes.
 """

@@ -1,4 +1,4 @@
-"""CSV for spreadsheets: what others chose, such as ids and names, is shown and never computed."""
+"""CSV for spreadsheets, in which no text from outside, such as a name, is evaluated as a formula."""
 
 import csv
 import re
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Final, TextIO
 
 _FORMULA: Final = re.compile('(?:^|(?<=[,;\t\r\n"]))(\\s*)(?=[=+@\uff1d\uff0b\uff0d\uff20-])')
-"""Where a formula would begin: in front of these signs, at the start of a cell or after what ends one in some countries."""
+"""Signs with which a formula begins, at the start of a cell or after a separator of some countries."""
 
 
 class SpreadsheetWriter:

@@ -255,7 +255,6 @@ async def read_present(redis: "Redis", *, keys: Keys | None = None, now_ms: int 
     now = now_ms if now_ms is not None else time[0] * 1000 + time[1] // 1000
     # A failed job is stored with the time when it expires. A killed worker's and an outage's expire within the hour.
     # One that is kept longer failed because of a bug, or is not ours.
-    # is kept longer failed by a bug, or is not ours.
     bugs_from_s = now / 1000 + FAILURE_TTL_S
     overdue, failed = (
         await client.pipeline(transaction=False)

@@ -208,7 +208,7 @@ def _failures(case: Case, verdict: Verdict) -> list[str]:
         ("rules in shadow", _set(case.shadow), _set(shadows)),
     )
     return [
-        f"{what}: expected {wanted}, came to {was}"
+        f"{what}: expected {wanted}, got {was}"
         for what, wanted, was in looked_at
         if wanted is not None and wanted != was
     ]

@@ -301,7 +301,7 @@ def _institutions(section: Section, key: str, owned: frozenset[str] | None) -> f
         return None
     keys = section.texts(key, '["cu-1"]')
     if section.table[key] == []:
-        section.fault(key, f"{key} is empty: it would be for nobody", "leave it out" + _LEFT_OUT.get(key, ""))
+        section.fault(key, f"{key} is empty: it would apply to none", "leave it out" + _LEFT_OUT.get(key, ""))
     place = Section(section.faults, {}, (*section.path, key), rule=section.rule)
     for n, institution in enumerate(keys):
         if owned is not None and institution not in owned:

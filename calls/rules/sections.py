@@ -298,7 +298,7 @@ class Section:
         value = self.table.get(key)
         if isinstance(value, str) and value.strip():
             return value
-        problem = f"{key} is missing" if value is None else f"{key} must be a text that says something"
+        problem = f"{key} is missing" if value is None else f"{key} must be a text that is not blank"
         self.fault(key, problem, why)
         return ""
 

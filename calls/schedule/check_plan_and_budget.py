@@ -221,7 +221,7 @@ def check_answered(call: Call, *, by_desk: bool = False) -> Call:
 
 
 def check_failed(call: Call, schedule: Schedule, now: datetime, *, by_desk: bool = False) -> Call:
-    """Plan again after a failed automatic check, from the last answered one. Have stored details read before it."""
+    """Plan again after a failed automatic check, from the last answered one, with a read of stored details before it."""
     call = replace(call, next_read_at=min(call.next_read_at or now, now + LOOK_AGAIN))
     if by_desk:
         return call

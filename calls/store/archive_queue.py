@@ -115,7 +115,7 @@ class ArchiveQueue(Store):
         return len(missing)
 
     async def note_head(self, institution_key: str, n: int, head: str) -> None:
-        """Write into the audit log where a chain ends: whoever may change the database cannot change it there."""
+        """Write the head of a chain into the audit log, where the database's owner cannot change it."""
         entry = AuditEntry(
             event=AuditEvent.ARCHIVE_HEAD, who="worker", institution=institution_key, detail=f"{n} {head}"
         )

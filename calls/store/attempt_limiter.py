@@ -44,7 +44,7 @@ _NAME_COUNTED: Final = 64
 """How many characters of a typed name are used for counting."""
 
 _NETWORK_BITS: Final = 64
-"""How much of an IPv6 address counts: whoever has one address has its whole network."""
+"""IPv6 addresses are counted by this network, because a client can use all addresses in it."""
 
 _REDIS_AWAY: Final = (RedisError, OSError, TimeoutError)
 

@@ -202,7 +202,7 @@ class BreakerBox:
 
 
 async def retry_service(redis: "Redis", keys: Keys | None = None, *, now_ms: int | None = None) -> list[Breaker]:
-    """Have everything behind an open breaker tested at once, also a refused login; return the open breakers.
+    """Test everything behind an open breaker at once, also a refused login; return the open breakers.
 
     ``now_ms`` replaces Redis's clock.
 

@@ -1,8 +1,8 @@
 """Leaves members whose record or notes a newer release wrote to a worker of that release.
 
-Nothing of them is changed. A worker of this release that claims one lets it go at once: it is due again after half a second,
-and ever later, up to five seconds. A worker of a higher schema number claims it with its next claim, before others can.
-After a minute in which no newer worker has saved it, it needs a person.
+They are not changed. A worker of this release that claims one releases it at once. It is due again after half a second, and
+later each time, up to five seconds. A worker with a higher schema number claims it with its next claim, before others.
+If no newer worker has saved it within a minute, it needs a person.
 """
 
 from collections.abc import Callable

@@ -153,7 +153,7 @@ class Inbox:
         return (await self._note(member, ask, stamp, even_settled=True, wake=wake))[1]
 
     async def ask_whether_listed(self, call_id: CallId) -> None:
-        """Have a queue listed in full, and have the call told if it is listed, even if it was told before."""
+        """Ask for a full listing of a queue, and for a note to the call if it is listed, even if it got one before."""
         opened = self.keys.opened(call_id.institution_key)
         if await self._redis.hexists(opened, call_id.voice_id):
             await self._redis.hset(opened, call_id.voice_id, "")

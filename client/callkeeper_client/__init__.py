@@ -1,4 +1,4 @@
-"""A client of callkeeper's desk API: read calls, say who a caller is, follow changes, verify outcome webhooks."""
+"""A client of callkeeper's desk API: read calls, state who a caller is, follow changes, verify outcome webhooks."""
 
 from callkeeper_client.desk import AsyncDesk, Desk
 from callkeeper_client.protocol import Change, DeskError, DeskRefused, DeskUnavailable

@@ -1,4 +1,4 @@
-"""The two clients, sync and async. They have the same methods; what they share is in `callkeeper_client.protocol`."""
+"""The sync and the async client. They have the same methods and share `callkeeper_client.protocol`."""
 
 import asyncio
 import time
@@ -16,7 +16,7 @@ Token = str | Callable[[], str]
 
 
 class _Settings:
-    """What both clients are made with."""
+    """The settings of both clients."""
 
     def __init__(self, token: Token, patience_s: float, first_wait_s: float) -> None:
         self._token = token
@@ -31,18 +31,18 @@ class _Settings:
 
 
 class Desk(_Settings):
-    """A client that blocks.
+    """The sync client.
 
     Args:
         url: Address of the web process.
-        token: A desk token, or a function that returns the one to use now.
-        patience_s: For how long a request is repeated that gets no answer, 401, 429, 502, 503 or 504.
-        first_wait_s: The wait before the second attempt; later ones double it, up to 30 s.
+        token: A desk token, or a function that returns the current one.
+        patience_s: How long a request is repeated if it gets no answer, 401, 429, 502, 503 or 504.
+        first_wait_s: The wait before the second attempt. It doubles for each further one, up to 30 s.
         transport: Replaces the connections, for tests.
 
     Raises:
         DeskRefused: By every method: the desk refuses the request.
-        DeskUnavailable: By every method: patience is over.
+        DeskUnavailable: By every method: there was no usable answer within ``patience_s``.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Desk(_Settings):
         id: str | None = None,  # noqa: A002  (the API's own name)
         phase: str | None = None,
     ) -> Iterator[Call]:
-        """Yield calls, page by page; without a phase all that are not settled."""
+        """Yield calls, page by page. Without a phase, all that are not settled."""
         return self._pages({"institution": institution, "phone": phone, "id": id, "phase": phase}, self._patience_s)
 
     def call(self, institution_key: str, voice_id: str) -> Story:
@@ -93,7 +93,7 @@ class Desk(_Settings):
         key: str | None = None,
         **body: object,
     ) -> Action:
-        """Say something of a call: ``assign``, ``verified``, ``distrusted``, ``check`` or ``resolve``, with its fields."""
+        """Make a statement about a call: ``assign``, ``verified``, ``distrusted``, ``check`` or ``resolve``."""
         path = protocol.call(institution_key, voice_id, action)
         return cast("Action", self._send(protocol.action(path, wait_s, key, {"operator": operator, **body})))
 
@@ -109,12 +109,12 @@ class Desk(_Settings):
         wait_s: float | None = None,
         key: str | None = None,
     ) -> Action:
-        """Say that the caller is this person; the voice is enrolled if rules and law allow it."""
+        """State that the caller is this person. The voice is enrolled if rules and law allow it."""
         body = {"person_id": person_id, "validation_type": validation_type, "notes": notes}
         return self.act(institution_key, voice_id, "verified", operator=operator, wait_s=wait_s, key=key, **body)
 
     def action(self, institution_key: str, voice_id: str, action_id: str) -> Action:
-        """Return what became of an action."""
+        """Return the state of an action."""
         path = protocol.call(institution_key, voice_id, "actions", action_id)
         return cast("Action", self._send(Request("GET", path)))
 
@@ -175,7 +175,7 @@ class Desk(_Settings):
 
 
 class AsyncDesk(_Settings):
-    """A client for coroutines; its methods are those of `Desk`."""
+    """The async client, with the methods of `Desk`."""
 
     def __init__(
         self,
@@ -207,7 +207,7 @@ class AsyncDesk(_Settings):
         id: str | None = None,  # noqa: A002  (the API's own name)
         phase: str | None = None,
     ) -> AsyncIterator[Call]:
-        """Yield calls, page by page; without a phase all that are not settled."""
+        """Yield calls, page by page. Without a phase, all that are not settled."""
         return self._pages({"institution": institution, "phone": phone, "id": id, "phase": phase}, self._patience_s)
 
     async def call(self, institution_key: str, voice_id: str) -> Story:
@@ -225,7 +225,7 @@ class AsyncDesk(_Settings):
         key: str | None = None,
         **body: object,
     ) -> Action:
-        """Say something of a call: ``assign``, ``verified``, ``distrusted``, ``check`` or ``resolve``, with its fields."""
+        """Make a statement about a call: ``assign``, ``verified``, ``distrusted``, ``check`` or ``resolve``."""
         path = protocol.call(institution_key, voice_id, action)
         return cast("Action", await self._send(protocol.action(path, wait_s, key, {"operator": operator, **body})))
 
@@ -241,12 +241,12 @@ class AsyncDesk(_Settings):
         wait_s: float | None = None,
         key: str | None = None,
     ) -> Action:
-        """Say that the caller is this person; the voice is enrolled if rules and law allow it."""
+        """State that the caller is this person. The voice is enrolled if rules and law allow it."""
         body = {"person_id": person_id, "validation_type": validation_type, "notes": notes}
         return await self.act(institution_key, voice_id, "verified", operator=operator, wait_s=wait_s, key=key, **body)
 
     async def action(self, institution_key: str, voice_id: str, action_id: str) -> Action:
-        """Return what became of an action."""
+        """Return the state of an action."""
         path = protocol.call(institution_key, voice_id, "actions", action_id)
         return cast("Action", await self._send(Request("GET", path)))
 

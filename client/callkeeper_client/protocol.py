@@ -1,4 +1,4 @@
-"""What the sync and the async client share: requests, refusals, waits between attempts, events of the stream. No I/O."""
+"""Code that the sync and the async client share: requests, refusals, retries, events of the stream. No I/O."""
 
 import json
 import math
@@ -15,7 +15,7 @@ import httpx
 from callkeeper_client.views import Call, Reason
 
 RETRIED: Final = frozenset({401, 429, 502, 503, 504})
-"""Statuses that may pass by themselves. 401: a new token may be on its way."""
+"""Statuses that are retried. After a 401, the token function may return a new token."""
 
 STREAM: Final = "/desk/stream"
 STREAM_TIMEOUT: Final = httpx.Timeout(15.0, read=40.0)
@@ -27,11 +27,11 @@ class DeskError(Exception):
 
 
 class DeskUnavailable(DeskError):
-    """The desk did not answer, or could not, for as long as the client had patience."""
+    """The desk gave no usable answer within ``patience_s``."""
 
 
 class DeskRefused(DeskError):
-    """The desk refuses the request: repeating it as it is does not help. ``code`` says why."""
+    """The desk refuses the request, so repeating it does not help. ``code`` says why."""
 
     def __init__(self, response: httpx.Response) -> None:
         problem = _problem(response)
@@ -66,18 +66,18 @@ class Request(NamedTuple):
 
 
 def listing(after: str | None, filters: Mapping[str, str | None]) -> Request:
-    """List calls, a page at a time."""
+    """Return the request for a page of calls."""
     params = {"limit": "500", "after": after, **filters}
     return Request("GET", "/desk/calls", {name: value for name, value in params.items() if value is not None})
 
 
 def call(institution_key: str, voice_id: str, *rest: str) -> str:
-    """Return the path of a call, or of something below it."""
+    """Return the path of a call, or of a resource below it."""
     return "/".join(["/desk/calls", *(quote(part, safe="") for part in (institution_key, voice_id, *rest))])
 
 
 def action(path: str, wait_s: float | None, key: str | None, body: Mapping[str, Any]) -> Request:
-    """Say something; without a key of the caller's own, one is made, so that a repetition is the same action."""
+    """Return the request for an action. It has an idempotency key, so that a repetition is the same action."""
     said = {name: value for name, value in body.items() if value is not None}
     params = {} if wait_s is None else {"wait": f"{wait_s:g}"}
     return Request("POST", path, params, said, key or str(uuid.uuid4()))
@@ -85,7 +85,7 @@ def action(path: str, wait_s: float | None, key: str | None, body: Mapping[str, 
 
 @dataclass
 class Retry:
-    """Says how long to wait before the next attempt, or that there is none."""
+    """Computes the wait before the next attempt, or ends the attempts."""
 
     patience_s: float
     first_s: float = 0.5
@@ -94,15 +94,15 @@ class Retry:
     _attempts: int = 0
 
     def succeeded(self) -> None:
-        """Begin anew: something came."""
+        """Start over after a success."""
         self._begun_s, self._attempts = time.monotonic(), 0
 
     def wait_s(self, response: httpx.Response | None) -> float:
-        """Return the seconds to wait. None means that there was no answer.
+        """Return the seconds to wait. ``response`` is None if there was no answer.
 
         Raises:
-            DeskRefused: Waiting does not help, or the last answer was 401 and patience is over.
-            DeskUnavailable: Patience is over.
+            DeskRefused: Waiting does not help, or the answer is still 401 after ``patience_s``.
+            DeskUnavailable: There was no usable answer within ``patience_s``.
         """
         if response is not None and response.status_code not in RETRIED:
             raise DeskRefused(response)
@@ -127,7 +127,7 @@ FOR_EVER: Final = math.inf
 
 
 class Change(NamedTuple):
-    """One event of the stream. A call that is ``gone`` was pushed and never listed; ``reset``: too much was missed."""
+    """One event of the stream. ``gone``: the call was pushed but never listed. ``reset``: changes were missed."""
 
     kind: Literal["call", "gone", "reset"]
     institution_key: str
@@ -143,12 +143,12 @@ class Events:
         self._fields: dict[str, str] = {}
 
     def begin(self) -> dict[str, str]:
-        """Forget what was half read; return the headers by which a new connection resumes."""
+        """Discard an incomplete event; return the headers with which a new connection resumes."""
         self._fields = {}
         return {} if self.last_id is None else {"Last-Event-ID": self.last_id}
 
     def read(self, line: str) -> Change | None:
-        """Take a line; return the change that it completes."""
+        """Read a line; return the change that it completes, if it does."""
         if line:
             name, _, value = line.partition(":")
             self._fields[name] = value.removeprefix(" ")

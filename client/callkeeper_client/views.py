@@ -1,4 +1,4 @@
-"""The shapes of the desk's answers, as its OpenAPI document has them. Fields may be added: ignore those you do not know."""
+"""The types of the desk's answers, as in its OpenAPI document. Fields may be added: ignore unknown ones."""
 
 from typing import TypedDict
 
@@ -22,7 +22,7 @@ class Verified(TypedDict):
 
 
 class Effect(TypedDict):
-    """How far one assign, enroll or reject has got."""
+    """The state of one assign, enroll or reject."""
 
     state: str
     person_id: str | None
@@ -80,7 +80,7 @@ class Call(TypedDict):
 
 
 class Row(TypedDict):
-    """How one rule fared in a decision."""
+    """The result of one rule in a decision."""
 
     mark: str
     rule: str
@@ -88,7 +88,7 @@ class Row(TypedDict):
 
 
 class Line(TypedDict):
-    """One line of a call's story; times are seconds from its start."""
+    """One line of a call's story. Times are seconds from its start."""
 
     at_s: float
     until_s: float | None
@@ -106,14 +106,14 @@ class Story(TypedDict):
 
 
 class Reason(TypedDict):
-    """Why something is held or refused."""
+    """Why an action is held or refused."""
 
     name: str
     meaning: str
 
 
 class Action(TypedDict):
-    """What became of something that a person said."""
+    """The state of a person's action."""
 
     action_id: str
     action: str
@@ -124,7 +124,7 @@ class Action(TypedDict):
 
 
 class OutcomeData(TypedDict):
-    """What an outcome is about."""
+    """The data of an outcome."""
 
     institution_key: str
     voice_id: str

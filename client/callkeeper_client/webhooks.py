@@ -16,12 +16,12 @@ def verify(body: bytes, headers: Mapping[str, str], *secrets: str) -> Outcome:
     """Return the message of a post.
 
     Args:
-        body: The body, byte by byte as it came.
+        body: The raw body.
         headers: The headers, in any case.
-        secrets: ``whsec_...``; several while one is exchanged.
+        secrets: ``whsec_...``; several during a rotation.
 
     Raises:
-        NotSigned: None of the secrets fits.
+        NotSigned: No secret matches, or the message is too old.
     """
     lower = {name.lower(): value for name, value in headers.items()}
     for secret in secrets:

@@ -1,4 +1,4 @@
-"""The chain of an institution: what is written once stays as it was, or verify names the line."""
+"""The hash chain of an institution: verify names every line that was changed."""
 
 from pathlib import Path
 from typing import Any
@@ -117,7 +117,7 @@ def test_inserted_line_is_found(filled: Database) -> None:
 
 
 def test_history_that_was_written_anew_differs_from_what_was_logged(filled: Database, tmp_path: Path) -> None:
-    """Access to the database alone is not enough: the logged end of the chain is another, and a forged log has no key."""
+    """A rewritten chain differs from the logged head, and a forged log has no valid signature."""
     key = Secret("a-key-that-only-tests-know")
     head = Writer(filled).heads()[INSTITUTION]
     line = msgspec.json.encode({"event": "archive_head", "level": "info", **signed_head(INSTITUTION, head, key)})
@@ -127,7 +127,7 @@ def test_history_that_was_written_anew_differs_from_what_was_logged(filled: Data
     forged = sqlite_archive(tmp_path / "other")
     Writer(forged).write(INSTITUTION, [content(n) for n in range(1, 11)])
     assert faults(forged) == []
-    assert faults(forged, logged=logged) == [f"{INSTITUTION} line 10: its hash was logged as another"]
+    assert faults(forged, logged=logged) == [f"{INSTITUTION} line 10: its hash differs from the logged one"]
     assert parse_heads([line], Secret("another-key-that-tests-know"))[1] == 1
 
 

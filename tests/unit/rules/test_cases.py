@@ -44,15 +44,15 @@ def test_shipped_cases_speak_of_every_rule(name: str) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "failure"),
     [
-        ('"hold"', '"enroll"', "outcome: expected enroll, came to hold"),
-        ('"passcode validated"', '"otherwise"', "rule: expected otherwise, came to passcode validated"),
-        ('["unclassified_policy"]', "[]", "the law's reasons: expected none, came to unclassified_policy"),
-        ("shadow = []", 'shadow = ["x"]', "rules in shadow: expected x, came to none"),
-        ("shadow = []", 'validation_type = "Other"', "validation type: expected Other, came to OneTimePasswordAuth"),
+        ('"hold"', '"enroll"', "outcome: expected enroll, got hold"),
+        ('"passcode validated"', '"otherwise"', "rule: expected otherwise, got passcode validated"),
+        ('["unclassified_policy"]', "[]", "the law's reasons: expected none, got unclassified_policy"),
+        ("shadow = []", 'shadow = ["x"]', "rules in shadow: expected x, got none"),
+        ("shadow = []", 'validation_type = "Other"', "validation type: expected Other, got OneTimePasswordAuth"),
     ],
 )
 def test_failing_case_says_what_was_expected_and_how_the_rules_fared(old: str, new: str, failure: str) -> None:
-    """A failure names what was expected, what it came to, and shows the table of rules."""
+    """A failure names the expected and the actual value, and shows the result of every rule."""
     (result,) = try_cases(parse_cases(SOUND.replace(old, new, 1).encode(), name="c"), load_rules(None))
     assert result.failures == (failure,)
     assert len(result.explained) == len(load_rules(None).rules)
