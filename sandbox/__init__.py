@@ -1,5 +1,5 @@
-"""A stand-in for the voice-verification service, written from its interface document alone.
+"""A stand-in for the voice-verification service, written only from its interface document.
 
-It keeps the document's promises over real HTTP, can be told to break them (`faults`), can be asked what reached it
-(`ledger`), and shares no code with the software that is tested against it.
+It behaves as the document says over real HTTP, can be scripted to fail (`faults`), records the requests that it
+received (`ledger`), and shares no code with the software that is tested against it.
 """

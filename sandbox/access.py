@@ -1,4 +1,4 @@
-"""Who asks: the three authentication modes with exactly their headers.
+"""Authentication of requests: the three modes, each with exactly its headers.
 
 Spec: Authentication.
 """
@@ -15,7 +15,7 @@ from sandbox.world import World
 
 
 class Operation(StrEnum):
-    """The operations of the interface; reading details counts apart from checking."""
+    """The operations of the interface. Reads and checks of details are counted separately."""
 
     TOKEN = "token"  # noqa: S105  (the name of an operation)
     USER_TOKEN = "user_token"  # noqa: S105
@@ -63,7 +63,7 @@ _ALL_HEADERS = frozenset().union(*HEADERS.values())
 
 
 class Credentials(msgspec.Struct, frozen=True):
-    """What the operator handed out at onboarding; the defaults are those of the stand-in and protect nothing."""
+    """The credentials issued at onboarding. The defaults are public."""
 
     access_token: str = "sandbox-access-token"  # noqa: S105
     email: str = "service-account@reseller.example"
@@ -71,7 +71,7 @@ class Credentials(msgspec.Struct, frozen=True):
 
 
 class Inbound(msgspec.Struct, kw_only=True):
-    """A request as the rules see it; header names are in lower case."""
+    """A request without HTTP details. Header names are in lower case."""
 
     operation: Operation
     path_id: str | None
@@ -81,7 +81,7 @@ class Inbound(msgspec.Struct, kw_only=True):
 
 
 class Session(msgspec.Struct, frozen=True):
-    """Whom a request acts for; the key and the operator are empty outside the service account mode."""
+    """The institution and operator of a request. Both are empty outside the service account mode."""
 
     token: str = ""
     institution_key: str = ""
@@ -89,7 +89,7 @@ class Session(msgspec.Struct, frozen=True):
 
 
 class Ask(msgspec.Struct, frozen=True):
-    """A request that was let in, with the world that it asks."""
+    """An authenticated request, with the world that it uses."""
 
     world: World
     session: Session
@@ -112,7 +112,7 @@ def surplus_headers(inbound: Inbound) -> list[str]:
 
 
 def authenticate(world: World, credentials: Credentials, inbound: Inbound) -> Session:
-    """Let a request in, or not.
+    """Authenticate a request.
 
     Raises:
         UnauthorizedError: The access token is wrong, or the SSO token is absent, unknown or lapsed.

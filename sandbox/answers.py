@@ -1,4 +1,4 @@
-"""The envelopes of the service's answers and its two ways of saying no.
+"""The base of the service's answers, and its two forms of refusal.
 
 Spec: Base response; Errors.
 """
@@ -13,7 +13,7 @@ from sandbox.records import QueueEntry, Wire
 
 
 class Base(Wire, frozen=True, kw_only=True):
-    """What every answer carries.
+    """The fields of every answer.
 
     Spec: Base response.
     """
@@ -69,7 +69,7 @@ class Problem(Wire, frozen=True, kw_only=True):
 
 
 class RefusedError(Exception):
-    """The service understood and says no: HTTP 200, `success` false.
+    """The service refuses a request: HTTP 200, `success` false.
 
     Assumed: the values of `code`, and that a malformed request is answered like this and not by an HTTP status.
     """
@@ -97,7 +97,7 @@ class UnauthorizedError(Exception):
 
 
 class Reply(msgspec.Struct):
-    """What goes back over the wire."""
+    """An HTTP response."""
 
     status: int
     body: bytes
@@ -109,7 +109,7 @@ UNAUTHORIZED = Base(success=False, error="Unauthorized.", code="Unauthorized")
 BUSY = Base(success=False, error="Too many requests.", code="Busy")
 NOT_JSON = Base(success=False, error="The content type must be application/json.", code="UnsupportedMediaType")
 UNSERVED = Base(success=False, error="The service could not do this now.", code="Unserved")
-"""What the service would say of a request that a fault keeps from being applied."""
+"""The answer to a request that a fault prevents from being applied."""
 
 
 def reply(answer: object, status: int = 200, media_type: str = JSON) -> Reply:

@@ -8,7 +8,7 @@ from sandbox.service import Sandbox
 
 
 def create_app(sandbox: Sandbox) -> Starlette:
-    """Put the interface of the service, the control interface and the page together."""
+    """Combine the interface of the service, the control interface and the page."""
     return Starlette(
         routes=[*endpoint.routes(sandbox), *control.routes(sandbox), *page.routes(sandbox)],
         middleware=[Middleware(page.SameOrigin)],

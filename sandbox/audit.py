@@ -1,7 +1,7 @@
-"""What audits read: each call with its truth and its counts, and the totals of everything.
+"""Data for audits: each call with its results and request counts, and totals.
 
-The truth of a call (`truth`) says when each result first existed, whether or not anybody asked; the arrivals say when
-somebody did. The difference is the lag of detection.
+The truth of a call (`truth`) has the time at which each result first existed. The arrivals have the times of requests.
+The difference is the delay of detection.
 """
 
 import datetime as dt
@@ -17,7 +17,7 @@ from sandbox.state import Activity, Call, Truth, Verification
 
 
 class Account(msgspec.Struct, frozen=True):
-    """One call: when it lived, what was true of it, what the service has on record, what was asked.
+    """One call: its times, the results that existed, the service's record, and the requests about it.
 
     Attributes:
         is_ignored: The number is on the institution's ignore list, so the queue never lists the call.
@@ -25,7 +25,7 @@ class Account(msgspec.Struct, frozen=True):
         checks_used: Checks that made the service query the provider, at most 20.
         feedback: SUCCESSFUL and FAILED, in the order in which they were sent to the provider.
         tally: Requests that named the call, by operation.
-        arrivals: Each of those requests, when asked for.
+        arrivals: Each of those requests, if requested.
     """
 
     voice_id: str
@@ -55,7 +55,7 @@ class Account(msgspec.Struct, frozen=True):
 
 
 class Summary(msgspec.Struct, frozen=True):
-    """Totals of everything.
+    """Totals over all calls and requests.
 
     Attributes:
         most_checks_arrived: The largest number of checks that arrived for one call.
@@ -83,7 +83,7 @@ class Summary(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """The ledger as a whole: what audits compare with."""
+    """The whole ledger, for audits."""
 
     summary: Summary
     calls: dict[str, Account]
@@ -91,7 +91,7 @@ class Report(msgspec.Struct, frozen=True):
 
 
 def account(sandbox: Sandbox, call: Call, *, with_arrivals: bool) -> Account:
-    """Account for one call."""
+    """Return the account of one call."""
     return Account(
         voice_id=call.voice_id,
         alternate_id=call.alternate_id,
@@ -133,7 +133,7 @@ def _listed_s(sandbox: Sandbox, call: Call) -> float:
 
 
 def summary(sandbox: Sandbox) -> Summary:
-    """Add everything up."""
+    """Return the totals."""
     state, entries = sandbox.world.state, sandbox.ledger.entries
     tallies = entries.by_call.values()
     checks = [tally.arrived.get("check", 0) for tally in tallies]
@@ -157,7 +157,7 @@ def summary(sandbox: Sandbox) -> Summary:
 
 
 def report(sandbox: Sandbox, *, with_arrivals: bool) -> Report:
-    """Account for every call ever seen."""
+    """Return the accounts of all calls, and the totals."""
     calls = sandbox.world.state.calls
     accounts = {id_: account(sandbox, call, with_arrivals=with_arrivals) for id_, call in calls.items()}
     return Report(summary(sandbox), accounts, _unknown(sandbox))

@@ -1,4 +1,4 @@
-"""What the document leaves open of calls: their records, statuses, clocks and events."""
+"""Open questions of the document about calls: their records, statuses, clocks and events."""
 
 from sandbox import forms
 from sandbox.access import Operation
@@ -8,14 +8,14 @@ from sandbox.records import Status
 
 _PERSONS = ask(
     "Queue entry",
-    "What is `persons` of a number that no member has",
+    "What is `persons` if no member has the number",
     "null",
     other("persons-empty", "An empty list.", null_persons=False),
     other("persons-late", "Candidates are matched 3 s after the start.", persons_after_s=3.0),
 )
 _RECORD = ask(
     "Endpoints, 5",
-    "Where do details carry the record",
+    "Where is the record in the answer to details",
     "in `phoneCall` and at the top level",
     other("record-nested", "In `phoneCall` only.", shows_top=False),
     other("record-at-top", "At the top level only.", shows_nested=False),
@@ -61,7 +61,7 @@ _ACTIVITIES = ask(
 )
 _POLICIES = ask(
     "States and transitions",
-    "Do a status and its policy show at once",
+    "Are a status and its policy visible at once",
     "they do",
     other("policy-before-status", "The status comes 3 s after the policy.", status_lag_s=3.0),
     other("policy-after-status", "The policy comes 3 s after the status.", policy_lag_s=3.0),
@@ -71,11 +71,11 @@ _UNENROLLED = ask(
     "When does a reject un-enroll other calls of the member",
     "at once",
     other("unenrolled-later", "After 15 s.", unenroll_after_s=15.0),
-    other("unenrolled-silently", "At once, and no activity says so.", unenroll_writes_status=False),
+    other("unenrolled-silently", "At once, without an activity.", unenroll_writes_status=False),
 )
 _IDS = ask(
     "Queue entry",
-    "Which alphabet have voice ids",
+    "Which characters can voice ids have",
     "GUIDs in small letters",
     other("ids-visible", "Every visible character of ASCII.", id_form=forms.visible_id),
     other("ids-wide", "Blanks inside, letters and signs beyond ASCII.", id_form=forms.wide_id),
@@ -104,22 +104,22 @@ _NUMBERS = ask(
 )
 _METADATA = ask(
     "Phone call record",
-    "What is `metaData` where no policy is applied",
+    "What is `metaData` if no policy is applied",
     "an object with an empty list",
     other("metadata-null", "Null.", metadata_form=forms.null_if_no_policies),
     other("policies-null", "An object with null.", metadata_form=forms.null_policies),
 )
 _FLAGS = ask(
     "Phone call record",
-    "Which flags does an enroll raise",
-    "those that speak of an enrolment, but for behaviour",
+    "Which flags does an enroll set",
+    "those about enrolment, except behaviour",
     other("enroll-raises-none", "None.", enrolled_form=forms.enrolled_as(False)),
     other("enroll-raises-all", "All, `isVoiceVerified` too.", enrolled_form=forms.enrolled_as(True)),
 )
 _CASES = ask(
     "Other enumerations with states",
     "How does the status of a research case change",
-    "not by itself, and there is none",
+    "calls have no research case",
     other(
         "case-goes-on",
         "Every call has one: NeedsReview, after 5 s InReview, after 15 s FalsePositive.",
@@ -133,15 +133,15 @@ _CASES = ask(
 )
 _ASSIGN_OVER = ask(
     "Rules per operation, 1",
-    "What does an assign over an assigned person do",
+    "What does an assign do if a person is already assigned",
     "it replaces the person",
     other("assign-over-refused", "It is refused.", assign_over="refused"),
     other("assign-over-ignored", "It succeeds and changes nothing.", assign_over="ignored"),
 )
 _AFTER_END = ask(
     "States and transitions, rows 2 and 3",
-    "What can be done to a call that has ended",
-    "all that can be done to a live one",
+    "Which operations are allowed after a call has ended",
+    "the same as for a live call",
     other(
         "reject-after-end-refused",
         "A reject is refused.",

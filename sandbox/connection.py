@@ -1,7 +1,7 @@
-"""Connections that can be cut: over a real socket by the transport under uvicorn, in process by an httpx error.
+"""Connections that can be cut: a real socket through uvicorn's transport, an in-process one by an httpx error.
 
-uvicorn does not hand its transport to the application. `CuttableProtocol` does, as an ASGI extension, so that a scripted
-reset is a real RST and a drop a real FIN without an answer.
+uvicorn does not give its transport to the application. `CuttableProtocol` does, as an ASGI extension. So a scripted
+reset is a real RST, and a drop is a real FIN without an answer.
 """
 
 import socket
@@ -18,13 +18,13 @@ _NO_LINGER = struct.pack("ii", 1, 0)
 
 
 class Line(Protocol):
-    """The connection under a request; after either call nothing more can be sent."""
+    """The connection of a request. After either call nothing more can be sent."""
 
     async def reset(self, receive: Receive) -> None:
-        """Tear the connection down at once, losing what was not yet delivered."""
+        """Reset the connection at once. Data that was not delivered is lost."""
 
     async def close(self, receive: Receive) -> None:
-        """Close the connection in good order, whether or not the answer is complete."""
+        """Close the connection normally, whether or not the answer is complete."""
 
 
 class SocketLine:
@@ -34,7 +34,7 @@ class SocketLine:
         self._transport = protocol.transport
 
     async def reset(self, receive: Receive) -> None:
-        """Send RST: with a linger time of zero the kernel does not say goodbye."""
+        """Send RST, by a linger time of zero."""
         sock = self._transport.get_extra_info("socket")
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
         self._transport.abort()
@@ -47,7 +47,7 @@ class SocketLine:
 
 
 class ProcessLine:
-    """A connection that does not exist: over an ASGI transport the client is given the error it would have seen."""
+    """An in-process connection: the client of an ASGI transport gets the error that a socket would give."""
 
     async def reset(self, receive: Receive) -> None:
         """Raise what httpx raises for a reset.
@@ -67,19 +67,19 @@ class ProcessLine:
 
 
 async def gone(receive: Receive) -> None:
-    """Wait until the client has left or the connection is down."""
+    """Wait until the connection is closed."""
     while (await receive())["type"] != "http.disconnect":
         pass
 
 
 def line_of(scope: Scope) -> Line:
-    """Return the connection under a request."""
+    """Return the connection of a request."""
     protocol = scope.get("extensions", {}).get(EXTENSION)
     return SocketLine(protocol) if protocol is not None else ProcessLine()
 
 
 class CuttableProtocol(H11Protocol):
-    """uvicorn's HTTP protocol, offering itself to the application in the ASGI scope."""
+    """uvicorn's HTTP protocol, which puts itself into the ASGI scope."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

@@ -1,7 +1,7 @@
-"""The control interface under `/control`: set the stage, make things happen, read the ledger.
+"""The control interface under `/control`: set up data, change calls, read the ledger.
 
-It is the stand-in's own and no part of the service: JSON in snake case, HTTP 400 with a message for a request that cannot
-work, 404 for something that does not exist, 415 for a body that is not sent as JSON. `GET /control` lists it.
+It is not part of the service. It uses JSON in snake case, HTTP 400 with a message for an invalid request, 404 for
+something that does not exist, and 415 for a body that is not sent as JSON. `GET /control` lists it.
 """
 
 from collections.abc import Awaitable, Callable
@@ -50,7 +50,7 @@ class InstitutionBody(_Body, kw_only=True):
 
 
 class MemberBody(_Body, kw_only=True):
-    """A member to add; the rest of the personal data is invented."""
+    """A member to add. Other personal data is invented."""
 
     institution_key: str
     person_id: str
@@ -72,7 +72,7 @@ class CallBody(_Body, kw_only=True):
 
 
 class PushBody(_Body, kw_only=True):
-    """Any payload, to be pushed as it is: forged, malformed, repeated."""
+    """Any payload to push unchanged: forged, malformed, repeated."""
 
     institution_key: str
     payload: Any
@@ -86,7 +86,7 @@ class SampleBody(_Body, kw_only=True):
 
 
 class PauseBody(_Body, kw_only=True):
-    """Whether the scenario rests."""
+    """Whether the scenario is paused."""
 
     is_paused: bool
 
@@ -95,7 +95,7 @@ Handler = Callable[["Control", Request], Awaitable[object]]
 
 
 class Control:
-    """The handlers; each returns what is to be encoded as JSON."""
+    """The handlers. Each returns a value that is encoded as JSON."""
 
     def __init__(self, sandbox: Sandbox) -> None:
         self.sandbox = sandbox
@@ -168,18 +168,18 @@ class Control:
         return [audit.account(self.sandbox, call, with_arrivals=False) for calls in live for call in calls.values()]
 
     async def get_call(self, request: Request) -> object:
-        """Account for one call, with every request that named it."""
+        """Show one call, with every request that named it."""
         return self._account(self._call(request))
 
     async def happen(self, request: Request) -> object:
-        """Make something happen to a call now."""
+        """Change a call's state now."""
         call = self._call(request)
         self.sandbox.world.happen_now(call, await _body(request, Happening))
         return self._account(call)
 
     async def add_faults(self, request: Request) -> object:
         """Script a fault, or a list of faults."""
-        body = await _body(request, Fault | list[Fault])  # type: ignore[arg-type]  # a union is a shape to msgspec
+        body = await _body(request, Fault | list[Fault])  # type: ignore[arg-type]  # msgspec accepts a union as a type
         scripted = body if isinstance(body, list) else [body]
         return [self.sandbox.faults.add(fault) for fault in scripted]
 
@@ -222,16 +222,16 @@ class Control:
         return list(self.sandbox.pusher.attempts)
 
     async def put_credentials(self, request: Request) -> object:
-        """Change what logs in; tokens that were given out stay good."""
+        """Change the credentials of the login; issued tokens stay valid."""
         self.sandbox.credentials = await _body(request, Credentials)
         return {"email": self.sandbox.credentials.email}
 
     async def list_variants(self, request: Request) -> object:
-        """List what the service's document leaves open, all variants, and those in force."""
+        """List the open questions of the service's document, all variants, and those in force."""
         return {"chosen": self.sandbox.world.state.variants, "questions": variants.listed()}
 
     async def put_variants(self, request: Request) -> object:
-        """Answer open questions by these variants and all others in the usual way: ["page-capped"]."""
+        """Set the variants in force, for example ["page-capped"]; other questions get the usual answer."""
         try:
             self.sandbox.choose(await _body(request, list[str]))
         except variants.VariantError as error:
@@ -239,7 +239,7 @@ class Control:
         return self.sandbox.world.state.variants
 
     async def put_scenario(self, request: Request) -> object:
-        """Pause or resume the calls that come by themselves: {"is_paused": true}."""
+        """Pause or resume the calls of the scenario: {"is_paused": true}."""
         scenario = self.sandbox.scenario
         if scenario is None:
             raise ControlError(404, "no scenario")
@@ -250,7 +250,7 @@ class Control:
         return scenario.progress
 
     async def ledger(self, request: Request) -> object:
-        """Account for every call ever seen; ?arrivals=true adds every request."""
+        """Show all calls with their counts; ?arrivals=true adds every request."""
         return audit.report(self.sandbox, with_arrivals=request.query_params.get("arrivals") == "true")
 
     async def arrivals(self, request: Request) -> object:
@@ -330,10 +330,10 @@ def _json(answer: object, status: int) -> Response:
 
 
 def _hold_to_json(request: Request, body: bytes) -> None:
-    """Refuse a body that a form of another site can send: those never say that they are JSON.
+    """Refuse a body that is not declared as JSON, because a form of another site could have sent it.
 
     Raises:
-        ControlError: The body is not said to be JSON.
+        ControlError: The content type is not JSON.
     """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if (body or kind) and kind != "application/json":

@@ -1,4 +1,4 @@
-"""What a fault makes of the service's own answer, and how it reaches the wire: whole, in part, or not at all."""
+"""Applies a fault to an answer, and sends the answer completely, in part, or not at all."""
 
 import gzip
 from collections.abc import Awaitable, Callable
@@ -34,7 +34,7 @@ SILENCES: dict[Action, Silence] = {Action.HANG: _hang, Action.RESET: _reset, Act
 
 
 def distort(answer: Reply, fault: Fault) -> Reply | None:
-    """Return what is sent instead of the service's own answer, None when nothing is."""
+    """Return the response to send instead of the service's answer; None to send nothing."""
     if fault.action in SILENCES:
         return None
     changed = _replaced(answer, fault)
@@ -77,7 +77,7 @@ def _bomb() -> bytes:
 
 
 async def transmit(answer: Reply, send: Send, *, is_truncated: bool) -> None:
-    """Send an answer; of a truncated one half the body that its length promises."""
+    """Send an answer. A truncated one has half the body that its length announces."""
     headers = {**answer.headers, "content-length": str(len(answer.body))}
     raw = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
     await send({"type": "http.response.start", "status": answer.status, "headers": raw})

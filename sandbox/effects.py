@@ -1,4 +1,4 @@
-"""What requests and happenings do to a call: the rows of the Spec's table of states, one function each.
+"""The effects of requests and happenings on a call: one function per row of the Spec's table of states.
 
 Spec: States and transitions.
 """
@@ -38,12 +38,12 @@ _OVERWRITTEN_BY_A_CHECK = frozenset(
 
 
 def is_green(policy: str) -> bool:
-    """Say whether a policy authenticates (Assumed: by its first word, as in `Green Manual Authentication`)."""
+    """Tell whether a policy authenticates (Assumed: by its first word, as in `Green Manual Authentication`)."""
     return policy.startswith("Green")
 
 
 def is_red(policy: str) -> bool:
-    """Say whether a policy is red (Assumed: by its first word)."""
+    """Tell whether a policy is red (Assumed: by its first word)."""
     return policy.startswith("Red")
 
 
@@ -73,7 +73,7 @@ def assign(world: World, call: Call, person_id: str, by: str, at: dt.datetime) -
 
 
 def is_stopped(call: Call) -> bool:
-    """Say whether the service no longer queries the provider for a call.
+    """Tell whether the service no longer queries the provider for a call.
 
     Spec: Polling stop rule for authentication checks.
     """
@@ -87,10 +87,10 @@ def is_stopped(call: Call) -> bool:
 
 
 def check(call: Call, by: str, at: dt.datetime) -> bool:
-    """Query the provider unless a stop condition holds, and say whether it was queried.
+    """Query the provider unless a stop condition holds; return whether it was queried.
 
-    Assumed: a check without a decision writes CheckRiskAndAuthentication (or `Voice Pending`) over a status that says
-    no more than that the call began or was seen, and leaves any other status alone.
+    Assumed: a check without a decision writes CheckRiskAndAuthentication (or `Voice Pending`) only over a status that
+    means that the call began or was seen.
 
     Spec: States and transitions, row 1; Rules per operation 2.
     """
@@ -127,7 +127,7 @@ def _authenticate(call: Call, by: str, at: dt.datetime) -> None:
 def enroll(
     world: World, call: Call, person_id: str, kind: ValidationType, notes: str | None, by: str | None, at: dt.datetime
 ) -> None:
-    """Accept the caller's voice as the person's; on an already green call too.
+    """Accept the caller's voice as the person's, also on a green call.
 
     Spec: States and transitions, row 2; Rules per operation 3.
     """
@@ -145,7 +145,7 @@ def enroll(
 
 
 def reject(world: World, call: Call, by: str | None, at: dt.datetime) -> None:
-    """Reject the caller's voice and un-enroll every manual authentication of the member so far, this call's included.
+    """Reject the caller's voice and un-enroll all manual authentications of the member, including this call's.
 
     Assumed: the un-enrolled calls lose the manual policy, and RejectCallerVoice is written last.
 
@@ -173,7 +173,7 @@ def _unenroll(world: World, call: Call, at: dt.datetime, by: str | None) -> None
 
 
 def end(world: World, call: Call, at: dt.datetime) -> None:
-    """Settle a call at its end: the provider's final analysis is applied, the queue forgets it, a push goes out.
+    """End a call: apply the provider's final analysis, remove the call from the queue, and send a push.
 
     Spec: States and transitions, row 4; What the service does 6 (f).
     """
@@ -186,11 +186,11 @@ def end(world: World, call: Call, at: dt.datetime) -> None:
 
 
 def happen(world: World, call: Call, happening: Happening, at: dt.datetime) -> None:
-    """Let something happen to a call that no request asked for; results come to nothing once it has ended."""
+    """Change a call without a request. After its end, results of the provider have no effect."""
     kind = happening.kind
     if call.ended_at is not None and (kind in PROVIDER_KINDS or kind is Kind.END):
         return
-    if kind is not Kind.UNENROLLED:  # noted where it is done
+    if kind is not Kind.UNENROLLED:  # recorded elsewhere
         call.truth.append(Truth(kind, at, happening.text))
     if kind in PROVIDER_KINDS:
         _analyse(call, happening)

@@ -1,4 +1,4 @@
-"""The twelve endpoints over HTTP: receive, meet a fault perhaps, authenticate, apply, answer.
+"""The twelve endpoints over HTTP: receive, choose a fault, authenticate, apply, answer.
 
 Spec: Endpoints.
 """
@@ -83,7 +83,7 @@ class Endpoint:
         self._operation = operation
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request; a client that leaves before its request is complete leaves no trace."""
+        """Serve one request. If the client disconnects before its request is complete, nothing is recorded."""
         try:
             inbound = await self._receive(scope, receive)
         except ClientDisconnect:
@@ -105,7 +105,7 @@ class Endpoint:
 
 
 class Exchange:
-    """One request on its way through the service."""
+    """The handling of one request."""
 
     def __init__(self, sandbox: Sandbox, inbound: Inbound) -> None:
         self._sandbox = sandbox
@@ -144,7 +144,7 @@ class Exchange:
         return fault
 
     async def run(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer, or fail to, as scripted."""
+        """Answer, or fail as scripted."""
         fault, line = self._fault, line_of(scope)
         if fault.latency_s:
             await self._sandbox.sleep(fault.latency_s)
@@ -160,13 +160,13 @@ class Exchange:
             await line.close(receive)
 
     def _settle(self, answer: Reply | None) -> None:
-        """Close the arrival in the ledger before a byte of the answer is sent."""
+        """Complete the arrival in the ledger before the first byte of the answer."""
         self._arrival.status = answer.status if answer is not None else None
         self._sandbox.ledger.settle(self._arrival, self._filed_under)
         self._sandbox.pusher.pump()
 
     def _turned_away(self) -> Reply | None:
-        """Return the answer to a request that is not looked at: there are too many, or it is not sent as JSON."""
+        """Return the answer to a request that is refused unread: there are too many, or it is not sent as JSON."""
         if not self._sandbox.admits():
             return reply(BUSY, 429)
         content_type = self._inbound.headers.get("content-type", "").strip().lower()
@@ -178,7 +178,7 @@ class Exchange:
         return msgspec.structs.replace(answer, body=written(answer.body, self._sandbox.world.options))
 
     def _serve(self) -> Reply:
-        """Return the service's own answer, whatever the fault makes of it afterwards."""
+        """Return the service's answer, before a fault changes it."""
         try:
             answer = self._admitted()
         except UnauthorizedError:
@@ -231,7 +231,7 @@ class _NamesACall(msgspec.Struct, rename="camel"):
 
 
 def _named(world: World, inbound: Inbound) -> tuple[str | None, Call | None]:
-    """Return the id by which a request names a call, and the call; an assign may name it by phone number alone."""
+    """Return the id by which a request names a call, and the call. An assign may name it only by phone number."""
     if inbound.operation not in _OF_CALLS:
         return None, None
     if inbound.operation is not Operation.ASSIGN:

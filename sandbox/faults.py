@@ -1,7 +1,7 @@
-"""Scripted faults: what goes wrong, with which requests, how often.
+"""Scripted faults: what fails, for which requests, how often.
 
-A fault is chosen when a request has been received, before anything is done with it. `applied` then says whether the
-service does what was asked before things go wrong. Chance is drawn from the fault's own seed, so a script repeats itself.
+A fault is chosen when a request has been received, before it is handled. `applied` then says whether the service
+carries out the request before the failure. Random choices use the fault's seed, so a script is repeatable.
 """
 
 import random
@@ -14,7 +14,7 @@ from sandbox.state import Happening
 
 
 class Action(StrEnum):
-    """What goes wrong."""
+    """The kinds of failure."""
 
     PASS = "pass"  # noqa: S105  (nothing, apart from latency, headers and what happens)
     HANG = "hang"
@@ -42,7 +42,7 @@ LISTING = "listing"
 DETAILS = "details"
 ANY = "*"
 TARGETS = frozenset({ANY, DETAILS, PUSH, LISTING, *Operation})
-"""What a fault can aim at: an operation, `details` (checks and reads), `push`, `listing`, or `*` (every operation)."""
+"""Targets of faults: an operation, `details` (checks and reads), `push`, `listing`, or `*` (every operation)."""
 
 
 class Fault(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -50,24 +50,24 @@ class Fault(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
     Attributes:
         target: One of `TARGETS`.
-        action: What goes wrong; `pass` for latency or headers alone.
+        action: The kind of failure; `pass` for latency or headers only.
         voice_id: Only requests for this call, by either id as given.
         institution_key: Only requests for this institution.
         event: Only pushes of this type (CallStart or CallEnd).
         skip: Let this many matching requests pass first.
-        times: How many requests it meets; None for all.
-        share: The chance that it meets a matching request, 0 to 1.
-        seed: Makes the chance repeatable.
-        applied: Whether the service does what was asked; None for the action's own default (only `cut`, `truncated`,
+        times: How many requests it affects; None for all.
+        share: The probability that it affects a matching request, 0 to 1.
+        seed: Makes the random choice repeatable.
+        applied: Whether the service carries out the request; None for the action's default (only `cut`, `truncated`,
             `html`, `foreign`, `empty`, `gzip`, `gzip_bomb` and `pass` do).
-        latency_s: Seconds before anything is done; of a push, before it is sent; of a listing, before it shows.
+        latency_s: Seconds before a request is handled, a push is sent, or a listing shows a call.
         status: The HTTP status of `answer`.
         headers: Headers to add to the answer: Retry-After, Set-Cookie, Location.
         body: The body of `answer`, `html`, `foreign` or `refused` instead of the built-in one.
-        happening: Something that happens to the call when the request has arrived, before it is served.
-        id: Given by the stand-in.
+        happening: A change of the call when the request has arrived, before it is handled.
+        id: Set by the sandbox.
         seen: How many requests matched so far.
-        met: How many it met.
+        met: How many it affected.
     """
 
     target: str
@@ -90,7 +90,7 @@ class Fault(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     met: int = 0
 
     def __post_init__(self) -> None:
-        """Refuse a script that could never work."""
+        """Refuse an invalid script."""
         if self.target not in TARGETS:
             raise ValueError(f"target is one of {', '.join(sorted(TARGETS))}")
         if not 0 <= self.share <= 1:
@@ -98,12 +98,12 @@ class Fault(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def is_applied(self) -> bool:
-        """Say whether the service does what was asked before things go wrong."""
+        """Tell whether the service carries out the request before the failure."""
         return self.applied if self.applied is not None else self.action in _APPLIED
 
     @property
     def turns_away(self) -> bool:
-        """Say whether a request is answered 429 before anybody looks at it, as one too many is."""
+        """Tell whether requests are answered 429 unread, as when there are too many."""
         return self.action is Action.ANSWER and self.status == 429 and not self.is_applied
 
 
@@ -122,7 +122,7 @@ _APPLIED = frozenset(
 
 
 class Matter(msgspec.Struct, frozen=True):
-    """What a fault is matched against."""
+    """A request or push, as matched with faults."""
 
     target: str
     institution_key: str = ""
@@ -131,7 +131,7 @@ class Matter(msgspec.Struct, frozen=True):
 
 
 class Faults:
-    """The scripted faults in force, first come first met; those that variants bring come last."""
+    """The scripted faults in force, in order. Those of variants come last."""
 
     def __init__(self, scripted: list[Fault] | None = None) -> None:
         self.scripted = scripted if scripted is not None else []
@@ -150,7 +150,7 @@ class Faults:
         self.scripted[:] = [fault for fault in self.scripted if fault_id is not None and fault.id != fault_id]
 
     def take(self, matter: Matter) -> Fault | None:
-        """Return the first fault that meets this request or push, and count it."""
+        """Return the first fault that affects this request or push, and count it."""
         return next((fault for fault in (*self.scripted, *self.of_variants) if _meets(fault, matter)), None)
 
 

@@ -1,4 +1,4 @@
-"""Other forms of what the stand-in sends: wrappers, pages, refusals, date-times, ids; small functions that variants name."""
+"""Small functions for variants that change the form of answers: wrappers, pages, refusals, date-times, ids."""
 
 import datetime as dt
 import re
@@ -21,7 +21,7 @@ _BEYOND_ASCII = "äßéñøłžαωжяשلअกあ漢字€…"
 
 
 def written(answer: bytes, options: Options) -> bytes:
-    """Return JSON with its date-times as the service writes them, and in the form that all its answers have."""
+    """Return JSON with the date-times and the answer form of the options."""
     if options.write_instant is not Options.write_instant or options.clock_ahead_s:
         answer = _INSTANT.sub(lambda found: _instant(found[1].decode(), options), answer)
     if options.success_form is not Options.success_form:
@@ -39,7 +39,7 @@ def _instant(text: str, options: Options) -> bytes:
 
 
 def in_zone(hours: float, *, is_named: bool) -> Callable[[dt.datetime], str]:
-    """Return what writes an instant as the time of a zone, with or without naming the zone."""
+    """Return a function that writes an instant in a time zone, with or without the zone."""
     zone = dt.timezone(dt.timedelta(hours=hours))
 
     def write(at: dt.datetime) -> str:
@@ -50,7 +50,7 @@ def in_zone(hours: float, *, is_named: bool) -> Callable[[dt.datetime], str]:
 
 
 def year_one(_started_at: dt.datetime) -> dt.datetime:
-    """Say nothing of when a call started."""
+    """Return a placeholder for the start of a call."""
     return NEVER
 
 
@@ -60,12 +60,12 @@ def in_ten_minutes(started_at: dt.datetime) -> dt.datetime:
 
 
 def cut_to(limit: int) -> Callable[[int], int]:
-    """Return the rule that a page never has more entries than that, whatever was asked for."""
+    """Return a function that limits the size of a page."""
     return lambda size: min(size, limit)
 
 
 def count_pages(first: int) -> Callable[[Sequence[T], int, int], Sequence[T]]:
-    """Return what reads `continueFrom` as the number of a page; anything below the first number is the first page."""
+    """Return a function that reads `continueFrom` as a page number. Lower numbers mean the first page."""
 
     def page(entries: Sequence[T], number: int, size: int) -> Sequence[T]:
         begin = max(0, number - first) * size
@@ -91,7 +91,7 @@ def repeat_last_page(entries: Sequence[T], size: int) -> Sequence[T]:
 
 
 def wrapped_in(*names: str) -> Callable[[Any], Any]:
-    """Return what puts a value into objects, from the outermost name inwards."""
+    """Return a function that wraps a value in nested objects, outermost name first."""
 
     def wrap(value: Any) -> Any:
         for name in reversed(names):
@@ -112,21 +112,21 @@ def all_but_last(keys: list[str]) -> list[str]:
 
 
 def first_page_only(records: list[Any]) -> Any:
-    """Return a page of the institution list that leaves out the last institution, and says that there is more."""
+    """Return a page of the institution list without the last institution, and with a sign that there are more."""
     shown = max(1, len(records) - 1)
     paging = {"page": 1, "pageSize": shown, "totalCount": len(records), "hasMore": shown < len(records)}
     return {"institutions": records[:shown], **paging}
 
 
 def odd_institution(record: dict[str, Any]) -> dict[str, Any]:
-    """Give the parts of an institution whose structure is not shown another structure."""
+    """Give the parts of an institution that the Spec does not show an unusual structure."""
     contact = {"id": 7, "name": {"first": "Ada"}, "phones": ["5550100000"], "isPrimary": True}
     odd = {"contacts": [contact, None], "voiceConfig": [1, {"a": []}], "billingConfig": "net-30", "classification": 3}
     return {**record, **odd}
 
 
 def message_in(name: str) -> Callable[[Any], Any]:
-    """Return what puts the message of a refusal into one field only, and gives no code."""
+    """Return a function that puts the message of a refusal into one field only, without a code."""
 
     def form(answer: dict[str, Any]) -> dict[str, Any]:
         bare = {**answer, "error": None, "errors": None, "messages": None, "code": None}
@@ -171,7 +171,7 @@ def not_found_404(code: str) -> int:
 
 
 def json_if_any(content_type: str, has_body: bool) -> bool:
-    """Accept JSON, and no content type where there is no body."""
+    """Accept JSON, and a missing content type if there is no body."""
     return content_type.partition(";")[0].strip() == JSON or not (has_body or content_type)
 
 
@@ -206,7 +206,7 @@ def with_brackets(phone_number: str) -> str:
 
 
 def sparse_institution(record: dict[str, Any]) -> dict[str, Any]:
-    """Leave everything of an institution null that may be."""
+    """Set all nullable fields of an institution to null."""
     kept = {
         "id",
         "key",
@@ -222,7 +222,7 @@ def sparse_institution(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def pending_vpn(config: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Return a tunnel that has gone back to its beginning."""
+    """Return a tunnel with its initial statuses."""
     return config and {**config, "confirmStatus": "Pending", "institutionStatus": "Configured"}
 
 
@@ -232,28 +232,28 @@ def without_base(answer: dict[str, Any]) -> dict[str, Any]:
 
 
 def errors_only(problem: dict[str, Any]) -> dict[str, Any]:
-    """Return a problem with nothing but its messages."""
+    """Return a problem with only its messages."""
     return {"errors": [problem["detail"]]}
 
 
 def with_empty_base(answer: Any) -> Any:
-    """Say empty things where an answer that succeeds has nothing to say."""
+    """Return empty texts and lists instead of nulls in a successful answer."""
     is_good = isinstance(answer, dict) and answer.get("success") is True
     return {**answer, "error": "", "errors": [], "messages": [], "code": ""} if is_good else answer
 
 
 def null_if_no_policies(metadata: dict[str, Any]) -> dict[str, Any] | None:
-    """Leave out `metaData` where there are no policies."""
+    """Return null for `metaData` if there are no policies."""
     return metadata if metadata["vendorPolicies"] else None
 
 
 def null_policies(metadata: dict[str, Any]) -> dict[str, Any]:
-    """Return `metaData` with null where there are no policies."""
+    """Return `metaData` with null instead of an empty list."""
     return {"vendorPolicies": metadata["vendorPolicies"] or None}
 
 
 def enrolled_as(flags: bool) -> Callable[[dict[str, Any]], dict[str, Any]]:
-    """Return what sets all flags of a record that an enroll could raise."""
+    """Return a function that sets all flags of a record that an enroll could set."""
     enrolled = [f"is{what}Enrolled" for what in ("", "Account", "Voice", "Behavior", "Device")]
     names = [*enrolled, "isVerified", "isVoiceVerified", "successfulVoiceEnrollment"]
     return lambda record: {**record, **dict.fromkeys(names, flags)}
@@ -276,7 +276,7 @@ def visible_id(given: str) -> str:
 
 
 def wide_id(given: str) -> str:
-    """Return an id with blanks inside, and letters and signs far beyond ASCII."""
+    """Return an id with inner blanks and with letters and signs outside ASCII."""
     return f"{given[:8]} {_BEYOND_ASCII} {given[8:]}"
 
 

@@ -25,7 +25,7 @@ from sandbox.tokens import mint_user_token
 
 
 class AddBody(Wire, frozen=True, kw_only=True):
-    """The body of an addition (Assumed: the Spec does not show it); without a key one is made from the name."""
+    """The body of an addition (Assumed: the Spec does not show it). A missing key is derived from the name."""
 
     name: str
     key: str | None = None
@@ -33,7 +33,7 @@ class AddBody(Wire, frozen=True, kw_only=True):
 
 
 class UpdateBody(Wire, frozen=True, kw_only=True):
-    """Spec: Endpoints 11. Assumed: a null name leaves the name as it is."""
+    """Spec: Endpoints 11. Assumed: a null name does not change the name."""
 
     name: str | None = None
     core: Core

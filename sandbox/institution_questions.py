@@ -1,4 +1,4 @@
-"""What the document leaves open of institutions, and of logins."""
+"""Open questions of the document about institutions and logins."""
 
 from sandbox import forms
 from sandbox.access import Operation
@@ -8,7 +8,7 @@ from sandbox.question import ask, at_last, other
 from sandbox.records import NEVER
 
 UNKNOWN_KEY = "unknown-1"
-"""A key that a login names and that every other operation refuses."""
+"""A key in the login's answer that every other operation refuses."""
 
 _LIST = ask(
     "Endpoints, 8",
@@ -49,24 +49,24 @@ _INSTITUTION = ask(
 )
 _PROBLEM = ask(
     "Errors, 3",
-    "Which fields has the 400 problem body",
+    "Which fields does the 400 problem body have",
     "the usual ones",
     other("problem-empty", "None.", problem_form=lambda _problem: {}),
     other("problem-errors-only", "A list of messages.", problem_form=forms.errors_only),
 )
 _ADDITION = ask(
     "Endpoints, 9",
-    "Which fields has an institution that is added",
+    "Which fields does a new institution have",
     "`name`; the key can be left out",
     other("addition-needs-key", "The key is required.", addition_needs_key=True),
-    other("addition-makes-key", "The key that is given does not count.", addition_takes_key=False),
+    other("addition-makes-key", "A given key is ignored.", addition_takes_key=False),
 )
 _LOGIN = ask(
     "Authentication, rule 1",
     "What does a login do to earlier tokens",
     "nothing",
     other("login-ends-earlier", "It ends them.", login_ends_earlier=True),
-    other("login-keeps-token", "It returns the one that is alive.", login_keeps_token=True),
+    other("login-keeps-token", "It returns the valid one.", login_keeps_token=True),
 )
 _CREDENTIALS = ask(
     "Authentication, rule 1",
@@ -92,7 +92,7 @@ _INSTITUTION_STATUS = ask(
 )
 _VPN = ask(
     "Other enumerations with states",
-    "Which VPN statuses has an institution that is served",
+    "Which VPN statuses does an active institution have",
     "ConnectionSuccessful",
     other("vpn-goes-back", "Pending and Configured.", vpn_form=forms.pending_vpn),
     other("vpn-none", "It has no VPN config.", vpn_form=lambda _config: None),
@@ -106,7 +106,7 @@ _UPDATE = ask(
 )
 _LOGIN_AS = ask(
     "Endpoints, 12",
-    "Has login-as a base response and actions",
+    "Does login-as have a base response and actions",
     "both",
     other("login-as-bare", "No base response.", login_as_form=forms.without_base),
     other("login-as-without-actions", "No actions.", login_as_form=lambda answer: {**answer, "actions": []}),
@@ -115,7 +115,7 @@ _EXPIRY = ask(
     "Token response",
     "What does `expiresOn` say",
     "30 minutes after the login",
-    other("expires-at-login", "When the login was.", expires_on=lambda at: at),
+    other("expires-at-login", "The time of the login.", expires_on=lambda at: at),
     other("expires-in-year-1", "0001-01-01: it is not known.", expires_on=lambda _at: NEVER),
 )
 

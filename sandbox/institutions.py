@@ -1,4 +1,4 @@
-"""Institutions as they travel, with configurations that hold secrets, and the invented defaults of the stand-in.
+"""Institutions in the form of the interface, with configurations that contain secrets, and invented defaults.
 
 Spec: Institution; Core config; VPN config; Other shapes.
 """
@@ -34,7 +34,7 @@ class InstitutionStatus(StrEnum):
 
 
 class VpnStatus(StrEnum):
-    """How far a tunnel has come.
+    """The state of a tunnel.
 
     Spec: VPN config.
     """
@@ -45,7 +45,7 @@ class VpnStatus(StrEnum):
 
 
 class CoreConfig(Wire, frozen=True):
-    """How the service reaches the core system; secrets are returned as stored.
+    """The connection to the core system. Secrets are returned as stored.
 
     Spec: Core config.
     """
@@ -151,7 +151,7 @@ class SsoAction(Wire, frozen=True):
 def invented(
     number: int, key: str, name: str, core: Core, at: dt.datetime, *, is_test_mode: bool, has_voice_auth: bool
 ) -> Institution:
-    """Build a full institution; every secret is obviously fake and contains `fake-`, so that leaks can be searched."""
+    """Build a full institution. Every secret is fake and contains `fake-`, so that leaks can be found."""
     return Institution(
         id=number,
         name=name,

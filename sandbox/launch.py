@@ -1,4 +1,4 @@
-"""Starting the stand-in as a process: from its state file or anew, until it is told to stop."""
+"""Runs the sandbox as a process, with the data of its state file, until a signal."""
 
 import asyncio
 import signal
@@ -22,15 +22,15 @@ SAVE_S = 5.0
 
 
 class Launch(msgspec.Struct, frozen=True, kw_only=True):
-    """What a process is started with.
+    """The options of a process.
 
     Attributes:
-        seed: Seed of the scenario, unless the state file has one under way.
-        gap_s: Mean seconds between two calls of a scenario that begins.
-        has_scenario: Whether calls come by themselves.
-        push: Push settings of every institution, in place of stored ones; None leaves them.
-        state_file: Where everything is kept across restarts.
-        variants: Which open questions are answered in another way than usual; none leaves what the state file says.
+        seed: Seed of a new scenario; the state file's has precedence.
+        gap_s: Mean seconds between two calls of a new scenario.
+        has_scenario: Whether there is a scenario.
+        push: Push settings of every institution; None keeps the stored ones.
+        state_file: File for all data across restarts.
+        variants: Variants in force; empty keeps those of the state file.
     """
 
     credentials: Credentials = Credentials()
@@ -43,7 +43,7 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def build(launch: Launch, *, clock: Clock = utc_now) -> Sandbox:
-    """Go on from the state file, or begin with the default population.
+    """Continue from the state file, or start with the default population.
 
     Raises:
         StateFileError: The state file cannot be read.
@@ -64,7 +64,7 @@ def build(launch: Launch, *, clock: Clock = utc_now) -> Sandbox:
 
 
 def _set_scenario(sandbox: Sandbox, launch: Launch) -> None:
-    """Begin a scenario, or go on with the one of the state file, or let it pause."""
+    """Start a scenario, continue the one of the state file, or pause it."""
     if sandbox.scenario is None and launch.has_scenario:
         sandbox.begin(Scenario(Progress(launch.seed, sandbox.world.clock(), Tempo(gap_s=launch.gap_s))))
     elif sandbox.scenario is not None and launch.has_scenario:

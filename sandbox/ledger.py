@@ -1,7 +1,7 @@
-"""The ledger: what reached the service, in order, and what became of it. Audits compare it with what a client claims.
+"""The ledger: the requests that the service received, in order, with their results. Audits read it.
 
-Three counts per operation, and per call: *arrived* (the request was received), *authenticated* (its token was good) and
-*applied* (the service did what was asked). A reset or an error after applying leaves all three counted.
+There are three counts per operation, and per call: *arrived* (the request was received), *authenticated* (its token was
+valid) and *applied* (the service carried it out). A reset or an error after applying does not change the counts.
 """
 
 import datetime as dt
@@ -22,8 +22,8 @@ class Arrival(msgspec.Struct):
         monotonic_s: Monotonic clock of the stand-in's process, in seconds.
         voice_id: The call's id as the request gave it.
         status: The HTTP status that was sent, None when none was.
-        success: The `success` of the rule's own answer, None when the rule was not asked.
-        fault: The scripted fault that it met, if any.
+        success: The `success` of the operation's answer; None if the operation did not run.
+        fault: The scripted fault that affected it, if any.
     """
 
     number: int
@@ -48,7 +48,7 @@ class Tally(msgspec.Struct):
     applied: dict[str, int] = {}
 
     def count(self, arrival: Arrival) -> None:
-        """Add a finished arrival's outcome; its arrival was counted when it came."""
+        """Add the result of a finished request. Its arrival was counted before."""
         name = arrival.operation
         if arrival.authenticated:
             self.authenticated[name] = self.authenticated.get(name, 0) + 1
@@ -57,7 +57,7 @@ class Tally(msgspec.Struct):
 
 
 class Entries(msgspec.Struct):
-    """What the ledger remembers: everything that names a call, the latest of the rest."""
+    """The stored arrivals: all that name a call, and the latest others."""
 
     totals: Tally = msgspec.field(default_factory=Tally)
     by_call: dict[str, Tally] = {}
@@ -68,14 +68,14 @@ class Entries(msgspec.Struct):
 
 
 class Ledger:
-    """Counts arrivals; the ids under which it files them are real voice ids wherever the service knows the call."""
+    """Counts arrivals by real voice id, if the service knows the call, else by the given id."""
 
     def __init__(self, entries: Entries | None = None) -> None:
         self.entries = entries if entries is not None else Entries()
         self._others = deque(self.entries.others, maxlen=_KEPT)
 
     def arrive(self, arrival: Arrival, filed_under: str | None) -> None:
-        """Note that a request was received."""
+        """Record that a request was received."""
         entries = self.entries
         entries.number += 1
         arrival.number = entries.number
@@ -89,7 +89,7 @@ class Ledger:
         entries.of_calls.setdefault(filed_under, []).append(arrival)
 
     def settle(self, arrival: Arrival, filed_under: str | None) -> None:
-        """Note how far an arrival came: once, before its answer is sent."""
+        """Record the result of an arrival: once, before its answer is sent."""
         self.entries.totals.count(arrival)
         if filed_under is not None:
             self._tally(filed_under).count(arrival)
@@ -105,7 +105,7 @@ class Ledger:
         return self.entries.by_call.get(voice_id, Tally())
 
     def arrivals(self, voice_id: str) -> list[Arrival]:
-        """Return everything that was asked about one call, in order of arrival."""
+        """Return all requests about one call, in order of arrival."""
         return self.entries.of_calls.get(voice_id, [])
 
     def other_arrivals(self) -> list[Arrival]:
@@ -113,7 +113,7 @@ class Ledger:
         return list(self._others)
 
     def snapshot(self) -> Entries:
-        """Return everything, ready to be written."""
+        """Return all entries for storage."""
         self.entries.others = list(self._others)
         return self.entries
 

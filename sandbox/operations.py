@@ -1,6 +1,6 @@
-"""The rules of the call and voice endpoints and of the tokens, without HTTP.
+"""The operations on calls, voices and tokens, without HTTP.
 
-Each takes the world, the session and the request, and returns an answer or raises a refusal.
+Each gets the world, the session and the request, and returns an answer or raises a refusal.
 
 Spec: Endpoints 1 to 7; Queue query; Rules per operation.
 """
@@ -121,7 +121,7 @@ def queue(ask: Ask) -> QueueAnswer:
 
 
 def _live(world: World, institution_key: str) -> list[Call]:
-    """Return the calls that the queue takes for live."""
+    """Return the calls that the queue lists as live."""
     ended_after = world.clock() - dt.timedelta(seconds=world.options.listed_after_end_s)
     over = [call for call in world.over[institution_key] if call.ended_at and call.ended_at > ended_after]
     live = world.live[institution_key].values()
@@ -135,7 +135,7 @@ class _Search(msgspec.Struct, frozen=True):
     end: dt.datetime | None
 
     def shows(self, world: World, call: Call) -> bool:
-        """Say whether the queue shows a call."""
+        """Tell whether the queue shows a call."""
         return (
             call.listed_at <= world.clock()
             and call.phone_number not in self.ignored
@@ -208,7 +208,7 @@ def assign(ask: Ask) -> AssignAnswer:
 
 
 def details(ask: Ask) -> dict[str, Any]:
-    """Show a call's record, checking first when asked to.
+    """Show a call's record, after a check if requested.
 
     Spec: Endpoints 5; Rules per operation 2.
     """
@@ -239,7 +239,7 @@ def enroll(ask: Ask) -> Base:
 
 
 def reject_voice(ask: Ask) -> Base:
-    """Reject the caller's voice; an alternate id is not resolved here.
+    """Reject the caller's voice. Alternate ids are not resolved here.
 
     Spec: Endpoints 7; What the service does 5.
     """

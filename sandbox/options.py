@@ -1,6 +1,6 @@
-"""How the stand-in answers what the document leaves open: one field for each choice, the friendliest as its default.
+"""Options for the open questions of the document: one field per choice, with the friendliest answer as default.
 
-`sandbox.questions` names the other answers.
+`sandbox.questions` has the other answers.
 """
 
 import datetime as dt
@@ -15,16 +15,16 @@ from sandbox.records import Status
 T = TypeVar("T")
 
 Form = Callable[[Any], Any]
-"""Gives a plain JSON value another form."""
+"""Changes the form of a plain JSON value."""
 
 
 def unchanged(value: T) -> T:
-    """Return what was given."""
+    """Return the value unchanged."""
     return value
 
 
 def refuse_larger(limit: int) -> Callable[[int], int]:
-    """Return the rule that a page has at most so many entries, and that a larger one is refused."""
+    """Return a function that refuses larger pages."""
 
     def bounded(size: int) -> int:
         if size > limit:
@@ -59,7 +59,7 @@ def write_utc(at: dt.datetime) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What is done where the document says "not shown" or can be read in two ways.
+    """The behaviour where the document says "not shown" or is ambiguous.
 
     Attributes:
         wrap_institutions: Form of the answer of the institution list.
@@ -75,43 +75,43 @@ class Options:
         login_refusal_status: HTTP status of a login with wrong credentials.
         page_size: The size of a page, made from `pageSize`.
         page: The entries of a page, from all entries, `continueFrom` and the size.
-        past_end: The entries of a page that lies past the end.
+        past_end: The entries of a page past the end.
         queue_order: The calls of a queue in the order in which they are listed.
         bounds_are_exclusive: Whether a call that starts exactly at `startDate` or `endDate` is left out.
-        compared_start: What is compared of a start and of the bounds.
+        compared_start: Precision of the comparison of a start with the bounds.
         listed_after_end_s: For how long the queue lists a call that has ended.
         lists_assigned: Whether the queue lists a live call whose person is known.
-        null_persons: Whether a caller without candidates has `persons` null, or an empty list.
-        persons_after_s: After how many seconds of a call its candidates are known.
+        null_persons: Whether `persons` is null, not an empty list, for a caller without candidates.
+        persons_after_s: Seconds after the start at which candidates are known.
         phone_form: How phone numbers are written in answers and pushes.
-        accepts_type: Whether a content type is accepted, by itself and by whether there is a body; else 415.
+        accepts_type: Whether a content type is accepted, with or without a body; else 415.
         refusal_status: HTTP status of a refusal, by its code.
         refusal_form: Form of a refusal.
         problem_form: Form of a problem response.
-        success_form: Form of every answer, for what an answer that succeeds says besides.
+        success_form: Additional form of every answer, for extras in successful ones.
         answer_form: Form of every answer.
         metadata_form: Form of `metaData` in the record of a call.
         enrolled_form: Form of the record of a call whose enroll is in force.
-        case_status: Research status of a call that has no case by itself, by the call and the present.
-        shows_nested, shows_top: Where details carries the record.
-        requests_per_s: How many requests are answered within one second; more get a 429. 0: all.
+        case_status: Research status of a call without a scripted case, by the call and the present.
+        shows_nested, shows_top: Where the record is in the answer to details.
+        requests_per_s: Requests answered within one second; more get a 429. 0: no limit.
         write_instant: How date-times are written in answers and pushes.
         clock_ahead_s: By how much the clock of the service is ahead of true time.
         shown_start: What `startDateTime` says, and the bounds compare, made from the start of a call.
         end_writes_status: Whether the end of a call overwrites `status` with CallEnded.
         assign_writes_status: Whether an assign writes the activity GrabbedCall.
-        assign_over: Whether an assign over an assigned person replaces it, is refused, or is ignored.
+        assign_over: Whether an assign replaces an already assigned person, is refused, or is ignored.
         refused_after_end: The operations that are refused once a call has ended.
         starts_with_status: Whether a call has the status CallStarted before anything happens to it.
         enroll_writes: The activities of an enroll, in order.
-        viewed_after_s: After how many seconds AgentViewed overwrites a status that says how the call was decided.
-        status_lag_s: By how much the shown status is behind what was written.
-        policy_lag_s: By how much the shown policies are behind the status that they belong to.
+        viewed_after_s: Seconds after which AgentViewed overwrites a status with a decision.
+        status_lag_s: Delay of the shown status.
+        policy_lag_s: Delay of the shown policies after their status.
         unenroll_writes_status: Whether an un-enrolled call gets FullAuthenticationUnenrolled.
         unenroll_after_s: Seconds from a reject until the member's other manual authentications are un-enrolled.
         id_form: Form of the ids that the provider gives to a call.
         addition_needs_key: Whether an institution can be added without a key.
-        addition_takes_key: Whether the key that is given counts.
+        addition_takes_key: Whether a given key is used.
     """
 
     wrap_institutions: Form = lambda records: {"institutions": records}

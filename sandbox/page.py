@@ -92,7 +92,7 @@ class Page:
         return RedirectResponse("/", 303)
 
     async def start_call(self, request: Request) -> Response:
-        """Start a call that goes as a story says."""
+        """Start a call with a story."""
         form = await _form(request)
         key, story = form.get("institution", ""), form.get("story", "")
         after_s, ends_s = _seconds(form.get("after")), _seconds(form.get("ends"))
@@ -106,7 +106,7 @@ class Page:
         return RedirectResponse(f"/?{urlencode(chosen)}", 303)
 
     async def happen(self, request: Request) -> Response:
-        """Let something happen to a live call now."""
+        """Change a live call's state now."""
         kind = (await _form(request)).get("kind", "")
         call = self._sandbox.world.any_call(request.path_params["id"])
         if call is None or kind not in DEEDS:
@@ -143,7 +143,7 @@ def _seconds(text: str | None) -> float | None:
 
 
 def _chosen(query: Mapping[str, str]) -> dict[str, str]:
-    """Return what the panel shows: what was chosen last, so that the next call is one click away."""
+    """Return the values of the panel: those of the last call."""
     shown = {"institution": "", "after": f"{AFTER_S:g}", "ends": f"{ENDS_S:g}"}
     return {name: query.get(name, usual) for name, usual in shown.items()}
 
@@ -154,13 +154,13 @@ async def _form(request: Request) -> dict[str, str]:
 
 
 class SameOrigin:
-    """Refuses what a browser sends on behalf of another site, so that no web page can steer the stand-in."""
+    """Refuses requests that a browser sends for another site, so that no web page can control the sandbox."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let a request through unless it has an origin that is not its own host."""
+        """Pass a request on unless its origin is another host."""
         if scope["type"] == "http" and _is_foreign(Request(scope)):
             await PlainTextResponse("another site may not do this", 403)(scope, receive, send)
             return
@@ -168,7 +168,7 @@ class SameOrigin:
 
 
 def _is_foreign(request: Request) -> bool:
-    """Tell whether another site sent a request; a link to a page is harmless."""
+    """Tell whether another site sent a request. A link to a page is harmless."""
     site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin")
     if site not in {None, "same-origin", "none"} and request.method not in {"GET", "HEAD"}:
         return True

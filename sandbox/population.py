@@ -1,6 +1,6 @@
-"""The people of the default world: three institutions with members, shared numbers and a number that is ignored.
+"""The default data: three institutions with members, shared numbers and an ignored number.
 
-All of it is invented: numbers of the unassigned exchange 555, hosts under `.example`.
+Everything is invented: numbers of the unassigned exchange 555, hosts under `.example`.
 """
 
 from sandbox.institutions import Core
@@ -31,7 +31,7 @@ def ignored_phone(institution_key: str) -> str:
 
 
 def settle(world: World, push: PushSettings) -> None:
-    """Fill an empty world; the first `SHARED` numbers of an institution belong to two members each."""
+    """Fill an empty world. The first `SHARED` numbers of an institution belong to two members each."""
     for key, (name, core) in INSTITUTIONS.items():
         child = world.add_institution(key, name, core=core, push=push)
         child.ignored = [ignored_phone(key)]

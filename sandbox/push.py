@@ -1,4 +1,4 @@
-"""Push events: one POST each, with the institution's own headers, every attempt recorded.
+"""Push events: one POST each, with the institution's headers. Every attempt is recorded.
 
 Spec: Events.
 """
@@ -29,7 +29,7 @@ _AT_ONCE = 20
 class Push(msgspec.Struct, frozen=True, rename="pascal", omit_defaults=True):
     """The payload of a push event.
 
-    A null identifier is left out: that is what `alternate_only` does.
+    A null identifier is left out, as by `alternate_only`.
 
     Spec: Events, payload. `EndDateTime` replaces `StartDateTime` for CallEnd; `IsTest` is null for real events.
     """
@@ -56,7 +56,7 @@ class Attempt(msgspec.Struct):
         status: The receiver's HTTP status, None when it did not answer.
         body: The beginning of the receiver's answer.
         error: The kind of failure when there was no answer.
-        lost: A fault swallowed it: nothing was sent.
+        lost: A fault prevented it: nothing was sent.
     """
 
     at: dt.datetime
@@ -72,7 +72,7 @@ class Attempt(msgspec.Struct):
 
 
 class PushTotals(msgspec.Struct):
-    """How many pushes went where."""
+    """Counts of pushes by result."""
 
     sent: int = 0
     accepted: int = 0
@@ -80,7 +80,7 @@ class PushTotals(msgspec.Struct):
 
 
 class Mail(msgspec.Struct, frozen=True, order=True):
-    """A payload that waits for its time."""
+    """A payload with the time at which it is sent."""
 
     due_at: dt.datetime
     number: int
@@ -116,10 +116,10 @@ def event_payload(call: Call, event_type: str, at: dt.datetime) -> Push:
 
 
 class Pusher:
-    """Turns the world's events into deliveries.
+    """Delivers the world's events.
 
-    `pump` plans what the world has put out; `deliver` sends what is due. Nothing is ever sent twice unless a fault says
-    so, and nothing that failed is sent again.
+    `pump` plans deliveries, `deliver` sends those that are due. Each event is sent once, unless a fault doubles it.
+    Failed deliveries are not repeated.
     """
 
     def __init__(self, world: World, faults: Faults, client: httpx.AsyncClient) -> None:
@@ -133,7 +133,7 @@ class Pusher:
         self.totals = PushTotals()
 
     def pump(self) -> None:
-        """Plan the delivery of every event that the world has put out."""
+        """Plan the delivery of all new events."""
         while self._world.outbox:
             self._plan(self._world.outbox.popleft())
 
@@ -187,11 +187,11 @@ class Pusher:
         )
 
     def has_due(self) -> bool:
-        """Say whether a delivery is due."""
+        """Tell whether a delivery is due."""
         return bool(self._mail) and self._mail[0].due_at <= self._world.clock()
 
     async def deliver(self) -> int:
-        """Send everything that is due, calls side by side, the pushes of one call in order; return how many."""
+        """Send all due pushes, in order within each call, calls in parallel; return how many."""
         now = self._world.clock()
         due: dict[str, list[Mail]] = defaultdict(list)
         while self._mail and self._mail[0].due_at <= now:

@@ -1,4 +1,4 @@
-"""A question that the document leaves open, with its heading, the usual answer, and the other answers (variants)."""
+"""An open question of the document, with its heading, the usual answer, and other answers (variants)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,12 +9,12 @@ from sandbox.faults import Action, Fault
 from sandbox.options import Options
 
 THE_LAST = "*last*"
-"""Stands in a fault for the key of the reseller's last institution: the one that is in trouble."""
+"""Placeholder in a fault for the key of the reseller's last institution."""
 
 
 @dataclass(frozen=True)
 class Variant:
-    """One answer: the fields of `Options` that it sets, and the faults that it brings."""
+    """One answer: the fields of `Options` that it sets, and its faults."""
 
     name: str
     answer: str
@@ -24,7 +24,7 @@ class Variant:
 
 @dataclass(frozen=True)
 class Question:
-    """What the document leaves open, and all answers to it."""
+    """An open question and all answers to it."""
 
     heading: str
     question: str
@@ -44,17 +44,17 @@ def ask(heading: str, question: str, usual: str, *variants: Variant) -> Question
 
 
 def at_last(action: Action, target: str = "*", **more: Any) -> Fault:
-    """Return trouble of the last institution."""
+    """Return a fault of the last institution."""
     return Fault(target=target, action=action, institution_key=THE_LAST, **more)
 
 
 def some(action: Action, share: float, **more: Any) -> Fault:
-    """Return a fault that a share of all requests meets."""
+    """Return a fault that affects a share of all requests."""
     return Fault(target="*", action=action, share=share, seed=7, **more)
 
 
 def unauthorized(*, applied: bool) -> list[Fault]:
-    """Refuse some requests of every operation but the login, which uses no token."""
+    """Return faults that refuse some requests of every operation except the login, which uses no token."""
     operations = [operation for operation in Operation if operation is not Operation.TOKEN]
     return [
         Fault(target=operation, action=Action.UNAUTHORIZED, applied=applied, share=0.1, seed=7)

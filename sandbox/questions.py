@@ -1,4 +1,4 @@
-"""What the document leaves open: all questions, and those about requests and the queue."""
+"""Open questions of the document: those about requests and the queue, and the list of all."""
 
 from sandbox import forms
 from sandbox.call_questions import CALL_QUESTIONS
@@ -53,16 +53,16 @@ _BOUNDS = ask(
 )
 _CONTENT_TYPE = ask(
     "Endpoints",
-    "What does a content type other than JSON lead to",
+    "What is the answer to a content type other than JSON",
     "nothing",
-    other("content-type-enforced", "415, without a body too if another type is named.", accepts_type=forms.json_if_any),
+    other("content-type-enforced", "415, also without a body for another type.", accepts_type=forms.json_if_any),
     other(
         "content-type-exact", "415 if it is not exactly JSON, or named without a body.", accepts_type=forms.exact_json
     ),
 )
 _STATUS_OF_REFUSALS = ask(
     "Errors, 4",
-    "Which HTTP status has a refusal",
+    "Which HTTP status does a refusal have",
     "200",
     other("refused-with-400", "400.", refusal_status=forms.always_400),
     other("not-found-with-404", "404 for what is not found, else 400.", refusal_status=forms.not_found_404),
@@ -76,21 +76,21 @@ _MESSAGE = ask(
 )
 _SUCCESS = ask(
     "Base response",
-    "Which answers that succeed carry `messages`",
-    "that to an added institution",
+    "Which successful answers have `messages`",
+    "the one to add-institution",
     other("messages-everywhere", "All of them.", success_form=forms.with_message),
-    other("base-empty", "All say empty texts and lists.", success_form=forms.with_empty_base),
+    other("base-empty", "All have empty texts and lists.", success_form=forms.with_empty_base),
 )
 _FIELDS = ask(
     "Versioning",
-    "Can fields come or go",
-    "they are those of the document",
-    other("fields-added", "Every object has fields that nobody knows.", answer_form=forms.with_unknown_fields),
-    other("nulls-left-out", "What is null is left out.", answer_form=forms.without_nulls),
+    "Can fields be added or left out",
+    "no, they are those of the document",
+    other("fields-added", "Every object has unknown fields.", answer_form=forms.with_unknown_fields),
+    other("nulls-left-out", "Null fields are left out.", answer_form=forms.without_nulls),
 )
 _UNAUTHORIZED = ask(
     "Authentication, rule 4",
-    "What is a 401 about, and was something done",
+    "What does a 401 mean, and was the request carried out",
     "the token has lapsed, and nothing was done",
     other("401-one-institution", "The last institution is always refused.", at_last(Action.UNAUTHORIZED)),
     other("401-before-acting", "One in ten, nothing done.", *unauthorized(applied=False)),

@@ -1,7 +1,7 @@
-"""The service's answers about calls, as they travel: one frozen record per table of the document.
+"""The service's answers about calls: one frozen record per table of the document.
 
-Names are the document's in snake case; msgspec renames them to camelCase on the way out. A record is only ever built
-from the world's state and encoded; nothing here is read back.
+Names are the document's in snake case; msgspec encodes them in camelCase. Records are built from the world's state and
+encoded, never decoded.
 
 Spec: Resources and their fields.
 """
@@ -12,11 +12,11 @@ from enum import StrEnum
 import msgspec
 
 NEVER = dt.datetime(1, 1, 1, tzinfo=dt.UTC)
-"""What a date-time that may not be null says when nothing has happened yet (Assumed: the Spec does not show it)."""
+"""Placeholder for a date-time that may not be null (Assumed: the Spec does not show it)."""
 
 
 class Wire(msgspec.Struct, frozen=True, rename="camel"):
-    """A record that travels as a camelCase JSON object."""
+    """A record that is encoded as a camelCase JSON object."""
 
 
 class PersonType(StrEnum):
@@ -73,7 +73,7 @@ class Status(StrEnum):
 
 
 class ResearchStatus(StrEnum):
-    """Where a research case stands.
+    """The state of a research case.
 
     Spec: Research case.
     """
@@ -115,7 +115,7 @@ class PersonMatch(Wire, frozen=True):
 class QueueEntry(Wire, frozen=True):
     """A live call in the queue.
 
-    Spec: Queue entry. `persons` is typed loosely because a script may put unusual candidates there.
+    Spec: Queue entry. `persons` has a loose type because a script may set unusual candidates.
     """
 
     phone_number: str
@@ -133,7 +133,7 @@ class MetaData(Wire, frozen=True):
 
 
 class VendorCall(Wire, frozen=True, kw_only=True):
-    """The provider's view of a call; raw scores appear at its end only.
+    """The provider's view of a call. Raw scores appear only at its end.
 
     Spec: Vendor call.
     """

@@ -1,9 +1,8 @@
-"""A scenario: calls that start by themselves, drawn from a seed.
+"""A scenario: simulated calls from a seed.
 
-The caller, the times and the outcome of call number n depend on the seed and n alone, so they do not change with what
-anybody asks, and a restart with a state file continues where the last run stopped. The ids of a call also depend on the
-instant at which it starts: a restart without a state file brings the same callers again, but never an id that a client has
-already seen.
+The caller, the times and the outcome of call number n depend only on the seed and n, so requests do not change them,
+and a restart with a state file continues where the last run stopped. The ids of a call also depend on its start time.
+So a restart without a state file repeats the callers, but never an id.
 """
 
 import datetime as dt
@@ -38,10 +37,10 @@ class Tempo(msgspec.Struct, frozen=True):
     Attributes:
         gap_s: Mean seconds between two calls.
         shortest_s, longest_s: How long a call lasts, unless the caller hangs up early.
-        median_result_s: Median seconds until the provider or the operator has come to a result.
-        hangup_share, claimed_share, late_share: Chance of an early hang-up, of an operator who has already claimed the
-            call, of a listing that is up to three seconds late.
-        lost_share, doubled_share: Chance of a push that is lost, or sent twice.
+        median_result_s: Median seconds until the provider or the operator has a result.
+        hangup_share, claimed_share, late_share: Probability of an early hang-up, of a call that an operator has already
+            claimed, of a listing that is up to three seconds late.
+        lost_share, doubled_share: Probability that a push is lost, or sent twice.
     """
 
     gap_s: float = 2.0
@@ -56,7 +55,7 @@ class Tempo(msgspec.Struct, frozen=True):
 
 
 class Progress(msgspec.Struct):
-    """How far a scenario has come: which call is next, and when; paused, none is."""
+    """The position of a scenario: the next call and its time, or None if it is paused."""
 
     seed: int
     next_at: dt.datetime
@@ -66,7 +65,7 @@ class Progress(msgspec.Struct):
 
 
 class Planned(msgspec.Struct, frozen=True):
-    """A call that the scenario wants started."""
+    """A call for the scenario to start."""
 
     voice_id: str
     alternate_id: str
@@ -79,7 +78,7 @@ class Planned(msgspec.Struct, frozen=True):
 
 
 class Scenario:
-    """Plans calls as their time comes."""
+    """Plans calls."""
 
     def __init__(self, progress: Progress) -> None:
         self.progress = progress
@@ -95,11 +94,11 @@ class Scenario:
         return planned
 
     def pause(self) -> None:
-        """Let no further call come."""
+        """Start no further calls."""
         self.progress.is_paused = True
 
     def resume(self, now: dt.datetime) -> None:
-        """Leave out the time in which nobody was there: the next call comes now at the earliest."""
+        """Skip the time of the pause: the next call starts now or later."""
         self.progress.is_paused = False
         self.progress.next_at = max(self.progress.next_at, now)
 
@@ -157,7 +156,7 @@ def _caller(draw: random.Random, key: str) -> str:
 
 
 def _story(draw: random.Random, tempo: Tempo, length_s: float) -> list[Happening]:
-    """Draw what becomes of a caller; a result that would come after the end never comes."""
+    """Draw the story of a call. A result after its end is left out."""
     at = tempo.median_result_s * draw.lognormvariate(0, 0.5)
     later = at + draw.uniform(3, 10)
     match _pick(draw, _STORIES):

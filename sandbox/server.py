@@ -1,4 +1,4 @@
-"""Serving the stand-in over real sockets, with the ticker that lets time pass and pushes leave."""
+"""Serves the sandbox over real sockets, with a background task that advances time and sends pushes."""
 
 import asyncio
 import contextlib
@@ -19,7 +19,7 @@ _BACKLOG = 2048
 def bind(host: str = "127.0.0.1", port: int = 0) -> socket.socket:
     """Listen; port 0 finds a free one. Connections wait until the server accepts them."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # asyncio switches Nagle's algorithm off only where the protocol is named; without it every answer waits 40 ms.
+    # asyncio disables Nagle's algorithm only if the protocol is named. With it, every answer waits 40 ms.
     sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     sock.bind((host, port))
@@ -34,7 +34,7 @@ def address(sock: socket.socket) -> str:
 
 
 class UnsignalledServer(uvicorn.Server):
-    """A server that leaves signals to whoever runs it, so that a stop does not end the process before its state is kept."""
+    """A server that does not handle signals, so that the state can be saved before the process ends."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -43,7 +43,7 @@ class UnsignalledServer(uvicorn.Server):
 
 
 def create_server(sandbox: Sandbox) -> uvicorn.Server:
-    """Return a server whose connections can be cut; requests that hang are let go one second after a stop."""
+    """Return a server whose connections can be cut. Hanging requests are cancelled one second after a stop."""
     config = uvicorn.Config(
         create_app(sandbox),
         http=CuttableProtocol,
@@ -59,14 +59,14 @@ def create_server(sandbox: Sandbox) -> uvicorn.Server:
 
 
 async def serve(server: uvicorn.Server, sandbox: Sandbox, sock: socket.socket) -> None:
-    """Serve until the server is told to stop, then let the pushes under way end and close their client."""
+    """Serve until a stop, then wait for pushes under way and close their client."""
     async with sandbox.client, ticking(sandbox):
         await server.serve(sockets=[sock])
 
 
 @contextlib.asynccontextmanager
 async def ticking(sandbox: Sandbox) -> AsyncIterator[None]:
-    """Let time pass in the background: tick, and send what is due without waiting for slow receivers."""
+    """Tick in the background, and send due pushes without waiting for slow receivers."""
     async with asyncio.TaskGroup() as deliveries:
         ticker = deliveries.create_task(_tick_forever(sandbox, deliveries))
         try:

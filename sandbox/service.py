@@ -1,4 +1,4 @@
-"""The stand-in as a whole: the world with its scripted faults, its ledger, its pushes and its scenario."""
+"""The sandbox: the world with scripted faults, ledger, pushes and scenario."""
 
 import asyncio
 import datetime as dt
@@ -29,7 +29,7 @@ def push_client() -> httpx.AsyncClient:
 
 
 class Sandbox:
-    """Everything that the HTTP layer needs, and the two steps that move it on: `tick` and `deliver`."""
+    """Everything that the HTTP layer needs, and the two steps that advance it: `tick` and `deliver`."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class Sandbox:
         self.choose(world.state.variants)
 
     def choose(self, names: Sequence[str]) -> None:
-        """Answer open questions by these variants, and all others in the usual way.
+        """Set the variants in force. Other open questions get the usual answer.
 
         Raises:
             VariantError: A name is unknown, or two answer the same question.
@@ -68,7 +68,7 @@ class Sandbox:
         self.faults.of_variants = aimed(chosen.faults, keys[-1] if keys else None)
 
     def admits(self) -> bool:
-        """Say whether a request is within the limit of requests in a second, and count it if it is."""
+        """Tell whether a request is within the limit per second, and count it if so."""
         limit, now_s = self.world.options.requests_per_s, self.monotonic()
         while self._admitted_at_s and self._admitted_at_s[0] <= now_s - 1:
             self._admitted_at_s.popleft()
@@ -78,13 +78,13 @@ class Sandbox:
         return True
 
     def begin(self, scenario: Scenario) -> None:
-        """Let a scenario's calls come from now on."""
+        """Start a scenario."""
         self.scenario = scenario
         for fault in scenario.push_faults():
             self.faults.add(fault)
 
     def tick(self) -> None:
-        """Let everything happen whose time has come, and plan the pushes that follow from it."""
+        """Apply all due changes, and plan the pushes that follow."""
         if self.scenario is not None:
             for planned in self.scenario.due(self.world.clock()):
                 self._start_planned(planned)

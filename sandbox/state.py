@@ -1,7 +1,6 @@
-"""Everything the stand-in remembers, as plain mutable records that can be written to a file and read back.
+"""The state of the sandbox, as plain mutable records that can be written to a file and read back.
 
-Times are aware UTC instants. Nothing here has behaviour beyond reading its own fields: the rules are in `effects`,
-the passing of time in `world`.
+Times are aware UTC instants. The behaviour is in `effects`, the passing of time in `world`.
 """
 
 import datetime as dt
@@ -22,7 +21,7 @@ RED_POLICY = "Red High Risk"
 
 
 class Kind(StrEnum):
-    """What can happen to a call without a request of ours."""
+    """Changes of a call without a request."""
 
     GREEN = "green"
     RED = "red"
@@ -49,16 +48,16 @@ class Kind(StrEnum):
 
 
 PROVIDER_KINDS = frozenset({Kind.GREEN, Kind.RED, Kind.POLICY, Kind.MISMATCH, Kind.HIGH_RISK, Kind.PENDING})
-"""Results that exist at the provider, and reach the service's record only by a check or at the end of the call."""
+"""Results of the provider. They reach the service's record only by a check or at the end of the call."""
 
 
 class Happening(msgspec.Struct, frozen=True):
-    """One thing that happens to a call.
+    """One change of a call.
 
     Attributes:
-        kind: What happens.
-        after_s: Seconds after the call's start; ignored when it is made to happen now.
-        text: What `kind` needs: a policy name, a status text, a core username, a research status.
+        kind: The kind of change.
+        after_s: Seconds after the call's start; ignored for an immediate change.
+        text: Depends on `kind`: a policy name, a status text, a core username, a research status.
         person_id: The person whom an operator elsewhere assigned, enrolled or verified.
     """
 
@@ -69,7 +68,7 @@ class Happening(msgspec.Struct, frozen=True):
 
 
 class Due(msgspec.Struct, frozen=True, order=True):
-    """A happening that waits for its time; `number` keeps equal times in order."""
+    """A change with its time; `number` keeps equal times in order."""
 
     at: dt.datetime
     number: int
@@ -78,7 +77,7 @@ class Due(msgspec.Struct, frozen=True, order=True):
 
 
 class Truth(msgspec.Struct, frozen=True):
-    """The instant at which something became true of a call, whether or not anybody has asked."""
+    """The instant at which a result of a call existed, whether or not it was requested."""
 
     kind: Kind
     at: dt.datetime
@@ -104,7 +103,7 @@ class Verification(msgspec.Struct, frozen=True):
 
 
 class Provider(msgspec.Struct):
-    """What the voice provider currently knows of a call."""
+    """The voice provider's current data of a call."""
 
     policies: list[str] = []
     is_mismatch: bool = False
@@ -113,13 +112,13 @@ class Provider(msgspec.Struct):
 
 
 class Call(msgspec.Struct, kw_only=True):
-    """A call: what the service has on record, and what is true beyond it (`provider`, `truth`).
+    """A call: the service's record, and data that it does not show yet (`provider`, `truth`).
 
     Attributes:
-        listed_at: From when on the queue shows it (a late listing is after the start).
+        listed_at: When the queue begins to show it. A late listing is after the start.
         persons: Candidates that replace the members matched by phone number, as raw JSON objects.
         policies: The provider's policies as of the last check.
-        manual_person_id: For whom an enroll is in force; the manual policy is then applied.
+        manual_person_id: The person for whom an enroll is in force. The manual policy is then applied.
         checks_used: Checks that made the service query the provider.
         feedback: What was sent to the provider, in order: SUCCESSFUL or FAILED.
         aliases: Account aliases correlated with the provider, in order.
@@ -173,14 +172,14 @@ class Member(msgspec.Struct, frozen=True):
 
 
 class PushSettings(msgspec.Struct, frozen=True):
-    """What an institution entered under Settings, Push Notifications."""
+    """An institution's settings under Settings, Push Notifications."""
 
     url: str = ""
     headers: str = ""
 
 
 class Child(msgspec.Struct):
-    """An institution with what the interface does not show; `owned` is False for another reseller's."""
+    """An institution with data that the interface does not show; `owned` is False for another reseller's."""
 
     record: Institution
     owned: bool = True
@@ -196,7 +195,7 @@ class UserToken(msgspec.Struct, frozen=True):
 
 
 class State(msgspec.Struct):
-    """The whole of it; `variants` names the answers that are not the usual ones."""
+    """The whole state; `variants` names the variants in force."""
 
     institutions: dict[str, Child] = {}
     members: list[Member] = []

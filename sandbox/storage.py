@@ -1,7 +1,7 @@
-"""The state file: the whole stand-in written down, so that a restart goes on with the data of the last run.
+"""The state file: all data of the sandbox, so that a restart continues with it.
 
-It is replaced in one step, so that it is always either the old one or the new one. Pushes that wait for their time are
-not in it: a restart loses them, as a restart of the service would.
+It is replaced atomically. Pushes that wait for their time are not in it: a restart loses them, as a restart of the
+service would.
 """
 
 from pathlib import Path
@@ -38,7 +38,7 @@ class Snapshot(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 def snapshot(sandbox: Sandbox) -> bytes:
-    """Write the stand-in down."""
+    """Encode the state of the sandbox."""
     return msgspec.json.encode(
         Snapshot(
             world=sandbox.world.state,
@@ -58,7 +58,7 @@ def restore(
     credentials: Credentials | None = None,
     client: httpx.AsyncClient | None = None,
 ) -> Sandbox:
-    """Build the stand-in that was written down, at the time that it is now."""
+    """Rebuild the sandbox from a snapshot, at the present time."""
     sandbox = Sandbox(
         World(clock, read.world),
         credentials=credentials,

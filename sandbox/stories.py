@@ -1,7 +1,4 @@
-"""Calls to start by hand: what becomes of a caller, in a few words and as a script.
-
-Each story is one of the ways in which a call can go; the page offers them, so that nobody has to write a script to see one.
-"""
+"""Stories of calls that a person can start on the page: a short description and a script for each."""
 
 import uuid
 from collections import defaultdict
@@ -16,19 +13,19 @@ from sandbox.service import Sandbox
 from sandbox.state import Call, Happening, Kind
 
 ELSEWHERE: Final = "operator-2"
-"""The core username of whoever does something to a call by hand."""
+"""The core username of changes by hand."""
 
 
 class Caller(StrEnum):
-    """Whose number a call comes from."""
+    """The kind of number that a call comes from."""
 
     MEMBER = "member"  # of one member: one candidate
     SHARED = "shared"  # of two members: two candidates
-    STRANGER = "stranger"  # of nobody: no candidate
+    STRANGER = "stranger"  # unknown: no candidate
 
 
 class Story(msgspec.Struct, frozen=True):
-    """One way in which a call can go. ``script`` takes the seconds after which its turn comes."""
+    """One story. ``script`` gets the seconds until its result."""
 
     title: str
     meaning: str
@@ -61,7 +58,7 @@ STORIES: Final[Mapping[str, Story]] = {
         Caller.SHARED,
     ),
     "stranger": Story(
-        "No candidate", "a number that nobody knows", lambda after: [Happening(Kind.GREEN, after)], Caller.STRANGER
+        "No candidate", "an unknown number", lambda after: [Happening(Kind.GREEN, after)], Caller.STRANGER
     ),
     "red": Story(
         "Red",
@@ -80,12 +77,12 @@ STORIES: Final[Mapping[str, Story]] = {
         ],
     ),
     "unpushed": Story(
-        "Nobody pushes it",
-        "both pushes are lost on the way; the queue alone shows the call",
+        "No push arrives",
+        "both pushes are lost; only the queue shows the call",
         lambda after: [Happening(Kind.GREEN, after)],
         is_pushed=False,
     ),
-    "nothing": Story("Nothing comes", "no result until the end", lambda _after: []),
+    "nothing": Story("No result", "no result until the end", lambda _after: []),
 }
 """Every story by its name."""
 
@@ -96,17 +93,17 @@ DEEDS: Final[Mapping[str, str]] = {
     Kind.ANSWERED_QUESTIONS: "questions",
     Kind.END: "hang up",
 }
-"""What can be made to happen to a live call by hand, and what its button says."""
+"""Changes of a live call by hand, with the labels of their buttons."""
 
 
 def begin(sandbox: Sandbox, institution_key: str, name: str, *, after_s: float, ends_s: float) -> Call:
-    """Start a call of an institution that goes as a story says.
+    """Start a call of an institution with a story.
 
     Args:
-        sandbox: Where.
-        institution_key: Whose call.
-        name: Of the story.
-        after_s: Seconds until its turn comes.
+        sandbox: The sandbox.
+        institution_key: The institution.
+        name: Name of the story.
+        after_s: Seconds until its result.
         ends_s: Seconds until the caller hangs up.
     """
     story, voice_id = STORIES[name], str(uuid.uuid4())
@@ -118,7 +115,7 @@ def begin(sandbox: Sandbox, institution_key: str, name: str, *, after_s: float, 
 
 
 def _number(sandbox: Sandbox, institution_key: str, caller: Caller) -> str:
-    """Return a number of the kind from which nobody calls just now, if there is one."""
+    """Return a number of the kind without a live call, if there is one."""
     if caller is Caller.STRANGER:
         return f"5559{sandbox.world.number() % 1_000_000:06}"
     owners: dict[str, int] = defaultdict(int)

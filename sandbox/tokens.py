@@ -23,7 +23,7 @@ def mint(state: State, now: dt.datetime) -> str:
 
 
 def kept(state: State, now: dt.datetime) -> str | None:
-    """Return the last token that is alive, with a new expiry."""
+    """Return the last valid token, with a new expiry."""
     token = next((token for token in reversed(state.tokens) if is_alive(state, token, now)), None)
     if token is not None:
         slide(state, token, now)
@@ -31,13 +31,13 @@ def kept(state: State, now: dt.datetime) -> str | None:
 
 
 def is_alive(state: State, token: str, now: dt.datetime) -> bool:
-    """Say whether a token has been issued and has not lapsed."""
+    """Tell whether a token was issued and has not expired."""
     expires_at = state.tokens.get(token)
     return expires_at is not None and now < expires_at
 
 
 def slide(state: State, token: str, now: dt.datetime) -> None:
-    """Move a token's expiry to 30 minutes from now.
+    """Set a token's expiry to 30 minutes from now.
 
     Spec: Authentication, rule 3.
     """

@@ -1,6 +1,6 @@
-"""Variants: other answers to what the document leaves open, by name. `sandbox.questions` lists them.
+"""Variants: other answers to open questions of the document, by name. `sandbox.questions` lists them.
 
-The usual answer to a question is the default of the fields of `Options`. Variants of different questions go together.
+The usual answer to a question is the default of `Options`. Variants of different questions can be combined.
 """
 
 import difflib
@@ -23,19 +23,19 @@ VARIANTS: Mapping[str, tuple[Question, Variant]] = {
 
 
 class VariantError(ValueError):
-    """Variants that cannot be chosen; the message says why, and what can be."""
+    """Invalid variants. The message says why, and names a valid one."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """What a set of variants comes to."""
+    """The options and faults of a set of variants."""
 
     options: Options = field(default_factory=Options)
     faults: tuple[Fault, ...] = ()
 
 
 def choose(names: Iterable[str]) -> Choice:
-    """Put variants together.
+    """Combine variants.
 
     Raises:
         VariantError: A name is unknown, or two answer the same question.
@@ -61,7 +61,7 @@ def _find(name: str) -> tuple[Question, Variant]:
 
 
 def aimed(faults: Iterable[Fault], last_key: str | None) -> list[Fault]:
-    """Return copies of faults; those that aim at the last institution get its key."""
+    """Return copies of faults. Those of the last institution get its key."""
     return [_aim(fault, last_key) if fault.institution_key == THE_LAST else _copy(fault) for fault in faults]
 
 
@@ -74,7 +74,7 @@ def _copy(fault: Fault) -> Fault:
 
 
 def listed() -> list[dict[str, Any]]:
-    """Return all questions with their variants and what each answers."""
+    """Return all questions with their variants."""
     return [
         {
             "heading": asked.heading,

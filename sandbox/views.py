@@ -1,4 +1,4 @@
-"""How the service shows a call: the queue entry and the full record, built from the state at the moment of asking."""
+"""The service's view of a call: the queue entry and the full record, built from the current state."""
 
 import datetime as dt
 import uuid
@@ -97,7 +97,7 @@ def phone_call(world: World, call: Call) -> PhoneCall:
 
 
 def _status(world: World, call: Call) -> str | None:
-    """Return the latest activity that shows already."""
+    """Return the latest visible activity."""
     options, now = world.options, world.clock()
     seen_until = now - dt.timedelta(seconds=options.status_lag_s)
     shown = [activity for activity in call.activities if activity.at <= seen_until] or call.activities[:1]
@@ -110,7 +110,7 @@ def _status(world: World, call: Call) -> str | None:
 
 
 def _policies(world: World, call: Call) -> list[str]:
-    """Return the policies that show already: those that verified the call may come later than its status."""
+    """Return the visible policies. Those that verified the call may appear later than its status."""
     lag = dt.timedelta(seconds=world.options.policy_lag_s)
     if call.verified_at is None or call.verified_at + lag <= world.clock():
         return call.applied_policies

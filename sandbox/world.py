@@ -1,7 +1,7 @@
-"""The world: institutions, members and calls, and the passing of time over them.
+"""The world: institutions, members, calls and time.
 
-Time comes from an injected clock and moves only when `tick` is called; nothing sleeps. All lookups are by index, so a
-request costs the same whether ten calls or a million have been seen.
+Time comes from an injected clock and advances only when `tick` is called. All lookups use indexes, so the cost of a
+request does not depend on the number of calls.
 """
 
 import datetime as dt
@@ -58,12 +58,12 @@ class World:
             self._index_call(call)
 
     def number(self) -> int:
-        """Count up: ids and ties in time."""
+        """Return the next number, for ids and for the order of equal times."""
         self.state.number += 1
         return self.state.number
 
     def tick(self) -> None:
-        """Let everything happen whose time has come, in order, each at its own instant."""
+        """Apply all due changes in order, each at its own instant."""
         now = self.clock()
         due = self.state.due
         while due and due[0].at <= now:
@@ -71,7 +71,7 @@ class World:
             effects.happen(self, self.state.calls[item.voice_id], item.happening, item.at)
 
     def next_due_at(self) -> dt.datetime | None:
-        """Return the instant of the next happening, if one waits."""
+        """Return the instant of the next change, if there is one."""
         return self.state.due[0].at if self.state.due else None
 
     def add_institution(
@@ -111,7 +111,7 @@ class World:
         last_name: str = "Person",
         person_type: PersonType = PersonType.PRIMARY,
     ) -> Member:
-        """Add a member with invented personal data; all of it is fake and can be searched for.
+        """Add a member with invented personal data that can be searched for.
 
         The fake values carry `fake-` or, for the social security number, the never issued area 000.
         """
@@ -182,12 +182,12 @@ class World:
         return call
 
     def schedule(self, call: Call, happening: Happening, since: dt.datetime) -> None:
-        """Let something happen to a call ``after_s`` seconds from an instant."""
+        """Schedule a change of a call ``after_s`` seconds from an instant."""
         at = since + dt.timedelta(seconds=happening.after_s)
         heapq.heappush(self.state.due, Due(at, self.number(), call.voice_id, happening))
 
     def happen_now(self, call: Call, happening: Happening) -> None:
-        """Let something happen to a call at this instant."""
+        """Change a call now."""
         effects.happen(self, call, happening, self.clock())
 
     def call(self, institution_key: str, given_id: str, *, alternate: bool) -> Call | None:
@@ -199,7 +199,7 @@ class World:
         return call if call.institution_key == institution_key else None
 
     def any_call(self, given_id: str) -> Call | None:
-        """Find a call by either id, whosever it is."""
+        """Find a call of any institution by either id."""
         real = self._real_ids.get(given_id)
         return self.state.calls[real] if real is not None else None
 
@@ -227,7 +227,7 @@ class World:
         return bool(self.live[institution_key] or self.over[institution_key])
 
     def ended(self, call: Call, at: dt.datetime) -> None:
-        """Take an ended call off the queue and announce its end."""
+        """Remove an ended call from the queue and announce its end."""
         self.live[call.institution_key].pop(call.voice_id, None)
         self.over[call.institution_key].append(call)
         self.outbox.append(CallEvent("CallEnd", call.voice_id, at))

@@ -9,29 +9,31 @@ from sandbox.variants import VARIANTS
 
 PASSING = frozenset(
     {
-        "What is a 401 about, and was something done",
+        "What does a 401 mean, and was the request carried out",
         "How many requests are answered",
         "Are there other HTTP statuses",
         "How long does an answer take",
     }
 )
-"""Questions about trouble that comes and goes."""
+"""Questions about failures of single requests."""
 
 TROUBLE = PASSING | {"Is the service's clock right"}
-"""Questions of which a set answers one at most: the others are about what is said, these about what is not said."""
+"""Questions of which a set answers at most one."""
+
+assert {question.question for question in QUESTIONS} >= TROUBLE
 
 Pair = frozenset[str]
 
 
 def calmed(names: Iterable[str]) -> list[str]:
-    """Leave out trouble: what lasts for ever lets no call settle."""
+    """Leave out variants with failures: no call would settle."""
     return [name for name in names if VARIANTS[name][0].question not in PASSING]
 
 
 def covering_sets(questions: Sequence[Question] = QUESTIONS) -> list[list[str]]:
-    """Return sets of variants, at most one of each question and one trouble, such that each pair that can be is in one.
+    """Return sets of variants, at most one per question and one with trouble, that cover every possible pair.
 
-    Greedy: each set begins with a pair that is still missing and takes of every other question the variant that adds most.
+    Greedy: each set begins with a missing pair. Of every other question it takes the variant that adds most pairs.
     """
     question_of = {variant.name: question.question for question in questions for variant in question.variants}
     missing = set(_pairs(question_of, question_of))
