@@ -24,7 +24,7 @@ def test_guarantees_state_the_times_that_the_code_computes() -> None:
     text = " ".join(GUARANTEES.read_text(encoding="utf-8").split())
     assert f"gets a lease of {LEASE.seconds:g} s" in text
     assert f"covers {LEASE.first_byte_s:g} s from booking to first byte and {LEASE.request_s:g} s from there" in text
-    assert f"For {LEASE.seconds:g} s from then no enroll and no reject is sent" in text
+    assert f"for {LEASE.seconds:g} s no enroll and no reject is sent" in text
 
 
 def test_guarantees_name_tests_that_exist() -> None:
