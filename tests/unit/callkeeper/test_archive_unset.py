@@ -1,4 +1,4 @@
-"""Whoever has no archive does not pay for it."""
+"""Without an archive, SQLAlchemy is not imported."""
 
 import subprocess
 import sys
@@ -7,6 +7,6 @@ PARTS = "callkeeper.wiring, callkeeper.web_app, callkeeper.commands.worker, call
 
 
 def test_web_and_worker_import_no_sql_without_an_archive() -> None:
-    """What web and worker import when they start holds neither SQLAlchemy nor a driver."""
+    """At start, web and worker import neither SQLAlchemy nor a database driver."""
     code = f"import sys, {PARTS}; sys.exit(bool({{'sqlalchemy', 'psycopg', 'alembic'}} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0  # noqa: S603

@@ -1,4 +1,4 @@
-"""The command line as a whole: what holds for every command."""
+"""Laws of all commands."""
 
 from collections.abc import Iterator
 
@@ -20,14 +20,14 @@ def _options(command: click.Command, *path: str) -> Iterator[tuple[str, click.Op
 
 
 def test_path_options_are_absolute() -> None:
-    """An option that takes a path hands it over absolute, also its default: a program may change its folder."""
+    """An option that takes a path returns it absolute, also its default, because a command may change its folder."""
     found = {name: option.type for name, option in _options(main) if isinstance(option.type, click.Path)}
     assert {"run --data", "sandbox --state-file"} <= found.keys()
     assert [name for name, type_ in found.items() if not type_.resolve_path] == []
 
 
 def test_the_list_of_commands_says_what_the_commands_say() -> None:
-    """The list imports no command, so its summaries are kept apart: each is the first sentence of the command's help."""
+    """The list imports no command. Each of its summaries is the first sentence of the command's help."""
     context = click.Context(main)
     commands = {name: main.get_command(context, name) for name in COMMANDS}
     said = {name: command.get_short_help_str(200) for name, command in commands.items() if command is not None}
@@ -36,7 +36,7 @@ def test_the_list_of_commands_says_what_the_commands_say() -> None:
 
 
 def test_a_shell_completes_the_names_of_commands() -> None:
-    """A shell is told the names that fit, with their summaries."""
+    """Completion offers the matching names, with their summaries."""
     items = main.shell_complete(click.Context(main), "paus")
     assert [(item.value, item.help) for item in items] == [
         (name, COMMANDS[name].summary) for name in ("pause", "pauses")

@@ -1,4 +1,4 @@
-"""Commands packed in C are what redis-py would have written."""
+"""Commands packed in C are the same bytes as redis-py's."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Credentials of our own that are easy to guess."""
+"""Credentials that are easy to guess are refused."""
 
 from collections.abc import Callable
 
@@ -23,7 +23,7 @@ GUESSED = (
 
 @pytest.mark.parametrize("password", GUESSED)
 def test_login_is_not_a_common_password(password: str) -> None:
-    """A password that guessers try first stops the start, however it is decorated; it is not repeated."""
+    """A common password stops the start, also with digits or signs added. The message does not repeat it."""
     with pytest.raises(ValueError, match="hard to guess") as refused:
         login(f"operator:{password}")
     assert password not in str(refused.value)
@@ -31,7 +31,7 @@ def test_login_is_not_a_common_password(password: str) -> None:
 
 @pytest.mark.parametrize("password", ["Tr4ck-bright-Sea9", "four words nobody chose", "Jn3kQ8vB2xWd"])
 def test_login_that_is_hard_to_guess_is_taken(password: str) -> None:
-    """Random characters and several words are taken, colons and blanks included."""
+    """Random characters and several words are accepted, also with colons and blanks."""
     assert login(f"ops:{password}").password.reveal() == password
 
 
@@ -42,6 +42,6 @@ def test_login_that_is_hard_to_guess_is_taken(password: str) -> None:
     ids=["push headers", "desk tokens"],
 )
 def test_secrets_of_software_are_hard_to_guess(value: str, parse: Callable[[str], object], prefix: str) -> None:
-    """What software sends is not one of the things that guessers try first."""
+    """Tokens and push secrets that are easy to guess are refused."""
     with pytest.raises(ValueError, match="hard to guess"):
         parse(prefix + value)

@@ -1,4 +1,4 @@
-"""What the doctor says of a Redis, by what the server tells of itself."""
+"""The doctor's findings about Redis, from the server's answers."""
 
 from typing import Any
 
@@ -67,7 +67,7 @@ async def look(place: RedisLocation, **differences: Any) -> dict[Topic, Finding]
 async def test_redis_that_is_not_as_it_should_be_is_named(
     differences: dict[str, Any], topic: Topic, severity: Severity, words: str
 ) -> None:
-    """One difference, one finding that is not well, with what to do about it; all else stays well."""
+    """One wrong setting gives one warning or fault with its remedy; all other findings are ok."""
     found = await look(parse_location("redis://localhost/0"), **differences)
     assert found[topic].severity is severity
     assert words in found[topic].detail
@@ -76,7 +76,7 @@ async def test_redis_that_is_not_as_it_should_be_is_named(
 
 
 async def test_sentinels_without_a_replica_are_warned_of() -> None:
-    """Sentinels are there so that somebody takes over: without a replica nobody can."""
+    """With sentinels but without a replica a failover is impossible, so the doctor warns."""
     found = await look(parse_location("redis+sentinel://h1,h2/master/0"))
     assert found[Topic.REDIS_FAILOVER].detail == "the master has no replica"
 
@@ -93,7 +93,7 @@ async def test_sentinels_without_a_replica_are_warned_of() -> None:
     ],
 )
 async def test_redis_tls_is_judged_by_where_it_is(url: str, tls: Tls, severity: Severity, words: str) -> None:
-    """Encryption is asked for where the connection leaves the private network, and a verified certificate always."""
+    """Outside the private network encryption is required, and a certificate must always be verified."""
     place = parse_location(url)
     found = await look(RedisLocation(url=place.url, sentinels=None, address=place.address, tls=tls))
     assert found[Topic.REDIS_TLS].severity is severity

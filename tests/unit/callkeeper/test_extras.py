@@ -1,4 +1,4 @@
-"""Extras: what each of them needs is known, and where one is missing a command says which."""
+"""Extras: their modules are known, and a command names a missing one."""
 
 import re
 import subprocess
@@ -26,7 +26,7 @@ main({words!r})
 
 
 def test_an_extra_is_installed_when_all_its_libraries_are() -> None:
-    """The modules that are looked for are those of the libraries that pyproject.toml names."""
+    """The modules of an extra are those of the libraries in pyproject.toml."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = {
         extra: {re.split(r"[\[<>=;~ ]", each)[0] for each in wanted}
@@ -54,7 +54,7 @@ def test_an_extra_is_installed_when_all_its_libraries_are() -> None:
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
 def test_a_command_without_its_extra_names_it(words: list[str], module: str, said: str) -> None:
-    """It ends with one line, with the command that installs what is missing, and no traceback."""
+    """The command ends with one line that has the command to install it, without a traceback."""
     code = WITHOUT.format(modules={module}, words=words)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)  # noqa: S603  (our own code)
     assert done.returncode == 1

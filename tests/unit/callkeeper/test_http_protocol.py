@@ -1,4 +1,4 @@
-"""What a connection answers, however the network cuts what a client sends: the real parser, no sockets."""
+"""Answers of a connection do not depend on how the network splits the data: the real parser, no sockets."""
 
 import asyncio
 import re
@@ -125,7 +125,7 @@ async def answers(pieces: Sequence[bytes], turns: int) -> list[str]:
 async def test_answers_do_not_depend_on_how_bytes_are_cut(
     requests: list[bytes], last: bytes, cuts: list[int], turns: int
 ) -> None:
-    """For all cuts: each request is answered once and in order, with its own body; nothing within a body is a request."""
+    """For all splits: each request is answered once and in order, and no body is parsed as a request."""
     whole = b"".join([*requests, last])
     at = sorted({0, len(whole), *(cut for cut in cuts if cut < len(whole))})
     pieces = [whole[a:b] for a, b in pairwise(at)]

@@ -1,4 +1,4 @@
-"""What a process imports: it starts fast and stays small when it leaves out what only others need."""
+"""A process imports only the libraries that it needs, so it starts fast and stays small."""
 
 import subprocess
 import sys
@@ -27,7 +27,7 @@ COMMAND = "from callkeeper.cli import main; main({}, standalone_mode=False)"
     ids=["--help", "pauses --help", "calls --help", "sandbox --help", "web", "worker"],
 )
 def test_a_process_imports_only_what_it_needs(statement: str, unwanted: frozenset[str]) -> None:
-    """A fresh interpreter that does this has not imported the libraries that only others need."""
+    """A new interpreter that does this has not imported the libraries of other processes."""
     code = f"import sys\n{statement}\nprint(*sys.modules, file=sys.stderr)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)  # noqa: S603  (our own code)
     assert unwanted & set(done.stderr.split()) == set()

@@ -1,4 +1,4 @@
-"""The key prefix: several installations on one Redis never meet."""
+"""The key prefix: several installations on one Redis share no key."""
 
 import ast
 from collections.abc import Iterator
@@ -44,7 +44,7 @@ def _is_told(call: ast.Call) -> bool:
 
 
 def test_everything_that_names_keys_is_told_the_prefix() -> None:
-    """Promise of CALLKEEPER_REDIS_PREFIX: no part of the product falls back on ``ck``, or two banks would share a call."""
+    """No part of the product uses the default prefix ``ck`` if another one is set."""
     classes = named_by_keys()
     assert {
         "Store",
@@ -67,7 +67,7 @@ def test_everything_that_names_keys_is_told_the_prefix() -> None:
 
 
 def test_installations_with_different_prefixes_share_no_key_and_no_queue() -> None:
-    """Neither a key of ours nor the RQ queue is the same; outcomes wake the workers of their own installation."""
+    """They share neither a key of ours nor the RQ queue, and outcomes wake only their own workers."""
     one, other = Keys("bank-a"), Keys("bank-b")
     ours, theirs = set(vars(one).values()), set(vars(other).values())
     assert not ours & theirs

@@ -1,4 +1,4 @@
-"""Log lines: what they hold, and above all what they never hold."""
+"""Log lines: their form, and what they must not contain."""
 
 import contextvars
 import io
@@ -41,7 +41,7 @@ def lines(stream: io.StringIO) -> list[dict[str, Any]]:
 
 
 def test_log_line_is_json_with_a_utc_time(stream: io.StringIO) -> None:
-    """One event is one line of JSON: when in UTC, how bad, which process, what, and its keys."""
+    """One event is one line of JSON with UTC time, level, process, name and keys."""
     set_up_logging("json", stream=stream).info("push_accepted", voice_id="voice-1", is_test=False)
     [line] = lines(stream)
     assert line.pop("timestamp").endswith("Z")
@@ -50,7 +50,7 @@ def test_log_line_is_json_with_a_utc_time(stream: io.StringIO) -> None:
 
 
 def test_log_drops_keys_that_are_not_in_the_vocabulary(stream: io.StringIO) -> None:
-    """A key that the event may not carry does not get out, and the line says which one was dropped."""
+    """A key that the vocabulary does not allow is dropped, and the line names it."""
     set_up_logging("json", stream=stream).info("push_accepted", voice_id="voice-1", phone_number=CANARY)
     [line] = lines(stream)
     assert line["dropped"] == ["phone_number"]
@@ -58,13 +58,13 @@ def test_log_drops_keys_that_are_not_in_the_vocabulary(stream: io.StringIO) -> N
 
 
 def test_log_drops_every_key_of_an_unknown_event(stream: io.StringIO) -> None:
-    """An event that nobody has described is written without anything but its name."""
+    """An event that is not in the vocabulary is written with its name only."""
     set_up_logging("json", stream=stream).info("something_new", status=CANARY)
     assert CANARY not in stream.getvalue()
 
 
 def test_log_says_which_call_and_event_a_line_is_about(stream: io.StringIO) -> None:
-    """A task says once what it works for; from then on every line of it does, the libraries' too, and no other task's."""
+    """After a task has bound its call and event, all its lines have them, also those of libraries."""
     log = set_up_logging("json", stream=stream)
 
     def work() -> None:
@@ -96,7 +96,7 @@ def fail_with_locals(told: str) -> None:
 
 @pytest.mark.parametrize("log_format", ["json", "console"])
 def test_log_shows_where_an_exception_came_from_and_not_what_it_says(log_format: str, stream: io.StringIO) -> None:
-    """A traceback is the types and places of the whole chain: no message, no source line, no variable."""
+    """A traceback contains types and places of the whole chain, but no message, source line or variable."""
     log = set_up_logging(log_format, stream=stream)
     try:
         fail_with_locals(CANARY)
@@ -109,7 +109,7 @@ def test_log_shows_where_an_exception_came_from_and_not_what_it_says(log_format:
 
 
 def test_log_takes_the_libraries_messages(stream: io.StringIO) -> None:
-    """What a library logs comes out in the same form: its name, the first line of its message, the places."""
+    """A library's message becomes an event with its name, the first line of the message, and the places."""
     set_up_logging("json", stream=stream)
     try:
         fail_with_locals(CANARY)
@@ -128,7 +128,7 @@ def test_log_takes_the_libraries_messages(stream: io.StringIO) -> None:
     ids=["a level", "no propagation", "switched off"],
 )
 def test_log_takes_over_what_was_set_up_before(settings: dict[str, Any], stream: io.StringIO) -> None:
-    """A library's logger that something has silenced or diverted earlier in this process is heard all the same."""
+    """A logger that a library disabled or redirected earlier still logs."""
     library = logging.getLogger("a.library")
     for name, value in settings.items():
         setattr(library, name, value)
@@ -141,7 +141,7 @@ def test_log_takes_over_what_was_set_up_before(settings: dict[str, Any], stream:
 def test_log_leaves_out_the_libraries_chatter(
     library: str, stream: io.StringIO, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What libraries say in the course of business is ours to say: only their warnings come through."""
+    """Of libraries' messages only warnings and errors are logged."""
     set_up_logging("json", stream=stream)
     caplog.set_level(logging.INFO, logger=library)
     logging.getLogger(library).info("HTTP Request: GET https://service.example/external/calls/%s", CANARY)
@@ -150,7 +150,7 @@ def test_log_leaves_out_the_libraries_chatter(
 
 @pytest.mark.parametrize("number", ["5550100001", "+1 (555) 010-0001", "555.010.0001", "0015550100001"])
 def test_log_shows_four_digits_of_a_number(number: str, stream: io.StringIO) -> None:
-    """A library may say what it was given: of anything that could be a phone number four digits are left."""
+    """In a library's message, a text that could be a phone number is cut to four digits."""
     set_up_logging("json", stream=stream)
     logging.getLogger("httpx").warning("no answer about %s from port 5432 after 30 s", number)
     [line] = lines(stream)
@@ -158,7 +158,7 @@ def test_log_shows_four_digits_of_a_number(number: str, stream: io.StringIO) -> 
 
 
 def test_log_takes_warnings(stream: io.StringIO) -> None:
-    """A Python warning is a log line too, not loose text between them."""
+    """A Python warning becomes a log line."""
     set_up_logging("json", stream=stream)
     with warnings.catch_warnings():
         warnings.simplefilter("always")
@@ -167,14 +167,14 @@ def test_log_takes_warnings(stream: io.StringIO) -> None:
 
 
 def test_log_for_the_eye_is_one_line(stream: io.StringIO) -> None:
-    """The console form shows time, level, name and keys on one line, whatever a value holds."""
+    """The console format shows time, level, name and keys on one line, whatever a value contains."""
     set_up_logging("console", stream=stream).info("push_refused", reason="two words\nand a line")
     [line] = stream.getvalue().splitlines()
     assert line.endswith(r"push_refused                reason='two words\nand a line'")
 
 
 def test_structlog_itself_writes_the_same_lines(stream: io.StringIO) -> None:
-    """A package that was given no logger and asks structlog for one gets ours."""
+    """A package that calls structlog.get_logger gets our logger."""
     set_up_logging("json", stream=stream)
     structlog.get_logger("anything").warning("token_fault")
     assert lines(stream)[0]["event"] == "token_fault"

@@ -1,4 +1,4 @@
-"""What is asked of an address and of the words of routers, before anything is chosen by them."""
+"""Refusal of ambiguous paths, and the client's address behind routers."""
 
 import httpx
 import pytest
@@ -15,7 +15,7 @@ from callkeeper.middleware import MAX_TARGET, Forwarded, PlainPath, is_plain
     [b"/", b"/push", b"/rq/", b"/desk/calls/cu-1/a%2Fb/verified", b"/desk/calls/cu-1/%2e%2ex", b"/board/static/a.css"],
 )
 def test_plain_paths_pass(path: bytes) -> None:
-    """What is spelled plainly passes; an id may be quoted."""
+    """A plain path passes, also with a percent-encoded id."""
     assert is_plain(path)
 
 
@@ -29,18 +29,18 @@ def test_plain_paths_pass(path: bytes) -> None:
     ],
 )
 def test_paths_that_two_readers_read_differently_do_not(path: bytes) -> None:
-    """A rule of a router for /rq/ cannot be got past by another spelling of it."""
+    """Another spelling of /rq/ cannot evade a router's rule for it."""
     assert not is_plain(path)
 
 
 @given(path=st.binary())
 def test_plain_path_takes_any_bytes(path: bytes) -> None:
-    """For all bytes: there is an answer."""
+    """For all bytes, the function returns without an error."""
     assert is_plain(path) in {True, False}
 
 
 async def test_plain_path_answers_404() -> None:
-    """The refusal is that of an address that does not exist."""
+    """The refusal is the same as for an address that does not exist."""
     transport = httpx.ASGITransport(PlainPath(PlainTextResponse("passed")))
     async with httpx.AsyncClient(transport=transport, base_url="http://web") as client:
         assert (await client.get("/push")).text == "passed"
@@ -72,7 +72,7 @@ async def show(scope: Scope, receive: Receive, send: Send) -> None:
     ],
 )
 async def test_forwarded_believes_our_own_routers_only(hops: int, lines: list[str], address: str) -> None:
-    """The entry counts that our outermost router wrote; what a client puts before it does not; unasked nothing does."""
+    """Only the entry of our outermost router is used. Entries that the client added before it are ignored."""
     transport = httpx.ASGITransport(Forwarded(show, hops), client=("203.0.113.7", 1))
     async with httpx.AsyncClient(transport=transport, base_url="http://web") as client:
         answer = await client.get("/", headers=[("X-Forwarded-For", line) for line in lines])

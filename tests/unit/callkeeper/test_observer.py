@@ -1,4 +1,4 @@
-"""The audit of ``callkeeper run``: every call has one fate, and the closing lines say no more than what is so."""
+"""The audit of ``callkeeper run``: every call has one fate, and the closing lines agree with it."""
 
 import re
 from collections import Counter
@@ -49,7 +49,7 @@ def account(listed_s: float, ended_s: float | None, *, is_ignored: bool = False)
 def test_every_call_has_the_fate_that_both_sides_show(
     call: dict[str, Any], phase: Phase | None, now_s: float, expected: Fate
 ) -> None:
-    """A call counts as overdue only if callkeeper, while it ran, had the time to find and settle it."""
+    """A call is overdue only if callkeeper ran long enough to find and settle it."""
     assert fate(call, phase, since=SINCE, now=at(now_s)) is expected
 
 
@@ -92,5 +92,5 @@ def test_closing_lines_name_calls_that_are_never_listed() -> None:
     ids=["overdue", "enrolled", "rejected", "checks"],
 )
 def test_closing_lines_say_which_promise_is_broken(broken: Audit, said: str) -> None:
-    """A broken promise is named, and nothing is called kept beside it."""
+    """A broken promise is named, and then no promise is called kept."""
     assert summary_lines(broken)[-1] == f"Audit failed: {said}."

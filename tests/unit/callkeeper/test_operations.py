@@ -1,4 +1,4 @@
-"""docs/operations.md and docs/configuration.md: nothing that the software says is without its section."""
+"""docs/operations.md and docs/configuration.md cover every message that refers to them."""
 
 import re
 from pathlib import Path
@@ -31,12 +31,12 @@ def headings() -> set[str]:
 
 
 def test_every_line_of_the_doctor_has_a_section() -> None:
-    """Who reads a line at night finds it in the runbook, under its own name; there is no section of a line that is gone."""
+    """The runbook has a section for each topic of the doctor, and no other ones."""
     assert sections("doctor") == [str(topic) for topic in Topic]
 
 
 def test_every_alert_leads_to_a_section() -> None:
-    """Whoever follows an alert's link arrives at a section; there is no section of an alert that is gone."""
+    """The link of every alert leads to a section, and there is no section of a removed alert."""
     rules = yaml.safe_load((ROOT / "deploy" / "prometheus" / "alerts.yml").read_text(encoding="utf-8"))
     alerts = {rule["alert"]: rule["annotations"]["runbook_url"] for group in rules["groups"] for rule in group["rules"]}
     assert {url.partition("/board/operations#")[2] for url in alerts.values()} <= headings()
@@ -45,7 +45,7 @@ def test_every_alert_leads_to_a_section() -> None:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_page_names_only_what_exists(page: str) -> None:
-    """Commands, variables and files that a page names are there."""
+    """Commands, variables and files that a page names exist."""
     text = (ROOT / page).read_text(encoding="utf-8")
     commands = set(re.findall(r"(?:`|^ {4}(?:\S*/)?|run )callkeeper ([a-z]+)", text, re.MULTILINE))
     assert commands <= set(main.list_commands(None))  # type: ignore[arg-type]  # no context is needed to list them
@@ -66,7 +66,7 @@ def test_configuration_is_the_one_that_is_generated() -> None:
 
 
 def test_configuration_tells_who_reads_a_secret() -> None:
-    """The web process reads nothing of the service's credentials, a worker nothing of the push secret."""
+    """The web process reads none of the service's credentials, a worker no push secret."""
     web, worker = WebSettings.variables(), WorkerSettings.variables()
     assert web["CALLKEEPER_PUSH_HEADERS"].is_required
     assert worker["CALLKEEPER_PASSWORD"].is_required

@@ -1,4 +1,4 @@
-"""``REDIS_URL``: what it may say, and what the Redis client is told because of it."""
+"""``REDIS_URL``: which forms are accepted, and the options that they give the Redis client."""
 
 from pathlib import Path
 
@@ -57,7 +57,7 @@ def test_place_shows_no_secret(text: str) -> None:
     ],
 )
 def test_place_refuses_what_it_cannot_mean(text: str, problem: str) -> None:
-    """The fault is named without the text: it may hold a password."""
+    """The message names the fault without the URL, which may contain a password."""
     with pytest.raises(ValueError, match=problem) as caught:
         parse_location(text)
     assert "canary" not in str(caught.value)
@@ -65,7 +65,7 @@ def test_place_refuses_what_it_cannot_mean(text: str, problem: str) -> None:
 
 @pytest.mark.parametrize("url", ["rediss://h1/0", "rediss+sentinel://h1/calls/0"])
 def test_place_verifies_certificates_unless_told_otherwise(url: str, tmp_path: Path) -> None:
-    """Behind TLS the certificate and its host name are verified; only a setting of its own ends that."""
+    """With TLS the certificate and its host name are verified, unless a separate setting disables that."""
     trusted = tmp_path / "ca.pem"
     trusted.touch()
     strict = StoreSettings.load({"REDIS_URL": url, "CALLKEEPER_REDIS_CA": str(trusted)})
@@ -98,7 +98,7 @@ def test_place_verifies_certificates_unless_told_otherwise(url: str, tmp_path: P
 def test_insecure_connections_are_warned_of(
     log: FilteringBoundLogger, logged: LogCapture, url: str, tls: str, warnings: list[str]
 ) -> None:
-    """Every start logs a certificate that is not verified, and a connection in clear that leaves the private network."""
+    """Every start logs an unverified certificate, and an unencrypted connection that leaves the private network."""
     store = StoreSettings.load({"REDIS_URL": url, "CALLKEEPER_REDIS_TLS": tls})
     warn_of_redis(store.redis, log)
     assert store.redis.tls is Tls(tls)
@@ -120,7 +120,7 @@ def read_or_refused(text: str) -> RedisLocation | ValueError:
 
 @given(SCHEMES, PARTS)
 def test_place_is_read_or_refused_and_never_repeats_a_password(scheme: str, rest: str) -> None:
-    """Whatever is typed, the answer is a place or a ValueError; its cause, which may quote the password, is not shown."""
+    """Any input gives a location or a ValueError. Its cause, which may quote the password, is not shown."""
     match read_or_refused(f"{scheme}://user:canary-word@{rest}"):
         case RedisLocation() as place:
             assert "canary-word" not in repr(place)

@@ -1,4 +1,4 @@
-"""The settings: what each command needs, and what a wrong environment is told."""
+"""The settings: what each command needs, and the messages for a wrong environment."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -41,7 +41,7 @@ def test_worker_settings_need_redis_and_the_service_only() -> None:
 
 
 def test_service_settings_need_no_redis() -> None:
-    """Talking to the service by hand needs its credentials and nothing else."""
+    """The commands of ``callkeeper reseller`` need only the service's credentials."""
     settings = ServiceSettings.load(SERVICE)
     assert settings.requested_by.for_institution("cu-2") == "svc2"
     assert settings.requested_by.for_institution("cu-9") == "bot"
@@ -64,7 +64,7 @@ def test_settings_name_every_fault_at_once() -> None:
 
 @pytest.mark.parametrize("blank", ["", "  \n"])
 def test_settings_take_blank_for_unset(blank: str) -> None:
-    """A variable that is there and holds nothing is not there."""
+    """A blank variable counts as unset."""
     assert WebSettings.load(WEB | {"PORT": blank, "CALLKEEPER_ADMIN": blank}).port == 8000
     with pytest.raises(SettingsWrong, match="REDIS_URL: is required"):
         StoreSettings.load({"REDIS_URL": blank})
@@ -103,7 +103,7 @@ def test_settings_take_blank_for_unset(blank: str) -> None:
     ],
 )
 def test_web_settings_refuse(name: str, value: str) -> None:
-    """A malformed or weak value is refused under its own name, and nothing of it is repeated."""
+    """A malformed or weak value is refused with its variable's name, and the message does not repeat it."""
     assert_refused(WebSettings, WEB, name, value)
 
 
@@ -147,7 +147,7 @@ def test_web_settings_refuse(name: str, value: str) -> None:
     ],
 )
 def test_worker_settings_refuse(name: str, value: str) -> None:
-    """A malformed value is refused under its own name, and nothing of it is repeated."""
+    """A malformed value is refused with its variable's name, and the message does not repeat it."""
     assert_refused(WorkerSettings, WORKER, name, value)
 
 
@@ -172,7 +172,7 @@ def assert_refused(kind: type[WebSettings | WorkerSettings], environ: dict[str, 
     ],
 )
 def test_worker_settings_accept(name: str, value: str) -> None:
-    """Credentials travel unencrypted only to this machine or to a neighbour without a domain."""
+    """Plain http is accepted only to this machine or to a host name without a domain."""
     WorkerSettings.load(WORKER | {name: value})
 
 
@@ -193,7 +193,7 @@ def test_worker_settings_read_lists() -> None:
     ],
 )
 def test_previous_headers_end_at_an_instant(text: str, until: datetime) -> None:
-    """A date means through the end of that day in UTC; an instant is what it says."""
+    """A date means the end of that day in UTC, an instant is used as it is."""
     settings = WebSettings.load(
         WEB
         | {
@@ -205,7 +205,7 @@ def test_previous_headers_end_at_an_instant(text: str, until: datetime) -> None:
 
 
 def test_settings_turn_paths_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A relative path is relative to where the process was started; the name of a shipped rules file stays a name."""
+    """A relative path is relative to the start folder. The name of a shipped rules file is kept."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "rules.toml").touch()
     (tmp_path / "ca.pem").touch()
@@ -216,7 +216,7 @@ def test_settings_turn_paths_absolute(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_previous_headers_need_an_end() -> None:
-    """A rotation that nobody ends would leave the old secret valid for ever: the date is required with the headers."""
+    """The end of a rotation is required, because otherwise the old secret would stay valid."""
     with pytest.raises(SettingsWrong, match="PREVIOUS_UNTIL: is required"):
         WebSettings.load(WEB | {"CALLKEEPER_PUSH_HEADERS_PREVIOUS": "X-Push-Key: canary-previous-77aa"})
 
@@ -239,7 +239,7 @@ def test_env_example_lists_exactly_what_exists() -> None:
 
 
 def test_env_example_is_not_a_working_configuration() -> None:
-    """Whoever copies `.env.example` and fills in nothing is told so: placeholders are refused."""
+    """An unchanged copy of `.env.example` is refused, because of its placeholders."""
     with pytest.raises(SettingsWrong) as caught:
         WebSettings.load({variable.name: variable.example for variable in VARIABLES.values()})
     assert "CALLKEEPER_PUSH_HEADERS" in {fault.name for fault in caught.value.faults}
@@ -248,7 +248,7 @@ def test_env_example_is_not_a_working_configuration() -> None:
 @pytest.mark.parametrize("private", ["yes", "no"])
 @pytest.mark.parametrize("host", ["core.example", "core", "10.0.0.7", "127.0.0.1.example", "[::ffff:10.0.0.1]"])
 def test_outcome_url_is_https_beyond_this_machine(host: str, private: str) -> None:
-    """Outcomes never travel in clear through a network, whatever else is allowed."""
+    """Outcomes are never posted unencrypted over a network."""
     environ = {**WORKER, "CALLKEEPER_OUTCOME_SECRET": OUTCOME_SECRET, "CALLKEEPER_OUTCOME_PRIVATE": private}
     with pytest.raises(SettingsWrong, match="CALLKEEPER_OUTCOME_URL: must be https"):
         WorkerSettings.load({**environ, "CALLKEEPER_OUTCOME_URL": f"http://{host}/hook"})
@@ -257,7 +257,7 @@ def test_outcome_url_is_https_beyond_this_machine(host: str, private: str) -> No
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "[::1]"])
 def test_outcome_url_may_be_plain_on_this_machine(host: str) -> None:
-    """A receiver on this machine needs no certificate, but the setting that allows addresses inside."""
+    """A receiver on this machine needs no certificate, but CALLKEEPER_OUTCOME_PRIVATE=yes."""
     environ = {**WORKER, "CALLKEEPER_OUTCOME_SECRET": OUTCOME_SECRET, "CALLKEEPER_OUTCOME_URL": f"http://{host}:9/"}
     assert WorkerSettings.load({**environ, "CALLKEEPER_OUTCOME_PRIVATE": "yes"}).outcomes is not None
     with pytest.raises(SettingsWrong, match="needs CALLKEEPER_OUTCOME_PRIVATE=yes"):
@@ -271,7 +271,7 @@ ONE, TWO = (f"whsec_{letter * 32}" for letter in "AB")
     "text", [f"{ONE},{ONE}", f"{ONE},{TWO},whsec_{'C' * 32}", f"{ONE},", "whsec_", "x", f"{ONE} {TWO}", "whsec_QQ=="]
 )
 def test_outcome_secrets_are_one_or_two(text: str) -> None:
-    """While one is exchanged there are two, different ones; a fault never repeats them."""
+    """During a rotation there are two different secrets. A message never repeats them."""
     with pytest.raises(ValueError) as problem:  # noqa: PT011  (every fault of a setting is one)
         parsing.outcome_secrets(text)
     assert "AAAA" not in str(problem.value)
@@ -279,7 +279,7 @@ def test_outcome_secrets_are_one_or_two(text: str) -> None:
 
 
 def test_alert_addresses_are_split_and_never_shown() -> None:
-    """Commas or blanks stand between them, ``page=`` before some; what makes no sense is kept for the doctor."""
+    """Addresses are separated by commas or blanks, some with ``page=``. Invalid ones are kept for the doctor."""
     text = "json://u:canary@h/?to=a,b, page=slack://canary/x\n mailto://canary@h canary"
     found = parsing.alert_addresses(text)
     assert [(each.scheme, each.is_page_only) for each in found] == [("json", False), ("slack", True), ("mailto", False)]

@@ -15,7 +15,7 @@ PRINTS: dict[str, Callable[[ast.AST], bool]] = {
 
 
 def test_everything_is_printed_by_one_module() -> None:
-    """No other module prints by itself, so no command can forget to make a text safe."""
+    """No other module prints, so every text goes through `safe`."""
     found = [
         f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 0)} {name}"
         for path in sorted((ROOT / "callkeeper").rglob("*.py"))

@@ -1,4 +1,4 @@
-"""Variables that begin like ours and that no setting has."""
+"""Variables with our prefix that are no settings."""
 
 import pytest
 
@@ -23,7 +23,7 @@ KNOWN = VARIABLES.keys()
     ],
 )
 def test_misspelled_variable_is_found_with_the_nearest_that_exists(name: str, nearest: str | None) -> None:
-    """A variable that nobody reads is named, with the one that was probably meant."""
+    """A variable that no setting has is named, with the most similar setting."""
     assert unknown_variables({name: "canary", "CALLKEEPER_EMAIL": "canary"}, KNOWN) == [(name, nearest)]
 
 
@@ -47,5 +47,5 @@ def test_misspelled_variable_is_found_with_the_nearest_that_exists(name: str, ne
     ids=["ours", "others", "ours-inside", "kubernetes"],
 )
 def test_variables_of_others_are_left_alone(environ: dict[str, str]) -> None:
-    """Settings, other software's variables and what Kubernetes sets for every service are no misspellings."""
+    """Settings, variables of other software, and those that Kubernetes sets for services are no misspellings."""
     assert unknown_variables(environ, KNOWN) == []

@@ -1,4 +1,4 @@
-"""The vocabulary of log events, held against the source code."""
+"""The vocabulary of log events agrees with the source code."""
 
 import ast
 from functools import cache

@@ -1,4 +1,4 @@
-"""Who is told of what is wrong, when, and that it is over."""
+"""Which alerts are sent to whom, when, and the message at their end."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
@@ -46,7 +46,7 @@ class Watcher:
 
 
 def test_alert_is_told_once_and_that_it_is_over_once() -> None:
-    """What lasts is told when it has lasted a little, and ends with one message; then it is forgotten."""
+    """A lasting problem gives one message after a delay and one at its end; then it is forgotten."""
     watcher = Watcher()
     assert watcher.look(alert(), seconds=12) == []
     assert watcher.look(alert(), seconds=600) == [("1", "no_worker", False)]
@@ -59,7 +59,7 @@ def test_alert_is_told_once_and_that_it_is_over_once() -> None:
 
 
 def test_what_passes_at_once_is_told_to_nobody() -> None:
-    """A worker that is replaced raises no alert, however often."""
+    """Replacing a worker raises no alert, however often."""
     watcher = Watcher()
     for _ in range(20):
         assert watcher.look(alert(), seconds=9) == []
@@ -67,7 +67,7 @@ def test_what_passes_at_once_is_told_to_nobody() -> None:
 
 
 def test_alert_that_flaps_is_told_once() -> None:
-    """What is away for a moment and comes back was not over."""
+    """A problem that is absent for a moment and comes back has not ended."""
     watcher = Watcher()
     watcher.look(alert(), seconds=30)
     for _ in range(20):
@@ -76,14 +76,14 @@ def test_alert_that_flaps_is_told_once() -> None:
 
 
 def test_what_lasts_is_told_again_after_hours() -> None:
-    """A reminder comes every four hours, no sooner."""
+    """A reminder is sent every four hours, not sooner."""
     watcher = Watcher()
     told = watcher.look(alert(), seconds=9 * 3600)
     assert told == [("1", "no_worker", False)] * 3
 
 
 def test_what_grows_is_told_again_after_minutes() -> None:
-    """More calls that need a person are news; fewer are none."""
+    """More calls that need a person give another message, fewer do not."""
     watcher = Watcher()
     watcher.look(alert("attention", size=2), seconds=30)
     assert watcher.look(alert("attention", size=3), seconds=240) == []
@@ -92,7 +92,7 @@ def test_what_grows_is_told_again_after_minutes() -> None:
 
 
 def test_message_that_nobody_can_vouch_for_is_told_again() -> None:
-    """Whoever told was killed meanwhile: it is told again while it lasts, and that it is over also if it does not."""
+    """If the sender was killed, the alert is sent again while it lasts. Its end is sent in any case."""
     killed = Watcher()
     killed.look(alert(), seconds=12)
     killed.now += timedelta(seconds=30)
@@ -105,7 +105,7 @@ def test_message_that_nobody_can_vouch_for_is_told_again() -> None:
 
 
 def test_clock_that_goes_back_delays_no_alert_and_no_end() -> None:
-    """After Redis's clock has gone back an hour, what is wrong is told in seconds, and so is that it is over."""
+    """After Redis's clock has gone back an hour, alerts and their ends are still sent within seconds."""
     watcher = Watcher()
     watcher.look(alert(), seconds=6)
     watcher.now -= timedelta(hours=1)
@@ -116,7 +116,7 @@ def test_clock_that_goes_back_delays_no_alert_and_no_end() -> None:
 
 
 def test_pager_is_told_only_of_what_needs_somebody_now() -> None:
-    """A target marked page= hears of pages, and that those are over."""
+    """A target marked page= gets only urgent alerts and their ends."""
     watcher = Watcher(CHAT, PAGER)
     both = (alert(), alert("late", weight=Weight.TICKET))
     told = watcher.look(*both, seconds=30)
@@ -125,7 +125,7 @@ def test_pager_is_told_only_of_what_needs_somebody_now() -> None:
 
 
 def test_alerts_are_the_incidents_that_matter_and_what_needs_a_person() -> None:
-    """One judgement: every incident but notes, by kind and institution; what needs a person is one alert with counts."""
+    """Alerts are all incidents except notes, and one alert with the number of calls that need a person."""
     incidents = [
         Incident(IncidentKind.NO_WORKER, "No worker is alive", "Start workers."),
         Incident(IncidentKind.NO_PUSH, "No push comes", "Look.", "cu-1"),
@@ -142,7 +142,7 @@ def test_alerts_are_the_incidents_that_matter_and_what_needs_a_person() -> None:
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(3, 120)), max_size=30))
 def test_every_alert_that_was_told_ends_with_one_message(story: list[tuple[bool, int]]) -> None:
-    """Whatever comes and goes: told and over alternate, and at the end nothing is left open."""
+    """Whatever comes and goes, alerts and their ends alternate, and at the end nothing is open."""
     watcher = Watcher()
     for is_wrong, seconds in story:
         watcher.look(*([alert()] if is_wrong else []), seconds=seconds)

@@ -1,4 +1,4 @@
-"""When a call is called authenticated: by a green policy or a verified voice, by nobody's enroll, and never beside red."""
+"""A call is authenticated by a green policy or a verified voice, not by an enroll, and never with a red policy."""
 
 from typing import Any
 
@@ -61,7 +61,7 @@ def after(readings: list[dict[str, Any]]) -> Call:
 
 @pytest.mark.parametrize(("readings", "expected"), CASES.values(), ids=CASES)
 def test_call_is_shown_filed_and_posted_as_what_it_is(readings: list[dict[str, Any]], expected: str) -> None:
-    """Facts, board, desk, metrics, webhooks and the reason of a settled call say the same. Red beats green everywhere."""
+    """Facts, board, desk, metrics, webhooks and the reason of a settled call agree. Red takes precedence over green."""
     read = after(readings)
     facts, view = facts_of(read, BOOK.policies), call_view(read, BOOK.policies)
     assert (facts.green, view.green, view.red) == (expected == "green", expected == "green", expected == "red")
@@ -75,7 +75,7 @@ def test_call_is_shown_filed_and_posted_as_what_it_is(readings: list[dict[str, A
 
 
 def test_full_authentication_of_unknown_origin_stops_checks_and_forbids_an_enroll() -> None:
-    """The service asks the provider no more, whoever authenticated the caller; an enroll would count a second time."""
+    """After FullAuthentication, whoever caused it, the service makes no checks, and an enroll would count twice."""
     read = read_again(call(next_check_at=NOW), **FULL)
     assert type(next_deed(read)) is Wait
     assert type(next_deed(read_again(call(next_check_at=NOW)))) is Check
@@ -84,11 +84,11 @@ def test_full_authentication_of_unknown_origin_stops_checks_and_forbids_an_enrol
 
 
 def test_trail_of_an_earlier_release_with_green_and_red_is_not_posted_as_authenticated() -> None:
-    """Its lines call red together with green both; nobody is told of an authentication."""
+    """If a trail of an earlier release has red and green, no authentication is posted."""
     assert outcomes([Entry(at=NOW, what="facts", facts={"green": True, "red": True})]) == []
 
 
 def test_replay_calls_red_together_with_green_red() -> None:
-    """Other rules that colour the policies otherwise follow the same law."""
+    """Rules with other colours follow the same law."""
     coloured = _Court(BOOK).coloured(Facts.from_dict({"authenticated": True}, policies=(GREEN, RED)))
     assert (coloured.green, coloured.red, coloured.green_policy) == (False, True, True)

@@ -1,4 +1,4 @@
-"""The group commit: who asks in the same moment shares a batch, and each gets its own answer."""
+"""The group commit: requests of the same moment share a batch, and each gets its own answer."""
 
 import asyncio
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ class Doubling:
 
 
 async def test_what_is_asked_in_one_moment_goes_in_one_batch() -> None:
-    """Nobody waits for another's round trip, batches are bounded, and nothing is done twice."""
+    """Requests of one moment share a round trip, batches are bounded, and nothing is done twice."""
     doubling = Doubling()
     gathering = Batching(doubling.together, most=8)
     assert await asyncio.gather(*(gathering.ask(n) for n in range(100, 120))) == [2 * n for n in range(100, 120)]
@@ -33,14 +33,14 @@ async def test_what_is_asked_in_one_moment_goes_in_one_batch() -> None:
 
 
 async def test_an_answer_that_is_an_error_is_one_callers_alone() -> None:
-    """One is refused, the others of its batch are answered."""
+    """An error for one request does not affect the others of its batch."""
     gathering = Batching(Doubling().together, most=8)
     answers = await asyncio.gather(*(gathering.ask(n) for n in (6, 7, 8)), return_exceptions=True)
     assert [answers[0], type(answers[1]), answers[2]] == [12, ValueError, 16]
 
 
 async def test_a_batch_that_fails_fails_all_of_it_and_nothing_after_it() -> None:
-    """Each caller gets an exception of its own, and whoever comes later is served."""
+    """If a batch fails, each caller gets its own exception, and later requests are served."""
     gathering = Batching(Doubling().together, most=2)
     first, second, third = await asyncio.gather(*(gathering.ask(n) for n in (13, 1, 2)), return_exceptions=True)
     assert isinstance(first, RedisConnectionError)
@@ -54,7 +54,7 @@ async def test_a_batch_that_fails_fails_all_of_it_and_nothing_after_it() -> None
 
 @pytest.mark.parametrize("abreast", [1, 2])
 async def test_as_many_batches_are_on_their_way_as_may_be(abreast: int) -> None:
-    """Another batch leaves while one is on its way, not more of them than may be, and never an empty one."""
+    """Another batch is sent while one is in flight, up to the limit, and never an empty one."""
     under_way: list[Sequence[int]] = []
     most_at_once: list[int] = []
     may_answer = asyncio.Event()
@@ -79,7 +79,7 @@ async def test_as_many_batches_are_on_their_way_as_may_be(abreast: int) -> None:
 
 
 async def test_no_batch_is_empty_when_two_may_take_what_one_asked_for() -> None:
-    """Two are asked to go and one takes all there is: the other has nothing to do, and later asks are served."""
+    """If one of two senders takes all requests, the other sends nothing, and later requests are served."""
     doubling = Doubling()
     gathering = Batching(doubling.together, most=8, abreast=2)
     for _ in range(3):

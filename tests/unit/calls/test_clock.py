@@ -1,4 +1,4 @@
-"""Redis's clock set back."""
+"""Records after Redis's clock was set back."""
 
 from datetime import datetime
 from typing import Any
@@ -22,7 +22,7 @@ UNTOUCHED = {"saved_at", "started_at", "settled_at"}
 
 @given(CALLS, st.integers(0, 5))
 def test_set_back_leaves_a_record_alone_within_the_tolerance(any_call: Call, back_s: int) -> None:
-    """A clock that went on, or back by a moment, changes nothing."""
+    """A clock that went on, or back by less than the tolerance, changes nothing."""
     assert set_back(any_call, NOW, NOW - seconds(back_s)) == any_call
     assert seconds(5) == TOLERANCE
 

@@ -62,7 +62,7 @@ STATUSES: dict[str, type[Step] | str] = {
 
 @pytest.mark.parametrize(("status", "expected"), STATUSES.items(), ids=STATUSES)
 def test_decide_follows_the_table_of_statuses(status: str, expected: type[Step] | str) -> None:
-    """Every status means what the design's table says: stop, go on, enroll, or nothing."""
+    """Every status has the meaning in the design's table: stop, continue, enroll, or nothing."""
     step = next_deed(read_again(call(next_check_at=DUE), status=status))
     if isinstance(expected, str):
         assert isinstance(step, Intend)
@@ -83,7 +83,7 @@ def test_decide_after_an_opt_out_never_enrolls(status: str) -> None:
 
 
 def test_decide_after_our_enroll_reads_full_authentication_as_manual() -> None:
-    """FullAuthentication after our own enroll is a person's word: it stops checks and is never called green."""
+    """FullAuthentication after our enroll is manual: it stops checks and is never green."""
     enrolled = read_again(call(next_check_at=DUE, enroll=ENROLLED), status="FullAuthentication")
     facts = facts_of(enrolled, BOOK.policies)
     assert (facts.green, facts.manual) == (False, True)
@@ -133,7 +133,7 @@ def test_decide_waits_for_the_earlier_of_check_and_read() -> None:
 @given(CALLS, INSTANTS)
 @settings(max_examples=120)
 def test_decide_is_total_and_pure(any_call: Call, now: Any) -> None:
-    """Whatever is stored and whenever it is asked, there is one step, and asking again gives the same."""
+    """For every record and time there is exactly one step, and the same input gives the same step."""
     step = decide(any_call, BOOK, now)
     assert isinstance(step, Step)
     assert decide(any_call, BOOK, now) == step
@@ -158,7 +158,7 @@ def test_decide_never_checks_what_the_stop_rule_forbids(any_call: Call, now: Any
 @given(CALLS, INSTANTS)
 @settings(max_examples=200)
 def test_decide_never_sends_without_an_intention_and_a_fresh_look(any_call: Call, now: Any) -> None:
-    """An effect is sent only for a saved intention, when the service was looked at within two seconds before."""
+    """An effect is sent only for a saved intention, and only if the service was read within two seconds before."""
     step = decide(any_call, BOOK, now)
     if not isinstance(step, Send):
         return
@@ -185,7 +185,7 @@ def test_decide_never_intends_an_effect_twice(any_call: Call, now: Any) -> None:
 @given(CALLS, INSTANTS)
 @settings(max_examples=120)
 def test_decide_waits_only_for_the_future(any_call: Call, now: Any) -> None:
-    """A wait ends later than now: a call never falls due again and again without time passing."""
+    """A wait ends later than now, so a call cannot be due again and again at the same time."""
     step = decide(any_call, BOOK, now)
     if isinstance(step, Wait):
         assert step.until > now
@@ -194,7 +194,7 @@ def test_decide_waits_only_for_the_future(any_call: Call, now: Any) -> None:
 @given(CALLS, INSTANTS)
 @settings(max_examples=120)
 def test_decide_never_settles_while_an_effect_is_in_doubt(any_call: Call, now: Any) -> None:
-    """A call is not closed over a request whose outcome is unknown (foreign ones are never read again)."""
+    """A call is not settled while the outcome of a request is unknown, unless its institution is not ours."""
     step = decide(any_call, BOOK, now)
     if isinstance(step, Settle) and any_call.standing != FOREIGN:
         states = {any_call.effect(kind).state for kind in EffectKind}
@@ -239,7 +239,7 @@ def test_decide_clears_doubt_before_anything_else(kind: EffectKind, state: Effec
 
 
 def test_decide_settles_only_after_a_last_look() -> None:
-    """Once the end is seen: wait for the service to settle its record, read once more, then close."""
+    """After the end, wait for the service to settle its record, read once more, then settle."""
     ended = call(phase=Phase.ENDED, end_seen_at=NOW, reading=reading(has_ended=True))
     assert next_deed(ended) == Wait(NOW + seconds(3))
     assert next_deed(ended, NOW + seconds(3)) == Read("last read")
@@ -269,7 +269,7 @@ CHANGED: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("changes", CHANGED.values(), ids=CHANGED)
 def test_decide_withdraws_an_intention_that_is_not_wanted_any_more(changes: dict[str, Any]) -> None:
-    """What is sent is what is wanted now, for the person, by the word and in the way that is true now."""
+    """An effect is sent only if person, statement and validation type are still the wanted ones."""
     intended = Effect(
         state=EffectState.INTENDED, person_id="p-1", validation_type=OTP, operator="ann", was_read_since=True
     )
@@ -292,7 +292,7 @@ SETTLED = {
 
 @pytest.mark.parametrize(("changes", "reason"), SETTLED.values(), ids=SETTLED)
 def test_decide_settles_for_the_strongest_reason(changes: dict[str, Any], reason: Reason) -> None:
-    """A call has one reason: what a person must look at first, then the strongest thing that is true of it."""
+    """A call has one reason: first what a person must handle, then the strongest fact."""
     ended = call(phase=Phase.ENDED, end_seen_at=NOW - seconds(3), reading=reading(has_ended=True))
     assert next_deed(replace(ended, **changes)) == Settle(reason)
 
@@ -320,7 +320,7 @@ def test_decide_gives_up_a_call_that_can_never_be_verified() -> None:
 
 
 def test_decide_lets_a_settled_call_rest() -> None:
-    """Nothing is sent for a settled call; a doubt that came in by a merge is a person's to clear."""
+    """Nothing is sent for a settled call. A doubt that a merge brought in needs a person."""
     settled = call(phase=Phase.SETTLED, next_check_at=DUE, next_read_at=DUE)
     assert decide(settled, BOOK, NOW) == Rest()
     doubtful = replace(settled, enroll=Effect(state=EffectState.SENT, sent_at=NOW))
@@ -328,7 +328,7 @@ def test_decide_lets_a_settled_call_rest() -> None:
 
 
 def test_read_that_is_due_makes_room_for_checks_while_workers_are_late() -> None:
-    """It waits as long as that of a decided call, at most until the next check; a check, a first read and an end do not."""
+    """A due read is delayed, at most until the next check. A check, a first read and an end are not."""
     watched = call(reading=reading(read_at=NOW - seconds(20)), next_read_at=DUE, next_check_at=NOW + seconds(60))
     late = TOLERATED + seconds(0.1)
     assert next_deed(watched, late=TOLERATED) == Read("watch")

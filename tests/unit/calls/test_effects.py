@@ -63,13 +63,13 @@ PROOFS: dict[str, tuple[EffectKind, float, dict[str, Any], EffectState | None]] 
 def test_evidence_proves_only_what_details_show(
     kind: EffectKind, after_s: float, seen: dict[str, Any], proved: EffectState | None
 ) -> None:
-    """Each trace proves its effect; its absence proves something only after 20 s, and of a reject only while untouched."""
+    """Each trace proves its effect. Its absence proves something only after 20 s."""
     assert evidence(kind, in_doubt(kind, after_s, **seen), NOW + seconds(max(after_s, 0))) is proved
 
 
 @pytest.mark.parametrize("kind", EffectKind)
 def test_first_read_proves_no_absence(kind: EffectKind) -> None:
-    """A clock that jumped makes a moment half a minute: another read follows when any request would be over."""
+    """After a jump of the clock, a moment looks like half a minute, so another read follows."""
     seen = in_doubt(kind, 30, person_id=None)
     once = replace(seen, **{kind: replace(seen.effect(kind), doubted_at=None)})
     assert evidence(kind, once, NOW + seconds(30)) is None
@@ -80,7 +80,7 @@ def test_first_read_proves_no_absence(kind: EffectKind) -> None:
 
 @pytest.mark.parametrize("kind", EffectKind)
 def test_evidence_leaves_what_cannot_be_read_to_a_person(kind: EffectKind) -> None:
-    """After ten minutes without a readable answer an effect is a person's to resolve."""
+    """After ten minutes without a readable answer, a person must resolve the effect."""
     seen = in_doubt(kind, 0)
     effect = replace(seen.effect(kind), doubted_at=None)
     blind = replace(seen, reading=None, reads_failed=9, **{kind: effect})
@@ -108,7 +108,7 @@ def test_doubt_after_a_failed_read_waits(any_call: Call, now: Any) -> None:
 
 
 def test_reject_that_was_refused_is_sent_again_for_a_later_word_only() -> None:
-    """Which word came later is told by the order of statements: Redis's clock may have been set back since."""
+    """The order of statements decides which came later, because Redis's clock may have been set back."""
     word = Word(operator="ann", said_at=NOW, number=7)
     refused = Effect(state=EffectState.REFUSED, sent_at=NOW - seconds(600), attempts=1, last_word=7)
     assert not may_begin(REJECT, refused, call(distrusted=word))

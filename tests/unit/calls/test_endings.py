@@ -1,4 +1,4 @@
-"""Tasks end when they are told to, also where the first telling is lost."""
+"""Tasks end when they are cancelled, also if a cancellation is lost."""
 
 import asyncio
 
@@ -6,7 +6,7 @@ from calls.store.tasks import end
 
 
 async def test_end_insists_where_a_cancellation_is_lost() -> None:
-    """A task that swallows two cancellations is told a third time."""
+    """A task that swallows two cancellations is cancelled a third time."""
     lost = 0
 
     async def deaf() -> None:
@@ -26,7 +26,7 @@ async def test_end_insists_where_a_cancellation_is_lost() -> None:
 
 
 async def test_end_leaves_no_error_unseen() -> None:
-    """How a task ended is looked at, so that nothing is told of it later; no task at all is fine."""
+    """The results of tasks are retrieved, so asyncio logs nothing later. An empty list is accepted."""
 
     async def fails() -> None:
         raise RuntimeError

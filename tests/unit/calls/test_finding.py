@@ -1,4 +1,4 @@
-"""What an operator types, and which calls it means."""
+"""Which calls a typed query matches."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
@@ -35,7 +35,7 @@ def means(text: str, *, zone_h: int = 0, call: Call = CALL) -> bool:
     ],
 )
 def test_query_means_the_call(text: str) -> None:
-    """Whatever of the call is typed, in any case and notation, alone or together."""
+    """A query matches by any property of the call, in any case and notation, alone or combined."""
     assert means(text)
 
 
@@ -47,7 +47,7 @@ def test_query_means_the_call(text: str) -> None:
     ],
 )
 def test_query_means_another_call(text: str) -> None:
-    """Every word has to fit; two digits and three letters are too few."""
+    """Every word must match; two digits or three letters are too few."""
     assert not means(text)
 
 
@@ -66,13 +66,13 @@ def test_numbers_are_compared_in_any_notation() -> None:
 
 
 def test_nothing_typed_is_no_query() -> None:
-    """An empty line asks for nothing."""
+    """An empty line is an empty query."""
     assert parse_query("  ", country="US", zone=UTC).is_empty
     assert not replace(CallQuery(), id_prefix="vA7x").is_empty
 
 
 def test_query_is_held_to_an_institution_and_to_a_time() -> None:
-    """Filters are exact where words are generous: another institution's call, or an older one, is not meant."""
+    """Filters by institution and time are exact."""
     assert CallQuery(institution_key="cu-1", since=BEGAN).matches(CALL)
     assert not CallQuery(institution_key="cu").matches(CALL)
     assert not CallQuery(since=BEGAN + timedelta(seconds=1)).matches(CALL)

@@ -1,4 +1,4 @@
-"""What was said and what was read, taken into a record."""
+"""Folding notes and readings into a record."""
 
 from typing import Any
 
@@ -40,7 +40,7 @@ NOTES: dict[str, Note] = {
 @given(any_call=CALLS)
 @settings(max_examples=25)
 def test_fold_of_a_note_twice_changes_nothing_more(any_call: Call, note: Note) -> None:
-    """A note that is folded again, because its removal was lost with a crash, says nothing new."""
+    """A note that is folded again after a crash changes nothing."""
     once, _ = fold_note(any_call, note, NOW)
     twice, _ = fold_note(once, note, NOW)
     assert twice == once
@@ -48,14 +48,14 @@ def test_fold_of_a_note_twice_changes_nothing_more(any_call: Call, note: Note) -
 
 @pytest.mark.parametrize("note", [PUSHED, LISTED, Unlisted(listed_at=NOW)], ids=["pushed", "listed", "unlisted"])
 def test_fold_of_a_late_hint_leaves_a_settled_call_settled(note: Note) -> None:
-    """A push or a listing that comes after the end opens nothing again (B2)."""
+    """A push or listing that arrives after the end does not reopen the call (B2)."""
     settled = call(phase=Phase.SETTLED, reason=Reason.UNDECIDED, next_read_at=None)
     folded, _ = fold_note(settled, note, NOW)
     assert (folded.phase, folded.next_read_at) == (Phase.SETTLED, None)
 
 
 def test_fold_of_a_push_believes_nothing_but_the_hint() -> None:
-    """A pushed end only makes us look: the call goes on until stored details say otherwise."""
+    """A pushed end only leads to a read: the call continues until stored details show the end."""
     folded, _ = fold_note(call(reading=reading(read_at=NOW - seconds(5))), ENDED, NOW)
     assert (folded.phase, folded.end_seen_at, folded.next_read_at) == (Phase.LIVE, None, NOW)
 
@@ -67,7 +67,7 @@ def test_fold_of_many_pushed_ends_reads_at_most_once_a_second() -> None:
 
 
 def test_fold_of_notes_never_brings_a_check_forward() -> None:
-    """Whatever is pushed or listed, the next check stays where the schedule put it (B12)."""
+    """Pushes and listings do not change the time of the next check (B12)."""
     folded = call()
     for note in (PUSHED, ENDED, LISTED, Unlisted(listed_at=NOW)):
         folded, _ = fold_note(folded, note, NOW)
@@ -82,14 +82,14 @@ def test_fold_of_a_listing_makes_a_hint_live() -> None:
 
 
 def test_fold_of_an_old_listing_changes_nothing() -> None:
-    """What an earlier look at the queue saw does not replace what a later one saw, however late it is delivered."""
+    """An earlier listing does not replace a later one, however late it is delivered."""
     seen = call(listed_at=NOW)
     for old in (replace(LISTED, listed_at=NOW - seconds(1), person_id="p-9"), Unlisted(listed_at=NOW - seconds(1))):
         assert fold_note(seen, old, NOW) == (seen, [])
 
 
 def test_fold_of_a_reading_charges_what_a_lost_record_made_for_the_person() -> None:
-    """A person whom only the service remembers: what a lost record can have checked for them counts, once."""
+    """If only the service knows a call's person, the checks that a lost record can have made count once."""
     new = call(watch_from=None, next_check_at=None, checks_used=3, checks_if_assigned=4, assign=Effect())
     begun = read_again(new)
     assert (begun.checks_used, begun.checks_if_assigned) == (7, 0)
@@ -166,7 +166,7 @@ def test_fold_of_a_reading_notes_whom_the_service_verified() -> None:
 
 
 def test_fold_of_a_reading_keeps_the_word_of_the_desk() -> None:
-    """Who was verified by a person stays verified by that person, whatever the service says afterwards."""
+    """A person's verification of a caller stays, whatever the service says later."""
     said = call(identity=verified())
     assert read_again(said, status="AnsweredQuestions").identity == said.identity
 
@@ -199,7 +199,7 @@ MERGED_WISHES: dict[str, Any] = {
 
 @pytest.mark.parametrize(("field", "value"), MERGED_WISHES.items(), ids=MERGED_WISHES)
 def test_fold_of_a_merge_loses_nothing_that_was_known(field: str, value: Any) -> None:
-    """A word or a fact that only one of two records of a call knew is known to the merged one (B11)."""
+    """Statements and facts of either record are in the merged one (B11)."""
     other = call(voice_id="alt-1", **{field: value})
     merged, _ = fold_note(call(), Merged(call=other), NOW)
     assert getattr(merged, field) == value
@@ -207,7 +207,7 @@ def test_fold_of_a_merge_loses_nothing_that_was_known(field: str, value: Any) ->
 
 @given(ours=st.sampled_from(EffectState), theirs=st.sampled_from(EffectState))
 def test_fold_of_a_merge_never_forgets_a_request(ours: EffectState, theirs: EffectState) -> None:
-    """Of two ledgers the merged one keeps that something was sent, whichever record had sent it."""
+    """If either ledger shows that a request was sent, the merged one does too."""
     other = call(voice_id="alt-1", enroll=Effect(state=theirs))
     merged, _ = fold_note(call(enroll=Effect(state=ours)), Merged(call=other), NOW)
     silent = {EffectState.NONE, EffectState.INTENDED}
@@ -234,7 +234,7 @@ STATEMENTS = (
 
 @given(said=st.lists(STATEMENTS, min_size=2, max_size=6), data=st.data())
 def test_fold_of_statements_ends_with_the_one_that_redis_received_last(said: list[Any], data: st.DataObject) -> None:
-    """In whatever order statements are folded, alone or with a record that is merged, those received last count."""
+    """In whatever order statements are folded, alone or by a merge, the one received last counts."""
     numbered = [replace(statement, number=n) for n, statement in enumerate(said, 1)]
     shuffled = data.draw(st.permutations(numbered))
     here = data.draw(st.integers(0, len(said)))
@@ -251,7 +251,7 @@ def test_fold_of_statements_ends_with_the_one_that_redis_received_last(said: lis
 
 
 def test_fold_of_statements_without_numbers_orders_them_by_when_they_were_said() -> None:
-    """A statement that an earlier release left is placed among numbered ones by the clock of whoever took it."""
+    """A statement of an earlier release is ordered among numbered ones by its receiver's clock."""
     old = AssignWish(person_id="p-1", operator="ann", said_at=NOW)
     later = AssignWish(person_id="p-2", operator="bob", said_at=NOW, number=int(NOW.timestamp() * 1000) + 1)
     for order in ((old, later), (later, old)):
@@ -264,7 +264,7 @@ def test_fold_of_statements_without_numbers_orders_them_by_when_they_were_said()
 
 @pytest.mark.parametrize("in_order", [True, False], ids=["in order", "late"])
 def test_fold_of_a_persons_answer_is_corrected_by_a_later_one(in_order: bool) -> None:
-    """Who closed a doubt the wrong way can correct it; an answer that was given before changes nothing any more."""
+    """A later resolution corrects an earlier one, and an earlier one changes nothing any more."""
     first = Resolved(applied=True, operator="ann", said_at=NOW, number=1, wish="1" * 32)
     second = Resolved(applied=False, operator="bob", said_at=NOW, number=2, wish="2" * 32)
     folded = call(phase=Phase.SETTLED, reason=Reason.UNRESOLVED, enroll=Effect(state=EffectState.UNRESOLVED))
@@ -308,7 +308,7 @@ def test_fold_of_an_epoch_does_nothing_while_redis_is_the_same() -> None:
     [(True, EffectState.CONFIRMED, Reason.ENROLLED), (False, EffectState.ABSENT, Reason.UNDECIDED)],
 )
 def test_fold_of_a_persons_answer_closes_a_doubt(applied: bool, state: EffectState, reason: Reason) -> None:
-    """What a person says of an unresolved effect is its end, and the settled call's reason follows."""
+    """A person's resolution closes an unresolved effect, and the settled call's reason follows from it."""
     unresolved = call(phase=Phase.SETTLED, reason=Reason.UNRESOLVED, enroll=Effect(state=EffectState.UNRESOLVED))
     folded, _ = fold_note(unresolved, Resolved(applied=applied, operator="ann", said_at=NOW), NOW)
     assert (folded.enroll.state, folded.reason) == (state, reason)
@@ -317,5 +317,5 @@ def test_fold_of_a_persons_answer_closes_a_doubt(applied: bool, state: EffectSta
 @given(any_call=CALLS)
 @settings(max_examples=100)
 def test_fold_of_a_reading_is_total(any_call: Call) -> None:
-    """Whatever is stored, a reading can be taken into it, and the call then has the service's word."""
+    """A reading can be folded into any record, and the record then has the service's status."""
     assert fold_reading(any_call, reading(), BOOK, NOW).reading == reading()

@@ -1,4 +1,4 @@
-"""What is wrong now: each incident by its own signal, over with its cause, and named before its symptoms."""
+"""Each incident follows from its signal, ends with its cause, and is listed before its symptoms."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -82,7 +82,7 @@ WELL_AGAIN: dict[str, dict[str, Any]] = {
 
 
 def test_well_installation_has_no_incident() -> None:
-    """Nothing is wrong with a worker that lives."""
+    """A healthy installation has no incident."""
     assert kinds() == []
 
 
@@ -94,12 +94,12 @@ def test_fault_is_named_alone(kind: str) -> None:
 
 @pytest.mark.parametrize("how", WELL_AGAIN)
 def test_incident_is_over_with_its_cause(how: str) -> None:
-    """What is counted over minutes would keep an alarm for minutes: the last of each kind tells."""
+    """An incident ends with its cause, although its counts cover minutes."""
     assert kinds(**WELL_AGAIN[how]) == []
 
 
 def test_listing_that_keeps_failing_is_told() -> None:
-    """Answers that cannot be read open no breaker: nobody would know. Where one is open, it is the cause."""
+    """Unreadable listings open no breaker, so they are an incident. An open breaker is named instead."""
     unread = last(listed=60, unread=1)
     assert kinds(last=unread) == ["listing_refused"]
     assert kinds(last=unread, breakers=[away("cu-1", Heard.FAILURE)]) == ["institution_away"]
@@ -107,5 +107,5 @@ def test_listing_that_keeps_failing_is_told() -> None:
 
 
 def test_every_kind_is_tested() -> None:
-    """No push and a replica that falls behind are told by counts of minutes; the alerts' tests bring them about."""
+    """Every kind of incident is in a test."""
     assert {*FAULTS, "no_push", "replica_behind"} == {kind.value for kind in IncidentKind}

@@ -1,4 +1,4 @@
-"""Events that come in the same moment."""
+"""Recording of events that arrive at the same moment."""
 
 import asyncio
 from typing import Any, cast
@@ -22,7 +22,7 @@ class Counted(FakeAsyncRedis):
 
 
 async def test_events_of_one_moment_share_scripts_and_lose_nothing() -> None:
-    """Every event stands in the log and on its call, every institution is looked at, one caller is to wake a worker."""
+    """Every event is in the log and on its call, every institution is due, and one caller enqueues a job."""
     redis, keys = Counted(), Keys()
     events = [
         *(PushEvent(type="CallStart", institution_key=f"cu-{n % 3}", voice_id=f"v-{n}") for n in range(MOST_TOGETHER)),

@@ -60,7 +60,7 @@ def pause(scope: PauseScope) -> Pause:
 
 
 def test_tally_says_what_is_paused() -> None:
-    """A job during a pause says where and how much, in its sentence and its result; not what somebody wrote as a reason."""
+    """During a pause, a job's sentence and result name institution and scope, but not the typed reason."""
     tally = JobSummary(pauses=Pauses({"cu-1": pause(PauseScope.ALL), "*": pause(PauseScope.EFFECTS)}))
     tally.add("calls", 2)
     assert tally.sentence() == "2 calls; paused: every institution (effects), cu-1 (all)"
@@ -68,7 +68,7 @@ def test_tally_says_what_is_paused() -> None:
 
 
 def test_tally_names_a_few_of_many_pauses() -> None:
-    """The sentence stays one that can be read."""
+    """With many pauses the sentence stays short."""
     tally = JobSummary(pauses=Pauses({f"cu-{n}": pause(PauseScope.ALL) for n in range(1, 9)}))
     assert tally.sentence().endswith("cu-5 (all) and 3 more")
 
@@ -86,7 +86,7 @@ RECONCILED: dict[str, tuple[list[dict[str, int]], str]] = {
 
 @pytest.mark.parametrize(("found", "sentence"), RECONCILED.values(), ids=RECONCILED)
 def test_tally_of_a_reconcile_is_about_one_queue(found: list[dict[str, int]], sentence: str) -> None:
-    """What the listing of that queue found comes first, once; what else was due meanwhile is told as such."""
+    """The result of listing that queue comes first; other work that was due is listed separately."""
     tally = JobSummary(about="cu-1")
     tally.add("calls", 3)
     for counts in found:

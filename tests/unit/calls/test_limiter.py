@@ -41,7 +41,7 @@ def test_limiter_says_which_failure_is_the_last(limiter: AttemptLimiter) -> None
 
 
 def test_limiter_allows_another_failure_after_the_wait(limiter: AttemptLimiter, clock: Clock) -> None:
-    """Failures over the limit make nobody wait longer: after the time that was told one more is allowed."""
+    """Failures over the limit do not extend the wait: after it one more is allowed."""
     for _ in range(50):
         limiter.fail("a")
     wait_s = limiter.wait_s("a")
@@ -52,7 +52,7 @@ def test_limiter_allows_another_failure_after_the_wait(limiter: AttemptLimiter, 
 
 
 def test_limiter_forgets(limiter: AttemptLimiter, clock: Clock) -> None:
-    """After long enough without failures a name is like a new one."""
+    """After long enough without failures the count of a name starts anew."""
     for _ in range(3):
         limiter.fail("a")
     clock.now += 30
@@ -61,7 +61,7 @@ def test_limiter_forgets(limiter: AttemptLimiter, clock: Clock) -> None:
 
 @given(names=st.lists(st.text(max_size=3), max_size=500))
 def test_limiter_is_bounded(names: list[str]) -> None:
-    """For all sequences of names: no more are kept than the limiter was told."""
+    """For all sequences of names, the limiter keeps at most the configured number."""
     limiter = AttemptLimiter(remembered=5)
     for name in names:
         limiter.fail(name)
@@ -82,5 +82,5 @@ def test_limiter_is_bounded(names: list[str]) -> None:
     ],
 )
 def test_network_of_a_client(client: object, name: str) -> None:
-    """An IPv4 address is one, an IPv6 one stands for its network, and what is no address is nobody's text in our log."""
+    """An IPv4 address is counted alone, an IPv6 address by its network, and an invalid address is not logged."""
     assert network_of(client) == name

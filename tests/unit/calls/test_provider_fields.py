@@ -41,7 +41,7 @@ def read(**fields: Any) -> Any:
     ids=["voice", "match", "rule", "error", "no-error"],
 )
 def test_field_of_the_record_is_a_fact(fields: dict[str, Any], fact: str, value: object) -> None:
-    """Rules can speak of it; without it the fact is false or none. A change of it is written into the trail."""
+    """Rules can use each field as a fact. If missing, the fact is false or none. Changes are written to the trail."""
     before, after = facts_of(read(), BOOK.policies), facts_of(read(**fields), BOOK.policies)
     assert getattr(before, fact) in {False, None}
     assert getattr(after, fact) == value
@@ -49,7 +49,7 @@ def test_field_of_the_record_is_a_fact(fields: dict[str, Any], fact: str, value:
 
 
 def test_rule_decides_by_the_name_of_the_validation_rule() -> None:
-    """The institution's own names: any text is a legal value."""
+    """Institutions choose these names, so any text is a legal value."""
     text = b"""
 [checks]
 at = [10, 20, 40]
@@ -70,7 +70,7 @@ because = "Nothing."
 
 
 def test_provider_error_is_told_from_undecided() -> None:
-    """A call that the provider could not judge is shown and filed as that; what it found before an error counts more."""
+    """A call that the provider could not judge is shown as such. A result before the error takes precedence."""
     failed, open_ = read(voice_authentication_error=ERROR), read()
     assert "provider error" in row_of(failed, BOOK).tags
     assert call_view(open_, BOOK.policies).provider_error is None
@@ -88,7 +88,7 @@ def test_provider_error_is_told_from_undecided() -> None:
 
 
 def test_desk_shows_the_fields_and_nothing_of_a_person() -> None:
-    """The error is shown in words that nobody is named by; of the questions only their number."""
+    """The error is shown in known words only, and of the questions only their number."""
     questions = ("What is your favourite colour?", "Which card ends in 48210?")
     view = call_view(
         read(

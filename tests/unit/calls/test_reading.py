@@ -1,4 +1,4 @@
-"""The border at which personal data ends."""
+"""Parsing of the service's answers drops personal data."""
 
 import json
 
@@ -59,7 +59,7 @@ def test_listing_counts_different_candidates(persons: tuple[object, ...], count:
 
 
 def test_fingerprint_changes_with_what_a_call_wants_to_know() -> None:
-    """Who is assigned, who has claimed, who might be calling: any of these is news; the time of the listing is not."""
+    """The fingerprint depends on person, claim and candidates, not on the time of the listing."""
     plain = fingerprint(listed_of(entry(PERSON), NOW))
     assert fingerprint(listed_of(entry(PERSON), NOW.replace(hour=13))) == plain
     others = [entry(), entry({**PERSON, "personId": "p-2"}), entry(PERSON, PERSON | {"personId": "p-2"})]
@@ -102,5 +102,5 @@ def test_policy_has_the_colour_its_name_was_given(name: str, colour: Colour) -> 
 
 
 def test_policy_that_is_both_is_red() -> None:
-    """Where two patterns disagree, the one that speaks against the caller wins."""
+    """If a name matches a green and a red pattern, it is red."""
     assert Policies(green=("* Review",), red=("Red *",)).colour("Red Review") is Colour.RED

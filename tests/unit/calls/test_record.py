@@ -32,7 +32,7 @@ def test_note_comes_back_as_it_was_left(note: Any) -> None:
 
 
 def test_notes_of_one_kind_replace_each_other() -> None:
-    """A thousand pushed starts weigh as much as one; a start and an end are two; so are merges of two records."""
+    """A thousand pushed starts are one note. A start and an end are two, and so are merges of two records."""
     ids = [note.note_id for note in NOTES.values()]
     assert len(set(ids)) == len(ids)
     assert Merged(call=call(voice_id="a")).note_id != Merged(call=call(voice_id="b")).note_id
@@ -79,7 +79,7 @@ ALLOWED = {
 
 
 def test_trail_has_a_field_for_nothing_sensitive() -> None:
-    """The fields of a line are the allow-list: names, numbers, documents, secrets have nowhere to go (promise 6)."""
+    """The fields of a line are an allow-list without names, numbers, documents and secrets (promise 6)."""
     assert {field.name for field in fields(Entry)} <= ALLOWED
 
 

@@ -1,4 +1,4 @@
-"""Each Lua script is called by one typed Python function: nobody else matches its arguments by eye."""
+"""Each Lua script is called by exactly one typed Python function."""
 
 import ast
 import re

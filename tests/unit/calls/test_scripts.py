@@ -1,4 +1,4 @@
-"""Scripts that nobody answers."""
+"""Scripts without an answer."""
 
 import asyncio
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ class Silent(Scripts):
 
 
 async def test_script_without_an_answer_in_time_is_given_up(fake_redis: FakeAsyncRedis) -> None:
-    """Who waits only so long is told so; the others go on waiting, and whoever comes later is served."""
+    """A caller with a deadline gets a TimeoutError; others continue to wait, and later callers are served."""
     scripts = Silent(fake_redis)
     patient = asyncio.ensure_future(scripts.call("note", [], []))
     with pytest.raises(TimeoutError):

@@ -12,7 +12,7 @@ from calls.store.keys import QUEUE_NAME
 
 
 def test_waker_enqueues_a_job_that_carries_nothing() -> None:
-    """The job is the function's name and nothing else, so that losing or doubling it costs only time."""
+    """The job contains only the function's name, so a lost or doubled job costs only time."""
     redis = FakeRedis()
     Waker(redis).enqueue("a push")
     [job_id] = calls_queue(redis).job_ids
@@ -21,7 +21,7 @@ def test_waker_enqueues_a_job_that_carries_nothing() -> None:
 
 
 def test_waker_never_pickles() -> None:
-    """What lies in Redis is JSON: a worker that reads it cannot be made to run it."""
+    """Jobs are stored as JSON, so reading one cannot execute code."""
     redis = FakeRedis()
     Waker(redis).enqueue("a push")
     [job_id] = calls_queue(redis).job_ids

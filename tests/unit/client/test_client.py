@@ -53,7 +53,7 @@ def say(desk: Desk) -> views.Action:
 
 
 def test_action_waits_for_restarts_and_new_tokens_and_is_repeated_under_one_key() -> None:
-    """No connection, 503, 429 and 401 are waited for; every repetition is the same action, with the token of the moment."""
+    """No connection, 503, 429 and 401 are retried under one idempotency key, with the current token."""
     answer, asked = answers(
         httpx.ConnectError("refused"), *map(httpx.Response, (503, 429, 401)), httpx.Response(202, json=ACTION)
     )
@@ -67,7 +67,7 @@ def test_action_waits_for_restarts_and_new_tokens_and_is_repeated_under_one_key(
 
 
 async def test_async_client_does_the_same() -> None:
-    """The coroutines wait and repeat like the client that blocks."""
+    """The async client retries like the sync client."""
     answer, asked = answers(httpx.Response(503), httpx.Response(202, json=ACTION))
     async with AsyncDesk("http://desk", "token", first_wait_s=0.0, transport=httpx.MockTransport(answer)) as desk:
         said = await desk.verified("cu-1", "v-1", operator="a", person_id="p-1", validation_type="Other")
@@ -75,7 +75,7 @@ async def test_async_client_does_the_same() -> None:
 
 
 def test_refusal_is_not_repeated() -> None:
-    """What waiting does not help is raised at once, with code and reasons."""
+    """A refusal that waiting cannot change is raised at once, with code and reasons."""
     problem = {"status": 409, "code": "refused", "title": "No.", "reasons": [{"name": "call_ended", "meaning": "over"}]}
     answer, asked = answers(httpx.Response(409, json=problem))
     with (
@@ -88,7 +88,7 @@ def test_refusal_is_not_repeated() -> None:
 
 @pytest.mark.parametrize(("status", "expected"), [(503, DeskUnavailable), (401, DeskRefused)])
 def test_patience_ends(status: int, expected: type[Exception]) -> None:
-    """A desk that stays away is an error after the patience; a token that stays wrong is a refusal."""
+    """A desk that does not answer is an error after ``patience_s``; a token that stays wrong is a refusal."""
     answer, _ = answers(httpx.Response(status, headers={"Retry-After": "20"}))
     desk = Desk("http://desk", "token", patience_s=5, first_wait_s=0.0, transport=httpx.MockTransport(answer))
     with desk, pytest.raises(expected):
@@ -96,7 +96,7 @@ def test_patience_ends(status: int, expected: type[Exception]) -> None:
 
 
 def test_waits_grow_and_obey_retry_after() -> None:
-    """A client that waits asks ever more seldom, and not before it was told to."""
+    """The waits between attempts grow, and Retry-After is obeyed."""
     retry = protocol.Retry(protocol.FOR_EVER, first_s=0.5)
     waits = [retry.wait_s(None) for _ in range(10)]
     assert waits[0] <= 0.6
@@ -148,7 +148,7 @@ def test_stream_lists_first_and_resumes_where_it_was_cut() -> None:
 
 
 def test_stream_lists_again_after_a_reset() -> None:
-    """Who missed too much is told the open calls anew."""
+    """After a reset, the open calls are listed again."""
     call = {"institution_key": "cu-1", "voice_id": "v-1"}
 
     def answer(request: httpx.Request) -> httpx.Response:
@@ -163,7 +163,7 @@ def test_stream_lists_again_after_a_reset() -> None:
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_shapes_are_those_of_the_openapi_document(name: str) -> None:
-    """The client knows every field that the desk describes, and none besides."""
+    """The client's types have exactly the fields of the OpenAPI document."""
     schema: dict[str, Any] = json.loads(document())["components"]["schemas"][name]
     assert set(get_type_hints(SHAPES[name])) == set(schema["properties"])
 

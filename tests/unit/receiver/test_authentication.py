@@ -1,4 +1,4 @@
-"""Who may push."""
+"""Authentication of pushes."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -36,7 +36,7 @@ def test_authentication_needs_every_header() -> None:
     ],
 )
 def test_authentication_refuses_everything_else(received: list[tuple[bytes, bytes]]) -> None:
-    """A1, A2: a header that is missing, wrong, partly right or no text at all is nobody; nothing raises."""
+    """A1, A2: headers that are missing, wrong, partly right or not text match no sender, and nothing raises."""
     assert PushAuthentication(CURRENT).recognise(received, now=NOW) is None
 
 
@@ -56,6 +56,6 @@ def test_authentication_cannot_be_empty() -> None:
 
 @given(value=st.binary())
 def test_authentication_opens_to_one_value_only(value: bytes) -> None:
-    """For all byte strings: only the configured one opens."""
+    """For all byte strings, only the configured one matches."""
     sender = PushAuthentication(CURRENT).recognise([(b"x-key", value), RIGHT[1]], now=NOW)
     assert (sender == "current") == (value == b"the-present-secret")

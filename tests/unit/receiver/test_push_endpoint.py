@@ -1,4 +1,4 @@
-"""``POST /push`` over ASGI: every answer, and what was recorded when it was given."""
+"""``POST /push`` over ASGI: every answer, and what was recorded before it."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -109,7 +109,7 @@ async def test_push_answers_202_once_recorded(client: httpx.AsyncClient, fake_re
 
 
 async def test_push_enqueues_one_job_for_many_events(client: httpx.AsyncClient, jobs: FakeRedis) -> None:
-    """B1: a hundred events at once wake one worker; whoever did not win the wake marker enqueues nothing."""
+    """B1: a hundred events at once enqueue one job."""
     answers = await asyncio.gather(*(client.post("/push", json=EVENT, headers=AUTHENTIC) for _ in range(100)))
     assert {answer.status_code for answer in answers} == {202}
     assert jobs.llen("rq:queue:calls") == 1
@@ -123,7 +123,7 @@ async def test_push_enqueues_one_job_for_many_events(client: httpx.AsyncClient, 
 async def test_push_answers_401_without_reading(
     headers: dict[str, str], client: httpx.AsyncClient, logged: LogCapture
 ) -> None:
-    """A1, A2: a stranger gets one fixed answer whatever the body is, and is counted."""
+    """A1, A2: a request without the right headers gets one fixed answer whatever its body is, and is counted."""
     answer = await client.post("/push", content=b"\xff not json", headers=headers)
     assert answer.status_code == 401
     assert answer.json() == {"accepted": False, "error": "unauthorized"}
@@ -132,7 +132,7 @@ async def test_push_answers_401_without_reading(
 
 
 async def test_push_ignores_strangers_and_never_the_real_sender(client: httpx.AsyncClient, logged: LogCapture) -> None:
-    """A1: failures beyond ten are 429 and not logged; the right headers are taken from that very address all the while."""
+    """A1: after ten failures an address gets 429, except for requests with the right headers."""
     for n in range(3 * ALLOWED):
         answer = await client.post("/push", json=EVENT, headers={"X-Push-Key": f"guess-{n}"})
         assert answer.status_code == (401 if n < ALLOWED else 429)
@@ -166,7 +166,7 @@ async def test_push_answers_405_to_other_methods(method: str, client: httpx.Asyn
 async def test_push_takes_uncompressed_json_only(
     headers: dict[str, str], status: int, client: httpx.AsyncClient
 ) -> None:
-    """A5: what says that it is something else is refused with 415; what says nothing is read."""
+    """A5: another content type gets 415; a missing one counts as JSON."""
     answer = await client.post("/push", content=msgspec.json.encode(EVENT), headers=AUTHENTIC | headers)
     assert answer.status_code == status
 
@@ -202,7 +202,7 @@ async def test_push_accepts_a_body_of_exactly_the_cap(client: httpx.AsyncClient)
 async def test_push_forgets_a_client_that_left(
     endpoint: PushEndpoint, fake_redis: FakeAsyncRedis, logged: LogCapture
 ) -> None:
-    """A8: a body that was never whole records nothing, is not accepted and is no error."""
+    """A8: an incomplete body is not recorded, not accepted, and no error."""
     messages: list[Message] = [
         {"type": "http.request", "body": msgspec.json.encode(EVENT), "more_body": True},
         {"type": "http.disconnect"},
@@ -248,7 +248,7 @@ async def test_push_answers_400_naming_the_field(
     ids=lambda failure: type(failure).__name__,
 )
 async def test_push_waits_a_moment_for_redis(failure: Exception, client: httpx.AsyncClient, intake: Failing) -> None:
-    """C1, C3: a Redis that comes back in time costs nothing; every attempt records under the same id."""
+    """C1, C3: if Redis returns in time, the event is accepted; every attempt uses the same id."""
     intake.failures = [failure, failure]
     assert (await client.post("/push", json=EVENT, headers=AUTHENTIC)).status_code == 202
     assert len(intake.event_ids) == 3
@@ -271,7 +271,7 @@ async def test_push_answers_503_while_redis_is_away(
 async def test_push_stands_when_nobody_can_be_woken(
     intake: Failing, log: FilteringBoundLogger, logged: LogCapture, fake_redis: FakeAsyncRedis
 ) -> None:
-    """If enqueueing fails, the 202 stands and the right to enqueue is given back for the next event."""
+    """If enqueueing fails, the answer is still 202, and the next event may enqueue."""
     endpoint = PushEndpoint(AUTHENTICATION, intake, Waker(absent_redis()), log, now=lambda: NOW)
     async with client_of(endpoint) as client:
         answer = await client.post("/push", json=EVENT, headers=AUTHENTIC)
