@@ -1,4 +1,4 @@
-"""The archive over HTTP and in exports: the desk's list, a call, the board's pages, each as a role may see it."""
+"""The archive over HTTP and in exports, for each role."""
 
 import json
 from dataclasses import dataclass
@@ -115,7 +115,7 @@ async def test_desk_lists_archived_calls_as_a_role_may_see_them(site: Site) -> N
     "place", ["99999999999999999999:1:cu-1", "1:99999999999999999999:cu-1", "1:x:cu-1", "1:1:a\0b", "1"]
 )
 async def test_desk_refuses_a_place_that_is_not_ours(place: str, site: Site) -> None:
-    """Whatever is sent as the place of the next page, the database is not asked what it cannot read."""
+    """An invalid position of the next page is refused before the database is queried."""
     answer = await site.ask(TOKENS[Role.AGENT], "/desk/calls", phase="settled", after=f"archive:{place}")
     assert (answer.status_code, "after" in answer.json()["detail"]) == (400, True)
 
@@ -142,7 +142,7 @@ async def test_board_finds_archived_calls_as_a_role_may_see_them(site: Site) -> 
 async def test_pages_say_that_the_archive_does_not_answer(
     tmp_path: Path, redis: "Redis", blocking_redis: BlockingRedis, log: FilteringBoundLogger
 ) -> None:
-    """What Redis holds is shown; what only the archive could answer is an error, and never an empty answer."""
+    """Calls in Redis are shown. What only the archive has is an error, not an empty result."""
     site = site_of(Database(f"sqlite:///{tmp_path}/without-tables.db"), redis, blocking_redis, log)
     assert (await site.ask(TOKENS[Role.AGENT], "/calls", phase="settled", q="person:p-7")).status_code == 503
     assert "The archive does not answer" in (await site.board("/board/find", Role.AGENT, q="0007")).text
@@ -155,7 +155,7 @@ async def test_pages_say_that_the_archive_does_not_answer(
 
 @pytest.mark.parametrize("form", ["csv", "jsonl"])
 def test_export_holds_every_call_and_nothing_personal(database: Database, tmp_path: Path, form: str) -> None:
-    """As CSV with a line of names, and as JSON Lines."""
+    """CSV with a header line, and JSON Lines."""
     target = tmp_path / f"calls.{form}"
     options = ["--csv"] if form == "csv" else []
     url = database._engine.url.render_as_string()

@@ -1,4 +1,4 @@
-"""Finding calls where Redis ends: by everything that the archive is asked for, and only by whoever may see them."""
+"""Searches that continue in the archive, by every criterion, and only for people who may see the calls."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -84,19 +84,19 @@ SEARCHES = {
 
 @pytest.mark.parametrize("typed", SEARCHES)
 async def test_call_is_found_by_what_is_known_of_it(redis: "Redis", archive: ArchivedCalls, typed: str) -> None:
-    """Digits, numbers, names, ids, terms, times, and several of them together; in its last version, once."""
+    """A call is found by digits, numbers, names, ids, terms, times and combinations: once, in its last version."""
     assert await found(redis, archive, typed) == SEARCHES[typed]
 
 
 async def test_newest_come_first_and_an_institution_can_be_named(redis: "Redis", archive: ArchivedCalls) -> None:
-    """Without anything else the newest calls are shown."""
+    """An empty query returns the newest calls."""
     assert (await found(redis, archive, "ned"))[:3] == ["v-99", "v-30", "v-29"]
     assert (await found(redis, archive, "", institution_key=INSTITUTION))[:2] == ["v-30", "v-29"]
     assert await found(redis, archive, "", since=START + timedelta(days=1)) == ["v-99"]
 
 
 async def test_call_that_redis_has_is_shown_as_redis_has_it(redis: "Redis", archive: ArchivedCalls) -> None:
-    """A call in both places is one call."""
+    """A call in Redis and in the archive is returned once, from Redis."""
     call, _ = settled(7, person_id="p-7")
     member, keys = CallId(INSTITUTION, "v-7").member, Keys()
     await redis.hset(keys.item(member), mapping={"rec": encode_call(call), "settled": "1"})
@@ -140,7 +140,7 @@ async def test_desk_pages_go_on_in_the_archive(redis: "Redis", archive: Archived
 
 
 async def test_viewer_finds_nothing_by_what_a_viewer_does_not_see(redis: "Redis", archive: ArchivedCalls) -> None:
-    """Whether a number or a name leads to a call is as personal as they are; an id and an outcome are not."""
+    """A viewer cannot search by numbers and names, only by ids and outcomes."""
     viewer = DeskToken(name="v", secret=Secret("a-token-that-only-tests-know"), role=Role.VIEWER)
     listing = CallList(Lookup(redis), archive, "US")
     assert len((await listing.page(ANYBODY, {"q": "operator:agent-7"}, Phase.SETTLED, None, 5)).calls) > 0
@@ -159,7 +159,7 @@ async def test_viewer_finds_nothing_by_what_a_viewer_does_not_see(redis: "Redis"
 
 
 async def test_erased_person_is_found_no_more(redis: "Redis", tmp_path: Path) -> None:
-    """Nothing that finds a call by what was erased is left; by its id it is still found."""
+    """After an erasure, no erased value finds the call; its id still does."""
     database = filled(tmp_path)
     archive = ArchivedCalls(Reader(database))
     Keeper(database, "dpo").erase(INSTITUTION, person_id="p-7", reason="asked for it")
@@ -169,7 +169,7 @@ async def test_erased_person_is_found_no_more(redis: "Redis", tmp_path: Path) ->
 
 
 def test_stream_has_every_call_once(database: Database) -> None:
-    """Replay and report read each call in its last version, oldest first, and are told how many lines that were."""
+    """Replay and report read each call once in its last version, oldest first, with the number of lines read."""
     reader, read = Reader(database), list[int]()
     calls = list(reader.stream(progress=read.append))
     assert [call.voice_id for call in calls] == [*(f"v-{n}" for n in range(1, 31)), "v-99"]

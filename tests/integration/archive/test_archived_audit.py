@@ -1,4 +1,4 @@
-"""The audit log in the archive: copied once, chained, trimmed in Redis only afterwards, read on where Redis ends."""
+"""The audit log in the archive: copied once, chained, trimmed in Redis only afterwards, and read from both."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -60,7 +60,7 @@ async def told(
 
 
 async def test_audit_log_goes_on_in_the_archive_where_redis_ends(redis: "Redis", database: Database) -> None:
-    """Every entry once, newest first, whichever holds it; filters, limits and a person's institutions count there too."""
+    """Every entry is returned once, newest first, from Redis or the archive, with the same filters and limits."""
     await filled(redis, range(AT_ONCE + 5))
     await copy(redis, database)
     await redis.xtrim(Keys().audit, maxlen=4, approximate=False)
@@ -74,7 +74,7 @@ async def test_audit_log_goes_on_in_the_archive_where_redis_ends(redis: "Redis",
 
 
 async def test_entry_is_archived_once(redis: "Redis", database: Database) -> None:
-    """Whoever copies again, because nobody knows how far the last copy came, changes nothing."""
+    """Copying again, after a copy whose result is unknown, changes nothing."""
     await filled(redis, range(10))
     await copy(redis, database)
     await ArchiveQueue(redis, Keys()).refill()
@@ -86,7 +86,7 @@ async def test_entry_is_archived_once(redis: "Redis", database: Database) -> Non
 
 
 async def test_verify_finds_a_changed_and_a_removed_entry(redis: "Redis", database: Database) -> None:
-    """The audit log has a chain of its own."""
+    """The audit log has its own chain, which verify checks."""
     await filled(redis, range(5))
     await copy(redis, database)
     with database.writing() as connection:
@@ -96,7 +96,7 @@ async def test_verify_finds_a_changed_and_a_removed_entry(redis: "Redis", databa
 
 
 async def test_redis_keeps_what_was_not_archived(redis: "Redis", database: Database) -> None:
-    """Old entries are trimmed when new ones are written, but with an archive not before they are in it."""
+    """With an archive, old entries are trimmed only after they were archived."""
     keys = Keys()
     old_ms = int((datetime.now(UTC) - KEPT - timedelta(days=9)).timestamp() * 1000)
     for n in range(300):  # a stream is trimmed by whole blocks
@@ -111,7 +111,7 @@ async def test_redis_keeps_what_was_not_archived(redis: "Redis", database: Datab
 
 
 async def test_database_that_is_away_loses_no_entry(redis: "Redis", database: Database, tmp_path: Path) -> None:
-    """The copy is tried again; nothing is noted as archived before."""
+    """The copy is repeated, and nothing is marked as archived before it succeeds."""
     log = await filled(redis, range(3))
     await copy(redis, Database(f"sqlite:///{tmp_path}/without-tables.db"))
     assert len(await log.unarchived(most=9)) == 3
@@ -120,7 +120,7 @@ async def test_database_that_is_away_loses_no_entry(redis: "Redis", database: Da
 
 
 async def test_retention_removes_old_entries(redis: "Redis", database: Database) -> None:
-    """As of an institution: the beginning of the chain goes, and the rest can be verified."""
+    """As for an institution: the beginning of the chain is removed, and the rest can be verified."""
     await filled(redis, range(6))
     await copy(redis, database)
     assert Keeper(database, "cron", now_ms=1).retire(AUDIT_LOG, 2**62) == 6

@@ -40,7 +40,7 @@ def faults(database: Database, **how: object) -> list[str]:
 
 
 def test_call_comes_back_as_it_was(database: Database) -> None:
-    """Record and trail are whole again when they are put together, although nothing personal stands in the body."""
+    """A call is rebuilt completely, although its stored body has no personal values."""
     Writer(database).write(INSTITUTION, [content()])
     with database.reading() as connection:
         body = connection.execute(select(lines.c.body)).scalar_one()
@@ -52,7 +52,7 @@ def test_call_comes_back_as_it_was(database: Database) -> None:
 
 
 def test_writing_again_changes_nothing(database: Database) -> None:
-    """At least once is once: the same trail is no new version, and neither is an older state of it; a longer one is."""
+    """The same or an older state of a trail is no new version; a longer trail is one."""
     writer = Writer(database)
     assert [writer.write(INSTITUTION, [content(1, lines=n)]) for n in (3, 3, 4, 3, 2, 4)] == [1, 0, 1, 0, 0, 0]
     assert writer.heads()[INSTITUTION].n == 2
@@ -60,7 +60,7 @@ def test_writing_again_changes_nothing(database: Database) -> None:
 
 
 def test_trail_that_went_another_way_is_a_version_of_its_own(database: Database) -> None:
-    """A Redis that was restored may tell another story from some line on: both are kept."""
+    """After a restore of Redis, a trail may differ from some line on: both versions are kept."""
     writer = Writer(database)
     writer.write(INSTITUTION, [content(1, lines=4)])
     call, trail = settled(1, lines=3)
@@ -69,7 +69,7 @@ def test_trail_that_went_another_way_is_a_version_of_its_own(database: Database)
 
 
 def test_characters_that_databases_refuse_are_written(database: Database) -> None:
-    """NUL is replaced in what is looked up, and kept in the body."""
+    """NUL is removed from search terms, and kept in the body."""
     call, trail = settled(1, person_id="p\0x", phone_number="+1\0202")
     assert Writer(database).write(INSTITUTION, [content_of(call, trail)]) == 1
     assert faults(database) == []
@@ -91,7 +91,7 @@ NAMED = {"last": 10, "first": 1}
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_change_is_found_and_named(filled: Database, change: str) -> None:
-    """Whatever is changed or removed, verify names the line."""
+    """Every line that was changed or removed is named."""
     assert faults(filled) == []
     with filled.writing() as connection:
         assert connection.execute(CHANGES[change]).rowcount
@@ -101,7 +101,7 @@ def test_change_is_found_and_named(filled: Database, change: str) -> None:
 
 
 def test_swapped_lines_are_found(filled: Database) -> None:
-    """Two lines that changed places are named, both."""
+    """Both of two swapped lines are named."""
     with filled.writing() as connection:
         for old, new in ((4, 99), (5, 4), (99, 5)):
             connection.execute(update(lines).where(lines.c.n == old).values(n=new))
@@ -109,7 +109,7 @@ def test_swapped_lines_are_found(filled: Database) -> None:
 
 
 def test_inserted_line_is_found(filled: Database) -> None:
-    """A line behind the end, with a right hash, does not belong to the chain."""
+    """A line after the head is named, even if its hash is right."""
     with filled.writing() as connection:
         row = dict(connection.execute(select(lines).where(lines.c.n == 10)).one()._mapping)
         connection.execute(lines.insert(), {**row, "n": 11, "version": 9})
@@ -132,7 +132,7 @@ def test_history_that_was_written_anew_differs_from_what_was_logged(filled: Data
 
 
 def test_erased_person_is_gone_and_the_chain_stays(filled: Database) -> None:
-    """Numbers, names, remarks and salts of the person go; the decision can be read, also after a later version."""
+    """An erasure deletes the person's numbers, names, remarks and salts. The decisions stay readable."""
     erased = Keeper(filled, "dpo").erase(INSTITUTION, person_id="p-3", reason="asked for it")
     assert (erased.calls, erased.values, erased.held) == (1, 6, 0)
     Writer(filled).write(INSTITUTION, [content(3, lines=5)])
@@ -148,14 +148,14 @@ def test_erased_person_is_gone_and_the_chain_stays(filled: Database) -> None:
 
 
 def test_person_who_was_only_a_candidate_loses_the_name(filled: Database) -> None:
-    """In calls of others only what is the person's goes."""
+    """In other people's calls only the person's own values are deleted."""
     erased = Keeper(filled, "dpo").erase(INSTITUTION, person_id="p-other", reason="asked for it")
     assert (erased.calls, erased.values) == (10, 10)
     assert faults(filled) == []
 
 
 def test_number_is_erased_however_it_is_written(filled: Database) -> None:
-    """Everything personal of the calls from a number goes."""
+    """All personal values of the calls from a number are deleted."""
     erased = Keeper(filled, "dpo").erase(
         INSTITUTION, number=lambda stored: same_number(stored, "202-555-0004", "US"), digits="550004", reason="asked"
     )
@@ -164,7 +164,7 @@ def test_number_is_erased_however_it_is_written(filled: Database) -> None:
 
 
 def test_retention_removes_the_beginning_and_the_rest_can_be_verified(database: Database) -> None:
-    """What is old goes with its personal values; the chain goes on from a recorded base; a second run changes nothing."""
+    """Old lines and their values are removed, the base is recorded, and a second run changes nothing."""
     clock = [int(START.timestamp() * 1000)]
     writer = Writer(database, now_ms=lambda: clock[0])
     for n in range(1, 7):
@@ -185,7 +185,7 @@ def test_retention_removes_the_beginning_and_the_rest_can_be_verified(database: 
 
 
 def test_legal_hold_keeps_a_call_from_retention_and_erasure(filled: Database) -> None:
-    """A call under a hold stays whole; lines behind it lose what they say, and all can still be verified."""
+    """A call under a hold keeps everything. Old lines after it lose their body, and all can be verified."""
     keeper = Keeper(filled, "legal")
     assert keeper.hold(INSTITUTION, "person", "p-4", "a lawsuit")
     assert not keeper.hold(INSTITUTION, "person", "p-4", "a lawsuit")

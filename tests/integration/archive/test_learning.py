@@ -101,7 +101,7 @@ def test_fit_finds_times_in_the_archive(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("words", [("rules", "report"), ("rules", "replay", "demo"), ("schedule", "fit")])
 def test_without_an_archive_they_say_which_setting_is_missing(words: tuple[str, ...]) -> None:
-    """Not a stack trace, not an empty report."""
+    """The error names the missing setting, without a traceback."""
     result = type_in(None, *words, "--archive")
     assert result.exit_code == 2
     assert "CALLKEEPER_ARCHIVE_URL" in result.output

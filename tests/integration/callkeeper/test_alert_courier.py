@@ -1,4 +1,4 @@
-"""Alerts on their way: by a process of its own, to receivers of every kind, on this machine."""
+"""Sending alerts in child processes to receivers of every kind on this machine."""
 
 import asyncio
 import json
@@ -99,7 +99,7 @@ async def test_message_arrives_once() -> None:
 
 
 async def test_receiver_that_hangs_or_never_ends_holds_up_nobody() -> None:
-    """One that does not answer, one that answers without end, one that is gone: the others are told, in bounded time."""
+    """A receiver that hangs, sends endlessly or is down does not delay the others."""
     chat, silent, endless = Chat(), Silent(), Endless()
     async with open_chat(silent) as first, open_chat(endless) as second, open_chat(chat) as third:
         taken = await bring(first, second, "json://127.0.0.1:1/", "nonsense://x", third, deadline_s=10.0)
@@ -110,7 +110,7 @@ async def test_receiver_that_hangs_or_never_ends_holds_up_nobody() -> None:
 
 @pytest.mark.parametrize("status", [302, 307])
 async def test_message_follows_no_redirect(status: int) -> None:
-    """An address of the settings cannot send us on to a machine that nobody named."""
+    """A redirect cannot send a message to another machine."""
     trap = Chat()
     async with open_chat(trap):
         target = f"http://127.0.0.1:{trap.port}/"
@@ -121,14 +121,14 @@ async def test_message_follows_no_redirect(status: int) -> None:
 
 
 async def test_wrong_addresses_are_named_by_their_place() -> None:
-    """What apprise does not know is told by number and scheme, never by the address."""
+    """Addresses that apprise does not know are named by number and scheme only."""
     courier = AlertCourier(alert_addresses(f"json://u:{SECRET}@127.0.0.1/, page=slak://{SECRET}, no address {SECRET}"))
     assert await courier.wrong() == ["2"], "a part without :// belongs to the address before it"
     assert courier.called("2") == "2 (slak)"
 
 
 def test_apprise_is_imported_by_its_own_process_only() -> None:
-    """It costs 40 MiB and most of a second: neither web nor a worker nor the courier pays for it."""
+    """Neither web nor a worker nor the courier imports apprise, because it costs 40 MiB and most of a second."""
     program = (
         "import sys, callkeeper.alert_watch, callkeeper.web_app, callkeeper.wiring; print('apprise' in sys.modules)"
     )
@@ -137,7 +137,7 @@ def test_apprise_is_imported_by_its_own_process_only() -> None:
 
 
 def test_command_sends_a_test_and_shows_no_address() -> None:
-    """`callkeeper alerts test` says by number and scheme who took it, and fails if somebody did not."""
+    """`callkeeper alerts test` shows each target's result by number and scheme, and fails if one failed."""
 
     async def run() -> tuple[Any, Chat]:
         chat = Chat()

@@ -1,4 +1,4 @@
-"""People are told once, whatever the number of processes, their restarts and Redis's troubles."""
+"""Each alert is sent once, whatever the number of processes, their restarts and Redis outages."""
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
@@ -97,7 +97,7 @@ OVER = [("1", "no_worker", "over"), ("2", "no_worker", "over")]
 
 
 async def test_of_several_processes_one_tells(site: Site) -> None:
-    """Three processes see the same; every target is told once, and once that it is over."""
+    """Of three processes one sends: every target gets one message, and one at the end."""
     processes = [site.process() for _ in range(3)]
     assert await site.look(*processes, seconds=120) == NOW
     await site.start_worker()
@@ -106,7 +106,7 @@ async def test_of_several_processes_one_tells(site: Site) -> None:
 
 
 async def test_process_that_ends_is_followed_by_another(site: Site) -> None:
-    """What one process has told, another knows: after a restart and after a kill nothing is told twice, the end is told."""
+    """After a restart or kill of the leader, another process sends the end, and nothing twice."""
     first, second = site.process(), site.process()
     assert await site.look(first, second, seconds=60) == NOW
     await site.redis.delete(Keys().alert_leader)  # its time is over
@@ -119,7 +119,7 @@ async def test_process_that_ends_is_followed_by_another(site: Site) -> None:
 
 
 async def test_target_that_takes_nothing_is_tried_later_and_later(site: Site) -> None:
-    """A receiver that is away costs few attempts, holds up no other, and is told when it is back."""
+    """A failing target is tried with growing waits, delays no other, and gets its message when it is back."""
     process = site.process()
     process.courier.is_broken = True
     assert await site.look(process, seconds=1200) == []
@@ -131,7 +131,7 @@ async def test_target_that_takes_nothing_is_tried_later_and_later(site: Site) ->
 
 
 async def test_process_that_reaches_nobody_lets_another_tell(site: Site) -> None:
-    """Where the network of one process leads nowhere, another one tells."""
+    """A leader that cannot reach any target lets another process send."""
     first, second = site.process(), site.process()
     first.courier.is_broken = True
     assert await site.look(first, second, seconds=60) == NOW
@@ -140,7 +140,7 @@ async def test_process_that_reaches_nobody_lets_another_tell(site: Site) -> None
 
 
 async def test_target_that_is_broken_does_not_delay_the_others(site: Site) -> None:
-    """One address takes nothing for hours: the other is told of everything at once, by the same process."""
+    """If one address fails for hours, the same process sends everything to the other at once."""
     process = site.process()
     process.courier.broken = {"1"}
     assert await site.look(process, seconds=24) == NOW[1:]
@@ -152,7 +152,7 @@ async def test_target_that_is_broken_does_not_delay_the_others(site: Site) -> No
 
 
 async def test_redis_away_is_told_by_the_process_that_led(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without Redis nobody can agree: the one that told before tells of that too, once, and that it is over."""
+    """Without Redis, the last leader alerts about that once, and about its end."""
     await site.start_worker()
     first, second = site.process(), site.process()
     await site.look(first, second, seconds=9)
@@ -177,7 +177,7 @@ async def test_redis_away_is_told_by_the_process_that_led(site: Site, monkeypatc
 
 
 async def test_redis_that_refuses_writes_is_told(site: Site) -> None:
-    """Nothing can be written, neither who tells nor what was told: whoever told before goes on, and nothing comes twice."""
+    """While Redis refuses writes, the last leader continues, and sends nothing twice."""
     await site.start_worker()
     first, second = site.process(), site.process()
     await site.look(first, second, seconds=9)
@@ -193,7 +193,7 @@ async def test_redis_that_refuses_writes_is_told(site: Site) -> None:
 
 
 async def test_log_and_store_hold_no_address(site: Site, logged: LogCapture) -> None:
-    """What was told is logged by kind, number and scheme; neither log nor Redis holds an address."""
+    """Alerts are logged by kind, number and scheme; neither log nor Redis contains an address."""
     await site.look(site.process(), seconds=60)
     entries = [entry for entry in logged.entries if entry["event"] == "alert_told"]
     assert [(entry["kind"], entry["target"]) for entry in entries] == [

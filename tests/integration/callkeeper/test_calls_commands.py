@@ -1,4 +1,4 @@
-"""``callkeeper calls``: what a person sees of the calls, and how a doubt is closed without sending anything."""
+"""``callkeeper calls``: lists of calls, and resolving a doubt without sending anything."""
 
 import asyncio
 import json
@@ -76,7 +76,7 @@ async def test_calls_list_shows_whole_ids(rig: Rig, redis_url: str) -> None:
 
 @pytest.mark.parametrize("command", ["list", "find"])
 async def test_calls_are_filtered_in_one_language(rig: Rig, redis_url: str, command: str) -> None:
-    """Words, an institution and a time mean the same in both commands; columns, JSON lines and CSV show the same calls."""
+    """Words, institution and time mean the same in both commands, and all output formats show the same calls."""
     live = rig.stage.call(Happening(Kind.END, 120))
     await rig.run(3)
     # The rig's clock runs ahead of the machine's, which the commands go by.
@@ -112,7 +112,7 @@ async def test_calls_reconcile_enqueues_a_job_for_each_institution(rig: Rig, red
 
 
 async def test_calls_resolve_closes_a_doubt_and_sends_nothing(rig: Rig, redis_url: str) -> None:
-    """A person's word closes the effect, with the person in the trail; the service sees no further request."""
+    """A person's resolution closes the effect and is in the trail; no request is sent."""
     call = await doubtful(rig)
     before = rig.ledger(call)["reject_voice"]
     told = await callkeeper(redis_url, "calls", "resolve", call.voice_id, "--absent", "--operator", "ann")
@@ -153,7 +153,7 @@ async def test_calls_show_finds_a_call_by_its_alternate_id(rig: Rig, redis_url: 
 
 
 async def test_calls_say_in_one_line_that_redis_does_not_answer() -> None:
-    """Without Redis the command names the address and leaves; nobody reads a traceback."""
+    """Without Redis the command names its address in one line, without a traceback."""
     told = await callkeeper("redis://127.0.0.1:1/0", "calls", "list")
     assert told.exit_code == 1
     assert "Traceback" not in told.output
@@ -177,7 +177,7 @@ async def test_calls_find_by_what_is_known(rig: Rig, redis_url: str) -> None:
 
 
 async def test_commands_take_the_beginning_of_an_id(rig: Rig, redis_url: str) -> None:
-    """One call whose id begins so is meant; of several the command names them and does nothing."""
+    """The beginning of an id selects its call. If several match, the command names them and does nothing."""
     first, second = rig.stage.call(Happening(Kind.END, 120)), rig.stage.call(Happening(Kind.END, 120))
     await rig.run(3)
     pairs = zip(first.voice_id, second.voice_id, strict=False)

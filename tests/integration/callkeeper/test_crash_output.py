@@ -1,4 +1,4 @@
-"""What a process says when it cannot go on: where, never what it held."""
+"""The output of a crash has places, but no values."""
 
 import json
 import os

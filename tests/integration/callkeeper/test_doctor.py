@@ -1,4 +1,4 @@
-"""``callkeeper doctor``: each fault is named, with a remedy; nothing hides behind a fault that it does not need."""
+"""``callkeeper doctor`` names each fault with a remedy, and checks everything that does not depend on a fault."""
 
 import threading
 import time
@@ -98,7 +98,7 @@ async def test_rollback_is_not_refused_for_a_variable_of_the_newer_version(
 async def test_doctor_looks_at_the_settings_of_one_process(
     redis_url: str, sandbox_server: ServedSandbox, only: ProcessKind, hidden: str
 ) -> None:
-    """Where web and worker have separate settings, each is examined with its own; web's need no login at the service."""
+    """With separate settings, each process is checked with its own; web needs no login at the service."""
     environ = environment(redis_url, sandbox_server)
     del environ[hidden]
     found = await findings(environ, only)
@@ -111,7 +111,7 @@ async def test_doctor_looks_at_the_settings_of_one_process(
 
 
 async def test_doctor_names_a_missing_variable(redis_url: str, sandbox_server: ServedSandbox) -> None:
-    """A missing variable is named with an example, and what needs it is not looked at."""
+    """A missing variable is named with an example, and checks that need it are left out."""
     environ = environment(redis_url, sandbox_server)
     del environ["CALLKEEPER_PASSWORD"]
     found = await findings(environ)
@@ -130,7 +130,7 @@ async def test_doctor_names_a_refused_login(redis_url: str, sandbox_server: Serv
 
 
 async def test_doctor_names_a_redis_that_forgets(redis_url: str, sandbox_server: ServedSandbox) -> None:
-    """A Redis that may evict keys would forget calls: a fault, with the setting to change."""
+    """A Redis that may evict keys is a fault, with the setting to change."""
     with Redis.from_url(redis_url) as redis:
         redis.config_set("maxmemory-policy", "allkeys-lru")
         try:
@@ -160,7 +160,7 @@ async def test_doctor_names_a_redis_that_does_not_answer(sandbox_server: ServedS
 async def test_doctor_names_an_institution_without_rights(
     redis_url: str, sandbox_server: ServedSandbox, setting: str, value: str
 ) -> None:
-    """A setting that names an institution which the account may not manage is a fault, with the nearest that it may."""
+    """An institution in a setting that the account may not manage is a fault, with the most similar key."""
     sandbox_server.control("PUT", "/institutions/cu-2", {"name": "Second Example"})
     found = await findings(environment(redis_url, sandbox_server) | {setting: value})
     finding = found[f"institutions {setting}"]
@@ -170,7 +170,7 @@ async def test_doctor_names_an_institution_without_rights(
 
 
 async def test_doctor_names_what_waits_and_for_whom(redis_url: str, sandbox_server: ServedSandbox) -> None:
-    """A service that is away, a call that is late, a failed job, a doubt, an outcome that nobody took: a line each."""
+    """A service that is away, a late call, a failed job, a doubt and an undelivered outcome have one line each."""
     keys, now_ms = Keys(), int(time.time() * 1000)
     with Redis.from_url(redis_url) as redis:
         redis.hset(keys.breakers, "", f"7 {now_ms - 60_000} {now_ms + 2_000} failure")
@@ -192,7 +192,7 @@ async def test_doctor_names_what_waits_and_for_whom(redis_url: str, sandbox_serv
 
 
 async def test_doctor_names_addresses_of_alerts_by_their_place(redis_url: str, sandbox_server: ServedSandbox) -> None:
-    """One that apprise does not know is a fault, one that takes nothing a warning; neither is shown."""
+    """An address unknown to apprise is a fault, a failing one a warning; neither is shown."""
     wanted = {
         "CALLKEEPER_ALERT_URLS": "slak://canary/x, json://u:canary@127.0.0.1:1/, page=json://u:canary@127.0.0.1:2/"
     }
@@ -210,7 +210,7 @@ async def test_doctor_names_addresses_of_alerts_by_their_place(redis_url: str, s
 async def test_doctor_reminds_of_an_exchange_of_the_outcome_secret(
     redis_url: str, sandbox_server: ServedSandbox
 ) -> None:
-    """While outcomes are signed with two secrets, somebody has yet to finish."""
+    """While outcomes are signed with two secrets, the doctor warns."""
     two = "whsec_Y2FuYXJ5LW91dGNvbWUta2V5LTAxMjM0NTY3ODk=,whsec_bmV3LWNhbmFyeS1vdXRjb21lLWtleS0wMTIzNDU2Nzg5"
     wanted = {"CALLKEEPER_OUTCOME_URL": "https://core.example/x", "CALLKEEPER_OUTCOME_SECRET": two}
     found = await findings(environment(redis_url, sandbox_server) | wanted)
@@ -221,7 +221,7 @@ async def test_doctor_reminds_of_an_exchange_of_the_outcome_secret(
 async def test_doctor_names_an_institution_for_which_nothing_is_done(
     redis_url: str, sandbox_server: ServedSandbox
 ) -> None:
-    """Test mode, no voice authentication, not Active: calls are watched and nothing else; the reason is said."""
+    """Test mode, no voice authentication or not Active: the doctor says why nothing is done for the calls."""
     sandbox_server.control("PUT", "/institutions/cu-2", {"name": "Second", "is_test_mode": True})
     found = await findings(environment(redis_url, sandbox_server))
     assert found["institutions cu-1"].severity is Severity.OK
@@ -263,7 +263,7 @@ def service_whose_clock_is(ahead_s: float | None) -> Iterator[str]:
 async def test_doctor_compares_the_clocks(
     redis_url: str, ahead_s: float | None, severity: Severity, words: str
 ) -> None:
-    """A difference is told and is no fault: nothing of a call depends on it."""
+    """A difference of clocks is a warning, because decisions do not depend on it."""
     async with AsyncRedis.from_url(redis_url) as redis:
         with service_whose_clock_is(ahead_s) as url:
             found = await clock_finding(redis, url)

@@ -1,4 +1,4 @@
-"""Commands that take an institution, beside ``pause``: a mistyped one is an error with the nearest that exists."""
+"""Commands other than ``pause`` refuse an unknown institution and name the most similar one."""
 
 import asyncio
 
@@ -46,25 +46,25 @@ async def test_calls_commands_refuse_an_unknown_institution(
 
 
 async def test_replay_refuses_an_unknown_institution(redis_url: str, voice_id: str) -> None:
-    """To post a call's outcomes again takes the same ids, and says the same."""
+    """`outcomes replay` refuses it with the same message."""
     result = await callkeeper(redis_url, "outcomes", "replay", voice_id, "--institution", "CU-1")
     assert (result.exit_code, MEANT in result.stderr) == (2, True), result.output
 
 
 async def test_calls_show_tells_a_wrong_id_from_a_wrong_institution(redis_url: str, voice_id: str) -> None:
-    """An unknown id at an institution that exists is no fault of the command line."""
+    """An unknown id at a known institution is a failure, not misuse."""
     result = await callkeeper(redis_url, "calls", "show", "v-none", "--institution", "cu-1")
     assert (result.exit_code, result.stderr) == (1, "Error: nothing is known of v-none at cu-1\n")
 
 
 async def test_schedule_fit_refuses_an_unknown_institution(redis_url: str, voice_id: str) -> None:
-    """A fit of nobody's calls is refused for the key, not for their number."""
+    """A fit for an unknown institution is refused because of the key, not because of too few calls."""
     result = await callkeeper(redis_url, "schedule", "fit", "--institution", "CU-1")
     assert (result.exit_code, MEANT in result.stderr) == (2, True), result.output
 
 
 async def test_secret_token_refuses_an_unknown_institution(redis_url: str, voice_id: str) -> None:
-    """A token for nobody is not made, unless that is forced; without Redis it is made and said to be unchecked."""
+    """No token is made for an unknown institution, except with --force. Without Redis it is made with a note."""
     asked = ("secret", "token", "ivr", "--institution", "CU-1")
     refused = await callkeeper(redis_url, *asked)
     assert (refused.exit_code, refused.stdout, MEANT in refused.stderr) == (2, "", True)

@@ -69,7 +69,7 @@ async def test_log_and_replay(courier: Courier, run: Run) -> None:
 
 
 async def test_test_says_what_was_answered(courier: Courier, run: Run) -> None:
-    """Taken: exit 0; not taken: exit 1 with the status; nobody posts: exit 2 with the setting."""
+    """Accepted: exit 0. Refused: exit 1 with the status. No worker posts: exit 2 with the setting."""
     taken = await run("test")
     assert (taken.exit_code, taken.output.startswith("taken: 204 after")) == (0, True), taken.output
     courier.receiver.status = lambda: 500

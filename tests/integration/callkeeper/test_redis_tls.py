@@ -1,4 +1,4 @@
-"""Redis behind TLS: the certificate is verified, taken unseen only where a setting says so, and the doctor names which.
+"""Redis behind TLS: the certificate is verified unless a setting disables that, and the doctor says which.
 
 The certificates are those of the tests of the service's client: a throw-away authority, valid to 2120 or expired.
 """
@@ -58,7 +58,7 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 
 async def test_redis_with_a_certificate_that_verifies_is_used(redis_url: str) -> None:
-    """A known authority, the right host: both kinds of connection write, and the doctor finds it verified."""
+    """With a known authority and the right host, both kinds of connection work, and the doctor says ok."""
     async with behind_tls(redis_url, "good") as url:
         store = StoreSettings.load({"REDIS_URL": url, "CALLKEEPER_REDIS_CA": AUTHORITY})
         async with receiver_redis(store.redis) as redis:
@@ -94,7 +94,7 @@ async def test_redis_with_a_certificate_that_does_not_verify_is_refused(
 
 
 async def test_redis_is_taken_unverified_only_where_the_settings_say_so(redis_url: str) -> None:
-    """A chain that nobody knows, as some platforms have: it works, and the doctor warns."""
+    """With an unknown authority, as on some platforms, CALLKEEPER_REDIS_TLS=unverified works, and the doctor warns."""
     async with behind_tls(redis_url, "other-host") as url:
         store = StoreSettings.load({"REDIS_URL": url, "CALLKEEPER_REDIS_TLS": "unverified"})
         async with receiver_redis(store.redis) as redis:

@@ -1,4 +1,4 @@
-"""Redis behind sentinels: every kind of connection finds the master, with users and passwords, and the next one after it."""
+"""Redis behind sentinels: every kind of connection finds the master, also after a failover."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -79,7 +79,7 @@ async def again(ask: Callable[[], Awaitable[Any]]) -> Any:
 
 
 async def test_every_connection_follows_the_master(watched: Watched) -> None:
-    """Receiver, workers, feed, RQ: what was written is there, before and after the master is killed."""
+    """Receiver, workers, feed and RQ find their data before and after the master is killed."""
     async with aclosing(Connections(parse_location(watched.url))) as connections:
         await connections.write()
         replicated: Any = connections.all[0]
@@ -116,7 +116,7 @@ async def test_every_connection_leaves_a_master_that_lives_on(guarded: Watched) 
     ids=["the server's password", "the sentinels' password", "the master's name"],
 )
 async def test_doctor_names_what_is_wrong_with_the_url(watched: Watched, right: str, wrong: str, told: str) -> None:
-    """A refused login is no server that is away; where the sentinels name no master, all that may be wrong is said."""
+    """A refused login differs from a server that is down. If sentinels name no master, all causes are listed."""
     place = parse_location(watched.url.replace(right, wrong))
     async with worker_redis(place) as redis:
         [finding] = await store_findings(redis, place)

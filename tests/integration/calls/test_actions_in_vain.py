@@ -1,4 +1,4 @@
-"""What people ask for and cannot have, or could not have before."""
+"""Actions of people that cannot succeed, or could not before."""
 
 from calls.action_status import ActionState, Told, foresee, line_of, told
 from calls.effect_ledger import EffectState
@@ -32,7 +32,7 @@ async def test_check_that_the_stop_rule_forbids_is_declined_and_forgotten(rig: R
 
 
 async def test_person_who_assigns_after_a_refusal_is_heard(rig: Rig) -> None:
-    """The service refused our automatic assign: a person who names the same caller has it sent once more, in her name."""
+    """After the service refused our automatic assign, a person's assign of the same caller is sent once more."""
     rig.stage.sandbox.faults.add(Fault(target="assign", action=Action.REFUSED, times=1))
     call = rig.stage.call(END)
     await rig.run(10)
@@ -47,7 +47,7 @@ async def test_person_who_assigns_after_a_refusal_is_heard(rig: Rig) -> None:
 
 
 async def test_assign_that_is_refused_again_and_again_ends(rig: Rig) -> None:
-    """Each word is one try, three in all; the last word is told why nothing more is sent."""
+    """Each statement is one attempt, three in all. The last one is held with the reason."""
     rig.stage.sandbox.faults.add(Fault(target="assign", action=Action.REFUSED))
     call = rig.stage.call(END)
     await rig.run(10)

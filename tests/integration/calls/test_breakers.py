@@ -89,14 +89,14 @@ async def test_five_failures_of_an_institution_open_its_breaker_only(store: Stor
 
 
 async def test_answer_begins_the_count_anew(store: Store) -> None:
-    """Failures between answers are those of single calls."""
+    """An answer resets the count of failures in a row."""
     for _ in range(4):
         assert await fail(store, "cu-1", FAILURES_THAT_OPEN - 1) == []
         await store.breakers.report(Heard.ANSWER, "cu-1")
 
 
 async def test_three_institutions_that_fail_together_open_the_account(store: Store, hand: Hand) -> None:
-    """Two do not, three do; it is tried at once then, because others may answer, and the first answer closes it."""
+    """Three failing institutions open the account's breaker, two do not. The first answer closes it."""
     assert await fail(store, "cu-1") == ["cu-1"]
     assert await fail(store, "cu-2") == ["cu-2"]
     await due(store, CallId("cu-4", "v-4"))
@@ -112,7 +112,7 @@ async def test_three_institutions_that_fail_together_open_the_account(store: Sto
 
 
 async def test_institutions_that_fail_one_after_another_leave_the_account_alone(store: Store, hand: Hand) -> None:
-    """A minute apart they have reasons of their own; where all fail it is the account's all the same."""
+    """Failures a minute apart do not open the account's breaker, unless all institutions fail."""
     for key in ("cu-1", "cu-2", "cu-3"):
         assert await fail(store, key) == [key]
         hand.ms += 60_000
@@ -132,7 +132,7 @@ async def test_pause_that_the_service_asks_for_holds_for_the_institution(store: 
 
 
 async def test_pause_for_a_request_of_no_institution_holds_for_all(store: Store, hand: Hand) -> None:
-    """429 for the login or the list of institutions: the whole account is left alone."""
+    """A 429 for the login or the list of institutions stops all requests of the account."""
     await store.breakers.report(Heard.PAUSE, pause_s=5)
     await due(store, CallId("cu-1", "v-1"))
     assert await store.claim(10) == []
@@ -152,7 +152,7 @@ async def test_failed_login_opens_the_account_where_there_is_no_token(store: Sto
 
 
 async def test_probes_are_three_seconds_apart_for_all_workers_together(store: Store, redis: Redis, hand: Hand) -> None:
-    """One worker takes each turn; who takes it and dies delays the next by three seconds."""
+    """One worker takes each probe. If it dies, the next probe comes three seconds later."""
     await fail(store, "cu-1")
     workers = [Store(redis, now_ms=hand) for _ in range(5)]
     taken = []
@@ -164,7 +164,7 @@ async def test_probes_are_three_seconds_apart_for_all_workers_together(store: St
 
 
 async def test_hundreds_of_failing_institutions_are_tried_by_turns(store: Store, hand: Hand) -> None:
-    """The more are away, the more seldom each is tried: ten listings a second at most."""
+    """The more institutions fail, the less often each is tried: ten listings a second at most."""
     keys = [f"cu-{n}" for n in range(200)]
     store.breakers.acted_for = frozenset({*keys, "cu-other"})
     for key in keys:
@@ -194,7 +194,7 @@ async def test_call_in_hand_keeps_its_lease_when_the_breaker_closes(store: Store
 
 
 async def test_half_of_a_claim_fell_due_last(store: Store, hand: Hand) -> None:
-    """What waited longest and what came last are both claimed, whatever lies between."""
+    """A claim takes the members that waited longest and those that fell due last."""
     calls = [CallId("cu-1", f"v-{n}") for n in range(100)]
     for call in calls:
         hand.ms += 10
@@ -205,7 +205,7 @@ async def test_half_of_a_claim_fell_due_last(store: Store, hand: Hand) -> None:
 
 
 async def test_queue_is_read_first_when_the_service_is_back(store: Store, hand: Hand) -> None:
-    """The listings of the institutions come before everything that was due, however long that has waited."""
+    """After an outage, institutions are listed before all other due work."""
     await store.enlist(["cu-1", "cu-2"])
     first = await store.claim(10)
     for held in first:
@@ -246,7 +246,7 @@ async def test_retry_lets_everything_be_tried_at_once(store: Store, redis: Redis
 
 
 async def test_nothing_is_booked_while_the_service_is_away(rig: Rig, away: Fault) -> None:
-    """From the moment the breaker opens no check is booked, and single listings are all that is asked (D5)."""
+    """While the breaker is open no check is booked, and only single listings are sent (D5)."""
     calls = [rig.stage.call(END) for _ in range(10)]
     await rig.run(5)
     rig.stage.sandbox.faults.add(away)
@@ -276,7 +276,7 @@ async def test_first_success_closes_the_breakers_and_work_goes_on(rig: Rig, away
 
 
 async def test_failures_of_single_calls_open_nothing(rig: Rig) -> None:
-    """Failures of one call are not the institution's: every answer about another begins the count anew."""
+    """Failures of one call do not open its institution's breaker, because answers about others reset the count."""
     broken = rig.stage.call(END)
     for _ in range(5):
         rig.stage.call(END)
@@ -309,7 +309,7 @@ class AlwaysMaster:
 
 
 async def test_away_is_shown_by_readyz_until_the_first_success(rig: Rig, away: Fault) -> None:
-    """While the service is away ``/readyz`` says so and stays 200: events are recorded all the same (D5)."""
+    """While the service is away, ``/readyz`` says so and still answers 200, because events are recorded (D5)."""
     rig.stage.call(END)
     await rig.run(5)
     assert await ready(rig) == (200, {"ready": True, "service": "there"})

@@ -1,4 +1,4 @@
-"""The 20 checks of a call: who spends them, when, and that nothing spends a twenty-first."""
+"""The 20 checks of a call: they are never exceeded, and some are reserved for people."""
 
 from dataclasses import replace
 
@@ -89,7 +89,7 @@ async def test_check_after_a_failure_and_a_401_is_made(rig: Rig) -> None:
 
 
 async def test_people_spend_the_reserve_and_nothing_else(rig: Rig) -> None:
-    """However early and often people ask: they get the two checks of the reserve, and the schedule keeps its 18."""
+    """However early and often people ask, they get the two reserved checks, and the schedule keeps its 18."""
     use_schedule(rig, QUICK)
     call = rig.stage.call(LONG)
     await rig.run(2)
@@ -132,7 +132,7 @@ async def test_checks_end_with_each_stop_condition(rig: Rig, happening: Happenin
 
 
 async def test_checks_before_a_person_is_known_are_as_many_as_the_rules_allow(rig: Rig) -> None:
-    """``[checks] unassigned`` lets a call without a person spend so many, and none by default."""
+    """``[checks] unassigned`` is the number of checks for a call without a person; by default none."""
     rig.tools = replace(rig.tools, book=replace(rig.book, checks_unassigned=3))
     rig.shift.tools = rig.tools
     call = rig.stage.call(LONG, persons=[])

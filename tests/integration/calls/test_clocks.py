@@ -1,4 +1,4 @@
-"""Three clocks that differ by hours, or jump: Redis's, the service's, and that of a web process. Nothing changes by that."""
+"""Results do not change if the clocks of Redis, the service and a web process differ by hours, or jump."""
 
 import asyncio
 from collections.abc import Callable
@@ -105,7 +105,7 @@ def expected() -> list[object]:
 async def test_clocks_that_differ_by_hours_change_nothing(
     redis: Redis, expected: list[object], redis_by: timedelta, service_by: timedelta, web_by: timedelta
 ) -> None:
-    """The service is asked the same, in the same moments, and the calls end the same."""
+    """The service gets the same requests at the same moments, and the calls end the same."""
     zero = timedelta()
     if not expected:
         expected.append(await told(redis, redis_by=zero, service_by=zero, web_by=zero))
@@ -129,7 +129,7 @@ class Asked(httpx.AsyncBaseTransport):
 
 @pytest.mark.parametrize("by", [timedelta(), HOURS], ids=["agree", "redis ahead"])
 async def test_a_look_begins_at_the_newest_start_that_the_service_named(redis: Redis, by: timedelta) -> None:
-    """However far Redis's clock is ahead of it: else a look would miss what has just started."""
+    """Listings begin at the newest start by the service's clock, not Redis's, so they miss no new call."""
     stage = Asgi()
     asked = Asked(stage.transport)
     rig = rig_of(stage, redis, Clocks(stage, by), asked)
@@ -162,7 +162,7 @@ class Odd(httpx.AsyncBaseTransport):
 
 
 async def test_one_start_far_ahead_of_all_others_hides_no_call(redis: Redis) -> None:
-    """A single start that nothing bears out is not where later looks begin."""
+    """A single start far in the future is not used as the beginning of later listings."""
     stage = Asgi()
     rig = rig_of(stage, redis, Clocks(stage), Odd(stage.transport))
     stage.call(Happening(Kind.END, 400))
@@ -175,7 +175,7 @@ async def test_one_start_far_ahead_of_all_others_hides_no_call(redis: Redis) -> 
 
 
 async def test_calls_are_found_after_the_clock_of_the_service_was_set_back(redis: Redis) -> None:
-    """What it said before is not where looks begin for ever: the next full listing knows better."""
+    """After the next full listing, the service's earlier start times are no longer used."""
     stage = Asgi()
     service_ahead(stage, HOURS)
     rig = rig_of(stage, redis, Clocks(stage))
@@ -193,7 +193,7 @@ async def test_calls_are_found_after_the_clock_of_the_service_was_set_back(redis
 async def test_calls_are_found_where_the_service_compares_other_times_than_it_shows(
     redis: Redis, clock: str, zone: str
 ) -> None:
-    """A look that does not list the newest call, which is live, asks for the wrong calls: later ones ask for all."""
+    """If a listing misses the newest call although it is live, later listings ask for all calls."""
     stage = Asgi()
     stage.sandbox.choose([clock, zone])
     asked = Asked(stage.transport)
@@ -213,7 +213,7 @@ async def test_calls_are_found_where_the_service_compares_other_times_than_it_sh
 
 
 async def test_newest_call_that_has_ended_proves_nothing_about_the_bound(redis: Redis) -> None:
-    """It is missing from a look because it is over: one full listing says so, and looks go on as before."""
+    """If the newest call is missing because it ended, one full listing shows that, and listings by start continue."""
     stage = Asgi()
     rig = rig_of(stage, redis, Clocks(stage), asked := Asked(stage.transport))
     stage.call(Happening(Kind.END, 400))
@@ -237,7 +237,7 @@ async def not_found(rig: Rig, seconds: float) -> None:
 
 
 async def test_call_that_the_queue_lists_is_not_settled_as_lost(sandbox_asgi: Asgi, redis: Redis) -> None:
-    """Details that are "not found" for minutes: the queue says that the call is there."""
+    """Details that are "not found" for minutes do not settle a call that the queue lists."""
     rig = Rig(sandbox_asgi, redis)
     calls = [rig.stage.call(Happening(Kind.GREEN, 330), Happening(Kind.END, 500)) for _ in range(3)]
     await rig.run(5)
@@ -268,7 +268,7 @@ async def lived(redis: Redis, jumps: Callable[[Clocks, float], None]) -> object:
     "by_s", [-14_460, *(pytest.param(by_s, marks=pytest.mark.night) for by_s in (-300, 30, 300)), 14_460]
 )
 async def test_jump_of_the_clock_of_redis_ends_no_call(redis: Redis, by_s: int) -> None:
-    """Forward and back again: timeouts count the time that has passed, not what the clock says."""
+    """After jumps of Redis's clock in both directions, timeouts still count the time that has passed."""
 
     def jump(clocks: Clocks, at_s: float) -> None:
         clocks.redis = timedelta(seconds=by_s if 20 <= at_s < 100 else 0)

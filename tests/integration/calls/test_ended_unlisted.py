@@ -1,4 +1,4 @@
-"""A call that ended before the queue listed it leaves a record: its stored details are read once, within an allowance."""
+"""A call that ended before the queue listed it gets a record: its details are read once, within an allowance."""
 
 from msgspec.structs import replace
 
@@ -41,7 +41,7 @@ async def test_call_with_both_pushes_is_read_once_too(rig: Rig) -> None:
 
 
 async def test_start_that_no_queue_lists_is_not_read(rig: Rig) -> None:
-    """Without an end there is nothing to look back at: the hint is dropped."""
+    """Without a pushed end there is no read, and the hint is dropped."""
     await rig.run(30)
     ghost = rig.stage.call(Happening(Kind.END, 600), listed_after_s=500)
     await rig.push(ghost)
@@ -51,7 +51,7 @@ async def test_start_that_no_queue_lists_is_not_read(rig: Rig) -> None:
 
 
 async def test_forged_ends_buy_no_more_reads_than_the_allowance(rig: Rig) -> None:
-    """However many ends of invented calls are pushed, a minute has so many reads, and no record is left."""
+    """Pushed ends of invented calls cause at most the allowed reads per minute, and leave no record."""
     await rig.run(30)
     before = reads(rig)
     for n in range(3 * LOOK_BACKS_A_MINUTE):

@@ -61,7 +61,7 @@ async def test_every_request_of_a_call_carries_the_event_it_moves_by(spied: tupl
 
 
 async def test_newest_of_several_events_is_followed(spied: tuple[Rig, Spy]) -> None:
-    """Events that wait together are heard together: what is done then belongs to the one that came last."""
+    """Events that wait together are folded together, and further requests carry the last one's trace."""
     rig, spy = spied
     call = rig.stage.call(END)
     await rig.run(10)
@@ -73,7 +73,7 @@ async def test_newest_of_several_events_is_followed(spied: tuple[Rig, Spy]) -> N
 
 
 async def test_effect_carries_the_word_that_it_follows(spied: tuple[Rig, Spy]) -> None:
-    """An enroll that a person's word led to carries that word's number, under which the desk was answered."""
+    """An enroll that follows a person's statement carries its trace, which the desk's answer had."""
     rig, spy = spied
     call = rig.stage.call(END)
     await push(rig, call, "CallStart", START)
@@ -98,7 +98,7 @@ async def test_trail_names_the_event_of_every_request(spied: tuple[Rig, Spy]) ->
 
 
 async def test_call_that_nobody_pushed_has_a_trace_of_its_own(spied: tuple[Rig, Spy]) -> None:
-    """The queue is no event: a call that it showed gets a random trace, and keeps it."""
+    """A call that only the queue showed gets a random trace, and keeps it."""
     rig, spy = spied
     first, second = rig.stage.call(END), rig.stage.call(END)
     await rig.run(40)
@@ -129,7 +129,7 @@ async def test_id_that_is_no_trace_is_not_sent(spied: tuple[Rig, Spy]) -> None:
 
 
 async def test_every_line_about_a_call_says_so(spied: tuple[Rig, Spy]) -> None:
-    """Institution, call and event stand in every line that is logged while a call is moved."""
+    """Every log line about a call has its institution, call and event."""
     rig, _ = spied
     call = rig.stage.call(Happening(Kind.POLICY, 9, "Mauve Something"), END)
     await push(rig, call, "CallStart", START)

@@ -53,7 +53,7 @@ async def test_key_that_fails_concerns_its_institution_only_and_is_tried_again(r
 
 
 async def test_service_that_fails_for_every_key_is_not_asked_for_all_of_them(rig: Rig) -> None:
-    """Where neither list nor keys are answered the service is down: three keys tell as much as a hundred."""
+    """If neither the list nor the first three keys are answered, the other keys are not tried."""
     for number in range(20):
         rig.stage.world.add_institution(f"cu-1{number:02}")
     for target in ("institutions", "institution"):

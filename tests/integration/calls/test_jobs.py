@@ -1,4 +1,4 @@
-"""What the RQ worker takes from its queue: our jobs, and nothing that anybody else put there."""
+"""The RQ worker runs our jobs and refuses all others."""
 
 import json
 import re
@@ -110,7 +110,7 @@ def tallying(redis: Redis, *tallies: JobSummary) -> None:
 
 
 async def test_job_of_an_outage_fails_once_and_says_so(redis: Redis, redis_url: str) -> None:
-    """In an outage one job fails with the sentence that the others finish with; it is kept for an hour and is no bug."""
+    """In an outage one job fails with a sentence that says so; it is kept for an hour and not counted as a bug."""
     since = datetime(2026, 11, 2, 3, 12, tzinfo=UTC)
     report, other = (stock(redis).enqueue(ADVANCE).id for _ in range(2))
     tallying(redis, JobSummary(unreachable_since=since, is_outage_report=True), JobSummary(unreachable_since=since))
@@ -127,7 +127,7 @@ async def test_job_of_an_outage_fails_once_and_says_so(redis: Redis, redis_url: 
 
 
 async def test_job_of_a_killed_worker_is_no_bug(redis: Redis, redis_url: str) -> None:
-    """A job whose worker was killed says so, is gone after an hour, and is not counted as failed."""
+    """The job of a killed worker says so, expires after an hour, and is not counted as failed."""
     employed = job_class({ADVANCE: lambda _job_key: JobSummary()})
     worker = CallWorker(redis, job_class=employed, on_stop=lambda: None, leave=lambda _: None)
     job = employed.fetch(stock(redis).enqueue(ADVANCE).id, redis, JSONSerializer)
@@ -211,7 +211,7 @@ def test_job_that_is_not_ours_is_refused_and_the_worker_lives(
 
 
 def test_job_that_is_refused_says_why_without_its_content(redis: Redis, work: Callable[[], None]) -> None:
-    """The failed job is readable in the dashboard and shows nothing of what it held."""
+    """The dashboard shows why a job was refused, but nothing of its content."""
     job = stock(redis).enqueue("os.system", "a secret command")
     work()
     failed = fetch(redis, job.id)
@@ -273,7 +273,7 @@ def test_job_makes_rq_call_post_and_enqueue_nothing(
 
 
 def test_job_never_runs_under_an_alarm(redis: Redis, work: Callable[[], None], ran: list[tuple[str, ...]]) -> None:
-    """A job's own time-out is not obeyed: RQ's alarm would fire into the event loop of the shift."""
+    """A job's own timeout is ignored, because RQ's alarm would interrupt the shift's event loop."""
     job = stock(redis).enqueue(ADVANCE, job_timeout=1)
     employed = job_class({})
     assert issubclass(employed, CallJob)
@@ -305,7 +305,7 @@ def crew_of(redis_url: str, sandbox_server: ServedSandbox, log: FilteringBoundLo
 def test_running_job_says_how_far_it_is(
     redis: Redis, redis_url: str, sandbox_server: ServedSandbox, log: FilteringBoundLogger
 ) -> None:
-    """While a shift lasts its job's description says every second what has been done so far."""
+    """While a shift runs, its job's description shows every second what was done."""
     runtime = crew_of(redis_url, sandbox_server, log)
     job = stock(redis).enqueue(ADVANCE)
     seen: list[str | None] = []
@@ -378,7 +378,7 @@ def test_requeue_of_everything_repeats_no_effect(
 
 
 def test_job_that_unfolds_is_never_unfolded(redis: Redis, work: Callable[[], None]) -> None:
-    """A few kilobytes that would become 64 MB are refused before they do: the worker's memory stays flat."""
+    """A small job that would decompress to 64 MB is refused before that."""
     raw(data=zlib.compress(b" " * 64_000_000 + OURS), status=b"queued")(redis)
     tracemalloc.start()
     try:

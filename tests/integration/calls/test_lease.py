@@ -1,4 +1,4 @@
-"""One number says how long a request may take; the lease and everything else that depends on it follow from it."""
+"""The lease and everything that depends on it follow from the deadline of one request."""
 
 import time
 from datetime import timedelta

@@ -88,7 +88,7 @@ async def test_call_without_exactly_one_candidate_is_not_assigned(rig: Rig, pers
 
 
 async def test_call_claimed_by_an_operator_is_left_to_her(rig: Rig) -> None:
-    """A call that an operator has claimed without naming the caller is hers to assign."""
+    """A call that an operator has claimed is not assigned automatically."""
     call = rig.stage.call(Happening(Kind.CLAIMED, 0, "ann"), END)
     rig.stage.advance(0)
     await rig.push(call)
@@ -107,7 +107,7 @@ async def test_call_of_another_person_type_is_not_assigned(sandbox_asgi: Asgi, r
 
 
 async def test_call_assigned_by_somebody_else_is_watched(rig: Rig) -> None:
-    """Somebody else's person stays; the call is checked and settled all the same."""
+    """A person assigned elsewhere is kept; the call is checked and settled."""
     call = rig.stage.call(Happening(Kind.CLAIMED, 0, "ann", "p-9"), END)
     rig.stage.advance(0)
     await rig.push(call)
@@ -119,7 +119,7 @@ async def test_call_assigned_by_somebody_else_is_watched(rig: Rig) -> None:
 
 
 async def test_call_is_assigned_at_the_word_of_the_desk(rig: Rig) -> None:
-    """Of several candidates the desk names one: assigned once, in the operator's name."""
+    """Of several candidates the desk names one; that person is assigned once, in the operator's name."""
     call = rig.stage.call(END, persons=TWO)
     await rig.run(10)
     await rig.note(call, AssignWish(person_id="p-2", operator="ann", said_at=rig.clock.now))
@@ -129,7 +129,7 @@ async def test_call_is_assigned_at_the_word_of_the_desk(rig: Rig) -> None:
 
 @pytest.mark.parametrize("calls_before", [0, 5], ids=["idle", "busy"])
 async def test_call_whose_push_was_lost_is_found_within_ten_seconds(rig: Rig, calls_before: int) -> None:
-    """The queue is the truth: without any push a call is assigned within 10 s of its listing (B4)."""
+    """Without a push, a call is assigned within 10 s of its listing (B4)."""
     for _ in range(calls_before):
         rig.stage.call(Happening(Kind.END, 300))
     await rig.run(33.3)
@@ -153,7 +153,7 @@ async def test_call_pushed_a_thousand_times_is_one_call(rig: Rig) -> None:
 
 
 async def test_push_of_an_unknown_id_causes_looks_only(rig: Rig) -> None:
-    """For a voice id that the queue does not list nothing is asked but the queue, and the hint is dropped."""
+    """For a voice id that the queue does not list, only the queue is requested, and the hint is dropped."""
     event = PushEvent(type="CallStart", institution_key=KEY, voice_id="nobody", phone_number=PHONE)
     await rig.run(1)
     await rig.intake.record(event, event_id="ev-1")
@@ -165,7 +165,7 @@ async def test_push_of_an_unknown_id_causes_looks_only(rig: Rig) -> None:
 
 
 async def test_push_of_an_end_before_the_start_leaves_a_settled_record(rig: Rig) -> None:
-    """Reversed events of a call that is over: looks at the queue, one read, and nothing is done to it (B2)."""
+    """Reversed events of an ended call cause listings and one read, and no effect (B2)."""
     call = rig.stage.call(Happening(Kind.END, 1))
     rig.stage.advance(2)
     await rig.push(call, "CallEnd")

@@ -1,4 +1,4 @@
-"""Looks at a queue: how far back each goes."""
+"""Listings of a queue: how far back each goes."""
 
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -94,7 +94,7 @@ async def test_call_that_is_listed_again_is_told_so(rig: Rig) -> None:
 
 
 async def test_own_assign_is_no_news(rig: Rig) -> None:
-    """The queue lists a call once more when its assign is ours, and as often as anybody else claims it."""
+    """The queue shows our own assign without a note; a claim by somebody else gives one."""
     ours, others = rig.stage.call(END), rig.stage.call(END, Happening(Kind.CLAIMED, 20))
     await rig.run(15)
     assert (await rig.record(ours)).assigned_person_id is not None

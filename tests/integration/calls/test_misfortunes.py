@@ -1,4 +1,4 @@
-"""What goes wrong with one call, one listing, one worker: the others do not notice."""
+"""Failures of one call, one listing or one worker do not affect others."""
 
 import asyncio
 import json
@@ -77,7 +77,7 @@ async def test_parked_call_goes_on_when_the_cause_is_gone(rig: Rig) -> None:
 
 @pytest.mark.parametrize("stored", [b"{}", b"\x80\x04", b'{"institution_key":1}'], ids=["empty", "pickle", "typed"])
 async def test_corrupt_record_is_parked_and_harms_no_other(rig: Rig, stored: bytes) -> None:
-    """A record that cannot be read is a person's to look at; nothing is sent for it."""
+    """An unreadable record needs a person; nothing is sent for it, and other calls continue."""
     corrupt, other = rig.stage.call(END), rig.stage.call(END)
     await rig.run(5)
     sent = rig.ledger(corrupt)
@@ -108,7 +108,7 @@ async def test_foreign_name_in_the_due_set_is_removed(rig: Rig) -> None:
 
 
 async def test_service_that_is_down_stops_nothing_for_good(rig: Rig) -> None:
-    """From the first second to the thirtieth nothing answers; then calls are found, assigned and settled."""
+    """After an outage of 30 s, calls are found, assigned and settled."""
     rig.stage.sandbox.faults.add(Fault(target="*", action=Action.ANSWER, status=503))
     call = rig.stage.call(Happening(Kind.END, 130))
     await rig.push(call)
@@ -122,7 +122,7 @@ async def test_service_that_is_down_stops_nothing_for_good(rig: Rig) -> None:
 
 
 async def test_redis_clock_set_back_stops_nothing(rig: Rig) -> None:
-    """Redis's time goes back by an hour in the middle of a call: it goes on, and its end is found (C19)."""
+    """If Redis's clock is set back by an hour during a call, the call continues, and its end is found (C19)."""
     behind = [0]
     for part in (rig.store, rig.intake):
         part._now_ms = lambda: rig.now_ms() - behind[0]
@@ -264,7 +264,7 @@ async def test_call_of_a_worker_that_died_over_its_first_write_is_listed(rig: Ri
 
 
 async def test_two_workers_on_one_call_are_one_mover(rig: Rig) -> None:
-    """Shifts of several workers at once: every effect and every check once (C8)."""
+    """Several workers at once make every effect and every check once (C8)."""
     calls = [rig.stage.call(Happening(Kind.MFA_VALIDATED, 12), END) for _ in range(5)]
     others = [replace(rig.tools, store=Store(rig.redis, now_ms=rig.now_ms, lease=rig.store.lease)) for _ in range(3)]
     shifts = [Shift(tools, rig.institutions, rig.shift.listing, rig.tools.log) for tools in others]
@@ -289,7 +289,7 @@ class Away(Store):
 
 
 async def test_redis_that_fails_a_move_is_no_failure_of_the_call(rig: Rig) -> None:
-    """Redis away while a call is moved: nobody is blamed, the lease runs out, somebody else moves it."""
+    """If Redis fails while a call is handled, the lease expires and another worker continues."""
     call = rig.stage.call(END)
     rig.shift.tools = replace(rig.tools, store=Away(rig.redis, now_ms=rig.now_ms, lease=rig.store.lease))
     await rig.run(5)

@@ -1,4 +1,4 @@
-"""A login may answer with fewer institution keys: one answer drops nobody."""
+"""One login with fewer institution keys drops no institution."""
 
 import pytest
 from redis.asyncio import Redis
@@ -80,7 +80,7 @@ async def test_institution_missing_from_one_login_is_kept(rig: Rig) -> None:
 
 
 async def test_institution_missing_from_the_login_of_a_new_worker_is_kept(rig: Rig) -> None:
-    """A worker that starts in a bad moment knows what others knew before."""
+    """A new worker uses the institutions that earlier logins listed."""
     await rig.run(10)
     own(rig, False)
     rig.stage.advance(3700)
@@ -95,7 +95,7 @@ async def test_institution_missing_from_the_login_of_a_new_worker_is_kept(rig: R
 
 
 async def test_missing_institution_affects_no_other(rig: Rig) -> None:
-    """Also when nothing of it can be read any more the others go on."""
+    """If a missing institution cannot be read any more, others are not affected."""
     await rig.run(10)
     own(rig, False)
     await rig.redis.delete("ck:institutions")

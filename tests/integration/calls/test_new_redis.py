@@ -1,4 +1,4 @@
-"""A Redis that is new may have forgotten an effect that is still under way: for as long as a lease nothing is sent."""
+"""A new Redis may have lost an effect that is still in flight, so nothing is sent for one lease."""
 
 from datetime import timedelta
 

@@ -98,7 +98,7 @@ async def test_newer_record_is_tried_again_soon_and_then_every_five_seconds(rig:
 
 
 async def test_newer_worker_claims_what_was_left_at_once(rig: Rig) -> None:
-    """It need not wait until the member is due, nor be faster than older workers. Once claimed, it is left no more."""
+    """A newer worker claims such a member at once, before it is due and before older workers."""
     _, member, stored = await with_newer_record(rig)
     await rig.run(30)
     assert await rig.redis.zscore(KEYS.left, member) == SCHEMA

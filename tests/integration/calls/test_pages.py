@@ -1,4 +1,4 @@
-"""The pages of a queue: whatever the service takes them to be, every call is found."""
+"""Pages of a queue: every call is found whatever the service's paging is."""
 
 from collections.abc import Sequence
 
@@ -167,7 +167,7 @@ async def test_one_more_page_is_asked_for_only_where_there_may_be_one(rig: Rig, 
 async def test_nothing_is_skipped_in_silence(
     sandbox_asgi: Asgi, redis: Redis, change: dict[str, object], reason: str
 ) -> None:
-    """An entry about which nothing can be done is logged with the reason and counted; the others go on."""
+    """An unusable entry is logged with the reason and counted; other entries are used."""
 
     class Broken(Listings):
         async def handle_async_request(self, request: httpx.Request) -> httpx.Response:

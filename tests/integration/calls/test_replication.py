@@ -152,7 +152,7 @@ async def test_a_write_waits_for_the_replica(
 async def test_a_write_that_no_replica_confirms_stands_and_is_counted(
     servers: tuple[EmbeddedRedis, EmbeddedRedis], site: Site, write: Callable[[Site], Awaitable[None]]
 ) -> None:
-    """A replica that hangs delays nothing for long: the write is answered, stands, and is counted."""
+    """A hanging replica delays a write only briefly: it is answered, kept and counted."""
     await follow(servers, site)
     with frozen(servers[1]):
         await write(site)
@@ -172,7 +172,7 @@ async def test_a_server_without_replicas_is_not_asked_to_wait(
 
 
 async def test_a_claim_does_not_wait_for_the_replica(servers: tuple[EmbeddedRedis, EmbeddedRedis], site: Site) -> None:
-    """Claims and check bookings may be lost with a master: they are charged as spent afterwards."""
+    """Claims and check bookings may be lost with a master, and count as used afterwards."""
     await follow(servers, site)
     await site.store.claim(10)
     assert await site.waits() == 0

@@ -1,4 +1,4 @@
-"""What is over is kept for as long as the settings say: months of calls leave no more than days of them do."""
+"""Finished data is kept as long as the settings say, so months of calls need no more space than days."""
 
 import pytest
 from redis.asyncio import Redis
@@ -111,7 +111,7 @@ async def test_settled_call_is_found_by_its_alternate_id_as_long_as_it_is_kept(k
 
 
 async def test_call_that_needs_a_person_is_kept_until_she_has_closed_it(kept: Rig) -> None:
-    """An unresolved effect does not expire unseen; once it is resolved the call is kept for the usual time."""
+    """A call with an unresolved effect does not expire until a person has resolved it."""
     seen = Happening(Kind.VIEWED)
     lost = Fault(target="reject_voice", action=Action.RESET, applied=False, times=1, happening=seen)
     kept.stage.sandbox.faults.add(lost)
