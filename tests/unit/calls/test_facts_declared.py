@@ -1,4 +1,4 @@
-"""Facts are declared once: what a fact is called, its type and its meaning stand in one place."""
+"""Facts are declared once: name, type and meaning are in one place."""
 
 import ast
 import inspect
@@ -8,7 +8,7 @@ from calls.facts_and_colours import FACTS, Facts, facts_of
 
 
 def test_every_fact_is_derived_by_name() -> None:
-    """``facts_of`` gives each declared fact a value; none falls back on its default without anybody noticing."""
+    """``facts_of`` sets every declared fact explicitly; none silently keeps its default."""
     tree = ast.parse(inspect.getsource(facts_of))
     (made,) = [
         node
@@ -19,7 +19,7 @@ def test_every_fact_is_derived_by_name() -> None:
 
 
 def test_facts_have_no_second_table() -> None:
-    """The names of facts are written down in the class alone: the table that rules are read by is made from it."""
+    """The names of facts are written only in the class; the table for rules is derived from it."""
     tree = ast.parse(inspect.getsource(facts_and_colours))
     tables = [node for node in ast.walk(tree) if isinstance(node, ast.Dict)]
     keys = {key.value for table in tables for key in table.keys if isinstance(key, ast.Constant)}
