@@ -37,7 +37,7 @@ def test_embedded_redis_leaves_no_process(tmp_path: Path) -> None:
 
 
 def test_embedded_redis_stopped_by_itself_is_no_error(tmp_path: Path) -> None:
-    """A server that was killed meanwhile does not spoil the end of the block."""
+    """If the server was killed meanwhile, the end of the block raises no error."""
     with embedded_redis(tmp_path) as server:
         os.kill(server.pid, signal.SIGKILL)
 
@@ -85,7 +85,7 @@ def test_embedded_redis_shows_what_a_server_without_a_log_said(tmp_path: Path, m
 
 
 def test_embedded_redis_knows_its_own_server(redis_server: EmbeddedRedis) -> None:
-    """A server of somebody else that took the port meanwhile is not mistaken for ours, although it answers."""
+    """Another server that took the port is not mistaken for ours."""
     with Redis.from_url(redis_server.url) as redis:
         assert _answers(redis, redis_server.pid)
         assert not _answers(redis, redis_server.pid + 1)

@@ -143,7 +143,7 @@ async def test_settled_call_that_comes_to_need_a_person_is_kept(kept: Rig) -> No
 
 
 async def test_what_has_expired_needs_nobody(kept: Rig) -> None:
-    """What is on the list of what needs a person, and is gone, is taken off it; what is there stays."""
+    """Expired members are removed from the list of what needs a person; others stay."""
     call = kept.stage.call(Happening(Kind.END, 40))
     await kept.run(5)
     member = CallId(KEY, call.voice_id).member

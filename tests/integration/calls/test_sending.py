@@ -1,4 +1,4 @@
-"""Effects: what is sent, in whose name, how often, and what is known of it afterwards."""
+"""Effects: which are sent, in whose name, how often, and how their outcome is found."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -91,7 +91,7 @@ VERIFIED_BY = {"passcode": (MFA, "OneTimePasswordAuth"), "questions": (QUESTIONS
 async def test_enroll_follows_the_services_own_verification(
     rig: Rig, happening: Happening, validation_type: str
 ) -> None:
-    """A caller the service verified otherwise is enrolled exactly once, by that way, as the assigned person."""
+    """A caller whom the service verified is enrolled once, with that validation type, as the assigned person."""
     call = rig.stage.call(happening, END)
     await rig.run(66)
     assert rig.ledger(call)[ENROLLED] == 1
@@ -101,7 +101,7 @@ async def test_enroll_follows_the_services_own_verification(
 
 
 async def test_enroll_follows_the_word_of_the_desk(rig: Rig) -> None:
-    """Verified by a person: enrolled once, in that person's name, by the way she said."""
+    """A caller whom a person verified is enrolled once, in that person's name, with the given validation type."""
     call = rig.stage.call(END)
     await rig.run(5)
     for _ in range(3):
@@ -112,7 +112,7 @@ async def test_enroll_follows_the_word_of_the_desk(rig: Rig) -> None:
 
 
 async def test_enroll_ends_the_checks(rig: Rig) -> None:
-    """After an enroll nothing is left to find out: no further check is made."""
+    """After an enroll no further check is made."""
     call = rig.stage.call(MFA, END)
     await rig.run(20)
     made = rig.ledger(call)["check"]
@@ -137,7 +137,7 @@ HELD: dict[str, tuple[tuple[Happening, ...], str, str]] = {
 async def test_enroll_is_held_by_the_law_and_says_why(
     rig: Rig, script: tuple[Happening, ...], person_id: str, reason: str
 ) -> None:
-    """What the law forbids is not sent, whoever asks, and the trail names the reason (E3, E6, E7, E8)."""
+    """An effect that the law forbids is not sent, and the trail names the reason (E3, E6, E7, E8)."""
     call = rig.stage.call(*script, *([] if reason == "call_ended" else [END]))
     await rig.run(19.5)
     await say(rig, call, person_id)
@@ -168,7 +168,7 @@ MEANWHILE: dict[str, Happening] = {
 
 @pytest.mark.parametrize("happening", MEANWHILE.values(), ids=MEANWHILE)
 async def test_enroll_is_not_sent_when_the_call_changed_after_the_intention(rig: Rig, happening: Happening) -> None:
-    """Between the saved intention and the request the call is read once more: what is new then counts (E2, E3)."""
+    """The call is read between the saved intention and the request, and new facts are used (E2, E3)."""
     call = rig.stage.call(END)
     await rig.run(5)
     happened: list[str] = []
@@ -230,7 +230,7 @@ LOST: dict[str, Fault] = {
 
 @pytest.mark.parametrize("fault", LOST.values(), ids=LOST)
 async def test_enroll_whose_answer_was_lost_is_looked_up_not_repeated(rig: Rig, fault: Fault) -> None:
-    """One request; stored details say what became of it: confirmed, or proved absent (E1)."""
+    """There is one request. Stored details show whether it was applied or not (E1)."""
     fault = Fault(**{name: getattr(fault, name) for name in fault.__struct_fields__})
     rig.stage.sandbox.faults.add(fault)
     call = rig.stage.call(MFA, END)
@@ -254,7 +254,7 @@ async def test_reject_whose_answer_was_lost_is_looked_up_not_repeated(rig: Rig, 
 
 
 async def test_reject_whose_trace_was_overwritten_is_a_persons_to_resolve(rig: Rig) -> None:
-    """An overwritten status proves nothing: unresolved, on the list of what needs a person, until she says (E1)."""
+    """An overwritten status proves nothing, so a person must resolve the effect (E1)."""
     seen = Happening(Kind.VIEWED)
     rig.stage.sandbox.faults.add(Fault(target=REJECTED, action=Action.RESET, applied=False, times=1, happening=seen))
     call = rig.stage.call(END)
@@ -286,7 +286,7 @@ async def test_assign_whose_answer_was_lost_is_looked_up(rig: Rig) -> None:
 
 
 async def test_refused_effect_is_not_repeated(rig: Rig) -> None:
-    """What the service declines is declined: one request (D3)."""
+    """A refused effect is sent once (D3)."""
     for target in (ENROLLED, REJECTED):
         rig.stage.sandbox.faults.add(Fault(target=target, action=Action.REFUSED))
     call = rig.stage.call(MFA, END)
@@ -296,7 +296,7 @@ async def test_refused_effect_is_not_repeated(rig: Rig) -> None:
 
 
 async def test_enroll_that_could_not_be_sent_is_tried_again(rig: Rig) -> None:
-    """Where provably no byte was written the intention stands: later, read anew, it is sent exactly once."""
+    """If certainly no byte was written, the intention stays, and it is sent once later."""
     use(rig, service=Unsent(rig, times=4))
     call = rig.stage.call(MFA, END)
     await rig.run(60)
@@ -307,7 +307,7 @@ async def test_enroll_that_could_not_be_sent_is_tried_again(rig: Rig) -> None:
 
 @pytest.mark.parametrize("frozen_s", [LEASE.first_byte_s + 0.1, 9.0, 60.0])
 async def test_enroll_of_a_process_that_froze_over_its_booking_is_not_sent(rig: Rig, frozen_s: float) -> None:
-    """A worker that stands still while it books wakes up without the right to send; later it is sent once (C18)."""
+    """A worker that froze while booking may not send afterwards; another sends it once (C18)."""
     frozen: list[float] = []
 
     def freeze(record: Any) -> None:
@@ -328,7 +328,7 @@ MISCHIEF = (Happening(Kind.MISMATCH, 5), Happening(Kind.HIGH_RISK, 6), Happening
 
 
 async def test_shipped_rules_never_reject_by_themselves(rig: Rig) -> None:
-    """Mismatch, high-risk device, red policy: the cautious rules leave the reject to a person."""
+    """On mismatch, high-risk device and red policy, the cautious rules do not reject."""
     call = rig.stage.call(*MISCHIEF, END)
     await rig.run(66)
     assert not {ENROLLED, REJECTED} & set(rig.ledger(call))
@@ -336,7 +336,7 @@ async def test_shipped_rules_never_reject_by_themselves(rig: Rig) -> None:
 
 
 async def test_demo_rules_reject_what_they_say(sandbox_asgi: Asgi, redis: Redis) -> None:
-    """Rules that are switched on to reject do so, once, in the robot's name."""
+    """Rules that may reject do so, once, in the configured operator's name."""
     rig = Rig(sandbox_asgi, redis, load_rules("demo"))
     call = rig.stage.call(*MISCHIEF[:2], END)
     await rig.run(30)

@@ -1,4 +1,4 @@
-"""Requests that take time, in virtual time: whole shifts against a service that is slow."""
+"""Shifts against a slow service, in virtual time."""
 
 import asyncio
 
@@ -12,7 +12,7 @@ from workers.shift import IN_FLIGHT
 
 @pytest.mark.parametrize("answer_s", [1.2, 3.6, 5.5])
 def test_claim_lets_go_between_requests_of_a_slow_service(answer_s: float) -> None:
-    """No claim lasts longer than an effect needs: its confirming read and itself; nothing is called a bug."""
+    """No claim lasts longer than a confirming read and an effect, and nothing counts as a bug."""
 
     async def law() -> None:
         async with working() as works:
@@ -29,7 +29,7 @@ def test_claim_lets_go_between_requests_of_a_slow_service(answer_s: float) -> No
 
 
 def test_slow_institution_with_many_calls_takes_no_slot_of_another() -> None:
-    """More calls than a worker can move at once wait 5.5 s for each answer: the other institution notices nothing (e21)."""
+    """If one institution's calls fill a worker and wait 5.5 s each, another institution is not delayed (e21)."""
 
     async def law() -> None:
         async with working(institutions=2) as works:
@@ -49,7 +49,7 @@ def test_slow_institution_with_many_calls_takes_no_slot_of_another() -> None:
 
 
 def test_only_institution_may_use_every_slot() -> None:
-    """Where there is one institution nothing is kept free for others."""
+    """With one institution, no slots are kept free for others."""
 
     async def law() -> None:
         async with working() as works:

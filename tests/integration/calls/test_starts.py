@@ -1,4 +1,4 @@
-"""What the service says of when a call started may be wrong by hours, or nothing: the call is handled all the same."""
+"""Calls are handled even if the service gives a wrong start time or none."""
 
 import httpx
 import pytest
@@ -71,5 +71,5 @@ async def test_call_is_watched_whatever_its_start_says(sandbox_asgi: Asgi, redis
 
 @pytest.mark.parametrize("start", ["9999-12-31T23:59:59Z", None, "", "yesterday", 7], ids=str)
 async def test_call_is_watched_though_its_start_cannot_be_read(sandbox_asgi: Asgi, redis: Redis, start: object) -> None:
-    """A placeholder, null or nonsense hides no call, and nothing that comes after it."""
+    """A placeholder, null or nonsense as start hides neither the call nor later ones."""
     await watched(Rig(sandbox_asgi, redis, transport=Starts(sandbox_asgi.transport, start)))

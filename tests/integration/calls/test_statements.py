@@ -1,4 +1,4 @@
-"""What people say about a call: the later statement counts, each is heard once, and none is lost."""
+"""People's statements about a call: the last one counts, each takes effect once, and none is lost."""
 
 import asyncio
 import itertools
@@ -73,7 +73,7 @@ async def test_repetition_of_a_statement_does_not_beat_its_correction(rig: Rig) 
 
 
 async def test_statement_is_folded_once(rig: Rig) -> None:
-    """A statement that the client repeats after it was folded spends nothing more: one check, one assign."""
+    """A statement that the client repeats after it was folded causes nothing more: one check, one assign."""
     call = rig.stage.call(END)
     await rig.run(4)
     before = rig.ledger(call).get("check", 0)

@@ -1,4 +1,4 @@
-"""Who may move a call, what is written when, when it is due again: on a Redis in this process and on a real one."""
+"""Claims, fenced writes and due times, on a Redis in this process and on a real one."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -83,7 +83,7 @@ async def dump(redis: Redis) -> dict[bytes, Any]:
 
 
 async def test_claim_gives_a_member_to_one_claimer(store: Store, redis: Redis, hand: Hand) -> None:
-    """However many workers claim at once, each due call has one mover (C8)."""
+    """Each due call is claimed by one worker only, however many claim at once (C8)."""
     for n in range(20):
         await store.note(CallId("cu-1", f"v-{n}"), HINT)
     others = [Store(redis, now_ms=hand) for _ in range(5)]
@@ -94,7 +94,7 @@ async def test_claim_gives_a_member_to_one_claimer(store: Store, redis: Redis, h
 
 
 async def test_claim_holds_for_the_lease_and_no_longer(store: Store, hand: Hand) -> None:
-    """What a dead worker held falls due again when its lease is over."""
+    """A dead worker's call is due again when its lease has ended."""
     await store.note(A, HINT)
     await claim(store)
     hand.ms += LEASE.ms - 1
@@ -104,7 +104,7 @@ async def test_claim_holds_for_the_lease_and_no_longer(store: Store, hand: Hand)
 
 
 async def test_claim_says_how_late_it_is(store: Store, hand: Hand) -> None:
-    """Whoever moves a call knows for how long it had been due."""
+    """A claim returns how long the call had been due."""
     await live(store, due_in_ms=1000)
     hand.ms += 1700
     assert (await claim(store)).late == timedelta(milliseconds=700)
@@ -121,7 +121,7 @@ LATE: dict[str, Callable[[Store, ClaimedItem], Awaitable[object]]] = {
 async def test_writes_of_a_former_holder_are_refused(
     store: Store, redis: Redis, hand: Hand, write: Callable[[Store, ClaimedItem], Awaitable[object]]
 ) -> None:
-    """Once somebody else has claimed, the former holder writes nothing, whatever it tries (C18)."""
+    """After another worker has claimed a call, all writes of the former one are refused (C18)."""
     await live(store)
     frozen = await claim(store)
     hand.ms += LEASE.ms
@@ -143,7 +143,7 @@ async def test_keep_renews_the_lease(store: Store, hand: Hand) -> None:
 
 
 async def test_keep_refuses_to_book_over_an_unread_note(store: Store, redis: Redis) -> None:
-    """What somebody has just said is read before an effect is sent, and the refusal writes nothing."""
+    """An effect is not booked while a note is unread, and the refusal writes nothing."""
     await live(store)
     item = await claim(store)
     await store.note(A, WORD)
@@ -155,7 +155,7 @@ async def test_keep_refuses_to_book_over_an_unread_note(store: Store, redis: Red
 
 
 async def test_keep_refuses_a_booking_on_a_wrong_count(store: Store, redis: Redis) -> None:
-    """Two movers that both believe in the same number of checks book once: the count is compared (C14)."""
+    """Two workers that count the same number of checks can book only one, because the count is compared (C14)."""
     await live(store)
     item = await claim(store)
     await redis.hset(store.keys.item(A.member), "checks", "5")
@@ -185,7 +185,7 @@ async def test_note_unread_makes_a_saved_call_due_at_once(store: Store) -> None:
 
 
 async def test_note_does_not_hurry_a_failed_step(store: Store, hand: Hand) -> None:
-    """A step that raised waits before it is tried again, also with unread notes: no hot loop."""
+    """A failed step waits before it is tried again, also with unread notes."""
     await live(store)
     item = await claim(store)
     await store.note(A, WORD)
@@ -197,7 +197,7 @@ async def test_note_does_not_hurry_a_failed_step(store: Store, hand: Hand) -> No
 
 
 async def test_note_for_a_settled_call_is_refused_unless_meant_for_one(store: Store) -> None:
-    """Hints open no settled call again; a person's word reaches it."""
+    """Hints do not reopen a settled call, but a person's statement reaches it."""
     await live(store)
     await store.save(await claim(store), RECORD, Placement(None, listed="settled"))
     assert (await store.note(A, HINT))[0] is False
@@ -235,14 +235,14 @@ async def test_due_times_from_before_the_clock_went_back_are_repaired(store: Sto
 
 
 async def test_due_names_without_a_record_are_removed(store: Store, redis: Redis) -> None:
-    """An id in the due set that nothing is known of is removed, not claimed for ever."""
+    """A member of the due set without a record and notes is removed."""
     await redis.zadd(store.keys.due, {A.member: 0, "somebody else's": 0})
     assert await store.claim(10) == []
     assert await redis.zcard(store.keys.due) == 0
 
 
 async def test_save_never_lets_a_call_wait_longer_than_a_minute(store: Store, hand: Hand) -> None:
-    """Whatever a step asks for, a live call is looked at every minute."""
+    """A live call is claimed at least once a minute."""
     await live(store, due_in_ms=10_000_000)
     hand.ms += LONGEST_WAIT_MS
     assert (await claim(store)).member == A.member
@@ -328,7 +328,7 @@ async def test_merge_adds_checks_and_carries_notes_and_trail(store: Store, redis
 
 
 async def test_merge_never_counts_past_the_limit(store: Store, redis: Redis) -> None:
-    """Two budgets together are one budget: never more than 20."""
+    """The merged number of checks is at most 20."""
     await live(store, B, 60_000)
     await redis.hset(store.keys.item(B.member), "checks", "15")
     await live(store, A)
@@ -337,7 +337,7 @@ async def test_merge_never_counts_past_the_limit(store: Store, redis: Redis) -> 
 
 
 async def test_merge_leaves_a_tombstone_that_forwards(store: Store, redis: Redis) -> None:
-    """What is said to the old id afterwards reaches the record that goes on."""
+    """Notes to the old id reach the merged record."""
     await live(store, A)
     await store.merge(await claim(store), A, B, b"{}", checks=0)
     await store.save(await claim(store), RECORD, Placement(None))
@@ -440,7 +440,7 @@ async def test_claim_says_so_until_a_record_was_written(store: Store, redis: Red
 
 
 async def test_claim_does_not_outlive_the_redis_that_gave_it(store: Store, redis: Redis) -> None:
-    """A holder whose Redis failed over writes nothing: a rollback may have brought an old nonce back (C15, C18)."""
+    """After a failover, a holder's writes are refused, because a rollback may have restored an old nonce (C15, C18)."""
     await live(store)
     item = await claim(store)
     await fail_over(redis)

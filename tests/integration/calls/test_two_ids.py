@@ -1,4 +1,4 @@
-"""One call by two ids, and two calls that the service mixes up: what is one call becomes one record, nothing else does."""
+"""One call with two ids becomes one record. Two calls that the service mixes up stay two."""
 
 import dataclasses
 import itertools
@@ -56,7 +56,7 @@ def distrust(rig: Rig) -> Distrusted:
 
 @pytest.mark.parametrize("kind", ["read", "check", "assign"])
 async def test_answer_about_another_call_changes_nothing_of_this_one(rig: Rig, mixed_up: MixedUp, kind: str) -> None:
-    """A listed call stays itself whatever an answer calls it: nothing of the other call enters its record or its trail."""
+    """An answer that names another call changes neither the record nor the trail of a listed call."""
     one, other = two_calls(rig)
     mixed_up.only = kind
     if kind != "assign":
@@ -76,7 +76,7 @@ async def test_answer_about_another_call_changes_nothing_of_this_one(rig: Rig, m
 
 
 async def test_answer_about_another_call_is_logged_and_counted(rig: Rig, mixed_up: MixedUp) -> None:
-    """Whoever watches sees that the service mixes calls up, by institution and by what was asked."""
+    """Such answers are logged and counted by institution and operation."""
     two_calls(rig)
     await rig.run(20)
     mixed_up.mix["v-a"] = ("v-b", 3)
@@ -88,7 +88,7 @@ async def test_answer_about_another_call_is_logged_and_counted(rig: Rig, mixed_u
 
 
 async def test_distrust_rejects_the_caller_whom_it_is_about(rig: Rig, mixed_up: MixedUp) -> None:
-    """A distrust that falls together with an answer about another call rejects this call, and never the other one."""
+    """A distrust together with an answer about another call rejects only its own call."""
     one, other = two_calls(rig)
     await rig.run(20)
     mixed_up.mix["v-a"] = ("v-b", 2)
@@ -139,7 +139,7 @@ async def test_answers_alone_never_carry_a_statement_to_another_call(rig: Rig, m
 
 
 async def test_push_that_names_other_ids_confirms_nothing(rig: Rig, mixed_up: MixedUp) -> None:
-    """A push that names the id together with a third call does not confirm an answer: the sources have to agree."""
+    """A push that names the id together with a third call does not confirm an answer."""
     other = rig.stage.call(Happening(Kind.END, 400), voice_id="v-b", phone_number="5550100002")
     third = rig.stage.call(Happening(Kind.END, 400), voice_id="v-c", alternate_id="alt-c")
     await rig.push(third, voice_id=None)

@@ -1,4 +1,4 @@
-"""A 401 or a 429 on an effect: the service most likely did nothing, which is looked up before anything is sent again."""
+"""After a 401 or a 429 on an effect, the call is read before anything is sent again."""
 
 from itertools import pairwise
 from typing import Any
@@ -63,7 +63,7 @@ def logins(rig: Rig) -> int:
 @pytest.mark.parametrize("status", REFUSALS)
 @pytest.mark.parametrize("kind", ONCE)
 async def test_effect_that_is_always_turned_away_is_sent_twice_at_most(rig: Rig, kind: EffectKind, status: str) -> None:
-    """After two requests answered 401 or 429 the effect is a person's to resolve, and nobody logs in again and again."""
+    """After two requests answered 401 or 429 a person must resolve the effect, and there are no further logins."""
     refuse(rig, kind, status)
     call = rig.stage.call(END)
     await rig.run(5)
@@ -112,7 +112,7 @@ async def test_effect_applied_although_it_was_turned_away_is_found_by_reading(
 
 @pytest.mark.parametrize("kind", ONCE)
 async def test_withdrawn_intention_does_not_reset_the_count(rig: Rig, kind: EffectKind) -> None:
-    """However often an effect is given up and intended anew, and by whichever worker: two requests at most."""
+    """However often an effect is withdrawn and intended again, at most two requests are sent."""
     refuse(rig, kind)
     call = rig.stage.call(END)
     await rig.run(5)
@@ -185,7 +185,7 @@ async def test_assign_goes_on_when_the_service_accepts_it(rig: Rig, status: str)
 @pytest.mark.parametrize("state", [EffectState.SENT, EffectState.UNKNOWN, EffectState.ABSENT, EffectState.INTENDED])
 @pytest.mark.parametrize("kind", ONCE)
 def test_redis_that_may_have_lost_a_repetition_allows_no_other(kind: EffectKind, state: EffectState) -> None:
-    """After a rollback a 401 in the ledger is no licence: the second request may have been sent and forgotten."""
+    """After a rollback, a 401 in the ledger allows no second request, because it may have been sent already."""
     effect = Effect(
         state=state,
         attempts=1,

@@ -1,4 +1,4 @@
-"""A reject takes back all earlier enrolls of the member (Spec: States): our other calls say so, also settled ones."""
+"""A reject undoes all earlier enrolls of the member (Spec: States), and our other calls show it, also settled ones."""
 
 from dataclasses import replace as but
 from typing import Any
@@ -103,7 +103,7 @@ async def test_enroll_that_the_service_takes_back_later_is_found(rig: Rig) -> No
 
 
 async def test_reject_leaves_the_calls_of_others_alone(rig: Rig) -> None:
-    """Another member's call is not read because of it, nor one of the same member that nobody enrolled."""
+    """A reject causes no reads of other members' calls, nor of calls that were not enrolled."""
     rig.stage.world.add_member(KEY, "p-2", ["5550100002"])
     call = await enrolled(rig, Happening(Kind.END, 30), person_id="p-2", phone_number="5550100002")
     plain = rig.stage.call(Happening(Kind.END, 10))

@@ -1,4 +1,4 @@
-"""The wake marker and the wake-up list: at most one job waits, and no wake-up is lost. On two kinds of Redis."""
+"""The wake marker and the wake-up list: at most one job waits, and no wake-up is lost, on two kinds of Redis."""
 
 import asyncio
 from typing import Any
@@ -50,7 +50,7 @@ async def test_wake_marker_is_not_won_while_a_job_waits(store: Store, redis: Red
 
 
 async def test_wake_marker_from_the_future_counts_as_expired(store: Store, redis: Redis, hand: Hand) -> None:
-    """C19: Redis's clock is set back by an hour: wake-ups go on."""
+    """C19: after Redis's clock is set back by an hour, wake-ups continue."""
     client: Any = redis
     await client.set(store.keys.wake, hand() + 3_600_000)
     assert await woken(store) == 1

@@ -1,4 +1,4 @@
-"""What is counted is what a whole callkeeper does."""
+"""Figures are counted on a whole callkeeper."""
 
 from tests.integration.calls.conftest import rig
 

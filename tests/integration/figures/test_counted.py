@@ -1,4 +1,4 @@
-"""What is counted of calls, held against what the stand-in knows of them."""
+"""The figures of calls agree with the sandbox's counts."""
 
 from calls.metrics import catalogue as figure
 from calls.metrics.snapshot import read_present
@@ -55,7 +55,7 @@ async def test_counted_checks_are_those_the_service_saw(rig: Rig) -> None:
 
 
 async def test_counted_detection_lag_is_no_shorter_than_the_true_one(rig: Rig) -> None:
-    """A result has waited for less than what is measured: that is the gap between two checks."""
+    """The measured delay, the gap between two checks, is never shorter than the true one."""
     call = rig.stage.call(Happening(Kind.GREEN, 30.5), END)
     await rig.run(58)
     spread = (await rig.counted()).spread(figure.DETECTION_LAG)
@@ -92,7 +92,7 @@ async def test_counted_requests_are_those_the_service_saw(rig: Rig) -> None:
 
 
 async def test_present_tells_calls_by_phase(rig: Rig) -> None:
-    """Pushed and unconfirmed, live, settled: each call is counted in one of them, and what is late is said."""
+    """Each call is counted as unconfirmed, live or settled, and lateness is reported."""
     gone = rig.stage.call(Happening(Kind.END, 5))
     await rig.push(gone)
     await rig.run(30)

@@ -1,4 +1,4 @@
-"""What is exported at /metrics, and what the delivered dashboard and alerts ask of it."""
+"""The metrics at /metrics, and the dashboard and alerts that use them."""
 
 import base64
 import json
@@ -114,14 +114,14 @@ async def test_every_grouping_is_by_labels_that_are_there(exported: dict[str, fr
 
 
 async def test_everything_exported_is_shown(exported: dict[str, frozenset[str]]) -> None:
-    """Nothing is exported that neither the dashboard nor an alert looks at."""
+    """Every exported metric is used by the dashboard or an alert."""
     shown = {selector.name for _, expressions in asked() for selector in selectors(expressions)}
     ends = ("_bucket", "_sum", "_count", "_created")
     assert {name for name in exported if name not in shown and not name.endswith(ends)} == set()
 
 
 async def test_labels_are_names_of_things(exported: dict[str, frozenset[str]]) -> None:
-    """Promise 6: no label is meant for a call, a number or a person."""
+    """Promise 6: no label holds a call, a number or a person."""
     assert {label for labels in exported.values() for label in labels} <= LABELS | {"job"}
 
 
@@ -190,7 +190,7 @@ async def page(
 
 
 async def test_metrics_are_behind_the_login(page: httpx.AsyncClient) -> None:
-    """Without the watchers' credentials there is nothing to read."""
+    """Without credentials /metrics shows nothing."""
     assert (await page.get("/metrics")).status_code == 401
     answer = await page.get("/metrics", headers=BASIC)
     assert answer.status_code == 200
@@ -207,7 +207,7 @@ async def test_metrics_speak_openmetrics_when_asked(page: httpx.AsyncClient) -> 
 
 
 async def test_metrics_without_redis_are_none(log: FilteringBoundLogger, login_limiter: LoginLimiter) -> None:
-    """A Redis that is away makes the scrape fail: that is what the first alert is about."""
+    """If Redis is down, the scrape fails, which triggers the first alert."""
     away = MetricsPage(Redis(host="127.0.0.1", port=1, retry=Retry(NoBackoff(), 0)))
     app = gate_of(away, ADMIN, log, limiter=login_limiter)
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://web") as client:

@@ -1,4 +1,4 @@
-"""Figures in Redis: counted anywhere, added up once, read as totals and as the minutes of the last hour."""
+"""Figures in Redis: counted in any process, added up once, read as totals and by minute."""
 
 from datetime import UTC, datetime
 
@@ -119,7 +119,7 @@ async def test_figures_written_twice_count_once(redis: Redis, hand: Hand) -> Non
 
 
 async def test_figures_wait_for_a_redis_that_is_away(redis: Redis, hand: Hand) -> None:
-    """What Redis did not take is not lost: it is written as soon as it does."""
+    """Counts that Redis did not accept are written as soon as it does."""
 
     class Away:
         def register_script(self, _source: str) -> object:
@@ -166,7 +166,7 @@ async def test_figures_ignore_what_another_version_wrote(redis: Redis, hand: Han
 
 
 def test_reporter_writes_what_is_left_when_it_ends(redis_url: str) -> None:
-    """A process that ends in good order leaves nothing uncounted."""
+    """A process that ends normally writes all its counts."""
     figures = Figures()
     with BlockingRedis.from_url(redis_url) as client:
         reporter = Reporter(client, FigureWriter(figures, Author.here("web")), every_s=60)
@@ -192,7 +192,7 @@ async def test_process_that_starts_ends_what_was_said_of_its_kind(redis: Redis, 
 
 
 def test_figures_labels_may_hold_anything() -> None:
-    """A rule may be named as its author likes: no name can be taken for another figure's."""
+    """A rule may have any name, without a collision with another figure."""
     for name in ("a|b", "ü 100%", "", "sum"):
         field = field_name(figure.DECISIONS.name, (name, "live", "hold"))
         assert parse_field(field) == (figure.DECISIONS, (name, "live", "hold"), None)

@@ -1,4 +1,4 @@
-"""What arrives at a service made of bare sockets: the traps of the HTTP libraries, counted."""
+"""Requests that arrive at a service of raw sockets: behaviour of the HTTP libraries, counted."""
 
 import asyncio
 import gzip
@@ -47,7 +47,7 @@ async def test_check_answered_401_arrives_once() -> None:
 
 
 async def test_cookie_is_never_sent_back() -> None:
-    """D14: a cookie in one institution's answer travels in no later request, over either transport."""
+    """D14: a cookie from one answer is sent in no later request, over either transport."""
     answer = reply(200, b'{"success":true,"voiceId":"v-1","phoneCallId":1}', Set_Cookie="session=1; Path=/")
     async with raw_service(always(answer)) as service, client(service.url) as reseller:
         for _ in range(2):
@@ -151,7 +151,7 @@ async def test_endless_body_is_cut() -> None:
 
 @pytest.mark.parametrize("encoding", ["br", "zstd", "gzip, gzip"])
 async def test_unknown_encoding_is_refused(encoding: str) -> None:
-    """An encoding we did not ask for is not guessed at."""
+    """An answer with an unknown content encoding is refused."""
     answer = reply(200, b"{}", Content_Encoding=encoding)
     async with raw_service(always(answer)) as service, client(service.url) as reseller:
         with pytest.raises(AnswerUnreadable, match="unknown encoding"):
@@ -179,7 +179,7 @@ async def test_dripping_body_is_cut_at_the_deadline() -> None:
 
 
 async def test_cut_off_answer_is_unavailable() -> None:
-    """D4: an answer shorter than announced is no answer."""
+    """D4: an answer shorter than announced is unusable."""
     answer = b'HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n{"success":true'
 
     async def respond(arrival: Arrival, writer: asyncio.StreamWriter) -> None:
@@ -249,7 +249,7 @@ async def test_headers_of_the_auth_modes() -> None:
 
 
 async def test_proxy_environment_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A proxy named in the environment sees nothing of ours."""
+    """A proxy in the environment is not used."""
     async with raw_service(always(CALL)) as proxy, raw_service(always(CALL)) as service:
         for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
             monkeypatch.setenv(name, proxy.url)

@@ -1,4 +1,4 @@
-"""``callkeeper reseller`` against the stand-in: every command, readable, and silent about secrets."""
+"""``callkeeper reseller`` against the sandbox: every command, without secrets in the output."""
 
 import json
 import re
@@ -61,14 +61,14 @@ def parsed(result: Result) -> Any:
 
 
 def test_token_names_the_institutions_and_hides_itself(run: Run) -> None:
-    """Endpoint 1: a mask in the table and in JSON; the token itself when asked for."""
+    """Endpoint 1: the token is masked in the table and in JSON, unless --show-secrets is given."""
     assert "cu-1" in ok(run("token"))
     assert parsed(run("token", "--json"))["token"] == "***"
     assert len(parsed(run("token", "--json", "--show-secrets"))["token"]) > 10
 
 
 def test_user_token_is_hidden_unless_asked_for(run: Run) -> None:
-    """Endpoint 2."""
+    """Endpoint 2: the user token is masked likewise."""
     assert ok(run("user-token", KEY)).strip() == "***"
     assert len(ok(run("user-token", KEY, "--show-secrets")).strip()) > 10
 
@@ -98,7 +98,7 @@ def test_candidates_in_json_have_nothing_sensitive(run: Run, sandbox_server: Ser
 
 @pytest.mark.parametrize(("answer", "sent"), [("n\n", 0), ("\n", 0), ("y\n", 1)])
 def test_reject_asks_first(run: Run, sandbox_server: ServedSandbox, answer: str, sent: int) -> None:
-    """Endpoint 7: nothing is sent before the operator has said yes."""
+    """Endpoint 7: nothing is sent before the operator has confirmed."""
     voice_id = sandbox_server.call()["voice_id"]
     ok(run("assign", KEY, "--person", "p-1", "--voice-id", voice_id))
     result = run("reject-voice", KEY, voice_id, answer=answer)
@@ -125,7 +125,7 @@ def test_institutions_are_managed_by_hand(run: Run) -> None:
 
 
 def test_refusal_says_what_to_do(run: Run) -> None:
-    """A failure is one line with the reason and the way on, and an exit code."""
+    """A failure is one line with the reason and the remedy, and an exit code."""
     result = run("details", KEY, "no-such-call")
     assert result.exit_code == 1
     assert result.stderr.startswith("Error: details: refused with status ")
@@ -159,7 +159,7 @@ def test_field_without_a_value_is_refused(run: Run) -> None:
 
 
 def test_output_cannot_repaint_the_terminal(run: Run, sandbox_server: ServedSandbox) -> None:
-    """Markup and control characters in what the service says are shown, not obeyed."""
+    """Markup and control characters in the service's texts are escaped."""
     sandbox_server.call(phone_number="[red]\x1b[2J555")
     listed = ok(run("queue", KEY))
     assert "\x1b" not in listed
@@ -196,7 +196,7 @@ def test_reseller_refuses_an_institution_that_the_account_does_not_manage(run: R
 
 
 def test_refusal_is_shown_with_the_services_own_words(run: Run, sandbox_server: ServedSandbox) -> None:
-    """Who asks on the command line can act on it, and is told in full."""
+    """The person at the command line sees the service's whole error text."""
     body = '{"success": false, "errors": ["Ada Example has two accounts", "Choose one"]}'
     sandbox_server.fault("details", "refused", body=body)
     result = run("details", KEY, "v-1")

@@ -1,4 +1,4 @@
-"""Effects over real sockets: at most one arrival, and never "not sent" for one that may have arrived."""
+"""Effects over real sockets arrive at most once, and are never "not sent" if they may have arrived."""
 
 import asyncio
 import socket
@@ -129,7 +129,7 @@ async def test_effect_declined_is_refused_without_the_service_s_words(effect: Ef
 
 @effects
 async def test_effect_answered_401_is_lapsed_and_not_repeated(effect: Effect) -> None:
-    """A 401 on an effect is the caller's to handle: one arrival, no login behind its back."""
+    """An effect answered 401 is not repeated, and there is no login."""
     async with raw_service(always(reply(401))) as service, client(service.url) as reseller:
         with pytest.raises(TokenLapsed):
             await effect(reseller, None)
@@ -157,7 +157,7 @@ async def test_effect_on_a_refused_connection_is_not_sent(effect: Effect) -> Non
 
 @effects
 async def test_effect_without_a_connection_at_the_deadline_is_not_sent(effect: Effect) -> None:
-    """A connection that is never accepted: nothing was written when the deadline came."""
+    """If the connection is not accepted before the deadline, nothing was written."""
     stored = MemoryTokenStore()
     async with raw_service(always(reply(500))) as service, client(service.url, stored) as reseller:
         await connected(service, reseller)
@@ -175,7 +175,7 @@ async def test_effect_without_a_connection_at_the_deadline_is_not_sent(effect: E
 
 @effects
 async def test_guard_that_raises_keeps_every_byte_back(effect: Effect) -> None:
-    """A guard that objects is the cause of `NotSent`, and nothing arrives."""
+    """If the guard raises, that error is the cause of `NotSent`, and nothing arrives."""
 
     def guard() -> None:
         raise PermissionError("the lease is over")
@@ -189,7 +189,7 @@ async def test_guard_that_raises_keeps_every_byte_back(effect: Effect) -> None:
 
 @effects
 async def test_guard_is_the_last_to_run_before_the_first_byte(effect: Effect) -> None:
-    """The guard's word is fresh: no other task gets a turn between it and the first byte."""
+    """No other task runs between the guard and the first byte."""
     seen: list[bytes] = []
     stored = MemoryTokenStore()
     async with raw_service(always(reply(500))) as service, client(service.url, stored) as reseller:

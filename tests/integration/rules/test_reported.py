@@ -1,4 +1,4 @@
-"""What a person is told of besides trails: names without a meaning, pauses in logs and doctor, institutions in rules."""
+"""Reports beside trails: unclassified policies, pauses in logs and doctor, institutions in rules."""
 
 import asyncio
 from dataclasses import replace
@@ -26,7 +26,7 @@ DEMO = load_rules("demo")
 
 
 async def test_a_policy_without_a_colour_is_logged_once_a_call_and_holds(sandbox_asgi: Asgi, redis: Redis) -> None:
-    """A name that no list covers is never guessed: it is logged, and nothing is enrolled while it is applied."""
+    """An unclassified policy is logged, and prevents an enroll while it is applied."""
     rig = Rig(sandbox_asgi, redis, DEMO)
     call = rig.stage.call(
         Happening(Kind.POLICY, 3, "Yellow Review"),
@@ -69,7 +69,7 @@ async def test_a_call_assigned_late_is_watched_from_then_on(sandbox_asgi: Asgi, 
 
 
 def test_pauses_are_logged_when_they_come_and_when_they_go(log: FilteringBoundLogger, logged: LogCapture) -> None:
-    """A worker says once that it stops and once that it goes on, however often it looks."""
+    """A worker logs the start and the end of a pause once each."""
     notice, pause = PauseLog(), Pause(scope=PauseScope.ALL, operator="jane", because="drill", at=START)
     for pauses in (Pauses(), Pauses({"*": pause}), Pauses({"*": pause}), Pauses({"*": pause, "cu-1": pause}), Pauses()):
         notice.see(pauses, log)

@@ -1,4 +1,4 @@
-"""Rules in shadow, on a busy scenario: written down, never acted on."""
+"""Rules in shadow on a busy scenario are recorded and not acted on."""
 
 from dataclasses import replace
 
@@ -62,7 +62,7 @@ async def test_shadow_rules_are_reported_with_what_they_would_have_done(busy: Ma
 
 
 async def test_report_counts_what_was_sent_and_how_it_ended(busy: MakeRig) -> None:
-    """The report's figures are those of the stand-in."""
+    """The report's figures agree with the sandbox's."""
     rig = busy(DEMO)
     await rig.run(RUN_S)
     found = report(await recordings(rig), rig.book.policies)

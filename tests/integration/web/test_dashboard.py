@@ -116,7 +116,7 @@ async def test_dashboard_shows_what_a_shift_did(ops: httpx.AsyncClient, queue: Q
 
 
 async def test_dashboard_leads_back_to_the_board(ops: httpx.AsyncClient) -> None:
-    """Its pages come from another package: each has a link to the board all the same."""
+    """Each page has a link to the board, although another package renders it."""
     for page in ("queues", "jobs", "workers"):
         assert '<a href="/board" class="nav-link">' in (await ops.get(f"/rq/0/view/{page}")).text
 
@@ -189,7 +189,7 @@ async def test_dashboard_needs_the_login_everywhere(
     ["/requeue/calls", "/job/{id}/requeue", "/job/{id}/delete", "/queue/calls/failed/empty", "/queue/calls/compact"],
 )
 async def test_dashboard_changes_nothing_by_get(method: str, path: str, ops: httpx.AsyncClient, queue: Queue) -> None:
-    """A link, a prefetch or an image can change nothing: 405, and the failed job stays where it is."""
+    """A GET, such as a link or a prefetch, changes nothing: it gets 405, and the failed job stays."""
     job_id = failed_job(queue)
     answer = await ops.request(method, f"/rq{path.format(id=job_id)}", headers=OWN_PAGE)
     assert answer.status_code == 405
@@ -290,7 +290,7 @@ class Planted:
 async def test_dashboard_never_unpickles(
     field: str, ops: httpx.AsyncClient, queue: Queue, redis: "Redis", tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """C10: what lies in Redis is never run by looking at it, deleting it or enqueueing it again."""
+    """C10: showing, deleting or requeueing a job never executes data from Redis."""
     trap = tmp_path_factory.mktemp("trap") / "sprung"
     job_id = failed_job(queue)
     redis.hset(f"rq:job:{job_id}", field, pickle.dumps(Planted(str(trap))))
@@ -314,7 +314,7 @@ async def test_dashboard_never_unpickles(
 async def test_dashboard_shows_the_others_beside_a_broken_job(
     broken: dict[str, bytes], ops: httpx.AsyncClient, queue: Queue, redis: "Redis"
 ) -> None:
-    """C10: one job that cannot be read hides no other, and it can be deleted from the page."""
+    """C10: an unreadable job hides no other, and can be deleted from the page."""
     good, bad = failed_job(queue, "good"), failed_job(queue, "bad")
     redis.hset(f"rq:job:{bad}", mapping=broken)  # type: ignore[arg-type]  # redis types keys as invariant
     listed = (await ops.get("/rq/0/data/jobs/calls/failed/8/asc/1.json")).json()["jobs"]
@@ -338,7 +338,7 @@ async def test_dashboard_shows_the_others_beside_an_odd_id(
 
 
 async def test_dashboard_unfolds_no_result_without_end(ops: httpx.AsyncClient, queue: Queue, redis: "Redis") -> None:
-    """A traceback that unfolds into hundreds of megabytes is not shown; the job is."""
+    """A traceback that decompresses to hundreds of megabytes is not shown; the job is."""
     job_id = failed_job(queue)
     bomb = b64encode(zlib.compress(b"a" * (2 * MAX_SHOWN)))
     redis.xadd(f"rq:results:{job_id}", {"type": 2, "exc_string": bomb})
@@ -347,7 +347,7 @@ async def test_dashboard_unfolds_no_result_without_end(ops: httpx.AsyncClient, q
 
 
 async def test_dashboard_escapes_what_jobs_say(ops: httpx.AsyncClient, queue: Queue) -> None:
-    """A description, a result or a traceback is shown as text: no template prints raw output of a job."""
+    """Descriptions, results and tracebacks are escaped in the page."""
     job_id = failed_job(queue)
     for path in (f"/rq/0/view/job/{job_id}", "/rq/0/view/workers", "/rq/0/view/jobs/calls/failed/8/asc/1"):
         page = (await ops.get(path)).text
@@ -383,7 +383,7 @@ async def test_dashboard_changes_only_with_the_token_of_a_page(
 
 
 async def test_dashboard_hands_its_script_a_token(ops: httpx.AsyncClient, queue: Queue) -> None:
-    """What stands in a page opens: its buttons work."""
+    """The buttons of an opened page work, because its script has the form token."""
     failed_job(queue)
     [name, token] = re.findall(r'setRequestHeader\("([^"]+)", "([^"]+)"\)', (await ops.get("/rq/")).text)[0]
     assert (await ops.post("/rq/requeue/calls", headers={name: token})).status_code == 200

@@ -1,4 +1,4 @@
-"""Failed logins as all web processes count them, in a real Redis."""
+"""Failed logins, counted by all web processes in a real Redis."""
 
 import asyncio
 
@@ -35,7 +35,7 @@ def process(redis: "Redis", clock: Clock, *, remembered: int = 4096) -> LoginLim
 
 
 async def test_limit_holds_across_processes_and_restarts(redis: "Redis", clock: Clock) -> None:
-    """Ten guesses are ten, also when each goes to a process that has never seen the address."""
+    """The limit of ten guesses holds also if each goes to a new process."""
     failures = [await process(redis, clock).fail(ADDRESS) for _ in range(ALLOWED + 2)]
     assert failures == [Failure.COUNTED] * (ALLOWED - 1) + [Failure.LAST] + [Failure.OVER] * 2
     assert await process(redis, clock).wait_s(ADDRESS) > 0
@@ -54,7 +54,7 @@ async def test_limit_is_lifted_after_the_wait(redis: "Redis", clock: Clock) -> N
 
 
 async def test_limit_bears_guesses_at_once(redis: "Redis", clock: Clock) -> None:
-    """Guesses that arrive together at several processes are not all looked at."""
+    """Guesses that arrive together at several processes do not exceed the limit."""
     processes = [process(redis, clock) for _ in range(3)]
     failures = await asyncio.gather(*(each.fail(ADDRESS) for each in processes for _ in range(20)))
     assert sum(failure is not Failure.OVER for failure in failures) == ALLOWED
@@ -72,7 +72,7 @@ async def test_limit_is_bounded_in_redis(redis: "Redis", clock: Clock) -> None:
 
 
 async def test_limit_names_nobody_in_redis(redis: "Redis", clock: Clock) -> None:
-    """An address is personal data: Redis holds what only the web processes can compute from it."""
+    """An address is personal data, so Redis holds only a keyed hash of it."""
     await process(redis, clock).fail(ADDRESS)
     [name] = await redis.zrange(Keys().logins, 0, -1)
     assert ADDRESS.encode() not in name

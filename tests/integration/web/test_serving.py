@@ -1,4 +1,4 @@
-"""What a client may do to the web process's sockets, over real ones."""
+"""Limits on clients' connections, over real sockets."""
 
 import asyncio
 import functools
@@ -138,7 +138,7 @@ async def test_serving_cuts_a_slow_request(beginning: bytes, dial: Dial) -> None
 
 
 async def test_serving_answers_others_beside_500_slow_ones(dial: Dial) -> None:
-    """A7: five hundred slow connections hold up nobody, and all of them end at the deadline."""
+    """A7: five hundred slow connections do not delay others, and all are cut at the deadline."""
     slow = [await dial() for _ in range(500)]
     for line in slow:
         await line.say(HEAD)
@@ -365,7 +365,7 @@ async def test_serving_records_nothing_of_a_client_that_left(
 
 
 async def test_serving_survives_what_is_not_http(dial: Dial, caplog: pytest.LogCaptureFixture) -> None:
-    """Bytes that are no request get a 400, the end of their connection, no line of the log; the next is served."""
+    """Data that is not HTTP gets a 400 and the end of its connection, without a log line; the next client is served."""
     logging.getLogger("uvicorn.error.connection").setLevel(logging.NOTSET)  # as the set-up of logging leaves it
     line = await dial()
     await line.say(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\r\n\r\n")
@@ -403,7 +403,7 @@ async def test_serving_answers_pipelined_events_in_their_order(dial: Dial, redis
 
 
 async def test_serving_leaves_nothing_to_the_garbage_collector(dial: Dial) -> None:
-    """What an event needed is gone when it is answered: garbage by the thousand would be a pause for everybody."""
+    """An event leaves no reference cycles, so garbage collection does not pause the process."""
     line = await dial()
     gc.collect()
     gc.disable()

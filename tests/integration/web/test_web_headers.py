@@ -1,4 +1,4 @@
-"""The whole web application: no address without safe headers, and no word of the Host header in any answer."""
+"""Every answer of the web application has safe headers, and none repeats the Host header."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -65,7 +65,7 @@ async def test_no_answer_repeats_the_host(path: str, client: httpx.AsyncClient) 
 
 
 async def test_root_leads_to_the_board(client: httpx.AsyncClient) -> None:
-    """Who opens the bare address is redirected to the board, which asks for the login."""
+    """The root address redirects to the board, which requires the login."""
     answer = await client.get("/")
     assert (answer.status_code, answer.headers["location"]) == (307, "/board")
     assert (await client.get("/", follow_redirects=True)).status_code == 401

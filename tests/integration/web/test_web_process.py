@@ -1,4 +1,4 @@
-"""``callkeeper web`` as a process of its own, over real Redis."""
+"""``callkeeper web`` as a process, over real Redis."""
 
 import json
 import os
@@ -87,7 +87,7 @@ def test_web_takes_an_event_to_the_queue(start: Callable[..., Web], redis_url: s
 
 
 def test_web_survives_kill_with_what_it_answered(start: Callable[..., Web], redis_url: str) -> None:
-    """Promise 1, C5: whatever was answered with 202 is in Redis after a kill -9 at that moment."""
+    """Promise 1, C5: every event answered with 202 is in Redis after a kill -9."""
     web = start()
     event_ids = {web.push().json()["event_id"] for _ in range(5)}
     web.end(signal.SIGKILL)
@@ -106,7 +106,7 @@ def test_web_ends_cleanly(number: signal.Signals, start: Callable[..., Web]) -> 
 
 
 def test_web_answers_health_checks(start: Callable[..., Web]) -> None:
-    """Alive and ready are two questions; neither answer names the server's software."""
+    """Liveness and readiness are separate, and neither answer names the server's software."""
     web = start()
     for path, expected in (("/healthz", {"healthy": True}), ("/readyz", {"ready": True, "service": "there"})):
         answer = web.client.get(path)
