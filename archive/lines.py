@@ -34,7 +34,7 @@ ERASED, RETIRED, HELD, RELEASED = "erased", "retired", "held", "released"
 """Kinds of lines about changes to the archive itself."""
 
 
-class Line(msgspec.Struct, frozen=True, kw_only=True):
+class ChainLine(msgspec.Struct, frozen=True, kw_only=True):
     """The canonical line. The hash covers its JSON with the fields in this order.
 
     Attributes:

@@ -66,7 +66,7 @@ Part = tuple[Table, ColumnElement[bool]]
 """A table and a condition on its rows. A criterion is one or several of these."""
 
 
-class Reader:
+class ArchiveReader:
     """Reads the archive. Use it in any thread: each method uses a separate transaction."""
 
     def __init__(self, database: Database) -> None:

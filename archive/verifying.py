@@ -8,7 +8,7 @@ import msgspec
 from sqlalchemy import Connection, Row, select
 
 from archive.database import Database
-from archive.lines import CALL, FOUND_BY, RETIRED, Line, commitment, found_columns, joined, sha256, terms_of
+from archive.lines import CALL, FOUND_BY, RETIRED, ChainLine, commitment, found_columns, joined, sha256, terms_of
 from archive.tables import chains, erased, lines, people, terms
 from archive.writing import Head
 
@@ -17,7 +17,7 @@ MOST_FAULTS: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class ChainFault:
     """What is wrong with one line."""
 
     institution_key: str
@@ -29,14 +29,14 @@ class Fault:
 
 
 @dataclass(slots=True)
-class Verified:
+class Verification:
     """The result. ``erased`` counts personal values that were erased, ``emptied`` lines without their body."""
 
     lines: int = 0
     erased: int = 0
     emptied: int = 0
     heads: dict[str, Head] = field(default_factory=dict)
-    faults: list[Fault] = field(default_factory=list)
+    faults: list[ChainFault] = field(default_factory=list)
 
 
 def verify(
@@ -45,7 +45,7 @@ def verify(
     institution_key: str | None = None,
     logged: Mapping[tuple[str, int], str] | None = None,
     progress: Callable[[int], object] = lambda _: None,
-) -> Verified:
+) -> Verification:
     """Verify the chains of one institution or of all.
 
     Args:
@@ -57,7 +57,7 @@ def verify(
     Raises:
         archive.errors.ArchiveAway: The database failed.
     """
-    found = Verified()
+    found = Verification()
     with database.reading(within_s=24 * 3600.0) as connection:
         asked = select(chains).order_by(chains.c.institution_key)
         if institution_key is not None:
@@ -68,7 +68,7 @@ def verify(
             known = select(chains.c.institution_key)
             orphans = select(lines.c.institution_key).where(lines.c.institution_key.not_in(known)).distinct()
             for (key,) in connection.execute(orphans):
-                found.faults.append(Fault(key, 0, "there are lines, but no chain"))
+                found.faults.append(ChainFault(key, 0, "there are lines, but no chain"))
     return found
 
 
@@ -76,7 +76,7 @@ def verify(
 class _Chain:
     connection: Connection
     row: Row[Any]
-    found: Verified
+    found: Verification
     logged: dict[tuple[str, int], str]
     progress: Callable[[int], object]
     retired_to: int = 0
@@ -125,7 +125,7 @@ class _Chain:
     def _line(self, row: Row[Any], previous: str) -> None:
         if row.previous != previous:
             self._fault(row.n, "does not follow the line before it: inserted, removed or reordered here")
-        line = Line(**{name: getattr(row, name) for name in Line.__struct_fields__})
+        line = ChainLine(**{name: getattr(row, name) for name in ChainLine.__struct_fields__})
         if line.hash != row.hash:
             self._fault(row.n, "changed: its hash does not match")
         if self.logged.get((self.key, row.n), row.hash) != row.hash:
@@ -189,4 +189,4 @@ class _Chain:
 
     def _fault(self, n: int, what: str) -> None:
         if len(self.found.faults) < MOST_FAULTS:
-            self.found.faults.append(Fault(self.key, n, what))
+            self.found.faults.append(ChainFault(self.key, n, what))

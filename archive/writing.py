@@ -20,8 +20,8 @@ from archive.lines import (
     AUDIT_LOG,
     CALL,
     GENESIS,
+    ChainLine,
     Content,
-    Line,
     clean,
     commitment,
     found_columns,
@@ -74,7 +74,7 @@ class ChainEnd:
 
     def append(self, kind: str, body: str, at_ms: int, *, commitments: Mapping[str, str], **columns: Any) -> int:
         """Add a line; return its number. ``write`` stores it."""
-        line = Line(
+        line = ChainLine(
             institution_key=self.institution_key,
             n=self.head.n + 1,
             kind=kind,

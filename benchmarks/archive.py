@@ -21,7 +21,7 @@ from sqlalchemy import Index, inspect
 from archive.database import Database
 from archive.lines import Content, content_of
 from archive.migrating import migrate
-from archive.reading import Reader
+from archive.reading import ArchiveReader
 from archive.tables import metadata
 from archive.writing import ChainEnd, Writer, append_call
 from benchmarks.answer import Answer, Table
@@ -209,7 +209,7 @@ def simulated_call(n: int) -> tuple[Call, list[Entry]]:
 
 def _measured(url: str, effort: Effort, rate: float | None) -> Answer:
     database = Database(url)
-    reader = Reader(database)
+    reader = ArchiveReader(database)
     count = reader.count()
     answers = _Rows()
     broken = []
@@ -246,11 +246,11 @@ class _Rows:
         self.rows.append(row)  # type: ignore[arg-type]
 
 
-def _ask(reader: Reader, query: CallQuery) -> tuple[Call, ...]:
+def _ask(reader: ArchiveReader, query: CallQuery) -> tuple[Call, ...]:
     return reader.find(query, matches=lambda _: True, most=100).calls
 
 
-def _report(reader: Reader, calls: int) -> None:
+def _report(reader: ArchiveReader, calls: int) -> None:
     stream = (call for call, _ in zip(reader.stream(), range(calls), strict=False))
     report(stream, _policies())
 

@@ -13,7 +13,7 @@ from redis.asyncio import Redis
 
 from archive.database import Database
 from archive.migrating import migrate
-from archive.reading import Reader
+from archive.reading import ArchiveReader
 from archive.writing import Writer
 from benchmarks.answer import Answer, Table
 from benchmarks.archive import PER_S, server, simulated_call
@@ -60,7 +60,7 @@ async def _caught_up_s(redis_url: str, url: str, calls: int) -> tuple[float, int
                 await asyncio.sleep(0.05)
         took_s = time.monotonic() - began_s
         await archiving.close()
-    reader = Reader(Database(url))
+    reader = ArchiveReader(Database(url))
     written = reader.count()
     reader.close()
     return took_s, written

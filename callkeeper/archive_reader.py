@@ -23,9 +23,9 @@ def archived_calls(settings: ArchiveSettings | None) -> ArchivedCalls | None:
     if settings is None:
         return None
     require(_URL, "archive")
-    from archive.reading import Reader  # noqa: PLC0415
+    from archive.reading import ArchiveReader  # noqa: PLC0415
 
-    return ArchivedCalls(Reader(settings.open()))
+    return ArchivedCalls(ArchiveReader(settings.open()))
 
 
 @contextmanager
@@ -55,9 +55,9 @@ def archived_recordings(since: timedelta | None, *, institution: str | None = No
     if not os.environ.get(_URL, "").strip():
         raise Misused("there is no archive: CALLKEEPER_ARCHIVE_URL is not set")
     require(_URL, "archive")
-    from archive.reading import Reader  # noqa: PLC0415
+    from archive.reading import ArchiveReader  # noqa: PLC0415
 
-    reader = Reader(ArchiveSettings.load(os.environ).open())
+    reader = ArchiveReader(ArchiveSettings.load(os.environ).open())
     since_ms = 0 if since is None else int((datetime.now(UTC) - since).timestamp() * 1000)
 
     try:

@@ -18,7 +18,7 @@ from calls.store.queries import Known, Lookup
 from reseller.endpoints import is_institution_key
 
 if TYPE_CHECKING:  # without an archive SQLAlchemy is not imported
-    from archive.reading import FoundLines, Place, Reader
+    from archive.reading import ArchiveReader, FoundLines, Place
 
 POSITION: Final = "archive:"
 """Prefix of a position in a list that is in the archive."""
@@ -32,7 +32,7 @@ _AUDITED: Final = msgspec.json.Decoder(Audited)
 class ArchivedCalls:
     """Queries the database in threads."""
 
-    def __init__(self, reader: "Reader") -> None:
+    def __init__(self, reader: "ArchiveReader") -> None:
         self._reader = reader
 
     async def find(

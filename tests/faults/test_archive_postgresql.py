@@ -17,7 +17,7 @@ from archive.database import Database
 from archive.errors import ArchiveAway, ValueRefused
 from archive.keeping import Keeper
 from archive.migrating import migrate
-from archive.reading import Reader
+from archive.reading import ArchiveReader
 from archive.tables import lines, metadata, people
 from archive.verifying import verify
 from archive.writing import Writer
@@ -191,8 +191,10 @@ def test_roles_may_do_what_they_have_to_and_no_more(server: PostgreSql) -> None:
     server.sql(ROLES.read_text(encoding="utf-8"))
     worker, web = (at(server.url_of(f"callkeeper_{role}")) for role in ("worker", "web"))
     assert Writer(worker).write(INSTITUTION, [content(1)]) == 1
-    assert len(Reader(web).find(CallQuery(institution_key=INSTITUTION), matches=lambda _: True, most=5).calls) == 1
-    assert Reader(web).call(*CallId(INSTITUTION, "v-1")) is not None
+    assert (
+        len(ArchiveReader(web).find(CallQuery(institution_key=INSTITUTION), matches=lambda _: True, most=5).calls) == 1
+    )
+    assert ArchiveReader(web).call(*CallId(INSTITUTION, "v-1")) is not None
     assert verify(web).faults == []
     forbidden = (delete(lines), update(lines).values(body="x"), delete(people))
     for database in (worker, web):
@@ -249,7 +251,7 @@ def test_pgbouncer_in_transaction_mode_works(server: PostgreSql, tmp_path: Path)
         writers = [Writer(at(url)) for _ in range(3)]
         for n in range(30):
             writers[n % 3].write(INSTITUTION, [content(n), content(n + 1)])
-        found = Reader(at(url)).find(CallQuery(words=("marion",)), matches=lambda _: True, most=5)
+        found = ArchiveReader(at(url)).find(CallQuery(words=("marion",)), matches=lambda _: True, most=5)
         assert len(found.calls) == 5
         with writers[0]._database.reading() as connection:
             assert connection.execute(select(func.count()).select_from(lines)).scalar_one() == 31

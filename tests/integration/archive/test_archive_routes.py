@@ -14,7 +14,7 @@ from redis.asyncio import Redis
 from structlog.typing import FilteringBoundLogger
 
 from archive.database import Database
-from archive.reading import Reader
+from archive.reading import ArchiveReader
 from archive.writing import Writer
 from callkeeper.cli import main
 from calls.rules import load_rules
@@ -77,7 +77,7 @@ def site_of(database: Database, redis: Any, jobs: Any, log: FilteringBoundLogger
         now=lambda: START,
         store=Store(redis),
         auditor=Auditor(AuditLog(redis, keys=Keys())),
-        archive=ArchivedCalls(Reader(database)),
+        archive=ArchivedCalls(ArchiveReader(database)),
     )
     forms = FormTokens("ops", Secret("canary-admin-0123456"), now=START.timestamp)
     return Site(desk, SignedIn(Board(redis, desk, log=log, now=lambda: START).app(), forms), forms)

@@ -10,7 +10,7 @@ from redis.asyncio import Redis
 
 from archive.database import Database
 from archive.keeping import Keeper
-from archive.reading import Reader
+from archive.reading import ArchiveReader
 from archive.writing import Writer
 from calls.call_query import parse_query
 from calls.record import Call, Phase, encode_call
@@ -50,7 +50,7 @@ def filled(folder: Path) -> Database:
 @pytest.fixture
 def archive(database: Database) -> ArchivedCalls:
     """Return what the desk has of it."""
-    return ArchivedCalls(Reader(database))
+    return ArchivedCalls(ArchiveReader(database))
 
 
 async def found(redis: "Redis", archive: ArchivedCalls | None, typed: str, **changes: object) -> list[str]:
@@ -161,7 +161,7 @@ async def test_viewer_finds_nothing_by_what_a_viewer_does_not_see(redis: "Redis"
 async def test_erased_person_is_found_no_more(redis: "Redis", tmp_path: Path) -> None:
     """After an erasure, no erased value finds the call; its id still does."""
     database = filled(tmp_path)
-    archive = ArchivedCalls(Reader(database))
+    archive = ArchivedCalls(ArchiveReader(database))
     Keeper(database, "dpo").erase(INSTITUTION, person_id="p-7", reason="asked for it")
     assert await found(redis, archive, "0007") == []
     assert await found(redis, archive, "vale7") == []
@@ -170,7 +170,7 @@ async def test_erased_person_is_found_no_more(redis: "Redis", tmp_path: Path) ->
 
 def test_stream_has_every_call_once(database: Database) -> None:
     """Replay and report read each call once in its last version, oldest first, with the number of lines read."""
-    reader, read = Reader(database), list[int]()
+    reader, read = ArchiveReader(database), list[int]()
     calls = list(reader.stream(progress=read.append))
     assert [call.voice_id for call in calls] == [*(f"v-{n}" for n in range(1, 31)), "v-99"]
     assert calls[6] == recorded(*settled(7, lines=4))

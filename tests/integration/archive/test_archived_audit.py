@@ -10,7 +10,7 @@ from sqlalchemy import delete, update
 from archive.database import Database
 from archive.keeping import Keeper
 from archive.lines import AUDIT, AUDIT_LOG
-from archive.reading import Reader
+from archive.reading import ArchiveReader
 from archive.tables import lines
 from archive.verifying import verify
 from archive.writing import Writer
@@ -53,7 +53,7 @@ async def told(
     redis: "Redis", database: Database, wanted: AuditFilter = EVERYTHING, *, most: int = 1000
 ) -> list[AuditEntry]:
     """Return what a reader sees, newest first."""
-    archive = ArchivedCalls(Reader(database))
+    archive = ArchivedCalls(ArchiveReader(database))
     found, answered = await audited_or_archived(AuditLog(redis, keys=Keys()), archive, wanted, most=most)
     assert answered
     return [each.entry for each in found]
