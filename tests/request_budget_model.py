@@ -19,6 +19,9 @@ from calls.store.scripts import source
 CLASSES = (1, 2, 3, 4)
 """Effects, checks, listings, reads."""
 
+REQUESTS = {1: 2, 2: 1, 3: 1, 4: 1}
+"""How many requests each class sends for one permission: an effect is two, and the second follows the first's answer."""
+
 
 @dataclass
 class SortedSet:
@@ -103,6 +106,8 @@ class Load:
         arrivals: Work per second of each class.
         processes: How many processes the work comes to; each reports what it got answered itself.
         jitter_s: Until when at most a request leaves after its permit, and somebody comes back after his time.
+        latency_s: How long an answer takes, up to twice that.
+        busy: The share of requests that are refused for another reason than the limit.
     """
 
     set_rate: float
@@ -111,6 +116,8 @@ class Load:
     processes: int = 1
     jitter_s: float = 0.03
     seed: int = 1
+    latency_s: float = 0.025
+    busy: float = 0.0
     sent_at: list[float] = field(default_factory=list)
     refused_at: list[float] = field(default_factory=list)
     waits: list[tuple[float, int, float]] = field(default_factory=list)
@@ -135,22 +142,22 @@ class Load:
             def run(now: float) -> None:
                 wait_ms = 0
                 if is_limited:
-                    wait_ms = script(1000 * now, "take", c, 1, name, chance.random(), "", self.set_rate)
+                    wait_ms = script(1000 * now, "take", c, REQUESTS[c], name, chance.random(), "", self.set_rate)
                     self.asks["refused" if wait_ms else "granted"] += 1
                 if wait_ms:
                     at(now + wait_ms / 1000 + chance.random() * self.jitter_s, run)
                 else:
-                    at(now + chance.random() * self.jitter_s, send(c, name, since))
+                    at(now + chance.random() * self.jitter_s, send(c, name, since, follows=REQUESTS[c] > 1))
 
             return run
 
-        def send(c: int, name: str, since: float) -> Callable[[float], None]:
+        def send(c: int, name: str, since: float, *, follows: bool = False) -> Callable[[float], None]:
             def run(now: float) -> None:
                 nonlocal is_limited
                 while admitted and admitted[0] <= now - 1:
                     admitted.popleft()
                 self.sent_at.append(now)
-                if self.limit and len(admitted) >= self.limit:
+                if (self.limit and len(admitted) >= self.limit) or chance.random() < self.busy:
                     self.refused_at.append(now)
                     while answered and answered[0] <= now - 1:
                         answered.popleft()
@@ -160,7 +167,10 @@ class Load:
                 else:
                     admitted.append(now)
                     answered.append(now)
-                    self.waits.append((now, c, now - since))
+                    if follows:
+                        at(now + self.latency_s * (1 + chance.random()), send(c, name, since))
+                    else:
+                        self.waits.append((now, c, now - since))
 
             return run
 

@@ -11,30 +11,37 @@ local now = now_ms()
 local CLASSES = 4 -- effects; checks; listings; reads
 local SHARES = {0.3, 0.3, 0.15, 0.1} -- the least share of each waiting class; the rest goes to the first of them
 local GRACE = 1000 -- a member that is this many ms late does not count as waiting any more
-local NEAR = {4, 4, 32, 64} -- a member that asked in vain waits a random number of turns of its class, up to this
--- many: a larger number means fewer vain requests, a smaller one keeps the order better
+local MOST = {2, 1, 1, 1} -- permits that a member of each class takes at most
+local NEAR = 4 -- a member that asked in vain waits a random number of turns of its class, up to this many: a larger
+-- number means fewer vain requests, a smaller one keeps the order better
 local SOON = 50 -- members expected within this many ms go before others
-local CATCH_UP = 0.15 -- seconds of permits that may accumulate, for members that come back late
+local AT_ONCE = 18 -- most permits in a window; at rates up to this a window lasts for a second or more
+local WINDOWS = 25 -- most windows in a second, because the clock has steps of a millisecond
 local MEMORY = 2000 -- counts fade with this time constant, in ms
 local LOWERED = 0.85 -- the factor by which a 429 lowers the rate
 local PLATEAU = 8 -- after this many seconds of waiting work the rate is back at its old value
-local FLOOR = 10 -- the rate stays above this unless more than TOO_MANY are refused: 429 may have other reasons
-local TOO_MANY = 0.17
-local LONG_MEMORY = 10000 -- time constant of the counts for TOO_MANY, in ms
+local FIRST = 10 -- the least rate after the very first 429
+local TOO_MANY = 0.17 -- the rate falls below the next two bounds only if more than this share of requests is refused,
+-- because 429 may have other reasons than the rate
+local LEAST = 4
+local PROVEN = 0.8 -- of the highest rate that was answered
+local PROVEN_MEMORY = 300000 -- time constant in ms with which that is forgotten
+local LONG_MEMORY = 10000 -- time constant of the counts for TOO_MANY and PROVEN, in ms
 local FORGOTTEN = 3600 -- seconds after which an unused learned rate is forgotten
 
-local FIELDS = {'limit', 'used', 'at', 'level', 'granted', 'refused', 'max', 'grown', 'starting', 'lowered', 'set_out', 'set', 'tried', 'turned'}
+local FIELDS = {'limit', 'used', 'at', 'granted', 'refused', 'max', 'grown', 'starting', 'lowered', 'set', 'tried', 'turned', 'proven'}
 local function load(scope)
     local stored = redis.call('HGET', KEYS[1], scope) or ''
-    local s, values = {scope = scope, credit = {}, pace = {}}, {}
+    local s, values = {scope = scope, credit = {}, pace = {}, log = {}}, {}
     for value in string.gmatch(stored, '%S+') do values[#values + 1] = tonumber(value) end
-    local is_known = #values == #FIELDS + 2 * CLASSES
+    local is_known = #values >= #FIELDS + 2 * CLASSES
     for n, field in ipairs(FIELDS) do s[field] = is_known and values[n] or 0 end
     for c = 1, CLASSES do
         s.credit[c] = is_known and values[#FIELDS + c] or 1
         s.pace[c] = is_known and values[#FIELDS + CLASSES + c] or 0
     end
-    if not is_known then s.at, s.level = now, 1 end
+    for n = #FIELDS + 2 * CLASSES + 1, #values do s.log[#s.log + 1] = values[n] end
+    if not is_known then s.at = now end
     return s
 end
 
@@ -54,34 +61,42 @@ local function rate(s)
     return found
 end
 
+-- Return how many permits a window holds, and how long it is in ms. Up to AT_ONCE per second no second holds more than
+-- the rate, rounded up: a service with such a limit refuses none.
+local function window(r)
+    local windows = math.min(math.ceil(r / AT_ONCE), WINDOWS)
+    local most = math.max(2, math.ceil(r / windows))
+    return most, most / r * 1000
+end
+
 local function store(s)
     local values = {}
     s.limit, s.used = rate(s), s.granted / MEMORY * 1000
     for _, field in ipairs(FIELDS) do values[#values + 1] = string.format('%.4f', s[field]) end
     for c = 1, CLASSES do values[#FIELDS + c] = string.format('%.4f', s.credit[c]) end
     for c = 1, CLASSES do values[#FIELDS + CLASSES + c] = string.format('%.4f', s.pace[c]) end
+    for n = math.max(1, #s.log - window(s.limit) + 1), #s.log do values[#values + 1] = string.format('%.0f', s.log[n]) end
     redis.call('HSET', KEYS[1], s.scope, table.concat(values, ' '))
     redis.call('EXPIRE', KEYS[1], FORGOTTEN)
 end
 
-local function burst(r) return 1 + r * CATCH_UP end
-
 -- Apply the time that has passed since the last use, and find which members wait.
 local function go_on(s)
     local passed = math.max(0, math.min(now - s.at, 60000))
-    s.at, s.head, s.size, s.waiting = now, {}, {}, 0
+    s.at, s.head, s.size, s.waiting, s.ahead = now, {}, {}, 0, {}
     for c = 1, CLASSES do
         redis.call('ZREMRANGEBYSCORE', queue(s, c), '-inf', now - GRACE)
         s.head[c] = num(redis.call('ZRANGE', queue(s, c), 0, 0, 'WITHSCORES')[2], math.huge)
         s.size[c] = s.head[c] < math.huge and redis.call('ZCARD', queue(s, c)) or 0
         s.waiting = s.waiting + s.size[c]
+        s.ahead[c] = s.waiting
     end
     if s.waiting > 0 then s.grown = s.grown + math.min(passed, 1000) / 1000 end
     local r, fade = rate(s), math.exp(-passed / MEMORY)
-    s.level = math.min(burst(r), s.level + r * passed / 1000)
     s.granted, s.refused = s.granted * fade, s.refused * fade
     local long_fade = math.exp(-passed / LONG_MEMORY)
     s.tried, s.turned = s.tried * long_fade, s.turned * long_fade
+    s.proven = math.max(s.proven * math.exp(-passed / PROVEN_MEMORY), (s.tried - s.turned) / LONG_MEMORY * 1000)
     for c = 1, CLASSES do
         s.credit[c] = math.min(2, s.credit[c] + SHARES[c] * r * passed / 1000)
         s.pace[c] = s.pace[c] * fade
@@ -95,26 +110,33 @@ local function before(s, c, soon)
     for other = 1, CLASSES do
         if other ~= c and s.head[other] <= soon then
             local mine, theirs = s.credit[c] >= 1, s.credit[other] >= 1
-            if (theirs and not mine) or (theirs == mine and other < c) then found = found + 1 end
+            if (theirs and not mine) or (theirs == mine and other < c) then found = found + MOST[other] end
         end
     end
     return found
 end
 
+-- Return after how many ms the window has room for so many permits.
+local function missing(s, r, permits)
+    local most, length = window(r)
+    local last = s.log[#s.log - most + math.min(most, permits)]
+    return last and math.max(0, last + length - now) or 0
+end
+
 -- Return after how many ms to ask again; 0 if the requests may be sent.
-local function wait_of(s, r, c, member, random)
+local function wait_of(s, r, c, n, member, random)
     local rank = redis.call('ZRANK', queue(s, c), member)
     local soon = now + math.max(SOON, 500 / r)
     local first, behind = before(s, c, soon), not rank and s.head[c] <= soon and 1 or 0
-    if s.level >= 1 + first + behind then return 0 end
+    if n + first + behind <= window(r) and missing(s, r, n + first + behind) == 0 then return 0 end
     -- The first waiting class gets the next permits; the others get about as many as they did recently.
     local pace = first == 0 and r or math.max(SHARES[c] * r, math.min(r, 1.3 * s.pace[c] / MEMORY * 1000))
-    local missing = math.max(0, 1 - s.level) / r * 1000
-    if rank then return missing + (rank + random * (first == 0 and 0.25 or math.min(s.size[c], NEAR[c]))) / pace * 1000 end
+    local free = missing(s, r, n)
+    if rank then return free + (rank + random * (first == 0 and 0.25 or math.min(s.size[c], NEAR))) / pace * 1000 end
     local last = num(redis.call('ZRANGE', queue(s, c), -1, -1, 'WITHSCORES')[2], now)
-    local wait = math.max(missing, last - now) + 1000 / pace
+    local wait = math.max(free, last - now) + 1000 / pace
     -- The wait is bounded, so that a member notices when others finish, but not so short that all ask all the time.
-    return math.min(wait, math.max(2000, s.waiting / r * 1000) * (0.75 + random / 2))
+    return math.min(wait, math.max(2000, s.ahead[c] / r * 1000) * (0.75 + random / 2))
 end
 
 local function take()
@@ -126,14 +148,14 @@ local function take()
         local r = go_on(s)
         if r > 0 then
             states[#states + 1] = s
-            waits[#waits + 1] = wait_of(s, r, c, member, tonumber(ARGV[6]))
+            waits[#waits + 1] = wait_of(s, r, c, n, member, tonumber(ARGV[6]))
             wait = math.max(wait, waits[#waits])
         end
     end
     if wait > 0 then wait = math.min(30000, math.max(1, math.ceil(wait))) end
     for i, s in ipairs(states) do
         if wait == 0 then
-            s.level = s.level - n
+            for _ = 1, n do s.log[#s.log + 1] = now end
             s.granted, s.tried = s.granted + n, s.tried + n
             s.pace[c] = s.pace[c] + n
             s.credit[c] = math.max(0, s.credit[c] - n)
@@ -153,23 +175,20 @@ end
 local function lower(s, answered)
     go_on(s)
     local r, age = rate(s), now - s.lowered
-    s.turned = s.turned + 1
-    if r > 0 and (s.max == 0 or age >= 1000 or age < 0 or s.set_out == 1) then s.refused = s.refused + 1 end
+    s.turned, s.refused = s.turned + 1, s.refused + 1
     if s.max > 0 and age >= 0 and age < 1000 then return end
-    s.set_out = 1
-    local is_much = s.refused >= 2 and s.refused > s.granted / 8
     if r == 0 then
-        s.max, s.starting, s.set_out, s.granted, s.refused = math.max(FLOOR, answered), 1, 0, 0, 0
-    elseif is_much then
-        -- The rate of answers is a better estimate than the rate of attempts, but not below the floor.
-        local answers = (s.granted - s.refused) / MEMORY * 1100
-        local least = s.turned >= 4 and s.turned > s.tried * TOO_MANY and 1 or FLOOR
-        s.max, s.starting = math.min(r, math.max(answers, r / 2, least)), 0
+        s.max, s.starting, s.granted, s.refused = math.max(FIRST, answered), 1, 0, 0
+        for n = 1, window(s.max) do s.log[n] = now end
     else
-        s.max, s.starting = math.max(r, math.min(FLOOR / LOWERED, s.max)), 0
+        if s.turned >= 5 and s.turned > s.tried * TOO_MANY then s.proven = 0 end
+        local least = s.proven > 0 and math.max(LEAST, PROVEN * s.proven) / LOWERED or 1
+        -- If many are refused, what is answered is a better estimate than what is tried.
+        local answers = (s.granted - s.refused) / MEMORY * 1100
+        local found = s.refused > s.granted / 8 and math.min(r, answers) or r
+        s.max, s.starting = math.max(found, r / 2, least), 0
     end
     s.grown, s.lowered = 0, now
-    s.level = math.min(s.level, 0)
 end
 
 -- If three institutions, or all, get 429 within five seconds of each other, the limit is the account's.

@@ -4,13 +4,15 @@ Every request to the service takes a permit here first. The limit is the configu
 a rate learned from 429 answers, whichever is lower. Without either, permits are free and Redis is not asked. A limit
 applies to the account, or to a single institution if only that one gets 429.
 
-Permits come from a token bucket on Redis's clock: at most ``rate * T + 0.15 * rate + 2`` within T seconds. An effect
-takes the permits of its confirming read and its own together, and may use the second up to a lease later. While
-requests wait, each class gets at least its share (``request_budget.lua``); the rest goes to the waiting class with the
-highest priority.
+At most a number of permits is given within any window of Redis's clock: with a rate R of up to 18 per second,
+R (rounded up) in a second; with a higher one, up to 18 in a fraction of a second. An effect takes the permits of its
+confirming read and its own together, and may use the second up to a lease later. While requests wait, each class gets
+at least its share (``request_budget.lua``); the rest goes to the waiting class with the highest priority.
 
-The learned rate falls by 15 % at a 429, recovers within 8 s, and stays there for a while before it grows further (the
-cubic function of TCP CUBIC, which uses most of the capacity with few losses). It grows only while requests wait.
+The learned rate falls by 15 % at a 429, or to the rate of answers if many are refused. It recovers within 8 s, and stays
+there for a while before it grows further (the cubic function of TCP CUBIC, which uses most of the capacity with few
+losses). It grows only while requests wait. If it is not the rate that makes the service refuse some, it hardly falls
+below what was answered before.
 """
 
 from collections.abc import Callable, Mapping
@@ -28,7 +30,7 @@ from calls.store.keys import Keys, institution_member
 from calls.store.scripts import Scripts
 
 MARGIN: Final = 0.95
-"""The share of a configured rate that is used. From 6/s on, no 10 seconds then hold more than ten times the rate."""
+"""The share of a configured rate that is used; the rest is for requests that leave later than they get their permit."""
 
 LOOK_EVERY_S: Final = 1.0
 """How often a process checks whether others have learned a rate, in seconds."""

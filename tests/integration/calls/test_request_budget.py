@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import pairwise
 
 import httpx
 import pytest
@@ -152,9 +151,9 @@ async def test_others_hear_of_a_learned_rate(make: Callable[..., Store], hand: H
     await refused.turned_away(KEY, 1)
     hand.ms += 1000
     await other.look()
-    waits = await take(other, Permit.READ, "r", 8)
+    waits = await take(other, Permit.READ, "r", 14)
     assert waits[0] == 0
-    assert all(later > 0 for _, later in list(pairwise(waits))[3:])
+    assert all(waits[10:])
 
 
 async def test_check_that_waits_is_not_booked(sandbox_asgi: Asgi, redis: Redis) -> None:
