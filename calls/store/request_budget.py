@@ -52,20 +52,28 @@ class Permit(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class BudgetUse:
-    """How much of a budget is used, in requests per second. ``waiting`` is how many requests of each class wait.
+    """How much of a budget is used, in requests per second, and what is postponed.
 
-    ``institution_key`` is empty for the account.
+    Attributes:
+        institution_key: Empty for the account.
+        used_per_s: Requests that got a permit lately.
+        limit_per_s: The rate that was set or learned.
+        waiting: How many requests of each class wait.
+        longest_s: In how many seconds the last of them is expected to ask again.
     """
 
     institution_key: str
     used_per_s: float
     limit_per_s: float
     waiting: dict[Permit, int]
+    longest_s: dict[Permit, float]
 
     @property
     def words(self) -> str:
         """Describe the use in one line."""
-        waiting = ", ".join(f"{n} {kind.name.lower()}s" for kind, n in self.waiting.items() if n)
+        waiting = ", ".join(
+            f"{n} {kind.name.lower()}s (up to {self.longest_s[kind]:.0f} s)" for kind, n in self.waiting.items() if n
+        )
         return f"using {self.used_per_s:.0f} of {self.limit_per_s:.0f} requests/s; " + (
             f"waiting: {waiting}" if waiting else "nothing waits"
         )
@@ -184,8 +192,12 @@ async def budget_use(redis: "Redis", keys: Keys) -> list[BudgetUse]:
     for scope, stored in sorted((await client.hgetall(keys.budget)).items()):
         limit, used, at_ms = (float(value) for value in stored.split()[:3])
         queues = [f"{keys.budget}:{scope.decode()}:{int(kind)}" for kind in Permit]
-        waiting = {kind: await client.zcard(queue) for kind, queue in zip(Permit, queues, strict=True)}
+        waiting, longest_s = {}, {}
+        for kind, queue in zip(Permit, queues, strict=True):
+            waiting[kind] = await client.zcard(queue)
+            last = await client.zrange(queue, -1, -1, withscores=True)
+            longest_s[kind] = max(0.0, last[0][1] / 1000 - seconds) if last else 0.0
         used *= exp(min(0.0, at_ms / 1000 - seconds) / _ANSWERS_OVER_S)
         if limit:
-            found.append(BudgetUse(unquote(scope.decode()), used, limit, waiting))
+            found.append(BudgetUse(unquote(scope.decode()), used, limit, waiting, longest_s))
     return found

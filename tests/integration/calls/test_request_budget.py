@@ -135,6 +135,18 @@ async def test_waiting_effect_comes_before_reads(make: Callable[..., Store], han
     assert await budget.wait_s(Permit.EFFECT, "e", KEY, 2) == 0
 
 
+async def test_use_says_what_is_postponed_and_for_how_long(
+    make: Callable[..., Store], redis: Redis, hand: Hand
+) -> None:
+    """The line of board and doctor names the rate, how many requests of a class wait, and how long the last one does."""
+    hand.ms = 1000 * (await redis.time())[0]
+    await take(make(2.0).budget, Permit.READ, "r", 12)
+    use = (await budget_use(redis, Keys()))[0]
+    assert (round(use.limit_per_s, 1), use.waiting[Permit.READ]) == (2 * MARGIN, 10)
+    assert use.longest_s[Permit.READ] > use.longest_s[Permit.CHECK] == 0
+    assert use.words.endswith(f"waiting: 10 reads (up to {use.longest_s[Permit.READ]:.0f} s)")
+
+
 async def test_single_institution_learns_alone(make: Callable[..., Store], redis: Redis) -> None:
     """A 429 lowers an institution's own rate; those of all institutions together make it the account's."""
     budget = make().budget
