@@ -77,6 +77,9 @@ class Told:
 
 PENDING = Told(ActionState.PENDING)
 
+_NO_PROOF = {value: article.name for article in LAW for name, value in article.when if name == "validation_type"}
+"""Validation types that establish no identity, with the article that says so."""
+
 _LAST = 2**53
 
 
@@ -145,6 +148,8 @@ def _is_answer_to(effect: Effect, line: Entry) -> bool:
 
 
 def _verified(call: Call, line: Entry, book: RuleBook, facts: Facts) -> Told:
+    if line.validation_type in _NO_PROOF:  # also after an enroll, which it cannot have caused
+        return _held(_NO_PROOF[line.validation_type])
     effect, identity = call.enroll, call.identity
     is_about_us = effect.person_id == line.person_id
     if not is_about_us and (identity is None or identity.person_id != line.person_id):

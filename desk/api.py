@@ -194,6 +194,7 @@ class DeskApi:
             key = _idempotency_key(request)
             body = await read_body(request, BODIES[action])
             if token.operators is not None and body.operator not in token.operators:
+                note_of(request).deny(institution=place.institution_key, detail=f"{action} as another operator")
                 raise forbidden("operator: this token may not speak for them")
             note_of(request).operator = body.operator
             action_id, call_id = await self._actions.request(token, place, action, body, key)

@@ -144,23 +144,25 @@ class Actions:
         known = await self._lookup.known(*place)
         line = line_of(known.trail, action_id) if known else None
         if known is None or line is None:
-            return await self._unheard(place, known.call_id if known else place, action_id), PENDING
-        if known.is_merging:
-            return _action(line.kind), PENDING
-        return _action(line.kind), told(known.call, known.trail, line, self._book)
+            return await self._unheard(place, known.call_id if known else place, action_id)
+        answer = PENDING if known.is_merging else told(known.call, known.trail, line, self._book)
+        if answer.state is ActionState.PENDING:
+            answer = Told(ActionState.PENDING, operator=line.operator)
+        return _action(line.kind), answer
 
-    async def _unheard(self, place: CallId, call_id: CallId, action_id: str) -> str:
-        """Return the kind of an action whose note is unread, under the id that was used or that of the call's record."""
+    async def _unheard(self, place: CallId, call_id: CallId, action_id: str) -> tuple[str, Told]:
+        """Return an action whose note is unread, under the id that was used or that of the call's record."""
         for waiting_at in dict.fromkeys((place, call_id)):
             for stored in await self._redis.hvals(self._keys.inbox(waiting_at.member)):
                 note = parse_note(stored)
                 if getattr(note, "wish", None) == action_id:
-                    return _action(note.note_id.partition(":")[0])
+                    told_by = Told(ActionState.PENDING, operator=getattr(note, "operator", None))
+                    return _action(note.note_id.partition(":")[0]), told_by
         known = await self._lookup.known(*place)  # it may have been stored between the two reads
         line = line_of(known.trail, action_id) if known else None
         if line is None:
             raise not_found()
-        return _action(line.kind)
+        return _action(line.kind), Told(ActionState.PENDING, operator=line.operator)
 
     async def _known(self, place: CallId) -> Known:
         known = await self._lookup.known(place.institution_key, place.voice_id)

@@ -83,11 +83,12 @@ def verify(institution: str | None, heads: BinaryIO | None) -> None:
         say(f"{key}: ends at line {head.n}, {head.hash}")
     say(
         f"{found.lines} lines, {found.erased} personal values erased, {found.emptied} lines emptied by retention"
-        + (f", {len(logged)} logged ends compared" if heads is not None else "")
+        + (f", {len(logged)} logged heads compared" if heads is not None else "")
     )
-    faults = [*map(str, found.faults), *([f"{unsigned} logged ends are not signed with the key"] if unsigned else [])]
+    faults = [*map(str, found.faults), *([f"{unsigned} logged heads are not signed with the key"] if unsigned else [])]
     if faults:
         raise Failed(*faults)
+    say("Nothing was changed, removed, inserted or moved.")
 
 
 @archive.command()

@@ -161,6 +161,8 @@ async def _queue(service: Reseller, settings: WorkerSettings, key: str) -> Findi
         entries = await service.queue(key, continue_from=0, page_size=1, requested_by=requested_by)
     except ResellerError as error:
         remedy = f"check that {requested_by!r} is a core username of {key}, and its state at the service"
+        if isinstance(error, ServiceUnavailable):
+            remedy = "the service did not answer; workers try again by themselves"
         if isinstance(error, TokenFault | AccessRefused):
             remedy = "the login is good: ask the service operator what the account may do there"
         return fault(Topic.QUEUE, _told(error), remedy, about=key)

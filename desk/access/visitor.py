@@ -102,9 +102,9 @@ class AuditNote:
         self.event = event or self.event
         self.parts.update(parts)
 
-    def deny(self) -> None:
-        """Record a refusal with the kind of page only: somebody may have typed anything into the address."""
-        self.event, self.parts = AuditEvent.DENIED, {"detail": self.page}
+    def deny(self, **parts: str) -> None:
+        """Record a refusal, by default with the kind of page only: somebody may have typed anything into the address."""
+        self.event, self.parts = AuditEvent.DENIED, {"detail": self.page, **parts}
 
 
 def note_of(request: HTTPConnection) -> AuditNote:

@@ -128,6 +128,19 @@ async def test_desk_refuses_at_once_what_the_law_forbids(
     assert "said" not in {line.what for line in await desk.trail(call)}
 
 
+@pytest.mark.parametrize(("method", "reason"), [("NoAuth", "no_auth"), ("VoiceAuth", "voice_auth")])
+async def test_method_that_proves_nothing_is_refused_after_an_enroll(desk: DeskRig, method: str, reason: str) -> None:
+    """The enroll does not make it true: nothing is written into the story."""
+    call = desk.stage.call(END)
+    await desk.run(5)
+    await desk.say(call, "verified", **VERIFIED)
+    await desk.run(5)
+    assert desk.ledger(call)["enroll"] == 1
+    answer = await desk.say(call, "verified", **VERIFIED | {"validation_type": method})
+    assert (answer.status_code, [each["name"] for each in answer.json()["reasons"]]) == (409, [reason])
+    assert len([line for line in await desk.trail(call) if line.what == "said"]) == 1
+
+
 async def test_resolve_closes_what_nothing_could_prove(desk: DeskRig) -> None:
     """A person who looked at the service says that the reject was applied: it is so from then on, and nothing is sent."""
     call = desk.stage.call(END)
