@@ -45,7 +45,6 @@ def redis_url(redis_server: EmbeddedRedis) -> str:
     """Return the URL of the real Redis server, emptied."""
     with BlockingRedis.from_url(redis_server.url) as redis:
         redis.flushall()
-        redis.script_flush()
     return redis_server.url
 
 

@@ -598,7 +598,7 @@ CONTROLS: Final = (
         "callkeeper/alert_child.py",
         '["DEFAULT_REDIRECT_LIMIT"] = 0',
         '["DEFAULT_REDIRECT_LIMIT"] = 30',
-        "tests/integration/callkeeper/test_alert_courier.py",
+        "tests/acceptance/test_alert_courier.py",
         "redirect",
     ),
     Control(

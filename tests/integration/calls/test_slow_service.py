@@ -10,7 +10,9 @@ from tests.virtual_worker import OTHER, virtually, working
 from workers.shift import IN_FLIGHT
 
 
-@pytest.mark.parametrize("answer_s", [1.2, 3.6, 5.5])
+@pytest.mark.parametrize(
+    "answer_s", [3.6, pytest.param(1.2, marks=pytest.mark.night), pytest.param(5.5, marks=pytest.mark.night)]
+)
 def test_claim_lets_go_between_requests_of_a_slow_service(answer_s: float) -> None:
     """No claim lasts longer than a confirming read and an effect, and nothing counts as a bug."""
 

@@ -21,7 +21,7 @@ from schemathesis.specs.openapi.checks import (
 from calls.record import Candidate, encode_call
 from calls.store.keys import CallId, Keys
 from desk.openapi import document
-from tests.integration.web.test_web_process import web_process
+from tests.acceptance.test_web_process import web_process
 from tests.unit.calls.specimens import call
 
 TOKEN = "canary-desktop-0123456789"

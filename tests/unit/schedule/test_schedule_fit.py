@@ -43,7 +43,13 @@ def watched(result: Lognormal, call: Lognormal, count: int, seed: int) -> list[O
     return list(observed_through(SHIPPED, drawn_times(result, count, draw), drawn_times(call, count, draw)))
 
 
-@pytest.mark.parametrize("law", LAWS.values(), ids=LAWS)
+@pytest.mark.parametrize(
+    "law",
+    [
+        pytest.param(law, id=name, marks=() if name in {"prior", "half-never"} else pytest.mark.night)
+        for name, law in LAWS.items()
+    ],
+)
 def test_fit_recovers_a_known_distribution(law: tuple[Lognormal, Lognormal]) -> None:
     """From 2,000 calls watched by the shipped schedule, the fitted times are within 10 % of the best for the true laws."""
     result, call = law
@@ -54,7 +60,14 @@ def test_fit_recovers_a_known_distribution(law: tuple[Lognormal, Lognormal]) -> 
     assert truth.lag(found.schedule.at_s) <= 1.01 * truth.lag(SHIPPED.at_s)
 
 
-@pytest.mark.parametrize("wrong", ["fast", "slow", "short-calls", "half-as-fast-as-assumed"])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        pytest.param(name, marks=() if name == "slow" else pytest.mark.night)
+        for name in LAWS
+        if name not in {"prior", "half-never"}
+    ],
+)
 def test_fitted_schedule_beats_the_shipped_one_where_its_prior_is_wrong(wrong: str) -> None:
     """Where calls are not as the shipped times assume, the fitted ones are better, and the fit itself says so."""
     result, call = LAWS[wrong]
