@@ -68,7 +68,7 @@ docs: $(STAMP) .venv-docs/.installed ## Build the documentation site: build/site
 readme: $(STAMP) ## Do what README.md says in a fresh clone: ARGS="--every-python" with every supported Python
 	$(BIN)/python -m tests.readme $(ARGS)
 
-test: $(STAMP) ## Run the tests of a rule, a module, a whole call in virtual time, and of the sandbox: three minutes
+test: $(STAMP) ## Run the tests of a rule, a module, a whole call in virtual time, and of the sandbox
 	$(BIN)/python -m pytest -q -n 3 --dist worksteal tests/unit tests/integration tests/sandbox $(ARGS)
 
 acceptance: $(STAMP) ## Keep each promise once with real processes, as a user sees it

@@ -160,10 +160,12 @@ async def _queue(service: Reseller, settings: WorkerSettings, key: str) -> Findi
     try:
         entries = await service.queue(key, continue_from=0, page_size=1, requested_by=requested_by)
     except ResellerError as error:
-        remedy = f"check that {requested_by!r} is a core username of {key}, and its state at the service"
-        if isinstance(error, ServiceUnavailable):
-            remedy = "the service did not answer; workers try again by themselves"
-        if isinstance(error, TokenFault | AccessRefused):
-            remedy = "the login is good: ask the service operator what the account may do there"
+        match error:
+            case TokenFault() | AccessRefused():
+                remedy = "the login is good: ask the service operator what the account may do there"
+            case ServiceUnavailable():
+                remedy = "workers try again by themselves; if it lasts, ask the service operator"
+            case _:
+                remedy = f"check that {requested_by!r} is a core username of {key}, and its state at the service"
         return fault(Topic.QUEUE, _told(error), remedy, about=key)
     return ok(Topic.QUEUE, "readable, calls are live" if entries else "readable, no live calls", about=key)

@@ -23,9 +23,9 @@ local PLATEAU = 8 -- after this many seconds of waiting work the rate is back at
 local FIRST = 10 -- the least rate after the very first 429
 local TOO_MANY = 0.17 -- the rate falls below the next two bounds only if more than this share of requests is refused,
 -- because 429 may have other reasons than the rate
-local LEAST = 4
-local PROVEN = 0.8 -- of the highest rate that was answered
-local PROVEN_MEMORY = 300000 -- time constant in ms with which that is forgotten
+local LEAST = 4 -- requests per second
+local PROVEN = 0.8 -- the share of the highest rate that was answered
+local PROVEN_MEMORY = 300000 -- the highest answered rate fades with this time constant, in ms
 local LONG_MEMORY = 10000 -- time constant of the counts for TOO_MANY and PROVEN, in ms
 local FORGOTTEN = 3600 -- seconds after which an unused learned rate is forgotten
 

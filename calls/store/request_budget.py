@@ -4,15 +4,15 @@ Every request to the service takes a permit here first. The limit is the configu
 a rate learned from 429 answers, whichever is lower. Without either, permits are free and Redis is not asked. A limit
 applies to the account, or to a single institution if only that one gets 429.
 
-At most a number of permits is given within any window of Redis's clock: with a rate R of up to 18 per second,
-R (rounded up) in a second; with a higher one, up to 18 in a fraction of a second. An effect takes the permits of its
-confirming read and its own together, and may use the second up to a lease later. While requests wait, each class gets
+Any window of Redis's clock holds a limited number of permits. With a rate R of up to 18 per second, a window holds R
+(rounded up) and lasts a second or more; with a higher rate, it holds up to 18 and is shorter. An effect takes the
+permits of its confirming read and its own together, and may use the second up to a lease later. While requests wait, each class gets
 at least its share (``request_budget.lua``); the rest goes to the waiting class with the highest priority.
 
 The learned rate falls by 15 % at a 429, or to the rate of answers if many are refused. It recovers within 8 s, and stays
 there for a while before it grows further (the cubic function of TCP CUBIC, which uses most of the capacity with few
-losses). It grows only while requests wait. If it is not the rate that makes the service refuse some, it hardly falls
-below what was answered before.
+losses). It grows only while requests wait. While few requests are refused, it stays above 80 % of the highest rate that
+was answered in the last minutes: a 429 may have other reasons than the rate.
 """
 
 from collections.abc import Callable, Mapping

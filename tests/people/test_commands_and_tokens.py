@@ -136,6 +136,7 @@ async def test_token_may_what_its_role_may(site: Site, redis_url: str) -> None:
     assert (await agent.post(f"{call}/resolve", json={**body, "applied": True})).status_code == 403
     denied = [entry.entry for entry in await site.audited() if entry.entry.event == "denied"]
     assert {entry.who for entry in denied} == {"token:wall", "token:ivr"}
+    assert ("cu-1", "check as another operator") in {(entry.institution, entry.detail) for entry in denied}
 
 
 async def test_ticket_of_an_issued_token_opens_one_stream(site: Site, redis_url: str) -> None:

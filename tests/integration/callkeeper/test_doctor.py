@@ -169,6 +169,16 @@ async def test_doctor_names_an_institution_without_rights(
     assert finding.remedy.startswith(f"correct {setting}, or have")
 
 
+async def test_doctor_does_not_doubt_the_operator_where_the_service_fails(
+    redis_url: str, sandbox_server: ServedSandbox
+) -> None:
+    """A connection that breaks has nothing to do with ``RequestedBy``."""
+    sandbox_server.fault("queue", "reset", times=100)
+    finding = (await findings(environment(redis_url, sandbox_server)))["queue cu-1"]
+    assert finding.severity is Severity.FAULT
+    assert finding.remedy == "workers try again by themselves; if it lasts, ask the service operator"
+
+
 async def test_doctor_names_what_waits_and_for_whom(redis_url: str, sandbox_server: ServedSandbox) -> None:
     """A service that is away, a late call, a failed job, a doubt and an undelivered outcome have one line each."""
     keys, now_ms = Keys(), int(time.time() * 1000)

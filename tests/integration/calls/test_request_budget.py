@@ -68,7 +68,7 @@ async def test_without_a_limit_redis_is_not_asked(rig: Rig, redis: Redis) -> Non
     """Nothing set and no 429: no permit leaves a trace in Redis, and nothing is postponed."""
     crowd(rig, 3)
     await rig.run(30)
-    assert not await redis.keys("ck:budget*")
+    assert not await redis.keys("ck:permits*")
     assert await budget_use(redis, Keys()) == []
 
 
@@ -112,6 +112,16 @@ async def test_limit_is_learned_from_429(sandbox_asgi: Asgi, redis: Redis) -> No
     assert await open_breakers(redis) == []
     assert (await budget_use(redis, Keys()))[0].limit_per_s < 30
     assert refused < 0.05 * asked
+
+
+async def test_budget_of_the_release_before_is_not_read(make: Callable[..., Store], redis: Redis) -> None:
+    """0.2.0 stored other figures under ``ck:budget``; in a rolling deployment both releases write."""
+    figures = "12.0 3.0 1700000000000.0 1.0 9.0 7.0 12.0 2.0 0.0 1700000000000.0 0.0 0.0 20.0 7.0" + " 1.0" * 8
+    await redis.hset("ck:budget", "", figures)
+    budget = make().budget
+    await budget.look()
+    assert await take(budget, Permit.READ, "r", 30) == [0.0] * 30
+    assert await budget_use(redis, Keys()) == []
 
 
 async def test_processes_share_one_budget(make: Callable[..., Store], hand: Hand) -> None:

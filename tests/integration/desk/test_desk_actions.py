@@ -23,7 +23,8 @@ async def test_verified_enrolls_once_as_the_operator(desk: DeskRig) -> None:
     await desk.run(5)
     said = await desk.say(call, "verified", notes="passcode sent to the number on file", **VERIFIED)
     assert said.status_code == 202
-    assert (await desk.outcome(said))["state"] == "pending"
+    pending = await desk.outcome(said)
+    assert (pending["state"], pending["operator"]) == ("pending", "agent-7")
     await desk.run(5)
     assert await desk.outcome(said) | {"watch": ""} == {
         "action_id": said.json()["action_id"],
