@@ -6,8 +6,9 @@ applies to the account, or to a single institution if only that one gets 429.
 
 Any window of Redis's clock holds a limited number of permits. With a rate R of up to 18 per second, a window holds R
 (rounded up) and lasts a second or more; with a higher rate, it holds up to 18 and is shorter. An effect takes the
-permits of its confirming read and its own together, and may use the second up to a lease later. While requests wait, each class gets
-at least its share (``request_budget.lua``); the rest goes to the waiting class with the highest priority.
+permits of its confirming read and its own together, and may use the second up to a lease later. While requests wait,
+each class gets at least its share (``request_budget.lua``); the rest goes to the waiting class with the highest
+priority.
 
 The learned rate falls by 15 % at a 429, or to the rate of answers if many are refused. It recovers within 8 s, and stays
 there for a while before it grows further (the cubic function of TCP CUBIC, which uses most of the capacity with few
