@@ -90,7 +90,7 @@ BUDGET_SPENT: Final = Figure(
 
 DECISIONS: Final = Figure("decisions", "verdicts of rules, as written to trails", ("rule", "stage", "outcome"))
 EFFECTS: Final = Figure(
-    "effects", "assigns, enrolls and rejects that came to a state of their ledger", ("kind", "state")
+    "effects", "changes of the ledger state of assigns, enrolls and rejects, by new state", ("kind", "state")
 )
 OUTCOMES: Final = Figure("outcomes", "attempts to post an outcome", ("result",))
 """``result``: delivered, put_off, parked; replayed and not_replayed if a person asked for it again."""

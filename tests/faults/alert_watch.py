@@ -1,4 +1,4 @@
-"""Prometheus as our alerts know it, over a callkeeper in virtual time: it scrapes, and tells which alerts fire."""
+"""Plays Prometheus for a callkeeper in virtual time: scrapes its metrics and tells which alerts fire."""
 
 from prometheus_client import generate_latest
 
@@ -8,7 +8,7 @@ from tests.rig import Rig
 
 
 class Watch:
-    """Watches a rig. The worker of the rig reports with every scrape, as its thread would every second."""
+    """Scrapes a rig. With each scrape the rig's worker writes its metrics, as its thread does every second."""
 
     def __init__(self, rig: Rig) -> None:
         self.rig = rig
@@ -22,13 +22,13 @@ class Watch:
         return firing(self.scrapes)
 
     async def run(self, seconds: float) -> None:
-        """Let time pass, with everything that falls due in it."""
+        """Let time pass; the worker does what falls due."""
         for _ in range(int(seconds / SCRAPE_S)):
             await self.rig.run(SCRAPE_S)
             await self.scrape()
 
     async def stand_still(self, seconds: float) -> None:
-        """Let time pass in which no worker does anything."""
+        """Let time pass while no worker does anything."""
         for _ in range(int(seconds / SCRAPE_S)):
             self.rig.stage.advance(SCRAPE_S)
             await self.scrape()

@@ -1,4 +1,4 @@
-"""The archive after a chaos run, held to Redis: nothing missing, nothing twice, every line as it was written."""
+"""Compares the archive with Redis after a chaos run: nothing is missing or doubled, and no line was changed."""
 
 import signal
 from collections import Counter
@@ -24,7 +24,7 @@ def is_archived(redis: Any) -> bool:
 
 
 def archive_faults(redis: Any, server: PostgreSql) -> Iterator[str]:
-    """Say what of the settled calls the archive lacks, has twice, or has otherwise."""
+    """Yield one text for each settled call or audit entry that is missing, doubled or different in the archive."""
     keys, database = Keys(), Database(server.url)
     yield from (f"archive: {fault}" for fault in verify(database).faults)
     with database.reading() as connection:
@@ -54,7 +54,7 @@ def archive_faults(redis: Any, server: PostgreSql) -> Iterator[str]:
 
 
 def strike(server: PostgreSql, *, is_frozen: bool) -> None:
-    """Kill the server, or freeze it."""
+    """Kill or freeze the server."""
     if is_frozen:
         server.signal(signal.SIGSTOP)
     else:
@@ -62,7 +62,7 @@ def strike(server: PostgreSql, *, is_frozen: bool) -> None:
 
 
 def mend(server: PostgreSql) -> None:
-    """Let the server go on, or start it again."""
+    """Thaw the server, or start it again if it was killed."""
     if server.process is None:
         server.start()
     else:

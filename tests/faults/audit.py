@@ -1,4 +1,4 @@
-"""The audit after a chaos run: what the stand-in counted against what we wrote down. Pure: two books in, faults out."""
+"""The audit after a chaos run: compares what the sandbox counted with what callkeeper stored. Pure functions."""
 
 import json
 import math
@@ -17,18 +17,18 @@ ASSIGN_LIMIT = 3
 
 
 class Books(msgspec.Struct, frozen=True, kw_only=True):
-    """Both sides at the end, when every call has ended and everybody had time.
+    """What the sandbox counted and what callkeeper stored, read after every call has ended and settled.
 
     Attributes:
-        accounts: The stand-in's account of each call, by voice id, with arrivals.
-        unknown: Requests for ids that no call has, by id.
+        accounts: The sandbox's account of each call, by voice id, with the requests that arrived.
+        unknown: Requests for ids that belong to no call, by id.
         records: Our record of each call, by voice id.
         accepted: Ids of the events that were answered with 2xx.
         logged: Ids of the events in our event log.
-        bugs: Places where a step raised something that nobody expected.
-        found_after_s: A call that the queue showed for so long has to be known.
-        unnamed: Institutions that neither the service nor the settings name: nobody can know of their calls. A push alone
-            proves nothing, because whoever may push can invent keys.
+        bugs: Log lines of unexpected exceptions.
+        found_after_s: A call that the queue showed for at least this long must have a record.
+        unnamed: Institutions that neither the service nor the settings name. Their calls need not be found: a push
+            alone proves nothing, because whoever may push can invent keys.
     """
 
     accounts: Mapping[str, Mapping[str, Any]]
@@ -42,7 +42,7 @@ class Books(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def faults(books: Books) -> list[str]:
-    """Say every promise that was broken; nothing is expected."""
+    """Return one text for each broken promise."""
     found = [f"a step raised at {place}" for place in books.bugs]
     found += [f"event {event_id} was accepted and is not in the log" for event_id in books.accepted - books.logged]
     found += [f"{voice_id}: asked about, and no call" for voice_id in books.unknown]
@@ -55,7 +55,7 @@ def faults(books: Books) -> list[str]:
 
 
 def _count_faults(account: Mapping[str, Any], record: Call | None) -> list[str]:
-    """Compare the requests that arrived with what was booked and allowed."""
+    """Compare the requests that arrived with what was booked and what is allowed."""
     arrived, sent = account["tally"]["arrived"], account["tally"]["authenticated"]
     limits = {"check": CHECK_LIMIT, "assign": ASSIGN_LIMIT, "enroll": 1, "reject_voice": 1}
     told = [f"{sent.get(name, 0)} of {name}" for name, limit in limits.items() if sent.get(name, 0) > limit]
@@ -69,12 +69,12 @@ def _count_faults(account: Mapping[str, Any], record: Call | None) -> list[str]:
 
 
 def _is_unsent(effect: Effect) -> bool:
-    """Tell whether a ledger knows of no request. A repetition that was withdrawn leaves the requests before it counted."""
+    """Tell whether a ledger knows of no request. A withdrawn repetition does not hide the requests before it."""
     return effect.state in {EffectState.NONE, EffectState.INTENDED} and effect.attempts <= effect.unsent
 
 
 def _end_faults(account: Mapping[str, Any], record: Call | None, found_after_s: float) -> list[str]:
-    """Tell whether a call was found and closed, for a reason that is true of it."""
+    """Return a fault if the call was not found, not settled, or settled for a wrong reason."""
     if record is None:
         was_shown = account["listed_s"] >= found_after_s
         return [f"forgotten: the queue showed it for {account['listed_s']:.0f} s"] if was_shown else []
@@ -88,7 +88,7 @@ def _end_faults(account: Mapping[str, Any], record: Call | None, found_after_s: 
 
 
 def right_reasons(account: Mapping[str, Any], record: Call) -> set[Reason]:
-    """Return why a call may be settled, from what the stand-in knows of it."""
+    """Return the reasons for which a call may be settled, from the sandbox's account of it."""
     unresolved = EffectState.UNRESOLVED in {record.enroll.state, record.reject.state}
     if unresolved:
         return {Reason.UNRESOLVED}
@@ -107,13 +107,13 @@ def right_reasons(account: Mapping[str, Any], record: Call) -> set[Reason]:
     )
     right = next((reason for holds, reason in reasons if holds), Reason.UNDECIDED)
     if unenrolled_at is not None and record.settled_at is not None and unenrolled_at > record.settled_at:
-        # Nobody tells us that somebody else rejected the member later; of our own rejects we hear a moment later.
+        # The service does not report somebody else's later reject of the member. Our own is noticed a moment later.
         return {right, Reason.ENROLLED} if right is Reason.UNENROLLED else {right}
     return {right}
 
 
 def found_in_s(books: Books) -> list[float]:
-    """Return the seconds from a call's place in the queue to its assign, for each call that was assigned."""
+    """Return the seconds from a call's first appearance in the queue to its assign, for each assigned call."""
     return [
         (at - datetime.fromisoformat(account["listed_at"])).total_seconds()
         for account in books.accounts.values()
@@ -147,7 +147,7 @@ def all_arrivals(books: Books) -> list[datetime]:
 
 
 def spread(values: list[float]) -> str:
-    """Say how values are spread: count, median, 99th percentile, maximum."""
+    """Return count, median, 99th percentile and maximum as text."""
     if not values:
         return "none"
     ordered = sorted(values)

@@ -1,7 +1,7 @@
-"""A chaos run: calls come while everything is killed, frozen and lied to, then calm, then the audit.
+"""A chaos run: calls come in while processes are killed and frozen and the service misbehaves; then an audit.
 
-``python -m tests.faults.chaos --minutes 1 --seed 1`` exits with 1 if any promise was broken. The same seed brings the same
-calls and the same blows; what they hit depends on the machine.
+``python -m tests.faults.chaos --minutes 1 --seed 1`` exits with 1 if any promise was broken. The same seed
+brings the same calls and the same disruptions; what they interrupt depends on the timing of the machine.
 """
 
 import argparse
@@ -46,19 +46,19 @@ GAP_S = 0.4
 
 BLOW_EVERY_S = (1.0, 4.0)
 AWAY_S = (0.2, 3.0)
-"""How long what was killed stays away."""
+"""For how long a killed process or server stays down."""
 
 FROZEN_S = (1.0, LEASE.seconds + 3.0)
-"""How long a worker stands still: sometimes for longer than its lease."""
+"""For how long a worker is frozen: sometimes for longer than its lease."""
 
 FOUND_AFTER_S = 25.0
-"""A lost push is found within 10 s; add a lease that has to end (8 s), a pause of the service, a Redis that is away."""
+"""A call whose push was lost is found within 10 s. Added: a lease (8 s), a pause of the service, a Redis outage."""
 
 ASKED_PAUSE_S = 60.0
-"""For how long a service that asks to be left alone is left alone at the most, and finds no call meanwhile."""
+"""The longest pause after ``Retry-After``. No call is found during it."""
 
 LIST_WITHOUT_THE_LAST = frozenset({"list-paged", "list-refused", "list-failing"})
-"""Together with ``keys-missing`` the service names its last institution nowhere; who runs callkeeper would."""
+"""With one of these and ``keys-missing`` the service does not name its last institution; an operator would set it."""
 
 CALM_S = 15.0
 SETTLES_WITHIN_S = 60.0
@@ -89,7 +89,7 @@ TROUBLES: tuple[dict[str, Any], ...] = (
 
 @dataclass(slots=True)
 class Town:
-    """Everything that runs, and what may befall it."""
+    """Everything that runs, and the disruptions."""
 
     redis: RedisServer
     fleet: Fleet
@@ -106,7 +106,7 @@ class Town:
     _later: list[tuple[float, int, Callable[[], None]]] = field(default_factory=list)
 
     def live_through(self, seconds: float) -> None:
-        """Let blow follow blow, then let what is away come back."""
+        """Disrupt something every few seconds, then wait until everything runs again."""
         end_s = time.monotonic() + seconds
         while time.monotonic() < end_s:
             self._strike()
@@ -132,7 +132,7 @@ class Town:
         self.workers[n] = self.fleet.start(f"worker-{n}-{next(self._names)}", "worker", environ=environ)
 
     def start_web(self) -> None:
-        """Start the web process where the service pushes to."""
+        """Start the web process that the service pushes to."""
         environ = {
             "REDIS_URL": self.redis.url(),
             "CALLKEEPER_LOG_FORMAT": "json",
@@ -142,7 +142,7 @@ class Town:
         self.web = self.fleet.start(f"web-{next(self._names)}", *arguments, environ=environ)
 
     def _strike(self) -> None:
-        """Let one blow fall; what is away already is spared."""
+        """Make one disruption at random; it does nothing if its target is down already."""
         blow = self.draw.choice(
             [self._kill_worker, self._kill_worker, self._kill_both, self._freeze_worker]
             + [self._kill_web, self._kill_redis, self._freeze_redis, self._lapse_tokens]
@@ -170,7 +170,7 @@ class Town:
         self._after(self.draw.uniform(*AWAY_S), lambda: self.start_worker(n))
 
     def _freeze_worker(self) -> None:
-        """Let one of two workers stand still; the other one goes on."""
+        """Freeze one of the two workers, if both run."""
         if None in self.workers:
             return
         n = self.draw.randrange(2)
@@ -262,7 +262,7 @@ class Town:
 
 @contextmanager
 def town(data: Path, seed: int, variants: Sequence[str] = ()) -> Iterator[Town]:
-    """Run a town until the block ends; the service answers open questions by these variants."""
+    """Run everything until the block ends. ``variants`` say how the service behaves where the Spec is silent."""
     port = HeldPort()
     with postgresql() as archive, redis_server(data / "redis") as redis, Fleet(data / "logs") as fleet:
         database = Database(archive.url)
@@ -288,24 +288,24 @@ def town(data: Path, seed: int, variants: Sequence[str] = ()) -> Iterator[Town]:
 
 
 def lift_trouble(sides: Sides, variants: Sequence[str]) -> None:
-    """Let the service answer in its own way, but answer."""
+    """Switch off the variants under which requests fail, so that calls can be settled."""
     sides.control("PUT", "/variants", calmed(variants))
 
 
 def end_all_calls(sides: Sides) -> None:
-    """Let no more calls come, and end those that live."""
+    """Stop new calls, and end the live ones."""
     sides.control("PUT", "/scenario", {"is_paused": True})
     for call in sides.control("GET", "/calls"):
         sides.control("POST", f"/calls/{quote(call['voice_id'], safe='')}/now", {"kind": "end"})
 
 
 def everything_is_settled(sides: Sides) -> bool:
-    """Tell whether no call of ours is open any more, hints included, and every reject of a member was followed up."""
+    """Tell whether every record is settled, hints included, and every reject of a member was followed up."""
     return all(record.is_settled and _is_followed_up(record) for record in _records(sides).values())
 
 
 def _is_followed_up(record: Call) -> bool:
-    """Tell whether an enrolled call was read at least once when it had to be after a reject of its member."""
+    """Tell whether an enrolled call was read again after a later reject of its member, if it had to be."""
     if record.recheck_from is None:
         return True
     first = recheck(replace(record, reading=None), record.recheck_from)
@@ -315,7 +315,7 @@ def _is_followed_up(record: Call) -> bool:
 def read_books(
     sides: Sides, fleet: Fleet, found_after_s: float = FOUND_AFTER_S, unnamed: Iterable[str] = ()
 ) -> audit.Books:
-    """Read both sides."""
+    """Read the sandbox's counts and callkeeper's records."""
     ledger = sides.control("GET", "/ledger?arrivals=true")
     attempts = sides.control("GET", "/push")
     accepted = {audit.event_id_of(a["body"]) for a in attempts if a["status"] is not None and 200 <= a["status"] < 300}
@@ -345,7 +345,7 @@ def _records(sides: Sides) -> dict[str, Call]:
 
 
 def _bugs(fleet: Fleet) -> Iterator[str]:
-    """Find the steps that raised what nobody expected, in every log."""
+    """Find unexpected exceptions in every log."""
     for member in fleet.members:
         for line in member.log.read_text(errors="replace").splitlines():
             if '"step_failed"' in line or '"shift_stuck"' in line or line.startswith("Traceback"):
@@ -358,7 +358,7 @@ def _address(line: str) -> str | None:
 
 
 def report(running: Town, books: audit.Books) -> Iterator[str]:
-    """Say what happened and how long things took."""
+    """Yield lines of a report: what happened and how long things took."""
     reasons = Counter(str(record.reason) for record in books.records.values())
     yield f"calls: {len(books.accounts)} at the service, {len(books.records)} known: {dict(reasons)}"
     yield f"events accepted: {len(books.accepted)}, all in the log: {books.accepted <= books.logged}"
@@ -384,7 +384,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--minutes", type=float, default=1.0)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--variant", action="append", default=[], help="Of the sandbox; may be repeated.")
-    parser.add_argument("--data", type=Path, default=None, help="Where logs and data are kept; default: nowhere.")
+    parser.add_argument("--data", type=Path, default=None, help="Folder for logs and data; default: a temporary one.")
     given = parser.parse_args(arguments)
     with (
         tempfile.TemporaryDirectory() as temporary,

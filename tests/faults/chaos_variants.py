@@ -1,7 +1,8 @@
-"""Chaos under variants of the stand-in: each of them alone, and sets that contain every pair of them.
+"""Chaos runs under variants of the sandbox: each variant alone, and sets that contain every pair of them.
 
-``python -m tests.faults.chaos_variants`` runs `tests.faults.chaos` with real processes for each, two at a time, and exits
-with 1 if any of the runs was not clean. A run takes 45 s, of which 15 s are chaos; docs/guarantees.md says how many.
+``python -m tests.faults.chaos_variants`` runs `tests.faults.chaos` with real processes for each, two at a time, and
+exits with 1 if any of the runs was not clean. A run takes 45 s, of which 15 s are chaos; docs/guarantees.md says how
+many.
 """
 
 import argparse
@@ -15,14 +16,14 @@ from tests.covering import covering_sets
 
 
 def run(names: Sequence[str], seconds: float, seed: int) -> tuple[Sequence[str], subprocess.CompletedProcess[str]]:
-    """Let one chaos run come and go under variants."""
+    """Do one chaos run under variants."""
     command = [sys.executable, "-m", "tests.faults.chaos", "--minutes", str(seconds / 60), "--seed", str(seed)]
     command += [f"--variant={name}" for name in names]
     return names, subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603  (ourselves)
 
 
 def main(arguments: list[str]) -> int:
-    """Run all that was asked for, say of each how it ended, and return the exit status."""
+    """Do the chosen runs, print how each ended, and return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", help="variants, each alone; default: all of them, and the sets")
     parser.add_argument("--seconds", type=float, default=15.0, help="of chaos in each run")

@@ -1,6 +1,6 @@
-"""A city: several webs and many workers around one Redis, wherever it is, and calls that keep coming at a steady rate.
+"""A deployment under load: several web processes and workers on one Redis, and calls at a steady rate.
 
-Half of the institutions push to one web process, the others to the next; every kind of ending is among the calls.
+The institutions push to the web processes in turn. The calls end in every way a call can end.
 """
 
 import itertools
@@ -40,7 +40,7 @@ STORIES: tuple[tuple[dict[str, object], ...], ...] = (
     ({"kind": "red", "after_s": 4},),
     (),
 )
-"""What happens in the calls, one after the other: authenticated, enrolled twice over, rejected, red, nothing."""
+"""What happens in the calls, in turn: recognised, verified by passcode or by questions, rejected, red, nothing."""
 
 LENGTH_S = 18.0
 
@@ -55,16 +55,16 @@ class City:
     webs: list[ManagedProcess] = field(default_factory=list)
     workers: list[ManagedProcess] = field(default_factory=list)
     failed: Counter[str] = field(default_factory=Counter)
-    """Calls that could not be begun, by why: the stand-in was busy."""
+    """Calls that could not be begun because the sandbox was busy, by type of error."""
 
     @property
     def members(self) -> list[ManagedProcess]:
-        """Return our processes; the stand-in is not one."""
+        """Return the processes of callkeeper, without the sandbox."""
         return [*self.webs, *self.workers]
 
     @contextmanager
     def calls(self, rate: float) -> Iterator[None]:
-        """Let so many calls a second come until the block ends."""
+        """Begin ``rate`` calls a second until the block ends."""
         is_over = threading.Event()
         thread = threading.Thread(target=self._ring, args=(rate, is_over))
         thread.start()
@@ -75,12 +75,12 @@ class City:
             thread.join()
 
     def control(self, method: str, path: str, body: object = None) -> Any:
-        """Ask the stand-in's control interface."""
+        """Send a request to the sandbox's control interface."""
         with httpx.Client(trust_env=False, timeout=PATIENCE_S) as http:
             return _control(http, self.service_url, method, path, body)
 
     def redis(self) -> Any:
-        """Connect to Redis, to whichever server is the master."""
+        """Connect to the current Redis master."""
         return blocking_redis(parse_location(self.redis_url), timeout_s=20.0)
 
     def records(self) -> dict[str, Call]:
@@ -109,7 +109,7 @@ class City:
         }
 
     def settle(self, within_s: float = PATIENCE_S) -> bool:
-        """Wait until every call of ours is settled; return whether that came about."""
+        """Wait until every record is settled; return False if that takes too long."""
         end_s = time.monotonic() + within_s
         while time.monotonic() < end_s:
             if all(record.is_settled for record in self.records().values()):
@@ -118,7 +118,7 @@ class City:
         return False
 
     def books(self, *, found_after_s: float) -> audit.Books:
-        """Read both sides."""
+        """Read the sandbox's counts and callkeeper's records."""
         ledger = self.control("GET", "/ledger?arrivals=true")
         with self.redis() as redis:
             stored = redis.zrange(Keys().events, 0, -1)
@@ -133,7 +133,7 @@ class City:
         )
 
     def unreplicated(self) -> int:
-        """Return how many writes our processes counted as confirmed by no replica."""
+        """Return how many writes no replica confirmed, as our processes counted them."""
         with self.redis() as redis:
             return Snapshot.parse(redis.hgetall(Keys().figures)).count(figure.WRITES_UNREPLICATED)
 
@@ -155,7 +155,7 @@ class City:
                     self.failed[type(error).__name__] += 1
 
     def _bugs(self) -> Iterator[str]:
-        """Find the steps that raised what nobody expected, in every log."""
+        """Find unexpected exceptions in every log."""
         for member in self.members:
             for line in member.log.read_text(errors="replace").splitlines():
                 if '"step_failed"' in line or '"shift_stuck"' in line or line.startswith("Traceback"):
@@ -169,7 +169,7 @@ def _control(http: httpx.Client, service_url: str, method: str, path: str, body:
 
 
 def _call(n: int) -> dict[str, object]:
-    """Return call number n: of each institution in turn, of a member who is the only candidate."""
+    """Return call number n. Institutions take turns, and the calling member is the only candidate."""
     key = list(population.INSTITUTIONS)[n % len(population.INSTITUTIONS)]
     member = population.SHARED + n // len(population.INSTITUTIONS) % (population.MEMBERS - population.SHARED)
     script = [*STORIES[n // 2 % len(STORIES)], {"kind": "end", "after_s": LENGTH_S}]
@@ -178,7 +178,7 @@ def _call(n: int) -> dict[str, object]:
 
 @contextmanager
 def city(data: Path, redis_url: str, *, webs: int, workers: int, **settings: str) -> Iterator[City]:
-    """Run a city until the block ends. ``settings`` are further variables of every process of ours."""
+    """Run a deployment until the block ends. ``settings`` are added to the environment of each process."""
     with Fleet(data / "logs") as fleet:
         sandbox = fleet.start("sandbox", "sandbox", "--scenario", "none")
         running = City(fleet, redis_url, sandbox.wait_for(_address))
@@ -202,7 +202,7 @@ def city(data: Path, redis_url: str, *, webs: int, workers: int, **settings: str
 
 
 def _open_webs(running: City, webs: int, common: Mapping[str, str]) -> None:
-    """Start the webs, and have every institution push to one of them."""
+    """Start the web processes, and have every institution push to one of them."""
     header = f"X-Push-Key: {PUSH_KEY}"
     environ = {**common, "CALLKEEPER_PUSH_HEADERS": header}
     arguments = ("web", "--host", "127.0.0.1", "--port", "0")

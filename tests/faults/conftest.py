@@ -1,4 +1,4 @@
-"""Fixtures of the tests that kill, freeze and cut."""
+"""Fixtures of the fault tests."""
 
 from collections.abc import Iterator
 
@@ -29,7 +29,7 @@ LONGEST = [
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the longest files: one that is begun last would keep one process busy and the others waiting."""
+    """Run the longest files first. If one ran last, one test process would be busy while the others waited."""
     items.sort(key=lambda item: item.path.stem.removeprefix("test_") not in LONGEST)
 
 
@@ -47,7 +47,7 @@ def _site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 @pytest.fixture
 def own_site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """Return a site of the test's own: its Redis may be killed."""
+    """Return a site for this test alone, so that it may kill the Redis server."""
     with site(tmp_path_factory.mktemp("own")) as running:
         yield running
 

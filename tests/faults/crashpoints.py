@@ -1,8 +1,8 @@
-"""Named points at which a worker dies or stands still, and the worker that does: how the promises about crashes are tested.
+"""Named points at which a worker is killed or frozen, and a worker that contains them, for the tests of crashes.
 
-``python -m tests.faults.crashpoints POINT:ACTION`` runs a worker whose store and transports pass by the points. When it
-first passes the one that is named, ``kill`` sends it SIGKILL, and ``stop=SECONDS`` freezes it for so long.
-docs/crash-matrix.md says what follows from a crash at each point. Where each is:
+``python -m tests.faults.crashpoints POINT:ACTION`` runs a worker whose store and transports pass the points. When it
+first passes POINT, ``kill`` sends it SIGKILL and ``stop=SECONDS`` freezes it for that long.
+docs/crash-matrix.md says what follows from a crash at each point. The points are:
 
 ================================================  ======================================================================
 point                                             seam
@@ -15,12 +15,13 @@ point                                             seam
 ``*.before-sent``, ``*.after-sent``               before and after a ``Store.keep`` whose lines say ``sent``
 ``assign.before-intended``,                       as ``assign.before-sent``: the intention to assign is saved together
 ``assign.after-intended``                         with its ``sent``
-``*.first-byte``                                  in the callback of the transport, after the guard: only the write is left
+``*.first-byte``                                  in the transport's callback, after the guard, before the write
 ``*.mid-request``                                 `MID_REQUEST_S` after the transport got the request, if it still waits
-``*.after-request``                               the transport has the whole answer
-``listing.told``                                  after ``Listings.listed``: every call in the page was told
-``*.before-save``, ``*.after-save``               before and after ``Store.save``: of ``settle`` or ``drop`` if the lines say
-                                                  so, else of the claim's last look, check or effect, else of its read
+``*.after-request``                               after the transport received the whole answer
+``listing.told``                                  after ``Listings.listed``: every call in the page got its note
+``*.before-save``, ``*.after-save``               before and after ``Store.save``: of ``settle`` or ``drop`` if its
+                                                  lines say so, else of the claim's last look, check or effect, else
+                                                  of its read
 ================================================  ======================================================================
 """
 
@@ -69,17 +70,17 @@ _STEPS = {
 POINTS = tuple(f"{step}.{moment}" for step, moments in _STEPS.items() for moment in moments)
 
 MID_REQUEST_S = 1.0
-"""How long after its start a request counts as under way; a test makes the service slower than that."""
+"""``mid-request`` is this long after the request began. A test makes the service slower than that."""
 
 _REQUESTS = {"queue": "listing", "assign": "assign", "enroll": "enroll", "reject-voice": "reject"}
-"""The steps whose requests end in these names."""
+"""Steps by the last part of the path of their requests."""
 
 _step: ContextVar[str] = ContextVar("step", default="wait")
-"""What the call in hand is about; every claim has a task, and so a context, of its own."""
+"""The step of the current claim. Every claim has its own task, and so its own context."""
 
 
 class Crashpoint:
-    """The point that strikes, once.
+    """The point at which the worker crashes, and how. It crashes once.
 
     Raises:
         ValueError: The plan is not ``POINT:ACTION``, or there is no such point.
@@ -94,7 +95,7 @@ class Crashpoint:
         self._has_struck = False
 
     def pass_by(self, *points: str) -> None:
-        """Pass points that share a seam; die or stand still if one of them is it."""
+        """Pass points that share a seam; die or freeze if the chosen point is among them."""
         if self.point not in points or self._has_struck:
             return
         self._has_struck = True
@@ -112,12 +113,12 @@ def _freeze(seconds: float) -> None:
 
 
 class CrashingStore(Store):
-    """Passes by the points around everything that is written."""
+    """Passes the points before and after each write."""
 
     crash: Crashpoint
 
     async def claim(self, limit: int, **options: Any) -> list[ClaimedItem]:
-        """Claim; what is handed out is in hand then."""
+        """Claim, and pass the points after a claim."""
         claimed = await super().claim(limit, **options)
         for item in claimed:
             is_call = isinstance(parse_member(item.member), CallId)
@@ -125,7 +126,7 @@ class CrashingStore(Store):
         return claimed
 
     async def ask_to_look(self, institution_key: str, ask: Ask, **options: Any) -> bool:
-        """Ask; only calls ask for a wide look."""
+        """Ask, and pass the points around it. Only calls ask for a wide look."""
         if ask is not Ask.WIDE:
             return await super().ask_to_look(institution_key, ask, **options)
         _step.set("look")
@@ -135,14 +136,14 @@ class CrashingStore(Store):
         return asked
 
     async def keep(self, item: ClaimedItem, record: bytes | None = None, **options: Any) -> None:
-        """Write an intention, a booking, a ``sent``, or how far a listing is."""
+        """Write an intention, a booking, a ``sent`` or the progress of a listing, and pass the points around it."""
         before, after = _written(options.get("entries", ()), options.get("book_check"))
         self.crash.pass_by(*before)
         await super().keep(item, record, **options)
         self.crash.pass_by(*after)
 
     async def save(self, item: ClaimedItem, record: bytes | None, placement: Placement, **options: Any) -> None:
-        """Write the record and let go."""
+        """Save the record and end the claim, and pass the points around it."""
         said = {entry.what for entry in options.get("entries", ())}
         step = "settle" if "settled" in said else "drop" if "dropped" in said else _step.get()
         if not isinstance(parse_member(item.member), CallId):
@@ -167,25 +168,25 @@ def _written(entries: list[Entry], book_check: int | None) -> tuple[tuple[str, .
 
 
 class CrashingListings(Listings):
-    """Passes by the point at which all calls of a page were told."""
+    """Passes the point after every call of a page got its note."""
 
     crash: Crashpoint
 
     async def listed(self, *args: Any) -> None:
-        """Write down how calls were listed."""
+        """Leave a note on each listed call, and pass the point after it."""
         await super().listed(*args)
         self.crash.pass_by("listing.told")
 
 
 class CrashingTransport(httpx.AsyncBaseTransport):
-    """Passes by the points of a request."""
+    """Passes the points of a request."""
 
     def __init__(self, inner: httpx.AsyncBaseTransport, crash: Crashpoint) -> None:
         self._inner = inner
         self._crash = crash
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Send the request and wait for all of its answer."""
+        """Send the request and wait for its whole answer."""
         step, crash = _step_of(request), self._crash
         if FIRST_BYTE in request.extensions:
             request.extensions[FIRST_BYTE] = self._announced(request.extensions[FIRST_BYTE], f"{step}.first-byte")
@@ -213,7 +214,7 @@ class CrashingTransport(httpx.AsyncBaseTransport):
 
 
 def _step_of(request: httpx.Request) -> str:
-    """Return the step that sends a request; a read is what its claim is about only if nothing else is."""
+    """Return the step that sends a request. A read counts as the claim's step only if the claim has no other."""
     name = request.url.path.rpartition("/")[2]
     if name != "details":
         return _REQUESTS.get(name, name)
@@ -225,7 +226,7 @@ def _step_of(request: httpx.Request) -> str:
 
 
 class CrashingReseller(Reseller):
-    """A client with the transports that production uses, and the points of requests around them."""
+    """A client with production's transports, wrapped in those that pass the points."""
 
     crash: Crashpoint
 
@@ -238,7 +239,7 @@ class CrashingReseller(Reseller):
 
 
 class CrashingCrew(WorkerRuntime):
-    """A runtime whose store and client pass by the points."""
+    """A runtime whose store and client pass the points."""
 
     store_class = CrashingStore
     listings_class = CrashingListings
@@ -246,7 +247,7 @@ class CrashingCrew(WorkerRuntime):
 
 
 def main(plan: str) -> None:
-    """Run a worker that is configured by its environment, until it is struck or told to stop."""
+    """Run a worker, configured by its environment, until it crashes or is told to stop."""
     CrashingStore.crash = CrashingListings.crash = CrashingReseller.crash = Crashpoint(plan)
     settings = WorkerSettings.load(os.environ)
     run_worker(settings, set_up_logging(settings.store.log_format), runtime_class=CrashingCrew)

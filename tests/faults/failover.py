@@ -1,4 +1,4 @@
-"""Where Redis is, for a world that rolls it back: in this process, or two real servers that take over from each other."""
+"""A Redis that can be replaced by an older one: in this process, or two real servers that take over from each other."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from tests.faults.seams import RUN_ID
 
 
 class InProcess:
-    """A Redis in this process. It knows no INFO: its run id is a key that every failover writes anew."""
+    """A Redis in this process. It has no INFO command, so its run id is a key that every failover writes anew."""
 
     is_fake = True
 
@@ -18,7 +18,7 @@ class InProcess:
         self._server = FakeAsyncRedis(server=FakeServer())
 
     def current(self) -> Any:
-        """Return a client of the server that is there now."""
+        """Return a client of the current server."""
         return self._server
 
     async def fail_over(self) -> None:
@@ -33,7 +33,7 @@ class InProcess:
 
 
 class TwoServers:
-    """Two real servers that take turns. Neither is restarted: a promotion gives the other replication id, not the run id."""
+    """Two real servers that take turns. Neither restarts: a promotion changes the replication id, not the run id."""
 
     is_fake = False
 
@@ -41,11 +41,11 @@ class TwoServers:
         self._clients: list[Any] = [Redis.from_url(url) for url in urls]
 
     def current(self) -> Any:
-        """Return a client of the server that is there now."""
+        """Return a client of the current server."""
         return self._clients[0]
 
     async def fail_over(self) -> None:
-        """Promote the other one, empty."""
+        """Empty the other server and promote it."""
         self._clients.reverse()
         await self._clients[0].flushall()
         await self._clients[0].script_flush()

@@ -1,10 +1,10 @@
-"""Failover under load: calls at a steady rate, several webs, many workers, and the Redis master is lost; then the audit.
+"""Failover under load: the Redis master is lost several times while calls come at a steady rate; then an audit.
 
 ``python -m tests.faults.failover_run --seconds 30 --rate 20 --failovers 2`` exits with 1 if any promise was broken. The
-first master is killed as by a power cut, the next one is replaced while it lives, and so on; every second replacement is
-a planned one. Events, statements and effects wait for the replicas before they are answered or sent, so none may be lost.
-Only the booking of a check may be: checks do not wait, and what was lost is charged as spent. ``--least-replicas 0`` leaves
-out what docs/operations.md recommends.
+first master is killed, the second is replaced while it runs, and so on in turn; every second replacement is a planned
+one. Events, statements and effects wait for a replica before they are answered or sent, so none may be lost. The
+booking of a check may be lost, because checks do not wait; a lost booking is counted as a used check.
+``--least-replicas 0`` leaves out ``min-replicas-to-write``, which docs/operations.md recommends.
 """
 
 import argparse
@@ -29,7 +29,7 @@ REPLICATED_WITHIN = timedelta(seconds=1.5)
 
 
 FORGETTABLE = re.compile(r"\d+ checks arrived, \d+ were booked")
-"""The fault that is none if the checks were booked in the last moment of a master."""
+"""A fault that is excused if the checks were booked just before a master was lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +45,10 @@ class Loss:
 
 
 def lose_masters(watched: Watched, seconds: float, failovers: int) -> list[Loss]:
-    """Kill the master, then have the next one replaced, and so on, evenly over the time, and alternate how it is replaced.
+    """Kill or replace the master in turn, at even intervals. Every second replacement is a planned one.
 
-    A server that was killed comes back after a moment, as a replica: with ``min-replicas-to-write 1`` two servers cannot
-    lose another one and go on.
+    A killed server comes back as a replica after 2 s: with ``min-replicas-to-write 1`` the two others could not lose
+    one more.
     """
     losses = []
     every_s, began_s = seconds / (failovers + 1), time.monotonic()
@@ -70,9 +70,9 @@ def lose_masters(watched: Watched, seconds: float, failovers: int) -> list[Loss]
 
 
 def unverified(trails: Mapping[str, tuple[Entry, ...]], losses: Iterable[Loss]) -> Iterator[str]:
-    """Yield every effect of a known call that the new master was told of before the call's details were read anew.
+    """Yield every effect of a known call that was sent after a loss before the call's details were read again.
 
-    A call that had only been pushed is new to the next master too: nothing can have been sent for it.
+    A call that had only been pushed before the loss is left out: nothing can have been sent for it.
     """
     for (voice_id, trail), loss in product(trails.items(), losses):
         known = [line for line in trail if line.what != "pushed"]
@@ -86,7 +86,7 @@ def unverified(trails: Mapping[str, tuple[Entry, ...]], losses: Iterable[Loss]) 
 
 
 def held_against(faults: Iterable[str], books: audit.Books, losses: Sequence[Loss]) -> tuple[list[str], int]:
-    """Return the faults that nothing excuses, and how many a master took with it."""
+    """Return the faults that count, and the number of faults that the loss of a master excuses."""
     told, forgotten = [], 0
     for fault in faults:
         voice_id, _, what = fault.partition(": ")
@@ -99,7 +99,7 @@ def held_against(faults: Iterable[str], books: audit.Books, losses: Sequence[Los
 
 
 def report(running: City, books: audit.Books, losses: Sequence[Loss]) -> Iterator[str]:
-    """Say what happened and how long things took."""
+    """Yield lines of a report: what happened and how long things took."""
     reasons = Counter(str(record.reason) for record in books.records.values())
     yield f"calls: {len(books.accounts)} at the service, {len(books.records)} known: {dict(reasons)}"
     yield f"calls that could not be begun: {dict(running.failed) or 'none'}"
@@ -107,7 +107,7 @@ def report(running: City, books: audit.Books, losses: Sequence[Loss]) -> Iterato
     for loss, n in zip(losses, range(1, len(losses) + 1), strict=True):
         lost = sum(loss.may_forget(at) for event, at in running.accepted().items() if event not in books.logged)
         if lost:
-            yield f"  {lost} of them with the loss number {n}"
+            yield f"  {lost} of them with loss number {n}"
     yield f"listed -> assigned            {audit.spread(audit.found_in_s(books))}"
     yield f"green -> the check showing it {audit.spread(audit.noticed_in_s(books))}"
     yield f"master lost -> the next one   {[round((loss.over_at - loss.at).total_seconds(), 2) for loss in losses]} s"
@@ -124,7 +124,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--least-replicas", type=int, default=1, help="min-replicas-to-write of every server.")
     parser.add_argument("--webs", type=int, default=2)
     parser.add_argument("--workers", type=int, default=4)
-    parser.add_argument("--data", type=Path, default=None, help="Where logs and data are kept; default: nowhere.")
+    parser.add_argument("--data", type=Path, default=None, help="Folder for logs and data; default: a temporary one.")
     given = parser.parse_args(arguments)
     with (
         tempfile.TemporaryDirectory() as temporary,
@@ -143,8 +143,8 @@ def main(arguments: list[str]) -> int:
         for line in report(running, books, losses):
             print(line)  # noqa: T201  (a command)
         print(f"writes that no replica confirmed in time: {running.unreplicated()}")  # noqa: T201
-        print(f"calls whose bookings of checks a master took with it: {forgotten}")  # noqa: T201
-        print(f"calls whose details were read anew before anything else: {verified}")  # noqa: T201
+        print(f"calls whose bookings of checks were lost with a master: {forgotten}")  # noqa: T201
+        print(f"calls whose details were read again before anything else: {verified}")  # noqa: T201
     for line in broken[:50]:
         print(f"BROKEN  {line}")  # noqa: T201
     is_clean = in_time and not broken

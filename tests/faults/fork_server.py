@@ -1,11 +1,10 @@
-"""A fork server: processes of ours, forked from one that has already imported everything, so that starting one costs little.
+"""A fork server: starts callkeeper processes by forking one that has already imported everything.
 
-A forked process is like any other (a session, an environment and a log of its own), only without the half second of
-imports: a test that starts hundreds of workers on a busy machine waits for leases and not for the compiler. Not for figures
-of which a start is a part.
+A forked process has its own session, environment and log, but starts without the half second of imports. This helps
+tests that start hundreds of workers. Do not use it where the time of a start is measured.
 
-``python -m tests.faults.fork_server`` forks one process for each line of its standard input and answers with its pid. It
-reaps no child until it ends, so that a pid that a test holds is never given to another process.
+``python -m tests.faults.fork_server`` forks one process for each line of its standard input and answers with its pid.
+It reaps no child until it ends, so that the pid of an ended process is not given to another one.
 """
 
 import gc
@@ -33,13 +32,13 @@ _LOOK_EVERY_S = 0.01
 
 
 class ForkedProcess:
-    """A process that the fork server has started, with what a ``subprocess.Popen`` offers for one."""
+    """A process that the fork server has started, with the methods of ``subprocess.Popen`` that tests use."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
 
     def poll(self) -> int | None:
-        """Return something if the process has ended; None while it runs or stands still."""
+        """Return 0 if the process has ended, None while it runs or is stopped."""
         try:
             status = Path(f"/proc/{self.pid}/stat").read_text()
         except OSError:
@@ -71,7 +70,7 @@ class ForkedProcess:
 
 @dataclass(slots=True)
 class ForkServer:
-    """Starts processes like a ``Fleet``, and ends them with itself."""
+    """Starts processes like a ``Fleet``, and ends them when its block ends."""
 
     log_dir: Path
     members: list[ManagedProcess] = field(default_factory=list)
@@ -102,7 +101,7 @@ class ForkServer:
     def start(
         self, name: str, *arguments: str, environ: Mapping[str, str], module: tuple[str, ...] = ("callkeeper",)
     ) -> ManagedProcess:
-        """Start ``callkeeper ARGUMENTS`` as a `Fleet` starts it, with an environment and a log of its own."""
+        """Start ``callkeeper ARGUMENTS`` with its own environment and log, as a `Fleet` does."""
         log = self.log_dir / f"{name}.log"
         log.touch()
         order = {"command": [*module, *arguments], "environ": {**plain_environment(), **environ}, "log": str(log)}
@@ -119,7 +118,7 @@ class ForkServer:
 
 
 def _serve() -> None:
-    """Fork one process for each line, until there are no more; who is left then was forgotten, and ends."""
+    """Fork one process for each line of input. At the end of input, kill those that still run."""
     for module in PRELOADED:
         importlib.import_module(module)
     gc.freeze()
@@ -136,7 +135,7 @@ def _serve() -> None:
 
 
 def _run(order: dict[str, object]) -> None:
-    """Be the process that was asked for, and end."""
+    """Run the ordered module in this forked process, then exit."""
     os.setsid()
     nowhere, log = os.open(os.devnull, os.O_RDONLY), os.open(str(order["log"]), os.O_WRONLY | os.O_APPEND)
     for source, target in ((nowhere, 0), (log, 1), (log, 2)):

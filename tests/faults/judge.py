@@ -1,8 +1,7 @@
-"""The judge: knows what really happened and what is promised, and says so at the moment a promise is broken.
+"""The judge checks every request that reaches the service, and reports a broken promise at that moment.
 
-Sees every request where it reaches the service. What it holds against a request it takes from three sources: the stand-in
-(the truth), what people said and the service answered (its own memory), and our trail and record as they stand in Redis at
-that moment (what could be explained afterwards).
+It compares the request with three sources: the sandbox (what really happened), its own memory (what people stated and
+the service answered), and our trail and record as they are in Redis at that moment.
 """
 
 import datetime as dt
@@ -42,7 +41,7 @@ NOTHING_SENT = frozenset({EffectState.NONE, EffectState.INTENDED})
 
 
 class Said(NamedTuple):
-    """A statement that was taken: under which id it was made, and what it was."""
+    """An accepted statement, and the id under which it was made."""
 
     place: CallId
     statement: Statement
@@ -50,11 +49,11 @@ class Said(NamedTuple):
 
 @dataclass(slots=True)
 class Memory:
-    """What the judge remembers of one call; goes back with Redis when that is rolled back."""
+    """What the judge remembers of one call. It is rolled back together with Redis."""
 
     verified: set[str] = field(default_factory=set)
     distrusts: int = 0
-    """How often somebody said that the caller cannot be trusted: a reject each, at most."""
+    """How often somebody stated distrust. Each statement allows one reject."""
     wished: set[str] = field(default_factory=set)
     is_resolved: bool = False
     said: list[Said] = field(default_factory=list)
@@ -84,16 +83,16 @@ class Answered:
 
 @dataclass(slots=True)
 class Lost:
-    """What a rolled back Redis forgot about a call: requests that may therefore be sent once more, by kind."""
+    """What was lost of a call when Redis was rolled back: effects that may be sent once more, by kind."""
 
     effects: dict[EffectKind, int] = field(default_factory=lambda: defaultdict(int))
     bookings: int = 0
-    """Of checks: they were made, and the record does not know of them until it is claimed again."""
+    """Booked checks that the record does not have until it is claimed again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What Redis holds of a call, under both ids together."""
+    """What Redis has of a call, under both of its ids together."""
 
     records: tuple[Call, ...]
     checks: int
@@ -124,8 +123,8 @@ class Judge(Witness):
     async def request(self, request: httpx.Request, *, was_frozen: bool) -> None:
         """Judge a request that reaches the service.
 
-        A process frozen directly before its first byte may still emit the request that is already booked: such a one is
-        only counted.
+        A process that was frozen directly before the first byte may still send the booked request when it goes on. Such
+        a request is only counted.
         """
         assert request.headers.get("InstitutionKey", KEY) not in {"cu-foreign", "cu-nowhere"}, "a foreign institution"
         named = self._named(request)
@@ -144,7 +143,7 @@ class Judge(Witness):
         await self._effect(kind, call, given_id, request)
 
     def answer(self, request: httpx.Request, response: httpx.Response) -> None:
-        """Remember the service's word about a call."""
+        """Remember the service's answer about a call."""
         named = self._named(request)
         if named is None or named[0] not in {Operation.READ, Operation.CHECK} or response.status_code != 200:
             return
@@ -187,18 +186,18 @@ class Judge(Witness):
             assert self.of(call).distrusts, "a reject that nobody asked for"
 
     def _is_booked(self, kind: EffectKind, record: Call, trail: tuple[Entry, ...]) -> None:
-        """`sent` stands in Redis, in the ledger and in the trail, before the first byte."""
+        """Assert that `sent` is in Redis, in the ledger and in the trail, before the first byte."""
         assert record.effect(kind).state is EffectState.SENT, f"{kind} was not booked: {record.effect(kind).state}"
         assert any(entry.what == "sent" and entry.kind == kind for entry in trail), f"{kind} is not in the trail"
 
     def _is_alone(self, kind: EffectKind) -> None:
-        """What a rolled back Redis forgot is over: it was booked before, for no longer than a lease."""
+        """Assert that a lease has passed since a rollback: requests booked before it have ended by then."""
         if self.rolled_back_at is not None:
             since_s = (self._stage.clock.now - self.rolled_back_at).total_seconds()
             assert since_s >= LEASE.seconds, f"{kind} only {since_s:g} s after Redis was rolled back"
 
     def _is_explained(self, kind: EffectKind, trail: tuple[Entry, ...]) -> None:
-        """The trail says by which rule, on which facts, and whose word."""
+        """Assert that the trail names the rule, the digest of the rules and the facts."""
         decided = [entry for entry in trail if entry.what == "decided" and entry.kind == kind]
         assert decided, f"{kind} was sent and never decided"
         assert decided[-1].rule, "a decision without its rule"
@@ -206,7 +205,7 @@ class Judge(Witness):
         assert decided[-1].facts, "a decision without its facts"
 
     def _is_read_before(self, kind: EffectKind, call: SandboxCall) -> None:
-        """Stored details were read a moment before, and spoke neither of a reject nor of an enroll."""
+        """Assert that stored details were read just before, and forbid the effect in no way."""
         answered = self.answered.get(call.voice_id)
         assert answered is not None, f"{kind} without a read"
         age_s = (self._stage.clock.now - answered.at).total_seconds()
@@ -219,7 +218,7 @@ class Judge(Witness):
             assert answered.record.get("status") not in forbidden, "an enroll forbidden"
 
     def _enroll_is_lawful(self, call: SandboxCall, trail: tuple[Entry, ...], body: dict[str, Any]) -> None:
-        """For the assigned person, verified by somebody, never after a reject or an opt-out that we know of."""
+        """Assert that the enroll is for the assigned and verified person, and follows no known reject or opt-out."""
         person_id = body["personId"]
         by_service = any(verified.validation_type == body["validationType"] for verified in call.verifications)
         assert person_id in self.of(call).verified or by_service, "an enroll of somebody nobody verified"
@@ -231,17 +230,17 @@ class Judge(Witness):
         assert not any(_is_done(entry, EffectKind.ENROLL) for entry in trail), "an enroll after our enroll"
 
     def _assign_is_lawful(self, call: SandboxCall, person_id: str) -> None:
-        """Whom the desk named, or the only candidate."""
+        """Assert that the desk named this person, or that the person is the only candidate."""
         candidates = [member.person.person_id for member in self._stage.world.candidates(call)]
         assert person_id in self.of(call).wished or candidates == [person_id], "an assign of somebody nobody named"
 
     # After every step
 
     def counts_hold(self, call: SandboxCall, checks_booked: int) -> None:
-        """No 21st check, however much Redis lost; no second enroll, one reject for each statement; all was booked.
+        """Assert the limits: 20 checks, one enroll, one reject for each statement, and a booking for every request.
 
-        An effect that a rolled back Redis forgot may be sent once more for each time it was forgotten. A check that was
-        answered with 401 was made by nobody; it is one of the 20 all the same while its booking is known.
+        An effect may be sent once more for each time that a rollback lost it. A check that was answered with 401 was
+        not made, but it counts among the 20 while its booking is known.
         """
         tally, lost = self._stage.sandbox.ledger.tally(call.voice_id), self.lost[call.voice_id]
         checks = tally.arrived.get(Operation.CHECK, 0)
@@ -258,9 +257,9 @@ class Judge(Witness):
             assert arrived <= MAX_REQUESTS + allowed, f"{arrived} requests of {kind} arrived"
 
     def forgets(self, voice_id: str, before: "Kept", after: "Kept") -> None:
-        """Note what our records of a call lost with a rollback.
+        """Note what a rollback removed from our records of a call.
 
-        An intention that is left counts as sent: it is not lost.
+        An effect whose intention is still stored is not lost: it is resolved as if it had been sent.
         """
         lost = self.lost[voice_id]
         for kind in ONCE:
@@ -272,7 +271,7 @@ class Judge(Witness):
     # At the end
 
     def last_statements_count(self, record: Call, reached: list[Statement]) -> None:
-        """Of the statements about the same that reached a record, it has the one that Redis received last."""
+        """Assert that a record has, of each type of statement that reached it, the one that Redis received last."""
         kept: dict[type[Statement], Word | Identity | None] = {
             AssignWish: record.assign_wish,
             Verified: record.identity,
@@ -288,7 +287,7 @@ class Judge(Witness):
             assert getattr(ours, "person_id", None) == person_id, f"not the last {kind.__name__} counts"
 
     def is_told_once(self, trail: tuple[Entry, ...]) -> None:
-        """The trail has one line for each sending, and one for the settling; one more after a distrust that reopened it."""
+        """Assert one trail line for each request, and one for the settling plus one for each distrust after it."""
         sent = [(entry.kind, entry.n) for entry in trail if entry.what == "sent" and entry.kind in ONCE]
         assert len(sent) == len(set(sent)), f"one sending, several lines: {sent}"
         settled = [n for n, entry in enumerate(trail) if entry.what == "settled"]
@@ -296,9 +295,9 @@ class Judge(Witness):
         assert 1 <= len(settled) <= 1 + len(late), f"{len(settled)} lines of the settling"
 
     def is_true(self, call: SandboxCall, record: Call) -> None:
-        """What our ledgers say of an enroll and a reject is what the service did.
+        """Assert that our ledgers of enroll and reject agree with what the service did.
 
-        Of what was forgotten nothing is held against them; a forgotten reject took the traces of the enroll along.
+        Effects that a rollback lost are excused. A lost reject also removed the traces of the enroll.
         """
         tally, lost = self._stage.sandbox.ledger.tally(call.voice_id), self.lost[call.voice_id]
         for kind in ONCE:

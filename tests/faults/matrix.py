@@ -1,7 +1,7 @@
-"""The crash matrix: one call per row and company, played through a crash to its end, many at the same time.
+"""The crash matrix: for each row and company, one call is played through a crash to its end. Many run at the same time.
 
-A *company* says who goes on: a worker started at once after the crash, a second one that was there all the time, or that
-second one while the first stands still for longer than its lease and then continues.
+The *company* says which worker continues: one started right after the crash; a second one that ran all the time; or
+that second one while the first is frozen for longer than its lease and then continues.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ from tests.faults.site import PATIENCE_S, Site, Stage, freeze, is_frozen, thaw
 
 FROZEN_FOR_S = LEASE.seconds + 2
 SLOW_S = 3 * MID_REQUEST_S
-"""How long the service takes where the worker is to crash in the middle of a request."""
+"""How long the service takes to answer if the worker is to crash in the middle of a request."""
 
 AT_ONCE = 24
 
@@ -39,7 +39,7 @@ _UNDECIDED = {EffectState.NONE, EffectState.INTENDED, *IN_DOUBT}
 
 
 class Company(StrEnum):
-    """Who goes on after the crash."""
+    """Which worker continues after the crash."""
 
     RESTARTED = "restarted"
     SECOND = "second worker"
@@ -71,11 +71,11 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """Return why the call may be settled."""
+        """Return the reasons for which the call may be settled."""
         return self.reason or ({"enroll": "enrolled", "reject": "rejected"}.get(self.step, "authenticated"),)
 
     def when_frozen(self) -> "Row":
-        """Return the row that holds for a worker that stood still and went on."""
+        """Return the row for a worker that was frozen and then continued."""
         return msgspec.convert({**msgspec.structs.asdict(self), **self.frozen}, Row)
 
 
@@ -96,10 +96,10 @@ class Trial(msgspec.Struct, frozen=True):
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What a trial came to: ``failure`` says what kept it from its end, then nothing else counts.
+    """The result of a trial. If it did not end, ``failure`` says why, and the other fields mean nothing.
 
-    ``arrived`` is all that came, ``sent`` what passed authentication, ``applied`` what the service did: by operation, as the
-    stand-in counted.
+    ``arrived`` are all requests, ``sent`` those that passed authentication, ``applied`` those that the service carried
+    out: all by operation, as the sandbox counted them.
     """
 
     failure: str = ""
@@ -111,7 +111,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     checks_booked: int = 0
 
     def faults(self, trial: Trial) -> list[str]:
-        """Say what the table does not allow; nothing is expected."""
+        """Return one text for each deviation from the table."""
         if self.failure:
             return [self.failure]
         row = trial.row.when_frozen() if trial.company is Company.FROZEN else trial.row
@@ -153,14 +153,14 @@ def rows() -> tuple[Row, ...]:
 
 
 def trials() -> list[Trial]:
-    """Return every row in every company that it is for."""
+    """Return every row with each of its companies."""
     return [
         Trial(row, company) for row in rows() for company in Company if company is not Company.FROZEN or row.may_freeze
     ]
 
 
 def is_for_every_change(trial: Trial) -> bool:
-    """Tell whether a trial is played for every change: each row in one company, the companies in turn."""
+    """Tell whether a trial runs for every change: each row runs with one company, in turn."""
     companies = [other.company for other in trials() if other.row == trial.row]
     return trial.company is companies[rows().index(trial.row) % len(companies)]
 
@@ -174,25 +174,25 @@ def play_all(site: Site, chosen: Iterable[Trial]) -> dict[str, Outcome]:
 
 
 def _takes_long(trial: Trial) -> bool:
-    """Tell whether stored details have to stay silent for 20 s before the call goes on."""
+    """Tell whether the call goes on only after stored details have shown no effect for 20 s."""
     return "absent" in trial.row.ledger or trial.row.at in {"assign.after-sent", "assign.first-byte"}
 
 
 def play(site: Site, trial: Trial) -> Outcome:
-    """Play one trial on a stage of its own; whatever goes wrong on it is its outcome, and no other's."""
+    """Play one trial on its own stage. Any error is this trial's outcome and does not affect others."""
     try:
         with site.stage() as stage:
             play = Play(stage, trial)
             try:
                 return play.run()
-            except Exception as error:  # noqa: BLE001  (told by the test of this trial)
+            except Exception as error:  # noqa: BLE001  (the test of this trial reports it)
                 return Outcome(failure=f"{type(error).__name__}: {error}\n{play.log()}")
     except Exception as error:  # noqa: BLE001
         return Outcome(failure=f"{type(error).__name__}: {error}")
 
 
 class Play:
-    """One trial: a call, a crash, and what became of the call."""
+    """One trial: a call, a crash, and the call's end."""
 
     def __init__(self, stage: Stage, trial: Trial) -> None:
         self.stage = stage
@@ -201,10 +201,10 @@ class Play:
         self.call: dict[str, Any] = {}
 
     def run(self) -> Outcome:
-        """Play it to its end.
+        """Play the trial to its end.
 
         Raises:
-            AssertionError: Something that had to happen did not.
+            AssertionError: An expected event did not happen in time.
         """
         second = self._second_worker() if self.company is not Company.RESTARTED else None
         self._script_trouble()
@@ -238,7 +238,7 @@ class Play:
         )
 
     def log(self) -> str:
-        """Return the last words of the workers."""
+        """Return the last lines of the workers' logs."""
         return "\n".join(f"{worker.name}: {worker.tail(4)}" for worker in self.stage.members)
 
     @property
@@ -250,7 +250,7 @@ class Play:
         return _KEYS.item(CallId(self.stage.key, self.call["voice_id"]).member)
 
     def _second_worker(self) -> ManagedProcess:
-        """Start a worker that was there before, and let it stand still until it is needed: the first one gets the call."""
+        """Start the second worker and freeze it until it is needed, so that the first one gets the call."""
         worker, item = self.stage.worker(), _KEYS.item(institution_member(self.stage.key))
 
         def is_idle() -> bool:
@@ -269,7 +269,7 @@ class Play:
         return worker
 
     def _script_trouble(self) -> None:
-        """Make the service slow where the worker is to crash in mid-request, and the queue slow where it is to look."""
+        """Make the service slow for a crash in mid-request, and the queue slow for a crash while looking."""
         stage, row = self.stage, self.row
         if row.at.endswith("mid-request"):
             target = _OPERATIONS.get(row.step, row.step)
@@ -285,7 +285,7 @@ class Play:
         if step == "drop":
             self.call = {"voice_id": f"{stage.key}-hint", "institution_key": stage.key}
         else:
-            self.call = stage.begin(*_script(step))  # the push saves the wait for the next look at the queue
+            self.call = stage.begin(*_script(step))  # pushed below, so that the test need not wait for the next listing
         self._push()
 
     def _push(self) -> None:
@@ -314,7 +314,7 @@ class Play:
         return record is not None and record.assign.state in DONE
 
     def _is_through(self) -> bool:
-        """Tell whether the call may end: the effect is final, or the voice was recognised."""
+        """Tell whether the call may end: the effect is decided, or the voice was recognised."""
         assert any(worker.is_running for worker in self.stage.members), "no worker is left"
         record = self.stage.record(self.call)
         if record is None or record.phase is Phase.HINTED:

@@ -1,6 +1,6 @@
-"""The lists of docs/crash-matrix.md, made from what the tests check.
+"""Generates the lists of docs/crash-matrix.md from the tables that the tests check.
 
-``python -m tests.faults.matrix_document`` writes them into the document anew.
+``python -m tests.faults.matrix_document`` writes them into the document.
 """
 
 from collections.abc import Iterator
@@ -33,10 +33,10 @@ _SERVICE = {
 
 
 def document(text: str) -> str:
-    """Return the document with its lists as they have to be.
+    """Return the document with current lists.
 
     Raises:
-        ValueError: The document does not say where they are.
+        ValueError: The document lacks a marker of where they belong.
     """
     matrix = "\n".join(line for step, of_step in groupby(rows(), lambda row: row.step) for line in _list(step, of_step))
     return _placed(_placed(text, "crash matrix", matrix), "protections", protections.document())
@@ -64,7 +64,7 @@ def _list(step: str, of_step: Iterator[Row]) -> Iterator[str]:
 
 
 def _allowed(row: Row) -> str:
-    """Say what the table allows; of most steps, only that the call ends as if nothing had happened."""
+    """Describe what the table allows. For most steps that is only the reason of the settling."""
     parts = [f"settled as {_either(row.reasons)}"]
     if row.reasons == ("dropped",):
         return "no request at all, nothing left"

@@ -1,4 +1,4 @@
-"""A port that stays ours while nobody listens on it."""
+"""A port that stays reserved while no server listens on it."""
 
 import socket
 
@@ -6,8 +6,8 @@ import socket
 class HeldPort:
     """A port of this machine, chosen by the system, for a server that is killed and started again.
 
-    It is held by a socket that is bound and never listens, so that nobody takes it while the server is away: neither another
-    server nor a client's own end of a connection.
+    A socket is bound to it and never listens, so that neither another server nor the local end of a connection gets the
+    port while the server is down.
     """
 
     def __init__(self) -> None:
@@ -17,5 +17,5 @@ class HeldPort:
         self.number: int = self._holder.getsockname()[1]
 
     def release(self) -> None:
-        """Let go of the port."""
+        """Release the port."""
         self._holder.close()

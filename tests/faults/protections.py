@@ -1,7 +1,7 @@
-"""Takes protections away, one at a time, in a copy of the code, and looks whether a test turns red.
+"""Removes protections from a copy of the code, one at a time, and checks that a test then fails.
 
-``python -m tests.faults.protections`` exits with 1 if one did not: then the test proves nothing, or the protection protects
-from nothing. ``python -m tests.faults.protections C15`` tries those of one case.
+``python -m tests.faults.protections`` exits with 1 if a test still passed: then the test proves nothing, or the
+protection is not needed. ``python -m tests.faults.protections C15`` tries those of one case.
 """
 
 import os
@@ -21,7 +21,7 @@ _TAKEN_ALONG = ("calls", "callkeeper", "desk", "receiver", "reseller", "sandbox"
 
 
 class Protection(msgspec.Struct, frozen=True, rename={"intact": "is", "removed": "was"}, forbid_unknown_fields=True):
-    """One protection; see protections.toml. ``also`` is something else to replace, so that the code still runs."""
+    """One protection; see protections.toml. ``also`` is a second replacement that the code needs to run without it."""
 
     case: str
     words: str
@@ -50,12 +50,12 @@ def document() -> str:
 
 
 def item(text: str) -> list[str]:
-    """Return an item of a list in lines of less than 120 characters."""
+    """Return a list item in lines of less than 120 characters."""
     return wrap(text, 116, initial_indent="- ", subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
 
 
 def turns_red(protection: Protection, copy: Path) -> bool:
-    """Tell whether the test fails on a copy of the code without the protection; a test that finds no end has failed."""
+    """Tell whether the test fails on a copy of the code without the protection. A timeout counts as a failure."""
     file = copy / protection.file
     intact = file.read_text(encoding="utf-8")
     file.write_text(protection.removed_from(intact), encoding="utf-8")
@@ -84,7 +84,7 @@ def turns_red(protection: Protection, copy: Path) -> bool:
 
 
 def main(cases: list[str]) -> int:
-    """Try all, or those of some cases; return the exit status."""
+    """Try all protections, or those of some cases; return the exit status."""
     chosen = [p for p in protections() if not cases or set(p.case.split(", ")) & set(cases)]
     green = 0
     with tempfile.TemporaryDirectory() as temporary:

@@ -1,6 +1,6 @@
-"""A TCP proxy that makes the weather between two processes: delays, cuts, resets, black holes, narrow lines.
+"""A TCP proxy that disturbs the line between two processes: latency, limited bandwidth, cuts, resets, black holes.
 
-It runs in a thread of its own, so that tests with and without an event loop can stand beside it.
+It runs in its own thread, so that tests with and without an event loop can use it.
 """
 
 import asyncio
@@ -19,15 +19,15 @@ _START_DEADLINE_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Weather:
-    """What befalls every connection. ``up`` is towards the server, ``down`` towards the client; counts are per connection.
+    """How connections are disturbed. ``up`` is towards the server, ``down`` towards the client.
 
     Attributes:
-        latency_s: Every piece is held back so long, and up to ``jitter_s`` longer, drawn from the proxy's seed.
-        bytes_per_s: How much passes in each direction; None for all there is.
-        cut_up_after: Reset the connection once so many bytes have gone up; 0 lets none of the request through.
-        cut_down_after: Likewise down; 0 lets the request through and nothing of the answer.
-        refuses: New connections are reset at once.
-        swallows: A black hole: connections stay open, new ones are taken, nothing passes until it is over.
+        latency_s: Delay of every piece of data. A random part of ``jitter_s``, from the proxy's seed, is added.
+        bytes_per_s: The bandwidth of a connection in each direction; None for no limit.
+        cut_up_after: Reset the connection after this many bytes have gone up; 0 lets nothing of the request through.
+        cut_down_after: The same downwards; 0 lets the request through and nothing of the answer.
+        refuses: Reset new connections at once.
+        swallows: A black hole: connections are accepted and stay open, and no data passes until this is set to False.
     """
 
     latency_s: float = 0.0
@@ -43,7 +43,7 @@ FAIR = Weather()
 
 
 class Cut(Exception):
-    """The weather ended a connection."""
+    """The proxy cut a connection."""
 
 
 @dataclass(slots=True)
@@ -63,7 +63,7 @@ class Proxy:
     _draw: random.Random = field(default_factory=random.Random)
 
     def set(self, weather: Weather) -> None:
-        """Change the weather, for open connections too. From any thread."""
+        """Change how connections are disturbed, open ones too. From any thread."""
         self._call(lambda: self._change(weather))
 
     def reset_all(self) -> None:
@@ -71,12 +71,12 @@ class Proxy:
         self._call(self._reset_all)
 
     def stop(self) -> None:
-        """Serve no more. From any thread."""
+        """Stop serving. From any thread."""
         assert self._loop is not None
         self._loop.call_soon_threadsafe(self._stopped.set)
 
     async def serve(self, ready: Callable[[], None]) -> None:
-        """Serve until told to stop, then reset what is open."""
+        """Serve until told to stop, then reset open connections."""
         self._loop = asyncio.get_running_loop()
         self._draw.seed(self.seed)
         self._passes.set()
@@ -91,7 +91,7 @@ class Proxy:
             await asyncio.sleep(0)
 
     def _call(self, change: Callable[[], None]) -> None:
-        """Carry a change out in the proxy's loop, and return when that is done."""
+        """Run a change in the proxy's loop, and wait until it is done."""
         assert self._loop is not None
         done = threading.Event()
         self._loop.call_soon_threadsafe(change)
@@ -148,11 +148,11 @@ class Proxy:
     async def _pump(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, cut_after: Callable[[], int | None]
     ) -> None:
-        """Carry one direction to its end.
+        """Copy one direction until its end.
 
         Raises:
-            Cut: The weather allowed no more.
-            OSError: One of the ends is gone.
+            Cut: The limit of bytes was reached.
+            OSError: One of the ends closed the connection.
         """
         passed = 0
         while piece := await reader.read(_CHUNK):
@@ -177,7 +177,7 @@ class Proxy:
 
 
 def _reset(writer: asyncio.StreamWriter) -> None:
-    """Tear a connection down so that the other end sees a reset, not an end."""
+    """Close a connection with a reset."""
     sock = writer.get_extra_info("socket")
     if sock is not None and sock.fileno() >= 0:
         with suppress(OSError):
@@ -187,7 +187,7 @@ def _reset(writer: asyncio.StreamWriter) -> None:
 
 @contextmanager
 def proxied(target_port: int, *, seed: int = 0) -> Iterator[Proxy]:
-    """Stand before a port of this machine until the block ends; the proxy's own port is free to choose for the system."""
+    """Run a proxy in front of a local port until the block ends. The system chooses the proxy's own port."""
     proxy, is_ready = Proxy("127.0.0.1", target_port, seed), threading.Event()
     thread = threading.Thread(target=lambda: asyncio.run(proxy.serve(is_ready.set)), name="proxy")
     thread.start()

@@ -1,4 +1,4 @@
-"""A Redis server that tests kill, freeze, roll back and start again, on one port and with one append-only file."""
+"""A Redis server that tests kill, freeze, roll back and restart, with the same port and append-only file."""
 
 import os
 import signal
@@ -22,7 +22,7 @@ _START_DEADLINE_S = 20.0
 
 
 class RedisServer:
-    """One server's data and port; the process comes and goes."""
+    """One server's data and port. Its process can be killed and started again."""
 
     def __init__(self, data: Path) -> None:
         self._data = data
@@ -43,7 +43,7 @@ class RedisServer:
         """Start the server and wait until it has loaded its data and answers.
 
         Raises:
-            AssertionError: It does not.
+            AssertionError: It does not answer in time.
         """
         chosen = {
             "bind": "127.0.0.1",
@@ -65,37 +65,37 @@ class RedisServer:
         self._wait_until_ready()
 
     def kill(self) -> None:
-        """End the process as a power cut would end it for everybody else."""
+        """Kill the process without a clean shutdown."""
         assert self._process is not None
         self._process.kill()
         self._process.wait()
 
     def freeze(self) -> None:
-        """Let the process stand still; its connections stay open."""
+        """Freeze the process; its connections stay open."""
         self._signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """Let the process go on."""
+        """Let the frozen process continue."""
         self._signal(signal.SIGCONT)
 
     def stop(self) -> None:
-        """End the process if it runs, and let go of the port."""
+        """Kill the process if it runs, and release the port."""
         if self._process is not None and self._process.poll() is None:
             self.kill()
         self._held.release()
 
     @property
     def written(self) -> int:
-        """Return how long the append-only file is, in bytes."""
+        """Return the length of the append-only file in bytes."""
         return self._log_file.stat().st_size
 
     def cut(self, at: int) -> None:
-        """Forget every write after a length of the append-only file; the server must be away."""
+        """Truncate the append-only file to a length, so that later writes are lost. The server must not run."""
         os.truncate(self._log_file, at)
 
     @property
     def _log_file(self) -> Path:
-        """The append-only file; later servers keep it in parts, of which the last one grows."""
+        """Return the append-only file. Redis 7 and later split it into parts and write to the last one."""
         parts = sorted(self._data.rglob("*.incr.aof"), key=lambda part: part.stat().st_mtime)
         return parts[-1] if parts else self._data / "appendonly.aof"
 
@@ -118,7 +118,7 @@ class RedisServer:
 
 @contextmanager
 def redis_server(data: Path) -> Iterator[RedisServer]:
-    """Run a server until the block ends; in between it may be killed and started."""
+    """Run a server until the block ends. It may be killed and started meanwhile."""
     server = RedisServer(data)
     try:
         server.start()

@@ -1,7 +1,8 @@
-"""One worker's life at its two seams: what it says to Redis and what it says to the service, and what befalls it there.
+"""Injects failures into a worker where it talks to Redis and to the service: its two seams.
 
-A *fate* strikes at the n-th crossing of either seam. A worker that dies never crosses again: what its tasks still try comes
-to nothing, as with SIGKILL. A worker that is frozen stands still with all its tasks until it is thawed, as with SIGSTOP.
+Every command or request is a *crossing* of a seam. A planned failure happens at the n-th crossing. After a death
+nothing crosses again, as with SIGKILL: further crossings are cancelled. A frozen worker stops with all its tasks until
+it is thawed, as with SIGSTOP.
 """
 
 import asyncio
@@ -18,14 +19,17 @@ T = TypeVar("T")
 
 
 class Seam(StrEnum):
-    """Where a worker meets the world."""
+    """What a worker talks to."""
 
     REDIS = "redis"
     HTTP = "http"
 
 
 class Blow(StrEnum):
-    """What befalls a worker at a crossing; ``before`` and ``after`` say whether the other side did what was asked."""
+    """What happens to a worker at a crossing: ``before`` or ``after`` the other side did what was asked.
+
+    ``lose`` means that the worker gets an error instead of an answer.
+    """
 
     DIE_BEFORE = "die before"
     DIE_AFTER = "die after"
@@ -44,7 +48,7 @@ _APPLIED = frozenset({Blow.DIE_AFTER, Blow.FREEZE_AFTER, Blow.LOSE_AFTER, Blow.T
 
 @dataclass(slots=True)
 class Fate:
-    """A blow at the n-th crossing from now; of those about one thing, if ``only`` is part of their name."""
+    """A failure at the n-th crossing from now. ``only`` limits the count to crossings whose name contains it."""
 
     blow: Blow
     seam: Seam
@@ -52,7 +56,7 @@ class Fate:
     only: str = ""
 
     def strikes(self, seam: Seam, about: str) -> bool:
-        """Count a crossing; tell whether it is the one."""
+        """Count a crossing; tell whether the failure happens at it."""
         if seam is not self.seam or self.only not in about:
             return False
         self.crossings -= 1
@@ -61,10 +65,10 @@ class Fate:
 
 @dataclass(slots=True)
 class Life:
-    """Whether a worker lives, stands still, and what is in store for it.
+    """Whether a worker is dead or frozen, and the failure that is planned for it.
 
-    ``crossed`` counts crossings; ``inside`` those under way; ``froze_at`` is where it was struck still; ``after_each`` is
-    carried out after each crossing, before the worker hears of its answer.
+    ``crossed`` counts crossings; ``inside`` those under way; ``froze_at`` is where it was frozen; ``after_each`` is
+    called after each crossing, before the worker gets the answer.
     """
 
     fate: Fate | None = None
@@ -77,7 +81,7 @@ class Life:
     _thawed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def thaw(self) -> None:
-        """Let a frozen worker go on."""
+        """Let a frozen worker continue."""
         self.is_frozen = False
         self._thawed.set()
         self._thawed = asyncio.Event()
@@ -85,7 +89,7 @@ class Life:
     async def cross(
         self, seam: Seam, apply: Callable[[], Awaitable[T]], lost: Callable[[], Exception], *, about: str = ""
     ) -> T:
-        """Do what a worker asks of the other side, unless its fate strikes.
+        """Do what a worker asks of the other side, unless the planned failure happens here.
 
         Raises:
             asyncio.CancelledError: The worker is dead.
@@ -136,7 +140,7 @@ class Life:
 
 
 class Wire(httpx.AsyncBaseTransport):
-    """The HTTP seam. ``witness`` sees every request at the moment it reaches the service, and every answer."""
+    """The HTTP seam. ``witness`` sees every request when it reaches the service, and every answer."""
 
     def __init__(self, inner: httpx.AsyncBaseTransport, life: Life, witness: "Witness") -> None:
         self._inner = inner
@@ -144,7 +148,7 @@ class Wire(httpx.AsyncBaseTransport):
         self._witness = witness
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Pass a request on. Logins cross unharmed: they have tests of their own."""
+        """Pass a request on. Logins are not disturbed: other tests cover them."""
         if request.url.path.startswith("/external/token"):
             return await self._inner.handle_async_request(request)
         path = request.url.path
@@ -166,32 +170,33 @@ class Wire(httpx.AsyncBaseTransport):
 
 
 class Witness:
-    """Sees what crosses the HTTP seam; this one looks away.
+    """Sees what crosses the HTTP seam; this one ignores it.
 
-    ``broken`` holds the promises that were broken: raised there and then, the client would take them for a bad line.
+    ``broken`` collects broken promises. They are not raised at once, because the client would take them for a network
+    error.
     """
 
     def __init__(self) -> None:
         self.broken: list[AssertionError] = []
 
     async def request(self, request: httpx.Request, *, was_frozen: bool) -> None:
-        """See a request reach the service. ``was_frozen``: the process stood still just before its first byte."""
+        """See a request reach the service. ``was_frozen``: the process was frozen just before its first byte."""
 
     def answer(self, request: httpx.Request, response: httpx.Response) -> None:
-        """See the service's answer, before it crosses back."""
+        """See the service's answer before the worker gets it."""
 
 
 _INFO = "redis.pcall('INFO', section)"
 RUN_ID = "server:run_id"
-"""Where an in-process Redis, which knows no INFO, is told who it is."""
+"""The key that holds the run id of an in-process Redis, which has no INFO command."""
 
 
 class Line:
-    """The Redis seam: a client whose pipelines cross it, and whose scripts know a run id where the server has none.
+    """The Redis seam: each pipeline is a crossing, and scripts get a run id where the server has none.
 
     Args:
-        server: Returns the client of the server that is there now: a failover changes it.
-        life: Of the worker on this end.
+        server: Returns a client of the current server, which a failover changes.
+        life: The state of the worker that uses this client.
         is_fake: Whether the server lives in this process.
     """
 
@@ -209,11 +214,11 @@ class Line:
         self._texts[hashlib.sha1(text.encode()).hexdigest()] = self._knowing(text)  # noqa: S324  (Redis's own)
 
     def pipeline(self, **options: Any) -> "_Pipeline":
-        """Begin a pipeline that crosses as one."""
+        """Begin a pipeline, which is one crossing."""
         return _Pipeline(self, self._server, options)
 
     def text(self, sha: str) -> str | None:
-        """Return the text to run instead of a script that was loaded; None where the server knows who it is."""
+        """Return the text to run instead of a loaded script; None if the server has INFO."""
         return self._texts[sha] if self._is_fake else None
 
     def _knowing(self, text: str) -> str:
@@ -222,7 +227,7 @@ class Line:
 
 
 class _Pipeline:
-    """Gathers commands; sends them when executed, as often as the worker's fate will have it."""
+    """Collects commands and sends them when executed; a planned failure may send them twice or not at all."""
 
     def __init__(self, line: Line, server: Callable[[], Any], options: dict[str, Any]) -> None:
         self._line = line
@@ -244,7 +249,7 @@ class _Pipeline:
         return queue
 
     def evalsha(self, sha: str, *args: Any) -> "_Pipeline":
-        """Queue a script: by its text where that was made to know a run id, else as it was asked for."""
+        """Queue a script: its changed text on an in-process Redis, else as asked for."""
         known = self._line.text(sha)
         self._commands.append(("evalsha", (sha, *args), {}) if known is None else ("eval", (known, *args), {}))
         return self
@@ -256,7 +261,7 @@ class _Pipeline:
         return self
 
     async def execute(self, raise_on_error: bool = True) -> list[Any]:
-        """Cross with everything that was queued."""
+        """Send everything that was queued, as one crossing."""
         return await self._line.life.cross(
             Seam.REDIS, lambda: self._execute(raise_on_error), lambda: RedisConnectionError("the answer was lost")
         )

@@ -1,4 +1,4 @@
-"""A master, its replicas and a sentinel on this machine, with users and passwords: what a failover test needs."""
+"""A Redis master, its replicas and a sentinel on this machine, with users and passwords, for failover tests."""
 
 import socket
 import subprocess
@@ -25,7 +25,7 @@ TENANT_RIGHTS = _USERS.partition(">PASSWORD-OF-WORKER ")[2].strip().replace("~ck
 SENTINEL_PASSWORD = "sentinel-word-4711"
 _START_DEADLINE_S = 30.0
 PAUSED_MS = 20_000
-"""For how long the writes of a master that is about to be replaced are paused: its demotion takes up to ten seconds."""
+"""For how long writes are paused before a master is replaced: its demotion takes up to ten seconds."""
 
 _SERVER = """\
 bind 127.0.0.1
@@ -59,7 +59,7 @@ sentinel failover-timeout {master} 4000
 
 
 class Watched:
-    """Servers, of which one is the master, and the sentinel that says which."""
+    """A master, its replicas, and the sentinel that names the master."""
 
     def __init__(self, folder: Path, *, replicas: int, least_replicas: int) -> None:
         self._folder = folder
@@ -70,7 +70,7 @@ class Watched:
 
     @property
     def url(self) -> str:
-        """Return the URL that leads to whichever server is the master, by a sentinel that is away and one that is there."""
+        """Return a URL of the current master. It names two sentinels, of which the first does not run."""
         return self.url_of(USER)
 
     def url_of(self, user: str) -> str:
@@ -94,26 +94,26 @@ class Watched:
 
     @property
     def master_port(self) -> int:
-        """Return where the sentinel says that the master is."""
+        """Return the port of the master, as the sentinel says."""
         return int(self._master()["port"])
 
     def fail_over(self) -> None:
-        """Have the replica promoted and wait until the sentinel says so.
+        """Have a replica promoted and wait until the sentinel says so.
 
-        The old master lives on until the sentinel demotes it, after 8 s. Unless a least number of replicas is asked
-        for, it goes on taking the writes of those who are connected to it.
+        The sentinel demotes the old master only after 8 s. Unless ``min-replicas-to-write`` is set, the old master
+        takes writes from connected clients until then.
         """
         before = self.master_port
         _until(lambda: bool(self._sentinel("sentinel_failover", MASTER)), "the sentinel finds a replica good enough")
         self.wait_for_another(before)
 
     def switch_over(self) -> None:
-        """Replace the master as docs/operations.md says: its writes are paused for longer than its demotion takes."""
+        """Replace the master as docs/operations.md says: first pause its writes for longer than its demotion takes."""
         self._ask(self.master_port, "client_pause", PAUSED_MS, False)
         self.fail_over()
 
     def kill_master(self) -> int:
-        """End the master as a power cut would, and return its port; the sentinel notices by itself."""
+        """Kill the master and return its port; the sentinel notices by itself."""
         port = self.master_port
         process = self._processes.pop(port)
         process.kill()
@@ -121,17 +121,17 @@ class Watched:
         return port
 
     def bring_back(self, port: int) -> None:
-        """Start a server that was killed, as a replica of the present master, and wait until it follows."""
+        """Start a killed server as a replica of the current master, and wait until it follows."""
         self._start(port, _SERVER, "--replicaof", "127.0.0.1", str(self.master_port))
         _until(lambda: self._follows(port), "the server that came back follows")
 
     def wait_for_another(self, before: int) -> None:
-        """Wait until the sentinel names another master, which takes writes."""
+        """Wait until the sentinel names another master, and that one takes writes."""
         _until(lambda: self.master_port != before, "another master")
         _until(lambda: self._ask(self.master_port, "role")[0] == b"master", "a master that takes writes")
 
     def stop(self) -> None:
-        """End everything."""
+        """Kill all processes."""
         for process in self._processes.values():
             process.kill()
         for process in self._processes.values():
@@ -163,7 +163,7 @@ class Watched:
         return bool(self._ask(port, "info", "replication")["master_link_status"] == "up")
 
     def _has_all(self, port: int, replicas: int) -> bool:
-        """Tell whether a write reaches so many replicas. One that has just followed is sent nothing for up to a second."""
+        """Tell whether a write reaches this many replicas. A new replica gets no writes for up to a second."""
         with _client(port, username=USER, password=PASSWORD) as redis, redis.pipeline(transaction=False) as pipe:
             told = pipe.set("begun", 1).delete("begun").execute_command("WAIT", replicas, 100).execute()
             return bool(told[-1] == replicas)
@@ -209,9 +209,9 @@ def watched_redis(folder: Path, *, replicas: int = 1, least_replicas: int = 0) -
     """Run a master, its replicas and a sentinel until the block ends.
 
     Args:
-        folder: Where they keep their data.
-        replicas: How many.
-        least_replicas: With fewer than so many the master refuses to write (``min-replicas-to-write``).
+        folder: For their data.
+        replicas: Number of replicas.
+        least_replicas: With fewer replicas than this the master refuses writes (``min-replicas-to-write``).
     """
     watched = Watched(folder, replicas=replicas, least_replicas=least_replicas)
     try:

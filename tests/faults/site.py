@@ -1,7 +1,7 @@
-"""A site: real processes around one Redis and one stand-in, each started, crashed, frozen and replaced by the test.
+"""A site: real processes on one Redis server and one sandbox; tests start, crash, freeze and replace them.
 
-Every institution of a site is a stage of its own: the workers of a stage act for that institution only and keep its calls in
-a Redis database of their own, so that many stages play at the same time and share nothing but the two servers.
+Every institution of a site is a stage. The workers of a stage act for this institution only and keep its calls in their
+own Redis database, so that many tests can run at the same time and share only the two servers.
 """
 
 import json
@@ -26,17 +26,17 @@ from tests.faults.fork_server import ForkServer
 from tests.faults.redis_server import DATABASES, RedisServer, redis_server
 
 CHECK_AT = ",".join(map(str, (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 17, 20, 24, 28, 33, 39, 46)))
-"""The automatic checks of a stage's calls, in seconds after the assign: soon, so that tests need not wait."""
+"""The automatic checks of a stage's calls, in seconds after the assign: early, so that tests need not wait."""
 
 PUSH_KEY = "a-key-that-only-tests-know"
 
 PATIENCE_S = 90.0
-"""How long a test waits for what has to happen, on a machine that does a lot besides: no measure of anything."""
+"""How long a test waits for an expected event. It allows for a busy machine and measures nothing."""
 
 
 @dataclass(slots=True)
 class Site:
-    """The two servers, the processes, and what is free."""
+    """The two servers, the processes, and the Redis databases that are free."""
 
     redis: RedisServer
     fleet: Fleet | ForkServer
@@ -46,17 +46,17 @@ class Site:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def number(self) -> int:
-        """Return a number that nobody else of this site has."""
+        """Return a number that is unique within this site."""
         with self._lock:
             return next(self._numbers)
 
     def start(self, name: str, *arguments: str, environ: dict[str, str], module: str = "callkeeper") -> ManagedProcess:
-        """Start one of our processes, with a log of its own."""
+        """Start a callkeeper process with its own log."""
         return self.fleet.start(f"{name}-{self.number()}", *arguments, environ=environ, module=(module,))
 
     @contextmanager
     def stage(self) -> Iterator["Stage"]:
-        """Lend an institution with one member and an empty database, until the block ends."""
+        """Provide an institution with one member and an empty database until the block ends."""
         db = self._free.get()
         stage = Stage(self, f"stage-{self.number()}", db)
         try:
@@ -84,12 +84,12 @@ class Stage(Sides):
         self.control("POST", "/members", body)
 
     def _settle_in(self) -> None:
-        """Make Redis one that has been there for a while: when it is new, effects wait."""
+        """Make Redis look as if it had run for a while: after a restart effects wait."""
         info = self.redis.info()
         self.redis.hset(Keys().epoch, mapping={"id": f"{info['run_id']}/{info['master_replid']}", "since": 0})
 
     def close(self) -> None:
-        """End the processes, forget the data."""
+        """Kill the processes and delete the data."""
         for member in self.members:
             thaw(member)
             member.kill()
@@ -97,7 +97,7 @@ class Stage(Sides):
         super().close()
 
     def begin(self, *script: dict[str, object], **more: object) -> dict[str, Any]:
-        """Start a call of the member; return the stand-in's account of it."""
+        """Start a call of the member; return the sandbox's account of it."""
         body = {"institution_key": self.key, "phone_number": self.phone, "script": script, **more}
         account: dict[str, Any] = self.control("POST", "/calls", body)
         return account
@@ -107,7 +107,7 @@ class Stage(Sides):
         self.control("POST", f"/calls/{call['voice_id']}/now", {"kind": kind, **more})
 
     def trouble(self, target: str, action: str = "pass", **more: object) -> None:
-        """Script a fault of the stand-in for this institution."""
+        """Add a fault of the sandbox for this institution."""
         self.fault(target, action, institution_key=self.key, **more)
 
     def worker(
@@ -165,19 +165,19 @@ class Door:
 
 
 def freeze(member: ManagedProcess) -> None:
-    """Let a process stand still, and wait until it does."""
+    """Freeze a process, and wait until it has stopped."""
     os.kill(member.process.pid, signal.SIGSTOP)
     until(lambda: is_frozen(member), 5, f"{member.name} to stand still")
 
 
 def thaw(member: ManagedProcess) -> None:
-    """Let a process go on, if it is there."""
+    """Let a frozen process continue, if it exists."""
     if member.is_running:
         os.kill(member.process.pid, signal.SIGCONT)
 
 
 def is_frozen(member: ManagedProcess) -> bool:
-    """Tell whether a process stands still."""
+    """Tell whether a process is frozen."""
     try:
         status = Path(f"/proc/{member.process.pid}/stat").read_text()
     except OSError:
@@ -187,9 +187,9 @@ def is_frozen(member: ManagedProcess) -> bool:
 
 @contextmanager
 def site(data: Path, *, forked: bool = True) -> Iterator[Site]:
-    """Run a site until the block ends, every process it started included.
+    """Run a site until the block ends, then end every process that it started.
 
-    ``forked``: start processes from a warm one; False where the time of a start is part of the question.
+    ``forked``: start processes with the fork server; False where the time of a start is measured.
     """
     with ExitStack() as running_too:
         redis = running_too.enter_context(redis_server(data / "redis"))

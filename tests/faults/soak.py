@@ -1,7 +1,7 @@
-"""A soak: calls at a steady rate for long, and the memory of each process and of Redis, which has to stay where it is.
+"""A soak: calls at a steady rate for a long time; the memory of each process and of Redis must not keep growing.
 
-``python -m tests.faults.soak --minutes 30 --rate 10`` prints a line a minute and exits with 1 if something grew or a promise
-was broken. Calls are kept for a minute after they are settled, so that Redis has soon forgotten as many as it learns of.
+``python -m tests.faults.soak --minutes 30 --rate 10`` prints a line a minute and exits with 1 if memory grew or a
+promise was broken. Calls are kept for one minute after they are settled, so that soon as many expire as arrive.
 """
 
 import argparse
@@ -28,14 +28,14 @@ WARM_UP = 0.4
 
 MAY_GROW = 1.10
 MAY_GROW_BY = 6 * 2**20
-"""By a tenth and 6 MiB: what allocators and tables that double take, and less than a leak of a kilobyte a call."""
+"""A tenth and 6 MiB: allocators and doubling hash tables need that much; a leak of a kilobyte a call exceeds it."""
 
 LOOK_EVERY_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """One look: memory by what has it, in bytes, and how things stand."""
+    """One measurement: memory in bytes by process or Redis, and the state of the calls."""
 
     at_s: float
     memory: dict[str, int]
@@ -44,13 +44,13 @@ class Look:
     late_s: float
 
     def line(self) -> str:
-        """Return the look for the eye."""
+        """Return the measurement as text."""
         memory = "  ".join(f"{name} {size / 2**20:.1f}" for name, size in self.memory.items())
         return f"{self.at_s / 60:5.1f} min  MiB: {memory}  keys {self.keys}  live {self.live}  late {self.late_s:.2f} s"
 
 
 def looks(running: City, redis: Any, seconds: float) -> Iterator[Look]:
-    """Look now and then until the time is over."""
+    """Measure every few seconds until the time is over."""
     began_s = time.monotonic()
     while (at_s := time.monotonic() - began_s) < seconds:
         yield _look(running, redis, at_s)
@@ -71,7 +71,7 @@ def _look(running: City, redis: Any, at_s: float) -> Look:
 
 
 def grown(taken: Sequence[Look]) -> list[str]:
-    """Say what holds more memory in the last part of a run than it did when it was warm."""
+    """Return one text for each process that uses more memory at the end of a run than after its warm-up."""
     warm = [look for look in taken if look.at_s >= WARM_UP * taken[-1].at_s]
     third = max(1, len(warm) // 3)
     told = []
@@ -83,7 +83,7 @@ def grown(taken: Sequence[Look]) -> list[str]:
 
 
 def figures(running: City, redis: Any) -> Iterator[str]:
-    """Say what was done, by our own figures."""
+    """Yield lines of a report from callkeeper's own metrics."""
     totals = Snapshot.parse(redis.hgetall(Keys().figures))
     settled = totals.count(figure.CALLS_SETTLED)
     yield f"calls settled {settled}: {dict(totals.by(figure.CALLS_SETTLED, 'reason'))}"
@@ -109,13 +109,13 @@ def _over_budget(running: City) -> int:
 
 
 def main(arguments: list[str]) -> int:
-    """Run, look, report; return the exit status."""
+    """Run, measure, report; return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=30.0)
     parser.add_argument("--rate", type=float, default=10.0, help="Calls a second.")
     parser.add_argument("--webs", type=int, default=2)
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--data", type=Path, default=None, help="Where logs and data are kept; default: nowhere.")
+    parser.add_argument("--data", type=Path, default=None, help="Folder for logs and data; default: a temporary one.")
     given = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as temporary:
         data = given.data or Path(temporary)

@@ -1,4 +1,4 @@
-"""Every alert that we deliver fires when its fault is there, and not before; by the very metrics that are exported."""
+"""Every alert that we deliver fires if its fault is present, and not otherwise, on the metrics that we export."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -35,7 +35,7 @@ SHORT = Happening(Kind.END, 20)
 
 @pytest.fixture
 async def watch(rig: Rig) -> Watch:
-    """Return a watch over a callkeeper that has one ordinary call behind it, and no alert."""
+    """Return a watch over a callkeeper that has handled one ordinary call without an alert."""
     watch = Watch(rig)
     await watch.run(15)
     call = rig.stage.call(Happening(Kind.GREEN, 20), Happening(Kind.END, 40))
@@ -46,23 +46,23 @@ async def watch(rig: Rig) -> Watch:
 
 
 def test_alerts_are_rules_of_prometheus() -> None:
-    """Prometheus itself can read them."""
+    """``promtool`` accepts the alert rules."""
     checked = promtool("check", "rules", str(ALERTS))
     assert checked.returncode == 0, checked.stderr
 
 
 def test_every_alert_has_its_fault() -> None:
-    """An alert that no test makes fire is not delivered."""
+    """A test of this file names every alert that is delivered."""
     source = Path(__file__).read_text(encoding="utf-8")
     assert [rule["alert"] for rule in alert_rules() if f'"{rule["alert"]}"' not in source] == []
 
 
 async def test_no_push_while_the_queue_shows_new_calls(watch: Watch) -> None:
-    """Calls keep coming and none of them was pushed: the institution's push settings are broken."""
+    """If calls keep coming and none was pushed for ten minutes, `CallkeeperNoPush` fires until the next push."""
     for _ in range(4):
         watch.rig.stage.call(SHORT)
         await watch.run(60)
-    assert "CallkeeperNoPush" not in watch.fired, "one push was there within these ten minutes"
+    assert "CallkeeperNoPush" not in watch.fired, "there was one push within the last ten minutes"
     for _ in range(4):
         watch.rig.stage.call(SHORT)
         await watch.run(120)
@@ -73,7 +73,7 @@ async def test_no_push_while_the_queue_shows_new_calls(watch: Watch) -> None:
 
 
 async def test_some_lost_pushes_are_no_alert(watch: Watch) -> None:
-    """A push may be lost: that is what the queue is for."""
+    """If two of three pushes are lost, `CallkeeperNoPush` does not fire."""
     for n in range(6):
         call = watch.rig.stage.call(SHORT)
         if n % 3 == 0:
@@ -82,8 +82,8 @@ async def test_some_lost_pushes_are_no_alert(watch: Watch) -> None:
         assert "CallkeeperNoPush" not in watch.fired
 
 
-async def test_effect_that_nothing_can_prove(watch: Watch) -> None:
-    """A reject whose answer was lost and whose trace was overwritten is a person's to resolve."""
+async def test_unresolved_effect(watch: Watch) -> None:
+    """If a reject's answer was lost and its status overwritten, an alert asks a person to resolve it."""
     seen = Happening(Kind.VIEWED)
     watch.rig.stage.sandbox.faults.add(
         Fault(target="reject_voice", action=Action.RESET, applied=False, times=1, happening=seen)
@@ -95,8 +95,8 @@ async def test_effect_that_nothing_can_prove(watch: Watch) -> None:
     assert watch.fired == {"CallkeeperUnresolvedEffect": [{"reason": "reject unresolved"}]}
 
 
-async def test_something_due_is_not_done(watch: Watch) -> None:
-    """A worker that lives and does nothing lets calls wait."""
+async def test_due_work_is_not_done(watch: Watch) -> None:
+    """If workers report but do nothing, `CallkeeperLate` fires and `CallkeeperNoWorker` does not."""
     watch.rig.stage.call(END)
     await watch.run(15)
     await watch.stand_still(75)
@@ -107,7 +107,7 @@ async def test_something_due_is_not_done(watch: Watch) -> None:
 
 
 async def test_service_that_fails(watch: Watch) -> None:
-    """A service that answers nothing but errors is left alone, and somebody is told; not that calls are late."""
+    """If the service answers only errors, `CallkeeperServiceAway` fires and no alert about late calls."""
     watch.rig.stage.call(END)
     await watch.run(15)
     watch.rig.stage.sandbox.faults.add(Fault(target="*", action=Action.ANSWER, status=500))
@@ -119,7 +119,7 @@ async def test_service_that_fails(watch: Watch) -> None:
 
 
 async def test_no_worker(watch: Watch) -> None:
-    """No worker reports any more."""
+    """If no worker reports, `CallkeeperNoWorker` fires until one does."""
     watch.is_worker_alive = False
     await watch.stand_still(60)
     assert "CallkeeperNoWorker" in watch.fired
@@ -129,20 +129,20 @@ async def test_no_worker(watch: Watch) -> None:
 
 
 async def test_login_refused(watch: Watch) -> None:
-    """The token lapses, and the credentials are not accepted any more."""
+    """If the service refuses the login, only the alert about the login fires."""
     watch.rig.stage.call(END)
     watch.rig.stage.sandbox.faults.add(Fault(target="token", action=Action.REFUSED))
     watch.rig.stage.world.state.tokens.clear()
     await watch.run(30)
     assert watch.fired["CallkeeperLoginRefused"] == [{"kind": "login_refused"}]
-    assert "CallkeeperServiceAway" not in watch.fired, "the cause is told, not its symptom"
+    assert "CallkeeperServiceAway" not in watch.fired, "only the cause is alerted, not its symptom"
     watch.rig.stage.sandbox.faults.clear()
     await watch.run(60)
     assert "CallkeeperLoginRefused" not in watch.fired
 
 
-async def test_incident_of_every_alert(watch: Watch) -> None:
-    """What only real processes bring about is told to the board and to Prometheus alike, and is over with its cause."""
+async def test_alerts_about_processes_and_receivers(watch: Watch) -> None:
+    """Alerts about processes, versions, refused pushes, webhooks and the archive fire, and end with their cause."""
     redis, keys = watch.rig.redis, Keys()
     now_ms = watch.rig.now_ms()
     figures = watch.rig.figures
@@ -181,7 +181,7 @@ async def test_incident_of_every_alert(watch: Watch) -> None:
 
 
 async def test_redis_that_refuses_writes(watch: Watch) -> None:
-    """A full Redis is the cause; that nobody can report to it is no news."""
+    """If Redis refuses writes, only alerts about Redis fire, not those about missing reports."""
     watch.is_worker_alive = False
     await _limit(watch.rig.redis, 1)
     try:
@@ -198,7 +198,7 @@ async def test_redis_that_refuses_writes(watch: Watch) -> None:
 
 
 async def test_budget_spent_early(watch: Watch) -> None:
-    """Calls whose records were merged have made the checks of both: they run out of them long before the schedule does."""
+    """If calls use up their checks long before the schedule's end (here: merged records), an alert fires."""
     calls = [watch.rig.stage.call(END) for _ in range(4)]
     await watch.run(30)
     for call in calls:
@@ -210,7 +210,7 @@ async def test_budget_spent_early(watch: Watch) -> None:
 
 
 async def test_budget_spent_as_planned_is_no_alert(watch: Watch) -> None:
-    """A long call without a result uses its checks up by the schedule; nobody needs to be told."""
+    """If a long call without a result uses up its checks as planned, no alert fires."""
     watch.rig.stage.call(END)
     await watch.run(300)
     totals = await watch.rig.counted()
@@ -219,7 +219,7 @@ async def test_budget_spent_as_planned_is_no_alert(watch: Watch) -> None:
 
 
 async def test_steps_that_raise_and_calls_that_are_parked(watch: Watch) -> None:
-    """A bug in one call is an alert at once; when the call is given up it waits for a person."""
+    """A step that raises is an alert at once; when the call is parked, a second alert asks for a person."""
     call = watch.rig.stage.call(END)
     watch.rig.shift.tools = replace(watch.rig.tools, service=Broken(watch.rig, call.voice_id))
     await watch.run(30)
@@ -229,7 +229,7 @@ async def test_steps_that_raise_and_calls_that_are_parked(watch: Watch) -> None:
 
 
 async def test_rule_that_asks(watch: Watch) -> None:
-    """A rule puts a call before a person: an alert names the rule, until somebody has seen to it."""
+    """If a rule asks for a person, an alert names the rule until a person has resolved the call."""
     ask = Rule("another voice", (("voice_mismatch", True),), Outcome.ASK, "Is it really her?")
     book = replace(watch.rig.book, rules=(ask, *watch.rig.book.rules))
     watch.rig.shift.tools = replace(watch.rig.tools, book=book)
@@ -242,18 +242,18 @@ async def test_rule_that_asks(watch: Watch) -> None:
 
 
 class Refusing:
-    """An intake whose Redis takes no writes."""
+    """An intake whose Redis refuses writes."""
 
     async def record(self, *_: object, **__: object) -> None:
         """Fail."""
         raise RedisError
 
     async def clear_wake(self) -> None:
-        """Give nothing back."""
+        """Do nothing."""
 
 
 async def test_pushes_that_are_not_recorded(watch: Watch, blocking_redis: BlockingRedis) -> None:
-    """A push that was answered with 503 is lost: one is enough."""
+    """One push that was answered with 503 is enough for an alert."""
     authentication = PushAuthentication(HeaderSet(parse_header_settings("X-Push-Key: sixteen-or-more-letters")))
     endpoint = PushEndpoint(
         authentication,
@@ -273,7 +273,7 @@ async def test_pushes_that_are_not_recorded(watch: Watch, blocking_redis: Blocki
 
 
 async def test_web_process_that_does_not_answer(watch: Watch) -> None:
-    """A scrape that fails for a minute is the loudest alert there is."""
+    """If scrapes fail for a minute, `CallkeeperDown` fires."""
     for _ in range(6):
         watch.rig.stage.advance(15)
         await watch.scrape(fails=True)
@@ -281,7 +281,7 @@ async def test_web_process_that_does_not_answer(watch: Watch) -> None:
 
 
 async def test_redis_memory_runs_out(rig: Rig) -> None:
-    """Four fifths of what Redis may use are used; without a limit there is no such alert."""
+    """If four fifths of Redis's memory limit are used, an alert fires; without a limit there is none."""
     watch, redis = Watch(rig), rig.redis
     await watch.run(15)
     used = (await redis.info("memory"))["used_memory"]
@@ -300,8 +300,8 @@ async def _limit(redis: "Redis", limit: int) -> None:
     await redis.config_set("maxmemory", limit)
 
 
-def test_member_names_are_not_what_alerts_show() -> None:
-    """An alert is sent to places outside: its words may name institutions, rules and reasons, never a call."""
+def test_alert_annotations_name_no_call() -> None:
+    """Alerts leave the system, so their texts may name institutions, rules and reasons, but no call."""
     words = " ".join(text for rule in alert_rules() for text in rule["annotations"].values())
     assert "voice" not in words
     assert CallId(KEY, "v").member not in words

@@ -1,4 +1,4 @@
-"""Settled calls on their way into the archive: at least once, in order, and nothing expires in Redis before."""
+"""Delivery of settled calls to the archive: at least once, in order, and before they expire in Redis."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -26,7 +26,7 @@ GREEN, END = Happening(Kind.GREEN, 5), Happening(Kind.END, 30)
 
 
 class Faulty(Writer):
-    """A writer whose database fails as told."""
+    """A writer whose database fails as the test says."""
 
     fails: Callable[[Any], Exception | None] = staticmethod(lambda _calls: None)
     after_commit = False
@@ -57,7 +57,7 @@ def archivist(sandbox_asgi: Asgi, redis: "Redis", database: Database) -> Archivi
 
 
 async def ttl(redis: "Redis", call_id: CallId) -> tuple[int, int]:
-    """Return in how many seconds a call's record and its trail expire; -1: never."""
+    """Return after how many seconds a call's record and trail expire; -1: never."""
     keys = Keys()
     return await redis.ttl(keys.item(call_id.member)), await redis.ttl(keys.trail(call_id.member))
 
@@ -70,7 +70,7 @@ def versions(database: Database) -> dict[str, int]:
 
 
 async def test_settled_call_is_archived_and_then_expires(archivist: Archivist, database: Database) -> None:
-    """A live call is not archived; a settled one is, with its whole trail, and only then it begins to expire."""
+    """A call is archived when it is settled, not before, and expires in Redis only afterwards."""
     call = archivist.stage.call(GREEN, END)
     await archivist.run(20)
     assert versions(database) == {}
@@ -83,7 +83,7 @@ async def test_settled_call_is_archived_and_then_expires(archivist: Archivist, d
 
 
 async def test_ends_of_chains_are_logged_where_the_database_is_not(archivist: Archivist) -> None:
-    """Once an hour one worker writes them into the application log and the audit log."""
+    """Once an hour one worker writes the end of each chain into the application log and the audit log."""
     archivist.stage.call(GREEN, END)
     await archivist.run(80)
     await archivist.archiving._before_claim()
@@ -98,7 +98,7 @@ async def test_ends_of_chains_are_logged_where_the_database_is_not(archivist: Ar
 
 
 async def test_call_that_changes_later_is_archived_again(archivist: Archivist, database: Database) -> None:
-    """A person's word after the end is a second version; between the two nothing expires."""
+    """A statement about a settled call makes a second version in the archive."""
     call = archivist.stage.call(GREEN, END)
     await archivist.run(80)
     place = archivist.call_id(call)
@@ -109,7 +109,7 @@ async def test_call_that_changes_later_is_archived_again(archivist: Archivist, d
 
 
 async def test_nothing_is_lost_while_the_database_is_away(archivist: Archivist, database: Database) -> None:
-    """Calls are moved on and settled, wait by name, and do not expire; the database is left alone; all arrive at the end."""
+    """While the database is down, calls are settled, wait and do not expire; afterwards all are archived."""
     tried = []
 
     def fails(calls: Any) -> Exception:
@@ -127,7 +127,7 @@ async def test_nothing_is_lost_while_the_database_is_away(archivist: Archivist, 
     assert archivist.archiving.store.breakers.opened
     before = len(tried)
     await archivist.run(60)
-    assert len(tried) - before <= 60 / 3 + 1, "all calls together try once in a while"
+    assert len(tried) - before <= 60 / 3 + 1, "while the database is down, there is at most one attempt in 3 s"
     archivist.archiving.writer.fails = lambda _calls: None  # type: ignore[attr-defined]
     await archivist.run(20)
     assert versions(database) == {call.voice_id: 1 for call in calls}
@@ -135,7 +135,7 @@ async def test_nothing_is_lost_while_the_database_is_away(archivist: Archivist, 
 
 
 async def test_commit_whose_answer_was_lost_is_not_written_twice(archivist: Archivist, database: Database) -> None:
-    """Whoever does not know whether the transaction was committed writes again, and nothing is there twice."""
+    """If a worker does not know whether its transaction was committed, it writes again; nothing is stored twice."""
     writer: Any = archivist.archiving.writer
     writer.after_commit, left = True, [3]
 
@@ -151,7 +151,7 @@ async def test_commit_whose_answer_was_lost_is_not_written_twice(archivist: Arch
 
 
 async def test_call_that_cannot_be_written_holds_up_no_other(archivist: Archivist, database: Database) -> None:
-    """One poisonous call is found among the others, is named to people, stays in Redis, and is written once it can be."""
+    """A call that the database refuses is shown to people and stays in Redis; the others are written."""
     calls = [archivist.stage.call(GREEN, END) for _ in range(5)]
     bad = calls[2].voice_id
 
@@ -173,8 +173,8 @@ async def test_call_that_cannot_be_written_holds_up_no_other(archivist: Archivis
     assert await Queries(archivist.redis).attention() == {}
 
 
-async def test_calls_of_before_the_archive_are_found(archivist: Archivist, database: Database) -> None:
-    """What was settled without an archive, or by a worker of an earlier release, is archived before it expires."""
+async def test_calls_settled_before_there_was_an_archive_are_archived(archivist: Archivist, database: Database) -> None:
+    """Calls that were settled without an archive, or by a worker of an earlier release, are archived later."""
     archivist.store._archive = ""
     calls = [archivist.stage.call(GREEN, END) for _ in range(3)]
     await archivist.run(80)
@@ -184,8 +184,8 @@ async def test_calls_of_before_the_archive_are_found(archivist: Archivist, datab
     assert versions(database) == {call.voice_id: 1 for call in calls}
 
 
-async def test_redis_of_an_older_state_adds_nothing_and_loses_nothing(archivist: Archivist, database: Database) -> None:
-    """After a restore of Redis the archive holds what it held; what happens to the call now becomes a version more."""
+async def test_restored_redis_adds_and_removes_nothing(archivist: Archivist, database: Database) -> None:
+    """After Redis was restored the archive is unchanged; a later change of the call makes another version."""
     call = archivist.stage.call(GREEN, END)
     await archivist.run(80)
     keys, member = Keys(), archivist.call_id(call).member

@@ -1,4 +1,4 @@
-"""The archive on a real PostgreSQL: several writers, killed, frozen, full, restored, behind PgBouncer and TLS, by role."""
+"""The archive on a real PostgreSQL: several writers, a failing server, restores, PgBouncer, TLS and roles."""
 
 import os
 import signal
@@ -67,7 +67,7 @@ def closed() -> Iterator[None]:
 
 
 def intact(server: PostgreSql, calls: int) -> None:
-    """Hold the archive to what was written: so many calls, each once, and every line as it was."""
+    """Assert that the archive has this many calls, each once, and that no line was changed."""
     database = at(server.url)
     with database.reading() as connection:
         found = list(connection.execute(select(lines.c.voice_id)).scalars())
@@ -77,7 +77,7 @@ def intact(server: PostgreSql, calls: int) -> None:
 
 
 def test_migrations_make_the_tables_of_the_code(server: PostgreSql) -> None:
-    """What Alembic made is what the code names; a second run changes nothing."""
+    """The migrations create exactly the tables of the code; a second run changes nothing."""
     database = at(server.url)
     migrate(database)
     with database.reading() as connection:
@@ -87,7 +87,7 @@ def test_migrations_make_the_tables_of_the_code(server: PostgreSql) -> None:
 
 
 def test_writers_take_turns_at_a_chain(server: PostgreSql) -> None:
-    """Four workers that write the same and other calls of one institution at once make one chain, each call once."""
+    """Four writers that write overlapping calls of one institution at once make one chain, with each call once."""
 
     def write(first: int) -> None:
         writer = Writer(at(server.url))
@@ -104,7 +104,7 @@ def test_writers_take_turns_at_a_chain(server: PostgreSql) -> None:
 
 
 def test_killed_server_leaves_nothing_missing_and_nothing_twice(server: PostgreSql) -> None:
-    """Whoever does not know whether it was committed writes again, as the outbox does; several kills, at any moment."""
+    """If the server is killed several times and the writer repeats failed writes, every call is stored once."""
     writer = Writer(at(server.url))
     batches = [[content(n) for n in range(start, start + 5)] for start in range(0, 300, 5)]
     killer = threading.Timer(0.3, server.kill)
@@ -131,8 +131,8 @@ def test_killed_server_leaves_nothing_missing_and_nothing_twice(server: PostgreS
     intact(server, 300)
 
 
-def test_frozen_server_holds_nobody_longer_than_a_lease(server: PostgreSql) -> None:
-    """A server that neither answers nor refuses is given up in time; when it goes on, nothing is there twice."""
+def test_frozen_server_delays_a_write_by_less_than_a_lease(server: PostgreSql) -> None:
+    """A write to a frozen server fails within a lease; when the server continues, nothing is stored twice."""
     writer = Writer(at(server.url))
     writer.write(INSTITUTION, [content(1)])
     server.signal(signal.SIGSTOP)
@@ -155,7 +155,7 @@ def test_frozen_server_holds_nobody_longer_than_a_lease(server: PostgreSql) -> N
 
 
 def test_server_that_cannot_grow_refuses_and_recovers(server: PostgreSql) -> None:
-    """Where no file may grow any more a write fails as a whole, for everybody; then it is written."""
+    """If no file may grow, a write fails as a whole; the next attempt succeeds."""
     assert server.process is not None
     writer = Writer(at(server.url))
     writer.write(INSTITUTION, [content(1)])
@@ -169,7 +169,7 @@ def test_server_that_cannot_grow_refuses_and_recovers(server: PostgreSql) -> Non
 
 
 def test_backup_is_restored_and_filled_up(server: PostgreSql, tmp_path: Path) -> None:
-    """What docs/archive.md says of backups: the dump is whole; what came after it is written again by the outbox."""
+    """A restored dump is complete, and later calls can be written again, as docs/archive.md says."""
     writer = Writer(at(server.url))
     writer.write(INSTITUTION, [content(n) for n in range(40)])
     dump = str(server.folder / "backup.dump")
@@ -186,7 +186,7 @@ def test_backup_is_restored_and_filled_up(server: PostgreSql, tmp_path: Path) ->
 
 
 def test_roles_may_do_what_they_have_to_and_no_more(server: PostgreSql) -> None:
-    """Workers insert, the web process reads, nobody of them changes or deletes; the owner erases."""
+    """Workers may insert, the web process may read, neither may change or delete; the owner may erase."""
     server.sql("DROP ROLE IF EXISTS callkeeper_worker", "DROP ROLE IF EXISTS callkeeper_web", database="postgres")
     server.sql(ROLES.read_text(encoding="utf-8"))
     worker, web = (at(server.url_of(f"callkeeper_{role}")) for role in ("worker", "web"))
@@ -211,7 +211,7 @@ def test_roles_may_do_what_they_have_to_and_no_more(server: PostgreSql) -> None:
 
 
 def test_text_that_postgresql_refuses_concerns_one_call(server: PostgreSql) -> None:
-    """NUL in an id is replaced where it is looked up; a value that nothing can store is that call's fault alone."""
+    """NUL in an id is replaced. A value that cannot be stored raises `ValueRefused`, not `ArchiveAway`."""
     database = at(server.url)
     assert Writer(database).write(INSTITUTION, [content(1, person_id="p\0x", phone_number="+1\0202")]) == 1
     with pytest.raises(ValueRefused), database.writing() as connection:
@@ -221,7 +221,7 @@ def test_text_that_postgresql_refuses_concerns_one_call(server: PostgreSql) -> N
 
 
 def test_pgbouncer_in_transaction_mode_works(server: PostgreSql, tmp_path: Path) -> None:
-    """With one server connection for several clients nothing of a session is relied upon."""
+    """The archive works if several clients share one server connection, so it relies on no session state."""
     port = free_port()
     folder = server.folder / "pgbouncer"
     settings = {
@@ -262,7 +262,7 @@ def test_pgbouncer_in_transaction_mode_works(server: PostgreSql, tmp_path: Path)
 
 
 def test_certificate_of_the_server_is_verified(server: PostgreSql) -> None:
-    """Only a server whose certificate a trusted authority signed for this host is spoken to, unless that is switched off."""
+    """Connections need a certificate of a trusted authority for this host, unless verification is switched off."""
     key, certificate = server.folder / "data" / "server.key", server.folder / "data" / "server.crt"
     command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=archive.example"]
     command += ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)]

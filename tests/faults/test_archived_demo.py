@@ -17,13 +17,13 @@ PATIENCE_S = 90.0
 
 
 def run(demo: Demo, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run a command of ours with the demonstration's settings."""
+    """Run a callkeeper command with the demonstration's settings."""
     command = [sys.executable, "-m", "callkeeper", *arguments]
     return subprocess.run(command, env={**os.environ, **demo.environ}, capture_output=True, text=True, check=False)  # noqa: S603
 
 
 def archived(redis: Any) -> bytes | None:
-    """Return a settled call with a number that was archived."""
+    """Return an archived call that has a phone number."""
     keys = Keys()
     for member in redis.zrange(keys.settled, 0, -1):
         item = redis.hgetall(keys.item(member.decode()))
@@ -32,8 +32,8 @@ def archived(redis: Any) -> bytes | None:
     return None
 
 
-def test_call_of_the_demo_is_found_after_redis_has_forgotten_it(tmp_path: Path) -> None:
-    """`make run`: an archived call is found by its last digits, its story is told, and the chain is whole."""
+def test_call_of_the_demo_is_found_after_it_expired_in_redis(tmp_path: Path) -> None:
+    """`make run`: an expired call is found by its last digits and explained from the archive, whose chain is intact."""
     with demonstration(tmp_path, workers=1, seed=1, archive=True) as demo, Redis.from_url(demo.redis_url) as client:
         redis: Any = client
         until(lambda: archived(redis) is not None, PATIENCE_S, "a call to be archived")

@@ -1,4 +1,4 @@
-"""The audit finds every broken promise, and nothing in honest books."""
+"""The audit reports every broken promise, and nothing if all were kept."""
 
 import datetime as dt
 from collections.abc import Callable
@@ -15,12 +15,12 @@ START = dt.datetime(2026, 11, 21, 12, tzinfo=dt.UTC)
 
 
 def at(seconds: float) -> str:
-    """Return an instant as the stand-in writes it."""
+    """Return an instant as the sandbox writes it."""
     return (START + dt.timedelta(seconds=seconds)).isoformat()
 
 
 def account(**changes: Any) -> dict[str, Any]:
-    """Return the stand-in's account of a call that was assigned and enrolled."""
+    """Return the sandbox's account of a call that was assigned and enrolled."""
     sent = {"assign": 1, "check": 2, "enroll": 1}
     return {
         "institution_key": "cu-1",
@@ -53,7 +53,7 @@ RECORD = Call(
 
 
 def books(**changes: Any) -> Books:
-    """Return honest books."""
+    """Return data in which every promise was kept, with changes."""
     honest = Books(
         accounts={"v-1": account()},
         unknown={},
@@ -89,38 +89,38 @@ BROKEN: dict[str, Callable[[], Books]] = {
 }
 
 
-def test_audit_finds_nothing_in_honest_books() -> None:
-    """Where every promise was kept there is nothing to say."""
+def test_audit_reports_nothing_if_every_promise_was_kept() -> None:
+    """If every promise was kept, there are no faults."""
     assert faults(books()) == []
 
 
 @pytest.mark.parametrize("words", BROKEN)
 def test_audit_finds_each_broken_promise(words: str) -> None:
-    """One broken promise is named, whichever it is."""
+    """Each broken promise is reported."""
     assert any(words in fault for fault in faults(BROKEN[words]()))
 
 
 def test_audit_forgives_a_call_that_was_hardly_shown() -> None:
-    """Nobody can know a call that the queue never showed, or for a moment only."""
+    """A call that the queue showed only for a moment need not be found."""
     hardly = account(listed_s=2.0, tally={"arrived": {}, "authenticated": {}})
     assert faults(books(accounts={"v-1": hardly}, records={})) == []
 
 
 def test_audit_forgives_calls_of_an_institution_that_nobody_names() -> None:
-    """Neither login nor list name it, and a push alone proves nothing."""
+    """Calls of an institution that neither login nor list names need not be found."""
     forgotten = BROKEN["forgotten"]()
     assert faults(replace(forgotten, unnamed=frozenset({"cu-1"}))) == []
     assert faults(replace(forgotten, unnamed=frozenset({"cu-2"})))
 
 
 def test_audit_takes_unresolved_as_the_reason_where_a_ledger_says_so() -> None:
-    """A call with an effect that nothing proves is a person's, whatever became of it at the service."""
+    """If an effect is unresolved, `unresolved` is the right reason, whatever the service did."""
     record = replace(RECORD, reason=Reason.UNRESOLVED, enroll=Effect(state=EffectState.UNRESOLVED))
     assert faults(books(records={"v-1": record})) == []
 
 
 def test_audit_takes_a_withdrawn_effect_for_known_if_its_requests_are_counted() -> None:
-    """An effect that got 429, was intended again and withdrawn at the call's end is in the ledger by its attempts."""
+    """An effect that was refused with 401 or 429, repeated and then withdrawn is known by its counted attempts."""
     refused = account(
         policies=[],
         truth=[],
@@ -136,7 +136,7 @@ def test_audit_takes_a_withdrawn_effect_for_known_if_its_requests_are_counted() 
 
 
 def test_figures_are_differences_of_instants() -> None:
-    """Found: listing to assign. Noticed: result to the first check after it. Next: instant to the moment that follows."""
+    """Found: listing to assign. Noticed: result to the next check. Next: each instant to the moment after it."""
     assert found_in_s(books()) == [1.0]
     assert noticed_in_s(books()) == [3.0]
     moments = [START + dt.timedelta(seconds=s) for s in (5, 1, 9)]

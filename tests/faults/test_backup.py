@@ -1,6 +1,6 @@
-"""A backup of Redis that is an hour old is restored: like lost writes, only more of them (C15, E4).
+"""A backup of Redis that is an hour old is restored, so that an hour of writes is lost (C15, E4).
 
-A real server loads a snapshot; callkeeper lives in virtual time. Every call lives through the restoration.
+A real server loads a snapshot; callkeeper runs in virtual time. Every call is live before and after.
 """
 
 from collections.abc import AsyncIterator
@@ -25,7 +25,7 @@ OTHERS = ("rejected in the hour", "rejected by a word in the backup", "undecided
 
 
 class Site:
-    """A server with a snapshot, and a callkeeper that can lose its processes too."""
+    """A server with a snapshot, and a callkeeper whose processes can be replaced."""
 
     def __init__(self, server: RedisServer, data: Path) -> None:
         self.server = server
@@ -36,7 +36,7 @@ class Site:
         self.rig = self.new_rig()
 
     def new_rig(self) -> Rig:
-        """Start processes that know nothing."""
+        """Start new processes, without any memory."""
         rig = Rig(self.stage, worker_redis(parse_location(self.server.url())), hold_s=LEASE.seconds)
         self._rigs.append(rig)
         return rig
@@ -48,7 +48,7 @@ class Site:
             await rig.service.aclose()
 
     def call(self, name: str, *script: Happening) -> None:
-        """Let a member call who is in no other call; the line stays open."""
+        """Begin a call of a member who is in no other call. It does not end."""
         n = len(self.calls)
         self.stage.world.add_member(KEY, f"m-{n}", [f"555020000{n}"], first_name="Bo", last_name=f"Number {n}")
         self.calls[name] = self.stage.call(
@@ -85,7 +85,7 @@ async def site(tmp_path: Path) -> AsyncIterator[Site]:
 
 
 async def say_verified(site: Site, name: str) -> None:
-    """Say that the caller was verified otherwise."""
+    """State that a person verified the caller."""
     said = Verified(
         person_id=site.person_of(name), validation_type="Other", operator="ann", said_at=site.stage.clock.now
     )
@@ -93,12 +93,12 @@ async def say_verified(site: Site, name: str) -> None:
 
 
 async def say_distrusted(site: Site, name: str) -> None:
-    """Say that the caller cannot be trusted."""
+    """State that the caller cannot be trusted."""
     assert await site.rig.note(site.calls[name], Distrusted(operator="ann", said_at=site.stage.clock.now))
 
 
 async def live_an_hour(site: Site) -> None:
-    """Let happen what the backup will not know of: an enroll, a reject, all checks, a call that begins."""
+    """Do what the backup will not contain: an enroll, a reject, all checks, a new call."""
     await say_verified(site, "word in the hour")
     await say_distrusted(site, "rejected in the hour")
     for _ in range(2):

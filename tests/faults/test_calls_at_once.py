@@ -1,4 +1,4 @@
-"""Ten thousand calls come due in the same moment."""
+"""Ten thousand calls become due at the same moment."""
 
 import asyncio
 import os
@@ -18,15 +18,15 @@ from workers.shift import IN_FLIGHT
 
 CALLS = 10_000
 WARM = 2_000
-"""After so many reads everything that is ever kept has been built."""
+"""After this many reads all caches are filled."""
 
 GROWTH_MB = 24
 PATIENCE_S = 200.0
-"""A busy machine is not what this is about: the shift may claim for longer than usual."""
+"""The shift may last longer than usual, so that a busy machine does not fail the test."""
 
 
 class BusyService(httpx.AsyncBaseTransport):
-    """The stand-in, except that it answers for any call, and counts how many ask at the same time."""
+    """The sandbox, except that it answers reads of any call and counts concurrent ones."""
 
     def __init__(self, inner: httpx.AsyncBaseTransport) -> None:
         self._inner = inner
@@ -34,7 +34,7 @@ class BusyService(httpx.AsyncBaseTransport):
         self.warm_mb = 0.0
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Answer a read after everybody else had a turn; pass the rest on."""
+        """Answer a read after other tasks have run; pass other requests on."""
         if not request.url.path.endswith("/details"):
             return await self._inner.handle_async_request(request)
         self.at_once += 1
@@ -52,7 +52,7 @@ class BusyService(httpx.AsyncBaseTransport):
 
 @pytest.fixture
 async def busy(sandbox_asgi: Asgi, redis_url: str) -> AsyncIterator[tuple[Rig, BusyService]]:
-    """Return a rig on a real Redis, and the service it asks."""
+    """Return a rig on a real Redis, and its service."""
     service = BusyService(sandbox_asgi.transport)
     async with Redis.from_url(redis_url) as redis:
         yield Rig(sandbox_asgi, redis, transport=service), service
@@ -60,7 +60,7 @@ async def busy(sandbox_asgi: Asgi, redis_url: str) -> AsyncIterator[tuple[Rig, B
 
 @pytest.mark.timeout(300)
 async def test_shift_bounds_how_many_calls_it_moves_at_once(busy: tuple[Rig, BusyService]) -> None:
-    """C13: 10,000 calls due at once are all moved, 256 at a time at most, and memory does not grow with their number."""
+    """C13: 10,000 calls that are due at once are moved at most 256 at a time, and memory hardly grows."""
     rig, service = busy
     listed = Listed(listed_at=rig.clock.now, started_at=rig.clock.now)
     for start in range(0, CALLS, 1000):

@@ -1,4 +1,4 @@
-"""Effects and budget: what others do meanwhile is seen, and what was spent stays spent."""
+"""Effects and budget: what others did meanwhile is noticed, and used checks stay used."""
 
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
@@ -24,7 +24,7 @@ VERIFIED = Verified(person_id="p-1", validation_type="OneTimePasswordAuth", oper
 
 
 class Meanwhile(httpx.AsyncBaseTransport):
-    """Lets something happen directly before a read of stored details, once it was asked to."""
+    """Does something once, directly before the next read of stored details."""
 
     def __init__(self, inner: httpx.AsyncBaseTransport) -> None:
         self._inner = inner
@@ -40,7 +40,7 @@ class Meanwhile(httpx.AsyncBaseTransport):
 
 @pytest.fixture
 def meanwhile(sandbox_asgi: Asgi) -> Meanwhile:
-    """Return what stands between the worker and the service."""
+    """Return the transport between worker and service."""
     return Meanwhile(sandbox_asgi.transport)
 
 
@@ -56,7 +56,7 @@ async def _green(rig: Rig, call: Call) -> None:
 
 
 async def test_green_between_decision_and_enroll_stops_it(rig: Rig, meanwhile: Meanwhile) -> None:
-    """The confirming read directly before an enroll finds the voice green: withdrawn, nothing sent (E2)."""
+    """If the confirming read before an enroll shows a green voice, the enroll is withdrawn (E2)."""
     call = rig.stage.call(END)
     await rig.run(2)
     meanwhile.happens = lambda: _green(rig, call)
@@ -70,7 +70,7 @@ async def test_green_between_decision_and_enroll_stops_it(rig: Rig, meanwhile: M
 
 @pytest.mark.parametrize("kind", [Kind.REJECTED, Kind.ENROLLED, Kind.OPT_OUT])
 async def test_enroll_sees_what_others_did_meanwhile(rig: Rig, meanwhile: Meanwhile, kind: Kind) -> None:
-    """Somebody else rejects or enrolls, or the caller opts out, after the decision: seen, nothing sent (E3, E7)."""
+    """An enroll is withdrawn if after its decision somebody rejected or enrolled, or the caller opted out (E3, E7)."""
 
     async def elsewhere() -> None:
         rig.stage.happen(call, kind)
@@ -85,7 +85,7 @@ async def test_enroll_sees_what_others_did_meanwhile(rig: Rig, meanwhile: Meanwh
 
 
 async def test_reject_sees_that_somebody_else_rejected_meanwhile(rig: Rig, meanwhile: Meanwhile) -> None:
-    """A reject is not sent when the read before it shows one already (E3)."""
+    """A reject is not sent if the read before it shows that the call was rejected already (E3)."""
 
     async def elsewhere() -> None:
         rig.stage.happen(call, Kind.REJECTED)
@@ -101,9 +101,9 @@ async def test_reject_sees_that_somebody_else_rejected_meanwhile(rig: Rig, meanw
 
 @pytest.mark.parametrize("is_overwritten", [True, False])
 async def test_reject_whose_trace_may_be_overwritten_is_never_called_absent(rig: Rig, is_overwritten: bool) -> None:
-    """The answer of a reject is lost, and the status reads as before it: absent only if nothing at all was written (E1).
+    """A reject whose answer was lost is called absent only if the service wrote nothing after it (E1).
 
-    The service did it and a later activity hid it, or the service did not do it: the first is a person's to resolve.
+    If the service carried it out and a later activity replaced its status, a person must resolve it.
     """
     call = rig.stage.call(END)
     await rig.run(2)
@@ -120,7 +120,7 @@ async def test_reject_whose_trace_may_be_overwritten_is_never_called_absent(rig:
 
 
 async def test_enroll_that_somebody_may_have_undone_is_never_called_absent(rig: Rig) -> None:
-    """The answer of an enroll is lost, and a reject elsewhere took its traces away: a person's to resolve (E1, E3)."""
+    """If an enroll's answer was lost and a reject elsewhere removed its traces, a person must resolve it (E1, E3)."""
     call = rig.stage.call(END)
     await rig.run(2)
     rig.stage.sandbox.faults.add(Fault(target="enroll", action=Action.RESET, applied=True, times=1))
@@ -133,7 +133,7 @@ async def test_enroll_that_somebody_may_have_undone_is_never_called_absent(rig: 
 
 
 async def test_twentieth_check_without_an_answer_is_the_last(sandbox_asgi: Asgi, redis: Redis) -> None:
-    """The answer of check 20 is lost: it stays booked, and no 21st is made, not even when the desk asks (E4)."""
+    """If the answer of check 20 is lost, it stays booked, and no 21st is made, even if the desk asks for it (E4)."""
     schedule = Schedule(tuple(float(n) for n in range(1, 21)), reserve=0)
     rig = Rig(sandbox_asgi, redis, load_rules(None).with_schedule(schedule))
     call = rig.stage.call(END)
@@ -147,8 +147,8 @@ async def test_twentieth_check_without_an_answer_is_the_last(sandbox_asgi: Asgi,
     assert rig.stage.sandbox.ledger.tally(call.voice_id).arrived[Operation.CHECK] == 20
 
 
-async def test_word_that_comes_between_decision_and_enroll_is_heard(rig: Rig, meanwhile: Meanwhile) -> None:
-    """A note left while the confirming read is under way is folded before anything is sent: distrust wins (E3)."""
+async def test_statement_between_decision_and_enroll_counts(rig: Rig, meanwhile: Meanwhile) -> None:
+    """Distrust that is stated during the confirming read stops the enroll and leads to a reject (E3)."""
 
     async def distrusts() -> None:
         assert await rig.note(call, Distrusted(operator="bob", said_at=SAID_AT))

@@ -1,4 +1,4 @@
-"""What events mean: pushes that are lost, doubled, early, late, foreign or wrong lead to the same calls all the same."""
+"""Calls are handled the same way if pushes are lost, doubled, early, late, foreign or wrong."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ END = Happening(Kind.END, 40)
 
 
 async def test_end_without_a_push_settles_the_call(rig: Rig) -> None:
-    """CallEnd never comes: stored details tell of the end, and the call settles (B3)."""
+    """If CallEnd is lost, stored details show the end, and the call settles (B3)."""
     call = rig.stage.call(END)
     await rig.push(call)
     await rig.run(60)
@@ -21,7 +21,7 @@ async def test_end_without_a_push_settles_the_call(rig: Rig) -> None:
 
 
 async def test_start_without_a_push_is_found_in_the_queue(rig: Rig) -> None:
-    """CallStart is lost: a look at the queue finds the call within 10 s, and it is assigned (B4)."""
+    """If CallStart is lost, a listing finds the call within 10 s, and it is assigned (B4)."""
     await rig.run(1)
     call = rig.stage.call(END)
     await rig.run(10)
@@ -29,7 +29,7 @@ async def test_start_without_a_push_is_found_in_the_queue(rig: Rig) -> None:
 
 
 async def test_two_calls_from_one_number_are_two_flows(rig: Rig) -> None:
-    """Each of two calls from one number is assigned by its own voice id, and has a budget of its own (B5)."""
+    """Each of two calls from one number is assigned by its own voice id and has its own checks (B5)."""
     first, second = rig.stage.call(END), rig.stage.call(END)
     await rig.push(first)
     await rig.push(second)
@@ -42,7 +42,7 @@ async def test_two_calls_from_one_number_are_two_flows(rig: Rig) -> None:
 
 @pytest.mark.parametrize("alternate_first", [True, False])
 async def test_alternate_id_and_voice_id_are_one_flow(rig: Rig, alternate_first: bool) -> None:
-    """A call pushed under its alternate id, and later or earlier under its own, is one flow with one budget (B6)."""
+    """A call that is pushed under its alternate id and under its voice id is one flow with one budget (B6)."""
     call = rig.stage.call(Happening(Kind.END, 120), listed_after_s=2)
     pushes: list[dict[str, Any]] = [{"voice_id": None}, {"alternate_voice_id": None}]
     for changes in pushes if alternate_first else reversed(pushes):
@@ -59,7 +59,7 @@ async def test_alternate_id_and_voice_id_are_one_flow(rig: Rig, alternate_first:
 
 
 async def test_sample_push_touches_nothing(rig: Rig) -> None:
-    """IsTest true: logged and shown, no note, no call, no request (B7)."""
+    """A push with IsTest true is logged and leads to no note, call or request (B7)."""
     call = rig.stage.call(END, listed_after_s=1000)
     await rig.push(call, is_test=True)
     assert await rig.redis.zrange(rig.store.keys.due, 0, -1) == []
@@ -70,7 +70,7 @@ async def test_sample_push_touches_nothing(rig: Rig) -> None:
 
 
 async def test_push_of_an_unknown_type_is_logged_and_ignored(rig: Rig) -> None:
-    """A type that the Spec does not name is recorded and moves nothing (B8)."""
+    """A push of a type that the Spec does not name is recorded and has no other effect (B8)."""
     call = rig.stage.call(END, listed_after_s=1000)
     await rig.push(call, kind="CallTransferred")
     assert await rig.redis.zrange(rig.store.keys.due, 0, -1) == []

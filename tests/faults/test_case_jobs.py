@@ -1,4 +1,4 @@
-"""RQ jobs that are repeated, foreign or broken: the worker lives, nothing is called, no effect comes twice."""
+"""RQ jobs that are repeated, foreign or broken do not stop the worker, and no foreign function is called."""
 
 import signal
 import socket
@@ -32,7 +32,7 @@ def queue(redis: "Redis") -> Queue:
 
 
 class Shifts:
-    """The jobs that a worker can do: an ``advance`` that counts."""
+    """The worker's jobs: an ``advance`` that counts its runs."""
 
     def __init__(self) -> None:
         self.worked = 0
@@ -45,12 +45,12 @@ class Shifts:
 
 @pytest.fixture
 def shifts() -> Shifts:
-    """Return what the worker of a test does."""
+    """Return the jobs of the test's worker."""
     return Shifts()
 
 
 def work_off(redis: "Redis", shifts: Shifts) -> None:
-    """Let our worker class work until the queue is empty, and leave the signals as they were."""
+    """Run our worker class until the queue is empty, then restore the signal handlers."""
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     worker = CallWorker(
         redis, job_class=job_class({ADVANCE: shifts.advance}), on_stop=lambda: None, leave=lambda _: None
@@ -64,7 +64,7 @@ def work_off(redis: "Redis", shifts: Shifts) -> None:
 
 @pytest.fixture
 def trap() -> Iterator[socket.socket]:
-    """Return a listening socket that nobody must call."""
+    """Return a listening socket to which nothing may connect."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.setblocking(False)
         yield server
@@ -82,7 +82,7 @@ def was_called(trap: socket.socket) -> bool:
 def test_foreign_job_with_webhooks_is_parked_and_calls_nobody(
     redis: "Redis", queue: Queue, shifts: Shifts, trap: socket.socket
 ) -> None:
-    """A foreign function with webhooks and callbacks is failed and none of them used; the next job runs (D15)."""
+    """A foreign job fails without its webhooks and callbacks being called, and the next job runs (D15)."""
     url = "http://{}:{}/".format(*trap.getsockname())
     foreign = queue.enqueue(
         "os.getcwd",
@@ -99,7 +99,7 @@ def test_foreign_job_with_webhooks_is_parked_and_calls_nobody(
 
 
 def test_dependent_of_a_foreign_job_never_runs(redis: "Redis", queue: Queue, shifts: Shifts) -> None:
-    """What depends on a foreign job is not enqueued behind our back (D15)."""
+    """A job that depends on a foreign job is not enqueued (D15)."""
     queue.enqueue("os.getcwd", job_id="foreign")
     dependent = queue.enqueue("os.getcwd", depends_on="foreign")
     work_off(redis, shifts)
@@ -110,7 +110,7 @@ def test_dependent_of_a_foreign_job_never_runs(redis: "Redis", queue: Queue, shi
 def test_pickled_and_malformed_jobs_are_failed_and_the_worker_lives(
     redis: "Redis", queue: Queue, shifts: Shifts
 ) -> None:
-    """A job in pickle, one without data, one with a broken date: all parked, the job after them runs (C10)."""
+    """A pickled job, one without data and one with a broken date are parked, and the job after them runs (C10)."""
     Queue(queue.name, connection=redis).enqueue("os.getcwd", job_id="pickled")
     queue.enqueue(ADVANCE, job_id="no-data")
     redis.hdel("rq:job:no-data", "data")
@@ -123,7 +123,7 @@ def test_pickled_and_malformed_jobs_are_failed_and_the_worker_lives(
 
 
 def test_requeued_jobs_run_again_and_leave_nothing_behind(redis: "Redis", queue: Queue, shifts: Shifts) -> None:
-    """Requeue-all runs shifts again, each once: a shift does only what is due (C9)."""
+    """Each requeued job runs once more and leaves no other job behind (C9)."""
     jobs = [queue.enqueue(ADVANCE) for _ in range(5)]
     work_off(redis, shifts)
     for job in jobs:

@@ -1,4 +1,4 @@
-"""What workers survive: shifts that are repeated, steps that always fail, listings that make no sense."""
+"""Workers cope with repeated shifts, steps that always fail, and nonsensical listings."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -24,7 +24,7 @@ VERIFIED = Verified(person_id="p-1", validation_type="OneTimePasswordAuth", oper
 
 
 async def test_shifts_worked_again_repeat_no_effect(rig: Rig) -> None:
-    """However many ``advance`` jobs are requeued, at any time, an enroll and a reject are sent once each (C9)."""
+    """However often ``advance`` jobs are requeued, an enroll and a reject are sent once each (C9)."""
     call = rig.stage.call(END)
     await rig.run(2)
     assert await rig.note(call, VERIFIED)
@@ -40,9 +40,9 @@ async def test_shifts_worked_again_repeat_no_effect(rig: Rig) -> None:
 
 
 async def test_call_whose_step_always_raises_is_parked_and_harms_no_other(rig: Rig) -> None:
-    """A record that cannot be read fails five times and is parked with a reason; every other call goes on (C17).
+    """A call whose record cannot be read is parked after five failures; other calls are not affected (C17).
 
-    Parked is not forgotten: something new about the call (here: it is no longer listed) is a reason for one more try.
+    News about a parked call (here: it is no longer listed) leads to one more attempt.
     """
     end = Happening(Kind.END, 60)
     broken, sound = rig.stage.call(end), rig.stage.call(end)
@@ -64,11 +64,11 @@ async def test_call_whose_step_always_raises_is_parked_and_harms_no_other(rig: R
 PAGE = 500
 
 Pages = Callable[[int], Sequence[int]]
-"""Which calls, by number, the queue shows from an offset on."""
+"""Returns the numbers of the calls that the queue shows from an offset."""
 
 
 class OddQueue(httpx.AsyncBaseTransport):
-    """A queue whose pages make no sense; the rest is the stand-in's."""
+    """The sandbox with a queue whose pages are odd."""
 
     def __init__(self, inner: httpx.AsyncBaseTransport, stage: Asgi, pages: Pages) -> None:
         self._inner = inner
@@ -102,7 +102,7 @@ class OddQueue(httpx.AsyncBaseTransport):
     ],
 )
 async def test_full_listing_ends_and_finds_all(sandbox_asgi: Asgi, redis: Redis, pages: Pages, shown: int) -> None:
-    """Whatever the pages are, a full listing comes to an end and tells every call that any page shows (D7)."""
+    """Whatever the pages are, a full listing ends, and every call on any page gets a note (D7)."""
     odd = OddQueue(sandbox_asgi.transport, sandbox_asgi, pages)
     rig = Rig(sandbox_asgi, redis, transport=odd)
     await rig.institutions.refresh()
@@ -113,7 +113,7 @@ async def test_full_listing_ends_and_finds_all(sandbox_asgi: Asgi, redis: Redis,
 
 
 async def test_call_that_moves_between_pages_is_found_by_the_next_listing(sandbox_asgi: Asgi, redis: Redis) -> None:
-    """A call that slips from a later page to one already read, because another ended, is found within a minute (D7)."""
+    """A call that moves to a page that was read already, because another call ended, is found within a minute (D7)."""
     slipped = [False]
 
     def pages(start: int) -> Sequence[int]:
@@ -129,7 +129,7 @@ async def test_call_that_moves_between_pages_is_found_by_the_next_listing(sandbo
     await rig.institutions.refresh()
     (held,) = await rig.store.claim(1)
     await rig.shift.move(held)
-    assert not await rig.redis.exists(inbox), "it slipped through"
+    assert not await rig.redis.exists(inbox), "the first listing missed it"
     for _ in range(8):
         rig.stage.advance(8)
         due = [held for held in await rig.store.claim(1000) if held.member.startswith("i:")]

@@ -1,4 +1,4 @@
-"""C6, C18: a worker is killed or frozen at every named point, and what is left is what the table allows."""
+"""C6, C18: a worker is killed or frozen at every named point; the call then ends as the table allows."""
 
 import pytest
 
@@ -11,18 +11,18 @@ TRIALS = [pytest.param(each, marks=() if is_for_every_change(each) else pytest.m
 
 @pytest.fixture(scope="session")
 def outcomes(request: pytest.FixtureRequest, _site: Site) -> dict[str, Outcome]:
-    """Play every trial that was asked for, side by side: most of a trial is waiting for a lease."""
+    """Play all chosen trials at the same time, because a trial mostly waits for a lease."""
     asked = [item.callspec.params.get("trial") for item in request.session.items if hasattr(item, "callspec")]
     return play_all(_site, [trial for trial in asked if isinstance(trial, Trial)])
 
 
-@pytest.mark.timeout(900)  # whichever comes first waits until all of them have been played
+@pytest.mark.timeout(900)  # the first test waits until all trials have been played
 @pytest.mark.parametrize("trial", TRIALS, ids=str)
 def test_crash_leaves_what_the_table_allows(trial: Trial, outcomes: dict[str, Outcome]) -> None:
-    """C6, C18: after a crash here the call ends as the table says: no second effect, no lost call, no uncounted check."""
+    """C6, C18: after a crash the call ends as the table says: no second effect, no lost call, no uncounted check."""
     assert outcomes[str(trial)].faults(trial) == []
 
 
 def test_crash_matrix_covers_every_point() -> None:
-    """C6: a point without a line in the table would be a promise without a test; one that nobody passes fails its trials."""
+    """C6: the table has a row for every point, and no others."""
     assert {row.at for row in rows()} == set(POINTS)

@@ -1,11 +1,11 @@
-"""Every await of a call's life, struck by every blow: the same few minutes again and again, each time something else breaks.
+"""Plays the same call again and again, each time with one failure at another crossing of a seam.
 
-Where the model draws interleavings, this walks: a call is found, assigned, watched, verified and enrolled, distrusted and
-rejected, and ends; a blow falls on the n-th crossing of either seam, for every n there is. The other worker goes on;
-a frozen one comes back when its lease is long over. Then the same with Redis rolled back to every moment of that life.
+The call is found, assigned, checked, verified and enrolled, distrusted and rejected, and ends. The failure happens at
+the n-th crossing of a seam, for every n. The other worker goes on; a frozen one continues long after its lease has
+ended. A second test rolls Redis back to every moment of a call.
 
-Every sixteenth crossing is struck, each blow beginning elsewhere, and every third is rolled back to; with
-``TEST_MODEL=nightly`` every one.
+For every change only each sixteenth crossing fails (each kind of failure begins at another one), and Redis is rolled
+back to each third. With ``TEST_MODEL=nightly`` none is left out.
 """
 
 import os
@@ -27,12 +27,12 @@ STRIDE = 1 if os.environ.get("TEST_MODEL") == "nightly" else 16
 
 
 def first_check_s(world: World) -> float:
-    """Return when after its assign the call is checked for the first time."""
+    """Return how many seconds after its assign the call is checked first."""
     return float(world.office.book.schedule.paced("v-1").at_s[0])
 
 
 async def live(fate: Fate | None) -> World:
-    """Let one call live its life with one blow in store for the worker who found it."""
+    """Play one call to its end, with one failure planned for both workers."""
     servers = InProcess()
     await servers.fail_over()
     world = World(servers)
@@ -59,7 +59,7 @@ async def live(fate: Fate | None) -> World:
 
 
 async def test_life_without_a_blow_has_one_of_each() -> None:
-    """What is struck below: one assign, one enroll, one reject, and a few checks."""
+    """The call of these tests has one assign, one enroll, one reject and at least one check."""
     world = await live(None)
     seen = world.stage.sandbox.ledger.tally("v-1").applied
     assert [seen[kind] for kind in (Operation.ASSIGN, Operation.ENROLL, Operation.REJECT_VOICE)] == [1, 1, 1]
@@ -69,7 +69,7 @@ async def test_life_without_a_blow_has_one_of_each() -> None:
 @pytest.mark.parametrize("seam", Seam)
 @pytest.mark.parametrize("blow", Blow)
 async def test_life_with_a_blow_at_any_crossing_keeps_every_promise(blow: Blow, seam: Seam) -> None:
-    """Whichever await is struck, and however: every promise holds, and the call settles with true ledgers (C6, C14, C18)."""
+    """Whichever crossing fails, every promise holds, and the call settles with true ledgers (C6, C14, C18)."""
     if blow is Blow.TWICE and seam is Seam.HTTP:
         return
     crossings = 1 + list(Blow).index(blow) % STRIDE
@@ -100,7 +100,7 @@ class Moment:
 
 
 async def forget(n: int) -> Moment:
-    """Let a call be verified or distrusted, its status overwritten at once; then roll Redis back to a moment of that."""
+    """Verify and distrust a caller, overwriting the status each time; then roll Redis back to the n-th crossing."""
     servers = InProcess()
     await servers.fail_over()
     world = World(servers)
@@ -129,10 +129,10 @@ async def forget(n: int) -> Moment:
 
 
 async def test_redis_rolled_back_to_any_moment_repeats_no_effect_it_still_knows_of() -> None:
-    """Redis forgets all after a moment, for every moment of a life: what it knew of as intended counts as sent (C15).
+    """If Redis is rolled back to any moment of a call, an effect whose intention it still has is not repeated (C15).
 
-    The worst case: the status that would have shown the reject was overwritten meanwhile. Only what was forgotten whole may
-    be sent once more, and only after stored details were read that show nothing of it.
+    In this worst case the status that would show the reject was overwritten. Only an effect of which Redis has nothing
+    may be sent once more, and only after stored details were read that do not show it.
     """
     n = 1
     while True:
@@ -148,9 +148,9 @@ async def test_redis_rolled_back_to_any_moment_repeats_no_effect_it_still_knows_
 
 @pytest.mark.parametrize("kind", [EffectKind.ENROLL, EffectKind.REJECT])
 async def test_effect_under_way_that_redis_forgot_is_not_sent_again(kind: EffectKind) -> None:
-    """A request is under way when Redis loses all that led to it: nobody sends another before it is over (C15, E1).
+    """If Redis loses an effect whose request is under way, no other request is sent before that one is over (C15, E1).
 
-    Stored details, read at once, would show nothing of it yet.
+    Stored details that are read at once would not show the effect yet.
     """
     servers = InProcess()
     await servers.fail_over()

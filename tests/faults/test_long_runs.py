@@ -1,4 +1,4 @@
-"""The judges of the long runs: what they hold against a failover and against a soak, and what they do not."""
+"""What the failover run and the soak count as a fault, and what they excuse."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -33,13 +33,13 @@ def line(at_s: float, what: What, kind: str | None = None) -> Entry:
     ids=["verified", "verified too late", "never verified", "by the old master", "before", "a call of the new master"],
 )
 def test_failover_judge_wants_details_before_effects(lines: list[Entry], is_fault: bool) -> None:
-    """For a call that was known before the loss, the new master is told of an effect only after a verification."""
+    """An effect of a call that was known before a loss is a fault unless the call was verified after the loss."""
     assert bool(list(unverified({"v": tuple(lines)}, [LOSS]))) is is_fault
 
 
 @pytest.mark.parametrize(("arrived_s", "is_forgiven"), [(9.0, True), (14.0, True), (5.0, False), (20.0, False)])
-def test_failover_judge_forgives_bookings_of_the_last_moment_alone(arrived_s: float, is_forgiven: bool) -> None:
-    """A booking of a check that a master took with it is forgiven; a check that nobody booked at another time is not."""
+def test_failover_judge_forgives_only_bookings_around_a_loss(arrived_s: float, is_forgiven: bool) -> None:
+    """An unbooked check is excused if it arrived around the loss of a master, and not at other times."""
     arrivals = [{"at": (T0 + timedelta(seconds=arrived_s)).isoformat(), "operation": "check"}]
     told, forgotten = held_against(["v: 2 checks arrived, 1 were booked"], books(arrivals), [LOSS])
     assert (told == [], forgotten == 1) == (is_forgiven, is_forgiven)
@@ -47,13 +47,13 @@ def test_failover_judge_forgives_bookings_of_the_last_moment_alone(arrived_s: fl
 
 @pytest.mark.parametrize("fault", ["v: 2 of enroll", "v: assign arrived, and our ledger does not know of it"])
 def test_failover_judge_never_forgives_an_effect(fault: str) -> None:
-    """Two enrolls are two enrolls, whenever they came; and an effect is sent only once a replica has its booking."""
+    """A second enroll or an unbooked assign is a fault also around a loss: effects wait until a replica knows them."""
     arrivals = [{"at": LOSS.at.isoformat(), "operation": "enroll"}]
     assert held_against([fault], books(arrivals), [LOSS]) == ([fault], 0)
 
 
 def books(arrivals: list[Any]) -> audit.Books:
-    """Return books in which one call has these arrivals."""
+    """Return data in which one call has these arrivals."""
     return audit.Books(
         accounts={"v": {"arrivals": arrivals}},
         unknown={},
@@ -75,6 +75,6 @@ def books(arrivals: list[Any]) -> audit.Books:
     ids=["warm", "a leak", "small change"],
 )
 def test_soak_judge_tells_a_leak_from_warming_up(sizes: list[int], is_leak: bool) -> None:
-    """Memory may rise at first and breathe afterwards; it may not go on rising."""
+    """Memory may rise at first and vary afterwards, but not keep rising."""
     taken = [Look(n * 60.0, {"worker-0": size * MIB}, 0, 0, 0.0) for n, size in enumerate(sizes)]
     assert bool(grown(taken)) is is_leak

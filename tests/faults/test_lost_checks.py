@@ -1,7 +1,7 @@
-"""The 20 checks of a call on a Redis that loses its last writes, or all of them, again and again (C15, E4).
+"""The limit of 20 checks on a Redis that repeatedly loses its last writes, or all of them (C15, E4).
 
-A whole callkeeper in virtual time. What is lost is drawn, and so is what people ask, what the service answers, and by how
-much the clock of the next server differs.
+A whole callkeeper runs in virtual time. Hypothesis draws what is lost, what people ask, what the service answers, and
+by how much the clock of the next server differs.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.timeout(3600 if IS_NIGHTLY else 600)
 
 SHIPPED = load_rules(None)
 UNASSIGNED = replace(SHIPPED, checks_unassigned=18)
-"""Rules by which a call without a person is checked as well."""
+"""Rules that also check calls without an assigned person."""
 
 STEPS = st.one_of(
     st.tuples(st.just("time"), st.sampled_from([0.3, 2.0, 9.0, 30.0, 80.0])),
@@ -49,7 +49,7 @@ FORGOTTEN_AGAIN = [
 
 
 async def begin(book: RuleBook, number: str) -> tuple[World, SandboxCall]:
-    """Begin a call that nothing decides; return it and its world."""
+    """Begin a call that stays undecided; return it and its world."""
     servers = InProcess()
     await servers.fail_over()
     world = World(servers, book)
@@ -62,7 +62,7 @@ async def begin(book: RuleBook, number: str) -> tuple[World, SandboxCall]:
 
 
 async def take(world: World, call: SandboxCall, step: str, amount: float) -> None:
-    """Let one thing happen."""
+    """Do one step."""
     match step:
         case "time":
             await world.run(amount)
@@ -82,7 +82,7 @@ async def take(world: World, call: SandboxCall, step: str, amount: float) -> Non
 
 
 async def lose(book: RuleBook, number: str, steps: list[tuple[str, float]]) -> None:
-    """Live a call through what was drawn, then let people ask for all that is left."""
+    """Play a call through the drawn steps, then let people ask for the remaining checks."""
     world, call = await begin(book, number)
     for step, amount in steps:
         await take(world, call, step, amount)
@@ -95,7 +95,7 @@ async def lose(book: RuleBook, number: str, steps: list[tuple[str, float]]) -> N
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:
-    """Run something on a loop of its own."""
+    """Run a coroutine on its own loop."""
     with asyncio.Runner() as runner:
         runner.run(work)
 
@@ -116,14 +116,14 @@ def run(work: Coroutine[Any, Any, None]) -> None:
     suppress_health_check=list(HealthCheck),
 )
 def test_call_is_checked_twenty_times_at_most(book: RuleBook, number: str, steps: list[tuple[str, float]]) -> None:
-    """However much Redis loses, however often, and whatever its next clock says: never a 21st check."""
+    """However much and however often Redis loses writes, and whatever its clock says, there is no 21st check."""
     run(lose(book, number, steps))
 
 
 @pytest.mark.parametrize("lost_s", [0.3, 2.0])
 @pytest.mark.parametrize("second", [3.0, 11.0, 21.2, 33.0, 60.0])
 async def test_failover_leaves_a_call_its_checks(second: float, lost_s: float) -> None:
-    """A failover that loses 2 s costs an undecided call two automatic checks at the most, besides those it made."""
+    """A failover that loses up to 2 s costs an undecided call at most two automatic checks."""
     world, call = await begin(SHIPPED, ONE)
     await world.run(second)
     before = await record(world, call)

@@ -1,11 +1,11 @@
-"""The model: any interleaving of what may happen, over the real decide, fold, store, scripts and moves, in virtual time.
+"""The model: random sequences of events over the real decide, fold, store, scripts and moves, in virtual time.
 
-Hypothesis draws the interleaving and shrinks what it finds. The promises are those of docs/guarantees.md, held by the judge
-at every request and after every step, and at the end, when calm has returned and every call has hung up. An effect that a
-rolled back Redis forgot may be sent once more for each time it was forgotten, but only after the stored details were read
-and show nothing of it. Never more than 20 checks are made, however much Redis lost.
+Hypothesis draws the sequences and shrinks failing ones. The promises are those of docs/guarantees.md. The judge checks
+them at every request, after every step, and at the end, when all faults are lifted and every call has ended. An effect
+may be sent once more for each time that a rollback of Redis lost it, but only after stored details were read that do
+not show it. There are never more than 20 checks, however much Redis lost.
 
-``TEST_MODEL=nightly`` draws more and longer interleavings.
+``TEST_MODEL=nightly`` draws more and longer sequences.
 """
 
 import asyncio
@@ -45,7 +45,7 @@ IS_NIGHTLY = os.environ.get("TEST_MODEL") == "nightly"
 MOST_CALLS = 3
 
 SETS = [[name for name in names if "slow" not in name] for names in covering_sets()]
-"""Every pair of variants, but for slow answers: in virtual time nothing waits."""
+"""Sets with every pair of variants, except those with slow answers, which take no virtual time."""
 
 MODEL = settings(
     max_examples=3000 if IS_NIGHTLY else 15,
@@ -62,7 +62,7 @@ PERSONS = st.sampled_from(["p-1", "p-2"])
 OPERATORS = st.sampled_from(["ann", "bob"])
 BY_ALTERNATE = st.sampled_from([False, False, True])
 TIMES = st.sampled_from([1, 3, 1000])
-"""Answers that the service mixes up."""
+"""For how many answers the service mixes up two calls; 1000 stands for all."""
 
 VALIDATIONS = st.sampled_from(["KnowledgeBasedAuth", "OneTimePasswordAuth", "Other"])
 HAPPENINGS = st.sampled_from(
@@ -94,7 +94,7 @@ SECONDS = st.sampled_from([0.1, 0.6, 1.0, 3.0, 9.0, 25.0, 70.0])
 
 
 class Model(RuleBasedStateMachine):
-    """The interleavings. Every rule is one thing that may happen next."""
+    """The state machine. Every rule is one thing that may happen next."""
 
     calls: Bundle[SandboxCall] = Bundle("calls")
     variants: Sequence[str] = ()
@@ -111,7 +111,7 @@ class Model(RuleBasedStateMachine):
         return InProcess()
 
     def do(self, work: Coroutine[Any, Any, T]) -> T:
-        """Carry something out; what breaks here is not asked to settle."""
+        """Run a coroutine. If it fails, the end of the example is not checked."""
         try:
             return self.loop.run_until_complete(work)
         except BaseException:
@@ -133,7 +133,7 @@ class Model(RuleBasedStateMachine):
 
     @initialize(target=calls, verified=st.booleans())
     def one_call(self, verified: bool) -> SandboxCall:
-        """Begin with a call that is found and assigned, and often verified: most faults need one."""
+        """Begin with a call that is found, assigned and often verified, because most faults need one."""
         call = self._start(KEY, ONE, 0.0)
         self.do(self.world.push(call, "CallStart", voice=True, alternate=True))
         self.do(self.world.run(1))
@@ -163,13 +163,13 @@ class Model(RuleBasedStateMachine):
 
     @rule(call=calls, kind=HAPPENINGS, person=st.sampled_from([None, "p-1", "p-2"]))
     def something_happens(self, call: SandboxCall, kind: Kind, person: str | None) -> None:
-        """Something happens to a call that nobody here asked for."""
+        """Something happens to a call at the service."""
         text = "DeterminedFraud" if kind is Kind.CASE else None
         self.world.stage.happen(call, kind, text, person)
 
     @rule(target_=TARGETS, action=ACTIONS, applied=st.booleans(), skip=st.integers(0, 1))
     def service_misbehaves(self, target_: Operation, action: Action, applied: bool, skip: int) -> None:
-        """The service breaks off, errs or lies, before or after it did what was asked."""
+        """The service breaks the connection or gives a wrong answer, before or after it did what was asked."""
         fault = Fault(target=target_, action=action, applied=applied, times=1, skip=skip)
         self.world.stage.sandbox.faults.add(fault)
 
@@ -177,7 +177,7 @@ class Model(RuleBasedStateMachine):
 
     @rule(target_=st.sampled_from([Operation.ASSIGN, Operation.ENROLL, Operation.REJECT_VOICE]))
     def right_is_missing(self, target_: Operation) -> None:
-        """The service answers every request of one kind with 401, until calm returns."""
+        """The service answers every request of one kind with 401, until all faults are lifted."""
         self.world.stage.sandbox.faults.add(Fault(target=target_, action=Action.UNAUTHORIZED))
 
     @rule(
@@ -187,14 +187,14 @@ class Model(RuleBasedStateMachine):
         times=st.integers(1, 3),
     )
     def pushed(self, call: SandboxCall, kind: str, ids: tuple[bool, bool], times: int) -> None:
-        """A push comes, at any time, in any order, doubled, with either id or both."""
+        """A push arrives one to three times, with either id or both."""
         voice, alternate = ids
         for _ in range(times):
             self.do(self.world.push(call, kind, voice=voice, alternate=alternate))
 
     @rule(kind=st.sampled_from(["CallStart", "CallEnd"]), call=calls)
     def foreign_push(self, kind: str, call: SandboxCall) -> None:
-        """A sample, a push for an institution that is not ours, and one for a call that nobody knows."""
+        """A sample push arrives, pushes for institutions that are not ours, and one for an unknown call."""
         sample = f"sample-{self._number()}"
         self.world.judge.samples.add(sample)
         self.do(self.world.deliver(PushEvent(type=kind, institution_key=KEY, voice_id=sample, is_test=True)))
@@ -227,7 +227,7 @@ class Model(RuleBasedStateMachine):
 
     @rule(call=calls, operator=OPERATORS, applied=st.booleans())
     def resolved(self, call: SandboxCall, operator: str, applied: bool) -> None:
-        """A person says what became of an unclear effect, rightly or not: nothing may be sent because of it."""
+        """A person resolves an unknown effect, rightly or wrongly. Nothing may be sent because of it."""
         self._say(call, Resolved(applied=applied, operator=operator, said_at=self._now()))
 
     @rule(call=calls, nth=st.integers(0, 3))
@@ -237,14 +237,14 @@ class Model(RuleBasedStateMachine):
 
     @rule(call=calls, other=calls, by_alternate_id=BY_ALTERNATE, times=TIMES)
     def mixed_up(self, call: SandboxCall, other: SandboxCall, by_alternate_id: bool, times: int) -> None:
-        """The service answers about one call with the record of another: once, some times, or until calm returns."""
+        """The service answers about one call with the record of another, for some answers or all."""
         if call is not other:
             self.world.mix_up(call.alternate_id if by_alternate_id else call.voice_id, other, times)
             self.do(self.world.run(9))
 
     @rule(target=calls, other=calls, listed_after_s=st.sampled_from([0.0, 20.0]), times=TIMES, operator=OPERATORS)
     def new_call_is_mixed_up(self, other: SandboxCall, listed_after_s: float, times: int, operator: str) -> SandboxCall:
-        """A call begins that an agent distrusts, and that the service mixes up with another one from the start."""
+        """A distrusted call begins that the service mixes up with another one from the start."""
         if len(self.world.calls) >= MOST_CALLS:
             return other
         call = self._start(KEY, ONE, listed_after_s)
@@ -264,29 +264,29 @@ class Model(RuleBasedStateMachine):
 
     @rule(seconds=SECONDS)
     def time_passes(self, seconds: float) -> None:
-        """Workers work; leases run out; calls fall due."""
+        """Time passes: workers work, leases end, calls become due."""
         self.do(self.world.run(seconds))
 
     @rule(n=st.integers(0, 1), blow=st.sampled_from(Blow), seam=st.sampled_from(Seam), crossings=st.integers(1, 9))
     def doomed(self, n: int, blow: Blow, seam: Seam, crossings: int) -> None:
-        """A worker will die, freeze, or lose an answer, somewhere on its way."""
+        """A worker will die, freeze or lose an answer at one of its next crossings."""
         if blow is Blow.TWICE:
             seam = Seam.REDIS
         self.world.doom(n, Fate(blow, seam, crossings))
 
     @rule(n=st.integers(0, 1))
     def thawed(self, n: int) -> None:
-        """A frozen worker goes on."""
+        """A frozen worker continues."""
         self.do(self.world.thaw(n))
 
     @rule()
     def copied(self) -> None:
-        """Redis is as it will be found again after a rollback."""
+        """The state of Redis is copied for the next rollback."""
         self.do(self.world.copy())
 
     @rule()
     def rolled_back(self) -> None:
-        """Redis forgets what it wrote since."""
+        """Redis loses what was written since the copy."""
         self.do(self.world.roll_back())
 
     @rule(seconds=st.sampled_from([10.0, 600.0, 3600.0]))
@@ -303,11 +303,11 @@ class Model(RuleBasedStateMachine):
 
     @invariant()
     def promises_hold(self) -> None:
-        """Nothing is forgotten, no count is exceeded, no request broke a promise."""
+        """No call is forgotten, no limit is exceeded, and no request broke a promise."""
         self.do(self.world.check())
 
     def teardown(self) -> None:
-        """Let calm return: every call settles, and our ledgers say what the service did."""
+        """Lift all faults: then every call settles, and our ledgers say what the service did."""
         try:
             if not self.is_broken:
                 self.do(self.world.calm())
@@ -324,7 +324,7 @@ TestModel.settings = MODEL
     "names", SETS if IS_NIGHTLY else SETS[:2], ids=lambda names: f"{names[0]} and {len(names) - 1}"
 )
 def test_model_under_variants(names: list[str]) -> None:
-    """The same where the service answers open questions otherwise: a few interleavings for each set of variants."""
+    """The promises hold under sets of variants of the service, for a few sequences each."""
 
     class UnderVariants(Model):
         variants = names
@@ -333,7 +333,7 @@ def test_model_under_variants(names: list[str]) -> None:
 
 
 def test_model_on_two_real_servers(tmp_path: Path) -> None:
-    """The same on real servers that fail over to each other: real epochs, scripts that are not loaded (C4, C14, C15)."""
+    """The promises hold on two real servers that fail over to each other, without loaded scripts (C4, C14, C15)."""
     with embedded_redis(tmp_path / "one") as one, embedded_redis(tmp_path / "two") as two:
 
         class OnRealRedis(Model):

@@ -1,4 +1,4 @@
-"""One institution is in trouble (429, 401, 5xx, slow or no answers, a refused queue): the others notice nothing."""
+"""Trouble of one institution (429, 401, 5xx, slow or no answers, a refused queue) does not affect the others."""
 
 from collections import Counter
 from typing import Any
@@ -50,7 +50,7 @@ def events(rig: Rig) -> Counter[str]:
 
 
 async def lives(rig: Rig, *, refused: bool) -> list[list[float]]:
-    """Let five calls of the first institution live beside one of the second; return when they were checked."""
+    """Run five calls of the first institution beside one of the second; return when the five were checked."""
     other = rig.stage.call(END, key=OTHER)
     await rig.run(10)
     if refused:
@@ -62,7 +62,7 @@ async def lives(rig: Rig, *, refused: bool) -> list[list[float]]:
 
 
 async def test_refused_institution_delays_no_check_of_another(rig: Rig) -> None:
-    """The checks of the others are made when they are made without that trouble, within a second; one login is made."""
+    """The other institution's checks are at most a second off their plan, and only one more login is made."""
     at = await lives(rig, refused=True)
     assert events(rig)["login_made"] == 2
     of_others = {entry["event"] for entry in rig.log.entries if entry.get("institution") == "cu-1"}
@@ -76,7 +76,7 @@ async def test_refused_institution_delays_no_check_of_another(rig: Rig) -> None:
 
 
 async def test_refused_institution_is_left_alone_and_shown(rig: Rig) -> None:
-    """Few requests are made for it, no check is lost; log, counter, trail and doctor say so."""
+    """A refused institution gets few requests and at most two checks; log, metric, trail and breakers show it."""
     call = rig.stage.call(END, key=OTHER)
     await rig.run(10)
     refuse(rig)
@@ -94,7 +94,7 @@ async def test_refused_institution_is_left_alone_and_shown(rig: Rig) -> None:
 
 
 async def test_refused_institution_is_tried_by_one_request_at_a_time(rig: Rig) -> None:
-    """Of a refused operation one request in eight seconds reaches the service, however many calls wait for it."""
+    """Of a refused operation one request in three seconds reaches the service, however many calls wait for it."""
     calls = [rig.stage.call(END, key=OTHER) for _ in range(6)]
     await rig.run(10)
     refuse(rig)
@@ -105,7 +105,7 @@ async def test_refused_institution_is_tried_by_one_request_at_a_time(rig: Rig) -
 
 
 async def test_refused_institution_recovers_by_itself(rig: Rig) -> None:
-    """Ten seconds after the service accepts it again new calls are assigned, old ones watched; nothing is barred."""
+    """Within ten seconds of the end of the refusal new calls are assigned; then all calls are checked again."""
     old = rig.stage.call(END, key=OTHER)
     await rig.run(10)
     refuse(rig)
@@ -121,8 +121,8 @@ async def test_refused_institution_recovers_by_itself(rig: Rig) -> None:
     assert events(rig)["access_restored"] == events(rig)["access_refused"]
 
 
-async def test_other_worker_learns_what_one_found(rig: Rig) -> None:
-    """A second worker makes no login of its own for an institution that the first one found refused."""
+async def test_second_worker_knows_of_a_refused_institution(rig: Rig) -> None:
+    """A second worker makes no login for an institution that the first worker found refused."""
     rig.stage.call(END, key=OTHER)
     await rig.run(10)
     refuse(rig)
@@ -135,7 +135,7 @@ async def test_other_worker_learns_what_one_found(rig: Rig) -> None:
 
 @pytest.fixture(scope="module")
 def quiet() -> list[tuple[float, list[float]]]:
-    """Return when calls of an institution are assigned and checked while nobody is in trouble."""
+    """Return when calls of an institution are assigned and checked while no institution is in trouble."""
     return virtually(trouble(TROUBLES["none"]))
 
 
@@ -143,14 +143,14 @@ def quiet() -> list[tuple[float, list[float]]]:
 def test_trouble_of_one_institution_delays_another_by_a_second_at_most(
     quiet: list[tuple[float, list[float]]], name: str
 ) -> None:
-    """Whatever the trouble: assigns and checks of the other institution come within a second of their usual time."""
+    """Whatever the trouble, assigns and checks of the other institution are at most a second late."""
     seen = notice(quiet, virtually(trouble(TROUBLES[name])))
     assert seen.assigned_s <= 1
     assert seen.check_s <= 1
 
 
 async def test_pause_for_one_institution_stops_it_and_no_other(rig: Rig) -> None:
-    """429 with Retry-After: nothing is sent for that institution until the time is over, everything for others (e10)."""
+    """After 429 with Retry-After nothing is sent for that institution until the time is over; others go on (e10)."""
     mine, other = rig.stage.call(END), rig.stage.call(END, key=OTHER)
     await rig.run(10)
     busy = Fault(target="*", action=Action.ANSWER, status=429, headers={"Retry-After": "30"}, institution_key=OTHER)
@@ -174,9 +174,9 @@ async def test_pause_for_one_institution_stops_it_and_no_other(rig: Rig) -> None
     ids=["429", "401"],
 )
 async def test_institution_that_cannot_be_read_by_its_key_stops_no_other(rig: Rig, answer: dict[str, Any]) -> None:
-    """Where the list fails, each is asked for by its key: what is answered for one of them is about that one.
+    """If the list fails and institutions are read by key, an error for one of them affects only that one.
 
-    If the 401 comes second, another login has to wait for the interval between logins: real time, which the rig stops.
+    The interval between logins is set to 0, because it is real time and the test runs in virtual time.
     """
     rig = Rig(rig.stage, rig.redis, login=LoginPolicy(min_interval_s=0.0))
     rig.stage.sandbox.faults.add(Fault(target="institutions", action=Action.REFUSED))

@@ -1,4 +1,4 @@
-"""The weather maker does what it says, and in fair weather nothing at all."""
+"""The proxy disturbs connections as it is told, and changes nothing otherwise."""
 
 import socket
 import socketserver
@@ -16,10 +16,10 @@ MESSAGE = bytes(range(256)) * 64
 
 
 class _Echo(socketserver.BaseRequestHandler):
-    """Sends back what it gets, and remembers it."""
+    """Sends back what it receives, and remembers it."""
 
     def handle(self) -> None:
-        """Echo until the client has sent its last."""
+        """Echo until the client stops sending."""
         try:
             while piece := self.request.recv(4096):
                 self.server.heard += piece  # type: ignore[attr-defined]
@@ -47,7 +47,7 @@ def echo() -> Iterator[_Server]:
 
 @pytest.fixture
 def proxy(echo: _Server) -> Iterator[Proxy]:
-    """Return a proxy before the echo."""
+    """Return a proxy in front of the echo server."""
     with proxied(echo.server_address[1], seed=1) as running:
         yield running
 
@@ -60,7 +60,7 @@ def connected(proxy: Proxy) -> Iterator[socket.socket]:
 
 
 def receive(line: socket.socket, size: int) -> bytes:
-    """Receive so much, or what comes until the end or a reset."""
+    """Receive up to this many bytes, until the end or a reset."""
     got = b""
     with suppress(ConnectionError):
         while len(got) < size and (piece := line.recv(size - len(got))):
@@ -69,7 +69,7 @@ def receive(line: socket.socket, size: int) -> bytes:
 
 
 def refuses(proxy: Proxy) -> bool:
-    """Tell whether a new connection is over before it began."""
+    """Tell whether a new connection is reset or closed at once."""
     try:
         with connected(proxy) as line:
             return line.recv(1) == b""
@@ -78,13 +78,13 @@ def refuses(proxy: Proxy) -> bool:
 
 
 def send(line: socket.socket, message: bytes) -> None:
-    """Send as much of a message as the other end takes."""
+    """Send as much of a message as the other end accepts."""
     with suppress(ConnectionError):
         line.sendall(message)
 
 
 def test_proxy_changes_nothing_in_fair_weather(proxy: Proxy) -> None:
-    """Every byte arrives in order, both ways, and an end of one direction leaves the other open."""
+    """Every byte arrives in order in both directions, and closing one direction leaves the other open."""
     with connected(proxy) as line:
         line.sendall(MESSAGE)
         line.shutdown(socket.SHUT_WR)
@@ -92,7 +92,7 @@ def test_proxy_changes_nothing_in_fair_weather(proxy: Proxy) -> None:
 
 
 def test_proxy_delays_by_its_latency_in_each_direction(proxy: Proxy) -> None:
-    """A round trip takes at least twice the latency, and the jitter comes on top of it."""
+    """A round trip takes at least twice the latency."""
     proxy.set(Weather(latency_s=0.1, jitter_s=0.05))
     with connected(proxy) as line:
         started_s = time.monotonic()
@@ -102,7 +102,7 @@ def test_proxy_delays_by_its_latency_in_each_direction(proxy: Proxy) -> None:
 
 
 def test_proxy_passes_no_more_than_its_bandwidth(proxy: Proxy) -> None:
-    """A message takes at least its size divided by the bandwidth, in each direction."""
+    """A message takes at least its size divided by the bandwidth, for each direction."""
     proxy.set(Weather(bytes_per_s=len(MESSAGE) * 5))
     with connected(proxy) as line:
         started_s = time.monotonic()
@@ -113,7 +113,7 @@ def test_proxy_passes_no_more_than_its_bandwidth(proxy: Proxy) -> None:
 
 @pytest.mark.parametrize("n", [0, 1, 1000])
 def test_proxy_cuts_a_request_after_n_bytes(proxy: Proxy, echo: _Server, n: int) -> None:
-    """The server gets exactly n bytes, then the connection is over."""
+    """The server gets exactly n bytes, then the connection is reset."""
     proxy.set(Weather(cut_up_after=n))
     with connected(proxy) as line:
         send(line, MESSAGE)
@@ -133,7 +133,7 @@ def test_proxy_cuts_an_answer_after_n_bytes(proxy: Proxy, echo: _Server, n: int)
 
 
 def test_proxy_resets_what_is_open(proxy: Proxy) -> None:
-    """A reset reaches a client that only waits."""
+    """A reset reaches a waiting client."""
     with connected(proxy) as line:
         line.sendall(b"x")
         receive(line, 1)
@@ -143,7 +143,7 @@ def test_proxy_resets_what_is_open(proxy: Proxy) -> None:
 
 
 def test_proxy_refuses_new_connections(proxy: Proxy) -> None:
-    """A new connection is reset; the fair weather afterwards takes the next one."""
+    """New connections are reset until the proxy is told to accept them again."""
     proxy.set(Weather(refuses=True))
     assert refuses(proxy)
     proxy.set(FAIR)
@@ -153,7 +153,7 @@ def test_proxy_refuses_new_connections(proxy: Proxy) -> None:
 
 
 def test_proxy_swallows_until_it_is_over(proxy: Proxy, echo: _Server) -> None:
-    """In a black hole nothing passes and nothing ends; when it is over everything arrives, in order."""
+    """In a black hole no data passes and connections stay open; afterwards everything arrives in order."""
     proxy.set(Weather(swallows=True))
     with connected(proxy) as line:
         line.sendall(b"first")
@@ -168,6 +168,6 @@ def test_proxy_swallows_until_it_is_over(proxy: Proxy, echo: _Server) -> None:
 
 
 def test_proxy_resets_clients_of_a_server_that_is_away(proxy: Proxy, echo: _Server) -> None:
-    """Behind the proxy nobody listens: the client sees a connection that breaks, not one that hangs."""
+    """If no server listens behind the proxy, the client's connection is reset and does not hang."""
     proxy.target_port = 1
     assert refuses(proxy)

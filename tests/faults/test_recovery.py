@@ -1,4 +1,4 @@
-"""After any outage the first new call is assigned within ten seconds, newest first, and no hint was dropped meanwhile."""
+"""After any outage new calls are assigned within ten seconds, and no hint was dropped meanwhile."""
 
 import asyncio
 import datetime as dt
@@ -16,13 +16,13 @@ from tests.virtual_worker import virtually, working
 RECOVERS_S = 10.0
 LENGTHS_S = (3.3, 21.7, 95.0, 400.0) if IS_NIGHT else (21.7,)
 LONG_MIN = (3, 20, 40) if IS_NIGHT else (3,)
-"""Outages in a run of 90 minutes at two calls a second; every change sees one of three minutes."""
+"""Minutes of the outages in one run at two calls a second: 90 minutes at night, fewer for every change."""
 
 
 @pytest.mark.parametrize("lasts_s", LENGTHS_S)
 @pytest.mark.parametrize("name", OUTAGES)
 def test_first_new_call_is_assigned_within_ten_seconds(name: str, lasts_s: float) -> None:
-    """Whatever the outage: a new call is assigned, pushed or not, and every live call of the outage is found."""
+    """After any outage a new call is assigned in time, pushed or not, and every call that is still live is found."""
     seen = virtually(outage(name, lasts_s))
     assert seen.first_s <= RECOVERS_S
     assert seen.first_pushless_s <= RECOVERS_S
@@ -31,7 +31,7 @@ def test_first_new_call_is_assigned_within_ten_seconds(name: str, lasts_s: float
 
 
 def test_probe_does_not_wait_behind_one_that_hangs() -> None:
-    """However long each hangs (six seconds), the next goes out some three seconds later: for institution and account."""
+    """Probes of an institution and of the account go out every three to five seconds, even if each hangs for six."""
 
     async def law() -> None:
         async with working() as works:
@@ -46,7 +46,7 @@ def test_probe_does_not_wait_behind_one_that_hangs() -> None:
 
 
 def test_outage_is_logged_in_two_lines_each_way() -> None:
-    """However long it lasts, the log says once that it began and once that it is over."""
+    """However long an outage lasts, service and institution log its begin once and its end once."""
 
     async def law() -> None:
         async with working() as works:
@@ -64,7 +64,7 @@ def test_outage_is_logged_in_two_lines_each_way() -> None:
 
 
 class Traffic:
-    """Two calls a second, each of twenty seconds, with both pushes; and a worker that claims four times a second."""
+    """Two calls a second of twenty seconds each, with both pushes, and a worker that claims four times a second."""
 
     def __init__(self, rig: Rig) -> None:
         self.rig = rig
@@ -80,7 +80,7 @@ class Traffic:
             await self.half_second()
 
     async def half_second(self) -> None:
-        """Claim what can be claimed; a worker manages some hundred calls in that time."""
+        """Let the worker claim and move up to a few hundred calls."""
         for _ in range(2):
             await self.rig.institutions.refresh()
             await asyncio.gather(*await self.rig.probing.look())
@@ -97,13 +97,13 @@ class Traffic:
 
 
 async def recovered(traffic: Traffic, began: int) -> Sequence[float]:
-    """Return after how many seconds the calls since the first of some were assigned."""
+    """Return after how many seconds each of 60 calls was assigned, from number ``began`` on."""
     await traffic.minutes(1)
     return [traffic.assigned_s(call) for call in traffic.calls[began : began + 60]]
 
 
 async def test_backlog_of_a_long_outage_does_not_delay_new_calls(rig: Rig) -> None:
-    """Two calls a second throughout (for 90 minutes every night): thousands of hints wait, and new calls come first."""
+    """Hints that piled up in an outage do not delay new calls: those are assigned within ten seconds."""
     traffic = Traffic(rig)
     for minutes in LONG_MIN:
         await traffic.minutes(9 if IS_NIGHT else 0.5)
@@ -115,11 +115,11 @@ async def test_backlog_of_a_long_outage_does_not_delay_new_calls(rig: Rig) -> No
         assert waited[0] <= RECOVERS_S
         assert max(waited) <= RECOVERS_S
         live = traffic.calls[began - 30 : began]
-        assert all([await rig.find(call.voice_id) for call in live]), "no call that was live then was forgotten"
+        assert all([await rig.find(call.voice_id) for call in live]), "a call that was live then was not found"
 
 
 async def test_hint_is_not_dropped_while_the_queue_cannot_be_listed(rig: Rig) -> None:
-    """A queue that is refused or fails for minutes says nothing about a call: it is found when the queue is read."""
+    """A hint is kept while listings fail, and its call is assigned within ten seconds of the first that succeeds."""
     await rig.run(10)
     rig.stage.sandbox.faults.add(Fault(target="queue", action=Action.REFUSED))
     call = rig.stage.call(Happening(Kind.END, 600))
@@ -135,7 +135,7 @@ async def test_hint_is_not_dropped_while_the_queue_cannot_be_listed(rig: Rig) ->
 
 
 async def test_hint_is_dropped_after_a_complete_look(rig: Rig) -> None:
-    """A look that found nothing, begun long enough after the hint, ends it; also one that comes minutes later."""
+    """A hint is dropped after a complete listing without its call, also if listings failed until then."""
     await rig.run(10)
     rig.stage.sandbox.faults.add(Fault(target="queue", action=Action.REFUSED))
     event = rig.event(rig.stage.call(Happening(Kind.END, 1)), "CallStart")

@@ -1,4 +1,4 @@
-"""Redis is away, slow, refuses, restarts, or comes back without its last writes."""
+"""Redis is down, is slow, refuses commands, restarts, or comes back without its last writes."""
 
 import os
 import socketserver
@@ -18,14 +18,14 @@ from tests.faults.proxy import FAIR, Weather, proxied
 from tests.faults.site import PATIENCE_S, Site, Stage
 
 PUSH_BOUND_S = 5.0
-"""An event is answered within this, whatever Redis does: three attempts of 1.2 s and the pauses between them."""
+"""The longest time until an event is answered, whatever Redis does: three attempts of 1.2 s, and pauses."""
 
 AWAY_S = float(os.environ.get("TEST_AWAY_S", "8"))
-"""How long Redis stays away; the nightly run sets 40."""
+"""How long Redis stays down; the nightly run sets 40."""
 
 BACK_WITHIN_S = 2.0
 
-pytestmark = pytest.mark.timeout(300)  # patience comes first
+pytestmark = pytest.mark.timeout(300)  # longer than PATIENCE_S, whose error says more
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def own_stage(own_site: Site) -> Iterator[Stage]:
 
 
 def test_push_is_refused_in_time_while_redis_is_down_and_its_call_is_found_later(own_stage: Stage) -> None:
-    """C1: Redis is down when an event comes: 503 after a bounded wait; afterwards the call is found in the queue."""
+    """C1: if Redis is down, a push gets 503 after a bounded wait; afterwards the call is found in the queue."""
     door = own_stage.web()
     own_stage.worker().wait_for(_started)
     own_stage.site.redis.kill()
@@ -49,7 +49,7 @@ def test_push_is_refused_in_time_while_redis_is_down_and_its_call_is_found_later
 
 
 def test_push_waits_for_a_slow_redis_no_longer_than_its_bound(stage: Stage) -> None:
-    """C2: Redis answers after 2 s: fifty events at once are all answered in time, and none of them holds the next one up."""
+    """C2: if Redis takes 2 s to answer, fifty pushes at once are answered in time and do not delay later ones."""
     with proxied(stage.site.redis.port) as line:
         door = stage.web(redis_url=_through(line.port, stage))
         call = {"voice_id": "slow-1", "institution_key": stage.key}
@@ -75,7 +75,7 @@ def test_push_waits_for_a_slow_redis_no_longer_than_its_bound(stage: Stage) -> N
     ids=lambda reply: reply.partition(" ")[0],
 )
 def test_push_is_never_accepted_by_a_redis_that_refuses(stage: Stage, reply: str) -> None:
-    """C3: whatever Redis refuses a write with, the answer is 503, an error is logged, and the process is not ready."""
+    """C3: whichever error Redis refuses a write with, the push gets 503 in time, and an error is logged."""
     with _refusing(reply) as port:
         door = stage.web(redis_url=f"redis://127.0.0.1:{port}/0")
         started_s = time.monotonic()
@@ -85,7 +85,7 @@ def test_push_is_never_accepted_by_a_redis_that_refuses(stage: Stage, reply: str
 
 
 def test_accepted_event_survives_the_receiver(stage: Stage) -> None:
-    """C5: the receiver is killed after Redis recorded the event and before it answered: the event is there."""
+    """C5: if the receiver is killed after Redis recorded an event and before its answer, the event is stored."""
     with proxied(stage.site.redis.port) as line:
         door = stage.web(redis_url=_through(line.port, stage))
         call = {"voice_id": "unanswered-1", "institution_key": stage.key}
@@ -96,12 +96,12 @@ def test_accepted_event_survives_the_receiver(stage: Stage) -> None:
             answer = sender.submit(door.push, call)
             until(lambda: _events(stage) > before, 5, "the record of the event")
             door.member.kill()
-            assert answer.exception(5) is not None, "the receiver was killed before it answered"
+            assert answer.exception(5) is not None, "the receiver answered before it was killed"
     assert _events(stage) == before + 1
 
 
 def test_call_goes_on_after_a_restart_of_redis(own_stage: Stage) -> None:
-    """C4: Redis is killed and started with its append-only file: the call is verified first, and goes on to its end."""
+    """C4: if Redis is killed and restarted with its append-only file, calls are read again first and then go on."""
     own_stage.worker()
     call = own_stage.begin()
     until(lambda: own_stage.arrived(call).get("check"), PATIENCE_S, "the first check")
@@ -123,7 +123,7 @@ def test_call_goes_on_after_a_restart_of_redis(own_stage: Stage) -> None:
 def test_no_effect_is_repeated_by_a_redis_that_lost_its_last_writes(
     own_stage: Stage, kind: EffectKind, cut_to: str
 ) -> None:
-    """C15, C4: the writes since a moment before an effect are lost, and what was sent since: it is read, not repeated."""
+    """C15, C4: if Redis loses all writes since a moment before an effect, the effect is found and not repeated."""
     operation = "enroll" if kind is EffectKind.ENROLL else "reject_voice"
     own_stage.worker()
     lengths = {"nothing": own_stage.site.redis.written}
@@ -149,7 +149,7 @@ def test_no_effect_is_repeated_by_a_redis_that_lost_its_last_writes(
 
 
 def test_no_check_is_forgotten_by_a_redis_that_lost_many_bookings(own_stage: Stage) -> None:
-    """C15, E4: the bookings of several checks are lost: what may have been spent is counted as spent."""
+    """C15, E4: if the bookings of several checks are lost, all checks that may have been made count as used."""
     own_stage.worker()
     call = own_stage.begin()
     until(lambda: own_stage.arrived(call).get("check"), PATIENCE_S, "the first check")
@@ -165,14 +165,14 @@ def test_no_check_is_forgotten_by_a_redis_that_lost_many_bookings(own_stage: Sta
 
 
 def test_work_goes_on_soon_after_redis_is_back(own_stage: Stage) -> None:
-    """C16: Redis was away for long: within 2 s of its return events are taken and calls are moved."""
+    """C16: after a long outage of Redis calls are moved within 2 s, and events are accepted within 3 s."""
     door = own_stage.web()
     own_stage.worker()
     call = own_stage.begin()
     until(lambda: own_stage.arrived(call).get("assign"), PATIENCE_S, "the assign")
     own_stage.site.redis.kill()
     gone_s = time.monotonic()
-    until(lambda: time.monotonic() - gone_s > AWAY_S, AWAY_S + 5, "the absence to be over")
+    until(lambda: time.monotonic() - gone_s > AWAY_S, AWAY_S + 5, "the outage to be long enough")
     own_stage.site.redis.start()
     back_s, reads = time.monotonic(), own_stage.arrived(call).get("read", 0)
     until(lambda: own_stage.arrived(call).get("read", 0) > reads, PATIENCE_S, "the next read of the call")
@@ -210,7 +210,7 @@ def _sees(stage: Stage, call: dict[str, Any], fact: str) -> bool:
 
 
 def _knows(stage: Stage, call: dict[str, Any], kind: EffectKind) -> bool:
-    """Tell whether the record shows the effect: in its ledger, or as something that was seen at the service."""
+    """Tell whether the record shows the effect: in its ledger, or as seen at the service."""
     fact = "enrolled_seen" if kind is EffectKind.ENROLL else "rejected_seen"
     return _state(stage, call, kind) in DONE or _sees(stage, call, fact)
 
@@ -220,7 +220,7 @@ def _whats(stage: Stage, call: dict[str, Any]) -> list[str]:
 
 
 def _ask_for(stage: Stage, call: dict[str, Any], kind: EffectKind) -> None:
-    """Let happen what the rules answer with an effect."""
+    """Make something happen for which the rules want the effect."""
     if kind is EffectKind.ENROLL:
         stage.happen(call, "mfa_validated")
         return
@@ -236,7 +236,7 @@ def _assert_counts(stage: Stage, call: dict[str, Any], **expected: int) -> None:
 
 
 class _Refusal(socketserver.StreamRequestHandler):
-    """Speaks just enough of Redis's protocol to refuse."""
+    """Speaks just enough of Redis's protocol to refuse commands."""
 
     def handle(self) -> None:
         """Answer every command with the same error."""

@@ -1,4 +1,4 @@
-"""A Redis master that is replaced while it lives: what was confirmed is known to the next one."""
+"""If a running Redis master is replaced, the next one has every event that was confirmed."""
 
 import asyncio
 import contextlib
@@ -27,7 +27,7 @@ PUSH = PushEvent(type="CallStart", institution_key="cu-1", voice_id="v-1")
 
 @contextlib.asynccontextmanager
 async def pushing(redis: Any) -> AsyncIterator[set[str]]:
-    """Record events without a break until the block ends; yield the ids of those that were confirmed."""
+    """Record events continuously until the block ends; yield the ids of the confirmed ones."""
     intake, confirmed, over = Intake(redis, figures=Figures()), set[str](), asyncio.Event()
 
     async def push(sender: int) -> None:
@@ -46,12 +46,12 @@ async def pushing(redis: Any) -> AsyncIterator[set[str]]:
 
 
 async def logged(redis: Any) -> set[str]:
-    """Return the ids of the events that a server knows."""
+    """Return the ids of the events that a server has."""
     return {json.loads(event)["id"] for event in await redis.zrange(Keys().events, 0, -1)}
 
 
 def forced(watched: Watched) -> None:
-    """Replace the master as ``SENTINEL FAILOVER`` does it: nobody tells the old one for eight seconds."""
+    """Replace the master with ``SENTINEL FAILOVER``: the old one is demoted only eight seconds later."""
     watched.fail_over()
 
 
@@ -65,7 +65,7 @@ def planned(watched: Watched) -> None:
 async def test_event_confirmed_by_a_master_that_is_replaced_is_known_to_the_next(
     tmp_path: Path, least_replicas: int, replace: Callable[[Watched], None]
 ) -> None:
-    """Another replica goes on confirming what the old master writes: such an event must not be answered with 202."""
+    """No event is confirmed that only the old master and a replica of it have."""
     with watched_redis(tmp_path, replicas=2, least_replicas=least_replicas) as watched:
         async with receiver_redis(parse_location(watched.url)) as redis, pushing(redis) as confirmed:
             await asyncio.sleep(0.5)
@@ -78,7 +78,7 @@ async def test_event_confirmed_by_a_master_that_is_replaced_is_known_to_the_next
 
 
 async def test_event_confirmed_during_a_failover_command_is_known_to_the_next_master(tmp_path: Path) -> None:
-    """Redis's own FAILOVER pauses writes until the replica has them all."""
+    """Redis's own FAILOVER loses no confirmed event, because it pauses writes until the replica has them all."""
     with embedded_redis(tmp_path / "one") as one, embedded_redis(tmp_path / "two") as two:
         port = int(one.url.rsplit(":", 1)[1].split("/")[0])
         async with AsyncRedis.from_url(one.url) as master, AsyncRedis.from_url(two.url) as replica:

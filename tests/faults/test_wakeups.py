@@ -1,4 +1,4 @@
-"""Wake-ups in virtual time: real shifts, pacemakers, scripts and jobs, whatever happens to jobs and workers."""
+"""Wake-ups in virtual time, with real shifts, watchdogs, scripts and jobs, while jobs and workers are lost."""
 
 import asyncio
 import selectors
@@ -24,10 +24,10 @@ from workers.job_watchdog import LOOK_EVERY_S, SOON_MS, Watchdog
 from workers.shift import Shift, Wakeups
 
 RESUMED_S = 1.5
-"""Work is taken up again within this, whatever was lost."""
+"""Due work is claimed at most this late, whatever was lost."""
 
 TAKE_S = 0.005
-"""How long a worker needs from a job in the queue to the start of its shift."""
+"""How long a worker takes from fetching a job to the start of its shift."""
 
 Run = Callable[[Coroutine[Any, Any, None]], None]
 
@@ -57,7 +57,7 @@ class _Jumping(selectors.SelectSelector):
 
 
 class Institutions:
-    """Knows everything; a refresh may be slow."""
+    """Institutions that are all known; a refresh may be slow."""
 
     are_known = True
     keys: frozenset[str] = frozenset()
@@ -70,16 +70,16 @@ class Institutions:
         await asyncio.sleep(self.refresh_s)
 
     async def enlist(self) -> None:
-        """Find all of them enlisted."""
+        """Do nothing: all are enlisted."""
 
 
 class WorkShift(Shift):
-    """A shift whose calls are made of waiting: ``work`` says for how long, and when the call is due again."""
+    """A shift that only waits for each call: ``work`` says for how long, and when the call is due again."""
 
     world: "World"
 
     async def move(self, item: ClaimedItem) -> None:
-        """Wait, and let go."""
+        """Wait, then end the claim."""
         self.world.late_s.append((self.world.now_s, item.late.total_seconds()))
         work_s, again_ms = self.world.work(item)
         await asyncio.sleep(work_s)
@@ -88,7 +88,7 @@ class WorkShift(Shift):
 
 @dataclass
 class World:
-    """Workers, each with a watchdog, on one Redis."""
+    """Workers with a watchdog each, on one Redis."""
 
     work: Callable[[ClaimedItem], tuple[float, int | None]] = lambda _: (0.03, None)
     refresh_s: float = 0.0
@@ -131,7 +131,7 @@ class World:
             self.enqueue("a push")
 
     def begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Start something that lasts until the end."""
+        """Start a task that is cancelled at the end of the test."""
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         return task
@@ -186,7 +186,7 @@ class World:
         return None if found is None else bytes(found)
 
     def _tell(self) -> None:
-        """Let everybody look into their list: something was pushed."""
+        """Wake all waiting tasks, because something was pushed."""
         self._news.set()
         self._news = asyncio.Event()
 
@@ -196,11 +196,11 @@ class World:
                 await self._news.wait()
 
     def latest_s(self, since_s: float = 0.0) -> float:
-        """Return the longest that anything waited for its claim."""
+        """Return the longest time that a due call waited for its claim."""
         return max(late_s for at_s, late_s in self.late_s if at_s >= since_s)
 
     async def close(self) -> None:
-        """Kill everything."""
+        """Cancel all tasks and close the connections."""
         await end(self._tasks)
         await self.redis.aclose()
         self._blocking.close()
@@ -208,13 +208,13 @@ class World:
 
 @pytest.fixture
 def virtual() -> Iterator[Run]:
-    """Return what runs a test in virtual time."""
+    """Return a function that runs a test in virtual time."""
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         yield runner.run
 
 
 def test_idle_worker_takes_a_push_at_once(virtual: Run) -> None:
-    """After minutes without anything due, one worker takes up a push at once, and an idle system costs few jobs."""
+    """An idle worker enqueues at most a job in about ten seconds, and claims a pushed call at once."""
 
     async def law() -> None:
         world = World()
@@ -230,7 +230,7 @@ def test_idle_worker_takes_a_push_at_once(virtual: Run) -> None:
 
 
 def test_single_worker_never_stands_still(virtual: Run) -> None:
-    """One worker, steady calls, a request that hangs now and then, slow refreshes: nothing waits, in or between shifts."""
+    """One worker with steady calls, some hanging requests and slow refreshes claims everything in time."""
 
     async def law() -> None:
         hung = {n * 40 for n in range(1, 40)}
@@ -248,7 +248,7 @@ def test_single_worker_never_stands_still(virtual: Run) -> None:
 
 
 def test_fifty_idle_workers_enqueue_few_jobs_and_miss_nothing(virtual: Run) -> None:
-    """Fifty workers without work enqueue a job in ten seconds, not five in one; a push is taken up at once."""
+    """Fifty idle workers together enqueue about one job in ten seconds; a pushed call is claimed at once."""
 
     async def law() -> None:
         world = World()
@@ -265,7 +265,7 @@ def test_fifty_idle_workers_enqueue_few_jobs_and_miss_nothing(virtual: Run) -> N
 
 
 def test_overlapping_shifts_share_the_work_without_a_storm_of_claims(virtual: Run) -> None:
-    """Fifty shifts that wait for the same due times claim a few times a second each, and are never late for it."""
+    """Fifty shifts that wait for the same due times claim at most eight times a second each, and are not late."""
 
     async def law() -> None:
         world = World(work=lambda _: (0.05, 1000))
@@ -286,7 +286,7 @@ def test_overlapping_shifts_share_the_work_without_a_storm_of_claims(virtual: Ru
 
 
 def test_job_of_a_worker_that_dies_before_its_shift_is_replaced(virtual: Run) -> None:
-    """A worker takes the job and is killed: another one starts a shift within a second and a half."""
+    """If a worker takes a job and is killed, another one claims the due call within a second and a half."""
 
     async def law() -> None:
         world = World()
@@ -307,7 +307,7 @@ def test_job_of_a_worker_that_dies_before_its_shift_is_replaced(virtual: Run) ->
 
 @pytest.mark.parametrize("number", [1, 50])
 def test_job_that_a_failover_loses_is_replaced(virtual: Run, number: int) -> None:
-    """A failover loses job, marker and wake-up: the due call is taken up within a second and a half."""
+    """If a failover loses the job and the wake-up, the due call is claimed within a second and a half."""
 
     async def law() -> None:
         world = World()
@@ -324,7 +324,7 @@ def test_job_that_a_failover_loses_is_replaced(virtual: Run, number: int) -> Non
 
 
 def test_push_during_a_shift_enqueues_a_job_unless_one_waits(virtual: Run) -> None:
-    """A hundred pushes while a shift is under way are taken up by it, and leave one job that waits, not a hundred."""
+    """A hundred pushes during a shift are claimed by it, and enqueue one job."""
 
     async def law() -> None:
         world = World(work=lambda _: (0.5, None))

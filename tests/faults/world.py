@@ -1,7 +1,7 @@
-"""callkeeper, the service and Redis in virtual time, with everything that may befall them.
+"""callkeeper, the service and Redis in virtual time, with injected failures.
 
-Two workers, each behind seams of its own; the office (the web process and the desk), which stays well; one stand-in; one
-Redis that can be rolled back; two clocks, the stand-in's and Redis's.
+There are two workers, each with its own seams; an office (web process and desk) that never fails; one sandbox; one
+Redis that can be rolled back; and two clocks, that of the sandbox and that of Redis.
 """
 
 import asyncio
@@ -40,52 +40,52 @@ TEST_MODE = "cu-test"
 FOREIGN_KEY = "cu-foreign"
 NOWHERE = "cu-nowhere"
 ONE, TWO, NOBODY = "5550100001", "5550100002", "5550100003"
-"""Numbers of one member, of two, of none."""
+"""Phone numbers of one member, of two, and of none."""
 
 LONGEST_STEP_S = 2.0
 SOONEST_S = 0.05
 HOLD_S = LEASE.seconds
-"""For how long effects are held when Redis is new."""
+"""For how long effects wait after Redis was replaced."""
 
 QUIET_LOOPS = 40
-"""Turns of the event loop without a crossing after which a frozen worker's tasks all stand still."""
+"""After this many turns of the event loop without a crossing all tasks of a frozen worker have stopped."""
 
 Dump = dict[bytes, bytes]
 
 FOR_SETTLED = (Resolved, Distrusted)
-"""What a person may say of a settled call."""
+"""Statements that are accepted about a settled call."""
 
 
 class Servers(Protocol):
-    """Where Redis is: one server now, another after a failover."""
+    """The Redis servers: another one is current after a failover."""
 
     is_fake: bool
 
     def current(self) -> Any:
-        """Return a client of the server that is there now."""
+        """Return a client of the current server."""
 
     async def aclose(self) -> None:
         """Close every client."""
 
     async def fail_over(self) -> None:
-        """Put an empty server with a run id of its own in the place of the present one."""
+        """Replace the current server by an empty one with another run id."""
 
 
 async def dump(redis: Any, keys: Keys) -> Dump:
-    """Return what there is, as Redis would copy it; no time to live, and nothing that lives for a second."""
+    """Return all keys as Redis's DUMP encodes them, without times to live and without the wake-up marker."""
     found = [key async for key in redis.scan_iter(match=f"{keys.prefix}:*", count=1000)]
     return {key: await redis.dump(key) for key in found if key != keys.wake.encode()}
 
 
 async def restore(redis: Any, copied: Dump) -> None:
-    """Put a copy into an empty server."""
+    """Restore a copy into an empty server."""
     for key, value in copied.items():
         await redis.restore(key, 0, value)
 
 
 @dataclass(slots=True)
 class Worker:
-    """A worker process: its means, what befalls it, and the turn it is at."""
+    """A worker process: its rig, its planned failure, and its current turn."""
 
     rig: Rig
     life: Life
@@ -94,12 +94,12 @@ class Worker:
 
     @property
     def tasks(self) -> list[asyncio.Task[Any]]:
-        """Return what is under way."""
+        """Return the tasks that are under way."""
         every = [*self.moves, *([self.turn] if self.turn else [])]
         return [task for task in every if not task.done()]
 
     async def take_turn(self, limit: int) -> int:
-        """Claim up to so many and move them on; return how many there were."""
+        """Claim and move up to ``limit`` calls; return how many there were."""
         await self.rig.institutions.refresh()
         await asyncio.gather(*await self.rig.probing.look())
         claimed = await self.rig.store.claim(limit)
@@ -111,14 +111,14 @@ class Worker:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What Redis held at a moment, and what was known then."""
+    """The data of Redis and the judge's memories at one moment."""
 
     copied: Dump
     memories: dict[str, Memory]
 
 
 class World:
-    """Everything, and the passing of time over it."""
+    """All parts of the system, and the control of time."""
 
     def __init__(self, servers: Servers, book: RuleBook = SHIPPED, variants: Sequence[str] = ()) -> None:
         self.servers = servers
@@ -159,7 +159,7 @@ class World:
         return Worker(rig, life)
 
     def set_clock_back(self, seconds: float) -> None:
-        """Set Redis's clock back; ahead, by less than nothing."""
+        """Set Redis's clock back, or ahead if negative."""
         self.behind_s += seconds
         self.set_back_s += max(0.0, seconds)
 
@@ -169,11 +169,11 @@ class World:
 
     @property
     def lookup(self) -> Lookup:
-        """Return what finds calls for the desk."""
+        """Return the desk's lookup of calls."""
         return Lookup(self.servers.current(), keys=self.keys)
 
     async def load(self, voice_id: str) -> tuple[Call | None, tuple[Entry, ...]]:
-        """Return our record and trail of a call, under whichever id they are."""
+        """Return our record and trail of a call, by either of its ids."""
         call = self.stage.world.any_call(voice_id)
         assert call is not None
         call_id = CallId(call.institution_key, call.voice_id)
@@ -182,7 +182,7 @@ class World:
     # What comes from outside
 
     def id_of(self, call: SandboxCall) -> CallId:
-        """Return the name of a call's record."""
+        """Return the id of a call's record."""
         return CallId(call.institution_key, call.voice_id)
 
     async def push(self, call: SandboxCall, kind: str, *, voice: bool, alternate: bool) -> None:
@@ -202,7 +202,7 @@ class World:
         await self.office.intake.record(event, event_id=f"ev-{next(self._events)}")
 
     async def hear(self, call: SandboxCall, statement: Statement, *, by_alternate_id: bool = False) -> None:
-        """Hear what a person says at the desk; by the alternate id only if the desk finds a call by it."""
+        """Accept a person's statement at the desk; by the alternate id only if the desk finds a call by it."""
         place = self.id_of(call)
         if by_alternate_id:
             found = await self.lookup.resolve(call.institution_key, call.alternate_id)
@@ -219,7 +219,7 @@ class World:
             self.judge.of(call).said.append(Said(place, statement))
 
     async def hear_again(self, call: SandboxCall, nth: int) -> None:
-        """Hear a statement once more, as it was: the desk's Redis client repeats a script whose answer was lost."""
+        """Accept a statement again: the desk's Redis client repeats a script whose answer was lost."""
         said = self.judge.of(call).said
         if said:
             place, statement = said[nth % len(said)]
@@ -232,11 +232,11 @@ class World:
     # Workers and time
 
     async def settle_in(self) -> None:
-        """Let Redis become one that has been there for a while."""
+        """Run until Redis no longer counts as new."""
         await self.run(HOLD_S + 1)
 
     async def run(self, seconds: float) -> None:
-        """Let time pass, with everything that falls due in it; both workers claim at once."""
+        """Let time pass; both workers do what falls due."""
         end = self.clock.now + dt.timedelta(seconds=seconds)
         while True:
             await self._work_off()
@@ -267,7 +267,7 @@ class World:
         return bool(far or await redis.zcount(self.keys.due, "-inf", now_ms) or not await redis.exists(self.keys.due))
 
     async def _until_still(self, n: int) -> int:
-        """Wait until a worker has finished its turn, stands still, or is dead; a dead one is replaced."""
+        """Wait until a worker has finished its turn, is frozen, or is dead. A dead worker is replaced."""
         worker = self.workers[n]
         turn, life = worker.turn, worker.life
         assert turn is not None
@@ -303,7 +303,7 @@ class World:
         self.workers[n] = self._hire(Life())
 
     async def _until_next_s(self) -> float:
-        """Return the seconds until something is due, here or in the stand-in."""
+        """Return the seconds until something is due, here or in the sandbox."""
         first: list[tuple[bytes, float]] = await self.servers.current().zrange(self.keys.due, 0, 0, withscores=True)
         in_s = [(first[0][1] - self.now_ms()) / 1000] if first else []
         happens_at = self.stage.world.next_due_at()
@@ -312,18 +312,18 @@ class World:
         return max(SOONEST_S, min([LONGEST_STEP_S, *in_s]))
 
     def doom(self, n: int, fate: Fate) -> None:
-        """Have something in store for a worker."""
+        """Plan a failure for a worker."""
         self.workers[n].life.fate = fate
 
     async def thaw(self, n: int) -> None:
-        """Let a frozen worker go on, and finish its turn."""
+        """Let a frozen worker continue and finish its turn."""
         worker = self.workers[n]
         if worker.life.is_frozen:
             worker.life.thaw()
             await self._until_still(n)
 
     async def wake_frozen(self) -> None:
-        """Let whoever is frozen go on."""
+        """Let all frozen workers continue."""
         for n in range(len(self.workers)):
             await self.thaw(n)
 
@@ -334,14 +334,14 @@ class World:
         self.snapshot = Snapshot(await dump(self.servers.current(), self.keys), copy.deepcopy(self.judge.memories))
 
     async def roll_back(self) -> None:
-        """Lose what Redis wrote since the snapshot: a lagging replica takes over, or the last writes of a crash are gone."""
+        """Lose what was written since the snapshot, as if a lagging replica took over or after a crash."""
         if self.snapshot is None:
             return
         await self._fail_over(self.snapshot.copied)
         self.judge.memories = copy.deepcopy(self.snapshot.memories)
 
     async def empty(self) -> None:
-        """Lose everything that Redis ever wrote."""
+        """Lose everything in Redis."""
         await self._fail_over({})
 
     async def _fail_over(self, copied: Dump) -> None:
@@ -362,7 +362,7 @@ class World:
         return Kept(tuple(records), checks)
 
     async def close(self) -> None:
-        """Leave no task behind."""
+        """End all tasks and close the connections."""
         for n, worker in enumerate(self.workers):
             worker.life.is_dead = True
             worker.life.thaw()
@@ -372,7 +372,7 @@ class World:
     # What has to hold
 
     async def check(self) -> None:
-        """Hold the world against what must be true after every step."""
+        """Assert what must be true after every step."""
         if self.judge.broken:
             raise self.judge.broken[0]
         await self._nothing_is_forgotten()
@@ -381,7 +381,7 @@ class World:
             await self._is_itself(call)
 
     async def _is_itself(self, call: SandboxCall) -> None:
-        """No record of a call was merged into that of another call, nor was it for a moment: the trail says so."""
+        """Assert that no record was ever merged into another call's, by tombstones and trail."""
         ids = (call.voice_id, call.alternate_id)
         for id_ in ids:
             member = CallId(call.institution_key, id_).member
@@ -392,7 +392,7 @@ class World:
         assert merged <= set(ids), f"{merged} was merged into {call.voice_id}, another call"
 
     async def _nothing_is_forgotten(self) -> None:
-        """Whatever is not settled, and whatever has a note, is due or leased, and soon."""
+        """Assert that every member with a note or without an end is due soon or leased, and none is parked."""
         redis, prefix = self.servers.current(), len(self.keys.item(""))
         async for key in redis.scan_iter(match=self.keys.item("*"), count=1000):
             member = key.decode()[prefix:]
@@ -406,7 +406,7 @@ class World:
         assert not [why for why in (await self.office.queries.attention()).values() if why == "parked"]
 
     async def calm(self) -> None:
-        """Let everything bad end and every call hang up; then all must settle, truthfully."""
+        """Lift all faults and end every call; then assert that all settle with true ledgers."""
         for worker in self.workers:
             worker.life.fate = None
         await self.wake_frozen()
@@ -451,12 +451,12 @@ class World:
             self.judge.is_true(call, record)
 
     async def _reached(self, call: SandboxCall) -> list[Statement]:
-        """Return the statements that are in the call's record: those by an id that nothing confirmed are not."""
+        """Return the statements that are in the call's record. Those by an unconfirmed id are not."""
         said = self.judge.of(call).said
         return [statement for place, statement in said if await self.lookup.resolve(*place) == self.id_of(call)]
 
     async def _statements_are_answered(self, call: SandboxCall) -> None:
-        """Every statement that was taken has an end, and is found under the id by which it was made."""
+        """Assert that every accepted statement has an outcome and is found by the id under which it was made."""
         for place, statement in self.judge.of(call).said:
             known = await self.lookup.known(*place)
             line = line_of(known.trail, statement.wish or "") if known else None
