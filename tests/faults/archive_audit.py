@@ -53,7 +53,7 @@ def archive_faults(redis: Any, server: PostgreSql) -> Iterator[str]:
             yield f"archive: {owner} has {len(kept)} lines of its trail, Redis has {len(told)}"
 
 
-def strike(server: PostgreSql, *, is_frozen: bool) -> None:
+def take_down(server: PostgreSql, *, is_frozen: bool) -> None:
     """Kill or freeze the server."""
     if is_frozen:
         server.signal(signal.SIGSTOP)
@@ -61,7 +61,7 @@ def strike(server: PostgreSql, *, is_frozen: bool) -> None:
         server.kill()
 
 
-def mend(server: PostgreSql) -> None:
+def bring_back(server: PostgreSql) -> None:
     """Thaw the server, or start it again if it was killed."""
     if server.process is None:
         server.start()

@@ -16,7 +16,7 @@ CHECK_LIMIT = 20
 ASSIGN_LIMIT = 3
 
 
-class Books(msgspec.Struct, frozen=True, kw_only=True):
+class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     """What the sandbox counted and what callkeeper stored, read after every call has ended and settled.
 
     Attributes:
@@ -41,14 +41,16 @@ class Books(msgspec.Struct, frozen=True, kw_only=True):
     unnamed: frozenset[str] = frozenset()
 
 
-def faults(books: Books) -> list[str]:
+def faults(evidence: Evidence) -> list[str]:
     """Return one text for each broken promise."""
-    found = [f"a step raised at {place}" for place in books.bugs]
-    found += [f"event {event_id} was accepted and is not in the log" for event_id in books.accepted - books.logged]
-    found += [f"{voice_id}: asked about, and no call" for voice_id in books.unknown]
-    for voice_id, account in books.accounts.items():
-        record = books.records.get(voice_id)
-        found_after_s = math.inf if account["institution_key"] in books.unnamed else books.found_after_s
+    found = [f"a step raised at {place}" for place in evidence.bugs]
+    found += [
+        f"event {event_id} was accepted and is not in the log" for event_id in evidence.accepted - evidence.logged
+    ]
+    found += [f"{voice_id}: asked about, and no call" for voice_id in evidence.unknown]
+    for voice_id, account in evidence.accounts.items():
+        record = evidence.records.get(voice_id)
+        found_after_s = math.inf if account["institution_key"] in evidence.unnamed else evidence.found_after_s
         told = [*_count_faults(account, record), *_end_faults(account, record, found_after_s)]
         found += [f"{voice_id}: {fault}" for fault in told]
     return found
@@ -112,19 +114,19 @@ def right_reasons(account: Mapping[str, Any], record: Call) -> set[Reason]:
     return {right}
 
 
-def found_in_s(books: Books) -> list[float]:
+def found_in_s(evidence: Evidence) -> list[float]:
     """Return the seconds from a call's first appearance in the queue to its assign, for each assigned call."""
     return [
         (at - datetime.fromisoformat(account["listed_at"])).total_seconds()
-        for account in books.accounts.values()
+        for account in evidence.accounts.values()
         for at in _arrivals(account, "assign")[:1]
     ]
 
 
-def noticed_in_s(books: Books) -> list[float]:
+def noticed_in_s(evidence: Evidence) -> list[float]:
     """Return the seconds from a green result to the check that showed it, for each call that had both."""
     lags = []
-    for account in books.accounts.values():
+    for account in evidence.accounts.values():
         green = [datetime.fromisoformat(truth["at"]) for truth in account["truth"] if truth["kind"] == "green"]
         later = [at for at in _arrivals(account, "check") if green and at >= green[0]]
         lags += [(at - green[0]).total_seconds() for at in later[:1]]
@@ -141,9 +143,9 @@ def next_after(instants: Iterable[datetime], moments: Iterable[datetime]) -> lis
     return waits
 
 
-def all_arrivals(books: Books) -> list[datetime]:
+def all_arrivals(evidence: Evidence) -> list[datetime]:
     """Return when each request about a call arrived."""
-    return [at for account in books.accounts.values() for at in _arrivals(account)]
+    return [at for account in evidence.accounts.values() for at in _arrivals(account)]
 
 
 def spread(values: list[float]) -> str:

@@ -44,7 +44,7 @@ from tests.postgresql import PostgreSql, postgresql
 GAP_S = 0.4
 """Mean seconds between two calls."""
 
-BLOW_EVERY_S = (1.0, 4.0)
+DISRUPT_EVERY_S = (1.0, 4.0)
 AWAY_S = (0.2, 3.0)
 """For how long a killed process or server stays down."""
 
@@ -88,7 +88,7 @@ TROUBLES: tuple[dict[str, Any], ...] = (
 
 
 @dataclass(slots=True)
-class Town:
+class ChaosSystem:
     """Everything that runs, and the disruptions."""
 
     redis: RedisServer
@@ -101,16 +101,16 @@ class Town:
     web: ManagedProcess | None = None
     is_redis_there: bool = True
     is_archive_there: bool = True
-    blows: dict[str, list[datetime]] = field(default_factory=dict)
+    disruptions: dict[str, list[datetime]] = field(default_factory=dict)
     _names: Iterator[int] = field(default_factory=lambda: itertools.count(1))
     _later: list[tuple[float, int, Callable[[], None]]] = field(default_factory=list)
 
-    def live_through(self, seconds: float) -> None:
+    def disrupt_for(self, seconds: float) -> None:
         """Disrupt something every few seconds, then wait until everything runs again."""
         end_s = time.monotonic() + seconds
         while time.monotonic() < end_s:
-            self._strike()
-            self._pass_time(self.draw.uniform(*BLOW_EVERY_S))
+            self._disrupt()
+            self._pass_time(self.draw.uniform(*DISRUPT_EVERY_S))
         while self._later:
             self._pass_time(0.1)
         self.sides.lift_faults()
@@ -141,15 +141,15 @@ class Town:
         arguments = ("web", "--host", "127.0.0.1", "--port", str(self.port.number))
         self.web = self.fleet.start(f"web-{next(self._names)}", *arguments, environ=environ)
 
-    def _strike(self) -> None:
+    def _disrupt(self) -> None:
         """Make one disruption at random; it does nothing if its target is down already."""
-        blow = self.draw.choice(
+        disrupt = self.draw.choice(
             [self._kill_worker, self._kill_worker, self._kill_both, self._freeze_worker]
             + [self._kill_web, self._kill_redis, self._freeze_redis, self._lapse_tokens]
             + [self._trouble] * 6
-            + [self._strike_archive] * 3
+            + [self._disrupt_archive] * 3
         )
-        blow()
+        disrupt()
 
     def _kill_worker(self) -> None:
         there = [n for n, worker in enumerate(self.workers) if worker is not None]
@@ -222,16 +222,16 @@ class Town:
 
         self._after(self.draw.uniform(0.3, 2.5), go_on)
 
-    def _strike_archive(self) -> None:
+    def _disrupt_archive(self) -> None:
         if not self.is_archive_there:
             return
         is_frozen = self.draw.random() < 0.5
         self._note("archive frozen" if is_frozen else "archive killed")
-        archive_audit.strike(self.archive, is_frozen=is_frozen)
+        archive_audit.take_down(self.archive, is_frozen=is_frozen)
         self.is_archive_there = False
 
         def come_back() -> None:
-            archive_audit.mend(self.archive)
+            archive_audit.bring_back(self.archive)
             self.is_archive_there = True
 
         self._after(self.draw.uniform(*AWAY_S), come_back)
@@ -247,7 +247,7 @@ class Town:
         self._after(self.draw.uniform(3, 8), lambda: self.sides.control("DELETE", f"/faults/{fault['id']}"))
 
     def _note(self, what: str) -> None:
-        self.blows.setdefault(what, []).append(datetime.now(UTC))
+        self.disruptions.setdefault(what, []).append(datetime.now(UTC))
 
     def _after(self, seconds: float, what: Callable[[], None]) -> None:
         heapq.heappush(self._later, (time.monotonic() + seconds, next(self._names), what))
@@ -261,7 +261,7 @@ class Town:
 
 
 @contextmanager
-def town(data: Path, seed: int, variants: Sequence[str] = ()) -> Iterator[Town]:
+def chaos_system(data: Path, seed: int, variants: Sequence[str] = ()) -> Iterator[ChaosSystem]:
     """Run everything until the block ends. ``variants`` say how the service behaves where the Spec is silent."""
     port = HeldPort()
     with postgresql() as archive, redis_server(data / "redis") as redis, Fleet(data / "logs") as fleet:
@@ -276,7 +276,7 @@ def town(data: Path, seed: int, variants: Sequence[str] = ()) -> Iterator[Town]:
             environ={},
         )
         sides = Sides(redis.url(), sandbox.wait_for(_address))
-        running = Town(redis, fleet, random.Random(seed), port, sides, archive)  # noqa: S311  (repeatable)
+        running = ChaosSystem(redis, fleet, random.Random(seed), port, sides, archive)  # noqa: S311  (repeatable)
         running.start_web()
         running.start_worker(0)
         running.start_worker(1)
@@ -312,15 +312,15 @@ def _is_followed_up(record: Call) -> bool:
     return not isinstance(first, Wait) or (record.reading is not None and record.reading.read_at >= first.until)
 
 
-def read_books(
+def read_evidence(
     sides: Sides, fleet: Fleet, found_after_s: float = FOUND_AFTER_S, unnamed: Iterable[str] = ()
-) -> audit.Books:
+) -> audit.Evidence:
     """Read the sandbox's counts and callkeeper's records."""
     ledger = sides.control("GET", "/ledger?arrivals=true")
     attempts = sides.control("GET", "/push")
     accepted = {audit.event_id_of(a["body"]) for a in attempts if a["status"] is not None and 200 <= a["status"] < 300}
     stored = sides.redis.zrange(Keys().events, 0, -1)
-    return audit.Books(
+    return audit.Evidence(
         accounts=ledger["calls"],
         unknown=ledger["unknown"],
         records=_records(sides),
@@ -357,24 +357,24 @@ def _address(line: str) -> str | None:
     return url.strip() if found else None
 
 
-def report(running: Town, books: audit.Books) -> Iterator[str]:
+def report(running: ChaosSystem, evidence: audit.Evidence) -> Iterator[str]:
     """Yield lines of a report: what happened and how long things took."""
-    reasons = Counter(str(record.reason) for record in books.records.values())
-    yield f"calls: {len(books.accounts)} at the service, {len(books.records)} known: {dict(reasons)}"
-    yield f"events accepted: {len(books.accepted)}, all in the log: {books.accepted <= books.logged}"
-    yield f"blows: { {what: len(at) for what, at in sorted(running.blows.items())} }"
-    yield f"listed -> assigned            {audit.spread(audit.found_in_s(books))}"
-    yield f"green -> the check showing it {audit.spread(audit.noticed_in_s(books))}"
-    arrivals = audit.all_arrivals(books)
+    reasons = Counter(str(record.reason) for record in evidence.records.values())
+    yield f"calls: {len(evidence.accounts)} at the service, {len(evidence.records)} known: {dict(reasons)}"
+    yield f"events accepted: {len(evidence.accepted)}, all in the log: {evidence.accepted <= evidence.logged}"
+    yield f"disruptions: { {what: len(at) for what, at in sorted(running.disruptions.items())} }"
+    yield f"listed -> assigned            {audit.spread(audit.found_in_s(evidence))}"
+    yield f"green -> the check showing it {audit.spread(audit.noticed_in_s(evidence))}"
+    arrivals = audit.all_arrivals(evidence)
     for what in ("worker killed", "both workers killed", "redis killed"):
-        waits = audit.next_after(running.blows.get(what, ()), arrivals)
+        waits = audit.next_after(running.disruptions.get(what, ()), arrivals)
         yield f"{what + ' -> the next request':29} {audit.spread(waits)}"
     accepted = [
         datetime.fromisoformat(attempt["at"])
         for attempt in running.sides.control("GET", "/push")
         if attempt["status"] == 202
     ]
-    waits = audit.next_after(running.blows.get("web killed", ()), accepted)
+    waits = audit.next_after(running.disruptions.get("web killed", ()), accepted)
     yield f"{'web killed -> the next event':29} {audit.spread(waits)}"
 
 
@@ -388,9 +388,9 @@ def main(arguments: list[str]) -> int:
     given = parser.parse_args(arguments)
     with (
         tempfile.TemporaryDirectory() as temporary,
-        town(given.data or Path(temporary), given.seed, given.variant) as running,
+        chaos_system(given.data or Path(temporary), given.seed, given.variant) as running,
     ):
-        running.live_through(given.minutes * 60)
+        running.disrupt_for(given.minutes * 60)
         lift_trouble(running.sides, given.variant)
         time.sleep(CALM_S)
         end_all_calls(running.sides)
@@ -403,11 +403,11 @@ def main(arguments: list[str]) -> int:
             in_time = False
         is_asked_to_pause = "busy-one-retry-after" in given.variant
         found_after_s = FOUND_AFTER_S + (ASKED_PAUSE_S if is_asked_to_pause else 0.0)
-        books = read_books(running.sides, running.fleet, found_after_s, unnamed_institutions(given.variant))
+        evidence = read_evidence(running.sides, running.fleet, found_after_s, unnamed_institutions(given.variant))
         with suppress(AssertionError):
             until(lambda: archive_audit.is_archived(running.sides.redis), SETTLES_WITHIN_S, "the archive", every_s=0.5)
-        broken = [*audit.faults(books), *archive_audit.archive_faults(running.sides.redis, running.archive)]
-        for line in report(running, books):
+        broken = [*audit.faults(evidence), *archive_audit.archive_faults(running.sides.redis, running.archive)]
+        for line in report(running, evidence):
             print(line)  # noqa: T201  (a command)
     for line in broken:
         print(f"BROKEN  {line}")  # noqa: T201

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from calls.trail import Entry
 from tests.faults import audit
-from tests.faults.city import City, city, now
+from tests.faults.deployment import Deployment, deployment, now
 from tests.faults.sentinel import Watched, watched_redis
 
 FOUND_AFTER_S = 25.0
@@ -85,12 +85,12 @@ def unverified(trails: Mapping[str, tuple[Entry, ...]], losses: Iterable[Loss]) 
                 yield f"{voice_id}: {line.kind} sent after the loss of the master, and not verified first"
 
 
-def held_against(faults: Iterable[str], books: audit.Books, losses: Sequence[Loss]) -> tuple[list[str], int]:
+def held_against(faults: Iterable[str], evidence: audit.Evidence, losses: Sequence[Loss]) -> tuple[list[str], int]:
     """Return the faults that count, and the number of faults that the loss of a master excuses."""
     told, forgotten = [], 0
     for fault in faults:
         voice_id, _, what = fault.partition(": ")
-        arrivals = (books.accounts.get(voice_id) or {}).get("arrivals") or ()
+        arrivals = (evidence.accounts.get(voice_id) or {}).get("arrivals") or ()
         arrived_at = [datetime.fromisoformat(arrival["at"]) for arrival in arrivals]
         is_lost = FORGETTABLE.fullmatch(what) and any(loss.may_forget(at) for loss in losses for at in arrived_at)
         forgotten += bool(is_lost)
@@ -98,20 +98,21 @@ def held_against(faults: Iterable[str], books: audit.Books, losses: Sequence[Los
     return told, forgotten
 
 
-def report(running: City, books: audit.Books, losses: Sequence[Loss]) -> Iterator[str]:
+def report(running: Deployment, evidence: audit.Evidence, losses: Sequence[Loss]) -> Iterator[str]:
     """Yield lines of a report: what happened and how long things took."""
-    reasons = Counter(str(record.reason) for record in books.records.values())
-    yield f"calls: {len(books.accounts)} at the service, {len(books.records)} known: {dict(reasons)}"
+    reasons = Counter(str(record.reason) for record in evidence.records.values())
+    yield f"calls: {len(evidence.accounts)} at the service, {len(evidence.records)} known: {dict(reasons)}"
     yield f"calls that could not be begun: {dict(running.failed) or 'none'}"
-    yield f"events answered with 202: {len(books.accepted)}; lost with a master: {len(books.accepted - books.logged)}"
+    lost_events = len(evidence.accepted - evidence.logged)
+    yield f"events answered with 202: {len(evidence.accepted)}; lost with a master: {lost_events}"
     for loss, n in zip(losses, range(1, len(losses) + 1), strict=True):
-        lost = sum(loss.may_forget(at) for event, at in running.accepted().items() if event not in books.logged)
+        lost = sum(loss.may_forget(at) for event, at in running.accepted().items() if event not in evidence.logged)
         if lost:
             yield f"  {lost} of them with loss number {n}"
-    yield f"listed -> assigned            {audit.spread(audit.found_in_s(books))}"
-    yield f"green -> the check showing it {audit.spread(audit.noticed_in_s(books))}"
+    yield f"listed -> assigned            {audit.spread(audit.found_in_s(evidence))}"
+    yield f"green -> the check showing it {audit.spread(audit.noticed_in_s(evidence))}"
     yield f"master lost -> the next one   {[round((loss.over_at - loss.at).total_seconds(), 2) for loss in losses]} s"
-    waits = audit.next_after([loss.over_at for loss in losses], audit.all_arrivals(books))
+    waits = audit.next_after([loss.over_at for loss in losses], audit.all_arrivals(evidence))
     yield f"then -> the next request      {[round(wait, 2) for wait in waits]} s"
 
 
@@ -131,16 +132,16 @@ def main(arguments: list[str]) -> int:
         watched_redis(
             (given.data or Path(temporary)) / "redis", replicas=2, least_replicas=given.least_replicas
         ) as watched,
-        city(given.data or Path(temporary), watched.url, webs=given.webs, workers=given.workers) as running,
+        deployment(given.data or Path(temporary), watched.url, webs=given.webs, workers=given.workers) as running,
     ):
         with running.calls(given.rate):
             losses = lose_masters(watched, given.seconds, given.failovers)
         in_time = running.settle()
-        books = running.books(found_after_s=FOUND_AFTER_S)
+        evidence = running.evidence(found_after_s=FOUND_AFTER_S)
         trails = running.trails()
-        broken, forgotten = held_against([*audit.faults(books), *unverified(trails, losses)], books, losses)
+        broken, forgotten = held_against([*audit.faults(evidence), *unverified(trails, losses)], evidence, losses)
         verified = sum(any(line.what == "verifying" for line in trail) for trail in trails.values())
-        for line in report(running, books, losses):
+        for line in report(running, evidence, losses):
             print(line)  # noqa: T201  (a command)
         print(f"writes that no replica confirmed in time: {running.unreplicated()}")  # noqa: T201
         print(f"calls whose bookings of checks were lost with a master: {forgotten}")  # noqa: T201

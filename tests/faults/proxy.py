@@ -18,7 +18,7 @@ _START_DEADLINE_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Weather:
+class Disturbance:
     """How connections are disturbed. ``up`` is towards the server, ``down`` towards the client.
 
     Attributes:
@@ -39,7 +39,7 @@ class Weather:
     swallows: bool = False
 
 
-FAIR = Weather()
+UNDISTURBED = Disturbance()
 
 
 class Cut(Exception):
@@ -54,7 +54,7 @@ class Proxy:
     target_port: int
     seed: int = 0
     port: int = 0
-    weather: Weather = FAIR
+    disturbance: Disturbance = UNDISTURBED
     connections: int = 0
     _open: dict[asyncio.StreamWriter, asyncio.StreamWriter] = field(default_factory=dict)
     _passes: asyncio.Event = field(default_factory=asyncio.Event)
@@ -62,9 +62,9 @@ class Proxy:
     _loop: asyncio.AbstractEventLoop | None = None
     _draw: random.Random = field(default_factory=random.Random)
 
-    def set(self, weather: Weather) -> None:
+    def set(self, disturbance: Disturbance) -> None:
         """Change how connections are disturbed, open ones too. From any thread."""
-        self._call(lambda: self._change(weather))
+        self._call(lambda: self._change(disturbance))
 
     def reset_all(self) -> None:
         """Reset every open connection. From any thread."""
@@ -85,7 +85,7 @@ class Proxy:
         ready()
         await self._stopped.wait()
         server.close()
-        self._change(FAIR)
+        self._change(UNDISTURBED)
         while self._open:
             self._reset_all()
             await asyncio.sleep(0)
@@ -98,9 +98,9 @@ class Proxy:
         self._loop.call_soon_threadsafe(done.set)
         done.wait()
 
-    def _change(self, weather: Weather) -> None:
-        self.weather = weather
-        if weather.swallows:
+    def _change(self, disturbance: Disturbance) -> None:
+        self.disturbance = disturbance
+        if disturbance.swallows:
             self._passes.clear()
         else:
             self._passes.set()
@@ -112,7 +112,7 @@ class Proxy:
 
     async def _take(self, from_client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
         self.connections += 1
-        if self.weather.refuses:
+        if self.disturbance.refuses:
             _reset(to_client)
             return
         try:
@@ -135,8 +135,8 @@ class Proxy:
     ) -> None:
         try:
             async with asyncio.TaskGroup() as ways:
-                ways.create_task(self._pump(from_client, to_server, lambda: self.weather.cut_up_after))
-                ways.create_task(self._pump(from_server, to_client, lambda: self.weather.cut_down_after))
+                ways.create_task(self._pump(from_client, to_server, lambda: self.disturbance.cut_up_after))
+                ways.create_task(self._pump(from_server, to_client, lambda: self.disturbance.cut_down_after))
         except* (Cut, OSError):
             _reset(to_client)
             _reset(to_server)
@@ -167,10 +167,10 @@ class Proxy:
         writer.write_eof()
 
     async def _hold_back(self, size: int) -> None:
-        weather = self.weather
-        wait_s = weather.latency_s + self._draw.uniform(0, weather.jitter_s)
-        if weather.bytes_per_s is not None:
-            wait_s += size / weather.bytes_per_s
+        disturbance = self.disturbance
+        wait_s = disturbance.latency_s + self._draw.uniform(0, disturbance.jitter_s)
+        if disturbance.bytes_per_s is not None:
+            wait_s += size / disturbance.bytes_per_s
         if wait_s:
             await asyncio.sleep(wait_s)
         await self._passes.wait()

@@ -25,7 +25,7 @@ class Seam(StrEnum):
     HTTP = "http"
 
 
-class Blow(StrEnum):
+class Failure(StrEnum):
     """What happens to a worker at a crossing: ``before`` or ``after`` the other side did what was asked.
 
     ``lose`` means that the worker gets an error instead of an answer.
@@ -40,22 +40,22 @@ class Blow(StrEnum):
     TWICE = "twice"  # Redis only: the answer was lost, and the client repeats the whole pipeline
 
 
-_REPEATS = frozenset({Blow.TWICE})
-_LETHAL = frozenset({Blow.DIE_BEFORE, Blow.DIE_AFTER})
-_FREEZING = frozenset({Blow.FREEZE_BEFORE, Blow.FREEZE_AFTER})
-_APPLIED = frozenset({Blow.DIE_AFTER, Blow.FREEZE_AFTER, Blow.LOSE_AFTER, Blow.TWICE})
+_REPEATS = frozenset({Failure.TWICE})
+_LETHAL = frozenset({Failure.DIE_BEFORE, Failure.DIE_AFTER})
+_FREEZING = frozenset({Failure.FREEZE_BEFORE, Failure.FREEZE_AFTER})
+_APPLIED = frozenset({Failure.DIE_AFTER, Failure.FREEZE_AFTER, Failure.LOSE_AFTER, Failure.TWICE})
 
 
 @dataclass(slots=True)
-class Fate:
+class PlannedFailure:
     """A failure at the n-th crossing from now. ``only`` limits the count to crossings whose name contains it."""
 
-    blow: Blow
+    failure: Failure
     seam: Seam
     crossings: int
     only: str = ""
 
-    def strikes(self, seam: Seam, about: str) -> bool:
+    def happens_here(self, seam: Seam, about: str) -> bool:
         """Count a crossing; tell whether the failure happens at it."""
         if seam is not self.seam or self.only not in about:
             return False
@@ -64,14 +64,14 @@ class Fate:
 
 
 @dataclass(slots=True)
-class Life:
+class WorkerState:
     """Whether a worker is dead or frozen, and the failure that is planned for it.
 
     ``crossed`` counts crossings; ``inside`` those under way; ``froze_at`` is where it was frozen; ``after_each`` is
     called after each crossing, before the worker gets the answer.
     """
 
-    fate: Fate | None = None
+    planned: PlannedFailure | None = None
     is_dead: bool = False
     is_frozen: bool = False
     froze_at: Seam | None = None
@@ -95,23 +95,23 @@ class Life:
             asyncio.CancelledError: The worker is dead.
         """
         await self._stand_still()
-        blow = self._struck(seam, about)
-        if blow is not None and blow not in _APPLIED:
-            await self._suffer(blow, seam, lost)
+        failure = self._failure_here(seam, about)
+        if failure is not None and failure not in _APPLIED:
+            await self._fail(failure, seam, lost)
         answer = await self._apply(apply)
-        if blow in _REPEATS:
+        if failure in _REPEATS:
             answer = await self._apply(apply)
-        elif blow is not None and blow in _APPLIED:
-            await self._suffer(blow, seam, lost)
+        elif failure is not None and failure in _APPLIED:
+            await self._fail(failure, seam, lost)
         await self._stand_still()
         return answer
 
-    def _struck(self, seam: Seam, about: str) -> Blow | None:
+    def _failure_here(self, seam: Seam, about: str) -> Failure | None:
         self.crossed += 1
-        if self.fate is None or not self.fate.strikes(seam, about):
+        if self.planned is None or not self.planned.happens_here(seam, about):
             return None
-        blow, self.fate = self.fate.blow, None
-        return blow
+        failure, self.planned = self.planned.failure, None
+        return failure
 
     async def _apply(self, apply: Callable[[], Awaitable[T]]) -> T:
         self.inside += 1
@@ -123,10 +123,10 @@ class Life:
         finally:
             self.inside -= 1
 
-    async def _suffer(self, blow: Blow, seam: Seam, lost: Callable[[], Exception]) -> None:
-        if blow in _LETHAL:
+    async def _fail(self, failure: Failure, seam: Seam, lost: Callable[[], Exception]) -> None:
+        if failure in _LETHAL:
             self.is_dead = True
-        elif blow in _FREEZING:
+        elif failure in _FREEZING:
             self.is_frozen, self.froze_at = True, seam
         else:
             raise lost()
@@ -142,9 +142,9 @@ class Life:
 class Wire(httpx.AsyncBaseTransport):
     """The HTTP seam. ``witness`` sees every request when it reaches the service, and every answer."""
 
-    def __init__(self, inner: httpx.AsyncBaseTransport, life: Life, witness: "Witness") -> None:
+    def __init__(self, inner: httpx.AsyncBaseTransport, state: WorkerState, witness: "Witness") -> None:
         self._inner = inner
-        self._life = life
+        self._state = state
         self._witness = witness
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
@@ -152,13 +152,13 @@ class Wire(httpx.AsyncBaseTransport):
         if request.url.path.startswith("/external/token"):
             return await self._inner.handle_async_request(request)
         path = request.url.path
-        return await self._life.cross(
+        return await self._state.cross(
             Seam.HTTP, lambda: self._pass_on(request), lambda: httpx.ReadError("cut"), about=path
         )
 
     async def _pass_on(self, request: httpx.Request) -> httpx.Response:
-        was_frozen = self._life.froze_at is Seam.HTTP
-        self._life.froze_at = None
+        was_frozen = self._state.froze_at is Seam.HTTP
+        self._state.froze_at = None
         try:
             await self._witness.request(request, was_frozen=was_frozen)
         except AssertionError as broken:
@@ -196,14 +196,14 @@ class Line:
 
     Args:
         server: Returns a client of the current server, which a failover changes.
-        life: The state of the worker that uses this client.
+        state: The state of the worker that uses this client.
         is_fake: Whether the server lives in this process.
     """
 
-    def __init__(self, server: Callable[[], Any], life: Life, *, is_fake: bool) -> None:
+    def __init__(self, server: Callable[[], Any], state: WorkerState, *, is_fake: bool) -> None:
         self._server = server
         self._is_fake = is_fake
-        self.life = life
+        self.state = state
         self._texts: dict[str, str] = {}
 
     def __getattr__(self, name: str) -> Any:
@@ -262,7 +262,7 @@ class _Pipeline:
 
     async def execute(self, raise_on_error: bool = True) -> list[Any]:
         """Send everything that was queued, as one crossing."""
-        return await self._line.life.cross(
+        return await self._line.state.cross(
             Seam.REDIS, lambda: self._execute(raise_on_error), lambda: RedisConnectionError("the answer was lost")
         )
 

@@ -19,7 +19,7 @@ from calls.metrics import catalogue as figure
 from calls.metrics.snapshot import Snapshot
 from calls.metrics.writing import EVERY_S, memory_of
 from calls.store.keys import Keys
-from tests.faults.city import City, city
+from tests.faults.deployment import Deployment, deployment
 from tests.faults.redis_server import redis_server
 
 KEPT = "1m"
@@ -49,7 +49,7 @@ class Look:
         return f"{self.at_s / 60:5.1f} min  MiB: {memory}  keys {self.keys}  live {self.live}  late {self.late_s:.2f} s"
 
 
-def looks(running: City, redis: Any, seconds: float) -> Iterator[Look]:
+def looks(running: Deployment, redis: Any, seconds: float) -> Iterator[Look]:
     """Measure every few seconds until the time is over."""
     began_s = time.monotonic()
     while (at_s := time.monotonic() - began_s) < seconds:
@@ -57,7 +57,7 @@ def looks(running: City, redis: Any, seconds: float) -> Iterator[Look]:
         time.sleep(LOOK_EVERY_S)
 
 
-def _look(running: City, redis: Any, at_s: float) -> Look:
+def _look(running: Deployment, redis: Any, at_s: float) -> Look:
     seconds, micros = redis.time()
     first = redis.zrange(Keys().due, 0, 0, withscores=True)
     memory = {member.name: memory_of(member.process.pid) for member in running.members}
@@ -82,7 +82,7 @@ def grown(taken: Sequence[Look]) -> list[str]:
     return told
 
 
-def figures(running: City, redis: Any) -> Iterator[str]:
+def figures(running: Deployment, redis: Any) -> Iterator[str]:
     """Yield lines of a report from callkeeper's own metrics."""
     totals = Snapshot.parse(redis.hgetall(Keys().figures))
     settled = totals.count(figure.CALLS_SETTLED)
@@ -103,7 +103,7 @@ def figures(running: City, redis: Any) -> Iterator[str]:
     yield f"mishaps {mishaps}, checks over budget {_over_budget(running)}"
 
 
-def _over_budget(running: City) -> int:
+def _over_budget(running: Deployment) -> int:
     summary = running.control("GET", "/summary")
     return int(summary["checks_over_budget"]) + int(summary["enrolled_twice"]) + int(summary["rejected_twice"])
 
@@ -121,7 +121,9 @@ def main(arguments: list[str]) -> int:
         data = given.data or Path(temporary)
         with (
             redis_server(data / "redis") as server,
-            city(data, server.url(), webs=given.webs, workers=given.workers, CALLKEEPER_KEEP_CALLS=KEPT) as running,
+            deployment(
+                data, server.url(), webs=given.webs, workers=given.workers, CALLKEEPER_KEEP_CALLS=KEPT
+            ) as running,
             Redis.from_url(server.url()) as redis,
         ):
             taken: list[Look] = []

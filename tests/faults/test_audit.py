@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from calls.effect_ledger import Effect, EffectState
 from calls.record import Call, Phase, Reason
-from tests.faults.audit import Books, faults, found_in_s, next_after, noticed_in_s
+from tests.faults.audit import Evidence, faults, found_in_s, next_after, noticed_in_s
 
 START = dt.datetime(2026, 11, 21, 12, tzinfo=dt.UTC)
 
@@ -52,9 +52,9 @@ RECORD = Call(
 )
 
 
-def books(**changes: Any) -> Books:
+def evidence(**changes: Any) -> Evidence:
     """Return data in which every promise was kept, with changes."""
-    honest = Books(
+    honest = Evidence(
         accounts={"v-1": account()},
         unknown={},
         records={"v-1": RECORD},
@@ -72,26 +72,26 @@ def sent(**counts: int) -> dict[str, dict[str, Any]]:
     return {"v-1": account(tally={"arrived": tally, "authenticated": tally})}
 
 
-BROKEN: dict[str, Callable[[], Books]] = {
-    "forgotten": lambda: books(records={}, accounts={"v-1": account(tally={"arrived": {}, "authenticated": {}})}),
-    "not settled": lambda: books(records={"v-1": replace(RECORD, phase=Phase.LIVE, reason=None)}),
-    "settled as undecided": lambda: books(records={"v-1": replace(RECORD, reason=Reason.UNDECIDED)}),
-    "in doubt": lambda: books(records={"v-1": replace(RECORD, enroll=Effect(state=EffectState.SENT))}),
-    "2 of enroll": lambda: books(accounts=sent(enroll=2)),
-    "2 of reject_voice": lambda: books(accounts=sent(reject_voice=2)),
-    "4 of assign": lambda: books(accounts=sent(assign=4)),
-    "21 of check": lambda: books(accounts=sent(check=21), records={"v-1": replace(RECORD, checks_used=20)}),
-    "3 checks arrived, 2 were booked": lambda: books(accounts=sent(check=3)),
-    "our ledger does not know": lambda: books(records={"v-1": replace(RECORD, enroll=Effect())}),
-    "event e-3 was accepted": lambda: books(accepted=frozenset({"e-3"})),
-    "no call": lambda: books(unknown={"v-9": {}}),
-    "raised at": lambda: books(bugs=("worker-1",)),
+BROKEN: dict[str, Callable[[], Evidence]] = {
+    "forgotten": lambda: evidence(records={}, accounts={"v-1": account(tally={"arrived": {}, "authenticated": {}})}),
+    "not settled": lambda: evidence(records={"v-1": replace(RECORD, phase=Phase.LIVE, reason=None)}),
+    "settled as undecided": lambda: evidence(records={"v-1": replace(RECORD, reason=Reason.UNDECIDED)}),
+    "in doubt": lambda: evidence(records={"v-1": replace(RECORD, enroll=Effect(state=EffectState.SENT))}),
+    "2 of enroll": lambda: evidence(accounts=sent(enroll=2)),
+    "2 of reject_voice": lambda: evidence(accounts=sent(reject_voice=2)),
+    "4 of assign": lambda: evidence(accounts=sent(assign=4)),
+    "21 of check": lambda: evidence(accounts=sent(check=21), records={"v-1": replace(RECORD, checks_used=20)}),
+    "3 checks arrived, 2 were booked": lambda: evidence(accounts=sent(check=3)),
+    "our ledger does not know": lambda: evidence(records={"v-1": replace(RECORD, enroll=Effect())}),
+    "event e-3 was accepted": lambda: evidence(accepted=frozenset({"e-3"})),
+    "no call": lambda: evidence(unknown={"v-9": {}}),
+    "raised at": lambda: evidence(bugs=("worker-1",)),
 }
 
 
 def test_audit_reports_nothing_if_every_promise_was_kept() -> None:
     """If every promise was kept, there are no faults."""
-    assert faults(books()) == []
+    assert faults(evidence()) == []
 
 
 @pytest.mark.parametrize("words", BROKEN)
@@ -103,7 +103,7 @@ def test_audit_finds_each_broken_promise(words: str) -> None:
 def test_audit_forgives_a_call_that_was_hardly_shown() -> None:
     """A call that the queue showed only for a moment need not be found."""
     hardly = account(listed_s=2.0, tally={"arrived": {}, "authenticated": {}})
-    assert faults(books(accounts={"v-1": hardly}, records={})) == []
+    assert faults(evidence(accounts={"v-1": hardly}, records={})) == []
 
 
 def test_audit_forgives_calls_of_an_institution_that_nobody_names() -> None:
@@ -116,7 +116,7 @@ def test_audit_forgives_calls_of_an_institution_that_nobody_names() -> None:
 def test_audit_takes_unresolved_as_the_reason_where_a_ledger_says_so() -> None:
     """If an effect is unresolved, `unresolved` is the right reason, whatever the service did."""
     record = replace(RECORD, reason=Reason.UNRESOLVED, enroll=Effect(state=EffectState.UNRESOLVED))
-    assert faults(books(records={"v-1": record})) == []
+    assert faults(evidence(records={"v-1": record})) == []
 
 
 def test_audit_takes_a_withdrawn_effect_for_known_if_its_requests_are_counted() -> None:
@@ -131,13 +131,15 @@ def test_audit_takes_a_withdrawn_effect_for_known_if_its_requests_are_counted() 
     record = replace(
         RECORD, reason=Reason.UNDECIDED, assign=counted, enroll=replace(counted, attempts=1, unauthorized=1)
     )
-    assert faults(books(accounts={"v-1": refused}, records={"v-1": record})) == []
-    assert faults(books(accounts={"v-1": refused}, records={"v-1": replace(record, enroll=replace(counted, unsent=2))}))
+    assert faults(evidence(accounts={"v-1": refused}, records={"v-1": record})) == []
+    assert faults(
+        evidence(accounts={"v-1": refused}, records={"v-1": replace(record, enroll=replace(counted, unsent=2))})
+    )
 
 
 def test_figures_are_differences_of_instants() -> None:
     """Found: listing to assign. Noticed: result to the next check. Next: each instant to the moment after it."""
-    assert found_in_s(books()) == [1.0]
-    assert noticed_in_s(books()) == [3.0]
+    assert found_in_s(evidence()) == [1.0]
+    assert noticed_in_s(evidence()) == [3.0]
     moments = [START + dt.timedelta(seconds=s) for s in (5, 1, 9)]
     assert next_after([START, START + dt.timedelta(seconds=8), START + dt.timedelta(seconds=10)], moments) == [1.0, 1.0]

@@ -18,7 +18,7 @@ from sandbox.access import Operation
 from sandbox.state import Kind
 from tests.faults.failover import InProcess
 from tests.faults.judge import EFFECTS
-from tests.faults.seams import Blow, Fate, Seam
+from tests.faults.seams import Failure, PlannedFailure, Seam
 from tests.faults.world import ONE, World
 
 pytestmark = pytest.mark.timeout(900)
@@ -28,19 +28,19 @@ STRIDE = 1 if os.environ.get("TEST_MODEL") == "nightly" else 16
 
 def first_check_s(world: World) -> float:
     """Return how many seconds after its assign the call is checked first."""
-    return float(world.office.book.schedule.paced("v-1").at_s[0])
+    return float(world.web.book.schedule.paced("v-1").at_s[0])
 
 
-async def live(fate: Fate | None) -> World:
+async def play(planned: PlannedFailure | None) -> World:
     """Play one call to its end, with one failure planned for both workers."""
     servers = InProcess()
     await servers.fail_over()
     world = World(servers)
     await world.settle_in()
     now = world.clock.now
-    if fate is not None:
-        world.doom(0, fate)
-        world.doom(1, fate)
+    if planned is not None:
+        world.plan_failure(0, planned)
+        world.plan_failure(1, planned)
     call = world.stage.call(phone_number=ONE, voice_id="v-1", alternate_id="alt-1")
     world.calls.append(call)
     await world.push(call, "CallStart", voice=True, alternate=True)
@@ -58,29 +58,29 @@ async def live(fate: Fate | None) -> World:
     return world
 
 
-async def test_life_without_a_blow_has_one_of_each() -> None:
+async def test_call_without_a_failure_has_one_of_each_effect() -> None:
     """The call of these tests has one assign, one enroll, one reject and at least one check."""
-    world = await live(None)
+    world = await play(None)
     seen = world.stage.sandbox.ledger.tally("v-1").applied
     assert [seen[kind] for kind in (Operation.ASSIGN, Operation.ENROLL, Operation.REJECT_VOICE)] == [1, 1, 1]
     assert seen[Operation.CHECK] >= 1
 
 
 @pytest.mark.parametrize("seam", Seam)
-@pytest.mark.parametrize("blow", Blow)
-async def test_life_with_a_blow_at_any_crossing_keeps_every_promise(blow: Blow, seam: Seam) -> None:
+@pytest.mark.parametrize("failure", Failure)
+async def test_call_with_a_failure_at_any_crossing_keeps_every_promise(failure: Failure, seam: Seam) -> None:
     """Whichever crossing fails, every promise holds, and the call settles with true ledgers (C6, C14, C18)."""
-    if blow is Blow.TWICE and seam is Seam.HTTP:
+    if failure is Failure.TWICE and seam is Seam.HTTP:
         return
-    crossings = 1 + list(Blow).index(blow) % STRIDE
+    crossings = 1 + list(Failure).index(failure) % STRIDE
     while True:
-        fate = Fate(blow, seam, crossings)
+        planned = PlannedFailure(failure, seam, crossings)
         try:
-            await live(fate)
+            await play(planned)
         except AssertionError as broken:
-            broken.add_note(f"{blow} at crossing {crossings} of {seam}")
+            broken.add_note(f"{failure} at crossing {crossings} of {seam}")
             raise
-        if fate.crossings > 0:
+        if planned.crossings > 0:
             return
         crossings += STRIDE
 
@@ -107,7 +107,7 @@ async def forget(n: int) -> Moment:
     await world.settle_in()
     moment = Moment(world, n)
     for worker in world.workers:
-        worker.life.after_each = moment.pass_by
+        worker.state.after_each = moment.pass_by
     call = world.stage.call(phone_number=ONE, voice_id="v-1", alternate_id="alt-1")
     world.calls.append(call)
     await world.push(call, "CallStart", voice=True, alternate=True)
@@ -165,10 +165,10 @@ async def test_effect_under_way_that_redis_forgot_is_not_sent_again(kind: Effect
     await world.hear(call, verified if kind is EffectKind.ENROLL else Distrusted(operator="ann", said_at=said_at))
     await world.copy()
     for n in range(len(world.workers)):
-        world.doom(n, Fate(Blow.FREEZE_BEFORE, Seam.HTTP, 1, only=kind.value))
+        world.plan_failure(n, PlannedFailure(Failure.FREEZE_BEFORE, Seam.HTTP, 1, only=kind.value))
     await world.run(0.5)
-    (slow,) = [n for n, worker in enumerate(world.workers) if worker.life.is_frozen]
-    world.workers[1 - slow].life.fate = None
+    (slow,) = [n for n, worker in enumerate(world.workers) if worker.state.is_frozen]
+    world.workers[1 - slow].state.planned = None
     await world.roll_back()
     await world.run(5)
     await world.thaw(slow)

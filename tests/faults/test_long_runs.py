@@ -41,7 +41,7 @@ def test_failover_judge_wants_details_before_effects(lines: list[Entry], is_faul
 def test_failover_judge_forgives_only_bookings_around_a_loss(arrived_s: float, is_forgiven: bool) -> None:
     """An unbooked check is excused if it arrived around the loss of a master, and not at other times."""
     arrivals = [{"at": (T0 + timedelta(seconds=arrived_s)).isoformat(), "operation": "check"}]
-    told, forgotten = held_against(["v: 2 checks arrived, 1 were booked"], books(arrivals), [LOSS])
+    told, forgotten = held_against(["v: 2 checks arrived, 1 were booked"], evidence(arrivals), [LOSS])
     assert (told == [], forgotten == 1) == (is_forgiven, is_forgiven)
 
 
@@ -49,12 +49,12 @@ def test_failover_judge_forgives_only_bookings_around_a_loss(arrived_s: float, i
 def test_failover_judge_never_forgives_an_effect(fault: str) -> None:
     """A second enroll or an unbooked assign is a fault also around a loss: effects wait until a replica knows them."""
     arrivals = [{"at": LOSS.at.isoformat(), "operation": "enroll"}]
-    assert held_against([fault], books(arrivals), [LOSS]) == ([fault], 0)
+    assert held_against([fault], evidence(arrivals), [LOSS]) == ([fault], 0)
 
 
-def books(arrivals: list[Any]) -> audit.Books:
+def evidence(arrivals: list[Any]) -> audit.Evidence:
     """Return data in which one call has these arrivals."""
-    return audit.Books(
+    return audit.Evidence(
         accounts={"v": {"arrivals": arrivals}},
         unknown={},
         records={},

@@ -35,7 +35,7 @@ from sandbox.state import Call as SandboxCall
 from sandbox.state import Kind
 from tests.covering import covering_sets
 from tests.faults.failover import InProcess, TwoServers
-from tests.faults.seams import Blow, Fate, Seam
+from tests.faults.seams import Failure, PlannedFailure, Seam
 from tests.faults.world import FOREIGN_KEY, NOBODY, NOWHERE, ONE, TEST_MODE, TWO, Servers, World
 from tests.sandbox_fixtures import KEY
 
@@ -267,12 +267,14 @@ class Model(RuleBasedStateMachine):
         """Time passes: workers work, leases end, calls become due."""
         self.do(self.world.run(seconds))
 
-    @rule(n=st.integers(0, 1), blow=st.sampled_from(Blow), seam=st.sampled_from(Seam), crossings=st.integers(1, 9))
-    def doomed(self, n: int, blow: Blow, seam: Seam, crossings: int) -> None:
+    @rule(
+        n=st.integers(0, 1), failure=st.sampled_from(Failure), seam=st.sampled_from(Seam), crossings=st.integers(1, 9)
+    )
+    def worker_fails(self, n: int, failure: Failure, seam: Seam, crossings: int) -> None:
         """A worker will die, freeze or lose an answer at one of its next crossings."""
-        if blow is Blow.TWICE:
+        if failure is Failure.TWICE:
             seam = Seam.REDIS
-        self.world.doom(n, Fate(blow, seam, crossings))
+        self.world.plan_failure(n, PlannedFailure(failure, seam, crossings))
 
     @rule(n=st.integers(0, 1))
     def thawed(self, n: int) -> None:

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 import pytest
 
 from tests.acceptance.stack import until
-from tests.faults.proxy import FAIR, Proxy, Weather, proxied
+from tests.faults.proxy import UNDISTURBED, Disturbance, Proxy, proxied
 
 MESSAGE = bytes(range(256)) * 64
 
@@ -83,7 +83,7 @@ def send(line: socket.socket, message: bytes) -> None:
         line.sendall(message)
 
 
-def test_proxy_changes_nothing_in_fair_weather(proxy: Proxy) -> None:
+def test_undisturbed_proxy_changes_nothing(proxy: Proxy) -> None:
     """Every byte arrives in order in both directions, and closing one direction leaves the other open."""
     with connected(proxy) as line:
         line.sendall(MESSAGE)
@@ -93,7 +93,7 @@ def test_proxy_changes_nothing_in_fair_weather(proxy: Proxy) -> None:
 
 def test_proxy_delays_by_its_latency_in_each_direction(proxy: Proxy) -> None:
     """A round trip takes at least twice the latency."""
-    proxy.set(Weather(latency_s=0.1, jitter_s=0.05))
+    proxy.set(Disturbance(latency_s=0.1, jitter_s=0.05))
     with connected(proxy) as line:
         started_s = time.monotonic()
         line.sendall(b"x")
@@ -103,7 +103,7 @@ def test_proxy_delays_by_its_latency_in_each_direction(proxy: Proxy) -> None:
 
 def test_proxy_passes_no_more_than_its_bandwidth(proxy: Proxy) -> None:
     """A message takes at least its size divided by the bandwidth, for each direction."""
-    proxy.set(Weather(bytes_per_s=len(MESSAGE) * 5))
+    proxy.set(Disturbance(bytes_per_s=len(MESSAGE) * 5))
     with connected(proxy) as line:
         started_s = time.monotonic()
         line.sendall(MESSAGE)
@@ -114,7 +114,7 @@ def test_proxy_passes_no_more_than_its_bandwidth(proxy: Proxy) -> None:
 @pytest.mark.parametrize("n", [0, 1, 1000])
 def test_proxy_cuts_a_request_after_n_bytes(proxy: Proxy, echo: _Server, n: int) -> None:
     """The server gets exactly n bytes, then the connection is reset."""
-    proxy.set(Weather(cut_up_after=n))
+    proxy.set(Disturbance(cut_up_after=n))
     with connected(proxy) as line:
         send(line, MESSAGE)
         assert len(receive(line, len(MESSAGE))) <= n
@@ -125,7 +125,7 @@ def test_proxy_cuts_a_request_after_n_bytes(proxy: Proxy, echo: _Server, n: int)
 @pytest.mark.parametrize("n", [0, 1, 1000])
 def test_proxy_cuts_an_answer_after_n_bytes(proxy: Proxy, echo: _Server, n: int) -> None:
     """The server gets the request, the client at most n bytes of the answer."""
-    proxy.set(Weather(cut_down_after=n))
+    proxy.set(Disturbance(cut_down_after=n))
     with connected(proxy) as line:
         line.sendall(MESSAGE[:2000])
         assert len(receive(line, 2000)) <= n
@@ -144,9 +144,9 @@ def test_proxy_resets_what_is_open(proxy: Proxy) -> None:
 
 def test_proxy_refuses_new_connections(proxy: Proxy) -> None:
     """New connections are reset until the proxy is told to accept them again."""
-    proxy.set(Weather(refuses=True))
+    proxy.set(Disturbance(refuses=True))
     assert refuses(proxy)
-    proxy.set(FAIR)
+    proxy.set(UNDISTURBED)
     with connected(proxy) as line:
         line.sendall(b"x")
         assert receive(line, 1) == b"x"
@@ -154,7 +154,7 @@ def test_proxy_refuses_new_connections(proxy: Proxy) -> None:
 
 def test_proxy_swallows_until_it_is_over(proxy: Proxy, echo: _Server) -> None:
     """In a black hole no data passes and connections stay open; afterwards everything arrives in order."""
-    proxy.set(Weather(swallows=True))
+    proxy.set(Disturbance(swallows=True))
     with connected(proxy) as line:
         line.sendall(b"first")
         line.settimeout(0.3)
@@ -162,7 +162,7 @@ def test_proxy_swallows_until_it_is_over(proxy: Proxy, echo: _Server) -> None:
             line.recv(1)
         assert echo.heard == b""
         line.settimeout(5)
-        proxy.set(FAIR)
+        proxy.set(UNDISTURBED)
         line.sendall(b"second")
         assert receive(line, 11) == b"firstsecond"
 

@@ -14,7 +14,7 @@ import pytest
 from calls.effect_ledger import DONE, EffectKind, EffectState
 from calls.record import Reason
 from tests.acceptance.stack import until
-from tests.faults.proxy import FAIR, Weather, proxied
+from tests.faults.proxy import UNDISTURBED, Disturbance, proxied
 from tests.faults.site import PATIENCE_S, Site, Stage
 
 PUSH_BOUND_S = 5.0
@@ -54,12 +54,12 @@ def test_push_waits_for_a_slow_redis_no_longer_than_its_bound(stage: Stage) -> N
         door = stage.web(redis_url=_through(line.port, stage))
         call = {"voice_id": "slow-1", "institution_key": stage.key}
         assert door.push(call).status_code == 202
-        line.set(Weather(latency_s=2.0))
+        line.set(Disturbance(latency_s=2.0))
         with ThreadPoolExecutor(50) as senders:
             answers = list(senders.map(lambda _: _timed_push(door, call), range(50)))
         assert {status for status, _ in answers} <= {202, 503}
         assert max(took_s for _, took_s in answers) < PUSH_BOUND_S
-        line.set(FAIR)
+        line.set(UNDISTURBED)
         until(lambda: door.push(call).status_code == 202, 5, "the first event after the slowness")
         assert _timed_push(door, call)[1] < 1.0
 
@@ -90,7 +90,7 @@ def test_accepted_event_survives_the_receiver(stage: Stage) -> None:
         door = stage.web(redis_url=_through(line.port, stage))
         call = {"voice_id": "unanswered-1", "institution_key": stage.key}
         assert door.push(call).status_code == 202
-        line.set(Weather(latency_s=0.5))
+        line.set(Disturbance(latency_s=0.5))
         before = _events(stage)
         with ThreadPoolExecutor(1) as sender:
             answer = sender.submit(door.push, call)

@@ -1,6 +1,6 @@
 """callkeeper, the service and Redis in virtual time, with injected failures.
 
-There are two workers, each with its own seams; an office (web process and desk) that never fails; one sandbox; one
+There are two workers, each with its own seams; an web (web process and desk) that never fails; one sandbox; one
 Redis that can be rolled back; and two clocks, that of the sandbox and that of Redis.
 """
 
@@ -31,7 +31,7 @@ from sandbox.state import Call as SandboxCall
 from sandbox.state import Kind
 from tests.covering import calmed
 from tests.faults.judge import Judge, Kept, Memory, Said
-from tests.faults.seams import Fate, Life, Line, Wire
+from tests.faults.seams import Line, PlannedFailure, Wire, WorkerState
 from tests.mixed_up import MixedUp
 from tests.rig import SHIPPED, Rig
 from tests.sandbox_fixtures import KEY, Asgi
@@ -88,7 +88,7 @@ class Worker:
     """A worker process: its rig, its planned failure, and its current turn."""
 
     rig: Rig
-    life: Life
+    state: WorkerState
     turn: asyncio.Task[int] | None = None
     moves: set[asyncio.Task[None]] = field(default_factory=set)
 
@@ -137,9 +137,9 @@ class World:
         self._statements = 0
         self._people()
         self.stage.sandbox.choose(variants)
-        self.office = self._hire(Life()).rig
+        self.web = self._new_worker(WorkerState()).rig
         self.judge = Judge(self.stage, self.load)
-        self.workers = [self._hire(Life()), self._hire(Life())]
+        self.workers = [self._new_worker(WorkerState()), self._new_worker(WorkerState())]
 
     def _people(self) -> None:
         world = self.stage.world
@@ -150,13 +150,13 @@ class World:
             world.add_member(key, "p-3", [TWO])
         world.add_member(TEST_MODE, "p-1", [ONE])
 
-    def _hire(self, life: Life) -> Worker:
-        line = Line(self.servers.current, life, is_fake=self.servers.is_fake)
+    def _new_worker(self, state: WorkerState) -> Worker:
+        line = Line(self.servers.current, state, is_fake=self.servers.is_fake)
         witness = self.judge if hasattr(self, "judge") else Judge(self.stage, self.load)
-        wire = Wire(self.mixed_up, life, witness)
+        wire = Wire(self.mixed_up, state, witness)
         login = LoginPolicy(min_interval_s=0.0)
         rig = Rig(self.stage, line, self.book, transport=wire, now_ms=self.now_ms, login=login, hold_s=HOLD_S)
-        return Worker(rig, life)
+        return Worker(rig, state)
 
     def set_clock_back(self, seconds: float) -> None:
         """Set Redis's clock back, or ahead if negative."""
@@ -177,7 +177,7 @@ class World:
         call = self.stage.world.any_call(voice_id)
         assert call is not None
         call_id = CallId(call.institution_key, call.voice_id)
-        return await self.office.queries.load(call_id), await self.office.queries.trail(call_id)
+        return await self.web.queries.load(call_id), await self.web.queries.trail(call_id)
 
     # What comes from outside
 
@@ -199,7 +199,7 @@ class World:
 
     async def deliver(self, event: PushEvent) -> None:
         """Record a push as the receiver does."""
-        await self.office.intake.record(event, event_id=f"ev-{next(self._events)}")
+        await self.web.intake.record(event, event_id=f"ev-{next(self._events)}")
 
     async def hear(self, call: SandboxCall, statement: Statement, *, by_alternate_id: bool = False) -> None:
         """Accept a person's statement at the desk; by the alternate id only if the desk finds a call by it."""
@@ -214,7 +214,7 @@ class World:
         self._statements += 1
         statement = replace(statement, wish=f"{self._statements:032x}")
         self.judge.of(call).heard(statement)
-        taken, _ = await self.office.store.note(found, statement, even_settled=isinstance(statement, FOR_SETTLED))
+        taken, _ = await self.web.store.note(found, statement, even_settled=isinstance(statement, FOR_SETTLED))
         if taken:
             self.judge.of(call).said.append(Said(place, statement))
 
@@ -223,7 +223,7 @@ class World:
         said = self.judge.of(call).said
         if said:
             place, statement = said[nth % len(said)]
-            await self.office.store.note(place, statement, even_settled=isinstance(statement, FOR_SETTLED))
+            await self.web.store.note(place, statement, even_settled=isinstance(statement, FOR_SETTLED))
 
     def mix_up(self, asked: str, other: SandboxCall, times: int) -> None:
         """Have the service answer about an id with the record of another call."""
@@ -255,7 +255,7 @@ class World:
 
     async def _turn(self, n: int, limit: int) -> int:
         worker = self.workers[n]
-        if worker.life.is_frozen or not await self._is_due():
+        if worker.state.is_frozen or not await self._is_due():
             return 0
         worker.turn = asyncio.ensure_future(worker.take_turn(limit))
         return await self._until_still(n)
@@ -269,14 +269,14 @@ class World:
     async def _until_still(self, n: int) -> int:
         """Wait until a worker has finished its turn, is frozen, or is dead. A dead worker is replaced."""
         worker = self.workers[n]
-        turn, life = worker.turn, worker.life
+        turn, state = worker.turn, worker.state
         assert turn is not None
-        while not turn.done() and not life.is_frozen and not life.is_dead:
+        while not turn.done() and not state.is_frozen and not state.is_dead:
             await asyncio.wait({turn}, timeout=0.0005)
-        if life.is_frozen:
+        if state.is_frozen:
             await self._until_quiet(worker)
-        if life.is_dead:
-            await self._bury(n)
+        if state.is_dead:
+            await self._replace_worker(n)
             return 1
         if not turn.done():
             return 1
@@ -290,17 +290,17 @@ class World:
     async def _until_quiet(self, worker: Worker) -> None:
         quiet, crossed = 0, -1
         while quiet < QUIET_LOOPS:
-            is_quiet = worker.life.inside == 0 and worker.life.crossed == crossed
-            quiet, crossed = (quiet + 1 if is_quiet else 0), worker.life.crossed
+            is_quiet = worker.state.inside == 0 and worker.state.crossed == crossed
+            quiet, crossed = (quiet + 1 if is_quiet else 0), worker.state.crossed
             await asyncio.sleep(0)
 
-    async def _bury(self, n: int) -> None:
+    async def _replace_worker(self, n: int) -> None:
         worker = self.workers[n]
         while tasks := worker.tasks:
             for task in tasks:
                 task.cancel()
             await asyncio.wait(tasks)
-        self.workers[n] = self._hire(Life())
+        self.workers[n] = self._new_worker(WorkerState())
 
     async def _until_next_s(self) -> float:
         """Return the seconds until something is due, here or in the sandbox."""
@@ -311,15 +311,15 @@ class World:
             in_s.append((happens_at - self.clock.now).total_seconds())
         return max(SOONEST_S, min([LONGEST_STEP_S, *in_s]))
 
-    def doom(self, n: int, fate: Fate) -> None:
+    def plan_failure(self, n: int, planned: PlannedFailure) -> None:
         """Plan a failure for a worker."""
-        self.workers[n].life.fate = fate
+        self.workers[n].state.planned = planned
 
     async def thaw(self, n: int) -> None:
         """Let a frozen worker continue and finish its turn."""
         worker = self.workers[n]
-        if worker.life.is_frozen:
-            worker.life.thaw()
+        if worker.state.is_frozen:
+            worker.state.thaw()
             await self._until_still(n)
 
     async def wake_frozen(self) -> None:
@@ -364,9 +364,9 @@ class World:
     async def close(self) -> None:
         """End all tasks and close the connections."""
         for n, worker in enumerate(self.workers):
-            worker.life.is_dead = True
-            worker.life.thaw()
-            await self._bury(n)
+            worker.state.is_dead = True
+            worker.state.thaw()
+            await self._replace_worker(n)
         await self.servers.aclose()
 
     # What has to hold
@@ -403,12 +403,12 @@ class World:
             score = await redis.zscore(self.keys.due, member)
             assert score is not None, f"{member} is forgotten"
             assert score <= self.now_ms() + FARTHEST_MS + self.set_back_s * 1000, f"{member} is due too late"
-        assert not [why for why in (await self.office.queries.attention()).values() if why == "parked"]
+        assert not [why for why in (await self.web.queries.attention()).values() if why == "parked"]
 
     async def calm(self) -> None:
         """Lift all faults and end every call; then assert that all settle with true ledgers."""
         for worker in self.workers:
-            worker.life.fate = None
+            worker.state.planned = None
         await self.wake_frozen()
         self.stage.sandbox.faults.clear()
         self.stage.sandbox.choose(calmed(self.variants))
@@ -435,7 +435,7 @@ class World:
             return True
         if await self.servers.current().hexists(self.keys.item(member), "moved"):
             return True
-        call = await self.office.queries.load(owner)
+        call = await self.web.queries.load(owner)
         return call is not None and (call.phase is Phase.SETTLED or call.standing == FOREIGN)
 
     async def _is_true(self) -> None:
@@ -462,7 +462,7 @@ class World:
             line = line_of(known.trail, statement.wish or "") if known else None
             assert known is not None, f"no call under {place}"
             assert line is not None, f"a statement was lost: {statement}"
-            assert told(known.call, known.trail, line, self.office.book).state is not ActionState.PENDING
+            assert told(known.call, known.trail, line, self.web.book).state is not ActionState.PENDING
 
 
 async def _members(redis: Any, keys: Keys) -> AsyncIterator[bytes]:

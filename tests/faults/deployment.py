@@ -46,7 +46,7 @@ LENGTH_S = 18.0
 
 
 @dataclass(slots=True)
-class City:
+class Deployment:
     """Everything that runs, and the calls so far."""
 
     fleet: Fleet
@@ -66,7 +66,7 @@ class City:
     def calls(self, rate: float) -> Iterator[None]:
         """Begin ``rate`` calls a second until the block ends."""
         is_over = threading.Event()
-        thread = threading.Thread(target=self._ring, args=(rate, is_over))
+        thread = threading.Thread(target=self._begin_calls, args=(rate, is_over))
         thread.start()
         try:
             yield
@@ -117,12 +117,12 @@ class City:
             time.sleep(0.5)
         return False
 
-    def books(self, *, found_after_s: float) -> audit.Books:
+    def evidence(self, *, found_after_s: float) -> audit.Evidence:
         """Read the sandbox's counts and callkeeper's records."""
         ledger = self.control("GET", "/ledger?arrivals=true")
         with self.redis() as redis:
             stored = redis.zrange(Keys().events, 0, -1)
-        return audit.Books(
+        return audit.Evidence(
             accounts=ledger["calls"],
             unknown=ledger["unknown"],
             records=self.records(),
@@ -143,7 +143,7 @@ class City:
         answered = [(audit.event_id_of(a["body"]), a["at"]) for a in attempts if a["status"] == 202]
         return {event_id: datetime.fromisoformat(at) for event_id, at in answered if event_id}
 
-    def _ring(self, rate: float, is_over: threading.Event) -> None:
+    def _begin_calls(self, rate: float, is_over: threading.Event) -> None:
         began_s = time.monotonic()
         with httpx.Client(trust_env=False, timeout=PATIENCE_S) as http:
             for n in itertools.count():
@@ -177,11 +177,11 @@ def _call(n: int) -> dict[str, object]:
 
 
 @contextmanager
-def city(data: Path, redis_url: str, *, webs: int, workers: int, **settings: str) -> Iterator[City]:
+def deployment(data: Path, redis_url: str, *, webs: int, workers: int, **settings: str) -> Iterator[Deployment]:
     """Run a deployment until the block ends. ``settings`` are added to the environment of each process."""
     with Fleet(data / "logs") as fleet:
         sandbox = fleet.start("sandbox", "sandbox", "--scenario", "none")
-        running = City(fleet, redis_url, sandbox.wait_for(_address))
+        running = Deployment(fleet, redis_url, sandbox.wait_for(_address))
         common = {"REDIS_URL": redis_url, "CALLKEEPER_LOG_FORMAT": "json", **settings}
         _open_webs(running, webs, common)
         known = Credentials()
@@ -201,7 +201,7 @@ def city(data: Path, redis_url: str, *, webs: int, workers: int, **settings: str
         yield running
 
 
-def _open_webs(running: City, webs: int, common: Mapping[str, str]) -> None:
+def _open_webs(running: Deployment, webs: int, common: Mapping[str, str]) -> None:
     """Start the web processes, and have every institution push to one of them."""
     header = f"X-Push-Key: {PUSH_KEY}"
     environ = {**common, "CALLKEEPER_PUSH_HEADERS": header}
