@@ -44,7 +44,7 @@ CONTROLS: Final = (
         "hmac.compare_digest(account.stamp, record.stamp)",
         "bool(account.stamp)",
         "tests/people/test_sessions_and_roles.py",
-        "ends_with_what",
+        "its_account_changes",
     ),
     Control(
         "sessions end in any case",
@@ -92,7 +92,7 @@ CONTROLS: Final = (
         "if not state or not hmac.compare_digest(",
         "if not state and not hmac.compare_digest(",
         "tests/people/test_provider.py",
-        "way_back or somebody_else",
+        "changed_callback or somebody_else",
     ),
     Control(
         "the nonce of a token is the login's",
@@ -180,7 +180,7 @@ CONTROLS: Final = (
         "body.operator not in token.operators",
         "body.operator is None",
         "tests/people/test_commands_and_tokens.py",
-        "its_role_may",
+        "rights_of_its_role",
     ),
     Control(
         "push headers are compared",

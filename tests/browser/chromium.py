@@ -1,4 +1,4 @@
-"""Finds the browser: Debian's own, so that nothing is downloaded from anywhere else."""
+"""Finds the system's Chromium. No browser is downloaded."""
 
 import os
 import shutil
@@ -7,12 +7,12 @@ from typing import Final
 
 NAMES: Final = ("chromium", "chromium-browser", "google-chrome")
 
-MISSING: Final = """No browser: these tests drive the Chromium of your system, none is downloaded.
+MISSING: Final = """No browser found. These tests use the Chromium of your system and download none.
 Install it, on Debian and Ubuntu with
 
     apt-get update && apt-get install --yes chromium
 
-or say where it is: CHROMIUM=/path/to/chromium make browser"""
+or set its path: CHROMIUM=/path/to/chromium make browser"""
 
 
 def chromium() -> str | None:

@@ -1,4 +1,4 @@
-"""One running stack and one browser for all tests; every test has profiles of its own, and answers for them."""
+"""One running stack and one browser for all tests. Every test has its own browser profiles."""
 
 import threading
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from tests.browser.stage import Stage, launch
 
 @pytest.fixture(scope="session")
 def receiver() -> Iterator[Receiver]:
-    """Run somebody who wants outcomes."""
+    """Run a receiver of webhooks."""
     receiver = Receiver()
     serving = threading.Thread(target=receiver.server.serve_forever, kwargs={"poll_interval": 0.05})
     serving.start()
@@ -26,7 +26,7 @@ def receiver() -> Iterator[Receiver]:
 
 @pytest.fixture(scope="session")
 def running(tmp_path_factory: pytest.TempPathFactory, receiver: Receiver) -> Iterator[Stack]:
-    """Run Redis, the stand-in, web and a worker."""
+    """Run Redis, the sandbox, a web process and a worker."""
     wanted = {
         "CALLKEEPER_OUTCOME_URL": receiver.url,
         "CALLKEEPER_OUTCOME_SECRET": SECRET,
@@ -48,11 +48,11 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def stage(browser: Browser, running: Stack) -> Iterator[Stage]:
-    """Return a stage; at its end nothing may have been asked of another host, and no page may have complained."""
+    """Return a stage. At its end no page may have sent a request to another host or logged an error."""
     stage = Stage(browser, running)
     yield stage
     stage.close()
     running.lift_faults()
     own = {url.partition("://")[2] for url in (stage.web_url, running.service_url)}
-    assert stage.heard.hosts - {""} <= own, "a page asked another host"
-    assert stage.heard.complaints == [], "a page broke its own policy, or its script failed"
+    assert stage.heard.hosts - {""} <= own, "a page sent a request to another host"
+    assert stage.heard.complaints == [], "a page violated its security policy, or its script failed"

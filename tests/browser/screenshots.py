@@ -1,6 +1,6 @@
-"""``make screenshots``: pictures of the pages for the documentation, of a running demonstration with simulated callers.
+"""``make screenshots``: screenshots for the documentation, of a running demonstration with simulated callers.
 
-The hour before the demonstration began is invented, so that the small charts have something to show.
+Metrics for the hour before the demonstration are invented, so that the small charts show data.
 """
 
 import random
@@ -23,7 +23,7 @@ from tests.browser.stage import Stage, action_form, launch, line
 FOLDER: Final = Path(__file__).parents[2] / "docs" / "screenshots"
 FLOWS_FOR_S: Final = 50
 OUTAGE_S: Final = 60
-"""Longer than a shift with nothing to do: the first that ends in the outage reports it by failing."""
+"""Longer than an idle shift, so that a shift ends during the outage and its job is shown as failed."""
 OUTAGE: Final = ("queue", "read", "check", "assign", "enroll", "reject_voice")
 WALL: Final = {"width": 1600, "height": 1000}
 PHONE: Final[dict[str, Any]] = {
@@ -35,7 +35,7 @@ PHONE: Final[dict[str, Any]] = {
 
 
 def main() -> None:
-    """Run a demonstration, let calls flow, take the pictures."""
+    """Run a demonstration for a while and take the screenshots."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -53,7 +53,7 @@ def main() -> None:
 
 
 def take(stage: Stage) -> None:
-    """Take every picture; something needs a human on them."""
+    """Take every screenshot, with one call that needs a person."""
     sandbox = stage.sandbox(viewport=WALL)
     began = time.monotonic()
     voice_id = distrust(stage, sandbox)
@@ -90,7 +90,7 @@ def jobs(stage: Stage, registry: str) -> Page:
 
 
 def distrust(stage: Stage, sandbox: Page) -> str:
-    """Bring about a reject of which nobody knows whether it was applied; return the call's voice id."""
+    """Make a reject whose outcome is unknown; return the call's voice id."""
     voice_id = stage.start(sandbox, "nothing", ends_s=300)
     board = stage.board()
     line(board, voice_id).locator("a").click()
@@ -106,7 +106,7 @@ def distrust(stage: Stage, sandbox: Page) -> str:
 
 
 def shoot(page: Page, name: str) -> None:
-    """Take a picture of what is seen first."""
+    """Take a screenshot of the top of a page."""
     page.wait_for_timeout(800)
     path = FOLDER / f"{name}.png"
     page.screenshot(path=path)
@@ -114,7 +114,7 @@ def shoot(page: Page, name: str) -> None:
 
 
 def invent_an_hour(redis_url: str) -> None:
-    """Write figures of the hour that has passed."""
+    """Write invented metrics for the last hour."""
     draw, now_ms = random.Random(7), int(time.time() * 1000)  # noqa: S311  (a picture)
     with Redis.from_url(redis_url) as redis:
         before = 20
@@ -128,7 +128,7 @@ def invent_an_hour(redis_url: str) -> None:
 
 
 def invented_minute(draw: random.Random, calls: int) -> Figures:
-    """Return what a minute with so many calls might have counted."""
+    """Return plausible metrics for a minute with this many calls."""
     figures = Figures()
     for _ in range(calls):
         is_lost = draw.random() < 0.05

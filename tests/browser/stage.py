@@ -1,4 +1,4 @@
-"""A browser in front of a running stack: the board, the stand-in's page, and what both have asked the network for."""
+"""A browser for a running stack: the board, the sandbox's page, and a record of their requests and errors."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,14 +15,14 @@ from tests.acceptance.stack import Stack
 from tests.browser.chromium import MISSING, chromium
 
 OPERATOR = "demo"
-"""The core username of whoever uses the login of the demonstration."""
+"""The core username of the demonstration's login."""
 
 
 def launch(playwright: Playwright) -> Browser:
     """Start the browser.
 
     Raises:
-        RuntimeError: There is none; says how to get it.
+        RuntimeError: There is none. The message says how to install it.
     """
     path = chromium()
     if path is None:
@@ -32,13 +32,13 @@ def launch(playwright: Playwright) -> Browser:
 
 @dataclass
 class Heard:
-    """What pages asked for and complained about."""
+    """The hosts that pages sent requests to, and the errors that they logged."""
 
     hosts: set[str] = field(default_factory=set)
     complaints: list[str] = field(default_factory=list)
 
     def follow(self, page: Page) -> None:
-        """Listen to a page: every request, every error, every refusal of the content security policy."""
+        """Record a page's requests, errors and violations of the content security policy."""
         page.on("request", lambda request: self.hosts.add(urlsplit(request.url).netloc))
         page.on("pageerror", lambda error: self.complaints.append(str(error)))
         page.on("console", self._console)
@@ -49,7 +49,7 @@ class Heard:
 
 
 class Stage:
-    """Opens pages of both sides."""
+    """Opens pages of the board and of the sandbox."""
 
     def __init__(self, browser: Browser, stack: Stack) -> None:
         self.browser = browser
@@ -59,7 +59,7 @@ class Stage:
         self._contexts: list[BrowserContext] = []
 
     def context(self, **more: Any) -> BrowserContext:
-        """Return a browser profile of its own that knows the watchers' login."""
+        """Return a new browser profile with the demonstration's login."""
         user, _, password = self.stack.demo.admin.partition(":")
         more.setdefault("viewport", {"width": 1440, "height": 900})
         context = self.browser.new_context(http_credentials={"username": user, "password": password}, **more)
@@ -69,7 +69,7 @@ class Stage:
         return context
 
     def board(self, path: str = "", **more: Any) -> Page:
-        """Open a page of the board, and wait until it is live."""
+        """Open a page of the board, and wait until its stream is connected."""
         page = self.context(**more).new_page()
         page.goto(f"{self.web_url}/board{path}")
         if more.get("java_script_enabled", True):
@@ -77,13 +77,13 @@ class Stage:
         return page
 
     def sandbox(self, **more: Any) -> Page:
-        """Open the stand-in's page."""
+        """Open the sandbox's page."""
         page = self.context(**more).new_page()
         page.goto(self.stack.service_url)
         return page
 
     def start(self, page: Page, story: str, *, after_s: float = 2, ends_s: float = 120, key: str = "cu-1") -> str:
-        """Start a call on the stand-in's page as a person does; return its voice id."""
+        """Start a call on the sandbox's page as a person does; return its voice id."""
         page.locator("select[name=institution]").select_option(key)
         page.locator("input[name=after]").fill(str(after_s))
         page.locator("input[name=ends]").fill(str(ends_s))
@@ -102,7 +102,7 @@ def line(page: Page, voice_id: str) -> Any:
 
 
 def unfold(page: Page, voice_id: str) -> None:
-    """Open the fold of decided calls that a call is in."""
+    """Unfold the group of decided calls that contains a call."""
     page.locator(f".decided:has(a[href$='{voice_id}']) > summary").click()
 
 
@@ -117,7 +117,7 @@ def action_form(page: Page, action: str) -> Any:
 
 @contextmanager
 def web_restarted(stack: Stack) -> Iterator[None]:
-    """End the web process before the block, and start another on the same port at its end."""
+    """Stop the web process before the block, and start another on the same port after it."""
     port = urlsplit(stack.demo.web_url).port
     known = msgspec.json.decode(Path(stack.data / "secrets.json").read_bytes(), type=Secrets)
     stack.member("web").stop()

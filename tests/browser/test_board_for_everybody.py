@@ -1,4 +1,4 @@
-"""The pages for keyboards, screen readers, phones and walls; by axe, and by using them so."""
+"""The pages with keyboards, screen readers, phones, large screens and printers."""
 
 import os
 import re
@@ -15,7 +15,7 @@ expect.set_options(timeout=20_000)
 
 
 def serious(page: Page) -> list[str]:
-    """Return what axe finds that is serious or worse, with where; at night also the contrast of dark colours."""
+    """Return the serious and critical violations that axe finds; at night also those of contrast in dark colours."""
     found = _violations(page, {"resultTypes": ["violations"]})
     if os.environ.get("TEST_NIGHT"):
         page.emulate_media(color_scheme="dark")
@@ -35,7 +35,7 @@ def _violations(page: Page, options: dict[str, Any]) -> list[str]:
 
 
 def test_axe_finds_nothing_serious(stage: Stage) -> None:
-    """Contrast, names, roles, landmarks, order: on every page, with calls in many states on them."""
+    """Axe finds no serious violation on any page, with calls in many states."""
     sandbox = stage.sandbox()
     for story in ("green", "red", "shared", "passcode", "mismatch"):
         stage.start(sandbox, story, after_s=1)
@@ -54,8 +54,8 @@ def test_axe_finds_nothing_serious(stage: Stage) -> None:
         assert serious(board) == []
 
 
-def test_keyboard_keeps_its_place_while_the_page_lives(stage: Stage) -> None:
-    """The first stop is the skip link; a line that has the focus keeps it when it is written anew."""
+def test_keyboard_focus_survives_updates(stage: Stage) -> None:
+    """The first Tab reaches the skip link, and a line keeps the focus when it is updated."""
     sandbox, board = stage.sandbox(), stage.board()
     board.keyboard.press("Tab")
     assert board.evaluate("document.activeElement.className") == "skip"
@@ -68,7 +68,7 @@ def test_keyboard_keeps_its_place_while_the_page_lives(stage: Stage) -> None:
 
 
 def test_form_that_is_being_filled_in_is_left_alone(stage: Stage) -> None:
-    """What happens to the call while somebody types does not take the typed words away."""
+    """An update of the call does not remove text that is being typed into a form."""
     sandbox, board = stage.sandbox(), stage.board()
     voice_id = stage.start(sandbox, "passcode", after_s=6)
     line(board, voice_id).locator("a").click()
@@ -84,11 +84,11 @@ STICKS_OUT = """() => {
   const wide = [...document.querySelectorAll("body *")].filter(e => e.getBoundingClientRect().right > width);
   return wide.map(e => `${e.tagName} ${e.className} ${e.textContent.trim().slice(0, 60)}`);
 }"""
-"""What makes a page wider than its window."""
+"""Returns the elements that are wider than the window."""
 
 
 def assert_fits(page: Page) -> None:
-    """Nothing sticks out sideways once the page has been laid out."""
+    """Assert that no element is wider than the window after the layout."""
     until = time.monotonic() + 2
     while page.evaluate(STICKS_OUT) and time.monotonic() < until:
         page.wait_for_timeout(100)
@@ -97,7 +97,7 @@ def assert_fits(page: Page) -> None:
 
 @pytest.mark.parametrize(("width", "height"), [(320, 640), (390, 844), (1440, 900), (3840, 2160)])
 def test_board_fits_from_phone_to_wall(stage: Stage, width: int, height: int) -> None:
-    """Nothing sticks out sideways at any width."""
+    """No element is wider than the window, from 320 to 3840 pixels."""
     sandbox = stage.sandbox()
     voice_id = stage.start(sandbox, "mismatch", after_s=1)
     board = stage.board(viewport={"width": width, "height": height})
@@ -108,8 +108,8 @@ def test_board_fits_from_phone_to_wall(stage: Stage, width: int, height: int) ->
     assert_fits(board)
 
 
-def test_board_is_whole_without_its_script(stage: Stage) -> None:
-    """The server writes the page: without the script everything is there, it only stands still."""
+def test_board_is_complete_without_its_script(stage: Stage) -> None:
+    """Without JavaScript the page shows the same lines and status; it is only not updated."""
     voice_id = stage.start(stage.sandbox(), "nothing")
     live = stage.board()
     expect(line(live, voice_id)).to_contain_text("Watching")
@@ -119,7 +119,7 @@ def test_board_is_whole_without_its_script(stage: Stage) -> None:
 
 
 def test_call_that_is_decided_is_folded_with_the_focus_on_it(stage: Stage) -> None:
-    """A line that moves under the fold while it has the focus opens the fold; whoever opened one keeps it open."""
+    """If a focused line becomes decided, its group unfolds, keeps the focus and stays open at later updates."""
     sandbox, board = stage.sandbox(), stage.board()
     voice_id = stage.start(sandbox, "green", after_s=4, key="bank-1")
     call = line(board, voice_id)
@@ -132,7 +132,7 @@ def test_call_that_is_decided_is_folded_with_the_focus_on_it(stage: Stage) -> No
 
 
 def test_keyboard_reaches_an_action_and_its_fields(stage: Stage) -> None:
-    """Actions are folds with a name each: Enter opens one, and Tab leads into it; only one is open."""
+    """Enter unfolds an action, Tab moves into its fields, and only one action is unfolded at a time."""
     board = stage.board(f"/calls/cu-1/{watched(stage)}")
     action_form(board, "check")
     board.locator("#do-distrusted-head").focus()
@@ -142,16 +142,16 @@ def test_keyboard_reaches_an_action_and_its_fields(stage: Stage) -> None:
     expect(board.locator("#do-check form")).not_to_be_visible()
 
 
-def test_somebody_else_is_typed_where_somebody_else_is_chosen(stage: Stage) -> None:
-    """The field for a person id stands there only for somebody who is no candidate."""
+def test_person_id_is_asked_only_for_somebody_else(stage: Stage) -> None:
+    """The field for a person id appears only if "somebody else" is chosen instead of a candidate."""
     form = action_form(stage.board(f"/calls/cu-1/{watched(stage)}"), "verified")
     expect(form.locator("input[name=other_person_id]")).not_to_be_visible()
     form.locator("select[name=person_id]").select_option("?")
     expect(form.locator("input[name=other_person_id]")).to_be_visible()
 
 
-def test_call_tells_when_it_began_in_both_zones(stage: Stage) -> None:
-    """Date and time of day in UTC, and beside it the viewer's own; the institution by its name, with a link."""
+def test_call_shows_its_start_in_two_time_zones(stage: Stage) -> None:
+    """A call's page shows its start in UTC and in the viewer's time zone, and links its institution by name."""
     voice_id = watched(stage)
     board = stage.board(f"/calls/cu-1/{voice_id}", timezone_id="America/Phoenix")
     began = board.locator("#call-head .began")
@@ -160,8 +160,8 @@ def test_call_tells_when_it_began_in_both_zones(stage: Stage) -> None:
     expect(line(board, voice_id)).to_be_visible()
 
 
-def test_meter_moves_nothing_when_its_number_grows(stage: Stage) -> None:
-    """From the ninth check to the tenth everything in the line stays where it is."""
+def test_layout_does_not_move_when_checks_get_two_digits(stage: Stage) -> None:
+    """When the number of checks goes from 9 to 10, nothing in the line moves."""
     voice_id = watched(stage)
     for path in ("", "/institutions/cu-1"):
         row = line(stage.board(path), voice_id)
@@ -172,8 +172,8 @@ def test_meter_moves_nothing_when_its_number_grows(stage: Stage) -> None:
         assert places[0] == places[1]
 
 
-def test_pages_print_what_is_known_without_what_is_pressed(stage: Stage) -> None:
-    """On paper there are no menus and no forms, every line is drawn, and nothing sticks out."""
+def test_pages_can_be_printed(stage: Stage) -> None:
+    """Printed pages have no menus and no forms, contain every line, and fit the paper's width."""
     voice_id = watched(stage)
     page = stage.board(f"/calls/cu-1/{voice_id}", viewport={"width": 800, "height": 1100})
     page.emulate_media(media="print")
@@ -188,7 +188,7 @@ def test_pages_print_what_is_known_without_what_is_pressed(stage: Stage) -> None
 
 
 def watched(stage: Stage) -> str:
-    """Start a call in which nothing happens; return its voice id once the board knows it."""
+    """Start a call in which nothing happens; return its voice id once the board shows it."""
     voice_id = stage.start(stage.sandbox(), "nothing")
     expect(line(stage.board(), voice_id)).to_contain_text("Watching")
     return voice_id

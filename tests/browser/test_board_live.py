@@ -1,4 +1,4 @@
-"""What people see happen on the board, from the press of a button on the stand-in's page on; with real processes."""
+"""What the board shows after a person starts calls on the sandbox's page, with real processes."""
 
 from playwright.sync_api import Page, expect
 
@@ -9,7 +9,7 @@ expect.set_options(timeout=20_000)
 
 
 def fill_pause(page: Page, stage: Stage, key: str) -> None:
-    """Pause an institution's effects by the form."""
+    """Pause an institution's effects with the form."""
     form = page.locator("form[action$='/pause']")
     for _ in range(20):  # until a worker has read which institutions there are
         page.goto(f"{stage.web_url}/board/pausing")
@@ -22,26 +22,26 @@ def fill_pause(page: Page, stage: Stage, key: str) -> None:
 
 
 def test_call_appears_and_turns_green(stage: Stage) -> None:
-    """A call that is started on the stand-in's page appears on an open board and turns green there, without a reload."""
+    """A call that is started on the sandbox's page appears on an open board and turns green without a reload."""
     board, sandbox = stage.board(), stage.sandbox()
     board.evaluate("window.opened = true")
     call = line(board, stage.start(sandbox, "green", after_s=6))
     expect(call).to_contain_text("Watching")
     expect(call).to_contain_text("check in")
     expect(call).to_contain_text("Authenticated")
-    assert board.evaluate("window.opened"), "the page was not loaded anew"
-    expect(call).not_to_be_visible()  # it is decided, so it is folded
+    assert board.evaluate("window.opened"), "the page was reloaded"
+    expect(call).not_to_be_visible()  # decided calls are folded
 
 
 def test_call_that_nobody_pushed_appears(stage: Stage) -> None:
-    """A call whose pushes are lost is on the board all the same."""
+    """A call whose pushes are lost appears on the board."""
     board, sandbox = stage.board(), stage.sandbox()
     expect(line(board, stage.start(sandbox, "unpushed"))).to_be_visible()
     expect(sandbox.locator("#attempts")).to_contain_text("lost on purpose")
 
 
 def test_call_is_enrolled_after_a_passcode(stage: Stage) -> None:
-    """A caller without a voiceprint gives a passcode: the line says Enrolled, and the call's page tells the whole story."""
+    """A caller who gives a passcode is enrolled, and the call's page shows how it was decided."""
     board, sandbox = stage.board(), stage.sandbox()
     voice_id = stage.start(sandbox, "passcode")
     call = line(board, voice_id)
@@ -55,7 +55,7 @@ def test_call_is_enrolled_after_a_passcode(stage: Stage) -> None:
 
 
 def test_verified_by_an_administrator_is_enrolled(stage: Stage) -> None:
-    """An administrator says on the call's page who the caller is; what became of it appears there by itself."""
+    """If an administrator verifies the caller on the call's page, the page shows the enroll without a reload."""
     sandbox = stage.sandbox()
     board = stage.board()
     line(board, stage.start(sandbox, "nothing")).locator("a").click()
@@ -67,7 +67,7 @@ def test_verified_by_an_administrator_is_enrolled(stage: Stage) -> None:
 
 
 def test_two_candidates_are_assigned_by_a_person(stage: Stage) -> None:
-    """A number of two members waits for a person; assigned on its page, the call is watched."""
+    """A call with two candidates waits for a person; once assigned on its page, it is checked."""
     sandbox, board = stage.sandbox(), stage.board()
     call = line(board, stage.start(sandbox, "shared", after_s=60))
     expect(call).to_contain_text("Unassigned")
@@ -81,7 +81,7 @@ def test_two_candidates_are_assigned_by_a_person(stage: Stage) -> None:
 
 
 def test_call_is_held_by_a_pause_and_goes_on_after_it(stage: Stage) -> None:
-    """Under a pause an enroll is held, the board says by whom and why; after the resumption it is done."""
+    """During a pause an enroll is held and the board says why; after the pause it is done."""
     board, sandbox = stage.board(), stage.sandbox()
     fill_pause(board, stage, "cu-2")
     expect(board.locator("#pauses")).to_contain_text("a drill")
@@ -97,7 +97,7 @@ def test_call_is_held_by_a_pause_and_goes_on_after_it(stage: Stage) -> None:
 
 
 def test_pause_of_an_institution_that_is_gone_is_refused_in_the_page(stage: Stage) -> None:
-    """A page that was written before an institution went away sends its key: the page says so and keeps what was typed."""
+    """Pausing an unknown institution is refused with a suggestion, and the form keeps what was typed."""
     page = stage.board("/pausing")
     form = page.locator("form[action$='/pause']")
     where = form.locator("select[name=institution]")
@@ -114,7 +114,7 @@ def test_pause_of_an_institution_that_is_gone_is_refused_in_the_page(stage: Stag
 
 
 def test_unresolved_effect_is_shown_on_top_and_resolved_by_a_person(stage: Stage) -> None:
-    """A reject of which nothing tells whether it was applied stands on top until a person has looked, and says so."""
+    """An unresolved reject is shown on top of the board until a person resolves it on the call's page."""
     board, sandbox = stage.board(), stage.sandbox()
     voice_id = stage.start(sandbox, "nothing", key="bank-1")
     call = line(board, voice_id)
@@ -126,7 +126,7 @@ def test_unresolved_effect_is_shown_on_top_and_resolved_by_a_person(stage: Stage
     form.locator("input[name=reason]").fill("a second voice")
     form.locator("input[name=confirmed]").check()
     form.get_by_role("button").click()
-    # The page would show it too late: callkeeper reads the call a second later.
+    # Do not wait for the page, which is too late: callkeeper reads the call a second after the reject.
     until(lambda: stage.stack.arrived({"voice_id": voice_id}).get("reject_voice"), 20, "the reject", every_s=0.02)
     stage.stack.control("POST", f"/calls/{voice_id}/now", {"kind": "viewed"})
     expect(board.locator("#call-head")).to_contain_text("In doubt")
@@ -142,7 +142,7 @@ def test_unresolved_effect_is_shown_on_top_and_resolved_by_a_person(stage: Stage
 
 
 def test_board_goes_on_after_a_restart_of_web(stage: Stage) -> None:
-    """The stream of an open board ends with its web process, says so, and goes on by itself with what happened meanwhile."""
+    """An open board says when its web process is down, reconnects by itself and shows what happened meanwhile."""
     board, sandbox = stage.board(), stage.sandbox()
     with web_restarted(stage.stack):
         expect(board.locator("#link")).to_contain_text("Connection lost")
@@ -152,7 +152,7 @@ def test_board_goes_on_after_a_restart_of_web(stage: Stage) -> None:
 
 
 def test_sandbox_page_follows_what_is_asked_of_it(stage: Stage) -> None:
-    """The stand-in's page shows by itself who was assigned, and hangs up when told to."""
+    """The sandbox's page shows who assigned a call without a reload, and can end the call."""
     sandbox = stage.sandbox()
     voice_id = stage.start(sandbox, "nothing")
     row = sandbox.locator("#calls tr").filter(has_text=voice_id)

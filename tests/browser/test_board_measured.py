@@ -1,4 +1,4 @@
-"""What is measured on the board: two thousand live calls, and how soon a sample is seen."""
+"""Measurements of the board: two thousand live calls, and how soon a sample push is shown."""
 
 import sys
 import threading
@@ -25,7 +25,7 @@ WINDOW_S = 4.0
 
 
 def many() -> list[Call]:
-    """Return calls of an institution that no worker moves, the newest last."""
+    """Return calls that no worker moves, the newest last."""
     now = datetime.now(UTC)
     return [
         call(
@@ -42,14 +42,14 @@ def many() -> list[Call]:
 
 
 def changed(record: Call) -> Call:
-    """Return a call as it is after another check."""
+    """Return a call as after one more check."""
     policies = ("Green Voice Authentication",) if record.checks_used % 5 == 0 else ()
     return replace(record, checks_used=(record.checks_used + 1) % 20, reading=reading(policies=policies))
 
 
 @contextmanager
 def crowd(redis_url: str) -> Iterator[list[Call]]:
-    """Keep so many live calls in Redis until the block ends."""
+    """Keep `CALLS` live calls in Redis until the block ends."""
     keys, calls = Keys(), many()
     with Redis.from_url(redis_url) as redis:
         pipe = redis.pipeline(transaction=False)
@@ -69,7 +69,7 @@ def crowd(redis_url: str) -> Iterator[list[Call]]:
 
 @contextmanager
 def changing(redis_url: str, calls: list[Call]) -> Iterator[None]:
-    """Let calls change, the newest ones too, so many a second, until the block ends."""
+    """Change `CHANGES_A_SECOND` calls a second, half of them among the newest, until the block ends."""
     over = threading.Event()
 
     def change() -> None:
@@ -95,21 +95,21 @@ def changing(redis_url: str, calls: list[Call]) -> Iterator[None]:
 
 
 class Clock:
-    """For how long a page's main thread has been busy, and with what."""
+    """Measures for how long a page's main thread is busy."""
 
     def __init__(self, page: Page) -> None:
         self._session = page.context.new_cdp_session(page)
         self._session.send("Performance.enable")
 
     def read(self) -> dict[str, float]:
-        """Return the seconds since the page began."""
+        """Return the seconds of scripts, layout and all tasks since the page was opened."""
         metrics = {entry["name"]: entry["value"] for entry in self._session.send("Performance.getMetrics")["metrics"]}
         return {name: metrics[name] for name in ("ScriptDuration", "LayoutDuration", "TaskDuration")}
 
 
 @pytest.mark.parametrize("path", ["", "/institutions/crowd"], ids=["board", "all-of-them"])
 def test_two_thousand_live_calls_stay_usable(stage: Stage, path: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """The board counts them all, shows the newest, and takes little of the browser's time while many change."""
+    """With 2,000 live calls the board counts all, draws only some, and keeps the browser mostly idle."""
     with crowd(stage.stack.redis_url) as calls:
         board = stage.board(path)
         group = board.locator("section.group").filter(has_text="crowd")
@@ -135,7 +135,7 @@ def test_two_thousand_live_calls_stay_usable(stage: Stage, path: str, capsys: py
 
 
 def test_sample_is_seen_at_once(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
-    """A sample that the service's dashboard sends is on the board as proof that the push endpoint works."""
+    """The board shows a sample push of the service's dashboard, which proves that the push endpoint works."""
     board, sandbox = stage.board(), stage.sandbox()
     sandbox.get_by_role("button", name="Send sample CallStart").first.click()
     began = time.monotonic()

@@ -1,4 +1,4 @@
-"""The documentation site, as `make docs` builds it: it asks no other host, can be searched, and can be read."""
+"""The documentation site, as `make docs` builds it: it uses no other host, can be searched, and is readable."""
 
 import subprocess
 import threading
@@ -20,7 +20,7 @@ PAGES = ("index", "architecture")
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Build the site, which fails at a warning, and serve it."""
+    """Build the site, which fails on any warning, and serve it."""
     folder = tmp_path_factory.mktemp("documentation")
     subprocess.run(["make", "docs", f"BUILD={folder}"], cwd=ROOT, check=True, capture_output=True)  # noqa: S603, S607
     handler = partial(SimpleHTTPRequestHandler, directory=str(folder / "site"))
@@ -34,7 +34,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture
 def page(browser: Browser, site: str) -> Iterator[Page]:
-    """Open a tab that may ask nobody but the site."""
+    """Open a tab. At the end it may have sent requests to the site only."""
     context = browser.new_context(base_url=site)
     asked: list[str] = []
     context.on("request", lambda request: asked.append(request.url))
@@ -44,10 +44,10 @@ def page(browser: Browser, site: str) -> Iterator[Page]:
 
 
 def test_search_finds_a_section(page: Page) -> None:
-    """Whoever types a word of the runbook finds its section, without any other host."""
+    """Searching for words of the runbook finds its section, without any other host."""
     page.goto("/index.html", wait_until="networkidle")
     focused = page.locator("input:focus")
-    for _ in range(30):  # the page listens for the key a while after it was loaded
+    for _ in range(30):  # the page handles the key only some time after it was loaded
         page.keyboard.press("Control+k")
         with suppress(PlaywrightTimeout):
             focused.wait_for(timeout=1_000)
@@ -59,7 +59,7 @@ def test_search_finds_a_section(page: Page) -> None:
 @pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.night)])
 @pytest.mark.parametrize("name", PAGES)
 def test_page_can_be_read(page: Page, name: str, scheme: Literal["light", "dark"]) -> None:
-    """Text has enough contrast and nothing is wider than the window, light and dark, on a phone too."""
+    """Text has enough contrast, pictures have texts, and nothing is wider than a phone's screen."""
     page.emulate_media(color_scheme=scheme)
     page.goto(f"/{name}.html")
     found = Axe().run(page, context=".md-content", options={"runOnly": ["color-contrast", "image-alt", "svg-img-alt"]})

@@ -1,4 +1,4 @@
-"""The page of outcomes in a real browser: a test, what failed, replays; with a receiver that is down for a while."""
+"""The outcomes page in a real browser: test deliveries, failed ones and replays."""
 
 import os
 
@@ -12,11 +12,11 @@ expect.set_options(timeout=20_000)
 
 
 def test_person_sends_a_test_and_replays_what_failed(stage: Stage, receiver: Receiver) -> None:
-    """She presses "send a test" and sees the answer; she sees what failed, and replays it when the receiver is back."""
+    """The page shows the answer to a test delivery and failed deliveries, which can be replayed later."""
     page = stage.board("/outcomes")
     for _ in range(40):
         if page.get_by_role("button", name="Send a test").count():
-            break  # the first shift has begun
+            break  # the first shift has registered the receiver
         page.wait_for_timeout(500)
         page.reload()
     page.get_by_role("button", name="Send a test").click()
@@ -53,7 +53,7 @@ def test_person_sends_a_test_and_replays_what_failed(stage: Stage, receiver: Rec
 
 
 def test_page_of_outcomes_fits_a_phone(stage: Stage) -> None:
-    """Nothing sticks out sideways; the table scrolls within itself."""
+    """At 320 pixels the page is no wider than the window."""
     page = stage.board("/outcomes", viewport={"width": 320, "height": 640})
     sides = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
     assert page.evaluate(sides) <= 0

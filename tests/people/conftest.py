@@ -1,4 +1,4 @@
-"""A web application over a real Redis, and people in every role who log in by name."""
+"""A web application on a real Redis, with a user in each role."""
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ from desk.access.rights import Role
 
 PASSWORD = "canary-Tulpe-Wagen-83"
 CHEAP = PasswordHasher(time_cost=1, memory_cost=64, parallelism=1).hash(PASSWORD)
-"""A hash that is looked at quickly: it says itself how much work it is."""
+"""A hash with low cost parameters, so that it is checked quickly."""
 
 METRICS_TOKEN = "canary-metrics-8c1f04d2e7"
 ADMIN = "ops:canary-admin-0123456"
@@ -36,7 +36,7 @@ HTML = {"Accept": "text/html", "Sec-Fetch-Site": "same-origin"}
 
 @dataclass
 class Site:
-    """A web application and its people."""
+    """A web application and its users."""
 
     app: Starlette
     redis: Any
@@ -44,7 +44,7 @@ class Site:
     clients: list[httpx.AsyncClient] = field(default_factory=list)
 
     async def add(self, name: str, role: Role, *institutions: str, operator: str | None = None) -> None:
-        """Add a user whose password everybody knows."""
+        """Add a user with the password `PASSWORD`."""
         account = Account(
             id=name,
             operator=name if operator is None else operator,
@@ -56,20 +56,20 @@ class Site:
         await self.accounts.keep(account)
 
     def browser(self, address: str = "203.0.113.7") -> httpx.AsyncClient:
-        """Return a browser that nobody has logged in with."""
+        """Return a browser without a session."""
         transport = httpx.ASGITransport(self.app, client=(address, 1))
         self.clients.append(httpx.AsyncClient(transport=transport, base_url="https://desk", headers=HTML))
         return self.clients[-1]
 
     async def log_in(self, name: str, password: str = PASSWORD, **more: str) -> httpx.AsyncClient:
-        """Return a browser that somebody has logged in with."""
+        """Return a browser in which this user has logged in."""
         browser = self.browser()
         answer = await browser.post("/login", data={"name": name, "password": password, **more})
         assert answer.status_code == 303, answer.text
         return browser
 
     async def of_provider(self, subject: str) -> Account | None:
-        """Return the account of somebody who logged in at the identity provider."""
+        """Return the account of a person who logged in at the identity provider."""
         known = await self.accounts.known()
         found = [account.id for account in known if account.id.startswith(f"oidc:{subject}@")]
         return await self.accounts.find(found[0]) if found else None
@@ -81,7 +81,7 @@ class Site:
 
 @pytest.fixture
 async def site(redis: Redis, redis_url: str, log: FilteringBoundLogger) -> AsyncIterator[Site]:
-    """Return a web application as the settings build it, with a person in each role."""
+    """Return a web application as production builds it, with a user in each role."""
     settings = WebSettings.load({"REDIS_URL": redis_url, **ENVIRON})
     app = web_app(settings, log)
     site = Site(app, redis, Accounts(redis, keys=Keys()))

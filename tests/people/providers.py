@@ -1,4 +1,4 @@
-"""The certified provider as a process, and a box in front of it that can spoil what it says on its way."""
+"""A certified OpenID provider as a process, and a proxy in front of it that can change its answers."""
 
 import json
 import shutil
@@ -22,7 +22,7 @@ MISSING = "there is no oidc-provider; run: cd tests/people/provider && npm ci (m
 
 
 def free_port() -> int:
-    """Return a port of this machine that nobody listens on."""
+    """Return a free port of this machine."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return int(listener.getsockname()[1])
@@ -38,7 +38,7 @@ class ProviderProcess:
     process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start it, and wait until it listens."""
+        """Start the provider, and wait until it listens."""
         node = shutil.which("node")
         assert node is not None
         assert (FOLDER / "node_modules" / "oidc-provider").is_dir(), MISSING
@@ -53,7 +53,7 @@ class ProviderProcess:
         raise AssertionError("the provider did not start")
 
     def stop(self) -> None:
-        """End it."""
+        """End the process."""
         if self.process is not None and self.process.stdout is not None:
             self.process.kill()
             self.process.wait(10)
@@ -63,7 +63,7 @@ class ProviderProcess:
 
 @contextmanager
 def provider(public_url: str, *, issuer: str | None = None) -> Iterator[ProviderProcess]:
-    """Run a provider that leads people back to a public address."""
+    """Run a provider that redirects people to a public address after their login."""
     port = free_port()
     running = ProviderProcess(port, issuer or f"http://127.0.0.1:{port}", f"{public_url}/login/callback")
     running.start()
@@ -74,7 +74,7 @@ def provider(public_url: str, *, issuer: str | None = None) -> Iterator[Provider
 
 
 def settings(provider: ProviderProcess, public_url: str) -> dict[str, str]:
-    """Return the settings by which callkeeper uses a provider."""
+    """Return callkeeper's settings for a provider."""
     return {
         "CALLKEEPER_OIDC_ISSUER": provider.issuer,
         "CALLKEEPER_OIDC_CLIENT_ID": CLIENT,
@@ -87,7 +87,7 @@ def settings(provider: ProviderProcess, public_url: str) -> dict[str, str]:
 
 @dataclass
 class Box:
-    """Stands in front of a provider; ``spoil`` changes the tokens that it hands out, ``keys`` adds to its public keys."""
+    """A proxy in front of a provider. ``spoil`` changes its tokens; ``keys`` are added to its public keys."""
 
     url: str
     target: str = ""
@@ -95,7 +95,7 @@ class Box:
     keys: list[dict[str, Any]] = field(default_factory=list)
 
     def answer(self, method: str, path: str, headers: dict[str, str], body: bytes) -> httpx.Response:
-        """Return what the provider answers, spoilt where that is asked for."""
+        """Return the provider's answer, changed if ``spoil`` or ``keys`` say so."""
         with httpx.Client(trust_env=False) as client:
             answer = client.request(method, self.target + path, headers=headers, content=body)
         changed: dict[str, Any] | None = None
@@ -110,7 +110,7 @@ class Box:
 
 @contextmanager
 def box() -> Iterator[Box]:
-    """Run a box that has no provider behind it yet."""
+    """Run a proxy whose provider is set later."""
 
     class Handler(BaseHTTPRequestHandler):
         def _pass_on(self) -> None:
@@ -128,7 +128,7 @@ def box() -> Iterator[Box]:
         do_GET = do_POST = _pass_on  # noqa: N815  (the names that http.server looks for)
 
         def log_message(self, *_args: Any) -> None:
-            """Say nothing."""
+            """Log nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     found = Box(f"http://127.0.0.1:{server.server_port}")

@@ -1,4 +1,4 @@
-"""Attacks that once succeeded, over HTTP: guesses, floods of strangers, what viewers type and find, ways that are shut."""
+"""Attacks over HTTP that once succeeded: guessed passwords, texts typed into addresses, disabled logins, formulas."""
 
 import csv
 import time
@@ -29,7 +29,7 @@ TYPED = "Mrs Canary 5550100001"
 
 
 async def test_guesses_at_the_shared_login_are_counted_from_everywhere(site: Site) -> None:
-    """Whoever has thousands of addresses gets a hundred guesses at its password, as at every other."""
+    """A guesser with many addresses gets a hundred guesses at the shared login's password, as at any other."""
     began_s, looked_at = time.monotonic(), 0
     for n in range(ALLOWED_FOR_NAME // 2):
         guesser = site.browser(f"2001:db8:0:{n:x}::1")
@@ -40,7 +40,7 @@ async def test_guesses_at_the_shared_login_are_counted_from_everywhere(site: Sit
 
 
 async def test_one_address_cannot_lock_a_name_out(site: Site) -> None:
-    """However often somebody guesses at a name from one address, its owner can log in from another one."""
+    """However often one address guesses a user's password, the user can log in from another address."""
     guesser = site.browser()
     for _ in range(3 * ALLOWED):
         await guesser.post("/login", data=WRONG)
@@ -50,7 +50,7 @@ async def test_one_address_cannot_lock_a_name_out(site: Site) -> None:
 
 @asynccontextmanager
 async def browser_of(redis_url: str, log: FilteringBoundLogger, **environ: str) -> AsyncIterator[httpx.AsyncClient]:
-    """Return a browser at an application with other settings."""
+    """Return a browser for an application with further settings."""
     app = web_app(WebSettings.load({"REDIS_URL": redis_url, **ENVIRON, **environ}), log)
     transport = httpx.ASGITransport(app)
     async with (
@@ -61,14 +61,14 @@ async def browser_of(redis_url: str, log: FilteringBoundLogger, **environ: str) 
 
 
 async def test_shared_login_has_one_name(redis_url: str, log: FilteringBoundLogger) -> None:
-    """A password with a colon in it cannot be cut elsewhere, which would make another name of it, counted by itself."""
+    """A colon in the shared password does not make a second name, whose guesses would be counted separately."""
     async with browser_of(redis_url, log, CALLKEEPER_ADMIN="ops:canary:admin-0123456") as browser:
         for name, password, status in (("ops:canary", "admin-0123456", 401), ("ops", "canary:admin-0123456", 303)):
             assert (await browser.post("/login", data={"name": name, "password": password})).status_code == status
 
 
-async def test_way_in_that_is_shut_lets_nobody_in(site: Site, redis_url: str, log: FilteringBoundLogger) -> None:
-    """Without CALLKEEPER_LOCAL_USERS no password of a local user opens anything, and their sessions are over."""
+async def test_switched_off_local_users_cannot_log_in(site: Site, redis_url: str, log: FilteringBoundLogger) -> None:
+    """Without CALLKEEPER_LOCAL_USERS local users cannot log in, and their sessions are invalid."""
     inside = await site.log_in("some-admin")
     provider = settings(ProviderProcess(1, "http://127.0.0.1:1", ""), "https://desk")
     async with browser_of(redis_url, log, CALLKEEPER_LOCAL_USERS="no", **provider) as browser:
@@ -80,8 +80,8 @@ async def test_way_in_that_is_shut_lets_nobody_in(site: Site, redis_url: str, lo
 @pytest.mark.parametrize(
     "path", [f"/board/calls/cu-1/{TYPED}/check", f"/rq/{TYPED}", "/board/institutions/Canary/reconcile"]
 )
-async def test_audit_log_holds_nothing_that_was_typed_into_an_address(path: str, site: Site) -> None:
-    """Somebody who is refused cannot write into the log: it says which kind of page it was."""
+async def test_audit_log_contains_no_text_of_a_refused_address(path: str, site: Site) -> None:
+    """The entry of a refused request names the kind of page, and contains no part of its address."""
     browser = await site.log_in("some-viewer")
     assert (await browser.post(path)).status_code == 403
     last = (await site.audited())[-1].entry
@@ -93,8 +93,8 @@ async def test_audit_log_holds_nothing_that_was_typed_into_an_address(path: str,
 @pytest.mark.parametrize(
     "path", ["/board/pause", "/board/audit.csv", "/board/institutions/cu-1", "/board/calls/cu-1/v"]
 )
-async def test_nothing_is_reached_by_an_address_that_the_table_does_not_know(path: str, site: Site) -> None:
-    """A line break at its end makes no other address of a page, which could be used without an entry in the log."""
+async def test_line_break_in_an_address_reaches_no_page(path: str, site: Site) -> None:
+    """An address with a line break at its end is not found, so it cannot be used to avoid the audit log."""
     browser = await site.log_in("some-admin")
     token = form_token((await browser.get("/board/pausing")).text)
     fields = {"form_token": token, "scope": "all", "institution": "*", "because": "x"}
@@ -105,8 +105,8 @@ async def test_nothing_is_reached_by_an_address_that_the_table_does_not_know(pat
     assert not (await Pausing(site.redis, keys=Keys()).pauses()).by_institution
 
 
-async def test_look_at_another_institution_is_written_down(site: Site, redis_url: str) -> None:
-    """It is answered as if there were nothing; the log has who tried and what kind of page it was."""
+async def test_access_to_another_institution_is_audited(site: Site, redis_url: str) -> None:
+    """A page of an institution outside one's limits answers 404, and the audit log names who tried."""
     await site.add("limited", Role.AGENT, "cu-2")
     browser = await site.log_in("limited")
     software = desk(site, await issue(redis_url, "ivr", "-i", "cu-2", "--force"))
@@ -121,8 +121,8 @@ async def test_look_at_another_institution_is_written_down(site: Site, redis_url
         assert last.who in {"limited", "token:ivr"}
 
 
-async def test_audit_log_holds_nothing_that_software_typed(site: Site, redis_url: str) -> None:
-    """Neither what a token may not do nor what cannot be read names a call that need not exist."""
+async def test_audit_log_contains_no_text_of_a_refused_desk_request(site: Site, redis_url: str) -> None:
+    """The entry of a forbidden or invalid desk request does not contain the voice id of its address."""
     agent, viewer = (
         desk(site, await issue(redis_url, "ivr")),
         desk(site, await issue(redis_url, "wall", "--role", "viewer")),
@@ -135,15 +135,15 @@ async def test_audit_log_holds_nothing_that_software_typed(site: Site, redis_url
         assert "Canary" not in repr(last)
 
 
-async def test_viewers_token_asks_for_no_action(site: Site, redis_url: str) -> None:
-    """What became of an action names its operator, and viewers act on nothing."""
+async def test_viewers_token_may_not_read_actions(site: Site, redis_url: str) -> None:
+    """A viewer's token may not read an action's state, because it names the operator."""
     viewer = desk(site, await issue(redis_url, "wall", "--role", "viewer"))
     assert (await viewer.get("/desk/calls/cu-1/voice-1/actions/0f")).status_code == 403
 
 
 @pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@a", "\t=1", "\r=1", "\n=1", "\uff1d1", "a;=1+1", 'a",=1+1'])
 def test_no_cell_of_an_export_is_a_formula(text: str) -> None:
-    """Not at its beginning, and not after what a spreadsheet of another country takes for the end of a cell."""
+    """No cell starts with a formula's sign, whichever delimiter a spreadsheet expects."""
     entry = AuditEntry(event=AuditEvent.SAID, who=text)
     written = csv_of([Audited(id="1-0", at=datetime.now(UTC), entry=entry)])
     for delimiter in ",;\t":
@@ -153,6 +153,6 @@ def test_no_cell_of_an_export_is_a_formula(text: str) -> None:
 
 @pytest.mark.parametrize("since", ["1900-01-01", "0001-01-01", "9999-12-31"])
 async def test_audit_of_any_date_is_shown(since: str, site: Site) -> None:
-    """A date before computers is no failure of Redis."""
+    """A very early or very late date in the audit filter is accepted."""
     browser = await site.log_in("some-admin")
     assert (await browser.get("/board/audit", params={"since": since})).status_code == 200

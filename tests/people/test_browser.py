@@ -1,6 +1,6 @@
-"""People who log in at a real provider, in a real browser, and what the board shows to each of them.
+"""People log in at a real provider in a real browser, and the board shows each of them what their role allows.
 
-With ``TEST_SHOTS=folder`` pictures of the pages are kept there.
+With ``TEST_SHOTS=folder`` screenshots are saved there.
 """
 
 import os
@@ -25,14 +25,14 @@ from tests.people.providers import ProviderProcess, provider, settings
 
 @dataclass
 class Place:
-    """A running stack whose people log in by name."""
+    """A running stack whose people log in at a provider."""
 
     stage: Stage
     provider: ProviderProcess
     voice_id: str
 
     def person(self, login: str, path: str = "/board") -> Page:
-        """Let somebody log in at the provider, on the way to a page."""
+        """Open a page as this person, who logs in at the provider first."""
         page = self.stage.browser.new_context(viewport={"width": 1440, "height": 900}).new_page()
         page.set_default_timeout(20_000)
         page.goto(f"{self.stage.web_url}{path}")
@@ -44,7 +44,7 @@ class Place:
         return page
 
     def command(self, *arguments: str, typed: str = "") -> str:
-        """Run a command of callkeeper; return what it prints."""
+        """Run a callkeeper command; return its output."""
         environ = {"PATH": os.environ["PATH"], "REDIS_URL": self.stage.stack.redis_url}
         command = [sys.executable, "-m", "callkeeper", *arguments]
         return subprocess.run(command, env=environ, input=typed, text=True, capture_output=True, check=True).stdout  # noqa: S603
@@ -52,7 +52,7 @@ class Place:
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Stack, ProviderProcess]]:
-    """Run a stack, and its web process once more with an identity provider and local users."""
+    """Run a stack, and restart its web process with an identity provider and local users."""
     with stack(tmp_path_factory.mktemp("people"), workers=1) as running, provider(running.demo.web_url) as login:
         known = msgspec.json.decode((running.data / "secrets.json").read_bytes(), type=Secrets)
         running.member("web").stop()
@@ -97,14 +97,14 @@ def place(browser: Browser, running: tuple[Stack, ProviderProcess]) -> Iterator[
 
 
 def shoot(page: Page, name: str) -> None:
-    """Keep a picture where that is asked for."""
+    """Save a screenshot if ``TEST_SHOTS`` is set."""
     if folder := os.environ.get("TEST_SHOTS"):
         page.wait_for_timeout(600)
         page.screenshot(path=Path(folder) / f"{name}.png")
 
 
 def test_agent_logs_in_and_acts_under_their_own_name(place: Place) -> None:
-    """From the provider one comes back to the page one wanted; no form asks who one is; the cookie is for us alone."""
+    """After the login the wanted page opens, forms have no operator field, and scripts cannot read the cookie."""
     page = place.person("alan", f"/board/calls/cu-1/{place.voice_id}")
     expect(page.locator(".who")).to_contain_text("agent-7")
     expect(page.locator("#link.live")).to_be_attached()
@@ -123,7 +123,7 @@ def test_agent_logs_in_and_acts_under_their_own_name(place: Place) -> None:
 
 
 def test_viewer_sees_no_names_and_no_numbers(place: Place) -> None:
-    """Not on the board, an institution's page, a call's page or among found calls; not in the HTML, not in the stream."""
+    """The pages, their streams and the search show a viewer no name and no phone number."""
     record = place.stage.stack.record({"institution_key": "cu-1", "voice_id": place.voice_id})
     assert record is not None
     assert record.phone_number is not None
@@ -133,7 +133,7 @@ def test_viewer_sees_no_names_and_no_numbers(place: Place) -> None:
     for path in ("/board", "/board/institutions/cu-1", f"/board/calls/cu-1/{place.voice_id}"):
         page.goto(f"{place.stage.web_url}{path}")
         expect(page.locator("#link.live")).to_be_attached()
-        page.wait_for_timeout(1000)  # what the stream sends is in the page by now
+        page.wait_for_timeout(1000)  # until the stream's events are in the page
         seen.append(page.content())
         if path == "/board":
             assert line(page, place.voice_id).count() == 1
@@ -157,7 +157,7 @@ def test_viewer_sees_no_names_and_no_numbers(place: Place) -> None:
 
 
 def test_person_of_one_institution_sees_no_other(place: Place) -> None:
-    """Others' institutions and calls are on no page, in no stream and not to be found; their addresses lead nowhere."""
+    """A person limited to one institution sees, finds and opens nothing of others."""
     other = place.stage.start(place.stage.sandbox(), "nothing", ends_s=600, key="bank-1")
     page = place.person("susan")
     expect(page.locator("#link.live")).to_be_attached()
@@ -178,7 +178,7 @@ def test_person_of_one_institution_sees_no_other(place: Place) -> None:
 
 
 def test_admin_reads_what_was_done(place: Place) -> None:
-    """The audit log names who looked at which call; it can be filtered and exported."""
+    """The audit page names who looked at which call, and can be filtered and exported."""
     place.person("alan", f"/board/calls/cu-1/{place.voice_id}")
     page = place.person("adam", "/board/audit")
     expect(page.locator("tbody")).to_contain_text("agent-7")
@@ -192,7 +192,7 @@ def test_admin_reads_what_was_done(place: Place) -> None:
 
 
 def test_session_that_ends_leads_an_open_page_to_the_login(place: Place) -> None:
-    """A page that is open when its user is removed ends up at the login page; logging out does so at once."""
+    """An open page goes to the login page after its user was removed; logging out ends a session at once."""
     place.command("users", "add", "ben", "--role", "agent", "--operator", "agent-9", typed=f"{PASSWORD}\n")
     page = place.stage.browser.new_context().new_page()
     page.goto(f"{place.stage.web_url}/board")

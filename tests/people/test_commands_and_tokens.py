@@ -1,4 +1,4 @@
-"""``callkeeper users``, ``tokens`` and ``audit``, and what an issued token may do at the desk."""
+"""``callkeeper users``, ``tokens`` and ``audit``, and the rights of an issued token at the desk."""
 
 import asyncio
 import csv
@@ -18,7 +18,7 @@ from tests.people.conftest import PASSWORD, Site
 
 
 async def callkeeper(redis_url: str, *arguments: str, typed: str | None = None) -> Result:
-    """Run a command as the command line does, beside the loop of the test."""
+    """Run a callkeeper command in another thread than the test's event loop."""
     runner = CliRunner(env={"REDIS_URL": redis_url})
     return await asyncio.to_thread(runner.invoke, main, list(arguments), input=typed)
 
@@ -31,7 +31,7 @@ async def issue(redis_url: str, *arguments: str) -> str:
 
 
 def desk(site: Site, token: str) -> httpx.AsyncClient:
-    """Return software that sends a token."""
+    """Return a client that sends a token."""
     client = site.browser()
     client.headers["Authorization"] = f"Bearer {token}"
     return client
@@ -41,7 +41,7 @@ def desk(site: Site, token: str) -> httpx.AsyncClient:
 
 
 async def test_users_are_added_changed_and_removed(redis: Redis, redis_url: str) -> None:
-    """A user has a role, institutions and a core username; a change keeps the password; each change is written down."""
+    """Users can be added, changed without losing their password, and removed; each change is audited."""
     accounts = Accounts(redis, keys=Keys())
     added = await callkeeper(redis_url, "users", "add", "ann", "--role", "agent", typed=f"{PASSWORD}\n")
     assert (added.exit_code, added.output) == (0, "ann: agent of all institutions, acts as ann\n")
@@ -84,7 +84,7 @@ async def test_users_are_added_changed_and_removed(redis: Redis, redis_url: str)
 async def test_users_add_refuses_what_cannot_be(
     arguments: tuple[str, ...], typed: str, said: str, redis: Redis, redis_url: str
 ) -> None:
-    """Weak passwords, names of others, and institutions that do not exist are refused; nothing is kept or repeated."""
+    """Weak passwords and invalid names, roles and institutions are refused; no password is printed."""
     told = await callkeeper(redis_url, "users", "add", *arguments, typed=f"{typed}\n")
     assert (told.exit_code, said in told.output) == (2, True), told.output
     assert not typed or typed not in told.output
@@ -94,8 +94,8 @@ async def test_users_add_refuses_what_cannot_be(
 # Tokens
 
 
-async def test_token_counts_from_the_next_request_on(site: Site, redis_url: str) -> None:
-    """Issued, it opens the desk; revoked, it opens nothing; Redis holds its hash only, and when it was used."""
+async def test_token_works_until_it_is_revoked(site: Site, redis_url: str) -> None:
+    """An issued token opens the desk until it is revoked. Redis has only its hash, and when it was last used."""
     value = await issue(redis_url, "desktop")
     software = desk(site, value)
     assert (await software.get("/desk/calls")).status_code == 200
@@ -113,7 +113,7 @@ async def test_token_counts_from_the_next_request_on(site: Site, redis_url: str)
 
 
 async def test_token_that_has_expired_opens_nothing(site: Site, redis_url: str) -> None:
-    """After its time it is as worthless as one that was revoked."""
+    """An expired token is refused."""
     software = desk(site, await issue(redis_url, "short", "--expires", "1m"))
     assert (await software.get("/desk/calls")).status_code == 200
     [digest] = await site.redis.hkeys(Keys().issued_tokens)
@@ -122,8 +122,8 @@ async def test_token_that_has_expired_opens_nothing(site: Site, redis_url: str) 
     assert (await software.get("/desk/calls")).status_code == 401
 
 
-async def test_token_may_what_its_role_may(site: Site, redis_url: str) -> None:
-    """A viewer reads without names and numbers and says nothing; an agent does not resolve; operators are as listed."""
+async def test_token_has_the_rights_of_its_role(site: Site, redis_url: str) -> None:
+    """A viewer's token only reads and may not search by number; an agent's acts, but only for its operators."""
     viewer = desk(site, await issue(redis_url, "wall", "--role", "viewer"))
     agent = desk(site, await issue(redis_url, "ivr", "--operator", "agent-7", "--operator", "agent-8"))
     call, body = "/desk/calls/cu-1/voice-1", {"operator": "agent-7"}
@@ -139,8 +139,8 @@ async def test_token_may_what_its_role_may(site: Site, redis_url: str) -> None:
     assert ("cu-1", "check as another operator") in {(entry.institution, entry.detail) for entry in denied}
 
 
-async def test_ticket_of_an_issued_token_opens_one_stream(site: Site, redis_url: str) -> None:
-    """A ticket is good once, and not after its token was revoked."""
+async def test_ticket_ends_with_its_token(site: Site, redis_url: str) -> None:
+    """A ticket is refused if it was changed, or if its token was revoked."""
     software, nobody = desk(site, await issue(redis_url, "desktop")), site.browser()
     ticket = (await software.post("/desk/tickets")).json()["ticket"]
     assert (await nobody.get("/desk/stream", params={"ticket": ticket[:-1] + "x"})).status_code == 401
@@ -149,7 +149,7 @@ async def test_ticket_of_an_issued_token_opens_one_stream(site: Site, redis_url:
 
 
 async def test_audit_is_filtered_and_exported(site: Site, redis_url: str) -> None:
-    """By person, by institution, by time; as CSV whose cells no spreadsheet takes for formulas; exports are written down."""
+    """The audit log can be filtered by person and time and exported as CSV; each export is audited."""
     await site.add("limited", Role.ADMIN, "cu-1")
     browser = await site.log_in("some-admin")
     await browser.get("/board/institutions/cu-1")

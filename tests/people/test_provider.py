@@ -1,4 +1,4 @@
-"""People who log in at a certified OpenID provider, and attacks on the way there and back. Over real redirects."""
+"""Logins at a certified OpenID provider over real redirects, and attacks on them."""
 
 import base64
 import hmac
@@ -30,7 +30,7 @@ PUBLIC = "https://desk.example"
 
 @pytest.fixture(scope="module")
 def boxed() -> Iterator[tuple[Box, ProviderProcess]]:
-    """Run a provider with a box in front of it."""
+    """Run a provider with a proxy in front of it."""
     with box() as front, provider(PUBLIC, issuer=front.url) as running:
         front.target = f"http://127.0.0.1:{running.port}"
         yield front, running
@@ -38,7 +38,7 @@ def boxed() -> Iterator[tuple[Box, ProviderProcess]]:
 
 @pytest.fixture
 def front(boxed: tuple[Box, ProviderProcess]) -> Iterator[Box]:
-    """Return the box, which spoils nothing yet."""
+    """Return the proxy, which changes nothing yet."""
     boxed[0].spoil, boxed[0].keys = None, []
     yield boxed[0]
     boxed[0].spoil, boxed[0].keys = None, []
@@ -101,7 +101,7 @@ async def log_in(site: Site, login: str, wanted: str = "") -> tuple[httpx.AsyncC
 async def test_people_have_the_role_of_their_group(
     login: str, role: Role, operator: str, institutions: frozenset[str] | None, site: Site
 ) -> None:
-    """The role and its limits come from the groups, the core username from its claim; one is led to what one wanted."""
+    """Role and limits come from the groups, the core username from its claim; then the wanted page opens."""
     browser, answer = await log_in(site, login, "/board/operations")
     assert (answer.status_code, answer.headers["location"]) == (303, "/board/operations")
     account = await site.of_provider(login)
@@ -111,8 +111,8 @@ async def test_people_have_the_role_of_their_group(
     assert [entry.entry.event for entry in await site.audited()] == ["login"]
 
 
-async def test_people_of_another_issuer_are_others(site: Site, boxed: tuple[Box, ProviderProcess]) -> None:
-    """The issuer is part of a person's id. After a change of provider, sessions and accounts of the former one are void."""
+async def test_account_belongs_to_its_issuer(site: Site, boxed: tuple[Box, ProviderProcess]) -> None:
+    """The issuer is part of a person's id, so that after a change of provider the former accounts are invalid."""
     await log_in(site, "alan")
     account = await site.of_provider("alan")
     assert account is not None
@@ -123,7 +123,7 @@ async def test_people_of_another_issuer_are_others(site: Site, boxed: tuple[Box,
 
 @pytest.mark.parametrize(("login", "said"), [("nora", "have no role here"), ("nina", "has no core username")])
 async def test_people_without_role_or_operator_stay_outside(login: str, said: str, site: Site) -> None:
-    """Whoever has no group of ours, or no core username where a role needs one, gets no session and is told why."""
+    """Without a known group, or without a core username that the role needs, there is no session but a reason."""
     browser, answer = await log_in(site, login)
     assert (answer.status_code, said in answer.text) == (403, True)
     assert SESSION not in browser.cookies
@@ -131,7 +131,7 @@ async def test_people_without_role_or_operator_stay_outside(login: str, said: st
 
 
 async def test_request_to_the_provider_is_bound_to_this_login(site: Site) -> None:
-    """Authorization code, PKCE with S256, state and nonce: other ones each time."""
+    """Each login uses the authorization code flow, PKCE with S256, and a new state, nonce and challenge."""
     asked = [parse_qs(urlsplit(await go_to_provider(site.browser())).query) for _ in range(2)]
     for query in asked:
         assert (query["response_type"], query["code_challenge_method"]) == (["code"], ["S256"])
@@ -140,8 +140,8 @@ async def test_request_to_the_provider_is_bound_to_this_login(site: Site) -> Non
         assert asked[0][name] != asked[1][name]
 
 
-async def test_role_that_was_changed_at_the_provider_ends_older_sessions(site: Site) -> None:
-    """The next login tells: what was opened with the former role is over."""
+async def test_changed_account_ends_older_sessions(site: Site) -> None:
+    """Another login of the same person leaves a session valid; a change of the account ends it."""
     before, _ = await log_in(site, "alan")
     account = await site.of_provider("alan")
     assert account is not None
@@ -156,7 +156,7 @@ async def test_role_that_was_changed_at_the_provider_ends_older_sessions(site: S
 
 
 async def test_code_works_once(site: Site) -> None:
-    """The way back can be gone once; its code cannot be used in another login either."""
+    """A callback works once, and its code is refused in another login."""
     browser = site.browser()
     back = await log_in_there(await go_to_provider(browser), "adam")
     assert (await come_back(browser, back)).status_code == 303
@@ -169,7 +169,7 @@ async def test_code_works_once(site: Site) -> None:
 
 
 async def test_code_of_somebody_else_logs_nobody_in(site: Site) -> None:
-    """A link with an attacker's own code and state does not put a victim into the attacker's session."""
+    """A link with an attacker's code and state does not log a victim in as the attacker."""
     attacker, victim = site.browser(), site.browser()
     back = await log_in_there(await go_to_provider(attacker), "vera")
     assert (await come_back(victim, back)).status_code == 403
@@ -181,8 +181,8 @@ async def test_code_of_somebody_else_logs_nobody_in(site: Site) -> None:
 @pytest.mark.parametrize(
     "change", ["state=x", "state=", "iss=https%3A%2F%2Fevil.example", "error=access_denied", "two states"]
 )
-async def test_way_back_that_was_changed_leads_nowhere(change: str, site: Site) -> None:
-    """State and issuer are what they were, or there is no session."""
+async def test_changed_callback_is_refused(change: str, site: Site) -> None:
+    """A callback with another state or issuer, two states or an error opens no session."""
     browser = site.browser()
     back = await log_in_there(await go_to_provider(browser), "alan")
     if change == "two states":
@@ -196,7 +196,7 @@ async def test_way_back_that_was_changed_leads_nowhere(change: str, site: Site) 
 
 
 async def test_strangers_fill_neither_redis_nor_the_audit_log(site: Site) -> None:
-    """One address can begin few hundred logins at a time, and a way back that leads nowhere is written down ten times."""
+    """One address can begin only a few hundred logins at a time, and not all of its failed callbacks are audited."""
     stranger = site.browser()
     begun = 0
     while (answer := await stranger.get("/login/provider")).status_code == 303 and begun < 2000:
@@ -208,13 +208,13 @@ async def test_strangers_fill_neither_redis_nor_the_audit_log(site: Site) -> Non
     assert 10 <= len(await site.audited()) < 50
 
 
-async def test_way_back_with_too_many_fields_leads_nowhere(site: Site) -> None:
-    """It is refused like any other, and is no error of ours."""
+async def test_callback_with_too_many_fields_is_refused(site: Site) -> None:
+    """A callback with too many fields gets 403, not 500."""
     assert (await site.browser().get(f"/login/callback?{'a=1&' * 40}")).status_code == 403
 
 
 async def test_another_site_logs_nobody_in(site: Site) -> None:
-    """A link or a redirect elsewhere shows the login page: it takes a person to log in, although the provider knows them."""
+    """A link from another site shows the login page; only a person's click there begins a login at the provider."""
     for site_of_page in ("cross-site", "same-site"):
         navigation = {"Sec-Fetch-Site": site_of_page, "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
         answer = await site.browser().get("/login/provider?next=%2Fboard%2Foperations", headers=navigation)
@@ -226,7 +226,7 @@ OURS = RSAKey.generate_key(2048, {"kid": "ours", "alg": "RS256"})
 
 
 def resigned(**claims: Any) -> Callable[[dict[str, Any]], dict[str, Any]]:
-    """Return what signs a token anew with other claims, by a key that the provider's list contains."""
+    """Return a function that signs a token with changed claims, by a key that the provider lists."""
 
     def spoil(tokens: dict[str, Any]) -> dict[str, Any]:
         known = _claims(tokens["id_token"])
@@ -247,13 +247,13 @@ def _part(content: bytes) -> str:
 
 
 def unsigned(tokens: dict[str, Any]) -> dict[str, Any]:
-    """Return a token that says that it needs no signature."""
+    """Return a token with the algorithm ``none``."""
     head = _part(b'{"alg":"none"}')
     return {**tokens, "id_token": f"{head}.{tokens['id_token'].split('.')[1]}."}
 
 
 def confused(key: bytes) -> Callable[[dict[str, Any]], dict[str, Any]]:
-    """Return what signs a token by HMAC, with something public or shared as the key."""
+    """Return a function that signs a token by HMAC with a public or shared key."""
 
     def spoil(tokens: dict[str, Any]) -> dict[str, Any]:
         head = _part(b'{"alg":"HS256","kid":"ours"}')
@@ -270,7 +270,7 @@ def foreign(tokens: dict[str, Any]) -> dict[str, Any]:
 
 
 def brings_its_key(**header: Any) -> Callable[[dict[str, Any]], dict[str, Any]]:
-    """Return what signs a token by a key that only the token itself names."""
+    """Return a function that signs a token by a key that only the token itself names."""
 
     def spoil(tokens: dict[str, Any]) -> dict[str, Any]:
         key = RSAKey.generate_key(2048)
@@ -318,7 +318,7 @@ SPOILT: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
 
 @pytest.mark.parametrize("name", sorted(SPOILT))
 async def test_token_that_is_wrong_in_one_thing_logs_nobody_in(name: str, site: Site, front: Box) -> None:
-    """Whatever is wrong about the token, there is no session, and the log says that somebody did not come in."""
+    """A token with any single error opens no session, and the failed login is audited."""
     front.keys = [OURS.as_dict(private=False)]
     front.spoil = SPOILT[name]
     browser, answer = await log_in(site, "alan")
@@ -326,20 +326,20 @@ async def test_token_that_is_wrong_in_one_thing_logs_nobody_in(name: str, site: 
     assert [entry.entry.event for entry in await site.audited()] == ["login_failed"]
 
 
-async def test_token_that_was_signed_anew_and_is_right_logs_in(site: Site, front: Box) -> None:
-    """What the attacks change is what they fail by: the same token with nothing changed is taken."""
+async def test_resigned_token_without_an_error_logs_in(site: Site, front: Box) -> None:
+    """The token of these attacks is accepted if nothing in it is wrong, so they fail because of what they change."""
     front.keys, front.spoil = [OURS.as_dict(private=False)], resigned()
     _, answer = await log_in(site, "alan")
     assert answer.status_code == 303
 
 
-# The provider is away
+# The provider is down
 
 
-async def test_provider_that_is_away_ends_no_session(
+async def test_provider_that_is_down_ends_no_session(
     site: Site, boxed: tuple[Box, ProviderProcess], redis_url: str, log: FilteringBoundLogger
 ) -> None:
-    """Open sessions continue; the login page says what is wrong, and works again when the provider does."""
+    """If the provider is down, sessions stay valid and the login page says so; logins work again when it is back."""
     browser, _ = await log_in(site, "alan")
     waiting = site.browser()
     back = await log_in_there(await go_to_provider(waiting), "vera")

@@ -1,4 +1,4 @@
-"""People who log in by name: sessions, roles on every route, institutions, the audit log. Over a real Redis, over HTTP."""
+"""Local users over HTTP on a real Redis: sessions, roles on every route, institutions, the audit log."""
 
 import asyncio
 import re
@@ -31,7 +31,7 @@ from tests.people.conftest import ENVIRON, HTML, METRICS_TOKEN, PASSWORD, Site
 
 
 def form_token(page: str) -> str:
-    """Return the token that a page's forms carry."""
+    """Return the form token of a page."""
     return str(re.findall(r'name="form_token" value="([^"]+)"', page)[0])
 
 
@@ -39,7 +39,7 @@ def form_token(page: str) -> str:
 
 
 async def test_person_logs_in_and_out(site: Site) -> None:
-    """Without a session one is led to the login page and back; logging out ends the session at the server."""
+    """Without a session a page redirects to the login and back; logging out ends the session at the server."""
     browser = site.browser()
     asked = await browser.get("/board/pausing?resume=cu-1")
     assert (asked.status_code, asked.headers["location"]) == (303, "/login?next=%2Fboard%2Fpausing%3Fresume%3Dcu-1")
@@ -61,7 +61,7 @@ async def test_person_logs_in_and_out(site: Site) -> None:
 
 
 async def test_session_is_new_at_every_login(site: Site) -> None:
-    """A session that somebody planted in a browser is not the one that a login opens, and is worth nothing after it."""
+    """A login opens a new session, and one that an attacker planted in the browser is invalid afterwards."""
     attacker = await site.log_in("some-viewer")
     planted = attacker.cookies[SESSION]
     victim = site.browser()
@@ -75,7 +75,7 @@ async def test_session_is_new_at_every_login(site: Site) -> None:
 
 
 async def test_person_changes_their_own_password(site: Site) -> None:
-    """Only with the present one, only from our own page, to none that is easy to guess; all their sessions are over."""
+    """A new password needs the current one, our own page and enough strength; all sessions of the user then end."""
     inside, other = await site.log_in("some-agent"), "canary-Wolke-Anker-19"
     fields = {"name": "some-agent", "password": PASSWORD, "new_password": other}
     foreign = {"Sec-Fetch-Site": "cross-site"}
@@ -102,8 +102,8 @@ async def test_person_changes_their_own_password(site: Site) -> None:
 
 
 @pytest.mark.parametrize("change", ["removed", "role", "password"])
-async def test_session_ends_with_what_it_was_opened_for(change: str, site: Site) -> None:
-    """Removal, another role or another password end every session at once."""
+async def test_session_ends_if_its_account_changes(change: str, site: Site) -> None:
+    """Removing a user, or changing the role or password, ends every session of the user at once."""
     browser = await site.log_in("some-admin")
     assert (await browser.get("/board/audit")).status_code == 200
     if change == "removed":
@@ -114,7 +114,7 @@ async def test_session_ends_with_what_it_was_opened_for(change: str, site: Site)
 
 
 async def test_session_lasts_while_it_is_used(site: Site) -> None:
-    """A request renews it; half an hour without one ends it; twelve hours end it in any case, but for a viewer."""
+    """Each request renews a session for half an hour, and twelve hours end it, except a viewer's."""
     browser, viewer = await site.log_in("some-agent"), await site.log_in("some-viewer")
     [*sessions] = [key async for key in site.redis.scan_iter(match="ck:session:*")]
     assert len(sessions) == 2
@@ -152,7 +152,7 @@ async def test_open_stream_renews_the_session_and_ends_with_it(site: Site) -> No
 
 
 async def test_redis_holds_neither_cookies_nor_passwords(site: Site, redis_url: str) -> None:
-    """Who reads Redis can use no session, and has to guess passwords against Argon2id."""
+    """Redis has no cookie or password in plain text; passwords are hashed with Argon2id."""
     browser = await site.log_in("some-agent")
     with BlockingRedis.from_url(redis_url) as redis:
         stored = b"".join(redis.dump(key) or b"" for key in redis.scan_iter())
@@ -182,8 +182,8 @@ async def test_redis_holds_neither_cookies_nor_passwords(site: Site, redis_url: 
         "",
     ],
 )
-async def test_login_leads_to_our_own_pages_only(address: str, site: Site) -> None:
-    """Whatever an address says, after a login a browser is at a page of ours."""
+async def test_login_redirects_to_our_own_pages_only(address: str, site: Site) -> None:
+    """After a login a foreign or odd ``next`` address leads to the board."""
     assert not is_ours(address)
     browser = site.browser()
     answer = await browser.post("/login", data={"name": "some-agent", "password": PASSWORD, "next": address})
@@ -194,7 +194,7 @@ async def test_login_leads_to_our_own_pages_only(address: str, site: Site) -> No
 
 
 async def test_guesses_lock_out_neither_sessions_nor_prometheus(site: Site) -> None:
-    """After ten wrong passwords the eleventh is not looked at, not even the right one; who is in stays in."""
+    """After ten wrong passwords even the right one gets 429; open sessions and scrapes are not affected."""
     inside = await site.log_in("some-agent")
     guesser = site.browser()
     wrong = {"name": "some-agent", "password": "wrong-guess"}
@@ -211,7 +211,7 @@ async def test_guesses_lock_out_neither_sessions_nor_prometheus(site: Site) -> N
 
 
 async def test_guesses_that_come_together_are_counted_one_by_one(site: Site) -> None:
-    """Thirty guesses at once are thirty guesses: no more of them are looked at than of those that come one by one."""
+    """Of thirty guesses at the same time no more are checked than of guesses one after the other."""
     guesser, began_s = site.browser(), time.monotonic()
     wrong = {"name": "some-agent", "password": "wrong-guess"}
     answers = await asyncio.gather(*(guesser.post("/login", data=wrong) for _ in range(30)))
@@ -220,7 +220,7 @@ async def test_guesses_that_come_together_are_counted_one_by_one(site: Site) -> 
 
 
 async def test_guesses_at_one_name_are_counted_from_everywhere(site: Site) -> None:
-    """Many addresses that guess one name's password get a hundred guesses together."""
+    """Many addresses that guess one user's password get a hundred guesses together."""
     wrong = {"name": "some-agent", "password": "wrong-guess"}
     began_s, looked_at = time.monotonic(), 0
     while (await site.browser(f"203.0.113.{looked_at + 1}").post("/login", data=wrong)).status_code == 401:
@@ -231,7 +231,7 @@ async def test_guesses_at_one_name_are_counted_from_everywhere(site: Site) -> No
 
 
 async def test_login_from_another_site_is_refused(site: Site) -> None:
-    """A foreign page cannot log a browser in as somebody else."""
+    """A login that another site posts is refused."""
     answer = await site.browser().post(
         "/login", data={"name": "some-agent", "password": PASSWORD}, headers={"Sec-Fetch-Site": "cross-site"}
     )
@@ -239,7 +239,7 @@ async def test_login_from_another_site_is_refused(site: Site) -> None:
 
 
 async def test_form_token_of_another_session_is_worthless(site: Site) -> None:
-    """The token in a form belongs to the session it was written for."""
+    """A form token is accepted only in the session for which it was written."""
     theirs = form_token((await (await site.log_in("some-supervisor")).get("/board/pausing")).text)
     browser = await site.log_in("some-supervisor")
     fields = {"form_token": theirs, "scope": "all", "institution": "*", "because": "x"}
@@ -251,8 +251,8 @@ async def test_form_token_of_another_session_is_worthless(site: Site) -> None:
 # The emergency login
 
 
-async def test_emergency_login_is_told_of(site: Site) -> None:
-    """The login of the environment still opens everything; the board and the audit log say that it was used."""
+async def test_emergency_login_is_reported(site: Site) -> None:
+    """The login of CALLKEEPER_ADMIN works, and the board and the audit log say that it was used."""
     calm = await (await site.log_in("some-viewer")).get("/board")
     assert "emergency" not in calm.text
     await site.log_in("ops", "canary-admin-0123456")
@@ -269,7 +269,7 @@ METHODS = ("GET", "POST", "PUT", "DELETE", "PATCH")
 
 
 def every_route(app: Starlette) -> Iterator[tuple[str, str]]:
-    """Yield every method and path that the application serves, with parts that fit."""
+    """Yield every method and path that the application serves, with sample values in the path."""
     yield from _routes(app.routes, "")
     yield from _dashboard_rules()
 
@@ -310,11 +310,11 @@ OPEN = {
     "/login/password",
     "/logout",
 }
-"""What needs no role: it has credentials of its own, or shows nothing."""
+"""Paths without a role: they have their own credentials, or show nothing."""
 
 
 def test_every_route_is_in_the_table(site_routes: list[tuple[str, str]]) -> None:
-    """No route is served that the table does not name with a role; those for machines and the login are few."""
+    """Every route is in the table of roles, except those in `OPEN`."""
     assert len(site_routes) > 50
     unnamed = {
         (method, path) for method, path in site_routes if path not in OPEN and rule_of(method, path)[0] not in RULES
@@ -330,7 +330,7 @@ def site_routes(redis_url: str, log: FilteringBoundLogger) -> list[tuple[str, st
 
 
 async def test_every_role_on_every_route(site: Site) -> None:
-    """Role by route by method: 403 exactly where the table says so, a login page or 401 without a session."""
+    """Every role gets 403 on exactly the routes that the table denies; without a session there is a login or 401."""
     people = {role: await site.log_in(f"some-{role}") for role in Role}
     stranger = site.browser()
     asked = 0
@@ -363,7 +363,7 @@ EXPECTED = {
 
 
 async def test_roles_open_what_they_are_for(site: Site) -> None:
-    """The table itself is not taken on trust: a page for each role, and for nobody below it."""
+    """Each role opens its own pages and those of lower roles, as listed here and not in the table."""
     opened: set[str] = set()
     for role in Role:
         browser = await site.log_in(f"some-{role}")
@@ -375,7 +375,7 @@ async def test_roles_open_what_they_are_for(site: Site) -> None:
 
 
 async def test_job_changes_are_for_supervisors_of_everything(site: Site) -> None:
-    """Jobs are of all institutions: who is limited to some does not reach them; a change is written down."""
+    """People limited to some institutions cannot open the jobs or metrics of all; a change of a job is audited."""
     await site.add("limited", Role.ADMIN, "cu-1")
     limited = await site.log_in("limited")
     assert (await limited.get("/rq/")).status_code == 403
@@ -388,7 +388,7 @@ async def test_job_changes_are_for_supervisors_of_everything(site: Site) -> None
 
 
 async def test_board_without_redis_shows_a_page_without_data(log: FilteringBoundLogger) -> None:
-    """A person with a session sees that Redis is away, and nobody is sent to log in again; the login page says it too."""
+    """If Redis is down, the board and the login answer 503 and say so, instead of asking for a login."""
     app = web_app(WebSettings.load({"REDIS_URL": "redis://127.0.0.1:1/0", **ENVIRON}), log)
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="https://desk", headers=HTML) as browser:
         answer = await browser.get("/board", headers={"Cookie": f"{SESSION}=whoever"})

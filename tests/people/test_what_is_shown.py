@@ -1,4 +1,4 @@
-"""What the board shows to a viewer, and to whoever is limited to institutions: pages, streams and found calls."""
+"""What the board's pages, streams and search show to viewers and to people limited to some institutions."""
 
 from collections.abc import AsyncIterator
 
@@ -26,7 +26,7 @@ ELSEWHERE = replace(ANN, institutions=frozenset({"cu-2"}))
 async def rig(
     sandbox_asgi: Asgi, redis: Redis, blocking_redis: BlockingRedis, log: FilteringBoundLogger
 ) -> AsyncIterator[BoardRig]:
-    """Return a board over the shipped rules."""
+    """Return a board with the shipped rules."""
     rig = BoardRig(sandbox_asgi, redis, blocking_redis, log)
     async with rig.http, rig.browser:
         yield rig
@@ -45,12 +45,12 @@ async def streamed(rig: BoardRig, path: str) -> str:
 
 
 async def find(rig: BoardRig, text: str) -> int:
-    """Look for calls; return the status."""
+    """Search for calls; return the status."""
     return (await rig.browser.post("/board/find", data={"q": text})).status_code
 
 
 async def test_viewer_sees_no_names_and_no_numbers(rig: BoardRig) -> None:
-    """Not on a page, not in a stream, and not by trying to find them; an operator's name and reasons are names too."""
+    """Pages, streams and search show a viewer no caller's name or number, and no operator's name or reason."""
     call = rig.stage.call(END)
     await rig.run(5)
     await rig.fill(f"{of(call)}/distrusted", reason="the voice of Mrs Canary")
@@ -72,7 +72,7 @@ async def test_viewer_sees_no_names_and_no_numbers(rig: BoardRig) -> None:
 
 
 async def test_viewer_has_no_forms(rig: BoardRig) -> None:
-    """There is nothing to press that the role does not include."""
+    """Pages have only the forms that the role includes."""
     call = rig.stage.call(END)
     await rig.run(5)
     rig.visitor.person = VIEWER
@@ -85,7 +85,7 @@ async def test_viewer_has_no_forms(rig: BoardRig) -> None:
 
 
 async def test_person_of_another_institution_sees_and_finds_nothing(rig: BoardRig) -> None:
-    """Its calls, its name and its pauses do not exist, in the same words as what really does not."""
+    """A person of another institution gets the same answers as if the institution and its calls did not exist."""
     call = rig.stage.call(END)
     await rig.run(5)
     await rig.fill("/pause", scope="effects", because="drill", institution=KEY)
@@ -114,7 +114,7 @@ async def test_person_of_another_institution_sees_and_finds_nothing(rig: BoardRi
 
 
 async def test_agent_resolves_nothing(rig: BoardRig) -> None:
-    """What a supervisor closes is not offered to an agent."""
+    """An agent is not offered to pause, which a supervisor may do."""
     rig.visitor.person = replace(ANN, role=Role.AGENT)
     page = await rig.page("/pausing")
     assert "A supervisor can pause and resume." in page

@@ -1,4 +1,4 @@
-"""Ten calls a second for as long as a block lasts, and the books at its end."""
+"""Ten calls a second for as long as a block lasts, and the evidence at its end."""
 
 import threading
 import time
@@ -16,7 +16,7 @@ from calls.record import NewerRecord
 from sandbox import population
 from tests.acceptance.stack import Stack, until
 from tests.faults import audit
-from tests.faults.chaos import everything_is_settled, read_books
+from tests.faults.chaos import everything_is_settled, read_evidence
 
 CALLS_A_SECOND = 10
 SETTLED_WITHIN_S = 90.0
@@ -92,10 +92,10 @@ class Floor(Stack):
         """Return how the push attempts were answered: a status, or the kind of failure."""
         return Counter(attempt["status"] or attempt["error"] for attempt in self.control("GET", "/push"))
 
-    def books(self, load: Load) -> audit.Books:
-        """Return the books when every call that was started is settled."""
+    def evidence(self, load: Load) -> audit.Evidence:
+        """Wait until every call that was started is settled; return the evidence."""
         until(lambda: self._is_quiet(load), SETTLED_WITHIN_S, "every call to be settled", every_s=0.5)
-        return read_books(self, self.demo.fleet)
+        return read_evidence(self, self.demo.fleet)
 
     def _is_quiet(self, load: Load) -> bool:
         with suppress(NewerRecord):

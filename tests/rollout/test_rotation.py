@@ -24,9 +24,9 @@ def wait_for_calls(load: Load, more: int) -> None:
 
 def hold_to_promises(running: Floor, load: Load) -> None:
     """Every push was taken, every call is known and closed for a reason that is true of it."""
-    books = running.books(load)
-    assert audit.faults(books) == []
-    assert len(books.records) == len(books.accounts) == load.started
+    evidence = running.evidence(load)
+    assert audit.faults(evidence) == []
+    assert len(evidence.records) == len(evidence.accounts) == load.started
     assert set(running.pushes()) == {202}
     assert running.pushes()[202] == 2 * load.started
 
