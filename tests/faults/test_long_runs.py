@@ -1,4 +1,4 @@
-"""What the failover run and the soak count as a fault, and what they excuse."""
+"""What the failover run and the soak count as a fault, and what they excuse; the load of the chaos run."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -7,6 +7,7 @@ import pytest
 
 from calls.trail import Entry, What
 from tests.faults import audit
+from tests.faults.chaos_system import fitting_load
 from tests.faults.failover_run import Loss, held_against, unverified
 from tests.faults.soak import Look, grown
 
@@ -78,3 +79,23 @@ def test_soak_judge_tells_a_leak_from_warming_up(sizes: list[int], is_leak: bool
     """Memory may rise at first and vary afterwards, but not keep rising."""
     taken = [Look(n * 60.0, {"worker-0": size * MIB}, 0, 0, 0.0) for n, size in enumerate(sizes)]
     assert bool(grown(taken)) is is_leak
+
+
+@pytest.mark.parametrize(
+    ("variants", "gap_s", "environ"),
+    [
+        ([], 0.4, {}),
+        (["busy-all"], 0.4, {}),
+        (["list-refused", "limit-5"], 4.0, {"CALLKEEPER_SERVICE_RPS": "5"}),
+        (["limit-15"], 4 / 3, {"CALLKEEPER_SERVICE_RPS": "15"}),
+        (["limit-100"], 0.4, {"CALLKEEPER_SERVICE_RPS": "100"}),
+    ],
+    ids=["no limit", "429 without a limit", "limit-5", "limit-15", "limit-100"],
+)
+def test_chaos_starts_as_many_calls_as_the_service_can_serve(
+    variants: list[str], gap_s: float, environ: dict[str, str]
+) -> None:
+    """If the service limits requests, workers are told the limit, and calls come in at a rate that it allows."""
+    load = fitting_load(variants)
+    assert load.gap_s == pytest.approx(gap_s)
+    assert load.environ == environ

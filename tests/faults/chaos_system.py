@@ -1,0 +1,288 @@
+"""The processes of a chaos run, the load, and the disruptions: web, two workers, Redis, archive and the sandbox."""
+
+import heapq
+import itertools
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from archive.database import Database
+from archive.migrating import migrate
+from callkeeper.fleet import Fleet, ManagedProcess
+from calls.claimed_item import LEASE
+from sandbox.access import Credentials
+from sandbox.variants import choose
+from tests.acceptance.stack import Sides
+from tests.faults import archive_audit
+from tests.faults.ports import HeldPort
+from tests.faults.redis_server import RedisServer, redis_server
+from tests.faults.site import PUSH_KEY, freeze, thaw
+from tests.postgresql import PostgreSql, postgresql
+
+GAP_S = 0.4
+"""Mean seconds between two calls, if the service does not limit requests."""
+
+REQUESTS_PER_CALL = 20
+"""Requests per call that the load leaves room for: assign, enroll or reject, checks, reads, and a share of listings."""
+
+DISRUPT_EVERY_S = (1.0, 4.0)
+AWAY_S = (0.2, 3.0)
+"""For how long a killed process or server stays down."""
+
+FROZEN_S = (1.0, LEASE.seconds + 3.0)
+"""For how long a worker is frozen: sometimes for longer than its lease."""
+
+TROUBLES: tuple[dict[str, Any], ...] = (
+    {"target": "details", "action": "answer", "status": 503, "share": 0.3},
+    {"target": "*", "action": "answer", "status": 503, "headers": {"Retry-After": "1"}, "share": 0.1},
+    {"target": "*", "action": "pass", "latency_s": 1.5, "share": 0.3},
+    {"target": "assign", "action": "reset", "applied": True, "share": 0.5},
+    {"target": "assign", "action": "reset", "applied": False, "share": 0.5},
+    {"target": "enroll", "action": "reset", "applied": True, "share": 0.5},
+    {"target": "enroll", "action": "drop", "applied": False, "share": 0.5},
+    {"target": "reject_voice", "action": "reset", "applied": True, "share": 0.5},
+    {"target": "reject_voice", "action": "drop", "applied": False, "share": 0.5},
+    {"target": "check", "action": "hang", "share": 0.2},
+    {"target": "check", "action": "reset", "applied": True, "share": 0.3},
+    {"target": "details", "action": "truncated", "share": 0.2},
+    {"target": "details", "action": "html", "share": 0.2},
+    {"target": "queue", "action": "cut", "share": 0.5},
+    {"target": "push", "action": "lost", "share": 0.5},
+    {"target": "push", "action": "doubled", "share": 0.5},
+    {"target": "push", "action": "reordered", "share": 0.3},
+    {"target": "push", "action": "alternate_first", "share": 0.5},
+    {"target": "listing", "action": "pass", "latency_s": 3.0, "share": 0.3},
+)
+"""Ways in which the service misbehaves for some seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """How often calls come in, and the limit of requests per second that workers are told, if any."""
+
+    gap_s: float
+    service_rps: int | None
+
+    @property
+    def environ(self) -> dict[str, str]:
+        """Return the settings of a worker that follow from the load."""
+        return {"CALLKEEPER_SERVICE_RPS": str(self.service_rps)} if self.service_rps else {}
+
+
+def fitting_load(variants: Sequence[str]) -> Load:
+    """Return a load that the service can carry under these variants."""
+    limit = choose(variants).options.requests_per_s
+    return Load(max(GAP_S, REQUESTS_PER_CALL / limit), limit) if limit else Load(GAP_S, None)
+
+
+@dataclass(slots=True)
+class ChaosSystem:
+    """Everything that runs, and the disruptions."""
+
+    redis: RedisServer
+    fleet: Fleet
+    draw: random.Random
+    port: HeldPort
+    sides: Sides
+    archive: PostgreSql
+    load: Load
+    workers: list[ManagedProcess | None] = field(default_factory=lambda: [None, None])
+    web: ManagedProcess | None = None
+    is_redis_there: bool = True
+    is_archive_there: bool = True
+    disruptions: dict[str, list[datetime]] = field(default_factory=dict)
+    _names: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+    _later: list[tuple[float, int, Callable[[], None]]] = field(default_factory=list)
+
+    def disrupt_for(self, seconds: float) -> None:
+        """Disrupt something every few seconds, then wait until everything runs again."""
+        end_s = time.monotonic() + seconds
+        while time.monotonic() < end_s:
+            self._disrupt()
+            self._pass_time(self.draw.uniform(*DISRUPT_EVERY_S))
+        while self._later:
+            self._pass_time(0.1)
+        self.sides.lift_faults()
+
+    def start_worker(self, n: int) -> None:
+        """Start one of the two workers."""
+        known = Credentials()
+        environ = {
+            "REDIS_URL": self.redis.url(),
+            "CALLKEEPER_LOG_FORMAT": "json",
+            "CALLKEEPER_SERVICE_URL": self.sides.service_url,
+            "CALLKEEPER_ACCESS_TOKEN": known.access_token,
+            "CALLKEEPER_EMAIL": known.email,
+            "CALLKEEPER_PASSWORD": known.password,
+            "CALLKEEPER_REQUESTED_BY": "callkeeper",
+            "CALLKEEPER_RULES": "demo",
+            "CALLKEEPER_ARCHIVE_URL": self.archive.url,
+            **self.load.environ,
+        }
+        self.workers[n] = self.fleet.start(f"worker-{n}-{next(self._names)}", "worker", environ=environ)
+
+    def start_web(self) -> None:
+        """Start the web process that the service pushes to."""
+        environ = {
+            "REDIS_URL": self.redis.url(),
+            "CALLKEEPER_LOG_FORMAT": "json",
+            "CALLKEEPER_PUSH_HEADERS": f"X-Push-Key: {PUSH_KEY}",
+        }
+        arguments = ("web", "--host", "127.0.0.1", "--port", str(self.port.number))
+        self.web = self.fleet.start(f"web-{next(self._names)}", *arguments, environ=environ)
+
+    def _disrupt(self) -> None:
+        """Make one disruption at random; it does nothing if its target is down already."""
+        disrupt = self.draw.choice(
+            [self._kill_worker, self._kill_worker, self._kill_both, self._freeze_worker]
+            + [self._kill_web, self._kill_redis, self._freeze_redis, self._lapse_tokens]
+            + [self._trouble] * 6
+            + [self._disrupt_archive] * 3
+        )
+        disrupt()
+
+    def _kill_worker(self) -> None:
+        there = [n for n, worker in enumerate(self.workers) if worker is not None]
+        if there:
+            self._note("worker killed")
+            self._take_worker(self.draw.choice(there))
+
+    def _kill_both(self) -> None:
+        if None not in self.workers:
+            self._note("both workers killed")
+            self._take_worker(0)
+            self._take_worker(1)
+
+    def _take_worker(self, n: int) -> None:
+        worker, self.workers[n] = self.workers[n], None
+        assert worker is not None
+        worker.kill()
+        self._after(self.draw.uniform(*AWAY_S), lambda: self.start_worker(n))
+
+    def _freeze_worker(self) -> None:
+        """Freeze one of the two workers, if both run."""
+        if None in self.workers:
+            return
+        n = self.draw.randrange(2)
+        worker, self.workers[n] = self.workers[n], None
+        assert worker is not None
+        if not worker.is_running:
+            self.start_worker(n)
+            return
+        self._note("worker frozen")
+        freeze(worker)
+
+        def go_on() -> None:
+            thaw(worker)
+            self.workers[n] = worker
+
+        self._after(self.draw.uniform(*FROZEN_S), go_on)
+
+    def _kill_web(self) -> None:
+        if self.web is None:
+            return
+        self._note("web killed")
+        self.web.kill()
+        self.web = None
+        self._after(0.0, self.start_web)
+
+    def _kill_redis(self) -> None:
+        if not self.is_redis_there:
+            return
+        self._note("redis killed")
+        self.redis.kill()
+        self.is_redis_there = False
+
+        def come_back() -> None:
+            self.redis.start()
+            self.is_redis_there = True
+
+        self._after(self.draw.uniform(*AWAY_S), come_back)
+
+    def _freeze_redis(self) -> None:
+        if not self.is_redis_there:
+            return
+        self._note("redis frozen")
+        self.redis.freeze()
+        self.is_redis_there = False
+
+        def go_on() -> None:
+            self.redis.thaw()
+            self.is_redis_there = True
+
+        self._after(self.draw.uniform(0.3, 2.5), go_on)
+
+    def _disrupt_archive(self) -> None:
+        if not self.is_archive_there:
+            return
+        is_frozen = self.draw.random() < 0.5
+        self._note("archive frozen" if is_frozen else "archive killed")
+        archive_audit.take_down(self.archive, is_frozen=is_frozen)
+        self.is_archive_there = False
+
+        def come_back() -> None:
+            archive_audit.bring_back(self.archive)
+            self.is_archive_there = True
+
+        self._after(self.draw.uniform(*AWAY_S), come_back)
+
+    def _lapse_tokens(self) -> None:
+        self._note("tokens lapsed")
+        self.sides.control("POST", "/tokens/lapse")
+
+    def _trouble(self) -> None:
+        self._note("service troubled")
+        chosen = {**self.draw.choice(TROUBLES), "seed": self.draw.randrange(1000)}
+        fault = self.sides.control("POST", "/faults", chosen)[0]
+        self._after(self.draw.uniform(3, 8), lambda: self.sides.control("DELETE", f"/faults/{fault['id']}"))
+
+    def _note(self, what: str) -> None:
+        self.disruptions.setdefault(what, []).append(datetime.now(UTC))
+
+    def _after(self, seconds: float, what: Callable[[], None]) -> None:
+        heapq.heappush(self._later, (time.monotonic() + seconds, next(self._names), what))
+
+    def _pass_time(self, seconds: float) -> None:
+        end_s = time.monotonic() + seconds
+        while time.monotonic() < end_s:
+            while self._later and self._later[0][0] <= time.monotonic():
+                heapq.heappop(self._later)[2]()
+            time.sleep(0.02)
+
+
+@contextmanager
+def chaos_system(data: Path, seed: int, variants: Sequence[str] = ()) -> Iterator[ChaosSystem]:
+    """Run everything until the block ends. ``variants`` say how the service behaves where the Spec is silent."""
+    port, load = HeldPort(), fitting_load(variants)
+    with postgresql() as archive, redis_server(data / "redis") as redis, Fleet(data / "logs") as fleet:
+        database = Database(archive.url)
+        migrate(database)
+        database.close()
+        sandbox = fleet.start(
+            "sandbox",
+            *("sandbox", "--seed", str(seed), "--gap", str(load.gap_s)),
+            *(f"--variant={name}" for name in variants),
+            *("--push-url", f"http://127.0.0.1:{port.number}/push", "--push-headers", f"X-Push-Key: {PUSH_KEY}"),
+            environ={},
+        )
+        sides = Sides(redis.url(), sandbox.wait_for(_address))
+        draw = random.Random(seed)  # noqa: S311  (repeatable)
+        running = ChaosSystem(redis, fleet, draw, port, sides, archive, load)
+        running.start_web()
+        running.start_worker(0)
+        running.start_worker(1)
+        try:
+            yield running
+        finally:
+            sides.close()
+            port.release()
+
+
+def _address(line: str) -> str | None:
+    _, found, url = line.partition("sandbox listening on ")
+    return url.strip() if found else None
