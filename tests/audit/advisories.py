@@ -1,7 +1,7 @@
-"""Looks up known vulnerabilities of everything that runs: ``python -m tests.audit.advisories [--strict]``.
+"""Looks up known vulnerabilities of all locked packages: ``python -m tests.audit.advisories [--strict]``.
 
-pip-audit ends with success also when the service of advisories could tell it nothing. So its report is counted: what was not
-looked up is said, and with ``--strict`` it is a failure; the workflows on the hosting site are strict.
+pip-audit also exits with success if it could not look a package up. This command counts such packages, and with
+``--strict`` it fails if there is one. The workflows on the hosting site use ``--strict``.
 """
 
 import argparse
@@ -16,7 +16,7 @@ WITHIN_S: Final = 180.0
 
 
 def judge(report: dict[str, Any]) -> tuple[list[str], list[str], list[str]]:
-    """Return of a report: the packages looked up, those that were not, and the vulnerabilities."""
+    """Return the packages that a report looked up, those that it did not, and the vulnerabilities."""
     packages = report["dependencies"]
     skipped = [package["name"] for package in packages if "skip_reason" in package]
     looked_up = [package["name"] for package in packages if "skip_reason" not in package]
@@ -46,9 +46,9 @@ def ask() -> dict[str, Any] | None:
 
 
 def main(arguments: list[str]) -> int:
-    """Look everything up and say what came of it; return 1 if there is a hole, or, when strict, nothing can be said."""
+    """Look up all packages and print the result; return 1 if one is vulnerable, or with --strict if one is unknown."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--strict", action="store_true", help="Fail also if something could not be looked up.")
+    parser.add_argument("--strict", action="store_true", help="Also fail if a package could not be looked up.")
     is_strict = parser.parse_args(arguments).strict
     report = ask()
     looked_up, skipped, holes = judge(report) if report is not None else ([], ["everything"], [])
@@ -56,8 +56,7 @@ def main(arguments: list[str]) -> int:
         print(f"VULNERABLE  {hole}")  # noqa: T201
     if skipped:
         print(  # noqa: T201
-            f"NOT LOOKED UP  {len(skipped)} packages: the service of advisories cannot be reached from here, "
-            "so nothing is known about them"
+            f"NOT LOOKED UP  {len(skipped)} packages: the advisory service cannot be reached from here"
         )
     print(f"{len(looked_up)} packages looked up, {len(holes)} known vulnerabilities")  # noqa: T201
     return 1 if holes or (skipped and is_strict) else 0

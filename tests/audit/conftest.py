@@ -1,4 +1,4 @@
-"""How long the audit looks: ``TEST_AUDIT`` is ``short`` (for every change) or ``full``."""
+"""Fixtures of the audit. ``TEST_AUDIT`` says how much it tries: ``short`` (for every change) or ``full``."""
 
 import json
 import os
@@ -28,14 +28,14 @@ ENVIRON = {
 
 @dataclass(frozen=True)
 class Effort:
-    """How much is tried."""
+    """How many inputs each test tries."""
 
     requests: int
     """Raw HTTP requests."""
     examples: int
-    """Inputs of each parser."""
+    """Inputs for each parser."""
     calls: int
-    """Requests of each operation of the desk's API."""
+    """Requests for each operation of the desk's API."""
 
 
 EFFORTS = {"short": Effort(8_000, 100, 4), "full": Effort(50_000, 3_000, 100)}
@@ -49,7 +49,7 @@ settings.load_profile("audit")
 
 @pytest.fixture(scope="session")
 def effort() -> Effort:
-    """Return how much is to be tried."""
+    """Return how many inputs each test tries."""
     return EFFORT
 
 
@@ -63,20 +63,20 @@ class Target:
         self.port = int(url.rpartition(":")[2])
 
     def events(self, *levels: str) -> list[dict[str, Any]]:
-        """Return what was logged at some levels."""
+        """Return the log lines of some levels."""
         lines = [json.loads(line) for line in self.log.read_text().splitlines()]
         return [line for line in lines if line["level"] in levels]
 
 
 @contextmanager
 def web_process(redis_url: str, folder: Path, *, files: int = 1024, **more: str) -> Iterator[Target]:
-    """Run ``callkeeper web`` with everything switched on.
+    """Run ``callkeeper web`` with all of its features.
 
     Args:
-        redis_url: Its Redis.
-        folder: Where its log is written.
-        files: How many files and sockets it may open, which limits its connections.
-        more: Further variables of its environment.
+        redis_url: The Redis that it uses.
+        folder: For its log.
+        files: How many files and sockets it may open. This limits its connections.
+        more: Further environment variables.
     """
     environ = {"PATH": os.environ["PATH"], "REDIS_URL": redis_url, **ENVIRON, **more}
     command = ["/bin/sh", "-c", f'ulimit -n {files} && exec "$@"', "sh"]
@@ -102,7 +102,7 @@ def target(redis_url: str, tmp_path: Path) -> Iterator[Target]:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """Run the system's own Chromium. While it runs no test of this process can be asynchronous: not in one module."""
+    """Run the system's Chromium. Use it in modules without asynchronous tests, which cannot run beside it."""
     with sync_playwright() as playwright:
         browser = launch(playwright)
         yield browser

@@ -1,7 +1,7 @@
-"""Switches every control off, one at a time, and looks whether its test notices: ``make controls``.
+"""``make controls``: switches every security control off, one at a time, and checks that its test then fails.
 
-A test that stays green without the control proves nothing. Each control is changed in a copy of the tree; its own tests run
-there and have to fail. docs/security-controls.md lists them.
+A test that passes without its control proves nothing. Each control is changed in a copy of the tree, where its tests
+run and have to fail. docs/security-controls.md lists the controls.
 """
 
 import subprocess
@@ -15,11 +15,11 @@ from typing import Final, NamedTuple
 ROOT: Final = Path(__file__).parents[2]
 WITHIN_S: Final = 240
 PROVIDER: Final = "tests/people/provider/node_modules"
-"""The provider that `make people` has fetched."""
+"""The identity provider that `make people` has installed."""
 
 
 class Control(NamedTuple):
-    """One control: where it stands, the change that switches it off, and the tests that have to notice."""
+    """One control: its file, the change that switches it off, and the tests that have to fail then."""
 
     name: str
     path: str
@@ -39,7 +39,7 @@ CONTROLS: Final = (
         "every_role_on",
     ),
     Control(
-        "sessions end with what they were opened for",
+        "sessions end if their account changes",
         "desk/access/people.py",
         "hmac.compare_digest(account.stamp, record.stamp)",
         "bool(account.stamp)",
@@ -47,7 +47,7 @@ CONTROLS: Final = (
         "its_account_changes",
     ),
     Control(
-        "sessions end in any case",
+        "sessions have a maximum age",
         "desk/access/people.py",
         "if left <= timedelta(0):",
         "if left is None:",
@@ -63,7 +63,7 @@ CONTROLS: Final = (
         "new_at_every_login",
     ),
     Control(
-        "a login leads to our own pages",
+        "a login redirects to our own pages only",
         "desk/board/login_page.py",
         "_OURS.fullmatch(address) is not None",
         "_OURS is not None",
@@ -71,7 +71,7 @@ CONTROLS: Final = (
         "own_pages_only",
     ),
     Control(
-        "guesses at a name are counted from everywhere",
+        "guesses at a name are counted across all addresses",
         "desk/board/login_page.py",
         "failure = await self._limiter.fail(address, name)",
         "failure = await self._limiter.fail(address)",
@@ -87,7 +87,7 @@ CONTROLS: Final = (
         "another_session",
     ),
     Control(
-        "the state of a login is the browser's",
+        "the state of a login belongs to the browser",
         "desk/access/oidc.py",
         "if not state or not hmac.compare_digest(",
         "if not state and not hmac.compare_digest(",
@@ -95,7 +95,7 @@ CONTROLS: Final = (
         "changed_callback or somebody_else",
     ),
     Control(
-        "the nonce of a token is the login's",
+        "the nonce of a token belongs to the login",
         "desk/access/oidc.py",
         '{"nonce": begun.nonce, ',
         '{"nonce": None, ',
@@ -103,7 +103,7 @@ CONTROLS: Final = (
         "wrong_in_one_thing and nonce",
     ),
     Control(
-        "the audience of a token is us",
+        "the audience of a token is callkeeper",
         "desk/access/oidc.py",
         '"aud": {"essential": True, "value": config.client_id}',
         '"aud": {"essential": True}',
@@ -119,7 +119,7 @@ CONTROLS: Final = (
         "wrong_in_one_thing and issuer",
     ),
     Control(
-        "a role is needed to come in",
+        "a login needs a role",
         "desk/access/oidc.py",
         "        if not given:\n            raise",
         "        if given is None:\n            raise",
@@ -143,7 +143,7 @@ CONTROLS: Final = (
         "no_names",
     ),
     Control(
-        "viewers find nothing by a number",
+        "viewers cannot search by number",
         "desk/board/find_page.py",
         "sees_people=person.sees_people,",
         "sees_people=True,",
@@ -151,7 +151,7 @@ CONTROLS: Final = (
         "no_names",
     ),
     Control(
-        "found calls are of one's institutions",
+        "the search finds only calls of one's institutions",
         "desk/call_search.py",
         "if may_see(call.institution_key) and query",
         "if query",
@@ -159,7 +159,7 @@ CONTROLS: Final = (
         "finds_nothing",
     ),
     Control(
-        "the board shows one's institutions",
+        "the board shows only one's institutions",
         "desk/board/audience.py",
         "if group.key in institutions",
         "if group.key",
@@ -175,7 +175,7 @@ CONTROLS: Final = (
         "has_expired",
     ),
     Control(
-        "tokens speak for their operators",
+        "tokens act only for their operators",
         "desk/api.py",
         "body.operator not in token.operators",
         "body.operator is None",
@@ -222,7 +222,7 @@ CONTROLS: Final = (
         "makes_room",
     ),
     Control(
-        "answers that nobody reads are cut",
+        "connections whose answers are not read are closed",
         "callkeeper/connection_limit.py",
         "(self.not_reading, limits.read_s)",
         "(self.not_reading, 3600)",
@@ -238,7 +238,7 @@ CONTROLS: Final = (
         "takes_too_long",
     ),
     Control(
-        "slow readers cannot go on for ever",
+        "slow readers are closed too",
         "callkeeper/http_protocol.py",
         "if not self.transport.get_write_buffer_size():",
         "if True:",
@@ -254,7 +254,7 @@ CONTROLS: Final = (
         "were_reset",
     ),
     Control(
-        "pipelined requests wait as bytes",
+        "pipelined requests are not parsed early",
         "callkeeper/http_protocol.py",
         "(self._is_arriving or not self._is_answering())",
         "True",
@@ -262,7 +262,7 @@ CONTROLS: Final = (
         "costs_no_memory",
     ),
     Control(
-        "a connection waits for its turn",
+        "one connection does not delay others",
         "callkeeper/http_protocol.py",
         "PIECES_PER_TURN: Final = 32",
         "PIECES_PER_TURN: Final = 10_000_000",
@@ -270,7 +270,7 @@ CONTROLS: Final = (
         "what_looks_like",
     ),
     Control(
-        "nothing is read while bytes wait",
+        "a connection is not read while its bytes wait",
         "callkeeper/http_protocol.py",
         "        self.transport.pause_reading()\n",
         "",
@@ -302,7 +302,7 @@ CONTROLS: Final = (
         "have_a_cap",
     ),
     Control(
-        "room is kept for events",
+        "some connections are kept for events",
         "callkeeper/connection_limit.py",
         "elif self._busy >= self._most:",
         "elif self._busy < 0:",
@@ -326,7 +326,7 @@ CONTROLS: Final = (
         "pipelined_upgrades",
     ),
     Control(
-        "a request names one host",
+        "a request has exactly one Host header",
         "callkeeper/http_protocol.py",
         "hosts == 1 and (is_chunked",
         "(is_chunked",
@@ -334,7 +334,7 @@ CONTROLS: Final = (
         "read_differently",
     ),
     Control(
-        "an address is a plain path",
+        "a request target is a plain path",
         "callkeeper/http_protocol.py",
         'if not self.url.startswith(b"/") or b"#" in self.url or not',
         "if not",
@@ -350,7 +350,7 @@ CONTROLS: Final = (
         "read_differently",
     ),
     Control(
-        "no chunks in HTTP/1.0",
+        "HTTP/1.0 has no chunked bodies",
         "callkeeper/http_protocol.py",
         "return hosts <= 1 and not codings",
         "return hosts <= 1",
@@ -358,7 +358,7 @@ CONTROLS: Final = (
         "read_differently",
     ),
     Control(
-        "no coding but chunks",
+        "the only transfer coding is chunked",
         "callkeeper/http_protocol.py",
         "(is_chunked or not codings)",
         "(is_chunked or codings < 9)",
@@ -366,7 +366,7 @@ CONTROLS: Final = (
         "read_differently",
     ),
     Control(
-        "hosts are names",
+        "Host headers are valid names",
         "callkeeper/http_protocol.py",
         'not _HOST.fullmatch(values.get(b"host", b""))',
         "hosts is None",
@@ -374,7 +374,7 @@ CONTROLS: Final = (
         "read_differently",
     ),
     Control(
-        "headers are counted",
+        "the number of headers has a cap",
         "callkeeper/http_protocol.py",
         "if len(self.headers) >= MAX_HEADERS:",
         "if not self.headers and not name:",
@@ -382,7 +382,7 @@ CONTROLS: Final = (
         "read_differently",
     ),
     Control(
-        "heads have a cap",
+        "the size of headers has a cap",
         "callkeeper/http_protocol.py",
         "if self._overhead > MAX_OVERHEAD or not",
         "if not",
@@ -390,7 +390,7 @@ CONTROLS: Final = (
         "read_differently",
     ),
     Control(
-        "requests are mostly body",
+        "the bytes of a request besides its body have a cap",
         "callkeeper/http_protocol.py",
         "if self._is_arriving and self._overhead > MAX_OVERHEAD:",
         "if self._overhead < 0:",
@@ -422,7 +422,7 @@ CONTROLS: Final = (
         "with_ports",
     ),
     Control(
-        "guesses of the login are limited",
+        "guesses at passwords are limited",
         "calls/store/attempt_limiter.py",
         "if here is Failure.OVER:",
         "if True:\n            return Failure.COUNTED\n        if here is Failure.OVER:",
@@ -430,7 +430,7 @@ CONTROLS: Final = (
         "for_all_pages",
     ),
     Control(
-        "guesses are counted for all processes",
+        "guesses are counted across all processes",
         "calls/store/attempt_limiter.py",
         "is_over, left_ms = await self._ask(who, local.allowed, count=True)",
         "raise TimeoutError",
@@ -438,7 +438,7 @@ CONTROLS: Final = (
         "all_processes",
     ),
     Control(
-        "a browser that has logged in is counted by itself",
+        "guesses of a browser that has logged in are counted separately",
         "desk/access/gate.py",
         "if self._known is not None and self._known.is_valid(cookie):",
         "if self._known is None:",
@@ -446,7 +446,7 @@ CONTROLS: Final = (
         "locked_out",
     ),
     Control(
-        "other sites embed nothing",
+        "other sites cannot embed pages",
         "desk/access/gate.py",
         "        if is_embedded(headers):\n",
         "        if headers is None:\n",
@@ -462,7 +462,7 @@ CONTROLS: Final = (
         "slowly",
     ),
     Control(
-        "the dashboard changes by token only",
+        "changes in the dashboard need a form token",
         "desk/dashboard.py",
         'if request.method == "POST" and not _visitor',
         'if request.method == "NEVER" and not _visitor',
@@ -470,7 +470,7 @@ CONTROLS: Final = (
         "token_of_a_page",
     ),
     Control(
-        "addresses of the dashboard are on a list",
+        "the dashboard serves listed addresses only",
         "desk/dashboard.py",
         "        if not is_known:\n",
         "        if parts is None:\n",
@@ -502,7 +502,7 @@ CONTROLS: Final = (
         "jobs_of_other_queues",
     ),
     Control(
-        "the dashboard redirects nowhere",
+        "the dashboard does not redirect to the request's host",
         "desk/dashboard.py",
         "self.url_map.redirect_defaults = False",
         "self.url_map.redirect_defaults = True",
@@ -510,7 +510,7 @@ CONTROLS: Final = (
         "host_is_never",
     ),
     Control(
-        "no change from other sites",
+        "other sites cannot change anything",
         "desk/access/gate.py",
         "not is_same_site(headers)",
         "headers is None",
@@ -525,7 +525,7 @@ CONTROLS: Final = (
         "tests/unit/desk/test_browser_headers.py",
     ),
     Control(
-        "addresses are read one way only",
+        "ambiguous request paths are refused",
         "callkeeper/middleware.py",
         "_PLAIN.match(raw_path) is not None",
         "raw_path is not None",
@@ -540,7 +540,7 @@ CONTROLS: Final = (
         "whatever_id",
     ),
     Control(
-        "routers are believed by number only",
+        "forwarded addresses count only if a number of routers is set",
         "callkeeper/middleware.py",
         "if self._hops and",
         "if",
@@ -562,7 +562,7 @@ CONTROLS: Final = (
         "tests/audit/test_figures.py",
     ),
     Control(
-        "the stand-in's control takes JSON only",
+        "the sandbox's control interface takes JSON only",
         "sandbox/control.py",
         'if (body or kind) and kind != "application/json":',
         "if body is None:",
@@ -570,7 +570,7 @@ CONTROLS: Final = (
         "json_only",
     ),
     Control(
-        "other sites cannot change the stand-in",
+        "other sites cannot change the sandbox",
         "sandbox/page.py",
         'if site not in {None, "same-origin", "none"} and',
         "if site is None and",
@@ -625,7 +625,7 @@ CONTROLS: Final = (
         "webhooks",
     ),
     Control(
-        "jobs are not unfolded without end",
+        "the decompressed size of a job has a cap",
         "workers/jobs.py",
         "_hold_to_size(raw_data)\n            super()",
         "super()",
@@ -641,21 +641,21 @@ CONTROLS: Final = (
         "unpickles",
     ),
     Control(
-        "failed jobs tell places only",
+        "failed jobs store places in the code only",
         "workers/jobs.py",
         '        what = "\\n".join(filtered_traceback(error))\n',
         "        raise\n",
         "tests/unit/workers/test_jobs.py",
     ),
     Control(
-        "log lines keep to their vocabulary",
+        "log lines have only listed keys",
         "callkeeper/logs.py",
         "for key, value in event.items() if key in allowed",
         "for key, value in event.items()",
         "tests/unit/callkeeper/test_logs.py",
     ),
     Control(
-        "of a person no more than a name and an id is kept",
+        "only names and ids of people are stored",
         "reseller/phone_calls.py",
         '    name: str = ""\n    value_for_core',
         '    name: str = field(name="fullSsn", default="")\n    value_for_core',
@@ -669,7 +669,7 @@ CONTROLS: Final = (
         "tests/unit/reseller/test_reseller_secret.py",
     ),
     Control(
-        "weak credentials stop the start",
+        "processes do not start with weak credentials",
         "callkeeper/credentials.py",
         " and _guesses_log10(text, *known) >= withstands",
         "",
@@ -691,14 +691,14 @@ CONTROLS: Final = (
         "outcome",
     ),
     Control(
-        "addresses are judged as they are used",
+        "addresses in settings have no hidden characters",
         "callkeeper/parsing.py",
         'if not is_visible(text) or " " in text:',
         "if False:",
         "tests/audit/test_addresses.py",
     ),
     Control(
-        "a Redis in the clear is warned of",
+        "an unencrypted Redis connection is warned of",
         "callkeeper/connections.py",
         "if place.is_exposed:",
         "if place is None:",
@@ -706,7 +706,7 @@ CONTROLS: Final = (
         "warned_of",
     ),
     Control(
-        "the files give web its own secrets only",
+        "the Kubernetes files give web its own secrets only",
         "deploy/kubernetes/web.yaml",
         "            - secretRef:\n                name: callkeeper-web\n",
         "            - secretRef:\n                name: callkeeper-web\n"
@@ -731,7 +731,7 @@ CONTROLS: Final = (
         "refused_the_token",
     ),
     Control(
-        "network policies name both sides",
+        "network policies restrict both sides",
         "deploy/kubernetes/network.yaml",
         "    - from:\n        - namespaceSelector:\n            matchLabels:\n"
         "              kubernetes.io/metadata.name: ingress-nginx\n        - namespaceSelector:\n"
@@ -741,7 +741,7 @@ CONTROLS: Final = (
         "both_sides",
     ),
     Control(
-        "Redis does nothing without a password",
+        "Redis refuses clients without a password",
         "deploy/redis/users.acl.example",
         "user default off resetpass resetkeys resetchannels -@all",
         "user default on nopass ~* +@all",
@@ -749,7 +749,7 @@ CONTROLS: Final = (
         "has_no_password",
     ),
     Control(
-        "what others wrote is safe to print",
+        "foreign text is printed without control characters",
         "callkeeper/terminal.py",
         "return text if is_visible(text) else",
         "return text if text else",
@@ -757,7 +757,7 @@ CONTROLS: Final = (
         "in_redis_harmlessly and list",
     ),
     Control(
-        "what others wrote is no markup",
+        "foreign text is not read as markup",
         "callkeeper/terminal.py",
         "markup=False",
         "markup=True",
@@ -765,7 +765,7 @@ CONTROLS: Final = (
         "in_redis_harmlessly and list",
     ),
     Control(
-        "JSON is safe to print",
+        "JSON is printed without control characters",
         "callkeeper/terminal.py",
         "return document if is_visible(text) else",
         "return document if text else",
@@ -776,11 +776,11 @@ CONTROLS: Final = (
 
 
 def without(control: Control, copy: Path) -> bool:
-    """Return whether its tests notice that a control is off, in a copy of the tree."""
+    """Switch a control off in a copy of the tree; return whether its tests fail."""
     path = copy / control.path
     text = path.read_text()
     if control.old not in text:
-        raise LookupError(f"{control.name}: {control.path} does not hold what is to be changed")
+        raise LookupError(f"{control.name}: {control.path} does not contain the code to change")
     path.write_text(text.replace(control.old, control.new, 1))
     command = [
         sys.executable,
@@ -816,7 +816,7 @@ def _environ(copy: Path) -> dict[str, str]:
 
 
 def main(names: list[str]) -> int:
-    """Switch off every control, or those whose names hold a word; return 1 if one went unnoticed."""
+    """Switch off every control, or those whose names contain a word; return 1 if a test still passed."""
     chosen = [control for control in CONTROLS if not names or any(word in control.name for word in names)]
     archive = subprocess.run(["git", "archive", "HEAD"], cwd=ROOT, capture_output=True, check=True).stdout  # noqa: S607
     unnoticed = 0
@@ -829,7 +829,7 @@ def main(names: list[str]) -> int:
             is_noticed = without(control, copy)
             unnoticed += not is_noticed
             print(f"{'red' if is_noticed else 'UNNOTICED':<10} {control.name}  ({control.tests})", flush=True)  # noqa: T201
-    print(f"{len(chosen) - unnoticed} of {len(chosen)} controls are noticed when they are off")  # noqa: T201
+    print(f"{len(chosen) - unnoticed} of {len(chosen)} controls made a test fail when switched off")  # noqa: T201
     return 1 if unnoticed else 0
 
 

@@ -1,4 +1,4 @@
-"""docs/security-controls.md: every control that `make controls` switches off, with its file and its test.
+"""Generates docs/security-controls.md: every control that `make controls` switches off, with its file and test.
 
 ``python -m tests.audit.controls_document > docs/security-controls.md``
 """

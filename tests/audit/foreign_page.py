@@ -1,4 +1,4 @@
-"""A page of another site, for a real browser."""
+"""Serves a page of another site to a real browser."""
 
 import threading
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 @contextmanager
 def foreign_page(body: str) -> Iterator[str]:
-    """Serve a page at ``localhost``: another site than ``127.0.0.1``, where our processes listen. Yield its address."""
+    """Serve a page at ``localhost``, another site than our processes at ``127.0.0.1``. Yield its address."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -18,7 +18,7 @@ def foreign_page(body: str) -> Iterator[str]:
             self.wfile.write(body.encode())
 
         def log_message(self, *_args: object) -> None:
-            """Say nothing."""
+            """Log nothing."""
 
     server = HTTPServer(("127.0.0.1", 0), Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()

@@ -1,4 +1,4 @@
-"""Bytes that are almost right: good samples, spoilt in the ways in which parsers are usually broken."""
+"""Mutated inputs for parsers: valid samples with changes that often break parsers."""
 
 from collections.abc import Sequence
 

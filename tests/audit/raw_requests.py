@@ -1,4 +1,4 @@
-"""Requests as an attacker's tool makes them: addresses that exist, spoilt; methods, headers and bodies of all kinds."""
+"""Random raw requests, as an attack tool sends them: mutated addresses, methods, headers and bodies."""
 
 import json
 import random
@@ -62,7 +62,7 @@ KNOWN = {
     "order": "asc",
     "page": "1",
 }
-"""What parts of addresses mostly are, so that requests get to where something is."""
+"""Usual values of path parameters, so that many requests reach existing pages."""
 
 QUERIES = (
     "phase",
@@ -82,20 +82,20 @@ QUERIES = (
 
 @dataclass(frozen=True)
 class Shot:
-    """One request, and whether its sender can go on with the same connection."""
+    """One request and its method."""
 
     raw: bytes
     method: str
 
 
 class Gunner:
-    """Draws requests, the same ones for the same seed."""
+    """Draws random requests: the same ones for the same seed."""
 
     def __init__(self, templates: Sequence[str], seed: int) -> None:
         user, _, password = ADMIN.partition(":")
         self._token = FormTokens(user, Secret(password)).issue()
         self._draw = random.Random(seed)  # noqa: S311  (repeatable, not secret)
-        # Streams do not end; they are asked for by the tests of the desk and of the board.
+        # Streams do not end. The tests of the desk and of the board cover them.
         self._templates = [template for template in templates if not template.endswith("/stream")]
 
     def shot(self) -> Shot:

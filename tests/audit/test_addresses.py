@@ -1,4 +1,4 @@
-"""Addresses in the settings: what is judged at the start is what requests are sent to."""
+"""Addresses in the settings are checked in the form in which they are used."""
 
 from collections.abc import Callable
 
@@ -22,7 +22,7 @@ from callkeeper.parsing import outcome_url, public_url, service_url
     ],
 )
 def test_an_address_has_no_hidden_parts(read: Callable[[str], str], address: str) -> None:
-    """An address with a space, line break or invisible character stops the start, and the message does not repeat it."""
+    """An address with a space, line break or invisible character is refused, and the message does not repeat it."""
     with pytest.raises(ValueError, match="must hold no spaces, line breaks or invisible characters") as caught:
         read(address)
     assert "core" not in str(caught.value)

@@ -1,4 +1,4 @@
-"""What a client may do to a running web process over its sockets, beside which events are still taken."""
+"""Attacks on the connections of a running web process, during which events must still be accepted."""
 
 import json
 import re
@@ -20,7 +20,7 @@ from tests.audit.conftest import Target, web_process
 from tests.audit.raw_requests import PUSH_KEY, TOKEN
 
 FILES = 160
-"""Leaves a web process 32 connections: 24 may be busy with other things than events, 12 with the streams of one token."""
+"""Leaves 32 connections to a web process: 24 may serve other things than events, and 12 one token's streams."""
 
 ROOM = 32
 BODY = b'{"Type":"CallStart","VoiceId":"voice-1","InstitutionKey":"cu-1"}'
@@ -31,12 +31,12 @@ CHUNKED = b"Transfer-Encoding: chunked\r\n\r\n%x\r\n%b\r\n0\r\n" % (len(BODY), B
 NOTHING = b"GET /nothing HTTP/1.1\r\nHost: a\r\n\r\n"
 UPGRADE = b"GET /healthz HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: h2c\r\n\r\n"
 FLOOD = 5_000_000
-"""Bytes of requests that a connection sends without waiting for answers."""
+"""How many bytes of requests a connection sends without waiting for answers."""
 
 
 @contextmanager
 def line(target: Target, buffer: int | None = None) -> Iterator[socket.socket]:
-    """Connect to a web process, with a receive buffer of so many bytes."""
+    """Connect to a web process. ``buffer``: size of the receive buffer in bytes."""
     with socket.socket() as connection:
         if buffer is not None:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
@@ -46,7 +46,7 @@ def line(target: Target, buffer: int | None = None) -> Iterator[socket.socket]:
 
 
 def statuses(target: Target, request: bytes, answers: int = 1) -> list[int]:
-    """Send bytes over a connection of their own; return the statuses of the answers, as many as are expected or come."""
+    """Send bytes over a new connection; return the statuses of up to ``answers`` answers."""
     return [int(head[9:12]) for head in _heads(target, request, answers)]
 
 
@@ -70,18 +70,18 @@ def _send(connection: socket.socket, data: bytes) -> None:
 
 
 def flood(connection: socket.socket) -> None:
-    """Send what a connection takes of very many requests, and read nothing."""
+    """Send as many requests as the connection accepts, and read nothing."""
     connection.setblocking(False)
     with suppress(BlockingIOError, ConnectionError):
         connection.send(NOTHING * (FLOOD // len(NOTHING)))
 
 
 ANSWERED_WITHIN_S = 5.0
-"""The sandbox waits no longer for the answer to an event. How fast events are on an idle machine is measured elsewhere."""
+"""The sandbox's deadline for the answer to an event. A benchmark measures how fast events are on an idle machine."""
 
 
 def pushed_within_s(target: Target, times: int = 20) -> list[float]:
-    """Send events, each over a connection of its own; return how long each took until it was accepted, in order of size."""
+    """Send events over a new connection each; return how long each took until it was accepted, shortest first."""
     took = []
     for _ in range(times):
         began = time.monotonic()
@@ -91,7 +91,7 @@ def pushed_within_s(target: Target, times: int = 20) -> list[float]:
 
 
 def resident_mb(target: Target) -> float:
-    """Return how much memory a web process has."""
+    """Return how much memory a web process uses."""
     return int(Path(f"/proc/{target.pid}/statm").read_text().split()[1]) * 4096 / 1e6
 
 
@@ -101,8 +101,8 @@ def resident_mb(target: Target) -> float:
     ids=["not reading", "reading", "events"],
 )
 def test_pipelining_costs_no_memory_and_delays_no_event(reads: bool, request_: bytes, target: Target) -> None:
-    """Twelve connections with thousands of requests each cost under 20 MB; every event is answered in time."""
-    pushed_within_s(target)  # whatever is loaded at the first time
+    """Twelve connections with thousands of pipelined requests each cost under 20 MB and delay no event."""
+    pushed_within_s(target)  # warm up
     before_mb = resident_mb(target)
     with ExitStack() as stack:
         for _ in range(12):
@@ -120,7 +120,7 @@ def test_pipelining_costs_no_memory_and_delays_no_event(reads: bool, request_: b
 
 
 def test_bodies_of_what_looks_like_heads_delay_no_event(target: Target) -> None:
-    """Fifty connections whose bodies are nothing but ends of heads leave events their turn."""
+    """Fifty connections whose bodies consist of line breaks do not delay events."""
     body = b"POST /healthz HTTP/1.1\r\nHost: a\r\nContent-Length: 99999999\r\n\r\n" + b"\r\n\r\n" * 1_000_000
     pushed_within_s(target)
     with ExitStack() as stack:
@@ -139,18 +139,18 @@ def _read(connection: socket.socket) -> None:
 
 
 def test_pipelined_requests_are_all_answered(target: Target) -> None:
-    """Requests beyond those that a process parses at once wait; none of them is lost, and their order is kept."""
+    """Pipelined requests are all answered, in their order."""
     assert statuses(target, (PUSH + NOTHING) * 200, 400) == [202, 404] * 200
 
 
 def test_pipelined_upgrades_are_ignored(target: Target) -> None:
-    """A thousand requests for another protocol are a thousand answers, and no line of the log."""
+    """A thousand pipelined requests for an upgrade are answered normally, without a line in the log."""
     assert statuses(target, UPGRADE * 1000, 1000) == [200] * 1000
     assert [entry["event"] for entry in target.events("info", "warning", "error")] == ["web_listening"]
 
 
 def test_clients_that_pipeline_make_room(redis_url: str, tmp_path: Path) -> None:
-    """When all connections are held by clients that always have sent another request, events are taken at their cost."""
+    """If clients that pipeline hold all connections, some of them are closed so that events are accepted."""
     with web_process(redis_url, tmp_path, files=FILES) as target, ExitStack() as stack:
         for _ in range(ROOM):
             connection = stack.enter_context(line(target))
@@ -160,7 +160,7 @@ def test_clients_that_pipeline_make_room(redis_url: str, tmp_path: Path) -> None
 
 
 def test_streams_of_a_token_have_a_cap(redis_url: str, tmp_path: Path) -> None:
-    """One token opens as many streams as it may have; then it is answered with 429, until one of them ends."""
+    """A token may open a limited number of streams; further ones get 429 until one has ended."""
     with web_process(redis_url, tmp_path, files=FILES) as target, ExitStack() as stack:
         assert Counter(_open_streams(target, stack, 14, TOKEN)) == {200: 12, 429: 2}
         assert pushed_within_s(target)[-1] < ANSWERED_WITHIN_S
@@ -170,7 +170,7 @@ def test_streams_of_a_token_have_a_cap(redis_url: str, tmp_path: Path) -> None:
 
 
 def test_room_is_kept_for_events(redis_url: str, tmp_path: Path) -> None:
-    """Three tokens with all the streams they may have leave room for events and health checks; the others get 503."""
+    """Streams of many tokens leave connections for events and health checks; further streams get 503."""
     tokens = ("aQ7zk29mLp0XwEr4", "bQ7zk29mLp0XwEr4", "cQ7zk29mLp0XwEr4")
     setting = ", ".join(f"t{n}:{token}" for n, token in enumerate(tokens))
     with web_process(redis_url, tmp_path, files=FILES, CALLKEEPER_DESK_TOKENS=setting) as target, ExitStack() as stack:
@@ -191,7 +191,7 @@ def _open_streams(target: Target, stack: ExitStack, times: int, token: str) -> l
 
 
 def test_push_headers_in_a_trailer_do_not_count(target: Target) -> None:
-    """A trailer is no header: who sends the push header behind the body is a stranger."""
+    """A push header in a trailer does not authenticate a request, and other trailers are ignored."""
     head = b"POST /push HTTP/1.1\r\nHost: a\r\n"
     trailer = b"X-Push-Key: %b\r\n\r\n" % PUSH_KEY.encode()
     assert statuses(target, head + CHUNKED + trailer) == [401]
@@ -199,7 +199,7 @@ def test_push_headers_in_a_trailer_do_not_count(target: Target) -> None:
 
 
 def test_forwarded_address_in_a_trailer_does_not_count(target: Target) -> None:
-    """A client cannot replace the address that the router has reported by a trailer: its guesses are counted together."""
+    """A trailer does not replace the address that the router reported, so a client's guesses are counted together."""
     found = []
     for n in range(ALLOWED + 5):
         trailer = b"Transfer-Encoding: chunked\r\n\r\n0\r\nX-Forwarded-For: 198.51.100.%d\r\n\r\n" % n
@@ -208,7 +208,7 @@ def test_forwarded_address_in_a_trailer_does_not_count(target: Target) -> None:
 
 
 def test_forwarded_addresses_with_ports_are_told_apart(target: Target) -> None:
-    """Some routers write the port too: guesses are counted for each address, whatever port they come from."""
+    """If a router also reports ports, guesses are counted by address without the port."""
     found = [statuses(target, _guess(n, b"198.51.100.%d:4711" % n) + b"\r\n") for n in range(ALLOWED + 5)]
     assert found == [[401]] * (ALLOWED + 5)
     found = [statuses(target, _guess(n, b"203.0.113.7:%d" % (5000 + n)) + b"\r\n") for n in range(ALLOWED + 5)]
@@ -234,11 +234,11 @@ REFUSED = {
     "too long a header": NOTHING.replace(b"Host", b"X: " + b"y" * MAX_OVERHEAD + b"\r\nHost"),
     "length and chunks": AUTHENTIC + LENGTH + CHUNKED + b"\r\n",
 }
-"""Requests that a router may read in another way than we do, or that are mostly not body."""
+"""Requests that a router may read differently than we do, or whose headers are too long."""
 
 
-def test_what_two_servers_read_differently_is_refused(target: Target) -> None:
-    """Each such request is answered with 400, and its connection ends."""
+def test_requests_that_servers_read_differently_are_refused(target: Target) -> None:
+    """Each of these requests is answered with 400, and its connection ends."""
     found = {name: _heads(target, request, 2) for name, request in REFUSED.items()}
     assert {name: [head[9:12] for head in heads] for name, heads in found.items()} == {
         name: [b"400"] for name in REFUSED
@@ -247,7 +247,7 @@ def test_what_two_servers_read_differently_is_refused(target: Target) -> None:
 
 
 def test_refusals_of_the_parser_carry_the_headers_of_every_answer(target: Target) -> None:
-    """What is not HTTP is refused with the headers that browsers heed, each once."""
+    """The answer to invalid HTTP has the security headers of every answer, each once."""
     [head] = _heads(target, b"GET / HTTP/9\r\n\r\n", 1)
     names = [each.partition(b":")[0].decode() for each in head.split(b"\r\n")[1:-2]]
     assert {name.lower() for name in EVERYWHERE} < set(names)
@@ -258,12 +258,12 @@ def test_refusals_of_the_parser_carry_the_headers_of_every_answer(target: Target
     "behind", [b"\x00 no HTTP\r\n\r\n", b"GET / HTTP/1.1\r\n\r\n"], ids=["garbage", "refused head"]
 )
 def test_garbage_behind_an_event_does_not_take_its_answer(behind: bytes, target: Target) -> None:
-    """An event that is followed by what is not served is answered first; then its connection ends."""
+    """An event that is followed by an invalid request is answered before the connection ends."""
     assert statuses(target, PUSH + behind, 2) == [202]
 
 
 def test_no_refusal_is_logged_as_an_error(target: Target) -> None:
-    """Whatever is refused above leaves no line of a library in the log."""
+    """Refused requests leave no error of a library in the log."""
     for request in (
         b"GET / HTTP/9\r\n\r\n",
         PUSH + b"\x00\r\n\r\n",

@@ -1,4 +1,4 @@
-"""The RQ dashboard of a running web process: attacks by address, by link, and by what is in Redis."""
+"""Attacks on the RQ dashboard of a running web process, by addresses, by links, and by data in Redis."""
 
 import re
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ from tests.signed_in import ANN
 
 USER, _, PASSWORD = ADMIN.partition(":")
 
-# Reads a form token from the board and pauses everything, without a slash: it is one part of an address.
+# Reads a form token from the board and pauses everything. It has no slash, because it is one segment of a path.
 _PAUSE = r"""
 fetch('\x2fboard\x2fpausing').then(r=>r.text()).then(t=>{
  const k=t.match(new RegExp('name="form_token" value="([^"]+)"'))[1];
@@ -71,7 +71,7 @@ def target(redis_server: EmbeddedRedis, tmp_path_factory: pytest.TempPathFactory
 
 
 def ask(target: Target, method: str, path: str, **headers: str) -> httpx.Response:
-    """Ask as a watcher's own browser would, with the token of a page."""
+    """Send a request as the browser of a logged-in person does, with a form token."""
     token = FormTokens(USER, Secret(PASSWORD)).issue()
     own = {"X-Forwarded-For": "203.0.113.7", "Sec-Fetch-Site": "same-origin", FORM_HEADER: token}
     return httpx.request(
@@ -81,7 +81,7 @@ def ask(target: Target, method: str, path: str, **headers: str) -> httpx.Respons
 
 @pytest.fixture
 def page(browser: Browser, target: Target, redis_url: str) -> Iterator[Page]:
-    """Return a page of a browser in which a watcher has logged in."""
+    """Return a page of a browser in which a person has logged in."""
     login = {"username": USER, "password": PASSWORD, "origin": target.url}
     context = browser.new_context(http_credentials=login)  # type: ignore[arg-type]  # a dict is a TypedDict here
     page = context.new_page()
@@ -91,14 +91,14 @@ def page(browser: Browser, target: Target, redis_url: str) -> Iterator[Page]:
 
 
 def is_paused(target: Target) -> bool:
-    """Tell whether anything is paused."""
+    """Tell whether the attack has paused something."""
     pausing = httpx.get(f"{target.url}/board/pausing", auth=(USER, PASSWORD), trust_env=False)
     return "pressed by a foreign page" in pausing.text
 
 
 @pytest.mark.parametrize("how", ["linked", "typed"])
 def test_link_with_a_script_in_it_does_nothing(how: str, page: Page, target: Target) -> None:
-    """An address that holds a script, opened from another site or by hand, runs nothing and pauses nothing."""
+    """A script in an address is not run, whether another site links to the address or a person types it."""
     address = f"{target.url}/rq/0/view/jobs/{quote(EVIL_QUEUE, safe='')}/queued/8/asc/1"
     with foreign_page(f"<script>location = {address!r}</script>") as elsewhere:
         with page.expect_response(lambda response: "/rq/" in response.url) as answered:
@@ -110,7 +110,7 @@ def test_link_with_a_script_in_it_does_nothing(how: str, page: Page, target: Tar
 
 
 def test_other_sites_cannot_open_the_dashboard(page: Page, target: Target) -> None:
-    """A page of another site cannot lead a watcher into the dashboard; the board's own link can."""
+    """A link on another site does not open the dashboard; the board's own link does."""
     with foreign_page(f"<a href='{target.url}/rq/'>jobs</a>") as elsewhere:
         page.goto(elsewhere)
         with page.expect_navigation() as answered:
@@ -123,7 +123,7 @@ def test_other_sites_cannot_open_the_dashboard(page: Page, target: Target) -> No
 
 
 def test_pages_work_in_a_browser(page: Page, target: Target, redis_url: str) -> None:
-    """The pages show our queue and its jobs, as text, and their scripts run without an error."""
+    """The pages show our queue and its jobs; descriptions are shown as text, and scripts run without an error."""
     planted = "<img src=x onerror=\"document.title='DONE'\">"
     with Redis.from_url(redis_url) as redis:
         job = Queue("calls", connection=redis, serializer=JSONSerializer).enqueue("a.b", description=planted)
@@ -140,7 +140,7 @@ def test_pages_work_in_a_browser(page: Page, target: Target, redis_url: str) -> 
 
 @pytest.mark.parametrize("site", ["cross-site", "same-site"])
 def test_dashboard_refuses_what_is_started_by_other_sites(site: str, target: Target) -> None:
-    """Whatever a browser says that another site's page has started is 403, without a browser at hand too."""
+    """Requests that another site's page started, as their headers say, get 403."""
     assert (
         ask(
             target, "GET", "/", **{"Sec-Fetch-Site": site, "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
@@ -152,14 +152,14 @@ def test_dashboard_refuses_what_is_started_by_other_sites(site: str, target: Tar
 
 @pytest.mark.parametrize("path", ODD, ids=lambda path: path[:60])
 def test_odd_addresses_are_404(path: str, target: Target) -> None:
-    """Whatever is no address of ours is 404: no 500, and no 503 that blames Redis."""
+    """Unknown or invalid addresses get 404, not 500 or 503, and no error is logged."""
     assert ask(target, "GET", path).status_code == 404
     assert target.events("error", "critical") == []
 
 
 @pytest.mark.parametrize("path", ["", "/", "/0", "/0/", "/0/view/", "/0/view/queues/", "/static"])
 def test_host_is_never_repeated(path: str, target: Target) -> None:
-    """No answer leads to the host that the request names."""
+    """No answer contains the host that the request names."""
     answer = ask(target, "GET", path, Host="evil.example")
     assert answer.status_code in {200, 308, 404}
     assert "evil.example" not in answer.text + str(answer.headers)
@@ -177,7 +177,7 @@ def test_other_queues_cannot_be_changed(path: str, target: Target, redis_url: st
 
 
 def test_jobs_of_other_queues_do_not_exist(target: Target, redis_url: str) -> None:
-    """Another program's job cannot be read, requeued or deleted by its id, nor by emptying our own list of failed jobs."""
+    """Another program's job cannot be read, requeued or deleted, by its id or by emptying our list of failed jobs."""
     with Redis.from_url(redis_url) as redis:
         job = Queue("other", connection=redis).enqueue("a.b", description="theirs")
         assert ask(target, "GET", f"/0/data/job/{job.id}.json").status_code == 404
@@ -191,7 +191,7 @@ def test_jobs_of_other_queues_do_not_exist(target: Target, redis_url: str) -> No
 
 
 def test_templates_write_json_into_scripts(redis_url: str) -> None:
-    """Everything that a template writes into a script is encoded, also what no address can hold."""
+    """Every value that a template writes into a script is encoded as JSON."""
     with Redis.from_url(redis_url) as redis:
         app = pages(redis, address="x", queue_name=EVIL_QUEUE)
         visitor = Visitor(ANN, FormTokens("ops", Secret("x" * 16)))

@@ -1,4 +1,4 @@
-"""Figures under pushes that name invented institutions, in a real Redis."""
+"""Metrics of pushes that name invented institutions, in a real Redis."""
 
 import pytest
 from redis.asyncio import Redis
@@ -16,7 +16,7 @@ INVENTED = 40
 
 @pytest.mark.parametrize("kind", ["CallStart", "CallEnd"])
 async def test_invented_institutions_share_one_label(kind: str, sandbox_asgi: Asgi, redis: "Redis") -> None:
-    """Whoever may push can invent institutions: none of their names stays in Redis's figures."""
+    """Invented institutions in pushes share one label, so that they cannot fill Redis with metrics."""
     rig = Rig(sandbox_asgi, redis)
     for n in range(INVENTED):
         event = PushEvent(type=kind, institution_key=f"invented-{n}", voice_id=f"v-{n}")

@@ -1,4 +1,4 @@
-"""Everything that reads what others have written: read, or refused in its own words; never anything else."""
+"""Every parser of foreign data either returns a record or raises its own error, for any input."""
 
 import json
 from contextlib import suppress
@@ -51,7 +51,7 @@ ANSWERS = [
 
 @given(body=mutants([PUSH]) | st.binary(max_size=300))
 def test_push_decoder_reads_or_refuses(body: bytes) -> None:
-    """A9: of any body it makes an event that can be stored, or a refusal that repeats nothing."""
+    """A9: any body becomes an event that can be stored, or a short `PushUnreadable`."""
     try:
         event = parse_push(body)
     except PushUnreadable as problem:
@@ -63,7 +63,7 @@ def test_push_decoder_reads_or_refuses(body: bytes) -> None:
 
 @given(text=mutants(HEADERS))
 def test_header_settings_read_or_refuse(text: bytes) -> None:
-    """Of any setting it makes headers that can be compared, or a refusal that shows no part of it."""
+    """Any setting becomes headers, or an error; neither shows a secret."""
     try:
         headers = parse_header_settings(text.decode("utf-8", "replace"))
     except HeaderSettingsUnreadable as problem:
@@ -75,7 +75,7 @@ def test_header_settings_read_or_refuse(text: bytes) -> None:
 
 @given(path=mutants([b"/desk/calls/cu-1/voice-1/verified", b"/rq/0/view/jobs", b"/board"]))
 def test_paths_are_judged(path: bytes) -> None:
-    """Whatever is plain begins with one plain part and holds no folder's name."""
+    """A path that counts as plain has no percent sign in its first part, and no dot segments."""
     if is_plain(path):
         parts = path.partition(b"?")[0].split(b"/")
         assert b"%" not in parts[1]
@@ -84,14 +84,14 @@ def test_paths_are_judged(path: bytes) -> None:
 
 @given(text=mutants(RULES))
 def test_rules_loader_reads_or_names_the_faults(text: bytes) -> None:
-    """Of any file it makes a book, or says what is wrong with it; it never stops on its own fault."""
+    """Any rules file becomes a rule book or raises `RulesError`."""
     with suppress(RulesError):
         parse_rules(text, name="rules.toml", owned=frozenset({"cu-1"}))
 
 
 @given(kind=st.sampled_from(KINDS), body=mutants(ANSWERS) | st.binary(max_size=200), status=st.sampled_from(STATUSES))
 def test_answers_of_the_service_are_read_or_refused(kind: type[BaseAnswer], body: bytes, status: int) -> None:
-    """D4: of any answer it makes a record, or a typed error without the service's words."""
+    """D4: any answer becomes a record, or a typed error without the service's texts."""
     reader: Reader[Any] = Reader(kind)
     try:
         verdict(DETAILS, ServiceResponse(status, httpx.Headers(), body), reader)

@@ -1,4 +1,4 @@
-"""The watchers' login of running web processes, under guessing."""
+"""Password guessing at the shared login of running web processes."""
 
 import time
 from collections import Counter
@@ -16,17 +16,17 @@ USER, _, PASSWORD = ADMIN.partition(":")
 
 
 def guess(url: str, password: str, *, address: str = "203.0.113.7", path: str = "/board") -> httpx.Response:
-    """Try a password from an address, as the router in front reports it."""
+    """Try a password from an address, which the router reports."""
     return httpx.get(url + path, auth=(USER, password), headers={"X-Forwarded-For": address}, trust_env=False)
 
 
 def most_refused_as_wrong(elapsed_s: float) -> int:
-    """Return how many wrong passwords may be looked at within a time: on a slow machine some are forgotten meanwhile."""
+    """Return how many wrong passwords may be checked within a time. On a slow machine old ones expire meanwhile."""
     return ALLOWED + int(elapsed_s / EVERY_S) + 1
 
 
 def test_guesses_are_counted_for_all_pages(target: Target) -> None:
-    """Ten wrong passwords are ten, whichever pages they are tried at."""
+    """Wrong passwords at different pages are counted together."""
     began_s = time.monotonic()
     statuses = Counter(guess(target.url, f"guess-{n}", path=PAGES[n % len(PAGES)]).status_code for n in range(40))
     assert ALLOWED <= statuses[401] <= most_refused_as_wrong(time.monotonic() - began_s)
@@ -34,7 +34,7 @@ def test_guesses_are_counted_for_all_pages(target: Target) -> None:
 
 
 def test_guesses_are_counted_for_all_processes_and_restarts(redis_url: str, tmp_path: Path) -> None:
-    """Another web process, and one that starts later, know the wrong passwords that the first has seen."""
+    """Wrong passwords are counted together across web processes, also after a restart."""
     began_s = time.monotonic()
     with web_process(redis_url, tmp_path) as first, web_process(redis_url, tmp_path) as second:
         urls = (first.url, second.url)
@@ -47,7 +47,7 @@ def test_guesses_are_counted_for_all_processes_and_restarts(redis_url: str, tmp_
 
 @pytest.mark.parametrize("path", PAGES)
 def test_browser_that_has_logged_in_is_not_locked_out(path: str, target: Target) -> None:
-    """Somebody else's wrong passwords from the same address do not end the work of a browser that has logged in."""
+    """Wrong passwords from the same address do not lock out a browser that has logged in."""
     answer = guess(target.url, PASSWORD, path=path)
     cookie, _, attributes = answer.headers["set-cookie"].partition(";")
     assert cookie.startswith("__Host-")

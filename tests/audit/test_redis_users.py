@@ -1,4 +1,4 @@
-"""The Redis users of deploy/redis/users.acl.example: each process works fully as its own, and web never sees the token."""
+"""The Redis users of deploy/redis/users.acl.example: each process works as its user, and web cannot read the token."""
 
 import json
 import os
@@ -38,10 +38,10 @@ TOKEN_KEY = "ck:token"
 
 @dataclass(frozen=True)
 class Site:
-    """Web, worker and a service, on a Redis with users."""
+    """A web process, a worker and a sandbox, on a Redis with users."""
 
     admin: Any
-    """A client of the user that set up the server."""
+    """A client with the rights of the default user."""
     redis_url: str
     web_url: str
     sides: Sides
@@ -53,23 +53,23 @@ class Site:
     def refusals(self) -> list[str]:
         """Return every command or key that Redis refused to a user since the last reset.
 
-        But for ``CLIENT SETINFO`` and ``MAINT_NOTIFICATIONS``: our Redis client tries them with every connection, older
-        servers do not know them, and it goes on without.
+        ``CLIENT SETINFO`` and ``MAINT_NOTIFICATIONS`` are left out: our Redis client tries them with every connection
+        and works without them.
         """
         log = [(entry["username"], entry["reason"], entry["object"]) for entry in self.admin.acl_log()]
         return [f"{user} {reason} {what}" for user, reason, what in log if not what.startswith("client")]
 
 
 def url_of(redis_url: str, user: str) -> str:
-    """Return the URL by which a user connects."""
+    """Return the URL for a user."""
     return redis_url.replace("redis://", f"redis://{user}:{PASSWORD.format(user)}@")
 
 
 def set_up(admin: Any) -> None:
-    """Make the users of the file."""
+    """Create the users of the file."""
     for line in USERS.splitlines():
         _, user, *rules = line.split()
-        if user != "default":  # by which the test looks at the server
+        if user != "default":  # the test itself uses this one
             password = f">PASSWORD-OF-{user.upper()}"
             assert password in rules
             rules[rules.index(password)] = f">{PASSWORD.format(user)}"
@@ -79,7 +79,7 @@ def set_up(admin: Any) -> None:
 
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[Site]:
-    """Run everything, each process as its own user."""
+    """Run all processes, each as its own Redis user."""
     with embedded_redis(tmp_path / "redis") as redis, Fleet(tmp_path / "logs") as fleet:
         admin: Any = Redis.from_url(redis.url)
         set_up(admin)
@@ -102,7 +102,7 @@ def site(tmp_path: Path) -> Iterator[Site]:
 
 
 def call(site: Site, *script: dict[str, object]) -> dict[str, Any]:
-    """Start a call of a member who is known."""
+    """Start a call of a known member."""
     body = {"institution_key": "cu-1", "phone_number": population.phone("cu-1", population.SHARED), "script": script}
     started: dict[str, Any] = site.sides.control("POST", "/calls", body)
     return started
@@ -116,7 +116,7 @@ PAGES = (
 
 
 def test_web_and_worker_do_everything_as_their_own_users(site: Site) -> None:
-    """A call from push to end, every page, the desk, buttons of the dashboard: Redis refuses nothing that is asked."""
+    """Redis refuses nothing during a whole call, on any page, at the desk and for the dashboard's buttons."""
     started = call(site, {"kind": "mfa_validated", "after_s": 4}, {"kind": "end", "after_s": 15})
     at = f"/desk/calls/cu-1/{started['voice_id']}"
     bearer = {"Authorization": f"Bearer {TOKEN}"}
@@ -138,14 +138,14 @@ def test_web_and_worker_do_everything_as_their_own_users(site: Site) -> None:
         with desk.stream("GET", "/desk/stream", params={"ticket": ticket}) as stream:
             assert stream.status_code == 200
         asked = desk.post(f"{at}/check", json={"operator": "ann"}, headers={"Idempotency-Key": "k-1"})
-        assert asked.status_code < 500  # declined where the call has just ended
+        assert asked.status_code < 500  # refused if the call has just ended
     site.sides.settled(started)
     assert site.refusals() == []
     assert site.admin.exists(TOKEN_KEY) == 1
 
 
 def test_doctor_examines_an_installation_as_each_user(site: Site) -> None:
-    """The release step of a process runs with the Redis user of that process, and finds Redis well."""
+    """The doctor finds no fault if it runs with the Redis user of each process."""
     environs = {"web": ENVIRON, "worker": service_environment(site.sides.service_url)}
     for process, environ in environs.items():
         told = subprocess.run(  # noqa: S603  (our own command)
@@ -162,7 +162,7 @@ def test_doctor_examines_an_installation_as_each_user(site: Site) -> None:
 
 
 def press(http: httpx.Client, site: Site) -> None:
-    """Let a job fail, then requeue it, delete it and empty the list, by the dashboard's buttons."""
+    """Let a job fail, then requeue it, delete it and empty the list with the dashboard's buttons."""
     foreign = Queue("calls", connection=site.admin, serializer=JSONSerializer).enqueue("os.getpid", job_id="foreign")
     until(
         lambda: foreign.id in FailedJobRegistry("calls", connection=site.admin).get_job_ids() or None, 20, "a failure"
@@ -176,7 +176,7 @@ def press(http: httpx.Client, site: Site) -> None:
 
 
 def test_web_is_refused_the_token_whatever_it_tries(site: Site) -> None:
-    """Who takes over the web process cannot read the service's token from Redis, nor become another user."""
+    """The web process's Redis user cannot read the service's token, and cannot log in as another user."""
     site.sides.settled(call(site, {"kind": "end", "after_s": 2}))
     assert site.admin.exists(TOKEN_KEY) == 1
     web = site.redis_as("web")
@@ -219,8 +219,8 @@ def test_web_is_refused_the_token_whatever_it_tries(site: Site) -> None:
         guessed.ping()
 
 
-def test_redis_reads_the_file_and_refuses_whoever_has_no_password(tmp_path: Path) -> None:
-    """The file as it is, with the passwords filled in, is one that Redis starts with."""
+def test_redis_accepts_the_file_and_refuses_a_client_that_has_no_password(tmp_path: Path) -> None:
+    """Redis starts with the file once its passwords are filled in, and refuses clients without a password."""
     path = tmp_path / "users.acl"
     path.write_text(re.sub(r">PASSWORD-OF-(\w+)", lambda found: f">{PASSWORD.format(found[1].lower())}", USERS))
     port = free_port()
@@ -248,7 +248,7 @@ def answers(redis: Any) -> bool | None:
 
 
 def free_port() -> int:
-    """Return a port that nobody listens on."""
+    """Return a free port of this machine."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -256,7 +256,7 @@ def free_port() -> int:
 
 
 def test_no_two_keys_share_what_web_may_read_with_the_token() -> None:
-    """The pattern that keeps the token from web leaves it every other key that begins alike."""
+    """The ACL patterns of web cover every key that starts with `ck:t`, except the token and its gate."""
     keys = Keys()
     named = {value for value in vars(keys).values() if isinstance(value, str) and value.startswith("ck:t")}
     built = {keys.trail(""), keys.ticket("")}

@@ -1,4 +1,4 @@
-"""The stand-in's control interface, attacked by a page of another site in a real browser."""
+"""The sandbox's control interface, attacked by a page of another site in a real browser."""
 
 import httpx
 import pytest
@@ -16,14 +16,14 @@ ATTACKS = {
     "form without a body": """<form method=post action="URL/control/faults"></form>
         <script>document.forms[0].submit()</script>""",
 }
-"""What a browser lets any page send, to the stand-in at URL."""
+"""Requests to the sandbox at URL that a browser lets any page send."""
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_pages_of_other_sites_cannot_script_faults(
     attack: str, browser: Browser, sandbox_server: ServedSandbox
 ) -> None:
-    """A page of another site can send a form or a simple request; neither reaches the stand-in's faults."""
+    """A form or simple request of another site's page is refused and adds no fault to the sandbox."""
     context = browser.new_context()
     with foreign_page(ATTACKS[attack].replace("URL", sandbox_server.url)) as elsewhere:
         page = context.new_page()
@@ -37,7 +37,7 @@ def test_pages_of_other_sites_cannot_script_faults(
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", None])
 def test_control_takes_json_only(kind: str | None, sandbox_server: ServedSandbox) -> None:
-    """A body that is not sent as JSON is refused, also without any word of where it comes from."""
+    """A body without a JSON content type gets 415."""
     headers = {"Content-Type": kind} if kind else {}
     answer = httpx.post(f"{sandbox_server.url}/control/faults", content=FAULT, headers=headers, trust_env=False)
     assert answer.status_code == 415
@@ -47,6 +47,6 @@ def test_control_takes_json_only(kind: str | None, sandbox_server: ServedSandbox
 @pytest.mark.parametrize("site", ["cross-site", "same-site"])
 @pytest.mark.parametrize("path", ["/control/tokens/lapse", "/calls"])
 def test_requests_from_other_sites_are_refused(path: str, site: str, sandbox_server: ServedSandbox) -> None:
-    """What a browser says was started by another site is refused, with or without an origin."""
+    """A request that another site started, as its headers say, gets 403."""
     headers = {"Sec-Fetch-Site": site}
     assert httpx.post(sandbox_server.url + path, headers=headers, trust_env=False).status_code == 403

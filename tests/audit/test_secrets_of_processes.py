@@ -1,4 +1,4 @@
-"""Each process holds its own secrets and no other's: by the files of deploy/, and by what the kernel says of a process."""
+"""Each process has only its own secrets: in the files of deploy/, and in its environment as the kernel shows it."""
 
 import json
 import os
@@ -47,7 +47,7 @@ STARTED = {"web": "web_listening", "worker": "worker_started"}
 @pytest.mark.parametrize("process", ["web", "worker"])
 @pytest.mark.parametrize("platform", ["compose", "render", "kubernetes"])
 def test_process_is_given_what_it_reads_and_nothing_else(platform: str, process: str) -> None:
-    """A platform's files give a process every variable that it requires, and none that it does not read."""
+    """A platform's files give a process every variable that it needs, and none that it does not read."""
     given = given_to(platform, process)
     assert given - READS[process].keys() == set()
     required = {name for name, variable in READS[process].items() if variable.is_required} & REQUIRED
@@ -55,9 +55,10 @@ def test_process_is_given_what_it_reads_and_nothing_else(platform: str, process:
 
 
 def test_web_and_worker_share_no_secret_but_three() -> None:
-    """Both read the way to Redis, the way to the archive (each as a role of its own), and who is told of incidents.
+    """Web and worker share only the URLs of Redis, archive and alerts.
 
-    Any process may be the last that can tell of one.
+    They have different roles in the archive. Both need the alert URLs, because either may be the last that can send
+    one.
     """
     shared = {"REDIS_URL", "CALLKEEPER_ARCHIVE_URL", "CALLKEEPER_ALERT_URLS"}
     assert READS["web"].keys() & READS["worker"].keys() & SECRETS == shared
@@ -66,7 +67,7 @@ def test_web_and_worker_share_no_secret_but_three() -> None:
 
 @contextmanager
 def running(process: str, redis_url: str, log: Path) -> Iterator[tuple[int, list[dict[str, object]]]]:
-    """Start a process with the secrets of both in its environment; yield its id and its log."""
+    """Start a process with the secrets of both processes in its environment; yield its pid and log."""
     environ = {"PATH": os.environ["PATH"], "REDIS_URL": redis_url, **EVERYTHING}
     options = ["--host", "127.0.0.1", "--port", "0"] if process == "web" else []
     command = [sys.executable, "-m", "callkeeper", process, *options]
@@ -85,7 +86,7 @@ def running(process: str, redis_url: str, log: Path) -> Iterator[tuple[int, list
 
 @pytest.mark.parametrize(("process", "other"), [("web", "worker"), ("worker", "web")])
 def test_process_removes_the_secrets_of_the_other(process: str, other: str, redis_url: str, tmp_path: Path) -> None:
-    """Where a platform gives everything to everybody, a process starts anew without what it must not hold, and says so."""
+    """If a platform gives a process the other's secrets, it restarts without them and logs a warning."""
     with running(process, redis_url, tmp_path / "log") as (pid, log):
         environ = Path(f"/proc/{pid}/environ").read_bytes().decode()
         names = {pair.partition("=")[0] for pair in environ.split("\0")}
@@ -100,7 +101,7 @@ def test_process_removes_the_secrets_of_the_other(process: str, other: str, redi
 
 
 def test_process_with_its_own_secrets_only_starts_once(redis_url: str, tmp_path: Path) -> None:
-    """Nothing is removed and nothing is said where each process is given its own."""
+    """If a process has only its own secrets, nothing is removed or logged."""
     log = tmp_path / "log"
     environ = {
         "PATH": os.environ["PATH"],
@@ -131,7 +132,7 @@ WEAK = {
 
 @pytest.mark.parametrize(("name", "before", "secret", "after"), WEAK.values(), ids=WEAK)
 def test_weak_secret_stops_the_start(name: str, before: str, secret: str, after: str, redis_url: str) -> None:
-    """The web process ends at once with 1 and says which setting is weak and what it needs, never what it was."""
+    """With a weak secret the web process exits with 1 and names the setting and its requirement, not the secret."""
     strong = {"CALLKEEPER_PUSH_HEADERS": "X-Push-Key: 7d1f0c2b9a8e4d6f51", "PATH": os.environ["PATH"]}
     environ = {**strong, "REDIS_URL": redis_url, name: before + secret + after}
     command = [sys.executable, "-m", "callkeeper", "web", "--host", "127.0.0.1", "--port", "0"]

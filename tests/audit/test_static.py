@@ -1,4 +1,4 @@
-"""What a linter for holes finds in the code: nothing but what has its reason, on its line or here."""
+"""Bandit finds nothing in the code except lines that state a reason, and the exceptions listed here."""
 
 import json
 import re
@@ -14,22 +14,22 @@ ROOT = Path(__file__).parents[2]
 PACKAGES = ("receiver", "desk", "workers", "calls", "reseller", "sandbox", "callkeeper")
 
 REASON: Final = re.compile(r"# noqa: S\d{3}")
-"""ruff asks the same questions; a line that answers one says why."""
+"""The comment of a line that ruff's equivalent rule accepts. It states the reason."""
 
 HERE: Final[Mapping[tuple[str, str], str]] = {
-    ("B404", "callkeeper/embedded.py"): "starts the embedded Redis; how is judged on the line that does",
-    ("B404", "callkeeper/fleet.py"): "starts our own processes; how is judged on the line that does",
+    ("B404", "callkeeper/embedded.py"): "starts the embedded Redis; the line that does so states its reason",
+    ("B404", "callkeeper/fleet.py"): "starts our own processes; the line that does so states its reason",
 }
-"""What bandit finds and ruff does not ask for."""
+"""Accepted findings of bandit that ruff has no rule for."""
 
 
 @pytest.fixture(scope="module")
 def found() -> list[dict[str, Any]]:
-    """Return what was found and has no reason on its line."""
+    """Return bandit's findings without a reason on their lines."""
     command = [sys.executable, "-m", "bandit", "-q", "-f", "json", "-r", *PACKAGES]
     answer = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)  # noqa: S603  (our own)
     results: list[dict[str, Any]] = json.loads(answer.stdout)["results"]
-    assert len(results) > 10, "the linter has looked"
+    assert len(results) > 10, "bandit found almost nothing: it probably did not run"
     return [issue for issue in results if not REASON.search(_code(issue))]
 
 
@@ -44,10 +44,10 @@ def place(issue: dict[str, Any]) -> tuple[str, str]:
 
 
 def test_linter_finds_nothing_that_has_no_reason(found: list[dict[str, Any]]) -> None:
-    """Whatever is found is mended, or says why it stays."""
+    """Every finding is an exception that is listed here."""
     assert [(place(issue), issue["issue_text"]) for issue in found if place(issue) not in HERE] == []
 
 
 def test_linter_finds_every_exception(found: list[dict[str, Any]]) -> None:
-    """An exception that is not needed any more goes: nothing new hides behind it."""
+    """Every exception listed here is still found, so that it cannot hide a new finding."""
     assert set(HERE) - set(map(place, found)) == set()

@@ -1,4 +1,4 @@
-"""What we depend on: known by name and hash, listed in a bill of materials, never taken for sound without an answer."""
+"""Dependencies are locked with hashes, listed in a bill of materials, and checked for vulnerabilities."""
 
 import json
 import re
@@ -23,7 +23,7 @@ UNKNOWN = {"name": "c", "skip_reason": "Dependency not found"}
 
 
 def test_advisories_tell_unknown_from_sound() -> None:
-    """A package that was not looked up is not a sound one."""
+    """A package that was not looked up is reported as such, not as sound."""
     assert judge(report(SOUND, HOLED, UNKNOWN)) == (["a", "b"], ["c"], ["b 2: CVE-2026-1"])
 
 
@@ -35,13 +35,13 @@ def test_advisories_tell_unknown_from_sound() -> None:
 def test_advisories_fail_closed_where_it_is_asked_for(
     told: dict[str, Any] | None, plain: int, strict: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A hole always fails; what is not known fails where the service can be reached and must be."""
+    """A vulnerability always fails; a package that was not looked up fails only with ``--strict``."""
     monkeypatch.setitem(main.__globals__, "ask", lambda: told)
     assert (main([]), main(["--strict"])) == (plain, strict)
 
 
 def test_lock_names_a_hash_for_every_package() -> None:
-    """What is installed is what was looked at: nothing comes without its hashes."""
+    """Every locked package has a hash."""
     requirements = re.split(r"\n(?=\S)", re.sub(r"^\s*#.*\n", "", LOCK.read_text(), flags=re.MULTILINE).strip())
     assert len(requirements) > 20
     assert [text.splitlines()[0] for text in requirements if "--hash=sha256:" not in text] == []

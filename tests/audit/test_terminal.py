@@ -1,4 +1,4 @@
-"""The command line on a real terminal: what others wrote is shown, never obeyed, and never looks like a line of ours."""
+"""Foreign text is shown harmlessly on a terminal: no escape sequences, forged lines or invisible characters."""
 
 import asyncio
 import datetime as dt
@@ -44,14 +44,14 @@ MARKUP = "[bold]markup[/nothing]"
 EVIL = (
     f"{MARKUP}\x1b]0;owned\x07\x1b[2J\x9b2J\x00\r\n\x0b\u2028\x85FORGED enroll\u202e\u2066\u200b\ufeff\u3164\U000e0001"
 )
-"""Everything at once: markup that breaks rich, escape sequences, line breaks of every kind, bidi, invisible characters."""
+"""A text with markup that breaks rich, escape sequences, all kinds of line breaks, bidi and invisible characters."""
 
 OUR_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 NOW = dt.datetime.now(dt.UTC)
 
 
 def evil(kind: Any, depth: int = 0, **given: Any) -> Any:
-    """Return an instance of a record in which every text is hostile, in inner records too."""
+    """Return an instance of a record in which every text is hostile, also in inner records."""
     return (
         _filled(msgspec.inspect.type_info(kind), depth) if not given else msgspec.structs.replace(evil(kind), **given)
     )
@@ -87,7 +87,7 @@ def _filled(info: Any, depth: int) -> Any:
 
 
 def trail() -> list[Entry]:
-    """Return a trail with a line of every kind, and in each decision every way in which a rule can fare."""
+    """Return a trail with a line of every kind, and in its decisions every result of a rule."""
     tried = tuple(evil(Tried, result=result) for result in get_args(Result))
     kinds = [evil(Entry, what=what, tried=tried) for what in get_args(What)]
     held = evil(Entry, what="decided", forbidden=(), tried=tried, asked=EVIL)
@@ -98,7 +98,7 @@ def trail() -> list[Entry]:
 
 @pytest.fixture
 def planted(redis_url: str) -> str:
-    """Fill Redis with calls, pauses and open questions whose every text is hostile; return its URL."""
+    """Fill Redis with calls, pauses and alerts in which every text is hostile; return its URL."""
     keys = Keys()
     unresolved = evil(Effect, state=EffectState.UNRESOLVED)
     reading = evil(Reading)
@@ -148,7 +148,7 @@ def service() -> Iterator[ServedSandbox]:
 
 
 def environ_of(served: ServedSandbox | None, redis_url: str) -> dict[str, str]:
-    """Return the settings that reach a service and a Redis."""
+    """Return settings for a service and a Redis."""
     credentials = served.credentials if served else None
     return {
         "PATH": os.environ["PATH"],
@@ -166,7 +166,7 @@ def environ_of(served: ServedSandbox | None, redis_url: str) -> dict[str, str]:
 
 
 def on_terminal(environ: dict[str, str], *arguments: str, answer: bytes = b"") -> str:
-    """Run a command on a terminal and return everything that the terminal got."""
+    """Run a command on a terminal and return everything that it wrote."""
     leader, follower = pty.openpty()
     process = subprocess.Popen(  # noqa: S603  (our own commands)
         [sys.executable, "-m", "callkeeper", *arguments], stdin=follower, stdout=follower, stderr=follower, env=environ
@@ -179,14 +179,14 @@ def on_terminal(environ: dict[str, str], *arguments: str, answer: bytes = b"") -
         while piece := os.read(leader, 65536):
             got += piece
     except OSError:
-        pass  # Linux: everybody on the other side has left
+        pass  # Linux: the process has closed its side
     os.close(leader)
     process.wait(30)
     return got.decode(errors="replace")
 
 
 def assert_harmless(got: str, *, quotes: bool = True) -> None:
-    """Assert that a terminal would obey nothing but our own colours and line ends."""
+    """Assert that the text has no control characters except our own colours and line breaks."""
     text = OUR_COLOURS.sub("", got).replace("\r\n", "\n")
     assert text.strip()
     assert "Traceback" not in text
@@ -235,24 +235,24 @@ REDIS_COMMANDS: tuple[tuple[str, ...], ...] = (
 
 @pytest.mark.parametrize("command", REDIS_COMMANDS, ids=lambda words: " ".join(words).replace(MARKUP, "*")[:40])
 def test_command_prints_what_is_in_redis_harmlessly(command: tuple[str, ...], planted: str) -> None:
-    """Whatever a record, a trail, a pause or an argument holds, the terminal shows it and obeys nothing of it."""
+    """Texts of records, trails, pauses and arguments are shown harmlessly."""
     keys = Keys()
-    with Redis.from_url(planted) as redis:  # an id that can be typed leads to the call with the hostile one
+    with Redis.from_url(planted) as redis:  # forward an id that can be typed to the call with the hostile id
         redis.hset(keys.item(CallId(KEY, "v-1").member), "moved", CallId(KEY, EVIL).member)
         redis.hset(keys.item(CallId(EVIL, "v-1").member), "moved", CallId(EVIL, EVIL).member)
         redis.hset(keys.item(CallId(KEY, "v-1").member), "rec", redis.hget(keys.item(CallId(KEY, EVIL).member), "rec"))
     assert_harmless(on_terminal(environ_of(None, planted), *command))
 
 
-def test_schedule_of_hostile_calls_is_told_harmlessly(planted: str) -> None:
-    """The check times are fitted to calls of any name."""
+def test_schedule_of_hostile_calls_is_shown_harmlessly(planted: str) -> None:
+    """Commands about the schedule print harmlessly, whatever the names in stored calls."""
     for words in (("schedule", "show", "--own"), ("schedule", "fit"), ("schedule", "show", "--rules", "\x1b[2J")):
         assert_harmless(on_terminal(environ_of(None, planted), *words), quotes=False)
 
 
 @pytest.mark.night
-def test_rules_files_are_read_harmlessly(planted: str, tmp_path: Path) -> None:
-    """Names of rules and cases, and exported calls of others, are printed as text."""
+def test_rules_files_are_shown_harmlessly(planted: str, tmp_path: Path) -> None:
+    """Names in rules files, cases and exported calls are shown harmlessly."""
     exported = tmp_path / "calls.jsonl"
     exported.write_text(on_terminal({**environ_of(None, planted), "TERM": "dumb"}, "calls", "export"))
     name = json.dumps(EVIL.replace("\U000e0001", ""))  # TOML knows no surrogates
@@ -279,7 +279,7 @@ def test_rules_files_are_read_harmlessly(planted: str, tmp_path: Path) -> None:
 
 @pytest.mark.night
 def test_service_is_shown_harmlessly(service: ServedSandbox, redis_url: str) -> None:
-    """Names of institutions and members, phone numbers, ids and errors of the service are text."""
+    """Names, phone numbers, ids and errors of the service are shown harmlessly."""
     voice_id = service.call(phone_number=EVIL)["voice_id"]
     environ = environ_of(service, redis_url)
     for words in (
@@ -302,8 +302,8 @@ def test_service_is_shown_harmlessly(service: ServedSandbox, redis_url: str) -> 
 
 
 @pytest.mark.night
-def test_errors_of_the_service_are_told_harmlessly(service: ServedSandbox, redis_url: str) -> None:
-    """An answer that is no answer, with hostile words in every place of it, is one line."""
+def test_errors_of_the_service_are_shown_harmlessly(service: ServedSandbox, redis_url: str) -> None:
+    """An invalid answer with hostile texts is shown harmlessly, in one line."""
     environ = environ_of(service, redis_url)
     body = json.dumps({"success": False, "error": EVIL, "code": EVIL, "message": EVIL})
     for action, status in (("refused", None), ("answer", 400), ("answer", 500), ("html", None)):
@@ -315,8 +315,8 @@ def test_errors_of_the_service_are_told_harmlessly(service: ServedSandbox, redis
         assert_harmless(on_terminal(environ, "doctor"), quotes=False)
 
 
-def test_damaged_record_is_told_as_places(planted: str) -> None:
-    """A record that no version writes is left out of lists, and ends a command that is about it without quoting it."""
+def test_damaged_record_is_not_quoted(planted: str) -> None:
+    """A damaged record is left out of lists, and a command about it fails without quoting it."""
     keys = Keys()
     with Redis.from_url(planted) as redis:
         for voice_id in (EVIL, "v-9"):
@@ -329,7 +329,7 @@ def test_damaged_record_is_told_as_places(planted: str) -> None:
 
 
 def test_letters_that_a_terminal_lacks_do_not_end_a_command(planted: str) -> None:
-    """On a terminal of another alphabet, a character that it lacks is an escape and no error."""
+    """A character that the terminal's encoding lacks is printed as an escape."""
     with Redis.from_url(planted) as redis:
         redis.hset(Keys().pause, "cu-1", encode_pause(Pause(scope="all", operator="Zoë", because="…", at=NOW)))  # type: ignore[arg-type]
     environ = {**environ_of(None, planted), "PYTHONIOENCODING": "iso-8859-1"}
@@ -340,7 +340,7 @@ def test_letters_that_a_terminal_lacks_do_not_end_a_command(planted: str) -> Non
 
 
 def test_screen_of_a_demonstration_is_harmless(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """``callkeeper run`` shows counts and addresses; none of them can repaint the screen."""
+    """The counts and addresses on the screen of ``callkeeper run`` are shown harmlessly."""
     counts = {"calls": EVIL, "live": EVIL, "ended": EVIL, "most_checks_arrived": EVIL}
     broken = {"checks_over_budget": EVIL, "enrolled_twice": EVIL, "rejected_twice": EVIL}
     pushes = {"accepted": EVIL, "sent": EVIL, "lost": EVIL}
@@ -358,7 +358,7 @@ def test_screen_of_a_demonstration_is_harmless(tmp_path: Path, capsys: pytest.Ca
 
 
 def test_log_lines_on_a_terminal_are_harmless(capsys: pytest.CaptureFixture[str]) -> None:
-    """With ``CALLKEEPER_LOG_FORMAT=console``, and beside a command's output, an event is one line."""
+    """Log events on a terminal are shown harmlessly, in one line each."""
     event = {"timestamp": NOW, "level": "info", "event": "push_received", "process": 1, "voice_id": EVIL}
     assert_harmless(render_console(None, "info", event))
     quiet_log().warning("request_failed", endpoint=EVIL)
@@ -368,7 +368,7 @@ def test_log_lines_on_a_terminal_are_harmless(capsys: pytest.CaptureFixture[str]
 
 
 def test_libraries_and_threads_print_harmlessly() -> None:
-    """What a library logs during a command, and what ends a thread, reaches the terminal as one safe line."""
+    """Log messages of libraries and errors of threads are shown harmlessly, in one line each."""
     code = (
         "import logging, threading; from callkeeper.terminal import prepare_terminal; prepare_terminal()\n"
         f"evil = {EVIL!r}\n"
@@ -385,7 +385,7 @@ def test_libraries_and_threads_print_harmlessly() -> None:
 
 
 def test_json_means_the_same_after_it_was_made_printable() -> None:
-    """Escapes in JSON are read back as what they stand for."""
+    """JSON has the same meaning after special characters were escaped."""
     for indent in (0, 2):
         document = msgspec.json.format(msgspec.json.encode({EVIL: [EVIL, "Zoë \U0001f600"]}), indent=indent)
         printed = printable_json(document)
@@ -394,14 +394,14 @@ def test_json_means_the_same_after_it_was_made_printable() -> None:
 
 
 BLANK = (0x34F, 0x115F, 0x1160, 0x17B4, 0x180B, 0x180F, 0x2800, 0x3164, 0xFE0F, 0xFFA0, 0x1D159, 0xE0100, 0xE01EF)
-"""Fillers, selectors and blanks of every kind that Python takes for printable."""
+"""Fillers, selectors and blanks that Python's ``isprintable`` accepts."""
 
 
 @pytest.mark.parametrize(
     "character", [chr(n) for n in (*range(32), *range(127, 160), 0x061C, 0xD800, 0x2028, 0x2029, *BLANK)], ids=ascii
 )
-def test_safe_leaves_nothing_to_obey_or_unseen(character: str) -> None:
-    """What a terminal would obey or not show becomes an escape that can be printed, also in JSON."""
+def test_safe_escapes_control_and_invisible_characters(character: str) -> None:
+    """Control and invisible characters become printable escapes, also in JSON."""
     assert safe(f"a{character}b") == f"a{character.encode('unicode_escape').decode()}b"
     if character != "\n" and character != "\ud800":
         assert character not in printable_json(json.dumps(character, ensure_ascii=False).encode()).decode()

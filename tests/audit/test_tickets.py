@@ -1,4 +1,4 @@
-"""Tickets for the desk's stream, at a running web process."""
+"""Tickets for the desk's stream at a running web process."""
 
 import httpx
 from redis import Redis
@@ -15,8 +15,8 @@ def tickets_asked_for(redis_url: str) -> int:
         return int(redis.info("commandstats").get("cmdstat_getdel", {}).get("calls", 0))
 
 
-def test_ticket_that_we_did_not_issue_costs_redis_nothing(target: Target, redis_url: str) -> None:
-    """Invented tickets are refused without a question to Redis; a real one opens a stream, also from the same address."""
+def test_invented_tickets_are_refused_without_redis(target: Target, redis_url: str) -> None:
+    """Invented tickets are refused without asking Redis; a real one from the same address still opens a stream."""
     with httpx.Client(base_url=target.url, headers={"X-Forwarded-For": "203.0.113.7"}, trust_env=False) as client:
         real = client.post("/desk/tickets", headers={"Authorization": f"Bearer {TOKEN}"}).json()["ticket"]
         before = tickets_asked_for(redis_url)
