@@ -1,4 +1,4 @@
-"""Carries out a Dockerfile's COPY and RUN steps in folders of this machine, stage by stage."""
+"""Runs the COPY and RUN steps of a Dockerfile in folders of this machine, stage by stage."""
 
 import os
 import re
@@ -11,7 +11,7 @@ from pathlib import Path
 
 @dataclass(slots=True)
 class Stage:
-    """One stage: its root folder stands for the image's ``/``."""
+    """One stage. Its root folder stands for the image's ``/``."""
 
     root: Path
     workdir: str = "/"
@@ -20,13 +20,13 @@ class Stage:
     commands: dict[str, str] = field(default_factory=dict)
 
     def at(self, path: str) -> Path:
-        """Return where a path of the image is on this machine."""
+        """Return the path on this machine for a path of the image."""
         inside = path if path.startswith("/") else f"{self.workdir.rstrip('/')}/{path}"
         return self.root / inside.strip("/")
 
 
 class Build:
-    """Builds the stages of one Dockerfile; paths below the image's own folders lead into the stage's root."""
+    """Builds the stages of one Dockerfile. Paths in the folders ``own`` are mapped into the stage's root."""
 
     own = ("/opt", "/src", "/dist")
 
@@ -37,7 +37,7 @@ class Build:
         self.stages: dict[str, Stage] = {}
 
     def run(self) -> Stage:
-        """Carry out every step and return the last stage.
+        """Run every step and return the last stage.
 
         Raises:
             subprocess.CalledProcessError: A step failed.

@@ -1,4 +1,4 @@
-"""Ten calls a second for as long as a block lasts, and the evidence at its end."""
+"""Starts ten calls a second until a block ends, and then collects the evidence for the audit."""
 
 import threading
 import time
@@ -20,7 +20,7 @@ from tests.faults.chaos import everything_is_settled, read_evidence
 
 CALLS_A_SECOND = 10
 SETTLED_WITHIN_S = 90.0
-"""After the last call: lives, last reads, and what a busy machine adds."""
+"""How long after the last call all calls are settled: their length, last reads, and a reserve for a busy machine."""
 
 _END = {"kind": "end", "after_s": 6.0}
 SCRIPTS: tuple[list[dict[str, object]], ...] = (
@@ -29,11 +29,11 @@ SCRIPTS: tuple[list[dict[str, object]], ...] = (
     [{"kind": "mismatch", "after_s": 1.0}, {"kind": "high_risk_device", "after_s": 1.2}, _END],
     [_END],
 )
-"""Calls that become authenticated, enrolled, rejected, and undecided."""
+"""Scripts of calls that end as authenticated, enrolled, rejected, and undecided."""
 
 
 class Load:
-    """Starts calls at an even pace, from members who are the only candidates."""
+    """Starts calls at a steady rate, from members who are the only candidates."""
 
     def __init__(self, service_url: str) -> None:
         self._url = f"{service_url}/control/calls"
@@ -49,7 +49,7 @@ class Load:
                 self.started += 1
 
     def _call(self, n: int) -> dict[str, Any]:
-        """Return a call. A member's calls are of one kind: a reject that takes an enroll back is followed up for long."""
+        """Return a call. A member's calls have one script: a reject of an enrolled member is followed up for long."""
         keys, kinds = list(population.INSTITUTIONS), len(SCRIPTS)
         key, kind, turn = keys[n % len(keys)], n % kinds, n // (len(keys) * kinds)
         members = (population.MEMBERS - population.SHARED) // kinds
@@ -68,14 +68,14 @@ class Load:
 
 
 class Floor(Stack):
-    """A stack whose processes come and go under load."""
+    """A stack whose processes are replaced under load."""
 
     def start(
         self, name: str, command: str, *, module: tuple[str, ...] = ("callkeeper",), **changed: str
     ) -> ManagedProcess:
-        """Start a process with the stack's settings, some of them changed; wait until it works.
+        """Start a process with the stack's settings and changes to them; wait until it works.
 
-        ``module`` is what is run, with arguments of its own: ours, or another release.
+        ``module``: the Python module to run, and its first arguments; another one than ours for another release.
         """
         options = ("--host", "127.0.0.1", "--port", "0") if command == "web" else ()
         environ = {**self.demo.environ, **changed}
@@ -89,7 +89,7 @@ class Floor(Stack):
             self.control("PUT", f"/institutions/{key}/push", {"url": f"{web_url}/push", "headers": headers})
 
     def pushes(self) -> Counter[int | str]:
-        """Return how the push attempts were answered: a status, or the kind of failure."""
+        """Count the push attempts by status, or by kind of failure."""
         return Counter(attempt["status"] or attempt["error"] for attempt in self.control("GET", "/push"))
 
     def evidence(self, load: Load) -> audit.Evidence:
@@ -105,7 +105,7 @@ class Floor(Stack):
 
 @contextmanager
 def floor(data: Path, *, workers: int) -> Iterator[Floor]:
-    """Run a stack under no load yet."""
+    """Run a stack without load."""
     with demonstration(data, workers=workers, seed=1, scenario="none") as demo:
         running = Floor(demo, data)
         try:

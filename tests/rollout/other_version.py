@@ -1,8 +1,8 @@
 """A process of another version: ``python -m tests.rollout.other_version newer|older worker``.
 
-It is our own code that stores what another version would: a newer one writes fields that ours does not know, in calls,
-effects, notes, events, listings and the trail, and every fourth call under a higher schema number until it is settled; an
-older one neither reads nor writes fields that came late.
+It runs our own code, changed to store what another version would. The newer version adds unknown fields to calls,
+effects, notes, events, listings and the trail, and writes every fourth call with a higher schema number until it is
+settled. The older version neither reads nor writes fields that were added later.
 """
 
 import json
@@ -23,18 +23,18 @@ LATE_FIELDS = {
     *("trace", "effects_held_until", "updated_before", "updated_at", "last_word"),
     *("answered_check_at", "remark", "requested_by", "history", "signs"),
 }
-"""Fields that an older version does not have; all of them optional, as every field that comes later must be."""
+"""Fields that an older version does not have. All of them are optional, as every later field must be."""
 
 INVENTED = {"invented_later": {"since": "2027-01-01", "numbers": [1, 2, 3]}}
 
 MAPS = {"policies", "signs"}
-"""Fields that are maps from names to numbers where they are objects: no version adds a field to those."""
+"""Fields whose objects are maps from names to numbers, to which no version adds a field."""
 
 Change = Callable[[Any], Any]
 
 
 def newer(stored: Any) -> Any:
-    """Add a field to every object, inner ones included."""
+    """Add a field to every object, including inner ones."""
     if isinstance(stored, dict):
         fields = {
             name: value if name in MAPS and isinstance(value, dict) else newer(value) for name, value in stored.items()
@@ -44,20 +44,20 @@ def newer(stored: Any) -> Any:
 
 
 def newer_call(call: Any) -> Any:
-    """Add fields to a call. The earlier releases must leave some calls alone while they are handled."""
+    """Add fields to a call. Every fourth gets a higher schema number, so that earlier releases leave it alone."""
     is_other = crc32(call["voice_id"].encode()) % 4 == 0 and call.get("phase") != "settled"
     return {**newer(call), "schema": calls.record.SCHEMA if is_other else 1}
 
 
 def older(stored: Any) -> Any:
-    """Take the late fields out of every object."""
+    """Remove the late fields from every object."""
     if isinstance(stored, dict):
         return {name: older(value) for name, value in stored.items() if name not in LATE_FIELDS}
     return [older(each) for each in stored] if isinstance(stored, list) else stored
 
 
 class Writer:
-    """Encodes as ours does, then as the other version would."""
+    """Encodes with our encoder, then changes the result to the other version's."""
 
     def __init__(self, own: Any, change: Change) -> None:
         self._own = own
@@ -69,7 +69,7 @@ class Writer:
 
 
 class Reader:
-    """Decodes what the other version would see of what is stored."""
+    """Decodes only the fields that the older version knows."""
 
     def __init__(self, own: Any) -> None:
         self._own = own
@@ -80,7 +80,7 @@ class Reader:
 
 
 def become(version: str) -> None:
-    """Make this process one of another version."""
+    """Turn this process into one of another version."""
     change = {"newer": newer, "older": older}[version]
     record: Any = calls.record
     record._ENCODER = Writer(record._ENCODER, newer_call if version == "newer" else change)

@@ -1,6 +1,6 @@
-"""A released commit that runs beside ours: which one it is, and how it is installed and started.
+"""Finds, installs and starts a released commit that runs beside ours.
 
-``python -m tests.rollout.released PYTHON FOLDER worker`` becomes ``callkeeper worker`` of the code in the folder.
+``python -m tests.rollout.released PYTHON FOLDER worker`` runs ``callkeeper worker`` of the code in the folder.
 """
 
 import os
@@ -20,12 +20,12 @@ _NAMED = re.compile(r"Commit: `([0-9a-f]{40})`")
 
 
 def released_commit(changelog: str) -> str | None:
-    """Return the commit of the newest release that the changelog names one for; None before the first.
+    """Return the commit of the newest release for which the changelog names one; None before the first.
 
-    It stands under the release's heading, on a line of its own: ``Commit: `HASH```.
+    The line below the release's heading is ``Commit: `HASH```.
 
     Raises:
-        ValueError: Such a line does not hold a full hash, or stands under no release.
+        ValueError: Such a line has no full hash, or is not below a release's heading.
     """
     heading, found = "", None
     for line in changelog.splitlines():
@@ -42,23 +42,23 @@ def released_commit(changelog: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Installed:
-    """A commit that can be run."""
+    """A commit that was installed."""
 
     python: Path
     folder: Path
 
     @property
     def module(self) -> tuple[str, ...]:
-        """Return what is run instead of our own callkeeper."""
+        """Return the module to run instead of our callkeeper, with its arguments."""
         return "tests.rollout.released", str(self.python), str(self.folder)
 
     def environment(self) -> dict[str, str]:
-        """Return an environment in which its code is imported and not ours."""
+        """Return an environment in which the commit's code is imported instead of ours."""
         return {**os.environ, "PYTHONPATH": str(self.folder), "PYTHONSAFEPATH": "1"}
 
 
 def install(commit: str, folder: Path) -> Installed:
-    """Install a commit of this repository into an empty folder. It gets an environment of its own if its lock differs.
+    """Install a commit of this repository into an empty folder, with its own virtual environment if its lock differs.
 
     Raises:
         subprocess.CalledProcessError: The commit is not in this clone, or its libraries cannot be installed.

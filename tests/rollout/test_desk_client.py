@@ -1,4 +1,4 @@
-"""The example of the desk's client beside a desk that restarts, answers 503, and gets another token."""
+"""The example of the desk's client, while the desk restarts, answers 503, and gets another token."""
 
 import json
 import os
@@ -23,7 +23,7 @@ OLD, NEW = "canary-desktop-0123456789", "canary-desktop-9876543210"
 
 @contextmanager
 def answering(port: int, status: int) -> Iterator[list[str]]:
-    """Answer every request on a port with a status; return the paths that were asked for."""
+    """Answer every request on a port with a status; yield the requested paths."""
     asked: list[str] = []
 
     class Handler(BaseHTTPRequestHandler):
@@ -34,7 +34,7 @@ def answering(port: int, status: int) -> Iterator[list[str]]:
             self.end_headers()
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-            """Say nothing."""
+            """Log nothing."""
 
     with ThreadingHTTPServer(("127.0.0.1", port), Handler) as server:
         serving = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
@@ -45,7 +45,7 @@ def answering(port: int, status: int) -> Iterator[list[str]]:
 
 
 class Client:
-    """The example, as a process that follows the calls of one number."""
+    """The example as a process that follows the calls of one phone number."""
 
     def __init__(self, address: str, token: Path, phone: str) -> None:
         arguments = [sys.executable, str(ROOT / "docs/examples/desk_client.py"), address, str(token), "agent-9", phone]
@@ -53,7 +53,7 @@ class Client:
         self.process = subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True, env=environ)  # noqa: S603
 
     def line(self) -> str:
-        """Wait for the next line that it prints."""
+        """Wait for the next line of its output."""
         assert self.process.stdout is not None
         return self.process.stdout.readline()
 
@@ -65,7 +65,7 @@ class Client:
 
 @pytest.mark.timeout(180)
 def test_example_survives_restarts_503_and_a_new_token(tmp_path: Path) -> None:
-    """It verifies a call before and after: the desk is killed, answers 503, refuses the token, and comes back."""
+    """The example verifies a call before and after an outage in which the desk is down, answers 503 and 401."""
     token = tmp_path / "token.txt"
     token.write_text(OLD)
     tokens = {"CALLKEEPER_DESK_TOKENS": f"desktop:{OLD}"}
@@ -84,7 +84,7 @@ def test_example_survives_restarts_503_and_a_new_token(tmp_path: Path) -> None:
             begun_s = client.cpu_s()
             time.sleep(3)
             with answering(port, 503) as asked:
-                until(lambda: asked or None, 40, "an attempt of the client")  # it waits up to 36 s for the next
+                until(lambda: asked or None, 40, "an attempt of the client")  # at most 36 s after the one before
                 time.sleep(3)
             assert len(asked) <= 6
             assert client.cpu_s() - begun_s < 0.5
@@ -93,7 +93,7 @@ def test_example_survives_restarts_503_and_a_new_token(tmp_path: Path) -> None:
             again = demo.fleet.start("web-2", "web", "--host", "127.0.0.1", "--port", str(port), environ=environ)
             assert url(again) == address
             time.sleep(3)
-            assert client.process.poll() is None, "it ended at 401"
+            assert client.process.poll() is None, "the client ended after 401"
             token.write_text(NEW)
             other = running.call({"kind": "end", "after_s": 90}, phone_number=phone)
             said = json.loads(client.line())

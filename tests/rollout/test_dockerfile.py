@@ -1,4 +1,4 @@
-"""The image: its steps carried out in folders of this machine, and what comes out of them runs."""
+"""The image: its steps are run in folders of this machine, and the resulting program works."""
 
 import json
 import os
@@ -14,23 +14,23 @@ from tests.rollout.dockerfile import Build, Stage
 ROOT = Path(__file__).parents[2]
 
 LARGEST = 150 * 2**20
-"""Bytes; 140 MiB when it was measured. Of these 40 are for the archive (SQLAlchemy, Alembic, psycopg), 18 for the login by
-OpenID Connect (cryptography, Authlib) and 13 for alerts (Apprise)."""
+"""In bytes. 140 MiB were measured: 40 of them for the archive (SQLAlchemy, Alembic, psycopg), 18 for OpenID Connect
+(cryptography, Authlib) and 13 for alerts (Apprise)."""
 
 pytestmark = [pytest.mark.night, pytest.mark.timeout(400)]
 
 
 @pytest.fixture(scope="module")
 def image(tmp_path_factory: pytest.TempPathFactory) -> Stage:
-    """Carry out deploy/Dockerfile: a clean virtual environment from the lock file, our wheel in it."""
+    """Run the steps of deploy/Dockerfile: a virtual environment from the lock file, and our wheel in it."""
     return Build(ROOT / "deploy" / "Dockerfile", ROOT, tmp_path_factory.mktemp("image")).run()
 
 
 def program(image: Stage) -> tuple[list[str], dict[str, str]]:
-    """Return how the image's command is started here.
+    """Return the command and environment that start the image's program here.
 
-    The folders of a virtual environment are written into its scripts at build time: the copy runs by its own interpreter
-    with the copied packages.
+    A virtual environment's scripts contain its folder at build time, so the copied interpreter is started with the
+    copied packages instead.
     """
     packages = next(image.at("/opt/callkeeper/lib").glob("python3*/site-packages"))
     return [str(image.at("/opt/callkeeper/bin/python")), "-m", "callkeeper"], {
@@ -40,7 +40,7 @@ def program(image: Stage) -> tuple[list[str], dict[str, str]]:
 
 
 def ask(image: Stage, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
-    """Run a command of the image to its end, in a folder without our sources."""
+    """Run a command of the image, in a folder without our sources."""
     start, plain = program(image)
     return subprocess.run(  # noqa: S603  (our own arguments, no shell)
         [*start, *arguments],
@@ -53,7 +53,7 @@ def ask(image: Stage, *arguments: str, **environ: str) -> subprocess.CompletedPr
 
 
 def test_image_holds_a_program_that_runs(image: Stage) -> None:
-    """Installed from the lock file alone, without network at run time, compiler, pip or sources beside it."""
+    """The image contains a working program with its data files, and neither pip nor test packages."""
     told = ask(image, "--version")
     assert told.returncode == 0, told.stderr
     assert re.search(r"\d+\.\d+\.\d+", told.stdout)
@@ -65,14 +65,14 @@ def test_image_holds_a_program_that_runs(image: Stage) -> None:
 
 
 def test_image_is_small(image: Stage) -> None:
-    """What the second stage adds to its base: our dependencies and ourselves, compiled, and little else."""
+    """The second stage adds less than `LARGEST` to its base image."""
     files = [path for path in image.at("/opt").rglob("*") if path.is_file() and not path.is_symlink()]
     size = sum(path.stat().st_size for path in files)
     assert size < LARGEST, size / 2**20
 
 
-def test_image_is_not_root_and_says_how_it_is_looked_after(image: Stage) -> None:
-    """A user by number, a health check, a default command."""
+def test_image_has_a_user_a_command_and_a_health_check(image: Stage) -> None:
+    """The image names a numeric user other than root, an entry point, a default command and a health check."""
     assert image.user == "10001:10001"
     assert json.loads(image.commands["ENTRYPOINT"]) == ["callkeeper"]
     assert json.loads(image.commands["CMD"]) == ["web"]
@@ -80,7 +80,7 @@ def test_image_is_not_root_and_says_how_it_is_looked_after(image: Stage) -> None
 
 
 def test_image_serves_and_its_health_check_agrees(image: Stage, redis_server: EmbeddedRedis) -> None:
-    """The web process of the image starts on the port it is given; the image's own health check finds it well."""
+    """The image's web process starts on the given port, and the health check tells whether it runs."""
     start, plain = program(image)
     environ = {**plain, "REDIS_URL": redis_server.url, "CALLKEEPER_PUSH_HEADERS": "X-Push-Key: 7d1f0c2b9a8e4d6f51"}
     process = subprocess.Popen(  # noqa: S603  (our own arguments, no shell)

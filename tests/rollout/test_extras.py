@@ -1,4 +1,4 @@
-"""The extras in empty environments: each installs what its commands need, and the other commands say what they lack."""
+"""The extras in empty environments: each installs what its commands need; other commands name the missing extra."""
 
 import os
 import re
@@ -42,7 +42,7 @@ pytestmark = [pytest.mark.night, pytest.mark.timeout(400)]
 
 
 class Environment:
-    """A virtual environment with callkeeper in it, and nothing of the environment of these tests."""
+    """A new virtual environment with callkeeper, without anything of the tests' own environment."""
 
     def __init__(self, place: Path, wanted: str) -> None:
         self.place = place
@@ -57,7 +57,7 @@ class Environment:
         assert done.returncode == 0, done.stderr
 
     def command(self, *words: str) -> list[str]:
-        """Return how a command of this environment is started."""
+        """Return the command line of a callkeeper command in this environment."""
         return [str(self.place / "bin" / "callkeeper"), *words]
 
     def environ(self, given: dict[str, str]) -> dict[str, str]:
@@ -65,7 +65,7 @@ class Environment:
         return {"PATH": os.environ["PATH"], "HOME": str(self.place)} | given
 
     def run(self, *words: str, **given: str) -> tuple[int, str]:
-        """Run a command to its end; return its status and what it said."""
+        """Run a command; return its exit status and output."""
         done = subprocess.run(  # noqa: S603  (our own)
             self.command(*words), env=self.environ(given), capture_output=True, text=True, check=False, timeout=60
         )
@@ -73,7 +73,7 @@ class Environment:
 
     @contextmanager
     def running(self, *words: str, **given: str) -> Iterator[Path]:
-        """Run a command that goes on; yield the file of what it says. It must end when it is told to."""
+        """Run a long-running command until the block ends; yield the file of its output."""
         said = self.place / f"{words[0]}.log"
         with said.open("w") as sink:
             process = subprocess.Popen(self.command(*words), env=self.environ(given), stdout=sink, stderr=sink)  # noqa: S603
@@ -85,7 +85,7 @@ class Environment:
             process.wait(30)
 
     def lacks(self, extra: str, *words: str, **given: str) -> None:
-        """Check that a command ends with one line that names an extra."""
+        """Assert that a command fails with one line that names an extra."""
         status, said = self.run(*words, **given)
         assert (status, said.count("\n")) == (1, 1), said
         assert LACKS.format(extra) in said
@@ -102,12 +102,12 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def install(wheel: Path, tmp_path: Path) -> Callable[[str], Environment]:
-    """Return what installs the wheel with extras into an empty environment."""
+    """Return a function that installs the wheel with extras into an empty environment."""
     return lambda extras: Environment(tmp_path / "empty", f"{wheel}[{extras}]")
 
 
 def eventually(said: Path, pattern: str, seconds: float = 30) -> re.Match[str]:
-    """Wait until a process has said something."""
+    """Wait until the output of a process matches a pattern."""
     until = time.monotonic() + seconds
     while (found := re.search(pattern, said.read_text())) is None:
         assert time.monotonic() < until, said.read_text()
@@ -116,20 +116,20 @@ def eventually(said: Path, pattern: str, seconds: float = 30) -> re.Match[str]:
 
 
 def get(url: str) -> int:
-    """Ask a web server on this machine; return the status."""
+    """Request a page of a local web server; return the status."""
     with urllib.request.urlopen(url, timeout=10) as answer:  # noqa: S310  (our own)
         return int(answer.status)
 
 
 def free_port() -> int:
-    """Return a port that nobody listens on."""
+    """Return a free port of this machine."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         return int(taken.getsockname()[1])
 
 
 def serves_web(place: Environment, **given: str) -> None:
-    """Check that web answers whether it lives, also while Redis is away."""
+    """Assert that the web process answers its health check without Redis."""
     port = free_port()
     with place.running("web", "--host", "127.0.0.1", "--port", str(port), **WEB, **given) as said:
         eventually(said, "listening|web_started|started")
@@ -137,19 +137,19 @@ def serves_web(place: Environment, **given: str) -> None:
 
 
 def runs_worker(place: Environment) -> None:
-    """Check that a worker starts, and waits for a Redis that is away."""
+    """Assert that a worker starts and waits for Redis."""
     with place.running("worker", **WORKER) as said:
         eventually(said, "redis_away|redis_unreachable|Redis")
 
 
 def serves_sandbox(place: Environment) -> None:
-    """Check that the stand-in shows its page."""
+    """Assert that the sandbox shows its page."""
     with place.running("sandbox") as said:
         assert get(eventually(said, r"listening on (\S+)")[1]) == 200
 
 
 def test_plain_install_is_the_command_line(install: Callable[[str], Environment]) -> None:
-    """Without an extra the commands for operators and for rules work, and every other names its extra."""
+    """Without an extra the commands for operators and rules work, and other commands name the extra that they need."""
     place = install("")
     for words in (
         ["--help"],
@@ -176,7 +176,7 @@ def test_plain_install_is_the_command_line(install: Callable[[str], Environment]
 
 
 def test_web_alone(install: Callable[[str], Environment]) -> None:
-    """With `web` the web process serves; a setting that needs another extra stops its start."""
+    """With `web` the web process runs, but does not start with a setting that needs another extra."""
     place = install("web")
     serves_web(place)
     serves_web(place, CALLKEEPER_ADMIN="watch:tramline-copper-okra-9")
@@ -187,12 +187,12 @@ def test_web_alone(install: Callable[[str], Environment]) -> None:
 
 
 def test_web_with_logins(install: Callable[[str], Environment]) -> None:
-    """With `web,oidc` people log in at an identity provider."""
+    """With `web,oidc` the web process runs with an identity provider."""
     serves_web(install("web,oidc"), **OIDC)
 
 
 def test_worker_alone(install: Callable[[str], Environment]) -> None:
-    """With `worker` a worker runs; a setting that needs another extra stops its start."""
+    """With `worker` a worker runs, but does not start with a setting that needs another extra."""
     place = install("worker")
     runs_worker(place)
     place.lacks("web", "web")
@@ -202,14 +202,14 @@ def test_worker_alone(install: Callable[[str], Environment]) -> None:
 
 
 def test_sandbox_alone(install: Callable[[str], Environment]) -> None:
-    """With `sandbox` the stand-in serves."""
+    """With `sandbox` the sandbox runs."""
     place = install("sandbox")
     serves_sandbox(place)
     place.lacks("worker", "worker")
 
 
 def test_archive_and_alerts(install: Callable[[str], Environment], tmp_path: Path) -> None:
-    """With `archive` the tables are made, with `alerts` a test is sent (and here taken by nobody)."""
+    """With `archive` tables can be created; with `alerts` a test can be sent (here to a port without a receiver)."""
     place = install("archive,alerts")
     status, said = place.run("archive", "migrate", CALLKEEPER_ARCHIVE_URL=f"sqlite:///{tmp_path}/archive.db")
     assert status == 0, said
@@ -218,7 +218,7 @@ def test_archive_and_alerts(install: Callable[[str], Environment], tmp_path: Pat
 
 
 def test_everything(install: Callable[[str], Environment]) -> None:
-    """With `all` every part runs, and `callkeeper run` with a Redis of its own."""
+    """With `all` every part runs, also `callkeeper run` with its embedded Redis."""
     place = install("all")
     serves_web(place, **OIDC)
     runs_worker(place)

@@ -1,4 +1,4 @@
-"""The Procfile under a process manager, as README.md tells it: the release step, web and worker, a call from push to end."""
+"""The Procfile under a process manager: the release step, web and worker, and a call from push to end."""
 
 import os
 import shlex
@@ -28,7 +28,7 @@ SETTINGS = dict(
 
 
 def free_port() -> int:
-    """Return a port that nobody listens on."""
+    """Return a free port of this machine."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -37,7 +37,7 @@ def free_port() -> int:
 
 @contextmanager
 def honcho(log: Path, port: int, environ: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
-    """Run ``honcho start web worker`` until the block ends; it gives the web process its port."""
+    """Run ``honcho start web worker`` until the block ends, with a port for the web process."""
     command = [sys.executable, "-m", "honcho", "start", "-p", str(port), "web", "worker"]
     with log.open("wb") as sink:
         process = subprocess.Popen(  # noqa: S603  (our own arguments, no shell)
@@ -52,7 +52,7 @@ def honcho(log: Path, port: int, environ: dict[str, str]) -> Iterator[subprocess
 
 
 def test_procfile_carries_a_call_from_push_to_end(tmp_path: Path) -> None:
-    """The release step passes, both processes start on what the environment says, a pushed call is settled, both leave."""
+    """The release step passes, both processes start from their environment, settle a pushed call, and end cleanly."""
     port = free_port()
     with embedded_redis(tmp_path / "redis") as redis, Fleet(tmp_path / "logs") as fleet:
         push = ("--push-url", f"http://127.0.0.1:{port}/push", "--push-headers", SETTINGS["CALLKEEPER_PUSH_HEADERS"])

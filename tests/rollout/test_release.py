@@ -1,4 +1,4 @@
-"""What `make release` builds and prints: files, checksums, a wheel that runs when installed alone, changelog lines."""
+"""What `make release` builds and prints: files, checksums, a wheel that can be installed alone, changelog lines."""
 
 import hashlib
 import json
@@ -33,7 +33,7 @@ def dist(release: tuple[Path, str]) -> Path:
 
 
 def run(*command: str, cwd: Path, **environ: str) -> str:
-    """Run a command with nothing of ours in its environment; return what it showed."""
+    """Run a command without our variables in its environment; return its output."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("CALLKEEPER", "PYTHON", "REDIS"))}
     result = subprocess.run(  # noqa: S603  (our own commands)
         command, cwd=cwd, env=kept | environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
@@ -42,8 +42,8 @@ def run(*command: str, cwd: Path, **environ: str) -> str:
     return result.stdout
 
 
-def test_release_is_whole(dist: Path) -> None:
-    """Both wheels and sdists, the bill of materials, and a checksum of each."""
+def test_release_is_complete(dist: Path) -> None:
+    """A release has two wheels, two sdists, a bill of materials, and a correct checksum of each file."""
     lines = (line.split() for line in (dist / "SHA256SUMS").read_text().splitlines())
     sums = {name: digest for digest, name in lines}
     assert {path.name for path in dist.iterdir()} == {*sums, "SHA256SUMS"}
@@ -58,7 +58,7 @@ def test_release_is_whole(dist: Path) -> None:
 
 
 def test_release_prints_its_changelog_heading_and_commit(release: tuple[Path, str]) -> None:
-    """The output names the version of the wheel and the commit, in the form that the compatibility test reads."""
+    """The output names the wheel's version and the commit, in the form that `released_commit` reads."""
     folder, output = release
     printed = output[output.index("\n## ") :]
     commit = run("git", "rev-parse", "HEAD", cwd=ROOT).strip()
@@ -71,7 +71,7 @@ def test_release_prints_its_changelog_heading_and_commit(release: tuple[Path, st
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("installer", ["uv", "pip", "pipx"])
 def test_wheel_runs_in_an_empty_environment(dist: Path, tmp_path: Path, installer: str) -> None:
-    """With the versions of the lock file and nothing else, `callkeeper run` handles calls and its audit passes."""
+    """Installed alone with the locked versions, `callkeeper run` handles calls and its audit passes."""
     wheel = next(dist.glob("callkeeper-*.whl"))
     wanted = f"{wheel}[all]"
     constraints = tmp_path / "constraints.txt"

@@ -1,4 +1,4 @@
-"""Secrets are exchanged while ten calls a second come in: no push is refused, no call is lost."""
+"""Secrets are rotated while ten calls a second come in: no push is refused, and no call is lost."""
 
 import json
 from pathlib import Path
@@ -10,20 +10,20 @@ from tests.faults import audit
 from tests.rollout.load import Floor, Load, floor
 
 PHASE = 40
-"""Calls between two steps of a rotation: four seconds."""
+"""The number of calls between two steps of a rotation; they take four seconds."""
 
 NEW_HEADERS = "X-Push-Key: rotated-0123456789-rotated"
 NEW_PASSWORD = "rotated-password-0123456789"
 
 
 def wait_for_calls(load: Load, more: int) -> None:
-    """Let so many more calls come."""
+    """Wait until ``more`` further calls have started."""
     goal = load.started + more
     until(lambda: load.started >= goal, 120, f"{more} more calls")
 
 
 def hold_to_promises(running: Floor, load: Load) -> None:
-    """Every push was taken, every call is known and closed for a reason that is true of it."""
+    """Assert that the audit is clean, every call has a record, and every push was accepted."""
     evidence = running.evidence(load)
     assert audit.faults(evidence) == []
     assert len(evidence.records) == len(evidence.accounts) == load.started
@@ -32,12 +32,12 @@ def hold_to_promises(running: Floor, load: Load) -> None:
 
 
 def url(web: ManagedProcess) -> str:
-    """Return where a web process listens."""
+    """Return the URL of a web process."""
     return web.wait_for(lambda line: json.loads(line)["url"] if '"web_listening"' in line else None)
 
 
 def test_push_headers_are_rotated_without_a_refused_push(tmp_path: Path) -> None:
-    """As docs/rotate-secrets.md tells it: accept both, type the new line into the dashboard, then forget the old one."""
+    """Rotating push headers as docs/rotate-secrets.md says refuses no push and loses no call."""
     with floor(tmp_path, workers=2) as running:
         load = Load(running.demo.service_url)
         old = running.demo.environ["CALLKEEPER_PUSH_HEADERS"]
@@ -67,7 +67,7 @@ def test_push_headers_are_rotated_without_a_refused_push(tmp_path: Path) -> None
 
 
 def test_service_account_is_rotated_without_a_lost_call(tmp_path: Path) -> None:
-    """The password is changed at the service, workers are replaced one by one, the token lapses: one login."""
+    """Changing the service's password and replacing workers one by one loses no call and needs one login."""
     with floor(tmp_path, workers=2) as running:
         load = Load(running.demo.service_url)
         with load.running():

@@ -1,4 +1,4 @@
-"""How a rule book gets to production: the page is followed as written, the release step refuses a faulty file."""
+"""How a rule book gets to production: the page's steps work as written, and the release step refuses a faulty file."""
 
 import os
 import re
@@ -23,7 +23,7 @@ KUBERNETES = ROOT / "deploy" / "kubernetes"
 
 
 def environment(**more: str) -> dict[str, str]:
-    """Return what commands need, and nothing of this process's settings."""
+    """Return an environment for commands, without this process's settings."""
     python = str(Path(sys.executable).parent)
     return {"PATH": f"{python}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT), "HOME": os.environ["HOME"], **more}
 
@@ -35,8 +35,8 @@ def type_in(command: str, cwd: Path, **more: str) -> subprocess.CompletedProcess
     )
 
 
-def test_page_leads_from_an_empty_folder_to_a_sound_file(tmp_path: Path) -> None:
-    """Every file of the page is written, every command with a ``$`` is typed; only the empty file is faulty."""
+def test_steps_of_the_page_lead_to_a_valid_rules_file(tmp_path: Path) -> None:
+    """With the files of the page, its commands succeed as written; only the one on the empty file fails."""
     folder, codes = tmp_path, []
     for name, text, command in re.findall(
         r"^`(\w+\.toml)`:\n\n```toml\n(.*?)```|^    \$ (.+?)$", PAGE, re.DOTALL | re.MULTILINE
@@ -53,7 +53,7 @@ def test_page_leads_from_an_empty_folder_to_a_sound_file(tmp_path: Path) -> None
 
 
 def test_ci_job_passes_and_notices_a_fault(tmp_path: Path) -> None:
-    """The steps of the example are run as written: on the example's files, on a faulty file, on a case that fails."""
+    """The example's CI steps pass on its files, and fail on a faulty file and on a failing case."""
     job = yaml.safe_load((EXAMPLE / "ci.yaml").read_text(encoding="utf-8"))["jobs"]["rules"]
     commands = [step["run"] for step in job["steps"] if "run" in step]
     rules, cases = (EXAMPLE / "rules.toml").read_text(), (EXAMPLE / "cases.toml").read_text()
@@ -69,7 +69,7 @@ def test_ci_job_passes_and_notices_a_fault(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("is_sound", [True, False])
 def test_release_step_refuses_a_faulty_rule_book(tmp_path: Path, is_sound: bool) -> None:
-    """With ``CALLKEEPER_RULES`` the release step reads the file of the slug or image, and fails with the line."""
+    """With ``CALLKEEPER_RULES`` the release step reads the file, and fails with the line of a fault."""
     text = (EXAMPLE / "rules.toml").read_text()
     path = tmp_path / "rules.toml"
     path.write_text(text if is_sound else text.replace("at_least", "at_leats", 1))
@@ -87,7 +87,7 @@ def test_release_step_refuses_a_faulty_rule_book(tmp_path: Path, is_sound: bool)
 
 
 def test_kubernetes_mounts_the_rule_book_wherever_it_is_read() -> None:
-    """The folder's patches fit every pod; settings name the mounted file; the file that it brings is the shipped one."""
+    """The patches fit every pod, the settings name the mounted file, and that file is a shipped rule book."""
     folder = KUBERNETES / "rules"
     own = yaml.safe_load((folder / "kustomization.yaml").read_text(encoding="utf-8"))
     assert own["resources"] == [".."]

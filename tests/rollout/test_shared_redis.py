@@ -1,4 +1,4 @@
-"""One Redis behind a sentinel, with a user, shared with somebody else: web and workers keep to their own keys."""
+"""A Redis behind a sentinel that is shared with another program: web and workers use only their own keys."""
 
 import contextlib
 from pathlib import Path
@@ -17,10 +17,10 @@ from tests.faults.sentinel import TENANT, watched_redis
 
 
 def test_calls_are_settled_under_a_prefix_behind_a_sentinel(tmp_path: Path) -> None:
-    """A pushed call is settled, and every key in Redis begins with our prefix or is RQ's; RQ's queue is our own.
+    """A pushed call is settled; every key in Redis has our prefix or is RQ's, and RQ's queue has our name.
 
-    The user has the rights of `worker` in deploy/redis/users.acl.example and no other. The doctor finds
-    nothing wrong with them.
+    The Redis user has the rights of `worker` in deploy/redis/users.acl.example and no others, and the doctor finds no
+    fault with them.
     """
     keys = Keys("bank-a")
     with watched_redis(tmp_path / "watched") as watched:

@@ -1,4 +1,4 @@
-"""The `curl` lines of docs/desk.md and docs/sandbox.md, typed as they are into a shell, against a running callkeeper."""
+"""The `curl` lines of docs/desk.md and docs/sandbox.md work as written, against a running callkeeper."""
 
 import os
 import re
@@ -11,7 +11,7 @@ from tests.acceptance.stack import KEY, Stack, until
 ROOT = Path(__file__).parents[2]
 TOKEN = "canary-desktop-0123456789"
 PHONE = "5550100001"
-# A refusal is a failure. The stream has no end: two seconds of it will do.
+# An HTTP error fails the test. The stream has no end, so it is read for two seconds.
 SHELL = """set -e
 curl() {
   case "$*" in
@@ -23,7 +23,7 @@ curl() {
 
 
 def snippets(page: str) -> list[str]:
-    """Return the indented blocks of a page that hold `curl` lines, without other commands."""
+    """Return the indented blocks of a page that contain `curl` lines, without other commands."""
     text = (ROOT / "docs" / page).read_text(encoding="utf-8")
     blocks = re.findall(r"(?:^ {4}.*\n)+", text, re.MULTILINE)
     lines = [[line for line in block.splitlines() if not line.startswith("    callkeeper")] for block in blocks]
@@ -31,7 +31,7 @@ def snippets(page: str) -> list[str]:
 
 
 def type_in(page: str, **environ: str) -> str:
-    """Type all snippets of a page into one shell; return what they showed."""
+    """Run all snippets of a page in one shell; return their output."""
     script = SHELL + "\n".join(snippets(page)).replace("VOICE_ID", "first-call")
     kept = {"PATH": os.environ["PATH"], **environ}
     ran = subprocess.run(["/bin/sh", "-c", script], env=kept, capture_output=True, text=True, check=False)  # noqa: S603
@@ -40,7 +40,7 @@ def type_in(page: str, **environ: str) -> str:
 
 
 def test_snippets_do_what_their_pages_say(tmp_path: Path) -> None:
-    """The desk lists the call, verifies its caller and streams; the sandbox starts a call, takes a fault and variants."""
+    """The desk's snippets verify a caller and read the stream; the sandbox's start a call and list variants."""
     tokens = {"CALLKEEPER_DESK_TOKENS": f"desktop:{TOKEN}"}
     with demonstration(tmp_path / "data", workers=1, seed=1, scenario="none", web_environ=tokens) as demo:
         running = Stack(demo, tmp_path)

@@ -1,4 +1,4 @@
-"""A rolling deployment and its rollback: two releases, whose stored records differ, on one Redis under load."""
+"""A rolling deployment and its rollback: two releases with different stored records on one Redis, under load."""
 
 import os
 from pathlib import Path
@@ -11,18 +11,18 @@ from tests.rollout.released import ROOT, install, released_commit
 from tests.rollout.test_rotation import hold_to_promises, url, wait_for_calls
 
 PHASE = 40
-"""Calls between two steps: two seconds. A call lasts six, so it passes from one release to the other."""
+"""The number of calls between two steps. A call lasts longer than a step, so calls pass to other releases."""
 
 NEWER = ("tests.rollout.other_version", "newer")
 OLDER = ("tests.rollout.other_version", "older")
 
 CHANGELOG = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
 COMMIT = os.environ.get("TEST_BESIDE") or released_commit(CHANGELOG)
-"""The release before ours; None while nothing is released. ``TEST_BESIDE`` names any other commit."""
+"""The commit of the release before ours; None if nothing was released. ``TEST_BESIDE`` names another commit."""
 
 
 def replace_and_go_back(running: Floor, load: Load, *others: tuple[str, ...]) -> list[ManagedProcess]:
-    """Start workers and a web process of other releases, run them beside ours, alone, and beside ours again.
+    """Run workers and a web process of other releases beside ours, then alone, then beside ours again.
 
     Returns:
         The others' workers, their web process, and our workers at the end.
@@ -43,18 +43,18 @@ def replace_and_go_back(running: Floor, load: Load, *others: tuple[str, ...]) ->
 
 
 def assert_all_worked(workers: list[ManagedProcess], door: ManagedProcess) -> None:
-    """Every worker settled calls, and the web process took pushes."""
+    """Assert that every worker settled calls, and the web process accepted pushes."""
     assert '"push_accepted"' in door.log.read_text()
     assert [each.name for each in workers if '"call_settled"' not in each.log.read_text()] == []
 
 
 @pytest.mark.timeout(240)
 def test_versions_side_by_side_lose_nothing(tmp_path: Path) -> None:
-    """An older and a newer release come, work beside ours, without ours, and beside ours again: the audit is clean.
+    """An older and a newer release work beside ours, without ours, and beside ours again: the audit is clean.
 
-    Calls pass from one to the other at every step: each reads what the others wrote, with fields that it does not know, and
-    without fields that it does. Every fourth call has a higher schema number while the newer worker handles it: the others
-    leave it alone, and nothing of it is lost or late.
+    Calls pass from one release to another at every step, so each release reads records with unknown fields and with
+    missing ones. Every fourth call has a higher schema number while the newer worker handles it: the others leave it
+    alone, and it is settled in time.
     """
     with floor(tmp_path, workers=2) as running:
         load = Load(running.demo.service_url)
@@ -72,9 +72,9 @@ def test_versions_side_by_side_lose_nothing(tmp_path: Path) -> None:
 @pytest.mark.night
 @pytest.mark.timeout(400)
 def test_release_before_ours_runs_beside_ours(tmp_path: Path) -> None:
-    """The released commit comes, works beside ours, works alone, and goes; ours goes on with what it wrote, alone.
+    """The released commit works beside ours, then alone; then ours continues with its records, and the audit is clean.
 
-    As long as nothing is released, a made-up older version stands in.
+    If nothing was released, a made-up older version is used instead.
     """
     module = OLDER if COMMIT is None else install(COMMIT, tmp_path / "released").module
     with floor(tmp_path, workers=2) as running:
