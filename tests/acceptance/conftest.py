@@ -1,4 +1,4 @@
-"""One stack of real processes for the tests that leave it as they found it, one of its own for those that do not."""
+"""One shared stack of real processes for tests that do not change it, and own stacks for those that do."""
 
 from collections.abc import Iterator
 
@@ -22,6 +22,6 @@ def running(_shared: Stack) -> Iterator[Stack]:
 
 @pytest.fixture
 def lonely(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """Return a stack of its own, with a single worker."""
+    """Return a stack for this test alone, with a single worker."""
     with stack(tmp_path_factory.mktemp("lonely"), workers=1) as running:
         yield running

@@ -1,4 +1,4 @@
-"""Incidents as they happen to real processes, and what the board, the doctor, metrics, alerts and /readyz have to say."""
+"""Incidents with real processes, and what the board, the doctor, metrics, alerts and /readyz must show."""
 
 import json
 import os
@@ -19,20 +19,20 @@ from tests.acceptance.stack import Stack, until
 from tests.promtool import firing, scrape_of
 
 WITHIN_S = 15.0
-"""Everybody says what is wrong within this time, and that it is over."""
+"""An incident, and its end, must be shown everywhere within this time."""
 
 _LENIENT_S = 25.0
-"""How long is waited, so that a failure tells how late somebody was."""
+"""How long a test waits, so that a failure shows how late a display was."""
 
 
 @dataclass(frozen=True)
 class Case:
     """One incident.
 
-    ``happens`` lasts as long as its block. ``title`` is what the board says, ``kind`` the metric's label, ``doctor`` the
-    line that is no ``ok``, ``alert`` what Prometheus would raise once its time has passed, ``ready`` what /readyz answers.
-    ``blind``: nothing of Redis can be read, so the board and /metrics have only that to say. ``is_note``: worth a word on
-    the board, and no alarm.
+    ``happens`` lasts as long as its block. ``title`` is the alarm's text on the board, ``kind`` the metric's label,
+    ``doctor`` the doctor's line that is not ``ok``, ``alert`` the Prometheus alert (without its waiting time),
+    ``ready`` the status of /readyz. ``blind``: Redis cannot be read, so the board and /metrics show only that.
+    ``is_note``: the board shows a note instead of an alarm.
     """
 
     name: str
@@ -47,7 +47,7 @@ class Case:
 
 
 class Watchers:
-    """Those who look at an installation."""
+    """Reads everything that shows incidents of an installation."""
 
     def __init__(self, stack: Stack) -> None:
         self.stack = stack
@@ -59,16 +59,16 @@ class Watchers:
         return unescape(self.http.get("/board").text)
 
     def alarms(self) -> str:
-        """Return what needs a human."""
+        """Return the board's alarms."""
         return self.board().partition('id="alarms"')[2].partition("</section>")[0]
 
     def metrics(self) -> str:
-        """Return what is exported; empty where Redis does not answer."""
+        """Return the exported metrics; empty if Redis does not answer."""
         answer = self.http.get("/metrics")
         return answer.text if answer.status_code == 200 else ""
 
     def kinds(self) -> set[str]:
-        """Return the incidents that metrics tell."""
+        """Return the kinds of incidents in the metrics."""
         lines = [line for line in self.metrics().splitlines() if line.startswith("callkeeper_incident{")]
         return {line.partition('kind="')[2].partition('"')[0] for line in lines if line.endswith(" 1.0")}
 
@@ -77,20 +77,20 @@ class Watchers:
         return set(firing([scrape_of(self.metrics() or None)], is_patient=False))
 
     def doctor(self, **changed: str) -> dict[str, str]:
-        """Return the doctor's lines that are no ``ok``, by what they are about, with the remedy."""
+        """Return the doctor's findings that are not ``ok``, with their remedies, by subject."""
         environ = {**self.stack.demo.environ, **changed}
         told = CliRunner().invoke(main, ["doctor", "--json"], env=dict(environ))
         rows = [json.loads(line) for line in told.stdout.splitlines()]
         return {row["what"]: f"{row['detail']}: {row['remedy']}" for row in rows if row["state"] != "ok"}
 
     def ready(self) -> int:
-        """Return what /readyz answers."""
+        """Return the status of /readyz."""
         return self.http.get("/readyz").status_code
 
 
 @dataclass(frozen=True)
 class Told:
-    """How long it took until everybody named an incident, and until everybody said that it was over; in seconds."""
+    """After how many seconds an incident, and then its end, was shown everywhere."""
 
     name: str
     within_s: float
@@ -98,7 +98,7 @@ class Told:
 
 
 def assert_told(case: Case, stack: Stack) -> Told:
-    """Let an incident happen; everybody names it in time, nobody anything else, and it ends by itself."""
+    """Cause an incident; assert that everything shows it and nothing else in time, and shows its end."""
     watchers = Watchers(stack)
     try:
         return _told(case, watchers)
@@ -116,12 +116,12 @@ def _told(case: Case, watchers: Watchers) -> Told:
         within_s = time.monotonic() - began
         if not case.blind:
             assert watchers.kinds() == {case.kind}, watchers.kinds()
-            assert watchers.alarms().count('<li id="a-') == (0 if case.is_note else 1), "the cause alone"
+            assert watchers.alarms().count('<li id="a-') == (0 if case.is_note else 1), "not only the cause is shown"
             anchor = f"/board/operations#incident-{case.kind.replace('_', '-')}"
             assert case.is_note or anchor in watchers.alarms()
         assert watchers.raised() - {"CallkeeperRedisMemory"} == {case.alert}, watchers.raised()
         assert case.doctor in (told := watchers.doctor()), told
-        assert case.title in watchers.board(), "the doctor's own look ends nothing"
+        assert case.title in watchers.board(), "the doctor's checks must not end the alarm"
         shoot(case.name, watchers)
     began = time.monotonic()
     until(lambda: _is_well(case, watchers.board()), _LENIENT_S, "the alarm to end")
@@ -137,10 +137,10 @@ def _is_well(case: Case, board: str) -> bool:
 
 
 def shoot(name: str, watchers: Watchers) -> None:
-    """Take pictures of the board, light on a desk and dark on a phone, if ``TEST_SHOTS`` names a folder for them."""
+    """If ``TEST_SHOTS`` names a folder, save screenshots of the board: light on a desktop, dark on a phone."""
     if not os.environ.get("TEST_SHOTS"):
         return
-    from playwright.sync_api import sync_playwright  # noqa: PLC0415  (pictures are taken at night only)
+    from playwright.sync_api import sync_playwright  # noqa: PLC0415  (screenshots are taken at night only)
 
     from tests.browser.stage import launch  # noqa: PLC0415
 
@@ -249,4 +249,4 @@ INCIDENTS = (
     ),
 )
 FREQUENT = INCIDENTS[:4]
-"""Those that happen most often: tried with every change, all of them every night."""
+"""The most frequent incidents, which run for every change; all of them run at night."""

@@ -1,6 +1,6 @@
-"""Real processes for acceptance tests: an embedded Redis, the stand-in, web and workers, on free ports.
+"""Real processes for acceptance tests: an embedded Redis, the sandbox, web and workers, on free ports.
 
-The demonstration of ``callkeeper run`` is the same thing without the questions that tests ask.
+They are the processes of ``callkeeper run``, with methods that read and control them.
 """
 
 import datetime as dt
@@ -25,7 +25,7 @@ KEY = "cu-1"
 
 
 class Sides:
-    """What tests ask the two sides: the stand-in's control interface and our Redis."""
+    """Access to both sides: the sandbox's control interface and our Redis."""
 
     look_every_s = 0.05
 
@@ -36,18 +36,18 @@ class Sides:
         self.http = httpx.Client(trust_env=False, timeout=10)
 
     def close(self) -> None:
-        """Close what asked."""
+        """Close the connections."""
         self.redis.close()
         self.http.close()
 
     def control(self, method: str, path: str, body: object = None) -> Any:
-        """Ask the stand-in's control interface."""
+        """Send a request to the sandbox's control interface."""
         response = self.http.request(method, f"{self.service_url}/control{path}", json=body)
         response.raise_for_status()
         return response.json()
 
     def account(self, call: dict[str, Any]) -> dict[str, Any]:
-        """Return the stand-in's account of a call now, with every request that named it."""
+        """Return the sandbox's current account of a call, with every request that named it."""
         account: dict[str, Any] = self.control("GET", f"/calls/{call['voice_id']}")
         return account
 
@@ -82,12 +82,12 @@ class Sides:
         return until(look, within_s, f"{call['voice_id']} to be settled", every_s=self.look_every_s)
 
     def push(self, payload: object, key: str = KEY) -> dict[str, Any]:
-        """Let the stand-in push a payload once, as it is; return its attempt."""
+        """Let the sandbox push a payload once, unchanged; return its attempt."""
         attempt: dict[str, Any] = self.control("POST", "/push", {"institution_key": key, "payload": payload})
         return attempt
 
     def fault(self, target: str, action: str = "pass", **more: object) -> None:
-        """Script a fault of the stand-in."""
+        """Add a fault to the sandbox."""
         self.control("POST", "/faults", {"target": target, "action": action, **more})
 
     def lift_faults(self) -> None:
@@ -96,7 +96,7 @@ class Sides:
 
 
 class Stack(Sides):
-    """A running demonstration without a scenario: only the calls that a test starts."""
+    """A running demonstration that has only the calls that a test starts."""
 
     def __init__(self, demo: Demo, data: Path) -> None:
         super().__init__(demo.redis_url, demo.service_url)
@@ -109,11 +109,11 @@ class Stack(Sides):
         return next(member for member in self.demo.members if member.name == name)
 
     def next_phone(self, key: str = KEY) -> str:
-        """Return the number that the next call comes from."""
+        """Return the phone number of the next call."""
         return population.phone(key, population.SHARED + self._next_member % (population.MEMBERS - population.SHARED))
 
     def call(self, *script: dict[str, object], key: str = KEY, **more: object) -> dict[str, Any]:
-        """Start a call of a member who is the only candidate; return the stand-in's account of it."""
+        """Start a call of a member who is the only candidate; return the sandbox's account of it."""
         phone = self.next_phone(key)
         self._next_member += 1
         body = {"institution_key": key, "phone_number": phone, "script": script, **more}
@@ -127,10 +127,10 @@ def end(after_s: float) -> dict[str, object]:
 
 
 def until(look: Callable[[], T | None], within_s: float, what: str, *, every_s: float = 0.05) -> T:
-    """Look again and again until there is something to see.
+    """Call ``look`` again and again until it returns something true.
 
     Raises:
-        AssertionError: There was nothing in time.
+        AssertionError: It did not in time.
     """
     end = time.monotonic() + within_s
     while time.monotonic() < end:

@@ -22,7 +22,7 @@ Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Any]
 
 
 class Chat:
-    """Somebody who takes alerts over HTTP, and answers as told."""
+    """A receiver of alerts over HTTP, with a given answer."""
 
     def __init__(self, answer: bytes = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n") -> None:
         self.answer = answer
@@ -30,7 +30,7 @@ class Chat:
         self.port = 0
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Take one message."""
+        """Receive one message."""
         try:
             head = await reader.readuntil(b"\r\n\r\n")
             length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0] or 0)
@@ -42,16 +42,16 @@ class Chat:
             writer.close()
 
     async def reply(self, writer: asyncio.StreamWriter) -> None:
-        """Answer."""
+        """Send the answer."""
         writer.write(self.answer)
         await writer.drain()
 
 
 class Endless(Chat):
-    """Answers with a body that does not end, as fast as it is read."""
+    """Answers with an endless body, as fast as it is read."""
 
     async def reply(self, writer: asyncio.StreamWriter) -> None:
-        """Answer for ever."""
+        """Answer endlessly."""
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 9999999999\r\n\r\n")
         while True:
             writer.write(b"x" * 2**20)
@@ -59,7 +59,7 @@ class Endless(Chat):
 
 
 class Silent(Chat):
-    """Takes a message and never answers."""
+    """Receives a message and never answers."""
 
     async def reply(self, writer: asyncio.StreamWriter) -> None:
         """Wait."""
@@ -83,7 +83,7 @@ def message(target: str = "1") -> AlertMessage:
 
 
 async def bring(*urls: str, deadline_s: float = 20.0) -> list[str]:
-    """Bring a message to each address; return the targets that took it."""
+    """Send a message to each address; return the targets that accepted it."""
     courier = AlertCourier(alert_addresses(", ".join(urls)), deadline_s=deadline_s)
     taken = await courier.bring([message(target.name) for target in courier.targets])
     return [each.target for each in taken]
@@ -98,7 +98,7 @@ async def test_message_arrives_once() -> None:
     assert (got["title"], got["message"], got["type"]) == ("callkeeper: x", "y", "failure")
 
 
-async def test_receiver_that_hangs_or_never_ends_holds_up_nobody() -> None:
+async def test_receiver_that_hangs_or_never_ends_delays_no_other() -> None:
     """A receiver that hangs, sends endlessly or is down does not delay the others."""
     chat, silent, endless = Chat(), Silent(), Endless()
     async with open_chat(silent) as first, open_chat(endless) as second, open_chat(chat) as third:

@@ -23,7 +23,7 @@ URLS = "json://127.0.0.1:1/canary-path, page=json://127.0.0.1:2/"
 
 
 class Notebook(AlertCourier):
-    """Notes down what it should bring, and brings it unless told otherwise."""
+    """Records the messages instead of sending them; it can be told to fail for some targets or all."""
 
     def __init__(self, told: list[tuple[str, str, str]], clock: Callable[[], datetime]) -> None:
         super().__init__(alert_addresses(URLS))
@@ -34,7 +34,7 @@ class Notebook(AlertCourier):
         self._clock = clock
 
     async def bring(self, messages: Sequence[AlertMessage]) -> list[AlertMessage]:
-        """Take messages."""
+        """Record messages; return those that count as sent."""
         self.tried.append(self._clock())
         taken = [] if self.is_broken else [each for each in messages if each.target not in self.broken]
         self.told += [(each.target, each.key, "over" if each.is_over else "now") for each in taken]
@@ -42,7 +42,7 @@ class Notebook(AlertCourier):
 
 
 class Site:
-    """Processes that watch, and what people were told by all of them."""
+    """Watching processes, and the messages of all of them."""
 
     def __init__(self, redis: Redis, log: FilteringBoundLogger) -> None:
         self.redis = redis
@@ -57,7 +57,7 @@ class Site:
         return Process(self, f"process-{self.count}")
 
     async def look(self, *processes: "Process", seconds: float) -> list[tuple[str, str, str]]:
-        """Let time pass; return who was told what meanwhile."""
+        """Let time pass; return the messages that were sent meanwhile."""
         before, end = len(self.told), self.now + timedelta(seconds=seconds)
         while self.now < end:
             self.now += timedelta(seconds=3)
@@ -66,16 +66,16 @@ class Site:
         return self.told[before:]
 
     async def start_worker(self) -> None:
-        """Let a worker report."""
+        """Report as a worker."""
         await FigureWriter(Figures(), Author.here("worker")).write_async(self.redis)
 
     async def end_worker(self) -> None:
-        """Let all workers be gone."""
+        """Remove all workers."""
         await self.redis.delete(Keys().processes)
 
 
 class Process:
-    """One process that watches."""
+    """One watching process."""
 
     def __init__(self, site: Site, name: str) -> None:
         self.courier = Notebook(site.told, lambda: site.now)
@@ -96,7 +96,7 @@ NOW = [("1", "no_worker", "now"), ("2", "no_worker", "now")]
 OVER = [("1", "no_worker", "over"), ("2", "no_worker", "over")]
 
 
-async def test_of_several_processes_one_tells(site: Site) -> None:
+async def test_one_of_several_processes_sends(site: Site) -> None:
     """Of three processes one sends: every target gets one message, and one at the end."""
     processes = [site.process() for _ in range(3)]
     assert await site.look(*processes, seconds=120) == NOW
@@ -109,7 +109,7 @@ async def test_process_that_ends_is_followed_by_another(site: Site) -> None:
     """After a restart or kill of the leader, another process sends the end, and nothing twice."""
     first, second = site.process(), site.process()
     assert await site.look(first, second, seconds=60) == NOW
-    await site.redis.delete(Keys().alert_leader)  # its time is over
+    await site.redis.delete(Keys().alert_leader)  # as if it had expired
     assert await site.look(second, seconds=60) == []
     await site.start_worker()
     assert await site.look(second, seconds=60) == OVER
@@ -118,7 +118,7 @@ async def test_process_that_ends_is_followed_by_another(site: Site) -> None:
     assert await site.look(site.process(), seconds=60) == NOW
 
 
-async def test_target_that_takes_nothing_is_tried_later_and_later(site: Site) -> None:
+async def test_failing_target_is_tried_less_and_less_often(site: Site) -> None:
     """A failing target is tried with growing waits, delays no other, and gets its message when it is back."""
     process = site.process()
     process.courier.is_broken = True
@@ -130,7 +130,7 @@ async def test_target_that_takes_nothing_is_tried_later_and_later(site: Site) ->
     assert await process.state.failing_targets() == {}
 
 
-async def test_process_that_reaches_nobody_lets_another_tell(site: Site) -> None:
+async def test_process_that_reaches_no_target_lets_another_send(site: Site) -> None:
     """A leader that cannot reach any target lets another process send."""
     first, second = site.process(), site.process()
     first.courier.is_broken = True
@@ -151,7 +151,7 @@ async def test_target_that_is_broken_does_not_delay_the_others(site: Site) -> No
     assert await site.look(process, seconds=30) == NOW[1:]
 
 
-async def test_redis_away_is_told_by_the_process_that_led(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_last_leader_alerts_while_redis_is_down(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without Redis, the last leader alerts about that once, and about its end."""
     await site.start_worker()
     first, second = site.process(), site.process()
@@ -176,7 +176,7 @@ async def test_redis_away_is_told_by_the_process_that_led(site: Site, monkeypatc
     ]
 
 
-async def test_redis_that_refuses_writes_is_told(site: Site) -> None:
+async def test_last_leader_alerts_while_redis_refuses_writes(site: Site) -> None:
     """While Redis refuses writes, the last leader continues, and sends nothing twice."""
     await site.start_worker()
     first, second = site.process(), site.process()

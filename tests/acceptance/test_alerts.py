@@ -1,4 +1,4 @@
-"""Alerts with real processes: two web processes, no worker, then one; a receiver of apprise's json on this machine."""
+"""Alerts with real processes: two web processes without a worker, then with one, and a local receiver."""
 
 import json
 import threading
@@ -13,7 +13,7 @@ SECRET = "canary-alert-0123456789"
 
 
 class Chat:
-    """Takes alerts."""
+    """Receives alerts."""
 
     def __init__(self) -> None:
         self.got: list[dict[str, Any]] = []
@@ -27,18 +27,18 @@ class Chat:
                 self.end_headers()
 
             def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-                """Say nothing."""
+                """Log nothing."""
 
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"json://user:{SECRET}@127.0.0.1:{self.server.server_address[1]}/"
 
     def told(self, about: str) -> list[str]:
-        """Return the titles that name something."""
+        """Return the received titles that contain a text."""
         return [each["title"] for each in self.got if about in each["title"]]
 
 
-def test_no_worker_is_told_once_and_that_one_is_back_once(tmp_path: Path) -> None:
-    """No worker: one message, from two web processes. A worker comes: one message that it is over. No address in any log."""
+def test_missing_worker_and_its_return_are_alerted_once_each(tmp_path: Path) -> None:
+    """Two web processes send one alert that no worker is alive, and one when it is over; no log has an address."""
     chat = Chat()
     serving = threading.Thread(target=chat.server.serve_forever, kwargs={"poll_interval": 0.05})
     serving.start()

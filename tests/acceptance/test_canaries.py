@@ -1,7 +1,7 @@
-"""With real processes: what people and secrets are in the stand-in's world is nowhere of ours, wherever one may look.
+"""With real processes: personal data and secrets of the sandbox appear nowhere in what callkeeper stores or shows.
 
-Every address that the web process has is asked for: pages, data, streams, figures. They are found in the application itself,
-so that those which come later are asked for as well.
+Every address of the web process is requested: pages, data, streams, metrics. The application itself lists them, so that
+new ones are included.
 """
 
 import json
@@ -38,19 +38,19 @@ STREAMS_FOR_S = 1.0
 
 @dataclass(frozen=True)
 class Traces:
-    """Everything that a stack of processes left and showed, by where."""
+    """Everything that a stack of processes stored and showed, by place."""
 
     stack: Stack
     texts: dict[str, bytes]
     asked: dict[str, int]
-    """The best that was answered to a GET of each address."""
+    """The lowest status of a GET of each address."""
     token: bytes
-    """The service's token, as it stands in its own key."""
+    """The service's token, as stored in its own key."""
 
 
 @pytest.fixture(scope="module")
 def traces(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Traces]:
-    """Run calls of all kinds through a stack with everything switched on, and look everywhere."""
+    """Run calls of several kinds through a stack with all features, and collect everything."""
     receiver = Receiver()
     serving = threading.Thread(target=receiver.server.serve_forever, kwargs={"poll_interval": 0.05})
     serving.start()
@@ -82,7 +82,7 @@ def traces(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Traces]:
 
 
 def _live(stack: Stack) -> list[dict[str, Any]]:
-    """Let calls of several kinds live and end, beside faults of several kinds; one lives on."""
+    """Run calls and faults of several kinds; one call stays live."""
     calls = [
         stack.call({"kind": "mfa_validated", "after_s": 1}, end(4)),
         stack.call({"kind": "green", "after_s": 1}, end(4)),
@@ -92,7 +92,7 @@ def _live(stack: Stack) -> list[dict[str, Any]]:
         try:
             stack.fault(target, action, times=1)
         except httpx.HTTPStatusError:
-            continue  # not every fault has that name: those that have are enough
+            continue  # not every target has this action
     with httpx.Client(trust_env=False) as stranger:
         push = f"{stack.demo.web_url}/push"
         stranger.post(push, json={"Type": "x"}, headers={"X-Push-Key": "canary-wrong-key"})
@@ -105,7 +105,7 @@ def _live(stack: Stack) -> list[dict[str, Any]]:
 
 
 def _shown(stack: Stack, calls: list[dict[str, Any]]) -> tuple[dict[str, bytes], dict[str, int]]:
-    """Ask for every address there is: as a watcher, as the desk's software, as a stranger."""
+    """Request every address as a person, as the desk's software, and without a login."""
     user, _, password = stack.demo.admin.partition(":")
     texts: dict[str, bytes] = {}
     asked: dict[str, int] = {}
@@ -124,7 +124,7 @@ def _shown(stack: Stack, calls: list[dict[str, Any]]) -> tuple[dict[str, bytes],
 
 
 def _read(client: httpx.Client, path: str) -> tuple[int, bytes]:
-    """Return what an address answers, of a stream what it says within a moment."""
+    """Return the status and answer of an address; of a stream, what arrives within a moment."""
     body = b""
     try:
         with client.stream("GET", path, timeout=httpx.Timeout(10, read=STREAMS_FOR_S)) as answer:
@@ -137,7 +137,7 @@ def _read(client: httpx.Client, path: str) -> tuple[int, bytes]:
 
 
 def templates(stack: Stack) -> set[str]:
-    """Return every address of the web process, as the application itself has them."""
+    """Return every address of the web process, as the application itself lists them."""
     settings = WebSettings.load(
         {
             "REDIS_URL": stack.demo.redis_url,
@@ -151,7 +151,7 @@ def templates(stack: Stack) -> set[str]:
 
 
 def templates_of(app: Any, prefix: str) -> Iterator[str]:
-    """Yield the addresses below an application, whatever it is wrapped in."""
+    """Yield the addresses of an application, inside any wrappers."""
     if isinstance(app, Flask):
         yield from (prefix + re.sub(r"<(?:\w+:)?(\w+)>", r"{\1}", rule.rule) for rule in app.url_map.iter_rules())
         return
@@ -168,7 +168,7 @@ def templates_of(app: Any, prefix: str) -> Iterator[str]:
 
 
 def _filled(template: str, call: dict[str, Any]) -> str:
-    """Return an address with a call's ids, and what the dashboard calls its parts."""
+    """Return an address with a call's ids, and sample values for the dashboard's parameters."""
     values = {
         "institution": call["institution_key"],
         "voice_id": call["voice_id"],
@@ -190,7 +190,7 @@ def _arguments(pid: int) -> bytes:
 
 
 def _sensitive_words() -> set[str]:
-    """Return what the stand-in invents of people and secrets: the same in every process."""
+    """Return the sandbox's invented personal data and secrets, which are the same in every process."""
     world = World()
     population.settle(world, PushSettings())
     return set(_words(msgspec.to_builtins(world.state, str_keys=True)))
@@ -209,7 +209,7 @@ def _words(value: Any, name: str = "") -> Iterator[str]:
 
 
 def _everything_in(redis: Any) -> bytes:
-    """Return every key and value but the token's own, and as Redis itself would write them."""
+    """Return every key and value except the token's."""
     read = {
         b"string": redis.get,
         b"hash": redis.hgetall,
@@ -224,7 +224,7 @@ def _everything_in(redis: Any) -> bytes:
 
 @pytest.fixture(scope="module")
 def canaries(traces: Traces) -> set[str]:
-    """Return every word that must be nowhere."""
+    """Return every word that must appear nowhere."""
     secrets = json.loads((traces.stack.data / "secrets.json").read_text())
     return _sensitive_words() | {
         *(secrets["push_key"], secrets["admin_password"], Credentials().password, Credentials().access_token),
@@ -234,14 +234,14 @@ def canaries(traces: Traces) -> set[str]:
 
 @pytest.mark.timeout(240)
 def test_canaries_are_nowhere(traces: Traces, canaries: set[str]) -> None:
-    """Promise 6: not one sensitive word of hundreds in Redis and its files, logs, arguments, pages, figures, outcomes."""
-    assert len(canaries) > 100, "the stand-in's world holds canaries"
+    """Promise 6: no sensitive word is in Redis and its files, logs, arguments, pages, metrics or webhooks."""
+    assert len(canaries) > 100, "the sandbox has too few canaries"
     found = [(place, word[:4]) for place, text in traces.texts.items() for word in canaries if word.encode() in text]
     assert found == [], f"{len(found)} found"
 
 
 def test_canaries_are_looked_for_where_things_are(traces: Traces) -> None:
-    """The search finds what is there: the calls' ids, in every kind of place."""
+    """The search is effective: it finds the institution's key in every kind of place."""
     call_id = KEY.encode()
     for place in ("Redis", "outcomes", "log of web", "log of worker-1"):
         assert call_id in traces.texts[place], place
@@ -249,7 +249,7 @@ def test_canaries_are_looked_for_where_things_are(traces: Traces) -> None:
 
 
 def test_canaries_tokens_are_in_the_tokens_own_key_only(traces: Traces) -> None:
-    """The service's token is what the search passes over; whatever it is, it is in no other key, no log and on no page."""
+    """The service's token is in no other key, no log and on no page."""
     token = re.search(rb"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", traces.token)
     assert token is not None
     places = [p for p, text in traces.texts.items() if token[0] in text and not p.startswith("file ")]
@@ -257,6 +257,6 @@ def test_canaries_tokens_are_in_the_tokens_own_key_only(traces: Traces) -> None:
 
 
 def test_every_address_answers_somebody(traces: Traces) -> None:
-    """No address that the application has fails: for each, somebody gets an answer below 500."""
+    """Every address of the application gives at least one requester a status below 500."""
     assert {"/metrics", "/board", "/rq/", "/desk/calls", "/push"} <= set(traces.asked)
     assert {path: status for path, status in traces.asked.items() if status >= 500} == {}

@@ -1,4 +1,4 @@
-"""What ``callkeeper run`` tells a newcomer to type works as it is printed."""
+"""The commands and addresses that ``callkeeper run`` prints work as printed."""
 
 import os
 import shlex
@@ -21,12 +21,12 @@ from tests.acceptance.stack import Stack, end, until
 
 
 def printed(running: Stack) -> dict[str, str]:
-    """Return what is printed at the start, by the word in front of it."""
+    """Return the lines that are printed at the start, by their first word."""
     return dict(line.split(maxsplit=1) for line in addresses(running.demo).plain.replace("desk ", "desk-").splitlines())
 
 
 def test_curl_line_of_the_desk_works_as_printed(running: Stack) -> None:
-    """The curl line holds the desk token and lists calls."""
+    """The curl line contains the desk token and lists calls."""
     call = running.call(end(30))
     curl, header_option, header, url = shlex.split(printed(running)["desk-API"])
     assert (curl, header_option) == ("curl", "-H")
@@ -80,8 +80,8 @@ def test_second_run_on_the_same_data_says_why_it_ends(tmp_path: Path) -> None:
     assert "Traceback" not in second.stderr
 
 
-def test_no_call_of_a_new_demonstration_is_charged_for_checks_that_nobody_made(tmp_path: Path) -> None:
-    """Redis is known before the first call begins; so no call can have been watched with an earlier Redis."""
+def test_new_demonstration_counts_no_check_that_was_not_made(tmp_path: Path) -> None:
+    """Redis is registered before the first call begins, so no call is charged for checks on an earlier Redis."""
     with demonstration(tmp_path, workers=1, seed=1) as demo, BlockingRedis.from_url(demo.redis_url) as redis:
         until(lambda: redis.zcard(Keys().live), 15, "the first call")
         known_since = datetime.fromtimestamp(int(redis.hget(Keys().epoch, "since") or 0) / 1000, UTC)
@@ -93,7 +93,7 @@ def test_no_call_of_a_new_demonstration_is_charged_for_checks_that_nobody_made(t
 
 @pytest.mark.parametrize("lacking", ["desk_token", "push_key"])
 def test_secrets_of_an_older_run_are_completed(tmp_path: Path, lacking: str) -> None:
-    """A data folder of an earlier version keeps its secrets and gets those that it lacks, once."""
+    """A data folder of an earlier version keeps its secrets, and missing ones are added once."""
     path = tmp_path / "secrets.json"
     first = Secrets.keep(path)
     older = {name: value for name, value in msgspec.structs.asdict(first).items() if name != lacking}

@@ -1,4 +1,4 @@
-"""The desk with real processes: two web processes, workers, Redis, the stand-in, a receiver of outcomes."""
+"""The desk with real processes: two web processes, workers, Redis, the sandbox, a receiver of webhooks."""
 
 import json
 import os
@@ -27,7 +27,7 @@ EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "desk_client.py"
 
 
 class Receiver:
-    """Wants outcomes; answers 503 while it is told to be down."""
+    """A receiver of webhooks. It answers 503 while ``is_down`` is set."""
 
     def __init__(self) -> None:
         self.is_down = False
@@ -44,18 +44,18 @@ class Receiver:
                 self.end_headers()
 
             def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-                """Say nothing."""
+                """Log nothing."""
 
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self.server.server_address[1]}/outcomes"
 
     def told(self, voice_id: str) -> list[str]:
-        """Return what was told of a call."""
+        """Return the types of the webhooks about a call, in order."""
         return [message["type"] for message in self.taken if message["data"].get("voice_id") == voice_id]
 
 
 class Floor:
-    """A running stack with a desk: the demonstration's processes, and a second web process."""
+    """A running stack with a client of its desk and a receiver of webhooks."""
 
     def __init__(self, stack: Stack, receiver: Receiver) -> None:
         self.stack = stack
@@ -73,13 +73,13 @@ class Floor:
         return [member for member in self.stack.demo.fleet.members if member.name.startswith("worker")]
 
     def say(self, call: dict[str, Any], action: str, *, operator: str = "agent-7", **body: object) -> Any:
-        """Say something to a call, and wait for what comes of it."""
+        """Ask for an action on a call, and wait for its result."""
         address = f"/desk/calls/{KEY}/{call['voice_id']}/{action}"
         answer = self.desk.post(address, params={"wait": 10}, json={"operator": operator, **body})
         return answer.json()
 
     def assigned(self, call: dict[str, Any]) -> str:
-        """Wait until a call has a person; return who."""
+        """Wait until a call is assigned and read; return the person id."""
 
         def look() -> str | None:
             record = self.stack.record(call)
@@ -128,7 +128,7 @@ def web_on(floor: Floor, name: str) -> Iterator[ManagedProcess]:
 
 @contextmanager
 def frozen(members: Sequence[ManagedProcess]) -> Iterator[None]:
-    """Let processes stand still for the time of the block."""
+    """Freeze processes until the block ends."""
     for member in members:
         member.process.send_signal(signal.SIGSTOP)
     try:
@@ -139,7 +139,7 @@ def frozen(members: Sequence[ManagedProcess]) -> Iterator[None]:
 
 
 def url_of(member: ManagedProcess) -> str:
-    """Return where a web process listens."""
+    """Return the URL of a web process."""
 
     def find(line: str) -> str | None:
         event = json.loads(line)
@@ -159,8 +159,8 @@ def events(stream: httpx.Response) -> Iterator[tuple[str, dict[str, Any]]]:
             yield event_id, json.loads(value)
 
 
-def test_desk_agent_verifies_and_the_voice_is_enrolled_once_as_hers(floor: Floor) -> None:
-    """An agent verifies by passcode: one enroll at the service, by her name; the receiver is told, signed, in order."""
+def test_desk_agent_verifies_and_the_voice_is_enrolled_once(floor: Floor) -> None:
+    """A verification leads to one enroll in the agent's name, and to signed webhooks in order."""
     call = floor.stack.call({"kind": "end", "after_s": 8})
     said = floor.say(call, "verified", person_id=floor.assigned(call), validation_type="OneTimePasswordAuth")
     assert (said["state"], said["operator"]) == ("done", "agent-7")
@@ -174,7 +174,7 @@ def test_desk_agent_verifies_and_the_voice_is_enrolled_once_as_hers(floor: Floor
 
 
 def test_desk_agent_distrusts_and_the_voice_is_rejected_once(floor: Floor) -> None:
-    """An agent who knows only the alternate id has the voice rejected under its real one; the contradiction is told why."""
+    """Distrust by the alternate id leads to one reject; a later verification is refused with the reason."""
     call = floor.stack.call({"kind": "end", "after_s": 60})
     person = floor.assigned(call)
     until(lambda: floor.stack.redis.exists(f"ck:alias:{KEY}:{call['alternate_id']}"), 5, "the push")
@@ -187,8 +187,8 @@ def test_desk_agent_distrusts_and_the_voice_is_rejected_once(floor: Floor) -> No
     assert (refused["code"], refused["reasons"][0]["name"]) == ("refused", "voice_rejected")
 
 
-def test_enroll_that_a_reject_takes_back_is_told_to_the_receiver(floor: Floor) -> None:
-    """Another call of the same member is rejected: the receiver is told, signed, that the enroll was taken back."""
+def test_enroll_that_a_reject_undoes_is_sent_to_the_receiver(floor: Floor) -> None:
+    """If another call of the same member is rejected, a webhook says that the enroll was undone."""
     call = floor.stack.call(end(60))
     floor.say(call, "verified", person_id=floor.assigned(call), validation_type="OneTimePasswordAuth")
     later = floor.stack.call(end(60), phone_number=call["phone_number"])
@@ -199,7 +199,7 @@ def test_enroll_that_a_reject_takes_back_is_told_to_the_receiver(floor: Floor) -
 
 
 def test_desks_that_contradict_each_other_at_once_have_one_outcome(floor: Floor) -> None:
-    """One desk verifies, another distrusts, before any worker hears of either: one outcome, the other desk is told why."""
+    """If two desks verify and distrust at once, the voice is rejected and the verification held with a reason."""
     call = floor.stack.call({"kind": "end", "after_s": 60})
     person = floor.assigned(call)
     with web_on(floor, "web-c") as web, floor.client(url_of(web)) as other:
@@ -223,12 +223,12 @@ def test_desks_that_contradict_each_other_at_once_have_one_outcome(floor: Floor)
 
 
 def test_stream_survives_a_restart_of_web_without_loss(floor: Floor) -> None:
-    """A client that was cut off by a restart and comes back to another process is told all that changed meanwhile."""
+    """A client that reconnects to another process after a restart gets all changes since its last event."""
     with web_on(floor, "web-b") as web, floor.client(url_of(web)) as client:
         call = floor.stack.call({"kind": "end", "after_s": 60})
         with client.stream("GET", "/desk/stream") as stream:
             seen, _ = next(event for event in events(stream) if event[1]["voice_id"] == call["voice_id"])
-            assert web.stop() < 5, "an endless answer ends when the process is told to"
+            assert web.stop() < 5, "an open stream delayed the end of the process"
     missed = floor.stack.call({"kind": "end", "after_s": 60})
     floor.assigned(missed)
     with floor.desk.stream("GET", "/desk/stream", headers={"Last-Event-ID": seen}) as stream:
@@ -236,7 +236,7 @@ def test_stream_survives_a_restart_of_web_without_loss(floor: Floor) -> None:
 
 
 def test_receiver_that_was_down_gets_everything_in_order(floor: Floor) -> None:
-    """While the receiver is down calls are settled all the same; when it is back it is told everything, in order."""
+    """While the receiver is down calls are settled; when it is back it gets all webhooks in order."""
     floor.receiver.is_down = True
     call = floor.stack.call({"kind": "green", "after_s": 2}, {"kind": "end", "after_s": 6})
     floor.stack.settled(call)
@@ -247,7 +247,7 @@ def test_receiver_that_was_down_gets_everything_in_order(floor: Floor) -> None:
 
 
 def test_example_client_follows_and_verifies(floor: Floor, tmp_path: Path) -> None:
-    """The forty lines of the documentation do what they say: the call they wait for ends up enrolled."""
+    """The documentation's example client verifies the call that it waits for, which is then enrolled."""
     token = tmp_path / "token.txt"
     token.write_text(TOKEN)
     arguments = [sys.executable, str(EXAMPLE), floor.stack.demo.web_url, str(token), "agent-9"]

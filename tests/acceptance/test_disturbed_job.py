@@ -1,4 +1,4 @@
-"""The main job while something goes wrong beside it: with real processes, real Redis, real RQ and real HTTP."""
+"""The main job during disturbances, with real processes, Redis, RQ and HTTP."""
 
 import json
 
@@ -6,7 +6,7 @@ from tests.acceptance.stack import KEY, Stack, end, until
 
 
 def test_main_job_survives_a_thousand_repetitions_of_a_push(running: Stack) -> None:
-    """A thousand duplicates of an event lead to one assign and to the checks of one call."""
+    """A thousand duplicates of an event lead to one assign, and to no more checks than one event."""
     call = running.call(end(7))
     payload = {
         "Type": "CallStart",
@@ -36,7 +36,7 @@ def _push_header(running: Stack) -> tuple[str, str]:
 
 
 def test_main_job_delays_no_call_because_of_a_hung_request(running: Stack) -> None:
-    """While a check of one call hangs, the checks of another come when they are due."""
+    """While a check of one call hangs, the checks of another are made on time."""
     hung = running.call(end(15))
     until(lambda: running.arrived(hung).get("assign"), 10, "the assign")
     running.fault("check", "hang", voice_id=hung["voice_id"], times=1)
@@ -45,7 +45,7 @@ def test_main_job_delays_no_call_because_of_a_hung_request(running: Stack) -> No
     record = running.settled(other)
     checked = [entry for entry in running.trail(other) if entry.what == "checked"]
     assert record.watch_from is not None
-    assert checked, "the other call was checked"
+    assert checked, "the other call was not checked"
     due_s = dict(enumerate((2, 4, 6, 8), 1))
     late_s = [(e.at - record.watch_from).total_seconds() - due_s[e.n] for e in checked if e.n in due_s]
     assert max(late_s) < 0.5, late_s

@@ -1,4 +1,4 @@
-"""``callkeeper doctor`` beside a running installation: six planted faults, each named with what to do about it."""
+"""``callkeeper doctor`` on a running installation finds each planted fault and names its remedy."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -18,11 +18,11 @@ from tests.acceptance.stack import KEY, Stack, stack, until
 
 @pytest.fixture(scope="module")
 def examined(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Stack, Result]]:
-    """Run an installation whose pushes have come, one sample of each institution; with it, how it was found at first."""
+    """Run an installation that got a sample push from each institution; yield it with the doctor's first result."""
     with stack(tmp_path_factory.mktemp("doctor"), workers=1) as running:
         for key in institutions(running):
             running.control("POST", "/push/sample", {"institution_key": key})
-        yield running, until(lambda: _well(examine(running)), 20, "an installation in which all is well")
+        yield running, until(lambda: _well(examine(running)), 20, "the doctor to find no fault")
 
 
 @pytest.fixture
@@ -32,13 +32,13 @@ def installation(examined: tuple[Stack, Result]) -> Stack:
 
 
 def institutions(running: Stack) -> list[str]:
-    """Return the keys of the institutions that the account manages."""
+    """Return the keys of the institutions that the service account manages."""
     rows = lines(examine(running, "--before-deploy"))
     return [row["about"] for row in rows if row["topic"] == "queue"]
 
 
 def examine(running: Stack, *options: str, json_lines: bool = True, **changed: str) -> Result:
-    """Run the command with the installation's settings, some of them changed."""
+    """Run the doctor with the installation's settings and changes to them."""
     environ: Mapping[str, str] = {**running.demo.environ, **changed}
     return CliRunner().invoke(main, ["doctor", *options, *(["--json"] if json_lines else [])], env=dict(environ))
 
@@ -49,7 +49,7 @@ def lines(result: Result) -> list[dict[str, Any]]:
 
 
 def faults(result: Result) -> list[str]:
-    """Return what is at fault."""
+    """Return the subjects of the findings that are faults."""
     return [row["what"] for row in lines(result) if row["state"] == "fault"]
 
 
@@ -65,8 +65,8 @@ def set_in_redis(url: str, name: str, value: str) -> Iterator[None]:
             redis.config_set(name, before)
 
 
-def test_doctor_finds_a_running_installation_well(examined: tuple[Stack, Result]) -> None:
-    """Before any fault is planted there is none, and the command ends with 0: every topic was looked at."""
+def test_doctor_finds_no_fault_in_a_running_installation(examined: tuple[Stack, Result]) -> None:
+    """Without a planted fault the doctor exits with 0 and has checked every topic."""
     rows = lines(examined[1])
     assert {"redis latency", "clock", "workers", "web", "web from outside", "dashboard", "breaker"} <= {
         row["what"] for row in rows
@@ -78,8 +78,8 @@ def _well(result: Result) -> Result | None:
     return result if result.exit_code == 0 and noticed <= {"attention"} else None
 
 
-def test_doctor_before_a_deploy_leaves_out_what_cannot_be_there_yet(installation: Stack) -> None:
-    """A release step runs before the processes do: with none of them and no push ever, there is no fault."""
+def test_doctor_before_a_deploy_does_not_expect_processes(installation: Stack) -> None:
+    """With ``--before-deploy`` missing processes and pushes are no fault, because a release step runs before them."""
     fresh = f"{installation.demo.redis_url.rpartition('/')[0]}/7"
     assert {"web", "workers"} <= set(faults(examine(installation, REDIS_URL=fresh)))
     result = examine(installation, "--before-deploy", REDIS_URL=fresh)
@@ -88,7 +88,7 @@ def test_doctor_before_a_deploy_leaves_out_what_cannot_be_there_yet(installation
 
 
 def test_doctor_names_a_wrong_password(installation: Stack) -> None:
-    """Also while the workers' token is still good: the next lapse would end them."""
+    """A wrong password is a fault even while the workers' token is still valid."""
     result = examine(installation, json_lines=False, CALLKEEPER_PASSWORD="not-the-right-one-at-all")
     assert result.exit_code == 1
     assert f"fault    login: {installation.demo.service_url}: " in result.stdout
@@ -97,7 +97,7 @@ def test_doctor_names_a_wrong_password(installation: Stack) -> None:
 
 
 def test_doctor_names_a_wrong_push_header(installation: Stack, tmp_path: Path) -> None:
-    """The dashboard holds another header than the settings: pushes are refused, and none is accepted."""
+    """If pushes are refused because the dashboard has another header, the doctor says so until a sample is accepted."""
     with stack(tmp_path / "own", workers=1) as running:
         settings = {"url": f"{running.demo.web_url}/push", "headers": "X-Push-Key: typed-wrongly-0123456789"}
         running.control("PUT", f"/institutions/{KEY}/push", settings)
@@ -127,9 +127,9 @@ def _without_fault(what: str, result: Result) -> Result | None:
 
 
 def test_doctor_names_a_web_process_with_other_headers(installation: Stack) -> None:
-    """The settings were changed and the process was not restarted: our own sample is refused.
+    """If the settings were changed without a restart, the doctor's own sample is refused and a restart is advised.
 
-    So it is, with the same remedy, where so many were refused that they are only counted: Redis is not to blame.
+    This also holds if so many pushes were refused that further ones get 429, and Redis is not blamed.
     """
     wrong = {"X-Push-Key": "changed-and-not-restarted-0123"}
     push = partial(httpx.post, f"{installation.demo.web_url}/push", json={}, headers=wrong, trust_env=False)
@@ -144,7 +144,7 @@ def test_doctor_names_a_web_process_with_other_headers(installation: Stack) -> N
 
 
 def test_doctor_names_an_evicting_redis(installation: Stack) -> None:
-    """A Redis that forgets calls when memory is short is a fault, also where there is memory enough today."""
+    """An eviction policy that would delete calls is a fault, even if there is enough memory now."""
     with set_in_redis(installation.demo.redis_url, "maxmemory-policy", "allkeys-lru"):
         result = examine(installation, json_lines=False)
     assert result.exit_code == 1
@@ -153,7 +153,7 @@ def test_doctor_names_an_evicting_redis(installation: Stack) -> None:
 
 
 def test_doctor_names_missing_workers(installation: Stack) -> None:
-    """Pushes are recorded, and nobody moves the calls."""
+    """Without a worker there is a fault, because calls are recorded but not handled."""
     fresh = f"{installation.demo.redis_url.rpartition('/')[0]}/8"
     result = examine(installation, json_lines=False, REDIS_URL=fresh)
     assert result.exit_code == 1
@@ -162,7 +162,7 @@ def test_doctor_names_missing_workers(installation: Stack) -> None:
 
 
 def test_doctor_names_every_fault_of_a_rules_file(installation: Stack, tmp_path: Path) -> None:
-    """A broken file is named with line and reason; workers would not start on it."""
+    """A faulty rules file is reported with its line and a remedy."""
     path = tmp_path / "rules.toml"
     path.write_text('[checks]\nat = [10]\n\n[[rule]]\nname = "one"\nthen = "enrol"\nbecause = "x"\n')
     result = examine(installation, json_lines=False, CALLKEEPER_RULES=str(path))
@@ -172,7 +172,7 @@ def test_doctor_names_every_fault_of_a_rules_file(installation: Stack, tmp_path:
 
 
 def test_doctor_names_an_institution_without_rights(installation: Stack) -> None:
-    """The token's account may not act for an institution that the settings name."""
+    """If the service account has no rights for an institution in the settings, the doctor names it."""
     result = examine(installation, json_lines=False, CALLKEEPER_INSTITUTIONS=f"{KEY}, cu-99")
     assert result.exit_code == 1
     assert "fault    institutions CALLKEEPER_INSTITUTIONS: the account may not manage 'cu-99'" in result.stdout
@@ -180,7 +180,7 @@ def test_doctor_names_an_institution_without_rights(installation: Stack) -> None
 
 
 def test_doctor_shows_no_secret(installation: Stack) -> None:
-    """Promise 6: what the command prints can be pasted into a ticket."""
+    """Promise 6: the doctor's output contains no secret."""
     environ = installation.demo.environ
     told = examine(installation, json_lines=False).stdout + examine(installation, CALLKEEPER_PASSWORD="x").stdout
     for name in ("CALLKEEPER_PASSWORD", "CALLKEEPER_ACCESS_TOKEN", "CALLKEEPER_PUSH_HEADERS", "CALLKEEPER_ADMIN"):

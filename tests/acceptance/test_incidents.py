@@ -1,6 +1,6 @@
-"""Each incident with real processes: the board, the doctor, metrics, alerts and /readyz name its cause, until it ends.
+"""Each incident with real processes: the board, the doctor, metrics, alerts and /readyz show its cause until it ends.
 
-``TEST_NIGHT=1`` tries all of them, ``TEST_SHOTS`` names a folder for pictures and for the table of operations.md.
+``TEST_NIGHT=1`` runs all of them. ``TEST_SHOTS`` names a folder for screenshots and the table of operations.md.
 """
 
 import os
@@ -20,7 +20,7 @@ TRIED = INCIDENTS if os.environ.get("TEST_NIGHT") else FREQUENT
 
 @pytest.fixture(scope="module")
 def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """Return a stack with two workers and no calls; every incident leaves it well."""
+    """Return a stack with two workers and no calls. Every incident leaves it without a fault."""
     with stack(tmp_path_factory.mktemp("incidents"), workers=2) as running:
         running.control("POST", "/push/sample", {"institution_key": "cu-1"})
         yield running
@@ -28,7 +28,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 
 @pytest.fixture(scope="module")
 def measured() -> Iterator[list[Told]]:
-    """Collect what was measured; written as a table where pictures are taken."""
+    """Collect the measured times; with ``TEST_SHOTS`` they are written as a table."""
     told: list[Told] = []
     yield told
     if folder := os.environ.get("TEST_SHOTS"):
@@ -37,14 +37,14 @@ def measured() -> Iterator[list[Told]]:
 
 
 @pytest.mark.parametrize("case", TRIED, ids=lambda case: case.name.replace(" ", "-"))
-def test_incident_is_told_alike_by_everybody(watched: Stack, measured: list[Told], case: Case) -> None:
-    """Its cause is named by all of them, alone, and the alarm ends with it; both within fifteen seconds."""
+def test_incident_is_shown_everywhere(watched: Stack, measured: list[Told], case: Case) -> None:
+    """Everything shows the incident's cause alone within 15 seconds, and its end within 15 seconds."""
     measured.append(assert_told(case, watched))
 
 
 @pytest.mark.night
 def test_worker_that_starts_while_redis_is_full_says_why_once(watched: Stack) -> None:
-    """It tries twice a second and says the reason once; with room again it starts by itself."""
+    """A worker that cannot start because Redis is full logs the reason once, and starts when there is room."""
     with redis_full(watched):
         worker = start_worker(watched)
         worker.wait_for(lambda line: line if "worker_restarts" in line else None)
@@ -56,16 +56,16 @@ def test_worker_that_starts_while_redis_is_full_says_why_once(watched: Stack) ->
 
 @pytest.mark.night
 def test_job_of_a_killed_worker_looks_like_no_bug(watched: Stack) -> None:
-    """RQ keeps it as failed, for an hour: it says what happened in words, and nobody counts it as a bug."""
+    """The failed job of a killed worker says what happened, and is kept for too short a time to count as a bug."""
     redis, watchers = watched.redis, Watchers(watched)
     watched.call(end(60))
     until(lambda: redis.zrange("rq:wip:calls", 0, -1), 15, "a job under way")
     with workers_dead(watched):
         [execution, *_] = redis.zrange("rq:wip:calls", 0, -1)
-        redis.zadd("rq:wip:calls", {execution: 1})  # what a minute without a heartbeat comes to
+        redis.zadd("rq:wip:calls", {execution: 1})  # as after a minute without a heartbeat
     job_id = execution.decode().partition(":")[0]
     kept_until_s = until(lambda: redis.zscore("rq:failed:calls", job_id), 20, "the next worker to look after it")
-    assert kept_until_s - time.time() <= FAILURE_TTL_S, "what is kept longer counts as a bug"
+    assert kept_until_s - time.time() <= FAILURE_TTL_S, "a failed job that is kept longer counts as a bug"
     page = watchers.http.get("/rq/0/data/jobs/calls/failed/8/dsc/1.json").text
     assert "its worker ended before the job was finished; other workers took over its calls" in page
     watchers.http.close()

@@ -1,4 +1,4 @@
-"""A call goes from push to settled, with real processes, real Redis, real RQ and real HTTP."""
+"""A call goes from push to settled, with real processes, Redis, RQ and HTTP."""
 
 from calls.effect_ledger import EffectState
 from calls.record import Reason
@@ -8,7 +8,7 @@ GREEN = {"kind": "green", "after_s": 3}
 
 
 def test_main_job_goes_from_push_to_settled(running: Stack) -> None:
-    """A pushed call is assigned, watched until it is green, and settled as authenticated."""
+    """A pushed call is assigned, checked until it is green, and settled as authenticated."""
     call = running.call(GREEN, end(5))
     record = running.settled(call)
     assert record.reason is Reason.AUTHENTICATED

@@ -1,4 +1,4 @@
-"""What a single worker has to bear: load, signals. Each test has processes of its own."""
+"""A single worker under load and with signals. Each test has its own processes."""
 
 import signal
 
@@ -7,7 +7,7 @@ from tests.acceptance.stack import KEY, Stack, end, until
 
 
 def test_one_worker_finds_a_lost_push_within_ten_seconds_with_one_busy_worker(lonely: Stack) -> None:
-    """A call that nobody pushed is assigned within ten seconds of its listing, also under load with one worker."""
+    """A call without a push is assigned within ten seconds of its listing, even by one busy worker."""
     lonely.control("PUT", f"/institutions/{KEY}/push", {"url": "", "headers": ""})
     lonely.fault("check", "pass", latency_s=0.3)
     load = [lonely.call(end(25), key="bank-1") for _ in range(60)]
@@ -17,7 +17,7 @@ def test_one_worker_finds_a_lost_push_within_ten_seconds_with_one_busy_worker(lo
 
 
 def test_one_worker_lets_a_request_finish_on_sigterm_and_leaves_nothing_running(lonely: Stack) -> None:
-    """SIGTERM ends every process within ten seconds; a request under way is finished and written down (C7)."""
+    """SIGTERM ends every process within ten seconds; a request under way is finished and saved (C7)."""
     call = lonely.call(end(60))
     until(lambda: lonely.arrived(call).get("assign"), 10, "the assign")
     lonely.fault("check", "pass", latency_s=2.0, times=1)
@@ -26,7 +26,7 @@ def test_one_worker_lets_a_request_finish_on_sigterm_and_leaves_nothing_running(
     took_s = worker.stop(deadline_s=10)
     assert took_s < 10
     assert worker.process.poll() == 0
-    assert [entry for entry in lonely.trail(call) if entry.what == "checked"], "the check was finished and kept"
+    assert [entry for entry in lonely.trail(call) if entry.what == "checked"], "the check was not saved"
     others = [member for member in lonely.demo.members if member is not worker]
     for member in others:
         assert member.stop() < 10
@@ -34,14 +34,14 @@ def test_one_worker_lets_a_request_finish_on_sigterm_and_leaves_nothing_running(
 
 
 def test_one_worker_leaves_at_once_on_a_second_signal(lonely: Stack) -> None:
-    """A second SIGTERM does not wait for the request under way (C7)."""
+    """After a second SIGTERM a worker does not wait for the request under way (C7)."""
     call = lonely.call(end(60))
     until(lambda: lonely.arrived(call).get("assign"), 10, "the assign")
     lonely.fault("check", "hang", times=1)
     until(lambda: lonely.arrived(call).get("check"), 10, "the check that hangs")
     worker = lonely.member("worker-1")
     worker.process.send_signal(signal.SIGTERM)
-    until(lambda: "told_to_stop" if _is_stopping(worker) else None, 5, "the worker to have heard")
+    until(lambda: "told_to_stop" if _is_stopping(worker) else None, 5, "the worker to receive the signal")
     worker.process.send_signal(signal.SIGTERM)
     worker.process.wait(2)
     assert worker.process.poll() != 0

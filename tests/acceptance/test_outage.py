@@ -1,4 +1,4 @@
-"""Recovery from an outage with real processes: calls arrive throughout, and the first new one is assigned within 10 s."""
+"""Recovery from an outage with real processes, while calls keep coming."""
 
 import os
 import time
@@ -6,11 +6,11 @@ import time
 from tests.acceptance.stack import Stack, end, until
 
 LASTS_S = float(os.environ.get("TEST_OUTAGE_S", "25"))
-"""How long the service is away: ten minutes every night."""
+"""How long the service is down; at night ten minutes."""
 
 
 def test_outage_of_the_service_is_over_within_ten_seconds(lonely: Stack) -> None:
-    """503 for everything, a call every two seconds, one worker: whoever calls afterwards is assigned within 10 s."""
+    """If the service answered 503 for a while, the next call is assigned within 10 s, and earlier ones within 30 s."""
     before = lonely.call(end(3600))
     until(lambda: lonely.arrived(before).get("assign"), 10, "the assign before the outage")
     lonely.fault("*", "answer", status=503)

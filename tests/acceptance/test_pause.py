@@ -1,4 +1,4 @@
-"""A pause with the whole stack: who mistypes is told so, who does not holds a reject until it is resumed."""
+"""Pauses with the whole stack: a mistyped institution is refused, and a pause holds a reject until it ends."""
 
 import re
 import time
@@ -20,7 +20,7 @@ HARBOUR = "cu-1 (Harbour Example Credit Union)"
 
 @pytest.fixture(scope="module")
 def paused(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """Run a stack; a setting of each of its processes names an institution that does not exist."""
+    """Run a stack whose processes each have a setting that names an unknown institution."""
     data = tmp_path_factory.mktemp("pause")
     web = {"CALLKEEPER_DESK_TOKENS": "ivr:canary-ivr-0123456789abc@CU-2"}
     worker = {"CALLKEEPER_REQUESTED_BY": "bot, CU-1=svc1", "CALLKEEPER_RULES": "demo"}
@@ -41,8 +41,8 @@ def written(running: Stack) -> tuple[dict[bytes, bytes], int]:
     return running.redis.hgetall(Keys().pause), running.redis.llen(Keys().pause_history)
 
 
-def test_pause_holds_a_reject_of_the_institution_that_was_meant(paused: Stack) -> None:
-    """``CU-1`` is refused and nothing is written; ``cu-1`` holds a reject; resume lets it go on."""
+def test_pause_holds_a_reject_until_it_is_resumed(paused: Stack) -> None:
+    """A pause of ``CU-1`` is refused and stores nothing; one of ``cu-1`` holds a reject until it is resumed."""
     call = paused.call(end(300))
     until(lambda: paused.arrived(call).get("assign"), 15, "the assign")
     before = written(paused)
@@ -67,7 +67,7 @@ def _is_held(running: Stack, call: dict[str, Any]) -> bool:
 
 
 def test_pause_on_the_board_is_refused_as_on_the_command_line(paused: Stack) -> None:
-    """The page has the same error, keeps what was typed, and writes nothing."""
+    """The page shows the same error, keeps what was typed, and stores nothing."""
     user, _, password = paused.demo.admin.partition(":")
     before = written(paused)
     with httpx.Client(base_url=paused.demo.web_url, auth=(user, password), trust_env=False) as browser:
@@ -86,7 +86,7 @@ def test_pause_on_the_board_is_refused_as_on_the_command_line(paused: Stack) -> 
 
 
 def test_doctor_tells_a_pause_that_holds_nothing(paused: Stack) -> None:
-    """The doctor says that a pause of an unknown institution holds no call, and names the settings that name one."""
+    """The doctor names pauses and settings with unknown institutions, and says that such a pause holds no call."""
     assert type_in(paused, "pause", "--institution", "cu-11", "--force", *WHY).exit_code == 0
     told = type_in(paused, "doctor").stdout
     assert type_in(paused, "resume", "--institution", "cu-11", *WHY).exit_code == 0
@@ -99,7 +99,7 @@ def test_doctor_tells_a_pause_that_holds_nothing(paused: Stack) -> None:
 
 @pytest.mark.parametrize(("member", "key"), [("web", "CU-2"), ("worker-1", "CU-1")])
 def test_start_warns_of_a_setting_that_names_an_unknown_institution(paused: Stack, member: str, key: str) -> None:
-    """Each process says once which of its settings names an institution that does not exist."""
+    """Each process logs once which of its settings names an unknown institution."""
     log = paused.member(member).log
     until(lambda: "institution_unknown" in log.read_text(), 20, "the warning")
     [line] = [line for line in log.read_text().splitlines() if "institution_unknown" in line]

@@ -1,4 +1,4 @@
-"""Rules in shadow with real processes: two whole stacks side by side, the same calls, one with three rules more."""
+"""Shadow rules with real processes: two stacks get the same calls, and one has three shadow rules more."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -38,7 +38,7 @@ SEED = 7
 
 
 def scripts() -> list[tuple[dict[str, object], ...]]:
-    """Return what happens in each call: every plot twice, in an order and at times that the seed decides."""
+    """Return the script of each call: every plot twice, with order and times drawn from the seed."""
     chance = Random(SEED)  # noqa: S311  (a scenario, no secret)
     plots = [*PLOTS, *PLOTS]
     chance.shuffle(plots)
@@ -49,7 +49,7 @@ def scripts() -> list[tuple[dict[str, object], ...]]:
 
 @contextmanager
 def running(data: Path, rules: str) -> Iterator[Stack]:
-    """Run a stack under a file of rules."""
+    """Run a stack with a rules file."""
     environ = {"CALLKEEPER_RULES": rules}
     with demonstration(
         data, workers=1, seed=SEED, scenario="none", web_environ=environ, worker_environ=environ
@@ -62,7 +62,7 @@ def running(data: Path, rules: str) -> Iterator[Stack]:
 
 
 class Sent(NamedTuple):
-    """What the stand-in saw of a call, and how we settled it."""
+    """The effects of a call that the sandbox counted, and the reason of its settling."""
 
     assigns: int
     enrolls: int
@@ -71,7 +71,7 @@ class Sent(NamedTuple):
 
 
 def sent(stack: Stack, calls: Sequence[dict[str, Any]]) -> list[Sent]:
-    """Return for each call what was sent, once it is settled."""
+    """Wait until each call is settled, and return what was sent for it."""
     seen = []
     for call in calls:
         reason, arrived = stack.settled(call, 60).reason, stack.arrived(call)
@@ -80,7 +80,7 @@ def sent(stack: Stack, calls: Sequence[dict[str, Any]]) -> list[Sent]:
 
 
 def test_shadow_rules_change_nothing_that_is_sent(tmp_path: Path) -> None:
-    """The same seed with and without rules in shadow: the same assigns, enrolls, rejects and ends, call by call."""
+    """With and without shadow rules, each call has the same assigns, enrolls, rejects and reason."""
     shadowed_rules = tmp_path / "shadowed.toml"
     head, first, rest = read_rules_text("demo").decode().partition("[[rule]]")
     shadowed_rules.write_text(head + SHADOWS.lstrip() + "\n" + first + rest)

@@ -1,4 +1,4 @@
-"""What the main job leaves behind: jobs that an operator can read."""
+"""The jobs and metrics that the main job leaves for operators."""
 
 import re
 
@@ -12,7 +12,7 @@ from tests.acceptance.stack import Stack, end, until
 
 
 def test_traces_are_readable_in_the_rq_dashboard(running: Stack) -> None:
-    """The jobs of a call's life are finished jobs of a stock RQ queue, and say at /rq what they did."""
+    """The jobs that handled a call are finished jobs of a standard RQ queue, and describe what they did."""
     call = running.call(end(3))
     running.settled(call)
     queue = Queue("calls", connection=running.redis, serializer=JSONSerializer())
@@ -23,7 +23,7 @@ def test_traces_are_readable_in_the_rq_dashboard(running: Stack) -> None:
         descriptions = [job.description or "" for job in jobs if job]
         return [text for text in descriptions if re.search(r"\d+ calls?, ", text)]
 
-    descriptions = until(told, 40, "a job that tells of calls")
+    descriptions = until(told, 40, "a job whose description counts calls")
     assert all(description.startswith("advance: ") for description in descriptions)
     user, _, password = running.demo.admin.partition(":")
     page = running.http.get(f"{running.demo.web_url}/rq/", auth=(user, password), follow_redirects=True)
@@ -32,7 +32,7 @@ def test_traces_are_readable_in_the_rq_dashboard(running: Stack) -> None:
 
 
 def test_traces_are_counted(running: Stack) -> None:
-    """What the processes did stands at /metrics, behind the login: figures of all of them, whichever web is asked."""
+    """/metrics needs a login and has the metrics of all processes."""
     call = running.call(end(2))
     running.settled(call)
     user, _, password = running.demo.admin.partition(":")

@@ -1,4 +1,4 @@
-"""``callkeeper web`` as a process, over real Redis."""
+"""``callkeeper web`` as a process on a real Redis."""
 
 import json
 import os
@@ -73,7 +73,7 @@ def start(redis_url: str) -> Iterator[Callable[..., Web]]:
 
 
 def test_web_takes_an_event_to_the_queue(start: Callable[..., Web], redis_url: str) -> None:
-    """An event goes in over HTTP; its record is in Redis and its ``advance`` job in a stock queue, readable at /rq."""
+    """A pushed event is stored in Redis, and its ``advance`` job is in a standard queue, readable at /rq."""
     web = start(CALLKEEPER_ADMIN=":".join(LOGIN))
     assert web.push().status_code == 202
     lines = web.end(signal.SIGTERM)  # the job is enqueued after the answer, and before the process ends
@@ -86,7 +86,7 @@ def test_web_takes_an_event_to_the_queue(start: Callable[..., Web], redis_url: s
     assert (shown["description"], shown["status"]) == ("advance: triggered by a push", "queued")
 
 
-def test_web_survives_kill_with_what_it_answered(start: Callable[..., Web], redis_url: str) -> None:
+def test_accepted_events_survive_a_kill(start: Callable[..., Web], redis_url: str) -> None:
     """Promise 1, C5: every event answered with 202 is in Redis after a kill -9."""
     web = start()
     event_ids = {web.push().json()["event_id"] for _ in range(5)}
@@ -98,7 +98,7 @@ def test_web_survives_kill_with_what_it_answered(start: Callable[..., Web], redi
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_web_ends_cleanly(number: signal.Signals, start: Callable[..., Web]) -> None:
-    """A signal ends the process within ten seconds, with status 0 and a last line that says so."""
+    """A signal ends the process within ten seconds, with status 0 and ``web_stopped`` as the last log line."""
     web = start()
     web.push()
     assert web.end(number)[-1]["event"] == "web_stopped"
@@ -115,7 +115,7 @@ def test_web_answers_health_checks(start: Callable[..., Web]) -> None:
 
 
 def test_web_without_redis_is_alive_and_not_ready() -> None:
-    """C1: without Redis the process lives, is not ready, and answers 503 to an event, with an alert in the log."""
+    """C1: without Redis the process is alive but not ready, and answers an event with 503 and a log line."""
     with web_process(REDIS_URL="redis://127.0.0.1:1") as web:
         assert web.client.get("/healthz").status_code == 200
         assert web.client.get("/readyz").status_code == 503
@@ -124,7 +124,7 @@ def test_web_without_redis_is_alive_and_not_ready() -> None:
 
 
 def test_web_serves_no_dashboard_without_a_login(start: Callable[..., Web]) -> None:
-    """Unset CALLKEEPER_ADMIN: there is no dashboard at all; set: it asks for the login."""
+    """Without CALLKEEPER_ADMIN there is no dashboard; with it, the dashboard asks for the login."""
     assert start().client.get("/rq/", follow_redirects=True).status_code == 404
     web = start(CALLKEEPER_ADMIN=":".join(LOGIN))
     assert web.client.get("/rq", follow_redirects=True).status_code == 401
@@ -132,7 +132,7 @@ def test_web_serves_no_dashboard_without_a_login(start: Callable[..., Web]) -> N
 
 
 def test_web_logs_and_shows_no_secret(start: Callable[..., Web], redis_url: str) -> None:
-    """Promise 6: neither push secret, password of the watchers, nor a caller's number is in the log or on a page."""
+    """Promise 6: the log and the dashboard contain no secret, and the log no caller's number."""
     web = start(CALLKEEPER_ADMIN=":".join(LOGIN))
     web.push()
     web.client.post("/push", json=EVENT, headers={"X-Push-Key": "canary-wrong"})
@@ -143,7 +143,7 @@ def test_web_logs_and_shows_no_secret(start: Callable[..., Web], redis_url: str)
 
 
 def test_web_warns_of_a_misspelled_variable(start: Callable[..., Web]) -> None:
-    """A variable that nobody reads is named at the start, with the one that was meant and without its value."""
+    """An unknown variable is logged at the start with the nearest known name and without its value."""
     web = start(CALLKEEPER_FORWARDED_HOP="canary")
     [line] = [line for line in web.end(signal.SIGTERM) if line["event"] == "setting_unknown"]
     assert (line["setting"], line["nearest"]) == ("CALLKEEPER_FORWARDED_HOP", "CALLKEEPER_FORWARDED_HOPS")
@@ -160,8 +160,8 @@ def test_web_refuses_to_start_without_its_settings() -> None:
     assert "Traceback" not in result.output
 
 
-def test_web_says_when_it_cannot_listen() -> None:
-    """An address that is not ours is an error with the reason, and no traceback."""
+def test_web_reports_that_it_cannot_listen() -> None:
+    """With an address of another machine the start fails with the reason and no traceback."""
     environ = {"REDIS_URL": "redis://127.0.0.1:1", "CALLKEEPER_PUSH_HEADERS": f"X-Push-Key: {PUSH_KEY}"}
     process = subprocess.run(
         [sys.executable, "-m", "callkeeper", "web", "--host", "192.0.2.1", "--port", "0"],
@@ -176,7 +176,7 @@ def test_web_says_when_it_cannot_listen() -> None:
 
 
 def test_secret_new_prints_what_the_settings_accept() -> None:
-    """What is printed for the dashboard and for the environment is the same header, and the settings take it."""
+    """The printed lines for the dashboard and for the environment have the same header, and the settings accept it."""
     output = CliRunner().invoke(main, ["secret", "new", "--header", "X-Ours"]).output
     for_dashboard, for_environ = (line for line in output.splitlines() if not line.startswith("#"))
     name, _, value = for_environ.partition("=")
@@ -187,14 +187,14 @@ def test_secret_new_prints_what_the_settings_accept() -> None:
 
 
 def test_secret_new_is_new_every_time() -> None:
-    """Two calls never print the same secret."""
+    """Each call prints another secret."""
     outputs = {CliRunner().invoke(main, ["secret", "new"]).output for _ in range(20)}
     assert len(outputs) == 20
 
 
 @pytest.mark.parametrize("header", ["X Ours", "Content-Length", "X-Ours: a; X-Other"])
 def test_secret_new_refuses_an_illegal_header(header: str) -> None:
-    """A name that could not be sent is refused with the reason."""
+    """An invalid header name is refused."""
     result = CliRunner().invoke(main, ["secret", "new", "--header", header])
     assert result.exit_code == 2
     assert "--header" in result.output

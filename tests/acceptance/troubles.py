@@ -1,4 +1,4 @@
-"""What goes wrong with a running installation: each trouble lasts as long as its block, and is mended at its end."""
+"""Troubles of a running installation. Each lasts as long as its block and is repaired at its end."""
 
 import os
 import signal
@@ -23,7 +23,7 @@ from tests.acceptance.test_desk import SECRET, Receiver
 
 @contextmanager
 def workers_dead(stack: Stack) -> Iterator[None]:
-    """Kill every worker; another one is started in the end."""
+    """Kill every worker; start another one at the end."""
     for member in workers_of(stack):
         member.kill()
     try:
@@ -33,7 +33,7 @@ def workers_dead(stack: Stack) -> Iterator[None]:
 
 
 def workers_of(stack: Stack) -> list[ManagedProcess]:
-    """Return the workers that run."""
+    """Return the running workers."""
     return [member for member in stack.demo.fleet.members if member.name.startswith("worker") and member.is_running]
 
 
@@ -45,7 +45,7 @@ def start_worker(stack: Stack, **changed: str) -> ManagedProcess:
 
 @contextmanager
 def redis_full(stack: Stack) -> Iterator[None]:
-    """Give Redis no room for another byte."""
+    """Set Redis's memory limit so low that it refuses writes."""
     stack.redis.config_set("maxmemory", 1)
     try:
         yield
@@ -55,7 +55,7 @@ def redis_full(stack: Stack) -> Iterator[None]:
 
 @contextmanager
 def redis_frozen(stack: Stack) -> Iterator[None]:
-    """Let Redis stand still with its connections open."""
+    """Freeze Redis with its connections open."""
     with Redis.from_url(stack.redis_url) as redis:
         pid = redis.info()["process_id"]
     os.kill(pid, signal.SIGSTOP)
@@ -66,7 +66,7 @@ def redis_frozen(stack: Stack) -> Iterator[None]:
 
 
 def trouble(*targets: str, action: str = "answer", **more: object) -> Callable[[Stack], AbstractContextManager[None]]:
-    """Return an incident of the stand-in's faults."""
+    """Return a trouble that consists of faults of the sandbox."""
 
     @contextmanager
     def happens(stack: Stack) -> Iterator[None]:
@@ -82,7 +82,7 @@ def trouble(*targets: str, action: str = "answer", **more: object) -> Callable[[
 
 @contextmanager
 def login_refused(stack: Stack) -> Iterator[None]:
-    """Have the token lapse while the only worker has a wrong password; one with the right password takes its place."""
+    """Let the token lapse while the only worker has a wrong password; at the end start one with the right password."""
     for member in workers_of(stack):
         member.stop()
     stack.redis.delete("ck:token")
@@ -96,7 +96,7 @@ def login_refused(stack: Stack) -> Iterator[None]:
 
 @contextmanager
 def account_locked(stack: Stack) -> Iterator[None]:
-    """Have the token lapse and the service refuse our login; its operator corrects that, and ours has it tried again."""
+    """Let the token lapse and the service refuse our login; at the end accept it, and retry by command."""
     stack.call(end(40))
     stack.fault("token", "refused")
     stack.redis.delete("ck:token")
@@ -110,8 +110,8 @@ def account_locked(stack: Stack) -> Iterator[None]:
 
 @contextmanager
 def header_wrong(stack: Stack) -> Iterator[None]:
-    """Send pushes with another header than ours; a sample with the right one ends it."""
-    time.sleep(2)  # counts are written once a second: the last sample was before
+    """Send pushes with a wrong header; at the end send a sample with the right one."""
+    time.sleep(2)  # metrics are written once a second: write the last sample's first
     event = {"Type": "CallStart", "VoiceId": "v-wrong", "InstitutionKey": "cu-1"}
     for _ in range(3):
         assert httpx.post(f"{stack.demo.web_url}/push", json=event, headers={"X-Push-Key": "w"}).status_code in {
@@ -121,13 +121,13 @@ def header_wrong(stack: Stack) -> Iterator[None]:
     try:
         yield
     finally:
-        time.sleep(2)  # refused and taken are told apart by the second
+        time.sleep(2)  # refused and accepted pushes are compared by whole seconds
         stack.control("POST", "/push/sample", {"institution_key": "cu-1"})
 
 
 @contextmanager
 def faulty_rules(stack: Stack) -> Iterator[None]:
-    """Start a worker whose rules file is faulty; a second one of this machine starts."""
+    """Start a worker with a faulty rules file; at the end start a sound one."""
     path = stack.data / "faulty.toml"
     path.write_text("[nonsense]\n", encoding="utf-8")
     start_worker(stack, CALLKEEPER_RULES=str(path)).process.wait(30)
@@ -139,7 +139,7 @@ def faulty_rules(stack: Stack) -> Iterator[None]:
 
 @contextmanager
 def other_rules(stack: Stack) -> Iterator[None]:
-    """Run a worker that checks at other times than the others."""
+    """Run a worker with other check times than the others."""
     worker = start_worker(stack, CALLKEEPER_CHECK_AT="1,2,4,8,16,32")
     try:
         yield
@@ -149,7 +149,7 @@ def other_rules(stack: Stack) -> Iterator[None]:
 
 @contextmanager
 def other_release(stack: Stack) -> Iterator[None]:
-    """Run a worker that is of another release."""
+    """Run a worker of another release."""
     code = """
         from importlib import metadata
         version = metadata.version
@@ -173,7 +173,7 @@ def clock_ahead(stack: Stack) -> Iterator[None]:
 
 @contextmanager
 def worker_with(stack: Stack, code: str) -> Iterator[None]:
-    """Run a worker that runs some code of ours before its own."""
+    """Run a worker that executes some code at its start."""
     folder = stack.data / f"code-{len(stack.demo.fleet.members)}"
     folder.mkdir()
     (folder / "sitecustomize.py").write_text(dedent(code), encoding="utf-8")
@@ -186,7 +186,7 @@ def worker_with(stack: Stack, code: str) -> Iterator[None]:
 
 @contextmanager
 def receiver_down(stack: Stack) -> Iterator[None]:
-    """Have the only worker send outcomes to somebody who answers 503, and then takes them."""
+    """Have the only worker send webhooks to a receiver that answers 503, and at the end accepts them."""
     for member in workers_of(stack):
         member.stop()
     receiver = Receiver()
@@ -201,7 +201,7 @@ def receiver_down(stack: Stack) -> Iterator[None]:
     try:
         yield
         receiver.is_down = False
-        until(lambda: "The webhook receiver does not answer" not in _board(stack), 30, "outcomes to be taken")
+        until(lambda: "The webhook receiver does not answer" not in _board(stack), 30, "webhooks to be accepted")
     finally:
         worker.stop()
         start_worker(stack)
@@ -217,7 +217,7 @@ def _board(stack: Stack) -> str:
 
 @contextmanager
 def redis_killed(stack: Stack) -> Iterator[None]:
-    """Kill Redis, and start it again with what it had written."""
+    """Kill Redis, and start it again with its append-only file."""
     folder, port = stack.redis.config_get("dir")["dir"], stack.redis.connection_pool.connection_kwargs["port"]
     os.kill(stack.redis.info()["process_id"], signal.SIGKILL)
     try:
@@ -227,12 +227,12 @@ def redis_killed(stack: Stack) -> Iterator[None]:
         log = stack.data / "redis-again.log"
         with log.open("wb") as sink:
             again = subprocess.Popen([find_server(), *options], stdout=sink, stderr=subprocess.STDOUT)  # noqa: S603
-        stack.demo.fleet.members.insert(0, ManagedProcess("redis-again", again, log))  # ended after all others
+        stack.demo.fleet.members.insert(0, ManagedProcess("redis-again", again, log))  # first, so that it ends last
 
 
 @contextmanager
 def service_unreachable(stack: Stack) -> Iterator[None]:
-    """Have every request answered 503 while calls are live: without calls so little is asked that it shows later."""
+    """Answer every request with 503 while calls are live; without calls the outage would be noticed later."""
     for key in ("bank-1", "cu-1", "cu-2"):
         stack.call(end(40), key=key)
     with trouble("*", status=503)(stack):
@@ -241,7 +241,7 @@ def service_unreachable(stack: Stack) -> Iterator[None]:
 
 @contextmanager
 def listings_refused(stack: Stack) -> Iterator[None]:
-    """Refuse the queue of an institution with a live call: others are listed once a minute only."""
+    """Refuse the queue of an institution with a live call, because others are listed only once a minute."""
     stack.call(end(90))
     with trouble("queue", status=403, institution_key="cu-1")(stack):
         yield
