@@ -48,13 +48,14 @@ async def receive(response: httpx.Response, max_bytes: int) -> ServiceResponse:
         BodyRefused: The body is larger than ``max_bytes``, in an unknown encoding, or badly encoded.
     """
     # Not with ``response.aread()``: httpx decodes without a limit, and its layers of iterators cost more than all this.
-    assert isinstance(response.stream, httpx.AsyncByteStream)  # noqa: S101  (narrows: our transports are async)
+    stream = response.stream
+    assert isinstance(stream, httpx.AsyncByteStream)  # noqa: S101  (narrows: our transports are async)
     try:
         unfolding = Unfolding(response.headers.get("content-encoding"), max_bytes)
-        parts = [unfolding.feed(chunk) async for chunk in response.stream]
+        parts = [unfolding.feed(chunk) async for chunk in stream]
         unfolding.finish()
     finally:
-        await response.aclose()
+        await stream.aclose()
     return ServiceResponse(response.status_code, response.headers, b"".join(parts))
 
 
@@ -181,9 +182,7 @@ def http_request(
     # With ``content`` instead of a stream, httpx looks for headers to add, at four times the cost. aiohttp adds
     # them.
     stream = httpx.ByteStream(request.content or b"")
-    sent = httpx.Request(request.endpoint.method, url, headers=sent_headers, stream=stream, extensions=extensions)
-    sent.read()
-    return sent
+    return httpx.Request(request.endpoint.method, url, headers=sent_headers, stream=stream, extensions=extensions)
 
 
 @lru_cache(maxsize=16_384)
@@ -222,7 +221,8 @@ class AiohttpTransport(httpx.AsyncBaseTransport):
         """Send a request whose URL is already quoted. The response's body is not decoded."""
         if self._session is None:
             self._session = self._open_session()
-        content, announce = request.content, request.extensions.get(FIRST_BYTE)
+        assert isinstance(request.stream, httpx.ByteStream)  # noqa: S101  (narrows: see `http_request`)
+        content, announce = b"".join(request.stream), request.extensions.get(FIRST_BYTE)
         response = await self._session.request(
             request.method,
             URL(str(request.url), encoded=True),
@@ -268,9 +268,8 @@ class _Body(httpx.AsyncByteStream):
     def __init__(self, response: aiohttp.ClientResponse) -> None:
         self._response = response
 
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        async for chunk in self._response.content.iter_any():
-            yield chunk
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self._response.content.iter_any()
 
     async def aclose(self) -> None:
         self._response.release()

@@ -106,18 +106,19 @@ async def move(claim: Claim) -> None:
         RuntimeError: The steps do not end: a bug in ``decide``.
     """
     for n in range(MAX_STEPS):
-        step = decide(claim.call, claim.tools.book, claim.now, late=claim.item.late)
+        now = claim.now
+        step = decide(claim.call, claim.tools.book, now, late=claim.item.late)
         if n and isinstance(step, _ASKS) and claim.age_s > RELEASE_AFTER_S:
-            step = Wait(claim.now)
+            step = Wait(now)
         institution_key = claim.call_id.institution_key
         breaker = claim.tools.store.breakers.over(institution_key)
-        allowed, because = past_the_breaker(step, breaker, claim.now), _because(breaker)
+        allowed, because = past_the_breaker(step, breaker, now), _because(breaker)
         if allowed is step:
             barred_s = claim.tools.service.reads_barred_s(institution_key)
-            allowed, because = past_the_bar(step, barred_s, claim.now), REFUSED
+            allowed, because = past_the_bar(step, barred_s, now), REFUSED
         if allowed is not step and isinstance(allowed, Wait):
             claim.hold_back(because)
-        wait_s = await _wait_for_permits(claim, allowed)
+        wait_s = await _wait_for_permits(claim, allowed, now)
         if wait_s and allowed == WATCH:
             # A check may become due before this read gets its permit.
             claim.call = replace(claim.call, next_read_at=claim.now + timedelta(seconds=wait_s))
@@ -130,9 +131,9 @@ async def move(claim: Claim) -> None:
     raise RuntimeError(f"the steps did not end after {MAX_STEPS}: a bug in decide")
 
 
-async def _wait_for_permits(claim: Claim, step: Step) -> float:
+async def _wait_for_permits(claim: Claim, step: Step, now: datetime) -> float:
     """Take the permits that a step needs from the request budget. Return how many seconds to wait for them."""
-    kind, requests = permits_of(step, claim.call, claim.now)
+    kind, requests = permits_of(step, claim.call, now)
     wait_s = 0.0
     if requests > claim.permits:
         budget, institution_key = claim.tools.store.budget, claim.call_id.institution_key
