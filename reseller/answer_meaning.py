@@ -160,7 +160,7 @@ def check_status(endpoint: Endpoint, answer: ServiceResponse) -> None:
         raise ServiceBusy(endpoint.name, "status 429", retry_after_s(answer))
     if answer.status_code >= 500:
         # Retry-After of a 503 is ignored, because it guesses when an outage ends. A 429 states a limit.
-        raise ServiceUnavailable(endpoint.name, f"status {answer.status_code}")
+        raise ServiceUnavailable(endpoint.name, f"status {answer.status_code}", answer.status_code)
 
 
 def retry_after_s(answer: ServiceResponse) -> float | None:

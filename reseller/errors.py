@@ -67,7 +67,15 @@ class ResellerError(Exception):
 
 
 class ServiceUnavailable(ResellerError):
-    """No whole answer came in time, or the service failed: try again later."""
+    """No whole answer came in time, or the service failed: try again later.
+
+    ``status`` is the HTTP status of the answer; None if none came.
+    """
+
+    def __init__(self, endpoint: str, reason: str, status: int | None = None) -> None:
+        super().__init__(endpoint, reason)
+        self.args = (endpoint, reason, status)
+        self.status = status
 
 
 class ServiceBusy(ServiceUnavailable):
@@ -80,7 +88,7 @@ class ServiceBusy(ServiceUnavailable):
     """
 
     def __init__(self, endpoint: str, reason: str, retry_after_s: float | None = None) -> None:
-        super().__init__(endpoint, reason)
+        super().__init__(endpoint, reason, 429)
         self.args = (endpoint, reason, retry_after_s)
         self.retry_after_s = retry_after_s
 

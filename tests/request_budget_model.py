@@ -1,7 +1,8 @@
 """The request budget in virtual time: the script itself, run on a hash and a sorted set in memory, against a limit.
 
 ``Load`` lets work of four classes come to a number of processes; each asks for permits as a worker does, waits as it is told
-to, sends, and reports a 429. Nothing is real but ``calls/lua/request_budget.lua``.
+to, sends, and reports a 429, 503s and slow answers. Nothing is real but ``calls/lua/request_budget.lua`` and
+`ServiceStrain`.
 """
 
 import heapq
@@ -14,10 +15,16 @@ from typing import Any
 
 from lupa import lua51
 
+from calls.service_strain import ServiceStrain
 from calls.store.scripts import source
 
 CLASSES = (1, 2, 3, 4)
 """Effects, checks, listings, reads."""
+
+Service = Callable[[float], tuple[int, float]]
+"""What is answered to a request that is sent at an instant: the status, and after how many seconds."""
+
+DEADLINE_S = 6.0
 
 REQUESTS = {1: 2, 2: 1, 3: 1, 4: 1}
 """How many requests each class sends for one permission: an effect is two, and the second follows the first's answer."""
@@ -52,7 +59,7 @@ class Script:
     def __init__(self) -> None:
         lua = lua51.LuaRuntime(unpack_returned_tuples=True)
         self._lua = lua
-        self._hash: dict[str, str] = {}
+        self.stored: dict[str, str] = {}
         self._sets: dict[str, SortedSet] = {}
         lua.globals().redis = lua.table_from({"call": self._call})
         self._run = lua.eval(f"function(keys, argv) KEYS, ARGV = keys, argv\n{source('request_budget')}\nend")
@@ -62,17 +69,22 @@ class Script:
         """Run it with arguments; numbers become text, as in Redis."""
         return self._run(self._keys, self._lua.table_from([_text(arg) for arg in args]))
 
+    @property
+    def rate(self) -> float:
+        """Return the rate that was set or learned for the account; 0 if there is none."""
+        return float(self.stored.get("", "0").split()[0])
+
     def _call(self, command: str, key: str, *args: Any) -> Any:
         found = self._sets.setdefault(key, SortedSet())
         match command:
             case "HGET":
-                return self._hash.get(args[0], False)
+                return self.stored.get(args[0], False)
             case "HSET":
-                self._hash[args[0]] = args[1]
+                self.stored[args[0]] = args[1]
             case "HDEL":
-                self._hash.pop(args[0], None)
+                self.stored.pop(args[0], None)
             case "HKEYS":
-                return self._lua.table_from(list(self._hash))
+                return self._lua.table_from(list(self.stored))
             case "ZADD":
                 found.remove(args[1])
                 found.add(args[1], float(args[0]))
@@ -96,6 +108,33 @@ def _text(value: Any) -> str:
     return f"{value:.4f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
 
 
+def queueing(capacity: float, latency_s: float = 0.05) -> Service:
+    """Return a service without a limit: requests that it cannot answer at once wait in a queue."""
+    free_at = 0.0
+
+    def answer(now: float) -> tuple[int, float]:
+        nonlocal free_at
+        free_at = max(free_at, now) + 1 / capacity
+        return 200, free_at - now + latency_s
+
+    return answer
+
+
+def shedding(capacity: int) -> Service:
+    """Return a service that answers so many requests within any second, and 503 to the others."""
+    admitted = deque[float]()
+
+    def answer(now: float) -> tuple[int, float]:
+        while admitted and admitted[0] <= now - 1:
+            admitted.popleft()
+        if len(admitted) >= capacity:
+            return 503, 0.02
+        admitted.append(now)
+        return 200, 0.05
+
+    return answer
+
+
 @dataclass
 class Load:
     """Work that comes to processes which share one budget, and what becomes of it.
@@ -108,6 +147,7 @@ class Load:
         jitter_s: Until when at most a request leaves after its permit, and somebody comes back after his time.
         latency_s: How long an answer takes, up to twice that.
         busy: The share of requests that are refused for another reason than the limit.
+        service: What else is answered, if it is not 429.
     """
 
     set_rate: float
@@ -118,11 +158,16 @@ class Load:
     seed: int = 1
     latency_s: float = 0.025
     busy: float = 0.0
+    service: Service | None = None
     sent_at: list[float] = field(default_factory=list)
     refused_at: list[float] = field(default_factory=list)
     waits: list[tuple[float, int, float]] = field(default_factory=list)
     """When something was sent, its class, how long it had waited."""
     asks: Counter[str] = field(default_factory=Counter)
+    took_s: list[tuple[float, float]] = field(default_factory=list)
+    """When an answer of the service came, and how long it took."""
+    rates: list[tuple[float, float]] = field(default_factory=list)
+    """The rate every quarter of a second; 0: none."""
 
     def run(self, seconds: float) -> "Load":
         """Let time pass."""
@@ -131,6 +176,7 @@ class Load:
         is_limited = self.set_rate > 0
         answered = deque[float]()
         events: list[tuple[float, int, Callable[[float], None]]] = []
+        strains = [ServiceStrain() for _ in range(self.processes)]
         number = 0
 
         def at(when: float, what: Callable[[float], None]) -> None:
@@ -157,7 +203,10 @@ class Load:
                 while admitted and admitted[0] <= now - 1:
                     admitted.popleft()
                 self.sent_at.append(now)
-                if (self.limit and len(admitted) >= self.limit) or chance.random() < self.busy:
+                if self.service is not None:
+                    status, seconds = self.service(now)
+                    at(now + min(seconds, DEADLINE_S), hear(c, name, since, status, seconds, follows=follows))
+                elif (self.limit and len(admitted) >= self.limit) or chance.random() < self.busy:
                     self.refused_at.append(now)
                     while answered and answered[0] <= now - 1:
                         answered.popleft()
@@ -174,6 +223,36 @@ class Load:
 
             return run
 
+        def hear(
+            c: int, name: str, since: float, status: int, seconds: float, *, follows: bool
+        ) -> Callable[[float], None]:
+            def run(now: float) -> None:
+                nonlocal is_limited
+                strain, is_late = chance.choice(strains), seconds > DEADLINE_S
+                if not is_late:
+                    self.took_s.append((now, seconds))
+                    kind = "queue" if c == 3 else "details"
+                    if strain.overloaded(now) if status == 503 else strain.answered(kind, "", seconds, now):
+                        script(1000 * now, "strained", "", self.set_rate, 0, 1)
+                        is_limited = True
+                if is_late or status == 503:
+                    self.refused_at.append(now)
+                    at(now + 1, ask(c, name, since))
+                elif follows:
+                    at(now, send(c, name, since))
+                else:
+                    self.waits.append((now, c, now - since))
+
+            return run
+
+        def look(now: float) -> None:
+            nonlocal is_limited
+            for strain in strains:
+                strain.look(now)
+            is_limited = self.set_rate > 0 or bool(script.stored)
+            self.rates.append((now, script.rate))
+            at(now + 0.25, look)
+
         def arrive(c: int, mean: float) -> Callable[[float], None]:
             def run(now: float) -> None:
                 at(now, ask(c, f"m{number}", now))
@@ -184,6 +263,7 @@ class Load:
         for c, mean in zip(CLASSES, self.arrivals, strict=True):
             if mean:
                 at(1000 + chance.random(), arrive(c, mean))
+        at(1000.0, look)
         while events and events[0][0] < 1000 + seconds:
             when, _, what = heapq.heappop(events)
             what(when)

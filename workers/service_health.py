@@ -63,16 +63,33 @@ class ServiceObserver:
             self._figures.count(figure.LOGINS, outcome)
         if isinstance(error, AccessRefused):
             self._figures.count(figure.ACCESS_REFUSED, institution_key, error.endpoint)
+        was_away = self._is_away(institution_key)
         heard = heard_of(endpoint, institution_key, error)
         if heard is not None:
             pause_s = (error.retry_after_s or 0.0) if isinstance(error, _BUSY) else 0.0
             await self._tell(*heard, pause_s, outcome)
-        if error is None:
-            self._store.budget.answered()
-        elif isinstance(error, _BUSY):
+        with suppress(RedisError):
+            await self._budget(endpoint, institution_key, error, seconds, was_away=was_away)
+
+    async def _budget(
+        self, endpoint: Endpoint, institution_key: str, error: BaseException | None, seconds: float, *, was_away: bool
+    ) -> None:
+        """Report to the request budget. While a breaker is open, only probes are sent, which say nothing of the load."""
+        budget, acted_for = self._store.budget, len(self._store.breakers.acted_for)
+        if isinstance(error, _BUSY):
             self._figures.count(figure.REQUESTS_TURNED_AWAY)
-            with suppress(RedisError):
-                await self._store.budget.turned_away(institution_key, len(self._store.breakers.acted_for))
+            await budget.turned_away(institution_key, acted_for)
+        if was_away or endpoint.mode is not AuthMode.SERVICE_ACCOUNT:
+            return
+        if error is None and budget.answered(endpoint.name, institution_key, seconds):
+            await budget.strained(ACCOUNT, acted_for)
+        is_503 = isinstance(error, ServiceUnavailable) and error.status == 503
+        if is_503 and not self._is_away(institution_key) and budget.overloaded():
+            await budget.strained(institution_key, acted_for)
+
+    def _is_away(self, institution_key: str) -> bool:
+        breakers = self._store.breakers
+        return breakers.has_failed(institution_key) and breakers.over(institution_key) is not None
 
     async def _tell(self, heard: Heard, institution_key: str, pause_s: float, outcome: str) -> None:
         """Report to the breakers. A success is reported only after failures, so that the usual case costs nothing."""
@@ -83,6 +100,7 @@ class ServiceObserver:
             opened, closed = await breakers.report(heard, institution_key, pause_s=pause_s)
             for key in opened:
                 self._log_opened(key, heard, outcome)
+                await self._store.budget.calm(key, len(breakers.acted_for))
             for key in closed:
                 self._log_closed(key)
 

@@ -3,9 +3,12 @@
 --       members are kept beside it, in a sorted set per scope and class: member -> when it is expected to ask again.
 -- ARGV: now, then either
 --       'take', class, requests, member, a random number from 0 to 1, (scope, configured rate or 0) once or twice
---       'busy', scope, configured rate or 0, answers per second of the reporter, number of institutions we act for
--- 'take' returns 0 if the requests may be sent, else after how many ms to ask again. 'busy' records a 429 and returns
--- the scopes that have a rate. A repetition takes, or lowers, once more, which errs on the safe side.
+--       'busy' or 'strained', scope, configured rate or 0, answers per second of the reporter, number of institutions
+--       we act for
+--       'calm', scopes ... or none for all
+-- 'take' returns 0 if the requests may be sent, else after how many ms to ask again. 'busy' records a 429, 'strained'
+-- other signs of load (`calls.service_strain`), 'calm' forgets what those taught. They return the scopes that are
+-- known. A repetition takes, or lowers, once more, which errs on the safe side.
 local now = now_ms()
 
 local CLASSES = 4 -- effects; checks; listings; reads
@@ -28,8 +31,12 @@ local PROVEN = 0.8 -- the share of the highest rate that was answered
 local PROVEN_MEMORY = 300000 -- the highest answered rate fades with this time constant, in ms
 local LONG_MEMORY = 10000 -- time constant of the counts for TOO_MANY and PROVEN, in ms
 local FORGOTTEN = 3600 -- seconds after which an unused learned rate is forgotten
+local WATCHED = 4000 -- ms between the first sign of load and the first lowering; requests are only counted meanwhile
+local ENOUGH = 0.6 -- the share of what was sent before that stays in any case: effects, checks and listings need it
+local CALM = 30000 -- ms without a sign of load after which the rate that it lowered is forgotten
 
-local FIELDS = {'limit', 'used', 'at', 'granted', 'refused', 'max', 'grown', 'starting', 'lowered', 'set', 'tried', 'turned', 'proven'}
+local CUBIC, STARTING, LOADED = 0, 1, 2 -- how the learned rate grows; LOADED: there were other signs than 429
+local FIELDS = {'limit', 'used', 'at', 'granted', 'refused', 'max', 'grown', 'growth', 'lowered', 'set', 'tried', 'turned', 'proven', 'least'}
 local function load(scope)
     local stored = redis.call('HGET', KEYS[1], scope) or ''
     local s, values = {scope = scope, credit = {}, pace = {}, log = {}}, {}
@@ -47,12 +54,13 @@ end
 
 local function queue(s, c) return KEYS[1] .. ':' .. s.scope .. ':' .. c end
 
--- The learned rate: first it doubles, then it is a cubic function of the time in which work waited (as in TCP's CUBIC),
--- which is flat near the last rate that was too high. 0 if none was learned.
+-- The learned rate: first it grows by half each second, then it is a cubic function of the time in which work waited
+-- (as in TCP's CUBIC), which is flat near the last rate that was too high. 0 if none was learned.
 local function learned(s)
     if s.max == 0 then return 0 end
-    if s.starting == 1 then return s.max * 1.5 ^ s.grown end
-    return s.max * (1 + (1 - LOWERED) * ((s.grown - PLATEAU) / PLATEAU) ^ 3)
+    if s.growth == STARTING then return s.max * 1.5 ^ s.grown end
+    local lowered = s.growth == LOADED and s.least / s.max or LOWERED
+    return s.max * (1 + (1 - lowered) * ((s.grown - PLATEAU) / PLATEAU) ^ 3)
 end
 
 local function rate(s)
@@ -72,10 +80,11 @@ end
 local function store(s)
     local values = {}
     s.limit, s.used = rate(s), s.granted / MEMORY * 1000
+    local kept = s.limit > 0 and window(s.limit) or 0
     for _, field in ipairs(FIELDS) do values[#values + 1] = string.format('%.4f', s[field]) end
     for c = 1, CLASSES do values[#FIELDS + c] = string.format('%.4f', s.credit[c]) end
     for c = 1, CLASSES do values[#FIELDS + CLASSES + c] = string.format('%.4f', s.pace[c]) end
-    for n = math.max(1, #s.log - window(s.limit) + 1), #s.log do values[#values + 1] = string.format('%.0f', s.log[n]) end
+    for n = math.max(1, #s.log - kept + 1), #s.log do values[#values + 1] = string.format('%.0f', s.log[n]) end
     redis.call('HSET', KEYS[1], s.scope, table.concat(values, ' '))
     redis.call('EXPIRE', KEYS[1], FORGOTTEN)
 end
@@ -145,10 +154,14 @@ local function take()
     for arg = 7, #ARGV, 2 do
         local s = load(ARGV[arg])
         s.set = tonumber(ARGV[arg + 1])
+        if s.growth == LOADED and now - s.lowered > CALM then
+            redis.call('HDEL', KEYS[1], s.scope)
+            s.max, s.growth = 0, CUBIC
+        end
         local r = go_on(s)
-        if r > 0 then
+        if r > 0 or s.growth == LOADED then
             states[#states + 1] = s
-            waits[#waits + 1] = wait_of(s, r, c, n, member, tonumber(ARGV[6]))
+            waits[#waits + 1] = r > 0 and wait_of(s, r, c, n, member, tonumber(ARGV[6])) or 0
             wait = math.max(wait, waits[#waits])
         end
     end
@@ -172,13 +185,13 @@ local function take()
 end
 
 -- For a second after the rate was lowered, 429s are only counted: most belong to requests that were already in flight.
-local function lower(s, answered)
+local function lower(s, answered, refused)
     go_on(s)
     local r, age = rate(s), now - s.lowered
-    s.turned, s.refused = s.turned + 1, s.refused + 1
+    s.turned, s.refused = s.turned + refused, s.refused + refused
     if s.max > 0 and age >= 0 and age < 1000 then return end
     if r == 0 then
-        s.max, s.starting, s.granted, s.refused = math.max(FIRST, answered), 1, 0, 0
+        s.max, s.growth, s.granted, s.refused = math.max(FIRST, answered), STARTING, 0, 0
         for n = 1, window(s.max) do s.log[n] = now end
     else
         if s.turned >= 5 and s.turned > s.tried * TOO_MANY then s.proven = 0 end
@@ -186,42 +199,69 @@ local function lower(s, answered)
         -- If many are refused, what is answered is a better estimate than what is tried.
         local answers = (s.granted - s.refused) / MEMORY * 1100
         local found = s.refused > s.granted / 8 and math.min(r, answers) or r
-        s.max, s.starting = math.max(found, r / 2, least), 0
+        s.max, s.growth = math.max(found, r / 2, least), CUBIC
     end
     s.grown, s.lowered = 0, now
 end
 
--- If three institutions, or all, get 429 within five seconds of each other, the limit is the account's.
-local function common(acted_for)
+-- Lower the rate because of the service's load. The first sign only begins the counting of requests, so that it is known
+-- how many are sent. A rate that was set is known to be right.
+local function ease(s)
+    local age, sent = now - s.lowered, go_on(s) and s.granted / MEMORY * 1000
+    if s.set > 0 then return end
+    if s.growth ~= LOADED and s.max > 0 then return lower(s, 0, 0) end
+    if s.growth ~= LOADED or age < 0 then
+        s.growth, s.lowered = LOADED, now
+    elseif age >= (s.max == 0 and WATCHED or 1000) then
+        local found = s.max == 0 and sent or math.min(sent, rate(s))
+        s.max = math.max(FIRST, s.max * math.exp(-age / PROVEN_MEMORY), found)
+        s.least = math.max(FIRST, LOWERED * found, ENOUGH * s.max)
+        s.grown, s.lowered = 0, now
+    end
+end
+
+-- If three institutions, or all, are lowered within five seconds of each other, the limit is the account's.
+local function common(acted_for, is_load)
     local found = {}
     for _, scope in ipairs(redis.call('HKEYS', KEYS[1])) do
         local s = load(scope)
-        if scope ~= '' and s.max > 0 and now - s.lowered < 5000 then found[#found + 1] = s end
+        local is_such = is_load and s.growth == LOADED or not is_load and s.growth ~= LOADED and s.max > 0
+        if scope ~= '' and is_such and now - s.lowered < 5000 then found[#found + 1] = s end
     end
     return #found >= math.min(3, math.max(2, acted_for)) and found or {}
 end
 
-local function busy()
+local function told(is_load)
     local scope, set, answered, acted_for = ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
+    local function note(s, answers)
+        if is_load then ease(s) else lower(s, answers, 1) end
+        if s.max > 0 or s.set > 0 or s.growth == LOADED then store(s) end
+    end
     local account = load('')
-    local s = (account.max > 0 or account.set > 0 or scope == '') and account or load(scope)
+    local is_known = account.max > 0 or account.set > 0 or is_load and account.growth == LOADED
+    local s = (is_known or scope == '') and account or load(scope)
     if s.scope == scope then s.set = set end
-    lower(s, answered)
-    store(s)
+    note(s, answered)
     if s ~= account then
         -- From then on the account has a rate, and the rates learned for single institutions are forgotten.
-        local most = 0
-        for _, other in ipairs(common(acted_for)) do
+        local most, found = 0, common(acted_for, is_load)
+        for _, other in ipairs(found) do
             most = math.max(most, learned(other))
             redis.call('HDEL', KEYS[1], other.scope)
         end
-        if most > 0 then
-            lower(account, most)
-            store(account)
-        end
+        if #found > 0 then note(account, most) end
+    end
+    return redis.call('HKEYS', KEYS[1])
+end
+
+local function calm()
+    local scopes = #ARGV > 2 and {unpack(ARGV, 3)} or redis.call('HKEYS', KEYS[1])
+    for _, scope in ipairs(scopes) do
+        if load(scope).growth == LOADED then redis.call('HDEL', KEYS[1], scope) end
     end
     return redis.call('HKEYS', KEYS[1])
 end
 
 if ARGV[2] == 'take' then return take() end
-return busy()
+if ARGV[2] == 'calm' then return calm() end
+return told(ARGV[2] == 'strained')

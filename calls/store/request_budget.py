@@ -1,8 +1,9 @@
 """The request budget: how many requests per second all workers may send together, and their priorities.
 
 Every request to the service takes a permit here first. The limit is the configured rate (``CALLKEEPER_SERVICE_RPS``) or
-a rate learned from 429 answers, whichever is lower. Without either, permits are free and Redis is not asked. A limit
-applies to the account, or to a single institution if only that one gets 429.
+a rate learned from 429 answers, whichever is lower. Without a configured rate it is also learned from 503 answers and
+rising latency (``calls.service_strain``). Without any, permits are free and Redis is not asked. A limit applies to the
+account, or to a single institution if only that one gets 429 or 503.
 
 Any window of Redis's clock holds a limited number of permits. With a rate R of up to 18 per second, a window holds R
 (rounded up) and lasts a second or more; with a higher rate, it holds up to 18 and is shorter. An effect takes the
@@ -14,6 +15,10 @@ The learned rate falls by 15 % at a 429, or to the rate of answers if many are r
 there for a while before it grows further (the cubic function of TCP CUBIC, which uses most of the capacity with few
 losses). It grows only while requests wait. While few requests are refused, it stays above 80 % of the highest rate that
 was answered in the last minutes: a 429 may have other reasons than the rate.
+
+503 and latency are weaker signs. After the first one requests are counted for four seconds. Then the rate falls by 15 % a
+second, to 60 % of what was sent before at the least, so that only reads are postponed. Thirty seconds after the last sign
+the limit is forgotten; at once when a breaker opens, because an outage says nothing of the load.
 """
 
 from collections.abc import Callable, Mapping
@@ -27,6 +32,7 @@ from redis.asyncio import Redis
 
 from calls.metrics import catalogue as figure
 from calls.metrics.counting import Figures
+from calls.service_strain import ServiceStrain
 from calls.store.keys import Keys, institution_member
 from calls.store.scripts import Scripts
 
@@ -36,7 +42,11 @@ MARGIN: Final = 0.95
 LOOK_EVERY_S: Final = 1.0
 """How often a process checks whether others have learned a rate, in seconds."""
 
-_ANSWERS_OVER_S: Final = 2.0
+_COUNTED_S: Final = 2.0
+"""``MEMORY`` of the script, in seconds."""
+
+_TELL_EVERY_S: Final = 1.0
+"""How often a process tells that the service is slow or answers 503, in seconds."""
 
 GOLDEN: Final = 0.618034
 """Fractional parts of its multiples are spread evenly, so that waiting requests do not come back at the same time."""
@@ -114,9 +124,9 @@ class RequestBudget:
         self._figures = Figures() if figures is None else figures
         self._limited: frozenset[str] = frozenset()
         self._looked_at_s = -LOOK_EVERY_S
-        self._answers = 0.0
         self._spread = 0.0
-        self._answers_at_s = 0.0
+        self._strain = ServiceStrain()
+        self._strained_at_s = -_TELL_EVERY_S
 
     async def wait_s(self, kind: Permit, member: str, institution_key: str, requests: int = 1) -> float:
         """Take permits for a member's next requests. Return 0.0 if they may be sent, else the seconds to wait.
@@ -144,15 +154,21 @@ class RequestBudget:
             redis.exceptions.RedisError: Redis is down.
         """
         now_s = self._monotonic()
+        self._strain.look(now_s)
         if now_s - self._looked_at_s >= LOOK_EVERY_S:
             self._looked_at_s = now_s
             self._see(await self._redis.hkeys(self._key))
 
-    def answered(self) -> None:
-        """Count an answered request. The first learned rate is this process's rate of answered requests."""
-        now_s = self._monotonic()
-        self._answers = 1.0 + self._answers * exp((self._answers_at_s - now_s) / _ANSWERS_OVER_S)
-        self._answers_at_s = now_s
+    def answered(self, kind: str, institution_key: str, seconds: float) -> bool:
+        """Count a request of a kind that was answered after so many seconds. Return whether the service is slow.
+
+        The first rate that is learned from a 429 is this process's rate of answered requests.
+        """
+        return self._strain.answered(kind, institution_key, seconds, self._monotonic())
+
+    def overloaded(self) -> bool:
+        """Count a 503. Return whether so many requests get one that the rate should fall."""
+        return self._strain.overloaded(self._monotonic())
 
     async def turned_away(self, institution_key: str, acted_for: int) -> None:
         """Lower the rate after a 429.
@@ -164,11 +180,35 @@ class RequestBudget:
         Raises:
             redis.exceptions.RedisError: Redis is down.
         """
-        fade = exp((self._answers_at_s - self._monotonic()) / _ANSWERS_OVER_S)
-        answers_per_s = self._answers * fade / _ANSWERS_OVER_S
+        await self._tell("busy", institution_key, acted_for)
+
+    async def strained(self, institution_key: str, acted_for: int) -> None:
+        """Lower the rate because the service is slow (for the account) or answers 503. Arguments as `turned_away`.
+
+        Raises:
+            redis.exceptions.RedisError: Redis is down.
+        """
+        now_s = self._monotonic()
+        if now_s - self._strained_at_s >= _TELL_EVERY_S:
+            self._strained_at_s = now_s
+            await self._tell("strained", institution_key, acted_for)
+
+    async def calm(self, institution_key: str, acted_for: int) -> None:
+        """Forget what 503 and latency taught about an institution, or everything about the account.
+
+        Raises:
+            redis.exceptions.RedisError: Redis is down.
+        """
+        if self._limited:
+            self._see(
+                await self._ask("calm", *([_scope(institution_key)] if institution_key and acted_for > 1 else []))
+            )
+
+    async def _tell(self, what: str, institution_key: str, acted_for: int) -> None:
+        answers_per_s = self._strain.answers_per_s(self._monotonic())
         scope = _scope(institution_key) if acted_for > 1 else ""
         set_rate = self._limits.get(scope, 0.0) if scope else self._set
-        self._see(await self._ask("busy", scope, set_rate, answers_per_s, acted_for))
+        self._see(await self._ask(what, scope, set_rate, answers_per_s, acted_for))
 
     async def _ask(self, *args: str | float) -> Any:
         return await self._scripts.call("request_budget", [self._key], [self._scripts.now(), *args])
@@ -198,7 +238,7 @@ async def budget_use(redis: "Redis", keys: Keys) -> list[BudgetUse]:
             waiting[kind] = await client.zcard(queue)
             last = await client.zrange(queue, -1, -1, withscores=True)
             longest_s[kind] = max(0.0, last[0][1] / 1000 - seconds) if last else 0.0
-        used *= exp(min(0.0, at_ms / 1000 - seconds) / _ANSWERS_OVER_S)
+        used *= exp(min(0.0, at_ms / 1000 - seconds) / _COUNTED_S)
         if limit:
             found.append(BudgetUse(unquote(scope.decode()), used, limit, waiting, longest_s))
     return found

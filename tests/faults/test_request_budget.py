@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from calls.store.request_budget import MARGIN
-from tests.request_budget_model import CLASSES, REQUESTS, Load
+from tests.request_budget_model import CLASSES, REQUESTS, Load, Service, queueing, shedding
 
 SHARES = {1: 0.3, 2: 0.3, 3: 0.15, 4: 0.1}
 """The share that ``request_budget.lua`` reserves for each class while requests of it wait."""
@@ -63,3 +63,53 @@ def test_effects_and_checks_come_before_reads() -> None:
     told = Load(MARGIN * 15, 0, [0.75, 7.5, 1.5, 20.0], processes=10).run(30).summary(5)
     assert told["p99"][1] < 3
     assert told["p99"][2] < 5
+
+
+WORK = [0.02 * 24, 0.46 * 24, 0.1 * 24, 0.4 * 24]
+"""Work per second of each class, as calls of all ages make it: 24.5 requests."""
+
+
+def failing(begin: float, end: float, percent: int = 50) -> Service:
+    """Return a service that answers 503 to some requests for a while."""
+    numbers = iter(range(1_000_000))
+    return lambda now: (503 if begin < now < end and 37 * next(numbers) % 100 < percent else 200, 0.05)
+
+
+def test_slow_service_gets_fewer_requests() -> None:
+    """More work comes than a service without a limit can do: its queue stays short, and it is not idle."""
+    load = Load(0, 0, WORK, processes=2, service=queueing(18)).run(60)
+    took = sorted(seconds for at, seconds in load.took_s if at > 1020)
+    assert took[int(len(took) * 0.95)] < 3
+    assert len(took) / 40 > 0.8 * 18
+
+
+def test_service_that_answers_503_gets_fewer_requests() -> None:
+    """A service that answers 503 to what is too much is used, and refuses a third at most, not what piles up."""
+    told = Load(0, 0, WORK, processes=2, service=shedding(18)).run(45).summary(15)
+    assert told["refused_share"] < 0.35, told
+    assert told["answered_per_s"] > 0.75 * 18, told
+
+
+@pytest.mark.parametrize("percent", [20, 50, 100])
+def test_load_lowers_the_rate_to_a_share_only(percent: int) -> None:
+    """However many get 503, more than half as much is sent as before: reads wait, effects and checks do not."""
+    load = Load(0, 0, WORK, processes=2, service=failing(1010, 1100, percent)).run(40)
+    rates = [rate for _, rate in load.rates if rate]
+    assert rates
+    assert min(rates) > 0.5 * 24
+
+
+@pytest.mark.parametrize("lasts_s", [3, 20])
+def test_service_is_used_in_full_soon_after_503(lasts_s: int) -> None:
+    """Ten seconds after the last 503 as much can be sent as before; half a minute later nothing needs a permit."""
+    end = 1010 + lasts_s
+    load = Load(0, 0, WORK, processes=2, service=failing(1010, end)).run(10 + lasts_s + 40)
+    after = {at - end: rate for at, rate in load.rates}
+    assert after[10.0] == 0 or after[10.0] > 24
+    assert after[35.0] == 0
+
+
+@pytest.mark.parametrize("service", [lambda _: (200, 4.0), failing(0, 2000, 1)], ids=["slow", "503"])
+def test_usual_service_is_not_limited(service: Service) -> None:
+    """A service that is slow from the start, or answers one request in a hundred with 503, needs no permits."""
+    assert not Load(0, 0, WORK, processes=2, service=service).run(40).asks

@@ -5,19 +5,24 @@ from dataclasses import replace
 
 import httpx
 import pytest
+import structlog
 from redis.asyncio import Redis
 
 from calls.metrics import catalogue as figure
+from calls.metrics.counting import Figures
 from calls.rules import load_rules
 from calls.store.breakers import open_breakers
 from calls.store.claims_and_leases import Store
 from calls.store.keys import Keys
 from calls.store.request_budget import MARGIN, Permit, RequestBudget, budget_use
+from reseller import ServiceUnavailable
+from reseller.endpoints import DETAILS, QUEUE
 from sandbox.faults import Action, Fault
 from sandbox.state import Happening, Kind
 from tests.integration.calls.hand import Hand
 from tests.rig import KEY, Rig
 from tests.sandbox_fixtures import Asgi
+from workers.service_health import ServiceObserver
 
 OTHER = "cu-2"
 END = Happening(Kind.END, 60)
@@ -47,6 +52,26 @@ def crowd(rig: Rig, calls: int, *, key: str = KEY) -> None:
         phone = f"55507{number:05}"
         rig.stage.world.add_member(key, f"p-{number + 50}", [phone])
         rig.stage.call(Happening(Kind.GREEN, 5), END, phone_number=phone, key=key)
+
+
+class Asked:
+    """A worker that asks the service twenty times per second, and observes what it is told to have been answered."""
+
+    def __init__(self, store: Store, hand: Hand, redis: Redis) -> None:
+        log = structlog.wrap_logger(None, processors=[structlog.testing.LogCapture()])
+        self._observe = ServiceObserver(store, log, Figures())
+        self._store, self._hand, self._redis = store, hand, redis
+
+    async def __call__(self, seconds: float, *, every: int = 0, took_s: float = 0.05) -> float:
+        """Let time pass. Every so many'th request gets 503, the others take so long. Return the rate, 0.0 if none."""
+        await self._redis.hset(Keys().token, "expires", self._hand() + 10**9)
+        for n in range(int(seconds * 20)):
+            self._hand.ms += 50
+            await self._store.budget.look()
+            await self._store.budget.wait_s(Permit.READ, f"m{n}", KEY)
+            failed = ServiceUnavailable("queue", "status 503", 503) if every and not n % every else None
+            await self._observe((QUEUE, DETAILS)[n % 2], KEY, failed, took_s)
+        return next((use.limit_per_s for use in await budget_use(self._redis, Keys())), 0.0)
 
 
 @pytest.fixture
@@ -190,3 +215,45 @@ async def test_check_that_waits_is_not_booked(sandbox_asgi: Asgi, redis: Redis) 
         for call in rig.stage.world.state.calls.values()
     ]
     assert booked == arrived
+
+
+@pytest.mark.parametrize("answers", [{"every": 4}, {"took_s": 1.5}], ids=["503", "slow"])
+async def test_rate_is_learned_from_load(
+    make: Callable[..., Store], hand: Hand, redis: Redis, answers: dict[str, float]
+) -> None:
+    """503s or answers that take longer than before lower the rate; half a minute after the last one it is free."""
+    asked = Asked(make(), hand, redis)
+    assert await asked(5) == 0
+    assert 0.5 * 20 < await asked(15, **answers) < 20  # type: ignore[arg-type]
+    assert await redis.hkeys(Keys().budget) == [b""]
+    await asked(32)
+    assert await redis.hkeys(Keys().budget) == []
+
+
+async def test_rate_that_is_set_is_not_lowered_by_load(make: Callable[..., Store], hand: Hand, redis: Redis) -> None:
+    """Whoever set a rate knows it."""
+    asked = Asked(make(100.0), hand, redis)
+    await asked(5)
+    assert await asked(15, every=4) == 100 * MARGIN
+
+
+async def test_outage_teaches_nothing(make: Callable[..., Store], hand: Hand, redis: Redis) -> None:
+    """While a breaker is open no answer counts, a probe's neither; and when one opens, what was learned is forgotten."""
+    asked = Asked(make(), hand, redis)
+    await asked(5)
+    assert await asked(10, every=4) > 0
+    await asked(10, every=1)
+    assert await open_breakers(redis)
+    assert await redis.hkeys(Keys().budget) == []
+    await asked(0.05)
+    assert not await open_breakers(redis)
+    assert await redis.hkeys(Keys().budget) == []
+
+
+async def test_load_of_one_institution_is_its_own(make: Callable[..., Store], hand: Hand, redis: Redis) -> None:
+    """503s for one of several institutions lower that one's rate; another's requests need no permit."""
+    store = make()
+    store.breakers.acted_for = frozenset({KEY, OTHER, "cu-3"})
+    await Asked(store, hand, redis)(10, every=4)
+    assert await redis.hkeys(Keys().budget) == [KEY.encode()]
+    assert [await store.budget.wait_s(Permit.READ, f"o{n}", OTHER) for n in range(60)] == [0.0] * 60
