@@ -64,6 +64,9 @@ OUTAGES: Final[Mapping[str, Begin]] = {
     "login refused, then `service retry`": _change_password,
 }
 
+UNTOLD: Final = "login refused, then accepted again"
+"""Ends at the service, and nobody tells us: refused credentials are tried less and less often, at last every 15 minutes."""
+
 
 @dataclass(slots=True)
 class Recovery:
@@ -79,7 +82,7 @@ async def outage(name: str, lasts_s: float, *, per_s: float = 1.0, lead_s: float
     """Let an outage come and go while calls arrive; return how the worker recovers.
 
     Args:
-        name: One of `OUTAGES`.
+        name: One of `OUTAGES`, or `UNTOLD`.
         lasts_s: How long it lasts, in seconds.
         per_s: Calls a second, before, during and after it; each lasts two minutes and is pushed.
         lead_s: Seconds before it.
@@ -87,12 +90,15 @@ async def outage(name: str, lasts_s: float, *, per_s: float = 1.0, lead_s: float
     async with working() as works:
         arriving = asyncio.ensure_future(_arrive(works, per_s))
         await asyncio.sleep(lead_s)
-        OUTAGES[name](works)
+        OUTAGES.get(name, _change_password)(works)
         await asyncio.sleep(lasts_s)
         await works.mend(name)
         back_at = works.stage.clock.now
-        first, pushless = await works.call(), await works.call(pushed=False)
-        await asyncio.sleep(12)
+        first, pushless = await works.call(lasts_s=1000), await works.call(lasts_s=1000, pushed=False)
+        for _ in range(75 if name == UNTOLD else 1):
+            await asyncio.sleep(12)
+            if works.assigned_s(first) is not None:
+                break
         await end({arriving})
         live = [call for call in works.stage.world.state.calls.values() if call.ended_at is None]
         old = [call for call in live if call.started_at < back_at + dt.timedelta(seconds=2)]
@@ -195,7 +201,7 @@ def measure_outages(lengths_s: Sequence[float]) -> None:
     """Print the rows of the table of outages, and how many live calls were forgotten."""
     _print_heading("outage", "median s", "worst s")
     forgotten = 0
-    for name in OUTAGES:
+    for name in (*OUTAGES, UNTOLD):
         seen = [virtually(outage(name, lasts_s + begins_s)) for lasts_s in lengths_s for begins_s in (0.0, 1.1, 2.3)]
         waits = [wait_s for run in seen for wait_s in (run.first_s, run.first_pushless_s)]
         _print_row(name, f"{statistics.median(waits):.1f}", f"{max(waits):.1f}")

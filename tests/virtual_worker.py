@@ -101,8 +101,9 @@ class Works:
             self.rig = self._hire(NEW)
             await self.stop()
             self.begin()
-        elif name.endswith("retry`"):
+        else:
             self.stage.sandbox.credentials = CREDENTIALS
+        if name.endswith("retry`"):
             await retry_service(self.rig.redis, now_ms=self.rig.now_ms())
 
     def begin(self) -> None:

@@ -9,7 +9,7 @@ import pytest
 from sandbox.faults import Action, Fault
 from sandbox.state import Call, Happening, Kind
 from tests.conftest import IS_NIGHT
-from tests.recovery import OUTAGES, outage
+from tests.recovery import OUTAGES, UNTOLD, outage
 from tests.rig import KEY, Rig
 from tests.virtual_worker import virtually, working
 
@@ -28,6 +28,13 @@ def test_first_new_call_is_assigned_within_ten_seconds(name: str, lasts_s: float
     assert seen.first_pushless_s <= RECOVERS_S
     assert seen.live_unfound == 0
     assert seen.log["hint_dropped"] == 0
+
+
+def test_refused_login_is_tried_again_without_being_told() -> None:
+    """Credentials that the service accepts again, unchanged, are found so after 30 s: nobody has to do anything."""
+    seen = virtually(outage(UNTOLD, 21.7))
+    assert seen.first_s <= 30.0
+    assert seen.live_unfound == 0
 
 
 def test_probe_does_not_wait_behind_one_that_hangs() -> None:
