@@ -45,9 +45,9 @@ def test_rules_in_shadow_change_no_deed(before: Call, book: RuleBook, data: st.D
 
 
 def _bare(step: object) -> object:
-    """Return a step without what its verdict knows of shadows."""
+    """Return a step without what its verdict and its trail entry know of shadows."""
     if isinstance(step, Intend) and isinstance(step.verdict, Verdict):
-        return replace(step, verdict=replace(step.verdict, shadows=()))
+        return replace(step, verdict=replace(step.verdict, shadows=()), decision=None)
     return step
 
 
