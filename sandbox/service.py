@@ -2,9 +2,11 @@
 
 import asyncio
 import datetime as dt
+import ssl
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import cache
 from typing import Any
 
 import httpx
@@ -25,7 +27,14 @@ PUSH_TIMEOUT_S = 5.0
 
 def push_client() -> httpx.AsyncClient:
     """Return the client that delivers pushes: no redirects, no environment proxies."""
-    return httpx.AsyncClient(timeout=PUSH_TIMEOUT_S, trust_env=False, limits=httpx.Limits(max_keepalive_connections=20))
+    limits = httpx.Limits(max_keepalive_connections=20)
+    return httpx.AsyncClient(verify=_tls(), timeout=PUSH_TIMEOUT_S, trust_env=False, limits=limits)
+
+
+@cache
+def _tls() -> ssl.SSLContext:
+    """Read the certificates once, because that takes longer than to start a sandbox."""
+    return httpx.create_ssl_context(trust_env=False)
 
 
 class Sandbox:

@@ -138,7 +138,7 @@ class ServedSandbox:
     def __init__(self, url: str) -> None:
         self.url = url
         self.credentials = CREDENTIALS
-        self._http = httpx.Client(base_url=url, trust_env=False, timeout=10)
+        self._http = httpx.Client(base_url=url, verify=TLS, trust_env=False, timeout=10)
 
     def control(self, method: str, path: str, body: object = None) -> Any:
         """Send a control request (`path` is relative to /control) and return its JSON.

@@ -18,11 +18,25 @@ def satisfiable(domains: Domains, clauses: Iterable[Clause]) -> bool:
     if settled is None:
         return False
     domains, still_open = settled
-    if not still_open:
+    if _greedily_met(domains, still_open):
         return True
     (variable, values), *_ = min(still_open, key=len)
     chosen, others = domains[variable] & values, domains[variable] - values
     return any(satisfiable({**domains, variable: part}, still_open) for part in (chosen, others) if part)
+
+
+def _greedily_met(domains: Domains, clauses: Iterable[Clause]) -> bool:
+    """Meet each clause by its first literal that can still be met. If that fails, another choice may succeed."""
+    left = dict(domains)
+    for clause in clauses:
+        if not any(left[variable] <= values for variable, values in clause):
+            for variable, values in clause:
+                if not left[variable].isdisjoint(values):
+                    left[variable] &= values
+                    break
+            else:
+                return False
+    return True
 
 
 def _propagate(domains: dict[str, Values], clauses: list[Clause]) -> tuple[dict[str, Values], list[Clause]] | None:

@@ -17,7 +17,7 @@ whether the master is being replaced; if it is, nothing counts as confirmed.
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from importlib.resources import files
 from typing import Any, Final, Generic, Literal, NamedTuple, Protocol, TypeVar, get_args, runtime_checkable
 
@@ -256,6 +256,7 @@ _REPLICATED_AT_ONCE = 3
 """Pipelines that wait for replicas at the same time. Other pipelines do not queue behind them."""
 
 
+@cache
 def source(name: ScriptName) -> str:
     """Return a script's source: the shared prelude, then its own file."""
     return joined("prelude", name)

@@ -1,14 +1,46 @@
 """The desk's API gives only answers that its OpenAPI description names."""
 
+import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import requests
+import schemathesis
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from redis import Redis
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
 
+from calls.record import Candidate, encode_call
+from calls.store.keys import CallId, Keys
+from desk.openapi import document
+from tests.acceptance.test_web_process import web_process
 from tests.audit.conftest import Effort, Target
 from tests.audit.raw_requests import TOKEN
+from tests.unit.calls.specimens import call
+
+BOUND = 8
+"""Requests for each operation, besides those that try its limits."""
+
+
+SCHEMA = schemathesis.openapi.from_dict(json.loads(document())).exclude(path="/desk/stream")
+OPERATIONS: list[Any] = [found.ok() for found in SCHEMA.get_all_operations()]  # type: ignore[union-attr]  # a failure ends it
+CHECKS = [
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_schema_conformance,
+]
 
 
 @pytest.mark.timeout(900)
@@ -27,3 +59,31 @@ def test_desk_keeps_to_its_description(target: Target, effort: Effort, tmp_path:
     print(answer.stdout[-1500:])  # noqa: T201
     assert answer.returncode == 0, answer.stdout[-8000:] + answer.stderr[-2000:]
     assert target.events("error", "critical") == []
+
+
+@pytest.fixture(scope="module")
+def desk_url(redis_server: Any) -> Iterator[str]:
+    """Run a desk that knows one call; return where it is."""
+    with Redis.from_url(redis_server.url) as redis:
+        redis.flushall()
+        known = call(candidates=(Candidate(person_id="p-1", name="Ada Example", person_type="Primary"),))
+        member = CallId(known.institution_key, known.voice_id).member
+        redis.hset(Keys().item(member), "rec", encode_call(known))
+        redis.zadd(Keys().live, {member: 1})
+    with web_process(REDIS_URL=redis_server.url, CALLKEEPER_DESK_TOKENS=f"desktop:{TOKEN}") as web:
+        assert json.loads(document()) == web.client.get("/desk/openapi.json").json()
+        yield str(web.client.base_url).rstrip("/")
+
+
+@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.label)
+@given(data=st.data(), is_known=st.booleans())
+@settings(max_examples=BOUND, deadline=None, suppress_health_check=list(HealthCheck))
+def test_desk_answers_as_its_document_says(desk_url: str, operation: Any, data: st.DataObject, is_known: bool) -> None:
+    """Whatever is asked: no 5xx, no undocumented status, media type or shape."""
+    mode = data.draw(st.sampled_from(list(schemathesis.GenerationMode)))
+    case = data.draw(operation.as_strategy(generation_mode=mode))
+    if is_known and "voice_id" in case.path_parameters:
+        case.path_parameters.update(institution="cu-1", voice_id="v-1")
+    with requests.Session() as session:
+        headers = {"Authorization": f"Bearer {TOKEN}"}
+        case.call_and_validate(base_url=desk_url, headers=headers, checks=CHECKS, session=session)

@@ -8,6 +8,7 @@ import click
 import pytest
 
 from callkeeper.cli import main
+from desk.openapi import document
 
 ROOT = Path(__file__).parents[2]
 LONGEST = 119
@@ -43,6 +44,13 @@ def test_links_lead_somewhere(name: str) -> None:
         assert path.exists(), target
         if anchor and path.suffix == ".md":
             assert anchor in anchors(path.read_text(encoding="utf-8")), anchor
+
+
+def test_document_of_the_desk_is_the_one_that_is_served() -> None:
+    """``docs/openapi.json`` can be read without a running desk, and is never older than the code."""
+    assert (ROOT / "docs" / "openapi.json").read_bytes() == document() + b"\n", (
+        "python -m desk.openapi > docs/openapi.json"
+    )
 
 
 def test_glossary_has_ten_terms_at_most() -> None:

@@ -178,6 +178,11 @@ def raw(**fields: bytes) -> Callable[[Redis], str]:
     return put
 
 
+def unfolding(redis: Redis) -> str:
+    """Put a job of 62 KB that would decompress to 64 MB."""
+    return raw(data=zlib.compress(b" " * 64_000_000 + OURS), status=b"queued")(redis)
+
+
 OURS = json.dumps([ADVANCE, None, [], {}]).encode()
 FOREIGN: dict[str, Callable[[Redis], str]] = {
     "a foreign function": lambda redis: stock(redis).enqueue("os.getcwd").id,
@@ -192,7 +197,7 @@ FOREIGN: dict[str, Callable[[Redis], str]] = {
     "numbers that are none": raw(data=OURS, timeout=b"soon", result_ttl=b"long", status=b"queued"),
     "bytes that are no text": raw(data=OURS, description=b"\xff", origin=b"\xfe", status=b"queued"),
     "a large one": raw(data=OURS, description=b"x" * 2 * MAX_JOB, status=b"queued"),
-    "a small one that unfolds into a large one": raw(data=zlib.compress(b" " * 64_000_000 + OURS), status=b"queued"),
+    "a small one that unfolds into a large one": unfolding,
     "an instance to call": raw(data=json.dumps(["advance", "os", [], {}]).encode(), status=b"queued"),
 }
 
@@ -379,7 +384,7 @@ def test_requeue_of_everything_repeats_no_effect(
 
 def test_job_that_unfolds_is_never_unfolded(redis: Redis, work: Callable[[], None]) -> None:
     """A small job that would decompress to 64 MB is refused before that."""
-    raw(data=zlib.compress(b" " * 64_000_000 + OURS), status=b"queued")(redis)
+    unfolding(redis)
     tracemalloc.start()
     try:
         work()

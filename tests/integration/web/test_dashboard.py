@@ -6,6 +6,7 @@ import re
 import zlib
 from base64 import b64encode
 from collections.abc import AsyncIterator, Iterator
+from functools import cache
 
 import httpx
 import pytest
@@ -27,15 +28,19 @@ from desk.access.configured_logins import AdminLogin
 from desk.browser_headers import SafeHeaders
 from desk.dashboard import dashboard
 from desk.readable_jobs import MAX_SHOWN
-from desk.signing import FORM_HEADER, FormTokens
+from desk.signing import FORM_HEADER, FORM_VALID_S, FormTokens, Signer
 from reseller.secret import Secret
 from tests.signed_in import gate_of
 
 LOGIN = ("ops", "pässword-of-ops")
 ADDRESS = "redis://redis.internal:6379/0"
-TOKENS = FormTokens(LOGIN[0], Secret(LOGIN[1]))
-TOKEN = {FORM_HEADER: TOKENS.issue()}
-OWN_PAGE = {"Sec-Fetch-Site": "same-origin", "Origin": "http://desk", **TOKEN}
+OWN_PAGE = {"Sec-Fetch-Site": "same-origin", "Origin": "http://desk"}
+
+
+@cache
+def token() -> dict[str, str]:
+    """Return the header with which a page of ours asks for a change."""
+    return {FORM_HEADER: FormTokens(LOGIN[0], Secret(LOGIN[1])).issue()}
 
 
 def report(text: str) -> dict[str, str]:
@@ -191,7 +196,7 @@ async def test_dashboard_needs_the_login_everywhere(
 async def test_dashboard_changes_nothing_by_get(method: str, path: str, ops: httpx.AsyncClient, queue: Queue) -> None:
     """A GET, such as a link or a prefetch, changes nothing: it gets 405, and the failed job stays."""
     job_id = failed_job(queue)
-    answer = await ops.request(method, f"/rq{path.format(id=job_id)}", headers=OWN_PAGE)
+    answer = await ops.request(method, f"/rq{path.format(id=job_id)}", headers=OWN_PAGE | token())
     assert answer.status_code == 405
     assert FailedJobRegistry(queue=queue).get_job_ids() == [job_id]
 
@@ -213,20 +218,20 @@ async def test_dashboard_refuses_posts_from_other_sites(
 ) -> None:
     """The browser sends the login along with a foreign page's form; such a request is refused and logged."""
     job_id = failed_job(queue)
-    answer = await ops.post("/rq/requeue/calls", headers=headers | TOKEN)
+    answer = await ops.post("/rq/requeue/calls", headers=headers | token())
     assert answer.status_code == 403
     assert FailedJobRegistry(queue=queue).get_job_ids() == [job_id]
 
 
 @pytest.mark.parametrize(
-    "headers", [OWN_PAGE, {"Origin": "http://desk", **TOKEN}, TOKEN], ids=["browser", "old-browser", "no-browser"]
+    "headers", [OWN_PAGE, {"Origin": "http://desk"}, {}], ids=["browser", "old-browser", "no-browser"]
 )
 async def test_dashboard_requeues_from_its_own_page(
     headers: dict[str, str], ops: httpx.AsyncClient, queue: Queue
 ) -> None:
     """The button "Requeue All" works, and what it enqueues is still JSON that a worker runs."""
     job_id = failed_job(queue)
-    assert (await ops.post("/rq/requeue/calls", headers=headers)).json() == {"status": "OK", "count": 1}
+    assert (await ops.post("/rq/requeue/calls", headers=headers | token())).json() == {"status": "OK", "count": 1}
     assert queue.job_ids == [job_id]
     work(queue)
     assert FailedJobRegistry(queue=queue).get_job_ids() == [job_id]
@@ -235,8 +240,8 @@ async def test_dashboard_requeues_from_its_own_page(
 async def test_dashboard_requeues_and_deletes_one_job(ops: httpx.AsyncClient, queue: Queue) -> None:
     """The buttons beside a job work too."""
     job_id = failed_job(queue)
-    assert (await ops.post(f"/rq/job/{job_id}/requeue", headers=OWN_PAGE)).json() == {"status": "OK"}
-    assert (await ops.post(f"/rq/job/{job_id}/delete", headers=OWN_PAGE)).json() == {"status": "OK"}
+    assert (await ops.post(f"/rq/job/{job_id}/requeue", headers=OWN_PAGE | token())).json() == {"status": "OK"}
+    assert (await ops.post(f"/rq/job/{job_id}/delete", headers=OWN_PAGE | token())).json() == {"status": "OK"}
     assert queue.job_ids == []
 
 
@@ -250,7 +255,7 @@ async def test_dashboard_deletes_a_job_that_ends_meanwhile(
     redis.zadd("rq:wip:calls", {f"{job.id}:run-1": 4e9})
     if lost == "status":
         redis.hdel(f"rq:job:{job.id}", "status")
-    assert (await ops.post(f"/rq/job/{job.id}/delete", headers=OWN_PAGE)).json() == {"status": "OK"}
+    assert (await ops.post(f"/rq/job/{job.id}/delete", headers=OWN_PAGE | token())).json() == {"status": "OK"}
     assert [key for key in redis.keys("*") if job.id.encode() in key] == []
     assert redis.zrange("rq:wip:calls", 0, -1) == []
     assert queue.job_ids == []
@@ -262,7 +267,7 @@ async def test_dashboard_says_what_it_cannot_requeue(ops: httpx.AsyncClient, que
     waiting = queue.enqueue(report, "x")
     found = {}
     for job_id in (theirs.id, "gone", waiting.id):
-        found[job_id] = (await ops.post(f"/rq/job/{job_id}/requeue", headers=OWN_PAGE)).status_code
+        found[job_id] = (await ops.post(f"/rq/job/{job_id}/requeue", headers=OWN_PAGE | token())).status_code
     assert found == {theirs.id: 404, "gone": 404, waiting.id: 409}
 
 
@@ -271,7 +276,7 @@ async def test_dashboard_empties_a_list(registry: str, ops: httpx.AsyncClient, q
     """The button "Empty queue" empties the list that is shown."""
     failed_job(queue)
     queue.enqueue(report, "x")
-    assert (await ops.post(f"/rq/queue/calls/{registry}/empty", headers=OWN_PAGE)).json() == {"status": "OK"}
+    assert (await ops.post(f"/rq/queue/calls/{registry}/empty", headers=OWN_PAGE | token())).json() == {"status": "OK"}
     listed = await ops.get(f"/rq/0/data/jobs/calls/{registry}/8/asc/1.json")
     assert listed.json()["jobs"] == []
 
@@ -297,8 +302,8 @@ async def test_dashboard_never_unpickles(
     await ops.get("/rq/0/data/jobs/calls/failed/8/asc/1.json")
     await ops.get(f"/rq/0/data/job/{job_id}.json")
     await ops.get(f"/rq/0/view/job/{job_id}")
-    await ops.post("/rq/requeue/calls", headers=OWN_PAGE)
-    await ops.post(f"/rq/job/{job_id}/delete", headers=OWN_PAGE)
+    await ops.post("/rq/requeue/calls", headers=OWN_PAGE | token())
+    await ops.post(f"/rq/job/{job_id}/delete", headers=OWN_PAGE | token())
     assert not trap.exists()
 
 
@@ -319,7 +324,7 @@ async def test_dashboard_shows_the_others_beside_a_broken_job(
     redis.hset(f"rq:job:{bad}", mapping=broken)  # type: ignore[arg-type]  # redis types keys as invariant
     listed = (await ops.get("/rq/0/data/jobs/calls/failed/8/asc/1.json")).json()["jobs"]
     assert {entry["id"] for entry in listed} == {good, bad}
-    assert (await ops.post(f"/rq/job/{bad}/delete", headers=OWN_PAGE)).json() == {"status": "OK"}
+    assert (await ops.post(f"/rq/job/{bad}/delete", headers=OWN_PAGE | token())).json() == {"status": "OK"}
     assert not redis.exists(f"rq:job:{bad}")
     assert FailedJobRegistry(queue=queue).get_job_ids() == [good]
 
@@ -333,7 +338,7 @@ async def test_dashboard_shows_the_others_beside_an_odd_id(
     redis.zadd("rq:failed:calls", {odd: 2e9})
     listed = (await ops.get("/rq/0/data/jobs/calls/failed/8/asc/1.json")).json()["jobs"]
     assert [entry["id"] for entry in listed] == [job_id]
-    assert (await ops.post("/rq/queue/calls/failed/empty", headers=OWN_PAGE)).status_code == 200
+    assert (await ops.post("/rq/queue/calls/failed/empty", headers=OWN_PAGE | token())).status_code == 200
     assert FailedJobRegistry(queue=queue).get_job_ids() == []
 
 
@@ -370,15 +375,16 @@ async def test_dashboard_forbids_frames_and_other_hosts(ops: httpx.AsyncClient) 
 
 
 @pytest.mark.parametrize(
-    "headers", [{}, {FORM_HEADER: "1.0"}, {FORM_HEADER: FormTokens("ops", Secret("another-one")).issue()}]
+    "headers",
+    [{}, {FORM_HEADER: "1.0"}, {FORM_HEADER: Signer(bytes(32), valid_s=FORM_VALID_S).issue()}],
+    ids=["none", "malformed", "of another key"],
 )
 async def test_dashboard_changes_only_with_the_token_of_a_page(
     headers: dict[str, str], ops: httpx.AsyncClient, queue: Queue
 ) -> None:
     """A post with the login but without a token of ours changes nothing, also when it seems to come from our own page."""
     job_id = failed_job(queue)
-    own = {"Sec-Fetch-Site": "same-origin", "Origin": "http://desk"}
-    assert (await ops.post("/rq/requeue/calls", headers=own | headers)).status_code == 403
+    assert (await ops.post("/rq/requeue/calls", headers=OWN_PAGE | headers)).status_code == 403
     assert FailedJobRegistry(queue=queue).get_job_ids() == [job_id]
 
 
@@ -412,7 +418,7 @@ async def test_dashboard_keeps_jobs_json_when_it_requeues(ops: httpx.AsyncClient
     """Requeueing rewrites a job's hash: its metadata stays JSON, where the stock dashboard would pickle it."""
     job_id = failed_job(queue)
     redis.hset(f"rq:job:{job_id}", "meta", json.dumps({"calls": 3}))
-    await ops.post("/rq/requeue/calls", headers=OWN_PAGE)
+    await ops.post("/rq/requeue/calls", headers=OWN_PAGE | token())
     stored = redis.hget(f"rq:job:{job_id}", "meta")
     assert isinstance(stored, bytes)
     assert json.loads(stored) == {"calls": 3}
