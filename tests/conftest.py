@@ -20,10 +20,18 @@ from calls.store.keys import Keys
 # How long an example takes says how busy the machine is, not whether a law holds. In CI the same examples are tried each
 # time, so that a change is judged by itself; everywhere else, and every night with many more, chance looks for new ones.
 IS_NIGHT = os.environ.get("TEST_MODEL") == "nightly"
+NIGHTLY = 300
+
+
+def examples(n: int) -> settings:
+    """Return the settings of a law that is tried with ``n`` examples for every change, and with many at night."""
+    return settings(max_examples=max(n, NIGHTLY) if IS_NIGHT else n)
+
+
 settings.register_profile(
     "laws",
     deadline=None,
-    max_examples=300 if IS_NIGHT else 25,
+    max_examples=NIGHTLY if IS_NIGHT else 25,
     suppress_health_check=[HealthCheck.too_slow],
     derandomize=os.environ.get("CI") == "true" and not IS_NIGHT,
 )

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -86,7 +87,7 @@ def web_process(redis_url: str, folder: Path, *, files: int = 1024, **more: str)
         try:
             while not (lines := log.read_text().splitlines()):
                 assert process.poll() is None, log.read_text()
-                os.sched_yield()
+                time.sleep(0.01)
             yield Target(json.loads(lines[0])["url"], log, process.pid)
         finally:
             process.terminate()

@@ -19,9 +19,11 @@ from rq.serializers import JSONSerializer
 from rq.timeouts import TimerDeathPenalty
 from starlette.applications import Starlette
 from starlette.routing import Mount
+from starlette.types import ASGIApp
 from structlog.testing import LogCapture
 from structlog.typing import FilteringBoundLogger
 
+from callkeeper.embedded import EmbeddedRedis
 from calls.store.attempt_limiter import LoginLimiter
 from calls.store.job_queue import calls_queue
 from desk.access.configured_logins import AdminLogin
@@ -66,12 +68,18 @@ def queue(redis: "Redis") -> Queue:
     return calls_queue(redis)
 
 
+@pytest.fixture(scope="module")
+def pages(redis_server: EmbeddedRedis) -> Iterator[ASGIApp]:
+    """Return the dashboard, without a gate. To make it takes longer than most tests."""
+    with Redis.from_url(redis_server.url) as redis:
+        yield dashboard(redis, address=ADDRESS)
+
+
 @pytest.fixture
 async def browser(
-    redis: "Redis", log: FilteringBoundLogger, login_limiter: LoginLimiter
+    pages: ASGIApp, redis: "Redis", log: FilteringBoundLogger, login_limiter: LoginLimiter
 ) -> AsyncIterator[httpx.AsyncClient]:
     """Return a client of the dashboard, as mounted in the web process, without a login."""
-    pages = dashboard(redis, address=ADDRESS)
     app = Starlette(
         routes=[Mount("/rq", gate_of(pages, AdminLogin(LOGIN[0], Secret(LOGIN[1])), log, limiter=login_limiter))]
     )

@@ -41,12 +41,12 @@ async def client(redis_url: str) -> AsyncIterator[httpx.AsyncClient]:
         yield client
 
 
-@pytest.mark.parametrize("path", [*PATHS, "/%70ush", "//push", "/rq/%2e%2e/push"])
-async def test_every_answer_is_safe_to_show(path: str, client: httpx.AsyncClient) -> None:
+async def test_every_answer_is_safe_to_show(client: httpx.AsyncClient) -> None:
     """Pages, data, refusals and what does not exist: each header once, no framing, nothing kept by caches."""
-    answer = await client.get(httpx.URL("http://evil.example", raw_path=path.encode()))
-    assert {name: len(answer.headers.get_list(name)) for name in EVERYWHERE} == dict.fromkeys(EVERYWHERE, 1)
-    assert "frame-ancestors 'none'" in answer.headers["content-security-policy"]
+    for path in (*PATHS, "/%70ush", "//push", "/rq/%2e%2e/push"):
+        answer = await client.get(httpx.URL("http://evil.example", raw_path=path.encode()))
+        assert {name: len(answer.headers.get_list(name)) for name in EVERYWHERE} == dict.fromkeys(EVERYWHERE, 1), path
+        assert "frame-ancestors 'none'" in answer.headers["content-security-policy"], path
 
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
@@ -56,12 +56,12 @@ async def test_push_answers_without_headers_for_browsers(method: str, client: ht
     assert [name for name in EVERYWHERE if name in answer.headers] == []
 
 
-@pytest.mark.parametrize("path", ["/push", *PATHS])
-async def test_no_answer_repeats_the_host(path: str, client: httpx.AsyncClient) -> None:
+async def test_no_answer_repeats_the_host(client: httpx.AsyncClient) -> None:
     """Neither a redirect nor a link is made of what the Host or a forwarded header says."""
     forged = {"X-Forwarded-Host": "evil.example", "X-Forwarded-Proto": "https", "Forwarded": "host=evil.example"}
-    answer = await client.get(path, headers=forged)
-    assert "evil.example" not in answer.text + str(answer.headers)
+    for path in ("/push", *PATHS):
+        answer = await client.get(path, headers=forged)
+        assert "evil.example" not in answer.text + str(answer.headers), path
 
 
 async def test_root_leads_to_the_board(client: httpx.AsyncClient) -> None:

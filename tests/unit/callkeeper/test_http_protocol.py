@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, cast
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from starlette.types import Receive, Scope, Send
 from uvicorn import Config
@@ -15,6 +15,7 @@ from uvicorn.server import ServerState
 
 from callkeeper.connection_limit import ConnectionLimit
 from callkeeper.http_protocol import BoundedProtocol
+from tests.conftest import examples
 
 HOST = b"Host: a\r\n"
 INNER = b"GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n"
@@ -115,7 +116,7 @@ async def answers(pieces: Sequence[bytes], turns: int) -> list[str]:
     return [said.decode() if said else "HEAD" if status == b"200" else status.decode() for status, said in found]
 
 
-@settings(max_examples=300, deadline=None)
+@examples(60)
 @given(
     requests=st.lists(st.sampled_from(sorted(SENT)), max_size=6),
     last=st.sampled_from(sorted(LAST)),

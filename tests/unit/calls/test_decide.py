@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from msgspec.structs import replace
 
 from calls.decide import decide
@@ -17,6 +17,7 @@ from calls.rules import RuleBook
 from calls.schedule import check_plan_and_budget as check_plan
 from calls.schedule.check_plan_and_budget import MANY, TOLERATED
 from calls.steps import Check, Drop, Establish, Intend, Look, Read, Rest, Send, Settle, Step, Wait, Withdraw
+from tests.conftest import examples
 from tests.unit.calls.specimens import (
     BOOK,
     CALLS,
@@ -131,7 +132,7 @@ def test_decide_waits_for_the_earlier_of_check_and_read() -> None:
 
 
 @given(CALLS, INSTANTS)
-@settings(max_examples=120)
+@examples(60)
 def test_decide_is_total_and_pure(any_call: Call, now: Any) -> None:
     """For every record and time there is exactly one step, and the same input gives the same step."""
     step = decide(any_call, BOOK, now)
@@ -140,7 +141,7 @@ def test_decide_is_total_and_pure(any_call: Call, now: Any) -> None:
 
 
 @given(CALLS, INSTANTS)
-@settings(max_examples=120)
+@examples(60)
 def test_decide_never_checks_what_the_stop_rule_forbids(any_call: Call, now: Any) -> None:
     """A check is decided only for a live call of ours that nothing has stopped, within the budget."""
     step = decide(any_call, BOOK, now)
@@ -156,7 +157,7 @@ def test_decide_never_checks_what_the_stop_rule_forbids(any_call: Call, now: Any
 
 
 @given(CALLS, INSTANTS)
-@settings(max_examples=200)
+@examples(100)
 def test_decide_never_sends_without_an_intention_and_a_fresh_look(any_call: Call, now: Any) -> None:
     """An effect is sent only for a saved intention, and only if the service was read within two seconds before."""
     step = decide(any_call, BOOK, now)
@@ -174,7 +175,7 @@ def test_decide_never_sends_without_an_intention_and_a_fresh_look(any_call: Call
 
 
 @given(CALLS, INSTANTS)
-@settings(max_examples=120)
+@examples(60)
 def test_decide_never_intends_an_effect_twice(any_call: Call, now: Any) -> None:
     """An enroll or a reject is intended only where nothing was ever sent for it."""
     step = decide(any_call, BOOK, now)
@@ -183,7 +184,7 @@ def test_decide_never_intends_an_effect_twice(any_call: Call, now: Any) -> None:
 
 
 @given(CALLS, INSTANTS)
-@settings(max_examples=120)
+@examples(60)
 def test_decide_waits_only_for_the_future(any_call: Call, now: Any) -> None:
     """A wait ends later than now, so a call cannot be due again and again at the same time."""
     step = decide(any_call, BOOK, now)
@@ -192,7 +193,7 @@ def test_decide_waits_only_for_the_future(any_call: Call, now: Any) -> None:
 
 
 @given(CALLS, INSTANTS)
-@settings(max_examples=120)
+@examples(60)
 def test_decide_never_settles_while_an_effect_is_in_doubt(any_call: Call, now: Any) -> None:
     """A call is not settled while the outcome of a request is unknown, unless its institution is not ours."""
     step = decide(any_call, BOOK, now)

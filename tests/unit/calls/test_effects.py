@@ -3,12 +3,13 @@
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from msgspec.structs import replace
 
 from calls.effect_ledger import Effect, EffectKind, EffectState
 from calls.effect_resolution import DOUBT_READS_S, evidence, may_begin, next_doubt_read
 from calls.record import Call, Word
+from tests.conftest import examples
 from tests.unit.calls.specimens import CALLS, INSTANTS, NOW, call, reading, seconds
 
 ASSIGN, ENROLL, REJECT = EffectKind.ASSIGN, EffectKind.ENROLL, EffectKind.REJECT
@@ -99,7 +100,7 @@ def test_doubt_is_read_at_growing_distances() -> None:
 
 
 @given(any_call=CALLS, now=INSTANTS)
-@settings(max_examples=200)
+@examples(60)
 def test_doubt_after_a_failed_read_waits(any_call: Call, now: Any) -> None:
     """While the service cannot be read a doubt never asks again at once."""
     failing = replace(any_call, reads_failed=1, next_read_at=now + seconds(2))

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -16,6 +16,7 @@ from calls.record import Call, Candidate, Phase, Reason
 from calls.redis_restart import fold_epoch
 from calls.store.keys import CallId
 from calls.trail import Entry
+from tests.conftest import examples
 from tests.unit.calls.specimens import BOOK, CALLS, INSTANTS, NOW, call, read_again, reading, seconds, verified, word
 
 ID = CallId("cu-1", "v-1")
@@ -38,7 +39,7 @@ NOTES: dict[str, Note] = {
 
 @pytest.mark.parametrize("note", NOTES.values(), ids=NOTES)
 @given(any_call=CALLS)
-@settings(max_examples=25)
+@examples(6)
 def test_fold_of_a_note_twice_changes_nothing_more(any_call: Call, note: Note) -> None:
     """A note that is folded again after a crash changes nothing."""
     once, _ = fold_note(any_call, note, NOW)
@@ -315,7 +316,7 @@ def test_fold_of_a_persons_answer_closes_a_doubt(applied: bool, state: EffectSta
 
 
 @given(any_call=CALLS)
-@settings(max_examples=100)
+@examples(40)
 def test_fold_of_a_reading_is_total(any_call: Call) -> None:
     """A reading can be folded into any record, and the record then has the service's status."""
     assert fold_reading(any_call, reading(), BOOK, NOW).reading == reading()

@@ -6,7 +6,7 @@ from typing import Any, get_args
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import fields, replace
 
@@ -14,12 +14,13 @@ from calls.notes import Merged, encode_note, parse_note
 from calls.record import SCHEMA, Call, NewerRecord, encode_call, parse_call, without_unknown
 from calls.store.keys import CallId, Keys, institution_member, parse_member
 from calls.trail import Entry, What, encode_entry, parse_trail
+from tests.conftest import examples
 from tests.unit.calls.specimens import CALLS, NOW, call
 from tests.unit.calls.test_fold import NOTES
 
 
 @given(CALLS)
-@settings(max_examples=150)
+@examples(50)
 def test_record_comes_back_as_it_was_stored(any_call: Call) -> None:
     """A record that is written and read is the same record."""
     assert parse_call(encode_call(any_call)) == any_call
@@ -98,7 +99,7 @@ def test_trail_has_a_field_for_nothing_sensitive() -> None:
         max_size=4,
     ).map(tuple)
 )
-@settings(max_examples=50)
+@examples(25)
 def test_trail_comes_back_as_it_was_written(lines: tuple[Entry, ...]) -> None:
     """Lines that are written and read are the same lines, in order."""
     assert parse_trail([encode_entry(line) for line in lines]) == lines

@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from msgspec.structs import replace
 
 from calls.effect_ledger import Effect, EffectState
@@ -18,6 +18,7 @@ from desk.board.frame import group_of
 from desk.board.renderer import Renderer, area, bars, cells, line
 from desk.board.rows import LiveCall, next_of, row_of
 from desk.board.states import STATE_STYLES, StateName, state_of
+from tests.conftest import examples
 from tests.unit.calls.specimens import BOOK, CALLS, NOW, call, reading, seconds, verified, word
 
 GREEN = reading(policies=("Green Voice Authentication",))
@@ -110,7 +111,7 @@ def test_next_is_what_the_mover_has_planned(changes: dict[str, Any], words: str,
     assert (after.words, after.at) == (words, None if in_s is None else NOW + seconds(in_s))
 
 
-@settings(max_examples=30)
+@examples(10)
 @given(CALLS)
 def test_every_call_has_a_line_and_offers(drawn: Any) -> None:
     """Whatever a record says, it can be shown, and its forms be offered."""

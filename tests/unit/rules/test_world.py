@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import combinations, combinations_with_replacement, product
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace as with_fields
 
@@ -18,6 +18,7 @@ from calls.rules.matching_and_assignment import holds, judge
 from calls.rules.patterns import kinds_of_names
 from calls.rules.proofs import Proofs
 from calls.rules.world import World
+from tests.conftest import examples
 from tests.unit.rules.specimens import BOOK
 
 NOW = datetime(2026, 12, 1, 12, tzinfo=UTC)
@@ -152,7 +153,7 @@ def test_policies_are_possible_exactly_where_some_call_shows_them(
     agree(BY_POLICY, must, never)
 
 
-@settings(max_examples=60)
+@examples(40)
 @given(*asked(by_number))
 def test_numbers_are_possible_exactly_where_some_call_shows_them(
     must: list[Condition], never: list[list[Condition]]
@@ -161,7 +162,7 @@ def test_numbers_are_possible_exactly_where_some_call_shows_them(
     agree(BY_NUMBER, must, never)
 
 
-@settings(max_examples=60)
+@examples(40)
 @given(*asked(by_history, 2))
 def test_histories_are_possible_exactly_where_some_checks_show_them(
     must: list[Condition], never: list[list[Condition]]
@@ -210,7 +211,7 @@ def dated_rules(draw: st.DrawFn) -> list[Rule]:
     return rules
 
 
-@settings(max_examples=40)
+@examples(25)
 @given(dated_rules())
 def test_rule_is_reached_exactly_where_some_call_gets_to_it(rules: list[Rule]) -> None:
     """A rule is called unreachable when no call, of no institution, at no time is decided by it; asked of the last one."""
