@@ -270,7 +270,6 @@ async def test_serving_cuts_who_does_not_read(log: FilteringBoundLogger) -> None
 
 async def test_serving_cuts_an_answer_that_takes_too_long(log: FilteringBoundLogger) -> None:
     """Every answer has a deadline as a whole, except streams: they go on."""
-
     over = asyncio.Event()
 
     async def wait(_request: Request) -> Response:
