@@ -163,7 +163,7 @@ class Life:
     async def repeat(self, sent: Sent) -> None:
         """Deliver a script once more."""
         name, keys, args = sent
-        await self.redis.eval(source(name), len(keys), *keys, *args)  # type: ignore[arg-type]
+        await self.redis.eval(source(name), len(keys), *keys, *args)
 
 
 def lasting(stored: dict[bytes, Any]) -> dict[bytes, Any]:
