@@ -1,5 +1,7 @@
 """The request budget in virtual time: it keeps its limit, learns an unset one, and starves no class of work."""
 
+from itertools import product
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -31,13 +33,19 @@ def test_rate_that_is_set_is_a_bound(rate: float, processes: int, demand: float,
     assert rate > 15 or load.most_in(1) <= rate
 
 
-@pytest.mark.parametrize("limit", [5, 15, 100])
-@pytest.mark.parametrize("is_set", [True, False], ids=["set", "learned"])
-@pytest.mark.parametrize("processes", [2, 10])
-def test_limit_is_used_and_seldom_exceeded(limit: int, is_set: bool, processes: int) -> None:
+@pytest.mark.parametrize(
+    ("limit", "is_set", "processes", "seconds"),
+    [
+        *product((5, 15), (True, False), (2, 10), (45,)),
+        (100, True, 10, 25),
+        (100, False, 2, 25),
+        *(pytest.param(*each, marks=pytest.mark.night) for each in product((100,), (True, False), (2, 10), (45,))),
+    ],
+)
+def test_limit_is_used_and_seldom_exceeded(limit: int, is_set: bool, processes: int, seconds: int) -> None:
     """After 15 s more than 80 % of a limit is used while work waits, and less than 5 % of the requests are refused."""
     arrivals = [limit * share for share in OVERLOAD]
-    told = Load(MARGIN * limit * is_set, limit, arrivals, processes=processes).run(45).summary(LEARNED_S)
+    told = Load(MARGIN * limit * is_set, limit, arrivals, processes=processes).run(seconds).summary(LEARNED_S)
     assert told["answered_per_s"] > 0.8 * limit, told
     assert told["refused_share"] < 0.05, told
 
