@@ -11,6 +11,7 @@ from benchmarks import (
     archive,
     assigning,
     backlog,
+    capacity,
     checks,
     limits,
     push,
@@ -34,6 +35,7 @@ SPEED: dict[str, Callable[[Effort], Answer]] = {
     "replicas": replicas.answer,
     "limits": limits.answer,
     "scale": scale.answer,
+    "capacity": capacity.answer,
     "startup": startup.answer,
     "archive": archive.answer,
     "backlog": backlog.answer,
@@ -49,7 +51,7 @@ QUESTIONS: dict[str, Callable[[Effort], Answer]] = {
 }
 
 _MODULES = {"assigning": assigning, "checks": checks, "push": push, "replicas": replicas, "scale": scale}
-_MODULES |= {"limits": limits, "startup": startup, "archive": archive, "backlog": backlog}
+_MODULES |= {"capacity": capacity, "limits": limits, "startup": startup, "archive": archive, "backlog": backlog}
 _MODULES |= {"recovery": recovery, "replay": replay, "requests": requests, "schedule": schedule}
 
 

@@ -54,7 +54,7 @@ def answer(effort: Effort) -> Answer:
     sizes = [(100, 1), (1000, 1), (10000, 1), (10000, 2)]
     if effort.is_smoke:
         sizes = [(effort.of(1000), 1), (effort.of(10000), 2)]
-    rounds = [[_watch(calls, workers, effort) for calls, workers in sizes] for _ in range(effort.rounds)]
+    rounds = [[watch(calls, workers, effort) for calls, workers in sizes] for _ in range(effort.rounds)]
     rows = []
     for n, (calls, workers) in enumerate(sizes):
         found = [each[n] for each in rounds]
@@ -102,7 +102,8 @@ def _of(listings: list[tuple[Took, Took]], n: int) -> tuple[Spread, Spread]:
     return Spread.of(each[n][0] for each in listings), Spread.of(each[n][1] for each in listings)
 
 
-def _watch(count: int, workers: int, effort: Effort) -> Watched:
+def watch(count: int, workers: int, effort: Effort) -> Watched:
+    """Let workers watch so many live calls for a while."""
     with stage(latency_ms=20.0) as on, ExitStack() as stack:
         processes = [stack.enter_context(on.worker()) for _ in range(workers)]
         wait_until(lambda: on.asked()["counts"].get("queue", 0) > 0, "the first look at the queue", *processes)
