@@ -153,7 +153,7 @@ def _processes(signals: Signals) -> Iterator[Incident]:
     for kind in ("worker", "web"):
         digests = Counter(process.rules for process in signals.processes if process.kind == kind and process.rules)
         if len(digests) > 1:
-            advice = f"{_counted(digests)}. It is chance which rules decide a call. Give all processes the same rules."
+            advice = f"{_counted(digests)}. Which rules decide a call is random. Give all processes the same rules."
             yield Incident(_K.RULES_DIFFER, f"{kind.capitalize()} processes use different rules", advice)
     versions = Counter(process.version or "older" for process in signals.processes)
     if len(versions) > 1:
@@ -286,8 +286,8 @@ def _others(signals: Signals) -> Iterator[Incident]:
         yield Incident(_K.ARCHIVE_AWAY, "The archive cannot be written", advice, since=signals.archive.since)
     if signals.emergency_login_at is not None:
         advice = (
-            "Somebody came in by CALLKEEPER_ADMIN although people log in by name: ask who and why. If nobody knows, "
-            "give it another password. This line goes a day after the last use."
+            "Somebody logged in with CALLKEEPER_ADMIN although people log in by name: ask who and why. If nobody knows, "
+            "change its password. This line disappears a day after the last use."
         )
         yield Incident(_K.EMERGENCY_LOGIN, "The emergency login was used", advice, since=signals.emergency_login_at)
     apart = [process for process in signals.processes if abs(process.ahead_s) >= SKEW_S]

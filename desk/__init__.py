@@ -1,1 +1,1 @@
-"""What people and their software look at: the RQ dashboard behind a login."""
+"""The desk API and its stream, the board, ``/metrics``, the RQ dashboard, and access to all of them."""

@@ -1,4 +1,4 @@
-"""Security headers: data may do nothing in a browser, and a page only what it needs.
+"""Security headers: in a browser an answer with data may do nothing, and a page only what it needs.
 
 `SafeHeaders` stands in front of the whole web process, so every answer has them. An answer that
 brings a header of the same name keeps its own; `desk.access` gives pages the policy of pages.

@@ -1,20 +1,22 @@
 """The RQ dashboard: rq-dashboard's pages, made safe to keep open in production.
 
-What its release 0.9 does, and what is done about it here:
+Weaknesses of its release 0.9, and what this module does about each:
 
-- It unpickles whatever lies in Redis: `desk.readable_jobs` reads JSON only.
-- It writes the queue's name from the address into a script, unescaped: whatever is in an address has to be on a list before
-  the pages see it, and everything that templates write into scripts is encoded as JSON.
-- It shows, empties and requeues every queue and every job in Redis: here there is one queue, ours.
-- ``GET /requeue/<queue>`` changes state: a route that takes POST takes nothing else.
-- It puts descriptions, results and tracebacks into its pages as HTML: its templates are changed to escape them.
-- It shows the Redis URL and opens a connection per request: it gets an address without credentials, and our connection.
-- Another site's page can press its buttons: a change needs the token of a page, and other sites may not even link to it.
-- Its script is inside the page, and its templates are compiled by ``eval``: the one script is allowed by a nonce, and what
-  ``eval`` is given comes from the package's own files.
-- It redirects to whatever the Host header names: here it never redirects.
+- It unpickles job data from Redis. `desk.readable_jobs` reads JSON only.
+- It writes the queue's name from the address into a script without escaping. Here only listed addresses reach its
+  pages, and every value that templates write into scripts is encoded as JSON.
+- It shows, empties and requeues every queue and job in Redis. Here it has access to our queue only.
+- ``GET /requeue/<queue>`` changes state. Here routes that accept POST accept no other method.
+- It writes descriptions, results and tracebacks into its pages as HTML. Its templates are changed to escape them.
+- It shows the Redis URL and opens a connection per request. Here it gets an address without credentials, and our
+  connection.
+- Another site's page can press its buttons. Here a change needs the token of a page, and other sites cannot link to
+  it.
+- Its script is inside the page, and its templates are compiled by ``eval``. A nonce allows this one script, and
+  ``eval`` gets only texts of the package's own files.
+- It redirects to the host in the Host header. Here it never redirects.
 
-The gate stands in front of it: `desk.access.gate`.
+The gate in front of it is `desk.access.gate`.
 """
 
 import re

@@ -62,7 +62,7 @@ TITLES: Final = {
     "too_many_streams": "This token has as many streams open as it may have.",
     "too_many_waiting": "Too many statements about this call are waiting. This one was not accepted; try again later.",
     "forbidden": "This token may not do that.",
-    "not_found": "There is nothing by this name, or it is not this token's to see.",
+    "not_found": "It does not exist, or this token may not see it.",
     "method_not_allowed": "This address does not take that method.",
     "unsupported_media_type": "The body must be uncompressed application/json.",
     "too_large": "The body is too large.",

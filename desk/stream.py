@@ -1,8 +1,8 @@
-"""``/desk/stream``: calls that change, as server-sent events; and the tickets by which a browser gets in.
+"""``/desk/stream``: calls that change, as server-sent events; and the tickets with which browsers connect.
 
 An event holds the whole call as it is now, so a client that missed some is up to date after the next. ``id`` is the
-position in the stream. A client that sends it as ``Last-Event-ID`` gets everything that changed since, from any web process.
-If too much changed meanwhile, the event ``reset`` asks the client to list the calls again.
+position in the stream. A client that sends it as ``Last-Event-ID`` gets everything that changed since, from any web
+process. If too much changed meanwhile, the event ``reset`` asks the client to list the calls again.
 """
 
 from collections import Counter
@@ -45,8 +45,8 @@ _HEADERS: Final = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 class Tickets:
     """Tickets for one connection each: a browser's EventSource sends no header, and a token in an address would be logged.
 
-    A ticket is signed with a key of its token, so a forged ticket is refused without asking Redis, except for issued tokens.
-    Redis holds the tickets that were not used yet.
+    A ticket is signed with a key of its token, so a forged ticket is refused without asking Redis, except for issued
+    tokens. Redis holds the tickets that were not used yet.
     """
 
     def __init__(self, redis: "Redis", tokens: DeskTokens, *, keys: Keys | None = None) -> None:

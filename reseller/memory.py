@@ -1,4 +1,4 @@
-"""A token store in memory for a single process: tests, the command line, a first try."""
+"""A token store in memory for a single process: tests, the command line, first trials."""
 
 import time
 from collections.abc import Callable

@@ -66,9 +66,7 @@ def test() -> None:
 
     wrong, taken = asyncio.run(bring())
     for message in sent:
-        result = (
-            "taken" if message in taken else "not an address of apprise" if message.target in wrong else "not taken"
-        )
-        say(f"{courier.called(message.target)}: {result}")
+        refused = "not an address of apprise" if message.target in wrong else "not accepted"
+        say(f"{courier.called(message.target)}: {'accepted' if message in taken else refused}")
     if len(taken) < len(sent):
-        raise Failed(f"{len(sent) - len(taken)} of {len(sent)} did not take the test")
+        raise Failed(f"{len(sent) - len(taken)} of {len(sent)} did not accept the test")

@@ -119,8 +119,8 @@ def test(wait_s: float) -> None:
         )
     words = f"{attempt.result} after {attempt.took_ms} ms"
     if not attempt.was_taken:
-        raise Failed(f"not taken: {words}")
-    say(f"taken: {words}")
+        raise Failed(f"not accepted: {words}")
+    say(f"accepted: {words}")
 
 
 async def _test(redis: "Redis", keys: Keys, wait_s: float) -> Attempt | None:

@@ -11,7 +11,7 @@ from calls.store.archive_queue import waiting_calls
 from calls.store.keys import Keys
 
 MANY: int = 1000
-_MIGRATE = "callkeeper archive migrate, by a role that owns the tables; it belongs into the release step"
+_MIGRATE = "run callkeeper archive migrate as a role that owns the tables; the release step should do this"
 
 
 async def archive_findings(

@@ -148,7 +148,7 @@ def _failover(place: RedisLocation, info: Mapping[str, Any]) -> list[Finding]:
     if not replicas:
         return [warning(Topic.REDIS_FAILOVER, "the master has no replica", "attach one: a failover is impossible now")]
     if "min_slaves_good_slaves" not in info:
-        remedy = "with two replicas or more set min-replicas-to-write 1: else an old master still accepts writes"
+        remedy = "with two replicas or more set min-replicas-to-write 1: otherwise an old master still accepts writes"
         detail = f"{replicas} replicas; the master accepts writes without any"
         return [warning(Topic.REDIS_FAILOVER, detail, remedy)]
     return [ok(Topic.REDIS_FAILOVER, f"{replicas} replicas; the master accepts writes only with enough of them")]

@@ -111,7 +111,7 @@ def _no_login(settings: WorkerSettings, error: ResellerError) -> Finding:
 def _owned(settings: WorkerSettings, keys: frozenset[str]) -> list[Finding]:
     if not keys:
         remedy = "have the service operator give the account rights to your institutions"
-        return [fault(Topic.INSTITUTIONS, "the account may manage none", remedy)]
+        return [fault(Topic.INSTITUTIONS, "the account may manage no institution", remedy)]
     if settings.institutions is not None and keys.issuperset(settings.institutions):
         return [ok(Topic.INSTITUTIONS, "all of CALLKEEPER_INSTITUTIONS may be managed")]
     return []

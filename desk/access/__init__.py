@@ -1,1 +1,1 @@
-"""Who may use the desk and the board: people who log in, software with a token, and the rights of each."""
+"""Access to the desk and the board: people who log in, software with tokens, and the rights of both."""

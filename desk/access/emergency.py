@@ -1,4 +1,4 @@
-"""The login of ``CALLKEEPER_ADMIN``: for `make run`, and for an emergency where people log in by name."""
+"""The login of ``CALLKEEPER_ADMIN``: for `make run`, and for emergencies where people log in by name."""
 
 import re
 import time

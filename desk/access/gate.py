@@ -1,11 +1,11 @@
-"""The check in front of every page for people: who it is, whether they may do this, and the audit entry.
+"""The gate in front of every page for people: it identifies the sender, checks their role, and writes the audit entry.
 
 A person has a session (a cookie), the login of ``CALLKEEPER_ADMIN`` (HTTP Basic), or, for ``/metrics``, its token.
 
 Wrong passwords are limited by address and by name (`calls.store.attempt_limiter`). Beyond the limit the right one is
-refused too; otherwise guessing could continue. Sessions and the token of ``/metrics`` are recognised before that, so others'
-guesses do not lock them out. A browser that has logged in by HTTP Basic gets a cookie and is counted separately, so a
-stranger behind the same router cannot lock it out. That cookie gives no access.
+refused too; otherwise guessing could continue. Sessions and the token of ``/metrics`` are recognised before that, so
+others' guesses do not lock them out. A browser that has logged in by HTTP Basic gets a cookie and is counted
+separately, so a stranger behind the same router cannot lock it out. That cookie gives no access.
 
 A browser sends credentials with any request, even if a foreign page has started it. So a request that changes something
 must come from our own pages.
@@ -251,7 +251,8 @@ def is_foreign(headers: Headers) -> bool:
 def is_embedded(headers: Headers) -> bool:
     """Tell whether another site's page started this request, other than by a link to one of our pages.
 
-    A link to the board is harmless. An image, a frame or a script's request could hold our streams open or measure answers.
+    A link to the board is harmless. An image, a frame or a script's request could hold our streams open or measure
+    answers.
     """
     if not is_foreign(headers):
         return False

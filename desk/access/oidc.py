@@ -1,10 +1,10 @@
 """The identity provider: OpenID Connect, authorization code flow with PKCE, `state` and `nonce`.
 
-The provider identifies a person by a signed token, which is fetched from the provider itself. It is accepted only if all of
-this is right: signature by one of the provider's public keys, issuer, audience, nonce, time.
+The provider identifies a person by a signed token, which is fetched from the provider itself. It is accepted only if
+issuer, audience, nonce, time and signature (by one of the provider's public keys) are all correct.
 
-Authlib, joserfc and httpx are imported when first needed: they take more than half a second and 10 MiB, and few processes
-log people in.
+Authlib, joserfc and httpx are imported when first needed: they take more than half a second and 10 MiB, and few
+processes log people in.
 """
 
 import asyncio
@@ -215,9 +215,7 @@ class Provider:
                 if known.get("issuer") != self._config.issuer or not all(
                     _is_safe(known.get(name)) for name in _ADDRESSES
                 ):
-                    known = (
-                        f"{self.host} describes itself as another identity provider. Look at CALLKEEPER_OIDC_ISSUER."
-                    )
+                    known = f"{self.host} describes itself as another identity provider. Check CALLKEEPER_OIDC_ISSUER."
             except (ProviderAway, ProviderRefused):
                 known = f"The identity provider {self.host} does not answer, so nobody can log in there now."
             self._metadata = time.monotonic() + (_AWAY_S if isinstance(known, str) else _FRESH_S), known

@@ -1,4 +1,4 @@
-"""Who can log in, and who is logged in.
+"""Accounts and sessions: who can log in, and who is logged in.
 
 An account is a local user with a password (Argon2id), or a person whom the identity provider has let in. Its ``stamp``
 changes with everything that a session depends on, so a changed role, a new password or a removal ends every session.

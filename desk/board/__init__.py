@@ -1,1 +1,1 @@
-"""The board: the page that people leave open, and a page for each call. Kept live by the stream of changes."""
+"""The board: an overview page that stays open, and a page for each call. The stream of changes updates both."""

@@ -125,22 +125,22 @@ def _words(why: str) -> tuple[str, str, str]:
     """Return title, advice and section of what waits for a person."""
     if why.endswith("unresolved"):
         kind = why.removesuffix(" unresolved")
-        advice = f"Nothing proves whether the {kind} was applied. Look at the service, then say so on the call's page."
+        advice = f"It is not known whether the {kind} was applied. Look at the service, then say so on the call's page."
         return f"{kind.capitalize()} unresolved", advice, "incident-unresolved-effect"
     if why == TAKEN_BACK:
         advice = (
-            "The voice was rejected in another call of the member. Look at both calls, then say so on the call's page."
+            "The member's voice was rejected in another call. Look at both calls, then confirm it on the call's page."
         )
         return "Enroll taken back", advice, "doctor-attention"
     if why.startswith(ASKED):
         title = f"Rule {why.removeprefix(ASKED).strip()} asks"
-        advice = "Look at the call, say what you know of the caller, or that you have seen it, on its page."
+        advice = "On the call's page, say what you know of the caller, or that you have seen the call."
         return title, advice, "doctor-attention"
     if why == NEWER:
         title, _, remedy = why.partition(": ")
         return title.capitalize(), f"{remedy.capitalize()}. This release leaves the call alone.", "doctor-attention"
     if why == "parked":
-        advice = "Moving it failed five times in a row: a bug. The failed job at /rq has the traceback."
+        advice = "Handling it failed five times in a row: this is a bug. The failed job at /rq has the traceback."
         return "Parked", advice, "doctor-attention"
     return (
         why[:1].upper() + why[1:],

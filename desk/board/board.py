@@ -1,4 +1,4 @@
-"""The board as an application: its pages, its stream, its forms. It stands behind a gate (``desk.access.gate``)."""
+"""The board as an application: its pages, its stream, its forms. The gate (``desk.access.gate``) is in front of it."""
 
 import asyncio
 import mimetypes
@@ -42,7 +42,7 @@ from desk.signing import FORM_FIELD
 from reseller.endpoints import is_institution_key, is_voice_id
 
 _ACTIONS: Final = ("assign", "verified", "distrusted", "check", "resolve")
-_WORDS: Final = {404: "There is nothing by this name.", 405: "This address does not take that."}
+_WORDS: Final = {404: "There is no such page.", 405: "This address does not accept that method."}
 _FOR_EVER: Final = {"Cache-Control": "private, max-age=31536000, immutable"}
 
 
@@ -194,7 +194,7 @@ class Board:
         """Return a file of the pages."""
         name = request.path_params["name"]
         if name not in self._renderers[True].static:
-            return PlainTextResponse("There is nothing by this name.\n", 404)
+            return PlainTextResponse("There is no such page.\n", 404)
         kind = mimetypes.guess_type(name)[0] or "application/octet-stream"
         return Response((STATIC / name).read_bytes(), headers=_FOR_EVER, media_type=kind)
 
@@ -256,7 +256,7 @@ class Board:
 
     async def _on_http(self, request: Request, error: Exception) -> Response:
         http = cast("HTTPException", error)
-        words = _WORDS.get(http.status_code, "That cannot be.")
+        words = _WORDS.get(http.status_code, "This request cannot be handled.")
         institution = request.path_params.get("institution")
         if institution is not None:
             words = f"{words}{await self._meant(visitor_of(request).person, institution)}"

@@ -101,12 +101,12 @@ def _people(call: Call) -> tuple[NamedPerson, ...]:
 
 
 _RESULTS: Final = {
-    ActionState.PENDING: (StateTone.BUSY, "arrow", "Accepted. It is on its way …"),
+    ActionState.PENDING: (StateTone.BUSY, "arrow", "Accepted. A worker takes it up …"),
     ActionState.DONE: (StateTone.GOOD, "tick", "Done."),
     ActionState.HELD: (StateTone.WARN, "bars", "Held back:"),
     ActionState.SUPERSEDED: (StateTone.WARN, "dash", "A later statement replaced it."),
-    ActionState.REFUSED: (StateTone.BAD, "cross", "Sent, and the service declined."),
-    ActionState.FAILED: (StateTone.WARN, "question", "A check was spent, and there was no answer."),
+    ActionState.REFUSED: (StateTone.BAD, "cross", "Sent, and the service refused it."),
+    ActionState.FAILED: (StateTone.WARN, "question", "A check was used, but it got no answer."),
     ActionState.ABSENT: (
         StateTone.WARN,
         "question",

@@ -81,7 +81,7 @@ class FindPage:
             )
             for call in ranked
         ]
-        words = "No call is known that fits all of it."
+        words = "No call is known that matches all of it."
         return self._page(request, typed, words, 200 if rows else 404, rows, found)
 
     def _page(

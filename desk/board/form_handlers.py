@@ -59,19 +59,19 @@ class FormHandlers:
             FormRefused: It is too large, no form, or not from a page of ours.
         """
         if request.headers.get("content-type", "").partition(";")[0].strip() != "application/x-www-form-urlencoded":
-            raise FormRefused(415, "This takes a form.")
+            raise FormRefused(415, "This address accepts only a form.")
         body = bytearray()
         try:
             async for chunk in request.stream():
                 body += chunk
                 if len(body) > BODY_LIMIT:
-                    raise FormRefused(413, "That is too much.")
+                    raise FormRefused(413, "The form is too large.")
         except ClientDisconnect:
-            raise FormRefused(400, "The form did not come whole.") from None
+            raise FormRefused(400, "The form was not received completely.") from None
         try:
             pairs = parse_qsl(body.decode("utf-8", "replace"), max_num_fields=20)
         except ValueError:
-            raise FormRefused(400, "That is no form of ours.") from None
+            raise FormRefused(400, "This is not one of our forms.") from None
         form = {name: value.strip() for name, value in pairs if value.strip()}
         if changes and not visitor_of(request).forms.is_valid(form.pop(FORM_FIELD, None)):
             raise FormRefused(403, "This page was open for too long. Nothing was done; please send it again.")
@@ -90,7 +90,7 @@ class FormHandlers:
         try:
             body: Body = msgspec.convert(said, type=BODIES[action], strict=False)
         except msgspec.ValidationError as error:
-            raise FormRefused(400, f"{_field(str(error))} is missing or not what belongs there.") from None
+            raise FormRefused(400, f"{_field(str(error))} is missing or invalid.") from None
         try:
             return await self._actions.request(BOARD, place, action, body, None, assigns=True)
         except Problem as problem:

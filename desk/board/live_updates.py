@@ -1,4 +1,4 @@
-"""The streams of the board's pages: pieces that have changed, as server-sent events, while a page is open.
+"""Streams the changed pieces of the board's pages as server-sent events, while a page is open.
 
 A new connection gets everything, so no position in the stream has to be kept.
 """

@@ -1,6 +1,6 @@
 """The pages for login and logout: local users by password, which they can change; others at the identity provider.
 
-After a login the browser is led back to where it wanted to go, if that is one of our own pages.
+After a login the browser is redirected to the page that it first asked for, if that is one of ours.
 """
 
 import asyncio
@@ -216,7 +216,7 @@ class LoginPages:
         cookie = cookie_of(request.headers, SESSION) or ""
         form = await _fields(request)
         if not (is_same_site(request.headers) and forms_of(cookie).is_valid(form.get(FORM_FIELD))):
-            return self._page("", "Only from our own pages. You are still logged in.", 403)
+            return self._page("", "This request did not come from one of our pages. You are still logged in.", 403)
         person = await self._doors.sessions.renew(cookie)
         await self._doors.sessions.end(cookie)
         if person is not None:
@@ -274,7 +274,7 @@ class LoginPages:
 
     async def _on_http(self, _request: Request, error: Exception) -> Response:
         status = error.status_code if isinstance(error, HTTPException) else 404
-        return self._page("", "There is nothing by this name.", status)
+        return self._page("", "There is no such page.", status)
 
     async def _on_redis_away(self, _request: Request, _error: Exception) -> Response:
         answer = self._page("", "Redis does not answer, so nobody can log in. Try again in some seconds.", 503)

@@ -176,7 +176,7 @@ def _is_for(attempt: Attempt, person: Person) -> bool:
 def _said(what: str) -> str:
     """Describe the result of the previous form."""
     if what.isascii() and what.isdecimal() and len(what) < 7:
-        return f"What is undelivered of {int(what)} {'call' if int(what) == 1 else 'calls'} is tried now."
+        return f"The undelivered messages of {int(what)} {'call' if int(what) == 1 else 'calls'} are tried now."
     return {
         "posted": "Posted. The attempt is marked below.",
         "waiting": "Not posted yet: a worker posts it as soon as the receiver is tried again.",

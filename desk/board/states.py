@@ -1,7 +1,7 @@
 """The state of a call as the board shows it: a word, a tone and a shape. Pure.
 
-A call is in exactly one state: the strongest one that is true of it. Each state has a word and a shape of its own, so nobody
-has to tell colours apart.
+A call has exactly one state: of those that apply, the most important one. Each state has its own word and shape, so
+nobody has to tell colours apart.
 """
 
 from dataclasses import dataclass

@@ -148,7 +148,7 @@ def test_command_sends_a_test_and_shows_no_address() -> None:
 
     result, chat = asyncio.run(run())
     assert result.exit_code == 1
-    assert "1 (json): taken" in result.output
+    assert "1 (json): accepted" in result.output
     assert "2 (slak): not an address of apprise" in result.output
     assert SECRET not in result.output
     assert [got["type"] for got in chat.got] == ["info"]

@@ -21,7 +21,7 @@ def test_person_sends_a_test_and_replays_what_failed(stage: Stage, receiver: Rec
         page.reload()
     page.get_by_role("button", name="Send a test").click()
     expect(page.get_by_role("status").filter(has_text="Posted.")).to_be_visible()
-    expect(page.locator("tr[aria-current=true]")).to_contain_text("204 taken")
+    expect(page.locator("tr[aria-current=true]")).to_contain_text("204 accepted")
     receiver.is_down = True
     try:
         voice_id = stage.start(stage.sandbox(), "green", after_s=1)
@@ -32,7 +32,7 @@ def test_person_sends_a_test_and_replays_what_failed(stage: Stage, receiver: Rec
             if line.count():
                 break
             page.wait_for_timeout(500)
-        expect(line).to_contain_text("503 not taken")
+        expect(line).to_contain_text("503 not accepted")
         assert serious(page) == []
         if place := os.environ.get("TEST_PICTURES"):
             page.screenshot(path=f"{place}/outcomes.png", full_page=True)

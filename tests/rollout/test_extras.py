@@ -214,7 +214,7 @@ def test_archive_and_alerts(install: Callable[[str], Environment], tmp_path: Pat
     status, said = place.run("archive", "migrate", CALLKEEPER_ARCHIVE_URL=f"sqlite:///{tmp_path}/archive.db")
     assert status == 0, said
     _, said = place.run("alerts", "test", CALLKEEPER_ALERT_URLS="json://127.0.0.1:1/")
-    assert "not taken" in said
+    assert "not accepted" in said
 
 
 def test_everything(install: Callable[[str], Environment]) -> None:

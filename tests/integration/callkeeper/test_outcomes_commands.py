@@ -71,10 +71,10 @@ async def test_log_and_replay(courier: Courier, run: Run) -> None:
 async def test_test_says_what_was_answered(courier: Courier, run: Run) -> None:
     """Accepted: exit 0. Refused: exit 1 with the status. No worker posts: exit 2 with the setting."""
     taken = await run("test")
-    assert (taken.exit_code, taken.output.startswith("taken: 204 after")) == (0, True), taken.output
+    assert (taken.exit_code, taken.output.startswith("accepted: 204 after")) == (0, True), taken.output
     courier.receiver.status = lambda: 500
     refused = await run("test")
-    assert (refused.exit_code, "not taken: 500" in refused.output) == (1, True), refused.output
+    assert (refused.exit_code, "not accepted: 500" in refused.output) == (1, True), refused.output
     await courier.redis.delete(Keys().outbox.receiver)
     for command in (("test",), ("replay", "--failed-since", "1h")):
         nobody = await run(*command)

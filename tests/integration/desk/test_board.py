@@ -139,7 +139,7 @@ async def test_verified_on_the_page_enrolls_once(rig: BoardRig) -> None:
     await rig.run(5)
     said = await rig.fill(f"{of(call)}/verified", person_id="p-1", validation_type="OneTimePasswordAuth")
     assert said.status_code == 303
-    assert "on its way" in await rig.page(said.headers["location"].removeprefix("/board"))
+    assert "A worker takes it up" in await rig.page(said.headers["location"].removeprefix("/board"))
     await rig.run(5)
     assert rig.ledger(call)["enroll"] == 1
     page = await rig.page(said.headers["location"].removeprefix("/board"))
@@ -429,7 +429,7 @@ async def test_find_lists_calls_by_what_an_operator_has(rig: BoardRig) -> None:
 async def test_board_has_nothing_by_another_name(path: str, rig: BoardRig) -> None:
     """What does not exist is a 404 that says nothing of it, and leads back."""
     page = await rig.page(path, 404)
-    assert "There is nothing by this name." in page
+    assert "There is no such page." in page
     assert path.rpartition("/")[2] not in page.partition("<main")[2].replace("nothing", "")
 
 
@@ -562,7 +562,7 @@ async def test_distrust_has_to_be_confirmed(rig: BoardRig) -> None:
     """It says what it does, and a submission without the tick changes nothing and keeps the reason."""
     call = rig.stage.call(END)
     await rig.run(5)
-    assert "their voice is not enrolled any more" in await rig.page(of(call))
+    assert "their voice is then no longer enrolled" in await rig.page(of(call))
     refused = await rig.browser.post(
         f"/board{of(call)}/distrusted",
         data={FORM_FIELD: rig.tokens.issue(), "operator": "ann", "reason": "another voice"},

@@ -82,7 +82,7 @@ async def test_page_shows_each_attempt_and_nothing_of_the_member(rig: PageRig) -
     page = await rig.page("/outcomes")
     for shown in (
         "call.authenticated",
-        "503 not taken",
+        "503 not accepted",
         f"/calls/{call.institution_key}/{call.voice_id}",
         "https://sink",
     ):
@@ -91,8 +91,8 @@ async def test_page_shows_each_attempt_and_nothing_of_the_member(rig: PageRig) -
         assert hidden not in page
     rig.receiver.status = lambda: 204
     await rig.run(80)
-    assert "not taken" in await rig.page("/outcomes?failed=1")
-    assert "204 taken" not in await rig.page("/outcomes?failed=1")
+    assert "not accepted" in await rig.page("/outcomes?failed=1")
+    assert "204 accepted" not in await rig.page("/outcomes?failed=1")
 
 
 async def test_replay_on_the_page_posts_one_message_again(rig: PageRig) -> None:
@@ -108,13 +108,13 @@ async def test_replay_on_the_page_posts_one_message_again(rig: PageRig) -> None:
 
 
 async def test_page_replays_everything_that_failed(rig: PageRig) -> None:
-    """What was not taken is tried now, without waiting for its next attempt."""
+    """Undelivered messages are tried now, without waiting for their next attempt."""
     rig.receiver.status = lambda: 400
     rig.stage.call(Happening(Kind.GREEN, 5), END)
     await rig.run(80)
     rig.receiver.status = lambda: 204
     page = await rig.press("replay-failed", since="24h")
-    assert "of 1 call is tried now" in page
+    assert "of 1 call are tried now" in page
     rig.stage.advance(1)
     await rig.deliver()
     assert [message["type"] for message in rig.receiver.taken] == ["call.authenticated", "call.settled"]
@@ -124,7 +124,7 @@ async def test_page_sends_a_test(rig: PageRig) -> None:
     """A test is posted at once, and its line is marked."""
     page = await rig.press("test")
     assert [message["type"] for message in rig.receiver.taken] == ["callkeeper.test"]
-    assert "204 taken" in page
+    assert "204 accepted" in page
     assert "this one" in page
 
 

@@ -51,7 +51,7 @@ def test_call_is_called_closed_when_it_is_settled_only() -> None:
     """A live call of which nothing can be said at present is not closed: that may change."""
     live = call(end_seen_at=NOW, rejected_seen=True)
     assert not live.is_settled
-    assert "There is nothing to say about it at present." in forms_of(live)
+    assert "No action is possible at present." in forms_of(live)
     assert "closed" not in tell(recorded(live, ())).ending
 
 
