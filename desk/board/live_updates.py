@@ -27,7 +27,7 @@ from desk.desk import Desk
 from desk.feed import RETRY_S
 
 LOOK_S: Final = 5.0
-"""Seconds without updates after which a comment is sent to keep the connection alive, or an event if Redis is away."""
+"""Seconds without updates after which a comment is sent to keep the connection alive, or an event if Redis is down."""
 
 CALL_LOOK_S: Final = 5.0
 """How often a call's page is refreshed, also when nothing seems to have changed."""
