@@ -4,6 +4,7 @@ import math
 import re
 from base64 import b64decode
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from datetime import UTC, date, datetime, time, timedelta
 from itertools import pairwise
 from pathlib import Path
@@ -164,17 +165,16 @@ def check_times(text: str) -> tuple[float, ...]:
 
 def until(text: str) -> datetime:
     """Read an ISO date (through the end of that day, UTC) or an ISO instant with its zone."""
-    try:
+    with suppress(ValueError, OverflowError):
         return datetime.combine(date.fromisoformat(text), time(tzinfo=UTC)) + timedelta(days=1)
-    except ValueError:
-        pass
-    try:
+    with suppress(ValueError, OverflowError):
         instant = datetime.fromisoformat(text)
-    except ValueError:
-        raise ValueError("must be an ISO date such as 2027-01-31, or an instant with its zone") from None
-    if instant.tzinfo is None:
-        raise ValueError("must name its zone, as in 2027-01-31T12:00:00Z")
-    return instant.astimezone(UTC)
+        if instant.tzinfo is not None:
+            return instant.astimezone(UTC)
+    raise ValueError(
+        "must be an ISO date such as 2027-01-31, or an instant with its zone such as 2027-01-31T12:00:00Z, "
+        "before the year 9999"
+    )
 
 
 def header_secret(text: str) -> Secret:

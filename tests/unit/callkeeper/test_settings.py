@@ -89,6 +89,8 @@ def test_settings_take_blank_for_unset(blank: str) -> None:
         ("CALLKEEPER_PUSH_HEADERS_PREVIOUS", "X-Push-Key: canary"),
         ("CALLKEEPER_PUSH_HEADERS_PREVIOUS_UNTIL", "next canary"),
         ("CALLKEEPER_PUSH_HEADERS_PREVIOUS_UNTIL", "2027-01-31T12:00:00"),
+        ("CALLKEEPER_PUSH_HEADERS_PREVIOUS_UNTIL", "9999-12-31"),
+        ("CALLKEEPER_PUSH_HEADERS_PREVIOUS_UNTIL", "9999-12-31T23:00:00-02:00"),
         ("CALLKEEPER_ADMIN", "canary"),
         ("CALLKEEPER_ADMIN", "ops:canary"),
         ("CALLKEEPER_ADMIN", ":canary-canary-canary"),
