@@ -1,23 +1,24 @@
-"""Reads the credentials that the operator chooses: push headers, the admin login, desk tokens.
+"""Reads credentials: those that were issued, and those that the operator chooses.
 
-zxcvbn refuses those that are easy to guess: common passwords, names, words, dates, rows of keys, repetitions. A plain
-list of passwords would miss ``Welcome2026!`` or ``adminadmin12345``. Every function raises ValueError with what is
-wrong, never with the text itself.
+zxcvbn refuses chosen ones that are easy to guess: common passwords, names, words, dates, rows of keys, repetitions. A
+plain list of passwords would miss ``Welcome2026!`` or ``adminadmin12345``. Every function raises ValueError with what
+is wrong, never with the text itself.
 """
 
 import re
+from base64 import b64decode
+from contextlib import suppress
 from typing import Final
 
-from callkeeper.parsing import PLACEHOLDER, VISIBLE
+from callkeeper.parsing import VISIBLE, ensure, plain_text, separated, split_limit
 from desk.access.configured_logins import AdminLogin
 from desk.access.desk_tokens import DeskToken
-from reseller.endpoints import is_institution_key
 from reseller.push_event import Headers, parse_header_settings
 from reseller.secret import Secret
 
-MIN_PUSH_SECRET: Final = 16
-MIN_ADMIN_PASSWORD: Final = 12
-MIN_DESK_TOKEN: Final = 16
+MIN_ISSUED: Final = 8
+MIN_SECRET: Final = 16
+MIN_PASSWORD: Final = 12
 PASSWORD_WITHSTANDS: Final = 8.0
 """Guesses that a password must withstand, as a power of ten: at the limit of ten a minute, nineteen years."""
 
@@ -27,97 +28,111 @@ SECRET_WITHSTANDS: Final = 12.0
 LOOKED_AT: Final = 64
 """Characters that are judged: zxcvbn refuses more than 72, and long texts take it long."""
 
-TOKEN_NAME = re.compile(r"[A-Za-z0-9_.-]{1,40}")
+TOKEN_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,40}")
+_PLACEHOLDER = re.compile(r"(?i)change.?me|example|placeholder|replace.?(me|this)|your.?(key|secret|password)|<.*>")
+_DEFAULTS: Final = {"password", "password1", "secret", "12345678", "accesstoken", "access-token", "test", "testtest"}
+_STRONG: Final = f"of at least {MIN_SECRET} visible characters, hard to guess"
+
+
+def issued(text: str) -> Secret:
+    """Read an issued credential. Placeholders and texts that are too short are refused.
+
+    Assumed: credentials issued at onboarding have eight characters or more.
+    """
+    is_default = _PLACEHOLDER.fullmatch(text) or text.lower() in _DEFAULTS
+    ensure(not is_default, "is a placeholder or a default, not an issued credential")
+    is_long = len(text) >= MIN_ISSUED
+    ensure(is_long, f"has fewer than {MIN_ISSUED} characters, so it is not an issued credential")
+    return Secret(text)
+
+
+def issued_header(text: str) -> Secret:
+    """Read an issued credential that is sent as a header."""
+    return issued(plain_text(text))
+
+
+def outcome_secrets(text: str) -> tuple[Secret, ...]:
+    """Read the signing keys: one, or two during a rotation."""
+    found = separated(_outcome_secret)(text)
+    ensure(len(found) <= 2, "must be one secret, or two with a comma between them")
+    ensure(len(set(found)) == len(found), "names the same secret twice")
+    return found
+
+
+def _outcome_secret(text: str) -> Secret:
+    """Read one key in the form of Standard Webhooks."""
+    key = b""
+    with suppress(ValueError):
+        key = b64decode(text.removeprefix("whsec_"), validate=True)
+    is_key = text.startswith("whsec_") and 24 <= len(key) <= 64
+    ensure(is_key, "must be whsec_ and 24 to 64 bytes in base64; run: callkeeper secret outcome")
+    return Secret(text)
 
 
 def push_headers(text: str) -> Headers:
     """Read ``Header: value; Header2: value2`` of which at least one value must be a real secret."""
     headers = parse_header_settings(text)
     values = [value.reveal() for _, value in headers]
-    if any(map(PLACEHOLDER.search, values)):
-        raise ValueError("holds a placeholder instead of a secret; run: callkeeper secret new")
-    if not any(_is_strong(value, MIN_PUSH_SECRET, SECRET_WITHSTANDS) for value in values):
-        raise ValueError(
-            f"needs a secret of at least {MIN_PUSH_SECRET} characters that is hard to guess; run: callkeeper secret new"
-        )
+    ensure(not any(map(_PLACEHOLDER.search, values)), "holds a placeholder, not a secret; run: callkeeper secret new")
+    ensure(any(map(_is_strong_secret, values)), f"needs a secret {_STRONG}; run: callkeeper secret new")
     return headers
 
 
 def login(text: str) -> AdminLogin:
     """Read ``user:password`` of the shared login."""
     user, colon, password = text.partition(":")
-    if not (user and colon):
-        raise ValueError("must be user:password")
-    if PLACEHOLDER.search(password) or not _is_strong(password, MIN_ADMIN_PASSWORD, PASSWORD_WITHSTANDS, user):
-        raise ValueError(
-            f"needs a password of at least {MIN_ADMIN_PASSWORD} characters that is hard to guess: no placeholder, no common "
-            "password, name, date or row of keys, alone or with some digits"
-        )
+    ensure(user and colon, "must be user:password")
+    ensure(not _PLACEHOLDER.search(password), "holds a placeholder, not a password")
+    refuse_weak_password(user, password)
     return AdminLogin(user, Secret(password))
 
 
 def desk_tokens(text: str) -> tuple[DeskToken, ...]:
     """Read ``name:token`` or ``name:token@cu-1|cu-2``, separated by commas."""
-    tokens = tuple(_desk_token(part.strip()) for part in text.split(","))
-    if len({token.name for token in tokens}) != len(tokens):
-        raise ValueError("uses a name twice")
-    if len({token.secret.reveal() for token in tokens}) != len(tokens):
-        raise ValueError("uses a token twice, so the log could not tell the two users apart")
+    tokens = separated(_desk_token)(text)
+    ensure(len({token.name for token in tokens}) == len(tokens), "uses a name twice")
+    are_distinct = len({token.secret for token in tokens}) == len(tokens)
+    ensure(are_distinct, "uses a token twice, so the log could not tell the two users apart")
     return tokens
 
 
 def _desk_token(text: str) -> DeskToken:
     name, _, rest = text.partition(":")
-    value, limited, keys = rest.partition("@")
-    if not (TOKEN_NAME.fullmatch(name) and VISIBLE.fullmatch(value)):
-        raise ValueError("must be name:token, or name:token@key|key, separated by commas")
-    if PLACEHOLDER.search(value) or not _is_strong(value, MIN_DESK_TOKEN, SECRET_WITHSTANDS):
-        raise ValueError(
-            f"needs tokens of at least {MIN_DESK_TOKEN} characters that are hard to guess; run: callkeeper secret token"
-        )
-    return DeskToken(name=name, secret=Secret(value), institutions=limits(keys) if limited else None)
-
-
-def limits(text: str) -> frozenset[str]:
-    """Read institution keys, separated by ``|``."""
-    institutions = frozenset(text.split("|"))
-    if not all(map(is_institution_key, institutions)):
-        raise ValueError("must name institution keys after the @, separated by |")
-    return institutions
+    value, institutions = split_limit(rest)
+    is_token = TOKEN_NAME.fullmatch(name) and VISIBLE.fullmatch(value)
+    ensure(is_token, "must be name:token, or name:token@key|key, separated by commas")
+    ensure(_is_strong_secret(value), f"needs tokens {_STRONG}; run: callkeeper secret token")
+    return DeskToken(name=name, secret=Secret(value), institutions=institutions)
 
 
 def metrics_token(text: str) -> Secret:
     """Read the token by which Prometheus reads the metrics."""
-    if (
-        not VISIBLE.fullmatch(text)
-        or PLACEHOLDER.search(text)
-        or not _is_strong(text, MIN_DESK_TOKEN, SECRET_WITHSTANDS)
-    ):
-        raise ValueError(
-            f"needs at least {MIN_DESK_TOKEN} visible characters that are hard to guess; run: callkeeper secret metrics"
-        )
+    is_token = VISIBLE.fullmatch(text) and _is_strong_secret(text)
+    ensure(is_token, f"needs a token {_STRONG}; run: callkeeper secret metrics")
     return Secret(text)
 
 
 def refuse_weak_password(name: str, password: str) -> None:
-    """Refuse a password of a local user that is easy to guess.
+    """Refuse a password that is easy to guess.
 
     Raises:
         ValueError: Says what it needs.
     """
-    if not _is_strong(password, MIN_ADMIN_PASSWORD, PASSWORD_WITHSTANDS, name):
-        raise ValueError(
-            f"the password needs at least {MIN_ADMIN_PASSWORD} characters and must be hard to guess: no common password, "
-            "name, date or row of keys, alone or with some digits"
-        )
+    is_strong = len(password) >= MIN_PASSWORD and _guesses_log10(password, name) >= PASSWORD_WITHSTANDS
+    ensure(
+        is_strong,
+        f"the password needs at least {MIN_PASSWORD} characters and must be hard to guess: no common password, "
+        "name, date or row of keys, alone or with some digits",
+    )
 
 
-def _is_strong(text: str, minimum: int, withstands: float, *known: str) -> bool:
-    """Tell whether a secret is long and hard to guess. ``known`` are words that an attacker would try first."""
-    return len(text) >= minimum and _guesses_log10(text, *known) >= withstands
+def _is_strong_secret(text: str) -> bool:
+    """Tell whether a secret of software is long, hard to guess and no placeholder."""
+    return len(text) >= MIN_SECRET and not _PLACEHOLDER.search(text) and _guesses_log10(text) >= SECRET_WITHSTANDS
 
 
 def _guesses_log10(text: str, *known: str) -> float:
+    """Return how many guesses find a secret. ``known`` are words that an attacker would try first."""
     from zxcvbn import zxcvbn  # noqa: PLC0415  (its lists take a twentieth of a second to load; few commands need them)
 
     return float(zxcvbn(text[:LOOKED_AT], user_inputs=["callkeeper", *known])["guesses_log10"])

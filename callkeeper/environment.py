@@ -10,10 +10,9 @@ from difflib import get_close_matches
 from typing import Any, Final, NamedTuple, Self, TypeVar, cast
 
 import msgspec
-from msgspec.structs import replace
+from msgspec.structs import fields, replace
 
 T = TypeVar("T")
-D = TypeVar("D")
 
 
 PREFIX: Final = "CALLKEEPER"
@@ -35,10 +34,10 @@ class SettingsFault(NamedTuple):
 class SettingsWrong(Exception):
     """The environment cannot be used; lists every fault with its name, the reason and an example."""
 
-    def __init__(self, faults: tuple[SettingsFault, ...]) -> None:
-        lines = [f"  {name}: {problem}\n    for example: {name}={example}" for name, problem, example in faults]
+    def __init__(self, problems: Mapping[str, str], variables: Mapping[str, "Variable"]) -> None:
+        self.faults = tuple(SettingsFault(name, problem, variables[name].example) for name, problem in problems.items())
+        lines = [f"  {name}: {problem}\n    for example: {name}={example}" for name, problem, example in self.faults]
         super().__init__("the settings are incomplete or wrong:\n" + "\n".join(lines))
-        self.faults = faults
 
 
 class Variable(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,18 +56,20 @@ class Variable(msgspec.Struct, frozen=True, kw_only=True):
     is_required: bool = False
     is_secret: bool = False
 
-    def read(self, environ: Mapping[str, str], faults: list[SettingsFault]) -> Any:
-        """Return the value, or the default if the variable is unset, blank or wrong."""
+    def read(self, environ: Mapping[str, str], problems: dict[str, str]) -> Any:
+        """Return the value. If the variable is missing or wrong, add a problem and return the default."""
         text = environ.get(self.name, "").strip()
+        if self.is_required and not text:
+            problems[self.name] = "is required"
         try:
-            if text:
-                return self.parse(text)
-            problem = "is required" if self.is_required else ""
+            return self.parse(text) if text else self.default
         except ValueError as error:
-            problem = str(error)
-        if problem:
-            faults.append(SettingsFault(self.name, problem, self.example))
-        return self.default
+            problems[self.name] = str(error)
+            return self.default
+
+    def variables(self) -> dict[str, Self]:
+        """Return this variable, by name."""
+        return {self.name: self}
 
 
 class NestedSettings(msgspec.Struct, frozen=True):
@@ -77,10 +78,15 @@ class NestedSettings(msgspec.Struct, frozen=True):
     section: type["SettingsSection"]
     only_if: str = ""
 
-    def read(self, environ: Mapping[str, str], faults: list[SettingsFault]) -> Any:
+    def read(self, environ: Mapping[str, str], problems: dict[str, str]) -> Any:
         """Return the record."""
         is_absent = self.only_if and not environ.get(self.only_if, "").strip()
-        return None if is_absent else self.section.read(environ, faults)
+        return None if is_absent else self.section.read(environ, problems)
+
+    def variables(self) -> dict[str, Variable]:
+        """Return the record's variables, by name. If the record is optional, none of them is required."""
+        found = self.section.variables()
+        return {name: replace(each, is_required=False) for name, each in found.items()} if self.only_if else found
 
 
 def required(name: str, parse: Callable[[str], T], example: str, *, secret: bool = False) -> T:
@@ -88,8 +94,13 @@ def required(name: str, parse: Callable[[str], T], example: str, *, secret: bool
     return cast("T", Variable(name=name, parse=parse, example=example, is_required=True, is_secret=secret))
 
 
-def optional(name: str, parse: Callable[[str], T], example: str, default: D, *, secret: bool = False) -> T | D:
-    """Declare a field whose variable may be unset."""
+def optional(name: str, parse: Callable[[str], T], example: str, *, secret: bool = False) -> T | None:
+    """Declare a field that is None if its variable is unset."""
+    return cast("T", Variable(name=name, parse=parse, example=example, is_secret=secret))
+
+
+def defaulted(name: str, parse: Callable[[str], T], example: str, default: T, *, secret: bool = False) -> T:
+    """Declare a field whose variable has a default."""
     return cast("T", Variable(name=name, parse=parse, example=example, default=default, is_secret=secret))
 
 
@@ -99,7 +110,7 @@ def part(section: type[T], *, only_if: str = "") -> T:
 
 
 class SettingsSection(msgspec.Struct, frozen=True, kw_only=True):
-    """A record that can be read from the environment. Every field is `required`, `optional` or a `part`."""
+    """A record that can be read from the environment. Every field is `required`, `optional`, `defaulted` or a `part`."""
 
     @classmethod
     def load(cls, environ: Mapping[str, str]) -> Self:
@@ -108,20 +119,18 @@ class SettingsSection(msgspec.Struct, frozen=True, kw_only=True):
         Raises:
             SettingsWrong: Something is missing or wrong; lists all of it.
         """
-        faults: list[SettingsFault] = []
-        settings = cls.read(environ, faults)
-        if faults:
-            raise SettingsWrong(tuple(faults))
+        problems: dict[str, str] = {}
+        settings = cls.read(environ, problems)
+        if problems:
+            raise SettingsWrong(problems, cls.variables())
         return settings
 
     @classmethod
-    def read(cls, environ: Mapping[str, str], faults: list[SettingsFault]) -> Self:
-        """Read the record and add what is wrong to ``faults``; wrong values are None or their default."""
-        fields = msgspec.structs.fields(cls)
-        settings = cls(**{field.name: field.default.read(environ, faults) for field in fields})
-        examples, known = cls.variables(), {fault.name for fault in faults}
-        found = ((name, problem) for name, problem in settings.contradictions() if name not in known)
-        faults += [SettingsFault(name, problem, examples[name].example) for name, problem in found]
+    def read(cls, environ: Mapping[str, str], problems: dict[str, str]) -> Self:
+        """Read the record and add what is wrong to ``problems``, by variable; wrong values are None or their default."""
+        settings = cls(**{field.name: field.default.read(environ, problems) for field in fields(cls)})
+        for name, problem in settings.contradictions():
+            problems.setdefault(name, problem)
         return settings
 
     def contradictions(self) -> Iterator[tuple[str, str]]:
@@ -130,15 +139,10 @@ class SettingsSection(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def variables(cls) -> dict[str, Variable]:
-        """Return every variable that the record reads, by name. Those of an optional part are not required."""
+        """Return every variable that the record reads, by name."""
         found: dict[str, Variable] = {}
-        for field in msgspec.structs.fields(cls):
-            declared: Variable | NestedSettings = field.default
-            if isinstance(declared, Variable):
-                found[declared.name] = declared
-                continue
-            inner = declared.section.variables().values()
-            found |= {each.name: replace(each, is_required=False) if declared.only_if else each for each in inner}
+        for field in fields(cls):
+            found |= field.default.variables()
         return found
 
 

@@ -1,14 +1,12 @@
-"""Reads one environment variable; every function raises ValueError with what is wrong and never with the text itself."""
+"""Reads one environment variable; every parser raises ValueError with what is wrong and never with the text itself."""
 
 import math
 import re
-from base64 import b64decode
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from datetime import UTC, date, datetime, time, timedelta
-from itertools import pairwise
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final, Generic, TypeVar
 from urllib.parse import SplitResult, urlsplit
 
 import msgspec
@@ -16,21 +14,18 @@ import msgspec
 from callkeeper.terminal import is_visible
 from calls.record import CHECK_LIMIT
 from calls.rules import SHIPPED
+from calls.schedule.check_plan_and_budget import schedule_faults
+from desk.access.configured_logins import Grant
+from desk.access.rights import Role
 from reseller.endpoints import is_institution_key
 from reseller.secret import Secret
 
-S = TypeVar("S", bound=str)
+T = TypeVar("T")
 
-_BETWEEN_ALERTS: Final = re.compile(r"[\s,]+(?=(?:page=)?[A-Za-z][A-Za-z0-9+.-]*://)")
-
-MIN_CREDENTIAL: Final = 8
-MOST_OUTCOME_SECRETS: Final = 2
 VISIBLE: Final = re.compile(r"[!-~]+")
-PLACEHOLDER: Final = re.compile(
-    r"change.?me|example|placeholder|replace.?(me|this)|your.?(key|secret|password)|<.*>", re.IGNORECASE
-)
-_DEFAULTS: Final = {"password", "password1", "secret", "12345678", "accesstoken", "access-token", "test", "testtest"}
-LOOPBACK: Final = {"localhost", "127.0.0.1", "::1"}
+_LOOPBACK: Final = {"localhost", "127.0.0.1", "::1"}
+_BETWEEN_ALERTS: Final = re.compile(r"[\s,]+(?=(?:page=)?[A-Za-z][A-Za-z0-9+.-]*://)")
+_UNITS_S: Final = {"m": 60, "h": 3600, "d": 86400, "y": 366 * 86400}
 
 
 class AlertAddress(msgspec.Struct, frozen=True):
@@ -41,88 +36,113 @@ class AlertAddress(msgspec.Struct, frozen=True):
     is_page_only: bool = False
 
 
-class ArchiveRetention(msgspec.Struct, frozen=True):
-    """For how many days the archive keeps calls, with exceptions for single institutions."""
+class PerInstitution(msgspec.Struct, Generic[T], frozen=True):
+    """A value, with other values for single institutions."""
 
-    days: int
-    by_institution: tuple[tuple[str, int], ...] = ()
+    default: T
+    by_institution: dict[str, T]
 
-    def for_institution(self, key: str) -> int:
-        """Return the days of an institution."""
-        return dict(self.by_institution).get(key, self.days)
-
-
-class RequestedBy(msgspec.Struct, frozen=True):
-    """The core username that automatic actions are recorded for, with exceptions for single institutions."""
-
-    default: str
-    by_institution: tuple[tuple[str, str], ...] = ()
-
-    def for_institution(self, key: str) -> str:
-        """Return the core username to send for an institution."""
-        return dict(self.by_institution).get(key, self.default)
+    def for_institution(self, key: str) -> T:
+        """Return the value for an institution."""
+        return self.by_institution.get(key, self.default)
 
 
-def one_of(values: Iterable[S]) -> Callable[[str], S]:
+def ensure(condition: object, problem: str) -> None:
+    """Raise ValueError with the problem unless the condition is true."""
+    if not condition:
+        raise ValueError(problem)
+
+
+def separated(parse: Callable[[str], T]) -> Callable[[str], tuple[T, ...]]:
+    """Return a parser of values with commas between them."""
+    return lambda text: tuple(parse(each.strip()) for each in text.split(","))
+
+
+def per_institution(parse: Callable[[str], T], value: str) -> Callable[[str], PerInstitution[T]]:
+    """Return a parser of ``10y, cu-1=7y``: a value, then other values for single institutions.
+
+    Args:
+        parse: Reads one value.
+        value: What it is, for messages.
+    """
+
+    def read(text: str) -> PerInstitution[T]:
+        default, *others = map(str.strip, text.split(","))
+        pairs = [(key.strip(), other.strip()) for key, _, other in (each.partition("=") for each in others)]
+        are_pairs = all(is_institution_key(key) and other for key, other in pairs)
+        ensure("=" not in default, f"must begin with the {value} for all other institutions, before any key={value}")
+        ensure(are_pairs, f"must be one {value}, then key={value} for single institutions")
+        ensure(len(dict(pairs)) == len(pairs), "names an institution twice")
+        return PerInstitution(parse(default), {key: parse(other) for key, other in pairs})
+
+    return read
+
+
+def one_of(values: Iterable[T]) -> Callable[[str], T]:
     """Return a parser that accepts one of some words."""
     known = {str(value): value for value in values}
 
-    def read(text: str) -> S:
-        if text not in known:
-            raise ValueError(f"must be one of {', '.join(known)}")
+    def read(text: str) -> T:
+        ensure(text in known, f"must be one of {', '.join(known)}")
         return known[text]
 
     return read
 
 
-def country(text: str) -> str:
-    """Read a country code."""
-    from phonenumbers import SUPPORTED_REGIONS  # noqa: PLC0415  (its tables are large; few processes set a country)
+def matching(pattern: str, problem: str) -> Callable[[str], str]:
+    """Return a parser of a text that has a form."""
 
-    if text.upper() not in SUPPORTED_REGIONS:
-        raise ValueError("must be two letters of a country, such as US")
-    return text.upper()
+    def read(text: str) -> str:
+        ensure(re.fullmatch(pattern, text), problem)
+        return text
+
+    return read
 
 
 def between(least: int, most: int) -> Callable[[str], int]:
     """Return a parser of a whole number within bounds."""
 
     def read(text: str) -> int:
-        if not (text.isascii() and text.isdigit() and least <= int(text) <= most):
-            raise ValueError(f"must be a whole number, {least} to {most}")
+        is_number = text.isascii() and text.isdigit()
+        ensure(is_number and least <= int(text) <= most, f"must be a whole number, {least} to {most}")
         return int(text)
 
     return read
 
 
-def span(least_s: int, most_s: int) -> Callable[[str], int]:
-    """Return a parser of a length of time within bounds, such as ``30m``, ``24h`` or ``14d``, in seconds."""
-
-    def read(text: str) -> int:
-        found = re.fullmatch(r"([0-9]{1,4})([mhd])", text)
-        length_s = int(found[1]) * {"m": 60, "h": 3600, "d": 86400}[found[2]] if found else -1
-        if not least_s <= length_s <= most_s:
-            raise ValueError("must be a length of time such as 30m, 24h or 14d, and within bounds")
-        return length_s
-
-    return read
-
-
-def seconds(least: float, most: float = math.inf) -> Callable[[str], float]:
+def seconds(least: int, most: int) -> Callable[[str], float]:
     """Return a parser of a number of seconds within bounds."""
 
     def read(text: str) -> float:
-        try:
+        number = math.nan
+        with suppress(ValueError):
             number = float(text)
-        except ValueError:
-            number = math.nan
-        if not (math.isfinite(number) and least <= number <= most):
-            raise ValueError(
-                f"must be a number of seconds, {least} or more" + (f", at most {most}" * (most < math.inf))
-            )
+        ensure(least <= number <= most, f"must be a number of seconds, {least} to {most}")
         return number
 
     return read
+
+
+def span(units: str, least: str, most: str) -> Callable[[str], int]:
+    """Return a parser of a length of time within bounds, such as ``30m``, ``24h`` or ``14d``, in seconds."""
+
+    def length_s(text: str) -> int:
+        found = re.fullmatch(f"([0-9]{{1,4}})([{units}])", text)
+        return int(found[1]) * _UNITS_S[found[2]] if found else 0
+
+    def read(text: str) -> int:
+        is_within = length_s(least) <= length_s(text) <= length_s(most)
+        ensure(is_within, f"must be a number and a unit ({', '.join(units)}), from {least} to {most}")
+        return length_s(text)
+
+    return read
+
+
+key_prefix: Final = matching(r"[A-Za-z0-9_.-]{1,32}", "must be 1 to 32 letters, digits, dots, hyphens or underscores")
+plain_text: Final = matching(r"[!-~]+", "must be visible ASCII characters without blanks")
+_username: Final = matching(r"[!-~]{1,64}", "must hold usernames of 1 to 64 visible ASCII characters without blanks")
+requested_by: Final = per_institution(_username, "username")
+keep_archive: Final = per_institution(span("yd", "1d", "9999y"), "length")
 
 
 def yes_or_no(text: str) -> bool:
@@ -130,36 +150,34 @@ def yes_or_no(text: str) -> bool:
     return one_of(("yes", "no"))(text) == "yes"
 
 
-def key_prefix(text: str) -> str:
-    """Read the prefix of our keys in Redis."""
-    if not re.fullmatch(r"[A-Za-z0-9_.-]{1,32}", text):
-        raise ValueError("must be 1 to 32 letters, digits, dots, hyphens or underscores")
-    return text
+def country(text: str) -> str:
+    """Read a country code."""
+    from phonenumbers import SUPPORTED_REGIONS  # noqa: PLC0415  (its tables are large; few processes set a country)
+
+    ensure(text.upper() in SUPPORTED_REGIONS, "must be two letters of a country, such as US")
+    return text.upper()
 
 
-def certificates(text: str) -> Path:
-    """Read the path of an existing file of certificates; return it absolute."""
+def existing_file(text: str, problem: str = "is not the path of a file") -> Path:
+    """Read the path of an existing file; return it absolute."""
     path = Path(text).absolute()
-    if not path.is_file():
-        raise ValueError("is not the path of a file")
+    ensure(path.is_file(), problem)
     return path
 
 
 def rules_file(text: str) -> Path:
-    """Read the path of an existing rules file and return it absolute, or the name of a shipped one."""
-    if text in SHIPPED:
-        return Path(text)
-    path = Path(text).absolute()
-    if not path.is_file():
-        raise ValueError(f"is neither the path of a file nor one of the shipped {', '.join(SHIPPED)}")
-    return path
+    """Read the path of an existing rules file, or the name of a shipped one."""
+    problem = f"is neither the path of a file nor one of the shipped {', '.join(SHIPPED)}"
+    return Path(text) if text in SHIPPED else existing_file(text, problem)
 
 
 def check_times(text: str) -> tuple[float, ...]:
-    """Read check times in seconds after assignment: ascending, no more than a call may have checks."""
-    times = tuple(map(seconds(0), text.split(",")))
-    if len(times) > CHECK_LIMIT or any(later <= earlier for earlier, later in pairwise(times)):
-        raise ValueError(f"must be at most {CHECK_LIMIT} ascending numbers of seconds separated by commas")
+    """Read check times in seconds after assignment. The rules for those of a rules file apply."""
+    times = separated(seconds(0, 1_000_000_000))(text)
+    is_schedule = not schedule_faults(times, reserve=0)
+    ensure(
+        is_schedule, f"must be at most {CHECK_LIMIT} ascending numbers of seconds, comma-separated; no gap may shrink"
+    )
     return times
 
 
@@ -171,143 +189,102 @@ def until(text: str) -> datetime:
         instant = datetime.fromisoformat(text)
         if instant.tzinfo is not None:
             return instant.astimezone(UTC)
-    raise ValueError(
-        "must be an ISO date such as 2027-01-31, or an instant with its zone such as 2027-01-31T12:00:00Z, "
-        "before the year 9999"
-    )
-
-
-def header_secret(text: str) -> Secret:
-    """Read a credential that is sent as a header: visible ASCII, no blanks."""
-    if not VISIBLE.fullmatch(text):
-        raise ValueError("must be visible ASCII characters without blanks")
-    return credential(text)
-
-
-def credential(text: str) -> Secret:
-    """Read an issued credential. Placeholders and texts that are too short are refused.
-
-    Assumed: credentials issued at onboarding have eight characters or more.
-    """
-    if PLACEHOLDER.fullmatch(text) or text.lower() in _DEFAULTS:
-        raise ValueError("is a placeholder or a default, not an issued credential")
-    if len(text) < MIN_CREDENTIAL:
-        raise ValueError(f"has fewer than {MIN_CREDENTIAL} characters, so it is not an issued credential")
-    return Secret(text)
-
-
-def outcome_secrets(text: str) -> tuple[Secret, ...]:
-    """Read the signing keys: one, or two during a rotation."""
-    found = tuple(_outcome_secret(part.strip()) for part in text.split(","))
-    if len(found) > MOST_OUTCOME_SECRETS:
-        raise ValueError("must be one secret, or two with a comma between them")
-    if len({secret.reveal() for secret in found}) != len(found):
-        raise ValueError("names the same secret twice")
-    return found
-
-
-def _outcome_secret(text: str) -> Secret:
-    """Read one key in the form of Standard Webhooks."""
-    prefix, found, encoded = text.partition("_")
-    try:
-        key = b64decode(encoded, validate=True) if found and prefix == "whsec" else b""
-    except ValueError:
-        key = b""
-    if not 24 <= len(key) <= 64:
-        raise ValueError("must be whsec_ and 24 to 64 bytes in base64; run: callkeeper secret outcome")
-    return Secret(text)
+    raise ValueError("must be an ISO date (2027-01-31) or an instant with its zone (2027-01-31T12:00:00Z), before 9999")
 
 
 def email(text: str) -> str:
     """Read the service account's address."""
     name, _, host = text.rpartition("@")
-    if not (name and host and is_visible(text) and " " not in text):
-        raise ValueError("must be an e-mail address")
+    ensure(name and host and is_visible(text) and " " not in text, "must be an e-mail address")
     return text
 
 
 def institutions(text: str) -> tuple[str, ...]:
-    """Read institution keys, separated by commas."""
-    keys = tuple(part.strip() for part in text.split(","))
-    if not all(map(is_institution_key, keys)):
-        raise ValueError("must be institution keys separated by commas (visible ASCII, no slash)")
+    """Read institution keys, separated by commas. A repeated one counts once."""
+    keys = separated(str)(text)
+    are_keys = all(map(is_institution_key, keys))
+    ensure(are_keys, "must be institution keys separated by commas (visible ASCII, no slash)")
     return tuple(dict.fromkeys(keys))
 
 
-def requested_by(text: str) -> RequestedBy:
-    """Read ``bot`` or ``bot, cu-1=svc1, cu-2=svc2``."""
-    default, *others = (part.strip() for part in text.split(","))
-    if "=" in default:
-        raise ValueError("must begin with the username for all other institutions, before any key=username")
-    split = (other.partition("=") for other in others)
-    pairs = [(key.strip(), user.strip()) for key, _, user in split]
-    if not all(is_institution_key(key) and user for key, user in pairs):
-        raise ValueError("must be one username, then key=username for single institutions")
-    if len(dict(pairs)) != len(pairs):
-        raise ValueError("names an institution twice")
-    if not all(VISIBLE.fullmatch(user) and len(user) <= 64 for user in (default, *dict(pairs).values())):
-        raise ValueError("must hold usernames of 1 to 64 visible ASCII characters without blanks")
-    return RequestedBy(default, tuple(pairs))
+def split_limit(text: str) -> tuple[str, frozenset[str] | None]:
+    """Split ``something@cu-1|cu-2`` into what is limited and its institutions: None if there is no ``@``."""
+    limited, at, keys = text.partition("@")
+    institutions = frozenset(keys.strip().split("|")) if at else None
+    ensure(all(map(is_institution_key, institutions or ())), "must name institution keys after the @, separated by |")
+    return limited, institutions
 
 
-def service_url(text: str) -> str:
-    """Read the service's base address, without a slash at the end."""
-    bare = public_url(text)
-    parts = urlsplit(bare)
-    host = parts.hostname or ""
-    # A host name without a domain is in a private network.
-    if parts.scheme == "http" and host not in LOOPBACK and ("." in host or ":" in host):
-        raise ValueError("must be https: credentials travel over it (http only to this machine or a bare host name)")
-    if bare.endswith("/external"):
-        raise ValueError("must be given without /external")
-    return bare
+def _grant(text: str) -> Grant:
+    """Read ``value=role`` or ``value=role@cu-1|cu-2``."""
+    value, _, rest = map(str.strip, text.rpartition("="))
+    role, institutions = split_limit(rest)
+    role = role.strip()
+    ensure(value and role in set(Role), f"must be value=role, separated by commas; roles are {', '.join(Role)}")
+    return Grant(value, Role(role), institutions)
+
+
+grants: Final = separated(_grant)
+
+
+def scope(text: str) -> str:
+    """Read the scope of a login request."""
+    words = text.split()
+    is_scope = words[0] == "openid" and all(map(VISIBLE.fullmatch, words))
+    ensure(is_scope, "must be words with blanks between them, openid first")
+    return " ".join(words)
 
 
 def public_url(text: str) -> str:
     """Read a base address, without a slash at the end."""
-    parts = split_address(text)
-    if parts.username or parts.password or parts.query or parts.fragment:
-        raise ValueError("must hold neither credentials, query nor fragment")
+    _split_address(text)
+    return text.rstrip("/")
+
+
+def service_url(text: str) -> str:
+    """Read the service's base address, without a slash at the end."""
+    parts = _split_address(text)
+    host = parts.hostname or ""
+    # A host name without a domain is in a private network.
+    is_safe = parts.scheme == "https" or host in _LOOPBACK or not ("." in host or ":" in host)
+    ensure(is_safe, "must be https: credentials travel over it (http only to this machine or a bare host name)")
+    ensure(not text.rstrip("/").endswith("/external"), "must be given without /external")
     return text.rstrip("/")
 
 
 def outcome_url(text: str) -> str:
     """Read the address to which outcomes are posted."""
-    parts = split_address(text)
-    if parts.username or parts.password or parts.fragment:
-        raise ValueError("must hold neither credentials nor fragment")
-    if parts.scheme == "http" and parts.hostname not in LOOPBACK:
-        raise ValueError("must be https: outcomes travel over it (http only to this machine)")
+    _split_address(text, why_https="outcomes travel over it", may_have_query=True)
     return text
+
+
+def issuer(text: str) -> str:
+    """Read the issuer of an identity provider. It is compared literally, so a slash at its end is kept."""
+    _split_address(text, why_https="it decides who can log in")
+    return text
+
+
+def _origin(text: str) -> str:
+    """Read the origin of a web page: scheme and host only."""
+    parts = _split_address(text)
+    is_origin = text == f"{parts.scheme}://{parts.netloc}" and "@" not in text
+    ensure(is_origin, "must be origins such as https://agents.example, separated by commas")
+    return text
+
+
+origins: Final = separated(_origin)
 
 
 def archive_url(text: str) -> Secret:
     """Read the archive's address: a PostgreSQL database, or an SQLite file by its absolute path."""
-    parts = urlsplit(text)
-    if text.startswith("sqlite:////") and not parts.query:
+    if text.startswith("sqlite:////") and "?" not in text:
         return Secret(text)
-    if parts.scheme not in {"postgresql", "postgres"} or not parts.hostname or not parts.path.strip("/"):
-        raise ValueError("must be postgresql://user:password@host:5432/database, or sqlite:////path/of/a/file")
-    if "ssl" in parts.query:
-        raise ValueError("must not say how certificates are verified: set CALLKEEPER_ARCHIVE_CA or _TLS=unverified")
+    problem = "must be postgresql://user:password@host:5432/database, or sqlite:////path/of/a/file"
+    parts = _split(text, {"postgresql", "postgres"}, problem)
+    ensure(parts.path.strip("/"), problem)
+    says_ssl = "ssl" in parts.query
+    ensure(not says_ssl, "must not say how certificates are verified: set CALLKEEPER_ARCHIVE_CA or _TLS=unverified")
     return Secret(text)
-
-
-def keep_archive(text: str) -> ArchiveRetention:
-    """Read ``10y`` or ``10y, cu-1=7y``: years or days."""
-    default, *others = (part.strip() for part in text.split(","))
-    pairs = [(key.strip(), _age(age.strip())) for key, _, age in (other.partition("=") for other in others)]
-    if not all(is_institution_key(key) for key, _ in pairs) or len(dict(pairs)) != len(pairs):
-        raise ValueError("must be a length of time such as 10y, then key=length for single institutions, each once")
-    return ArchiveRetention(_age(default), tuple(pairs))
-
-
-def _age(text: str) -> int:
-    found = re.fullmatch(r"([0-9]{1,4})([yd])", text)
-    days = int(found[1]) * {"y": 366, "d": 1}[found[2]] if found else 0
-    if days < 1:
-        raise ValueError("must be lengths of time such as 10y or 400d")
-    return days
 
 
 def alert_addresses(text: str) -> tuple[AlertAddress, ...]:
@@ -315,7 +292,7 @@ def alert_addresses(text: str) -> tuple[AlertAddress, ...]:
 
     An invalid address is not refused here: a misspelt alert address must not stop a process.
     """
-    return tuple(_alert_address(part) for part in _BETWEEN_ALERTS.split(text) if part)
+    return tuple(_alert_address(each) for each in _BETWEEN_ALERTS.split(text) if each)
 
 
 def _alert_address(text: str) -> AlertAddress:
@@ -324,25 +301,30 @@ def _alert_address(text: str) -> AlertAddress:
     return AlertAddress(Secret(url), scheme.lower()[:20] if found and scheme.isalnum() else "?", url != text)
 
 
-def origins(text: str) -> tuple[str, ...]:
-    """Read origins of web pages: scheme and host only."""
-    found = tuple(part.strip() for part in text.split(","))
-    for origin in found:
-        parts = split_address(origin)
-        if origin != f"{parts.scheme}://{parts.netloc}" or "@" in parts.netloc:
-            raise ValueError("must be origins such as https://agents.example, separated by commas")
-    return found
+def _split_address(text: str, *, why_https: str = "", may_have_query: bool = False) -> SplitResult:
+    """Split an http or https address with a host, and without credentials or a fragment.
+
+    Args:
+        text: The address.
+        why_https: Why http is refused, except to this machine. Empty: http is accepted.
+        may_have_query: Whether a query is accepted.
+    """
+    is_clean = is_visible(text) and " " not in text  # urlsplit would remove tabs and line breaks first
+    ensure(is_clean, "must hold no spaces, line breaks or invisible characters")
+    parts = _split(text, {"http", "https"}, "must be an http or https address with a host")
+    ensure(not (parts.username or parts.password or parts.fragment), "must hold neither credentials nor fragment")
+    ensure(may_have_query or not parts.query, "must hold no query")
+    is_safe = parts.scheme == "https" or parts.hostname in _LOOPBACK or not why_https
+    ensure(is_safe, f"must be https, because {why_https} (http only to this machine)")
+    return parts
 
 
-def split_address(text: str) -> SplitResult:
-    """Read an http or https address with a host."""
-    if not is_visible(text) or " " in text:  # urlsplit would remove tabs and line breaks first
-        raise ValueError("must hold no spaces, line breaks or invisible characters")
+def _split(text: str, schemes: Collection[str], problem: str) -> SplitResult:
+    """Split an address with a host. The messages of ``urlsplit`` repeat the text, so they are not shown."""
     try:
         parts = urlsplit(text)
-        usable = parts.scheme in {"http", "https"} and parts.hostname and (parts.port is None or parts.port)
+        is_address = parts.scheme in schemes and parts.hostname and (parts.port is None or parts.port)
     except ValueError:
-        usable = False
-    if not usable:
-        raise ValueError("must be an http or https address with a host")
+        is_address = False
+    ensure(is_address, problem)
     return parts

@@ -177,11 +177,11 @@ def hold(
 def retire(operator: str, *, dry_run: bool) -> None:
     """Remove calls older than CALLKEEPER_ARCHIVE_KEEP. Run it once a day, with a role that may delete."""
     with archive_database() as (database, settings):
-        if settings.keep is None:
+        if settings.keep_s is None:
             raise Misused("CALLKEEPER_ARCHIVE_KEEP is not set: the archive keeps everything")
         keeper = Keeper(database, operator)
         for key in keeper.institutions():
-            days = settings.keep.for_institution(key)
+            days = settings.keep_s.for_institution(key) * 1000 // _DAY_MS
             if dry_run:
                 say(f"{key}: keeps {days} days")
                 continue

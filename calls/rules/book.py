@@ -6,6 +6,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from calls.facts_and_colours import Policies, Value
+from calls.record import CHECK_LIMIT
 from calls.schedule.check_plan_and_budget import Schedule
 
 AS_VERIFIED = "as_verified"
@@ -136,6 +137,10 @@ class RuleBook:
     def with_schedule(self, schedule: Schedule) -> "RuleBook":
         """Return the same rules with other check times. The digest shows it."""
         return replace(self, schedule=schedule, digest=f"{self.digest}+at")
+
+    def with_check_times(self, at_s: tuple[float, ...]) -> "RuleBook":
+        """Return the same rules with other check times. The reserve shrinks if they leave fewer checks."""
+        return self.with_schedule(Schedule(at_s, min(self.schedule.reserve, CHECK_LIMIT - len(at_s))))
 
     @property
     def warnings(self) -> list[str]:

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from callkeeper import parsing
+from callkeeper.credentials import outcome_secrets
 from callkeeper.documents import meanings
 from callkeeper.environment import SettingsWrong
+from callkeeper.parsing import alert_addresses
 from callkeeper.settings import VARIABLES, ServiceSettings, StoreSettings, WebSettings, WorkerSettings
 
 WEB = {
@@ -138,6 +139,8 @@ def test_web_settings_refuse(name: str, value: str) -> None:
         ("CALLKEEPER_CHECK_AT", "2, canary"),
         ("CALLKEEPER_CHECK_AT", "5, 5"),
         ("CALLKEEPER_CHECK_AT", "2, inf"),
+        ("CALLKEEPER_CHECK_AT", "2, 5, 6"),
+        ("CALLKEEPER_CHECK_AT", "1e12"),
         ("CALLKEEPER_CHECK_AT", ",".join(map(str, range(1, 22)))),
         ("CALLKEEPER_RECONCILE_S", "0"),
         ("CALLKEEPER_KEEP_CALLS", "0d"),
@@ -146,6 +149,11 @@ def test_web_settings_refuse(name: str, value: str) -> None:
         ("CALLKEEPER_KEEP_FIGURES", "49h"),
         ("CALLKEEPER_RECONCILE_S", "nan"),
         ("CALLKEEPER_RECONCILE_S", "61"),
+        ("CALLKEEPER_ARCHIVE_URL", "mysql://u:canary@db.example/archive"),
+        ("CALLKEEPER_ARCHIVE_URL", "postgresql://u:canary[canary]@db.example/archive"),
+        ("CALLKEEPER_ARCHIVE_URL", "postgresql://u:canary\u2100@db.example/archive"),
+        ("CALLKEEPER_ARCHIVE_URL", "postgresql://u:canary/canary@db.example/archive"),
+        ("CALLKEEPER_ARCHIVE_URL", "postgresql://db.example/archive?sslmode=canary"),
     ],
 )
 def test_worker_settings_refuse(name: str, value: str) -> None:
@@ -176,6 +184,46 @@ def assert_refused(kind: type[WebSettings | WorkerSettings], environ: dict[str, 
 def test_worker_settings_accept(name: str, value: str) -> None:
     """Plain http is accepted only to this machine or to a host name without a domain."""
     WorkerSettings.load(WORKER | {name: value})
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("CALLKEEPER_KEEP_CALLS", "must be a number and a unit (m, h, d), from 1m to 365d"),
+        ("CALLKEEPER_KEEP_EVENTS", "must be a whole number, 1000 to 10000000"),
+        ("CALLKEEPER_RECONCILE_S", "must be a number of seconds, 1 to 60"),
+        ("CALLKEEPER_REDIS_TLS", "must be one of verified, unverified"),
+        ("CALLKEEPER_OUTCOME_PRIVATE", "must be one of yes, no"),
+    ],
+)
+def test_a_problem_names_the_bounds(name: str, problem: str) -> None:
+    """The message for a wrong number, length of time or word says what is accepted."""
+    outcomes = {"CALLKEEPER_OUTCOME_URL": "https://core.example/", "CALLKEEPER_OUTCOME_SECRET": OUTCOME_SECRET}
+    with pytest.raises(SettingsWrong) as caught:
+        WorkerSettings.load(WORKER | outcomes | {name: "canary"})
+    assert [fault.problem for fault in caught.value.faults] == [problem]
+
+
+@pytest.mark.parametrize(
+    ("text", "days"),
+    [("10y", (3660, 3660)), ("400d, cu-1=1d", (1, 400)), ("10y,cu-2 = 7y ,cu-1=2y", (732, 3660))],
+)
+def test_archive_is_kept_for_years_or_days(text: str, days: tuple[int, int]) -> None:
+    """A year is 366 days. Single institutions can have another length."""
+    archive = {"CALLKEEPER_ARCHIVE_URL": "postgresql://db.example/archive", "CALLKEEPER_ARCHIVE_KEEP": text}
+    settings = WorkerSettings.load(WORKER | archive).archive
+    assert settings is not None
+    assert settings.keep_s is not None
+    assert tuple(settings.keep_s.for_institution(key) // 86400 for key in ("cu-1", "cu-9")) == days
+
+
+@pytest.mark.parametrize(
+    "text", ["10", "24h", "0d", "10y, cu-1", "cu-1=7y", "10y, cu-1=7y, cu-1=8y", "10y, canary/1=7y", "10y,"]
+)
+def test_archive_retention_refuses(text: str) -> None:
+    """A length of time needs a unit of days or years, and an institution that is named once."""
+    archive = {"CALLKEEPER_ARCHIVE_URL": "postgresql://db.example/archive"}
+    assert_refused(WorkerSettings, WORKER | archive, "CALLKEEPER_ARCHIVE_KEEP", text)
 
 
 def test_worker_settings_read_lists() -> None:
@@ -275,16 +323,16 @@ ONE, TWO = (f"whsec_{letter * 32}" for letter in "AB")
 def test_outcome_secrets_are_one_or_two(text: str) -> None:
     """During a rotation there are two different secrets. A message never repeats them."""
     with pytest.raises(ValueError) as problem:  # noqa: PT011  (every fault of a setting is one)
-        parsing.outcome_secrets(text)
+        outcome_secrets(text)
     assert "AAAA" not in str(problem.value)
-    assert len(parsing.outcome_secrets(f"{ONE}, {TWO}")) == 2
+    assert len(outcome_secrets(f"{ONE}, {TWO}")) == 2
 
 
 def test_alert_addresses_are_split_and_never_shown() -> None:
     """Addresses are separated by commas or blanks, some with ``page=``. Invalid ones are kept for the doctor."""
     text = "json://u:canary@h/?to=a,b, page=slack://canary/x\n mailto://canary@h canary"
-    found = parsing.alert_addresses(text)
+    found = alert_addresses(text)
     assert [(each.scheme, each.is_page_only) for each in found] == [("json", False), ("slack", True), ("mailto", False)]
     assert found[0].url.reveal() == "json://u:canary@h/?to=a,b"
     assert "canary" not in repr(found)
-    assert [each.scheme for each in parsing.alert_addresses("canary")] == ["?"]
+    assert [each.scheme for each in alert_addresses("canary")] == ["?"]
