@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from click.testing import CliRunner
 from sqlalchemy import delete, func, select, text, update
 
 from archive.database import Database
@@ -14,6 +15,7 @@ from archive.lines import GENESIS, content_of, joined
 from archive.tables import chains, lines, people
 from archive.verifying import verify
 from archive.writing import Writer
+from callkeeper.cli import main
 from calls.call_query import same_number
 from reseller.secret import Secret
 from tests.archivist import INSTITUTION, START, content, settled, sqlite_archive
@@ -199,3 +201,12 @@ def test_legal_hold_keeps_a_call_from_retention_and_erasure(filled: Database) ->
     assert faults(filled) == []
     with filled.reading() as connection:
         assert connection.execute(select(func.count()).select_from(people)).scalar_one() == 0
+
+
+def test_retire_keeps_what_the_setting_says(filled: Database, tmp_path: Path) -> None:
+    """The command counts a year as 366 days, and obeys the length of a single institution."""
+    filled.close()
+    for keep, days in ((f"10y, {INSTITUTION}=2y", 732), ("400d", 400)):
+        environ = {"CALLKEEPER_ARCHIVE_URL": f"sqlite:///{tmp_path}/archive.db", "CALLKEEPER_ARCHIVE_KEEP": keep}
+        done = CliRunner().invoke(main, ["archive", "retire", "--operator", "cron", "--dry-run"], env=environ)
+        assert done.output == f"{INSTITUTION}: keeps {days} days\n"
