@@ -85,7 +85,6 @@ class ArchiveReader:
         institutions: Sequence[str] | None = None,
         names: Mapping[str, str | None] | None = None,
         before: Place | None = None,
-        skip: Callable[[Sequence[tuple[str, str]]], set[tuple[str, str]]] = lambda _: set(),
     ) -> FoundLines:
         """Return the newest calls that match a query, each in its last version.
 
@@ -96,7 +95,6 @@ class ArchiveReader:
             institutions: Only calls of these.
             names: Display names of institutions by key, because a word may be one of them.
             before: Only calls after this position.
-            skip: Returns which of some calls, by institution and voice id, to leave out.
 
         Raises:
             archive.errors.ArchiveAway: The database failed.
@@ -112,10 +110,9 @@ class ArchiveReader:
                     break
                 some = places[start : start + CHUNK]
                 calls = _calls(connection, some)
-                unwanted = skip([(call.institution_key, call.voice_id) for call, _ in calls.values()])
                 for place in some:
                     call = calls[place][0] if place in calls else None
-                    if call is None or (call.institution_key, call.voice_id) in unwanted or not matches(call):
+                    if call is None or not matches(call):
                         continue
                     if len(found) == most:
                         return FoundLines(tuple(found), is_cut=True, is_partial=is_partial, next=last)

@@ -90,21 +90,10 @@ class CallQuery:
     @property
     def is_empty(self) -> bool:
         """Tell whether there is no condition."""
-        return not any(
-            (
-                self.words,
-                self.numbers,
-                self.terms,
-                self.around,
-                self.at,
-                self.id_prefix,
-                self.since,
-                self.institution_key,
-            )
-        )
+        return self == CallQuery(zone=self.zone, country=self.country)
 
     def matches(self, call: Call, *, name: str = "", state: str = "") -> bool:
-        """Tell whether a call matches.
+        """Tell whether a call matches, apart from ``terms``: the archive tests them.
 
         Args:
             call: The call.
@@ -112,8 +101,7 @@ class CallQuery:
             state: The text that its state is shown as.
         """
         return (
-            not self.terms
-            and self.institution_key in {None, call.institution_key}
+            self.institution_key in {None, call.institution_key}
             and self._is_recent(call)
             and all(self._is_number(call, number) or _is_id(call, number) for number in self.numbers)
             and self._is_time(call)

@@ -1,9 +1,8 @@
 """Reads calls and audit entries from the archive, for the desk, the board and the commands."""
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
@@ -44,17 +43,12 @@ class ArchivedCalls:
         institutions: Sequence[str] | None = None,
         names: Mapping[str, str | None] | None = None,
         before: "Place | None" = None,
-        but: Collection[CallId] = (),
     ) -> "FoundLines":
-        """Return the newest calls that match a query, except ``but``. See ``archive.reading``.
+        """Return the newest calls that match a query. See ``archive.reading``.
 
         Raises:
             archive.errors.ArchiveAway: The database failed.
         """
-
-        def skip(calls: Sequence[tuple[str, str]]) -> set[tuple[str, str]]:
-            return {call for call in calls if CallId(*call) in but}
-
         return await asyncio.to_thread(
             self._reader.find,
             query,
@@ -63,7 +57,6 @@ class ArchivedCalls:
             institutions=institutions,
             names=names,
             before=before,
-            skip=skip,
         )
 
     async def page(
@@ -132,11 +125,6 @@ class ArchivedCalls:
     def close(self) -> None:
         """Close the connections."""
         self._reader.close()
-
-
-def without_terms(query: CallQuery) -> CallQuery:
-    """Return a query without the conditions that only the archive can check, because it has checked them."""
-    return replace(query, terms=())
 
 
 async def audited_or_archived(

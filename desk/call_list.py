@@ -10,7 +10,7 @@ from calls.record import Call, Phase
 from calls.store.keys import CallId
 from calls.store.queries import Lookup, Page
 from desk.access.desk_tokens import DeskToken
-from desk.archived_calls import POSITION, ArchivedCalls, without_terms
+from desk.archived_calls import POSITION, ArchivedCalls
 from desk.call_search import is_for_viewers, without_people
 
 
@@ -39,8 +39,8 @@ class CallList:
 
         def matches(call: Call) -> bool:
             name, state = known.names.get(call.institution_key) or "", f"{call.phase} {call.reason or ''}"
-            by_words, seen = without_terms(asked), call if token.sees_people else without_people(call)
-            return is_meant(call) and (by_words.is_empty or by_words.matches(seen, name=name, state=state))
+            seen = call if token.sees_people else without_people(call)
+            return is_meant(call) and asked.matches(seen, name=name, state=state)
 
         settled = phase is Phase.SETTLED
         if self.archive is not None and settled and ((after or "").startswith(POSITION) or asked.terms):

@@ -13,7 +13,7 @@ from calls.institutions import KnownInstitutions
 from calls.record import Call
 from calls.store.keys import CallId
 from calls.store.queries import Queries
-from desk.archived_calls import ArchivedCalls, without_terms
+from desk.archived_calls import ArchivedCalls
 
 SEARCHED: Final = 20_000
 """How many settled calls are read, newest first."""
@@ -67,40 +67,36 @@ async def find_calls(
     known = await queries.institutions()
     if not (sees_people or is_for_viewers(query)):
         return FoundCalls((), known, is_cut=False, is_partial=False)
-    as_seen = _whole if sees_people else without_people
     found: dict[CallId, Call] = {}
     for call_id in await queries.find(any_id) if any_id else ():
         if may_see(call_id.institution_key) and (call := await queries.load(call_id)) is not None:
             found[CallId(call.institution_key, call.voice_id)] = call
     read = read_settled = 0
-    async for call in _all(queries, is_live, settled):
+
+    def matches(call: Call) -> bool:
+        name, seen = known.names.get(call.institution_key) or "", call if sees_people else without_people(call)
+        return may_see(call.institution_key) and query.matches(seen, name=name, state=state(call))
+
+    async for call in _in_redis(queries, query, is_live, settled):
         read += 1
         read_settled += call.is_settled
         if read % _BREATH == 0:
             await asyncio.sleep(0)
-        name = known.names.get(call.institution_key) or ""
-        if may_see(call.institution_key) and query.matches(as_seen(call), name=name, state=state(call)):
+        if matches(call):
             found.setdefault(CallId(call.institution_key, call.voice_id), call)
             if len(found) > most:
                 break
     is_partial = read_settled >= SEARCHED and archive is None
     is_missing = bool(query.terms) and archive is None
     if archive is not None and len(found) <= most:
-
-        def matches(call: Call) -> bool:
-            name = known.names.get(call.institution_key) or ""
-            is_meant = without_terms(query).matches(as_seen(call), name=name, state=state(call))
-            return is_meant and may_see(call.institution_key)
-
         visible = [key for key in known.names if may_see(key)]
         try:
             more = await archive.find(
                 query,
-                matches=matches,
+                matches=lambda call: CallId(call.institution_key, call.voice_id) not in found and matches(call),
                 most=most + 1 - len(found),
                 institutions=None if len(visible) == len(known.names) else visible,
                 names=known.names,
-                but=found,
             )
             found |= {CallId(call.institution_key, call.voice_id): call for call in more.calls}
             is_partial = more.is_partial
@@ -109,7 +105,10 @@ async def find_calls(
     return FoundCalls(tuple(found.values())[:most], known, len(found) > most, is_partial, is_missing)
 
 
-async def _all(queries: Queries, is_live: bool, settled: int) -> AsyncIterator[Call]:
+async def _in_redis(queries: Queries, query: CallQuery, is_live: bool, settled: int) -> AsyncIterator[Call]:
+    """Yield the calls in Redis that may match: none if there are terms, because only the archive has them."""
+    if query.terms:
+        return
     if is_live:
         async for call in queries.live():
             yield call
@@ -121,10 +120,6 @@ async def _all(queries: Queries, is_live: bool, settled: int) -> AsyncIterator[C
 def is_for_viewers(query: CallQuery) -> bool:
     """Tell whether viewers may ask this. The archive finds calls by who acted, which viewers do not see."""
     return all(kind != "operator" for kind, _ in query.terms)
-
-
-def _whole(call: Call) -> Call:
-    return call
 
 
 def without_people(call: Call) -> Call:

@@ -153,8 +153,8 @@ CONTROLS: Final = (
     Control(
         "the search finds only calls of one's institutions",
         "desk/call_search.py",
-        "if may_see(call.institution_key) and query",
-        "if query",
+        "return may_see(call.institution_key) and query",
+        "return query",
         "tests/people/test_what_is_shown.py",
         "finds_nothing",
     ),
