@@ -6,6 +6,7 @@ Every removal, hold and release is recorded as a line of the chain.
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Any, Final
 
 import msgspec
@@ -82,27 +83,16 @@ class Keeper:
                 self._append(chain, ERASED, {"lines": sorted(numbers), "reason": reason})
             return Erasure(len(found) - len(held), values, len(held))
 
-    def hold(self, institution_key: str, kind: str, value: str, reason: str) -> bool:
-        """Hold a call, a person's calls or an institution's (``value`` empty); return False if it was held already."""
+    def hold(self, institution_key: str, kind: str, value: str, reason: str, *, release: bool = False) -> bool:
+        """Hold a call, a person's calls or an institution's (``value`` empty), or end the hold; return if that is new."""
         with self.database.writing(within_s=WITHIN_S) as connection:
             chain = ChainEnd.lock(connection, institution_key)
             row = {"institution_key": institution_key, "kind": kind, "value": value}
-            if connection.execute(select(holds).filter_by(**row)).first() is not None:
+            is_held = connection.execute(select(holds).filter_by(**row)).first() is not None
+            if is_held is not release:
                 return False
-            connection.execute(insert(holds).values(row))
-            self._append(chain, HELD, {"kind": kind, "value": value, "reason": reason})
-            return True
-
-    def release(self, institution_key: str, kind: str, value: str, reason: str) -> bool:
-        """End a hold; return whether there was one."""
-        with self.database.writing(within_s=WITHIN_S) as connection:
-            chain = ChainEnd.lock(connection, institution_key)
-            ours = delete(holds).where(
-                holds.c.institution_key == institution_key, holds.c.kind == kind, holds.c.value == value
-            )
-            if not connection.execute(ours).rowcount:
-                return False
-            self._append(chain, RELEASED, {"kind": kind, "value": value, "reason": reason})
+            connection.execute(delete(holds).filter_by(**row) if release else insert(holds).values(row))
+            self._append(chain, RELEASED if release else HELD, {"kind": kind, "value": value, "reason": reason})
             return True
 
     def retire(self, institution_key: str, before_ms: int) -> int:
@@ -127,19 +117,10 @@ class Keeper:
     def _retire_some(self, connection: Connection, key: str, before_ms: int, begin: int) -> tuple[int, int]:
         """Retire some lines after ``begin``; return how many, and the number of the last one (0: there are no more)."""
         chain = ChainEnd.lock(connection, key)
-        old = select(
-            lines.c.n,
-            lines.c.at_ms,
-            lines.c.kind,
-            lines.c.voice_id,
-            lines.c.hash,
-            lines.c.body.is_not(None).label("whole"),
-        )
-        some = connection.execute(
-            old.where(lines.c.institution_key == key, lines.c.n > begin).order_by(lines.c.n).limit(AT_ONCE)
-        ).all()
-        young = next((n for n, row in enumerate(some) if row.at_ms >= before_ms), len(some))
-        rows = some[:young]
+        ours, whole = lines.c.institution_key == key, lines.c.body.is_not(None).label("whole")
+        asked = select(lines.c.n, lines.c.at_ms, lines.c.kind, lines.c.voice_id, lines.c.hash, whole)
+        some = connection.execute(asked.where(ours, lines.c.n > begin).order_by(lines.c.n).limit(AT_ONCE))
+        rows = list(takewhile(lambda row: row.at_ms < before_ms, some))
         if not rows:
             return 0, 0
         held = _held(connection, key, [row.voice_id for row in rows if row.voice_id])
@@ -152,7 +133,6 @@ class Keeper:
         gone = [row.n for row in rows if row.voice_id not in held and row.kind in {CALL, AUDIT} and row.whole]
         for table in (people, terms):
             connection.execute(delete(table).where(table.c.institution_key == key, table.c.n.in_(gone)))
-        ours = lines.c.institution_key == key
         connection.execute(update(lines).where(ours, lines.c.n.in_(gone)).values(body=None))
         connection.execute(delete(lines).where(ours, lines.c.n <= base_n))
         kept = exists().where(lines.c.institution_key == key, lines.c.voice_id == erased.c.voice_id)
@@ -163,7 +143,7 @@ class Keeper:
             )
             told = {"base_n": base_n, "base_hash": base_hash, "until_n": rows[-1].n, "before_ms": before_ms}
             self._append(chain, RETIRED, told)
-        return len(gone), rows[-1].n if young == len(some) == AT_ONCE else 0
+        return len(gone), rows[-1].n if len(rows) == AT_ONCE else 0
 
     def _append(self, chain: ChainEnd, kind: str, what: dict[str, Any]) -> None:
         body = msgspec.json.encode({**what, "operator": self.operator}, order="sorted").decode()

@@ -16,6 +16,7 @@ from calls.trail import Recorded
 from desk.archived_calls import ArchivedCalls
 
 _URL: Final = "CALLKEEPER_ARCHIVE_URL"
+NO_ARCHIVE: Final = f"there is no archive: {_URL} is not set"
 
 
 def archived_calls(settings: ArchiveSettings | None) -> ArchivedCalls | None:
@@ -41,7 +42,7 @@ def archive_of_environment() -> Iterator[ArchivedCalls | None]:
         yield archive
     finally:
         if archive is not None:
-            archive.close()
+            archive.reader.close()
 
 
 @contextmanager
@@ -52,22 +53,16 @@ def archived_recordings(since: timedelta | None, *, institution: str | None = No
         Misused: There is no archive.
         Failed: Its database cannot be used.
     """
-    if not os.environ.get(_URL, "").strip():
-        raise Misused("there is no archive: CALLKEEPER_ARCHIVE_URL is not set")
-    require(_URL, "archive")
-    from archive.reading import ArchiveReader  # noqa: PLC0415
-
-    reader = ArchiveReader(ArchiveSettings.load(os.environ).open())
     since_ms = 0 if since is None else int((datetime.now(UTC) - since).timestamp() * 1000)
-
     try:
-        total = reader.count(since_ms=since_ms, institution_key=institution)
-        with progress("calls", total) as advance:
-            yield reader.stream(since_ms=since_ms, institution_key=institution, progress=advance)
+        with archive_of_environment() as archive:
+            if archive is None:
+                raise Misused(NO_ARCHIVE)
+            total = archive.reader.count(since_ms=since_ms, institution_key=institution)
+            with progress("calls", total) as advance:
+                yield archive.reader.stream(since_ms=since_ms, institution_key=institution, progress=advance)
     except ArchiveAway as away:
         raise Failed(f"the archive's database cannot be used: {away}") from None
-    finally:
-        reader.close()
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
@@ -17,7 +17,7 @@ from archive.heads import parse_heads
 from archive.keeping import Keeper
 from archive.migrating import migrate as migrate_tables
 from archive.verifying import verify as verify_chains
-from callkeeper.archive_reader import archived_recordings, progress
+from callkeeper.archive_reader import NO_ARCHIVE, archived_recordings, progress
 from callkeeper.environment import SettingsWrong
 from callkeeper.parsing import VISIBLE
 from callkeeper.redis_query import Span, note_command, query_redis
@@ -50,7 +50,7 @@ def archive_database() -> Iterator[tuple[Database, WorkerArchiveSettings]]:
         Failed: It cannot be used.
     """
     if not os.environ.get("CALLKEEPER_ARCHIVE_URL", "").strip():
-        raise Misused("there is no archive: CALLKEEPER_ARCHIVE_URL is not set")
+        raise Misused(NO_ARCHIVE)
     settings = WorkerArchiveSettings.load(os.environ)
     database = settings.open()
     try:
@@ -164,8 +164,7 @@ def hold(
         raise Misused("say --call or --person")
     kind = "call" if voice_id is not None else "person" if person is not None else "institution"
     with _keeper(operator, reason) as keeper:
-        change: Callable[..., bool] = keeper.release if release else keeper.hold
-        if not change(institution, kind, voice_id or person or "", reason):
+        if not keeper.hold(institution, kind, voice_id or person or "", reason, release=release):
             raise Failed("it was not held" if release else "it is held already")
     _note(AuditEvent.ARCHIVE_CHANGED, "release" if release else "hold", operator, institution)
     say("released" if release else "held")

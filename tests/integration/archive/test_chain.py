@@ -196,7 +196,7 @@ def test_legal_hold_keeps_a_call_from_retention_and_erasure(filled: Database) ->
     assert keeper.retire(INSTITUTION, late_ms) == 9
     found = verify(filled)
     assert (found.faults, found.emptied) == ([], 6)
-    assert keeper.release(INSTITUTION, "person", "p-4", "it is over")
+    assert keeper.hold(INSTITUTION, "person", "p-4", "it is over", release=True)
     assert keeper.retire(INSTITUTION, late_ms) == 1
     assert faults(filled) == []
     with filled.reading() as connection:
