@@ -1,11 +1,12 @@
 """Verifies every chain from its base to its head, and names each line that was changed, removed, inserted or moved."""
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import msgspec
-from sqlalchemy import Connection, Row, select
+from sqlalchemy import Column, Connection, Row, select
 
 from archive.database import Database
 from archive.lines import CALL, FOUND_BY, RETIRED, ChainLine, commitment, found_columns, joined, sha256, terms_of
@@ -90,7 +91,8 @@ class _Chain:
         n, previous = int(self.row.base_n), str(self.row.base_hash)
         emptied: list[int] = []
         for chunk in self._chunks(n):
-            values, found_by = self._values(chunk), self._terms(chunk)
+            values = self._rows_of(chunk, people.c.path, people.c.value, people.c.salt)
+            found_by = self._rows_of(chunk, terms.c.kind, terms.c.value)
             for row in chunk:
                 if row.n != n + 1:
                     self._fault(n + 1, f"missing, up to line {row.n - 1}" if row.n > n + 2 else "missing")
@@ -100,7 +102,7 @@ class _Chain:
                     emptied.append(row.n)
                     self.found.emptied += 1
                 else:
-                    self._body(row, values.get(row.n, {}), found_by.get(row.n, set()))
+                    self._body(row, values[row.n], set(found_by[row.n]))
                 n, previous = row.n, row.hash
             self.found.lines += len(chunk)
             self.progress(len(chunk))
@@ -135,14 +137,15 @@ class _Chain:
             self.retired_to = max(self.retired_to, told["until_n"])
             self.base_is_told |= (told["base_n"], told["base_hash"]) == (self.row.base_n, self.row.base_hash)
 
-    def _body(self, row: Row[Any], values: dict[str, tuple[str, str]], found_by: set[tuple[str, str]]) -> None:
+    def _body(self, row: Row[Any], personal: list[tuple[str, ...]], found_by: set[tuple[str, ...]]) -> None:
         if sha256(row.body.encode()) != row.body_hash:
             self._fault(row.n, "changed: its body does not match the hash")
             return
         if row.kind != CALL:
             return
         commitments = msgspec.json.decode(row.commitments)
-        for path, (value, salt) in values.items():
+        values = [each for each in personal if each[1] is not None]  # the others are only search terms
+        for path, value, salt in values:
             if commitments.get(path) != commitment(path, value, salt):
                 self._fault(row.n, f"changed: {path} does not match its commitment")
         gone = len(commitments) - len(values)
@@ -167,24 +170,15 @@ class _Chain:
             yield chunk
             n = chunk[-1].n
 
-    def _values(self, chunk: list[Row[Any]]) -> dict[int, dict[str, tuple[str, str]]]:
-        found: dict[int, dict[str, tuple[str, str]]] = {}
-        asked = select(people.c.n, people.c.path, people.c.value, people.c.salt).where(
-            people.c.institution_key == self.key,
-            people.c.n.between(chunk[0].n, chunk[-1].n),
-            people.c.value.is_not(None),
+    def _rows_of(self, chunk: list[Row[Any]], *columns: Column[Any]) -> dict[int, list[tuple[str, ...]]]:
+        """Return columns of another table's rows by the number of the line that they belong to."""
+        table = columns[0].table
+        found: dict[int, list[tuple[str, ...]]] = defaultdict(list)
+        asked = select(table.c.n, *columns).where(
+            table.c.institution_key == self.key, table.c.n.between(chunk[0].n, chunk[-1].n)
         )
-        for n, path, value, salt in self.connection.execute(asked):
-            found.setdefault(n, {})[path] = (value, salt)
-        return found
-
-    def _terms(self, chunk: list[Row[Any]]) -> dict[int, set[tuple[str, str]]]:
-        found: dict[int, set[tuple[str, str]]] = {}
-        asked = select(terms.c.n, terms.c.kind, terms.c.value).where(
-            terms.c.institution_key == self.key, terms.c.n.between(chunk[0].n, chunk[-1].n)
-        )
-        for n, kind, value in self.connection.execute(asked):
-            found.setdefault(n, set()).add((kind, value))
+        for n, *row in self.connection.execute(asked):
+            found[n].append(tuple(row))
         return found
 
     def _fault(self, n: int, what: str) -> None:
