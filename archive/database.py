@@ -9,7 +9,7 @@ import os
 import socket
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from threading import Timer
 from typing import Any, Final
@@ -43,26 +43,22 @@ class Database:
         self.is_sqlite = place.get_backend_name() == "sqlite"
         self._engine = _sqlite(place) if self.is_sqlite else _postgresql(place, options or {})
 
-    @contextmanager
-    def writing(self, *, within_s: float = WITHIN_S) -> Iterator[Connection]:
+    def writing(self, *, within_s: float = WITHIN_S) -> AbstractContextManager[Connection]:
         """Open a transaction that is committed at the end of the block.
 
         Raises:
             ArchiveAway: The database failed; whether the transaction was committed may be unknown.
             ValueRefused: The database refuses a value.
         """
-        with self._transaction(within_s, "IMMEDIATE") as connection:
-            yield connection
+        return self._transaction(within_s, "IMMEDIATE")
 
-    @contextmanager
-    def reading(self, *, within_s: float = WITHIN_S) -> Iterator[Connection]:
+    def reading(self, *, within_s: float = WITHIN_S) -> AbstractContextManager[Connection]:
         """Open a read-only transaction with one consistent snapshot.
 
         Raises:
             ArchiveAway: The database failed.
         """
-        with self._transaction(within_s, "DEFERRED") as connection:
-            yield connection
+        return self._transaction(within_s, "DEFERRED")
 
     def close(self) -> None:
         """Close the connection."""

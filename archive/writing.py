@@ -42,22 +42,15 @@ class Head(NamedTuple):
 
 
 @dataclass(slots=True)
-class Rows:
-    """The rows that one transaction inserts."""
-
-    lines: list[dict[str, Any]] = field(default_factory=list)
-    people: list[dict[str, Any]] = field(default_factory=list)
-    terms: list[dict[str, Any]] = field(default_factory=list)
-
-
-@dataclass(slots=True)
 class ChainEnd:
-    """The end of one institution's chain, locked until the transaction ends."""
+    """The end of one institution's chain, locked until the transaction ends, and the rows to insert."""
 
     connection: Connection
     institution_key: str
     head: Head
-    rows: Rows = field(default_factory=Rows)
+    lines: list[dict[str, Any]] = field(default_factory=list)
+    people: list[dict[str, Any]] = field(default_factory=list)
+    terms: list[dict[str, Any]] = field(default_factory=list)
 
     @classmethod
     def lock(cls, connection: Connection, institution_key: str) -> "ChainEnd":
@@ -87,18 +80,17 @@ class ChainEnd:
         )
         row = {"alternate_id": None, "began_ms": None, "settled_ms": None, **columns}
         self.head = Head(line.n, line.hash)
-        self.rows.lines.append({**row, **msgspec.structs.asdict(line), "body": body, "hash": line.hash})
+        self.lines.append({**row, **msgspec.structs.asdict(line), "body": body, "hash": line.hash})
         return line.n
 
     def write(self) -> None:
-        """Store the appended lines and the new head."""
-        for table, rows in ((lines, self.rows.lines), (people, self.rows.people), (terms, self.rows.terms)):
+        """Store the appended lines and the new head. Call it once."""
+        for table, rows in ((lines, self.lines), (people, self.people), (terms, self.terms)):
             if rows:
                 _insert(self.connection, table, rows)
-        if self.rows.lines:
+        if self.lines:
             ours = update(chains).where(chains.c.institution_key == self.institution_key)
             self.connection.execute(ours.values(head_n=self.head.n, head_hash=self.head.hash))
-        self.rows = Rows()
 
 
 class Writer:
@@ -127,7 +119,7 @@ class Writer:
                     continue
                 append_call(chain, content, version + 1, at_ms, gone.get(voice_id, set()))
                 known[voice_id] = (version + 1, content.trail)
-            written = len(chain.rows.lines)
+            written = len(chain.lines)
             chain.write()
             return written
 
@@ -177,12 +169,12 @@ def append_call(chain: ChainEnd, content: Content, version: int, at_ms: int, gon
         person_id = clean(each.person_id) if each.person_id else None
         row = {**place, "path": each.path, "person_id": person_id, "value": each.value, "salt": each.salt}
         row["began_ms"] = found_by["began_ms"]
-        chain.rows.people.append({**row, "term": looked_up[0]})
+        chain.people.append({**row, "term": looked_up[0]})
         further = {"value": None, "salt": None}
-        chain.rows.people += [
+        chain.people += [
             {**row, **further, "path": f"{each.path}#{k}", "term": term} for k, term in enumerate(looked_up[1:], 1)
         ]
-    chain.rows.terms += [
+    chain.terms += [
         {**place, "kind": kind, "value": value, "began_ms": found_by["began_ms"]}
         for kind, value in sorted(content.terms)
     ]
