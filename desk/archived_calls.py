@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
@@ -17,7 +18,7 @@ from calls.store.queries import Known, Lookup
 from reseller.endpoints import is_institution_key
 
 if TYPE_CHECKING:  # without an archive SQLAlchemy is not imported
-    from archive.reading import ArchiveReader, FoundLines, Place
+    from archive.reading import ArchiveReader
 
 POSITION: Final = "archive:"
 """Prefix of a position in a list that is in the archive."""
@@ -28,36 +29,11 @@ _MOST: Final = 2**63
 _AUDITED: Final = msgspec.json.Decoder(Audited)
 
 
+@dataclass(frozen=True, slots=True)
 class ArchivedCalls:
     """Queries the database in threads."""
 
-    def __init__(self, reader: "ArchiveReader") -> None:
-        self._reader = reader
-
-    async def find(
-        self,
-        query: CallQuery,
-        *,
-        matches: Callable[[Call], bool],
-        most: int,
-        institutions: Sequence[str] | None = None,
-        names: Mapping[str, str | None] | None = None,
-        before: "Place | None" = None,
-    ) -> "FoundLines":
-        """Return the newest calls that match a query. See ``archive.reading``.
-
-        Raises:
-            archive.errors.ArchiveAway: The database failed.
-        """
-        return await asyncio.to_thread(
-            self._reader.find,
-            query,
-            matches=matches,
-            most=most,
-            institutions=institutions,
-            names=names,
-            before=before,
-        )
+    reader: "ArchiveReader"
 
     async def page(
         self,
@@ -83,8 +59,13 @@ class ArchivedCalls:
             before = Place(int(began_ms), key, int(n))
             if not (is_institution_key(key) and max(abs(before.began_ms), abs(before.n)) < _MOST):
                 raise ValueError(position)
-        found = await self.find(
-            query, matches=matches, most=limit, institutions=institutions, names=names, before=before
+        found = await asyncio.to_thread(
+            *(self.reader.find, query),
+            matches=matches,
+            most=limit,
+            institutions=institutions,
+            names=names,
+            before=before,
         )
         place = found.next
         return found.calls, None if place is None else f"{POSITION}{place.began_ms}:{place.n}:{place.institution_key}"
@@ -95,19 +76,11 @@ class ArchivedCalls:
         Raises:
             archive.errors.ArchiveAway: The database failed.
         """
-        found = await asyncio.to_thread(self._reader.call, *place)
+        found = await asyncio.to_thread(self.reader.call, *place)
         if found is None:
             return None
         call, trail = found
         return Known(CallId(call.institution_key, call.voice_id), call, trail, is_certain=True, is_merging=False)
-
-    async def institutions_of(self, any_id: str) -> list[str]:
-        """Return the institutions that have a call of this id.
-
-        Raises:
-            archive.errors.ArchiveAway: The database failed.
-        """
-        return await asyncio.to_thread(self._reader.institutions_of, any_id)
 
     async def audited(self, wanted: AuditFilter, *, most: int) -> list[Audited]:
         """Return the newest wanted entries of the audit log, newest first.
@@ -117,14 +90,10 @@ class ArchivedCalls:
         """
 
         def read() -> list[Audited]:
-            entries = map(_AUDITED.decode, self._reader.audit(wanted.since_ms))
+            entries = map(_AUDITED.decode, self.reader.audit(wanted.since_ms))
             return list(islice(filter(wanted.matches, entries), most))
 
         return await asyncio.to_thread(read)
-
-    def close(self) -> None:
-        """Close the connections."""
-        self._reader.close()
 
 
 async def audited_or_archived(

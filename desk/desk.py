@@ -93,7 +93,7 @@ class Desk:
             await self.feed.stop()
             await self._waiting.aclose()
             if self.archive is not None:
-                self.archive.close()
+                self.archive.reader.close()
 
     async def known(self, place: CallId) -> Known | None:
         """Return a call with its trail, from Redis or from the archive; None if nothing is known of it."""

@@ -1,5 +1,6 @@
 """``callkeeper calls``: live calls, the story of one call, and resolving effects with an unknown outcome."""
 
+import asyncio
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import BinaryIO
@@ -138,7 +139,10 @@ async def _archived(voice_id: str, institution: str | None) -> Known | None:
     """Return an archived call; None if there is no archive, or several institutions have a call of this id."""
     with archive_of_environment() as archive, suppress(ArchiveAway):
         if archive is not None:
-            keys = [institution] if institution is not None else await archive.institutions_of(voice_id)
+            if institution is None:
+                keys = await asyncio.to_thread(archive.reader.institutions_of, voice_id)
+            else:
+                keys = [institution]
             return await archive.known(CallId(keys[0], voice_id)) if len(keys) == 1 else None
     return None
 
