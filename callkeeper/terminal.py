@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import click
 from rich.console import Console
+from rich.table import Table
 from rich.text import Text
 
 from calls.traceback_filter import filtered_traceback
@@ -94,6 +95,14 @@ def terminal_console(*, width_if_piped: int | None = None, soft_wrap: bool = Fal
     if width_if_piped and not console.is_terminal:
         console.width = width_if_piped
     return console
+
+
+def table(*columns: str) -> Table:
+    """Return a table with the names of its columns, without lines; long cells are folded, not cut."""
+    lines = Table(box=None, padding=(0, 1, 0, 0))
+    for name in columns:
+        lines.add_column(name, overflow="fold")
+    return lines
 
 
 class Failed(click.ClickException):

@@ -5,13 +5,12 @@ import os
 
 import click
 from redis.asyncio import Redis
-from rich.table import Table
 
 from callkeeper.alert_courier import AlertCourier
 from callkeeper.extras import require
 from callkeeper.redis_query import query_redis
 from callkeeper.settings import AlertSettings
-from callkeeper.terminal import Failed, Misused, say, terminal_console
+from callkeeper.terminal import Failed, Misused, say, table, terminal_console
 from calls.alerts import AlertMessage, AlertTone, OpenAlert
 from calls.metrics.writing import host
 from calls.store.alert_state import AlertState
@@ -27,20 +26,18 @@ def alerts() -> None:
 def list_alerts() -> None:
     """List the alerts that were sent and are not over."""
     open_alerts = query_redis(_load)
-    table = Table(box=None, padding=(0, 1, 0, 0))
-    for name in ("since (UTC)", "weight", "what", "institution", "sent at (UTC)"):
-        table.add_column(name, overflow="fold")
+    lines = table("since (UTC)", "weight", "what", "institution", "sent at (UTC)")
     for open_alert in open_alerts:
         told_at = max(told.at for told in open_alert.told.values())
         alert = open_alert.alert
-        table.add_row(
+        lines.add_row(
             f"{open_alert.since:%m-%d %H:%M:%S}",
             alert.weight,
             alert.title,
             alert.institution_key,
             f"{told_at:%m-%d %H:%M:%S}",
         )
-    terminal_console(width_if_piped=140).print(table)
+    terminal_console(width_if_piped=140).print(lines)
 
 
 async def _load(redis: "Redis", keys: Keys) -> list[OpenAlert]:

@@ -1,27 +1,29 @@
 """``callkeeper users``, ``tokens`` and ``audit``: who can log in, and what they did. Each change is in the audit log."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
+from typing import TypeVar
 
 import click
 import msgspec
 from msgspec.structs import replace
 from redis.asyncio import Redis
-from rich.table import Table
 
 from callkeeper.archive_reader import archive_of_environment
 from callkeeper.credentials import TOKEN_NAME, refuse_weak_password
 from callkeeper.extras import require
 from callkeeper.redis_query import Span, note_command, query_redis
-from callkeeper.terminal import Misused, say, say_json, terminal_console
+from callkeeper.terminal import Misused, say, say_json, table, terminal_console
 from calls.store.audit_log import Audited, AuditEvent, AuditFilter, AuditLog, csv_of
 from calls.store.keys import Keys
 from calls.store.queries import Queries
 from desk.access.desk_tokens import IssuedToken, IssuedTokens
-from desk.access.people import Account, Accounts
+from desk.access.people import Account, Accounts, hash_password
 from desk.access.rights import Operator, Role
 from desk.archived_calls import audited_or_archived
+
+T = TypeVar("T")
 
 _MOST = 100_000
 
@@ -73,12 +75,12 @@ def add(name: str, role: Role, operator: str | None, institutions: tuple[str, ..
         operator=operator or name,
         role=Role(role),
         institutions=frozenset(institutions) or None,
-        password=known.password if known is not None else None,
+        password=known.password if known is not None else _hash_of_new_password(name),
         changed_at=datetime.now(UTC),
     )
-    what = f"{'changed' if known else 'added'} {name}: {_words(account.role, account.institutions)}"
-    _keep(account, what, _new_password(name) if account.password is None else None)
-    say(f"{name}: {_words(account.role, account.institutions)}, acts as {account.operator}")
+    what = f"{name}: {_words(account.role, account.institutions)}"
+    _keep(account, f"{'changed' if known else 'added'} {what}")
+    say(f"{what}, acts as {account.operator}")
 
 
 @users.command()
@@ -88,7 +90,8 @@ def passwd(name: str) -> None:
     account = query_redis(lambda redis, keys: Accounts(redis, keys=keys).find(name))
     if account is None or account.password is None:
         raise Misused(f"there is no user {name} who logs in by a password")
-    _keep(replace(account, changed_at=datetime.now(UTC)), f"new password of {name}", _new_password(name))
+    hashed = _hash_of_new_password(name)
+    _keep(replace(account, password=hashed, changed_at=datetime.now(UTC)), f"new password of {name}")
     say(f"{name}: the new password is valid now")
 
 
@@ -99,14 +102,8 @@ def remove_user(name: str) -> None:
 
     A person of the identity provider (oidc:...) can log in again: remove them there too.
     """
-
-    async def change(redis: "Redis", keys: Keys) -> bool:
-        was_there = await Accounts(redis, keys=keys).remove(name)
-        if was_there:
-            await note_command(redis, keys, AuditEvent.USER_CHANGED, detail=f"removed {name}")
-        return was_there
-
-    if not query_redis(change):
+    what = AuditEvent.USER_CHANGED, f"removed {name}"
+    if not _change(*what, lambda redis, keys: Accounts(redis, keys=keys).remove(name)):
         raise Misused(f"there is no user {name}")
     say(f"{name}: removed, their sessions are over")
 
@@ -114,26 +111,20 @@ def remove_user(name: str) -> None:
 @users.command(name="list")
 def list_users() -> None:
     """List local users, and everybody who has logged in through the identity provider."""
-    table = _table("name", "role", "institutions", "acts as", "changed (UTC)")
-    for account in query_redis(lambda redis, keys: Accounts(redis, keys=keys).known()):
-        institutions = ", ".join(sorted(account.institutions)) if account.institutions is not None else "all"
-        table.add_row(account.id, account.role, institutions, account.operator, f"{account.changed_at:%Y-%m-%d %H:%M}")
-    terminal_console(width_if_piped=160).print(table)
+    lines = table("name", "role", "institutions", "acts as", "changed (UTC)")
+    for each in query_redis(lambda redis, keys: Accounts(redis, keys=keys).known()):
+        institutions = _listed(each.institutions, "all")
+        lines.add_row(each.id, each.role, institutions, each.operator, f"{each.changed_at:%Y-%m-%d %H:%M}")
+    terminal_console(width_if_piped=160).print(lines)
 
 
-def _keep(account: Account, what: str, password: str | None) -> None:
-    """Store an account, with a new password if there is one, and record the change in the audit log."""
-
-    async def change(redis: "Redis", keys: Keys) -> None:
-        accounts = Accounts(redis, keys=keys)
-        hashed = account.password if password is None else await accounts.hash(password)
-        await accounts.keep(replace(account, password=hashed))
-        await note_command(redis, keys, AuditEvent.USER_CHANGED, detail=what)
-
-    query_redis(change)
+def _keep(account: Account, what: str) -> None:
+    """Store an account, and record it in the audit log."""
+    _change(AuditEvent.USER_CHANGED, what, lambda redis, keys: Accounts(redis, keys=keys).keep(account))
 
 
-def _new_password(name: str) -> str:
+def _hash_of_new_password(name: str) -> str:
+    """Ask for a password, and return its hash."""
     require("callkeeper users", "web")
     if sys.stdin.isatty():
         typed = click.prompt(f"New password of {name}", hide_input=True, confirmation_prompt=True, err=True)
@@ -143,7 +134,7 @@ def _new_password(name: str) -> str:
         refuse_weak_password(name, typed)
     except ValueError as problem:
         raise Misused(problem) from None
-    return str(typed)
+    return hash_password(typed)
 
 
 # Tokens
@@ -189,16 +180,9 @@ def issue(
         issued_at=now,
         expires_at=now + expires if expires is not None else None,
     )
-
-    async def change(redis: "Redis", keys: Keys) -> str:
-        value = await IssuedTokens(redis, keys=keys).issue(issued)
-        await note_command(
-            redis, keys, AuditEvent.TOKEN_CHANGED, detail=f"issued {name}: {_words(issued.role, issued.institutions)}"
-        )
-        return value
-
+    what = AuditEvent.TOKEN_CHANGED, f"issued {name}: {_words(issued.role, issued.institutions)}"
     try:
-        say(query_redis(change))
+        say(_change(*what, lambda redis, keys: IssuedTokens(redis, keys=keys).issue(issued)))
     except ValueError as problem:
         raise Misused(problem) from None
 
@@ -206,32 +190,26 @@ def issue(
 @tokens.command(name="list")
 def list_tokens() -> None:
     """List the issued tokens, without those of CALLKEEPER_DESK_TOKENS."""
-    table = _table("name", "role", "institutions", "operators", "issued", "expires", "last used (UTC)")
+    lines = table("name", "role", "institutions", "operators", "issued", "expires", "last used (UTC)")
     for token, used_at in query_redis(lambda redis, keys: IssuedTokens(redis, keys=keys).known()):
-        table.add_row(
+        lines.add_row(
             token.name,
             token.role,
-            ", ".join(sorted(token.institutions)) if token.institutions is not None else "all",
-            ", ".join(sorted(token.operators)) if token.operators is not None else "anybody",
+            _listed(token.institutions, "all"),
+            _listed(token.operators, "anybody"),
             f"{token.issued_at:%Y-%m-%d}",
             f"{token.expires_at:%Y-%m-%d %H:%M}" if token.expires_at else "never",
             f"{used_at:%Y-%m-%d %H:%M}" if used_at else "never",
         )
-    terminal_console(width_if_piped=160).print(table)
+    terminal_console(width_if_piped=160).print(lines)
 
 
 @tokens.command()
 @click.argument("name")
 def revoke(name: str) -> None:
     """Revoke a token. Its open streams end within seconds."""
-
-    async def change(redis: "Redis", keys: Keys) -> bool:
-        was_there = await IssuedTokens(redis, keys=keys).revoke(name)
-        if was_there:
-            await note_command(redis, keys, AuditEvent.TOKEN_CHANGED, detail=f"revoked {name}")
-        return was_there
-
-    if not query_redis(change):
+    what = AuditEvent.TOKEN_CHANGED, f"revoked {name}"
+    if not _change(*what, lambda redis, keys: IssuedTokens(redis, keys=keys).revoke(name)):
         raise Misused(f"there is no issued token {name}; remove those of CALLKEEPER_DESK_TOKENS from the environment")
     say(f"{name}: revoked")
 
@@ -285,31 +263,31 @@ def audit(
     if as_csv:
         say(*csv_of(found).splitlines())
         return
-    table = _table("at (UTC)", "event", "who", "operator", "institution", "call", "detail", "status")
+    lines = table("at (UTC)", "event", "who", "operator", "institution", "call", "detail", "status")
     for audited in found:
-        entry = audited.entry
-        place = entry.institution, entry.voice_id
-        table.add_row(
-            f"{audited.at:%Y-%m-%d %H:%M:%S}",
-            entry.event,
-            entry.who,
-            entry.operator,
-            *place,
-            entry.detail,
-            str(entry.status or ""),
-        )
-    terminal_console(width_if_piped=200).print(table)
+        fields = (str(part or "") for part in msgspec.structs.astuple(audited.entry))
+        lines.add_row(f"{audited.at:%Y-%m-%d %H:%M:%S}", *fields)
+    terminal_console(width_if_piped=200).print(lines)
 
 
-def _table(*columns: str) -> Table:
-    table = Table(box=None, padding=(0, 1, 0, 0))
-    for name in columns:
-        table.add_column(name, overflow="fold")
-    return table
+def _change(event: AuditEvent, what: str, work: Callable[["Redis", Keys], Awaitable[T]]) -> T:
+    """Change something, and record it in the audit log, unless there was nothing to change; return the result."""
+
+    async def change(redis: "Redis", keys: Keys) -> T:
+        result = await work(redis, keys)
+        if result:
+            await note_command(redis, keys, event, detail=what)
+        return result
+
+    return query_redis(change)
 
 
 def _words(role: Role, institutions: frozenset[str] | None) -> str:
-    return f"{role} of {', '.join(sorted(institutions)) if institutions is not None else 'all institutions'}"
+    return f"{role} of {_listed(institutions, 'all institutions')}"
+
+
+def _listed(names: frozenset[str] | None, if_unlimited: str) -> str:
+    return if_unlimited if names is None else ", ".join(sorted(names))
 
 
 def _check_name(name: str) -> None:

@@ -119,12 +119,9 @@ class Accounts:
         is_right = await asyncio.to_thread(_is_right, stored or _NOBODYS, password)
         return account if stored is not None and is_right else None
 
-    async def hash(self, password: str) -> str:
-        """Return the hash of a password."""
-        return await asyncio.to_thread(_hash, password)
 
-
-def _hash(password: str) -> str:
+def hash_password(password: str) -> str:
+    """Return the hash of a password. It takes long, so a server hashes in a thread."""
     from argon2 import PasswordHasher  # noqa: PLC0415  (where nobody has a password it is not installed)
 
     return PasswordHasher().hash(password)

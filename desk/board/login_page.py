@@ -23,7 +23,7 @@ from calls.store.attempt_limiter import AttemptLimiter, Failure, LoginLimiter, n
 from calls.store.audit_log import AuditEntry, AuditEvent, AuditLog
 from desk.access.gate import SESSION, Doors, cookie_of, forms_of, is_foreign, is_same_site, set_cookie
 from desk.access.oidc import LOGIN_S, Provider, ProviderAway, ProviderRefused
-from desk.access.people import Account, Accounts
+from desk.access.people import Account, Accounts, hash_password
 from desk.board.renderer import Renderer
 from desk.signing import FORM_FIELD
 
@@ -142,7 +142,7 @@ class LoginPages:
             self._refuse_weak(found.id, new)
         except ValueError as problem:
             return self._page("", f"Nothing was changed: {problem}.", 400)
-        hashed = await self._accounts.hash(new)
+        hashed = await asyncio.to_thread(hash_password, new)
         if await self._accounts.find(found.id) != found:  # a removed user must not come back
             return self._page("", "Nothing was changed: your account was changed meanwhile.", 409)
         await self._accounts.keep(replace(found, password=hashed, changed_at=self._now()))
