@@ -137,7 +137,7 @@ class _Chain:
             self.retired_to = max(self.retired_to, told["until_n"])
             self.base_is_told |= (told["base_n"], told["base_hash"]) == (self.row.base_n, self.row.base_hash)
 
-    def _body(self, row: Row[Any], personal: list[tuple[str, ...]], found_by: set[tuple[str, ...]]) -> None:
+    def _body(self, row: Row[Any], personal: list[tuple[Any, ...]], found_by: set[tuple[Any, ...]]) -> None:
         if sha256(row.body.encode()) != row.body_hash:
             self._fault(row.n, "changed: its body does not match the hash")
             return
@@ -170,10 +170,10 @@ class _Chain:
             yield chunk
             n = chunk[-1].n
 
-    def _rows_of(self, chunk: list[Row[Any]], *columns: Column[Any]) -> dict[int, list[tuple[str, ...]]]:
+    def _rows_of(self, chunk: list[Row[Any]], *columns: Column[Any]) -> dict[int, list[tuple[Any, ...]]]:
         """Return columns of another table's rows by the number of the line that they belong to."""
         table = columns[0].table
-        found: dict[int, list[tuple[str, ...]]] = defaultdict(list)
+        found: dict[int, list[tuple[Any, ...]]] = defaultdict(list)
         asked = select(table.c.n, *columns).where(
             table.c.institution_key == self.key, table.c.n.between(chunk[0].n, chunk[-1].n)
         )

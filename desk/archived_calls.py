@@ -60,7 +60,8 @@ class ArchivedCalls:
             if not (is_institution_key(key) and max(abs(before.began_ms), abs(before.n)) < _MOST):
                 raise ValueError(position)
         found = await asyncio.to_thread(
-            *(self.reader.find, query),
+            self.reader.find,
+            query,
             matches=matches,
             most=limit,
             institutions=institutions,

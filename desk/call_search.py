@@ -92,7 +92,8 @@ async def find_calls(
         visible = [key for key in known.names if may_see(key)]
         try:
             more = await asyncio.to_thread(
-                *(archive.reader.find, query),
+                archive.reader.find,
+                query,
                 matches=lambda call: CallId(call.institution_key, call.voice_id) not in found and matches(call),
                 most=most + 1 - len(found),
                 institutions=None if len(visible) == len(known.names) else visible,
