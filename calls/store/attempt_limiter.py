@@ -100,6 +100,10 @@ class AttemptLimiter:
             self._empty_at.popitem(last=False)
         return Failure.LAST if filled + 1 > self.allowed - 1 else Failure.COUNTED
 
+    def admits(self, who: str) -> bool:
+        """Count one more, of something that is no failure but limited in the same way; tell whether the limit allows it."""
+        return self.fail(who) is not Failure.OVER
+
     def wait_s(self, who: str) -> int:
         """Return after how many whole seconds a name may fail again."""
         return max(1, int((self._filled(who) - self.allowed + 1) * self._every_s) + 1)

@@ -1,7 +1,6 @@
 """The sender of a request and its audit entry; both are in the request's scope."""
 
 import time
-from collections import OrderedDict
 from collections.abc import AsyncGenerator, Awaitable, Callable, MutableMapping
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
@@ -11,6 +10,7 @@ from redis.exceptions import RedisError
 from starlette.requests import HTTPConnection
 from starlette.types import Message, Scope, Send
 
+from calls.store.attempt_limiter import AttemptLimiter
 from calls.store.audit_log import AuditEntry, AuditEvent, AuditLog
 from desk.access.people import Sessions
 from desk.access.rights import Person
@@ -26,7 +26,6 @@ AGAIN_S: Final = 600.0
 LOOK_EVERY_S: Final = 15.0
 """Seconds between two checks whether an open stream may continue."""
 
-_REMEMBERED: Final = 4096
 _UNWRITTEN: Final = b"Redis does not answer: this cannot be written into the audit log, so it is not shown.\n"
 _LONGEST_DETAIL: Final = 120
 
@@ -123,7 +122,7 @@ class Auditor:
 
     def __init__(self, log: AuditLog) -> None:
         self.log = log
-        self._seen: OrderedDict[tuple[str, ...], float] = OrderedDict()
+        self._looks = AttemptLimiter(allowed=1, every_s=AGAIN_S)
 
     def note(self, person: Person, rule: RouteRule, parts: dict[str, str]) -> AuditNote:
         """Begin an entry. Viewers see no personal data, so there is no entry when they look."""
@@ -154,20 +153,12 @@ class Auditor:
         Raises:
             redis.exceptions.RedisError: Redis is away or takes no writes.
         """
-        if note.event is None or (note.event is AuditEvent.VIEWED and (status >= 400 or self._is_known(note))):
+        if note.event is None:
+            return
+        look = repr((note.who, sorted(note.parts.items())))
+        if note.event is AuditEvent.VIEWED and (status >= 400 or not self._looks.admits(look)):
             return
         # If a request fails before its call was found, the names in its address are only what somebody typed.
         is_found = status < 400 or status == 409 or note.event is AuditEvent.DENIED
         parts = {name: part[:_LONGEST_DETAIL] for name, part in note.parts.items()} if is_found else {}
         await self.log.write(AuditEntry(event=note.event, who=note.who, operator=note.operator, status=status, **parts))
-
-    def _is_known(self, note: AuditNote) -> bool:
-        look, now = (note.who, *(f"{name}={part}" for name, part in sorted(note.parts.items()))), time.monotonic()
-        seen_at = self._seen.get(look)
-        if seen_at is not None and now - seen_at < AGAIN_S:
-            return True
-        self._seen[look] = now
-        self._seen.move_to_end(look)
-        if len(self._seen) > _REMEMBERED:
-            self._seen.popitem(last=False)
-        return False

@@ -183,7 +183,7 @@ class LoginPages:
         if is_foreign(request.headers):  # not by a link either: a person has to want the login
             return self._page(wanted, "Another site led here. Do you want to log in?", 403)
         address = network_of(request.scope.get("client"))
-        if self._begun.fail(address) is Failure.OVER:
+        if not self._begun.admits(address):
             return self._too_many(wanted, self._begun.wait_s(address))
         try:
             there, state = await self._provider.begin(wanted if is_ours(wanted) else "")
