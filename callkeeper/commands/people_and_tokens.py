@@ -18,7 +18,7 @@ from callkeeper.terminal import Misused, say, say_json, table, terminal_console
 from calls.store.audit_log import Audited, AuditEvent, AuditFilter, AuditLog, csv_of
 from calls.store.keys import Keys
 from calls.store.queries import Queries
-from desk.access.desk_tokens import IssuedToken, IssuedTokens
+from desk.access.desk_tokens import DeskTokens, IssuedToken
 from desk.access.people import Account, Accounts, hash_password
 from desk.access.rights import Operator, Role
 from desk.archived_calls import audited_or_archived
@@ -182,7 +182,7 @@ def issue(
     )
     what = AuditEvent.TOKEN_CHANGED, f"issued {name}: {_words(issued.role, issued.institutions)}"
     try:
-        say(_change(*what, lambda redis, keys: IssuedTokens(redis, keys=keys).issue(issued)))
+        say(_change(*what, lambda redis, keys: DeskTokens((), redis, keys=keys).issue(issued)))
     except ValueError as problem:
         raise Misused(problem) from None
 
@@ -191,7 +191,7 @@ def issue(
 def list_tokens() -> None:
     """List the issued tokens, without those of CALLKEEPER_DESK_TOKENS."""
     lines = table("name", "role", "institutions", "operators", "issued", "expires", "last used (UTC)")
-    for token, used_at in query_redis(lambda redis, keys: IssuedTokens(redis, keys=keys).known()):
+    for token, used_at in query_redis(lambda redis, keys: DeskTokens((), redis, keys=keys).known()):
         lines.add_row(
             token.name,
             token.role,
@@ -209,7 +209,7 @@ def list_tokens() -> None:
 def revoke(name: str) -> None:
     """Revoke a token. Its open streams end within seconds."""
     what = AuditEvent.TOKEN_CHANGED, f"revoked {name}"
-    if not _change(*what, lambda redis, keys: IssuedTokens(redis, keys=keys).revoke(name)):
+    if not _change(*what, lambda redis, keys: DeskTokens((), redis, keys=keys).revoke(name)):
         raise Misused(f"there is no issued token {name}; remove those of CALLKEEPER_DESK_TOKENS from the environment")
     say(f"{name}: revoked")
 

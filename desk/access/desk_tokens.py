@@ -14,6 +14,7 @@ from typing import Any, Final
 import msgspec
 from redis.asyncio import Redis
 
+from calls.store.attempt_limiter import AttemptLimiter
 from calls.store.keys import Keys
 from desk.access.rights import Rights, Role
 from reseller.secret import Secret
@@ -57,50 +58,43 @@ class IssuedToken(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class DeskTokens:
-    """Recognises tokens. They are compared as bytes and in constant time."""
+    """Every token: those of the environment, and those that ``callkeeper tokens`` issues."""
 
-    def __init__(self, tokens: Sequence[DeskToken], redis: "Redis", *, keys: Keys) -> None:
-        self._tokens = [(token, token.secret.reveal().encode()) for token in tokens]
-        self._issued = IssuedTokens(redis, keys=keys)
+    def __init__(self, of_environment: Sequence[DeskToken], redis: "Redis", *, keys: Keys) -> None:
+        self.of_environment = of_environment
+        self._redis: Any = redis  # its stubs cannot know that answers are bytes here
+        self._keys = keys
+        self._uses = AttemptLimiter(allowed=1, every_s=_USED_EVERY_S)
 
     async def recognise(self, authorization: bytes) -> DeskToken | None:
         """Return the token of an Authorization header (``Bearer ...``); None if it is unknown.
+
+        Those of the environment are compared as bytes and in constant time, those in Redis are looked up by their hash.
 
         Raises:
             redis.exceptions.RedisError: Redis is away, and the token may be an issued one.
         """
         scheme, _, offered = authorization[:MAX_CREDENTIALS].partition(b" ")
         offered = offered.strip()
-        matches = [token for token, value in self._tokens if hmac.compare_digest(offered, value)]
+        of_environment = ((token, token.secret.reveal().encode()) for token in self.of_environment)
+        matches = [token for token, value in of_environment if hmac.compare_digest(offered, value)]
         if scheme.lower() != b"bearer":
             return None
-        return matches[0] if matches else await self._issued.recognise(offered)
+        return matches[0] if matches else await self._issued(offered)
 
     async def by_name(self, name: str) -> DeskToken | None:
-        """Return an issued token that is still valid.
+        """Return an issued token that has not expired.
 
         Raises:
             redis.exceptions.RedisError: Redis is away.
         """
-        return await self._issued.by_name(name)
+        now = datetime.now(UTC)
+        found = [(digest, issued) for digest, issued in await self._all() if issued.name == name]
+        return next((_token(digest, issued) for digest, issued in found if not issued.is_over(now)), None)
 
     async def is_good(self, token: DeskToken) -> bool:
         """Tell whether a token is still valid, with the same rights."""
-        return not token.is_issued or await self._issued.by_name(token.name) == token
-
-    @property
-    def of_environment(self) -> list[DeskToken]:
-        """Return the tokens of the environment."""
-        return [token for token, _ in self._tokens]
-
-
-class IssuedTokens:
-    """The tokens that ``callkeeper tokens`` issues."""
-
-    def __init__(self, redis: "Redis", *, keys: Keys) -> None:
-        self._redis: Any = redis  # its stubs cannot know that answers are bytes here
-        self._keys = keys
-        self._noted: dict[str, datetime] = {}
+        return not token.is_issued or await self.by_name(token.name) == token
 
     async def issue(self, issued: IssuedToken) -> str:
         """Store a new token; return its value, which cannot be read again.
@@ -115,7 +109,7 @@ class IssuedTokens:
         return value
 
     async def revoke(self, name: str) -> bool:
-        """Revoke a token; tell whether there was one."""
+        """Revoke an issued token; tell whether there was one."""
         digests = [digest for digest, issued in await self._all() if issued.name == name]
         for digest in digests:
             await self._redis.hdel(self._keys.issued_tokens, digest)
@@ -123,15 +117,14 @@ class IssuedTokens:
         return bool(digests)
 
     async def known(self) -> list[tuple[IssuedToken, datetime | None]]:
-        """Return every token and when it was used last, by name."""
+        """Return every issued token and when it was used last, by name."""
         used = await self._redis.hgetall(self._keys.issued_tokens_used)
         instants = {name.decode(): datetime.fromisoformat(at.decode()) for name, at in used.items()}
         return sorted(
             ((issued, instants.get(issued.name)) for _, issued in await self._all()), key=lambda pair: pair[0].name
         )
 
-    async def recognise(self, offered: bytes) -> DeskToken | None:
-        """Return the token of a value."""
+    async def _issued(self, offered: bytes) -> DeskToken | None:
         if not offered.startswith(ISSUED):
             return None
         digest = _digest(offered)
@@ -141,20 +134,9 @@ class IssuedTokens:
         issued, now = msgspec.json.decode(stored, type=IssuedToken), datetime.now(UTC)
         if issued.is_over(now):
             return None
-        await self._note_use(issued.name, now)
+        if self._uses.admits(issued.name):
+            await self._redis.hset(self._keys.issued_tokens_used, issued.name, now.isoformat(timespec="seconds"))
         return _token(digest, issued)
-
-    async def by_name(self, name: str) -> DeskToken | None:
-        """Return a token that has not expired."""
-        now = datetime.now(UTC)
-        found = [(digest, issued) for digest, issued in await self._all() if issued.name == name]
-        return next((_token(digest, issued) for digest, issued in found if not issued.is_over(now)), None)
-
-    async def _note_use(self, name: str, now: datetime) -> None:
-        noted = self._noted.get(name)
-        if noted is None or (now - noted).total_seconds() >= _USED_EVERY_S:
-            await self._redis.hset(self._keys.issued_tokens_used, name, now.isoformat(timespec="seconds"))
-            self._noted[name] = now
 
     async def _all(self) -> list[tuple[str, IssuedToken]]:
         stored = await self._redis.hgetall(self._keys.issued_tokens)

@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 
 from callkeeper.cli import main
 from calls.store.keys import Keys
-from desk.access.desk_tokens import IssuedTokens
+from desk.access.desk_tokens import DeskTokens
 from desk.access.people import Accounts
 from desk.access.rights import Role
 from tests.people.conftest import PASSWORD, Site
@@ -104,7 +104,7 @@ async def test_token_works_until_it_is_revoked(site: Site, redis_url: str) -> No
     listed = (await callkeeper(redis_url, "tokens", "list")).output
     assert "desktop" in listed
     assert value not in listed
-    [(_, used_at)] = await IssuedTokens(site.redis, keys=Keys()).known()
+    [(_, used_at)] = await DeskTokens((), site.redis, keys=Keys()).known()
     assert used_at is not None
     assert (await callkeeper(redis_url, "tokens", "issue", "desktop")).exit_code == 2
     assert (await callkeeper(redis_url, "tokens", "revoke", "desktop")).exit_code == 0
