@@ -137,9 +137,13 @@ async def read_body(request: Request, kind: type[T]) -> T:
     if media_type != "application/json" or request.headers.get("content-encoding", "identity") != "identity":
         raise Problem(415, "unsupported_media_type")
     try:
-        body = await _bounded(request)
+        body = await bounded(request)
         said = msgspec.json.decode(body, type=kind)
         json.loads(body, object_pairs_hook=_once)
+    except BodyTooLarge:
+        raise Problem(413, "too_large", headers={"Connection": "close"}) from None
+    except ClientDisconnect:
+        raise invalid("body", "must be whole") from None
     except _Twice:
         raise invalid("body", "no name may occur twice") from None
     except msgspec.ValidationError as error:
@@ -158,15 +162,22 @@ def _once(pairs: list[tuple[str, object]]) -> None:
         raise _Twice
 
 
-async def _bounded(request: Request) -> bytes:
+class BodyTooLarge(Exception):
+    """A body is longer than `BODY_LIMIT`; the rest of it was not read."""
+
+
+async def bounded(request: Request) -> bytes:
+    """Return the body of a request.
+
+    Raises:
+        BodyTooLarge: It is too long.
+        starlette.requests.ClientDisconnect: It did not arrive as a whole.
+    """
     body = bytearray()
-    try:
-        async for chunk in request.stream():
-            body += chunk
-            if len(body) > BODY_LIMIT:
-                raise Problem(413, "too_large", headers={"Connection": "close"})
-    except ClientDisconnect:
-        raise invalid("body", "must be whole") from None
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > BODY_LIMIT:
+            raise BodyTooLarge
     return bytes(body)
 
 

@@ -16,7 +16,7 @@ from desk.access.desk_tokens import DeskToken
 from desk.access.rights import Person
 from desk.access.visitor import note_of, visitor_of
 from desk.board.audience import pauses_for
-from desk.bodies import BODIES, BODY_LIMIT, Body
+from desk.bodies import BODIES, Body, BodyTooLarge, bounded
 from desk.problems import Problem
 from desk.signing import FORM_FIELD
 from desk.statements import Actions
@@ -60,16 +60,12 @@ class FormHandlers:
         """
         if request.headers.get("content-type", "").partition(";")[0].strip() != "application/x-www-form-urlencoded":
             raise FormRefused(415, "This address accepts only a form.")
-        body = bytearray()
         try:
-            async for chunk in request.stream():
-                body += chunk
-                if len(body) > BODY_LIMIT:
-                    raise FormRefused(413, "The form is too large.")
+            pairs = parse_qsl((await bounded(request)).decode("utf-8", "replace"), max_num_fields=20)
+        except BodyTooLarge:
+            raise FormRefused(413, "The form is too large.") from None
         except ClientDisconnect:
             raise FormRefused(400, "The form was not received completely.") from None
-        try:
-            pairs = parse_qsl(body.decode("utf-8", "replace"), max_num_fields=20)
         except ValueError:
             raise FormRefused(400, "This is not one of our forms.") from None
         form = {name: value.strip() for name, value in pairs if value.strip()}

@@ -25,6 +25,7 @@ from desk.access.gate import SESSION, Doors, cookie_of, forms_of, is_foreign, is
 from desk.access.oidc import LOGIN_S, Provider, ProviderAway, ProviderRefused
 from desk.access.people import Account, Accounts, hash_password
 from desk.board.renderer import Renderer
+from desk.bodies import BodyTooLarge, bounded
 from desk.signing import FORM_FIELD
 
 _STATE: Final = "__Host-callkeeper-login"
@@ -32,7 +33,6 @@ _STATE: Final = "__Host-callkeeper-login"
 
 _OURS: Final = re.compile(r"/(board|rq)(/(?!/)|\?|\Z)[!-~]*")
 _LONGEST: Final = 2000
-_BODY_LIMIT: Final = 8192
 _WRONG: Final = "Wrong name or password."
 _BEGUN: Final = 300
 """How many logins one address may begin at the provider in a row: Redis keeps each for ten minutes."""
@@ -284,12 +284,7 @@ class LoginPages:
 
 async def _fields(request: Request) -> Mapping[str, str]:
     """Return the fields of a form; none if it is too large or not a form."""
-    body = bytearray()
     try:
-        async for chunk in request.stream():
-            body += chunk
-            if len(body) > _BODY_LIMIT:
-                return {}
-        return dict(parse_qsl(body.decode("utf-8", "replace"), max_num_fields=8))
-    except (ClientDisconnect, ValueError):
+        return dict(parse_qsl((await bounded(request)).decode("utf-8", "replace"), max_num_fields=8))
+    except (BodyTooLarge, ClientDisconnect, ValueError):
         return {}
