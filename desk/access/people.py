@@ -14,11 +14,11 @@ from hashlib import sha256
 from typing import Any, Final
 
 import msgspec
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 from redis.asyncio import Redis
 
 from calls.store.keys import Keys
-from desk.access.rights import Person, Role
+from desk.access.rights import Person, Rights
 
 IDLE: Final = timedelta(minutes=30)
 """Time without use after which a session ends. Every request and every open stream renews it."""
@@ -39,13 +39,11 @@ _NOBODYS: Final = "$argon2id$v=19$m=65536,t=3,p=4$//BU115pLoeGDYApSdYNHg$eQNq/bG
 """A hash that is checked if there is no such user, so that the answer takes as long."""
 
 
-class Account(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Account(Rights, frozen=True, kw_only=True, omit_defaults=True):
     """Somebody who can log in. ``password`` is an Argon2id hash; None for people of the identity provider."""
 
     id: str
     operator: str
-    role: Role
-    institutions: frozenset[str] | None = None
     password: str | None = None
     stamp: str = ""
     changed_at: datetime
@@ -101,10 +99,7 @@ class Accounts:
         known = await self.find(person.id)
         if known is not None and known.person == person:
             return known
-        account = Account(
-            **{name: getattr(person, name) for name in person.__struct_fields__}, changed_at=datetime.now(UTC)
-        )
-        return await self.keep(account)
+        return await self.keep(Account(**asdict(person), changed_at=datetime.now(UTC)))
 
     async def remove(self, account_id: str) -> bool:
         """Remove an account and end its sessions; tell whether there was one."""
