@@ -66,11 +66,11 @@ def pages(
     if board is not None and settings.has_login_page:
         oidc, public_url = settings.oidc, settings.public_url
         login = LoginPages(
-            board.renderer,
-            accounts,
-            doors,
-            auditor.log,
-            log,
+            renderer=board.renderer,
+            accounts=accounts,
+            doors=doors,
+            audit=auditor.log,
+            log=log,
             limiter=limiter,
             provider=Provider(oidc.config(public_url), redis, keys=keys) if oidc and public_url else None,
             has_passwords=settings.local_users,

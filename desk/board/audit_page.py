@@ -2,16 +2,15 @@
 
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-from redis.asyncio import Redis
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from calls.store.audit_log import AuditEvent, AuditFilter, AuditLog, csv_of
-from calls.store.keys import Keys
 from desk.access.visitor import note_of, visitor_of
 from desk.archived_calls import ArchivedCalls, audited_or_archived
 from desk.board.renderer import Renderer
@@ -20,34 +19,26 @@ SHOWN: Final = 200
 EXPORTED: Final = 100_000
 
 
+@dataclass(frozen=True, slots=True)
 class AuditPage:
     """Answers one request each."""
 
-    def __init__(
-        self,
-        redis: "Redis",
-        keys: Keys,
-        archive: ArchivedCalls | None,
-        renderer: Renderer,
-        *,
-        now: Callable[[], datetime],
-    ) -> None:
-        self._log = AuditLog(redis, keys=keys)
-        self._archive = archive
-        self._renderer = renderer
-        self._now = now
-        self._address = f"{renderer.base}/audit"
+    log: AuditLog
+    archive: ArchivedCalls | None
+    renderer: Renderer
+    now: Callable[[], datetime]
 
     def routes(self) -> list[Route]:
         """Return the page and its export."""
-        return [Route(self._address, self.show), Route(f"{self._address}.csv", self.export)]
+        address = f"{self.renderer.base}/audit"
+        return [Route(address, self.show), Route(f"{address}.csv", self.export)]
 
     async def show(self, request: Request) -> Response:
         """Show the newest entries that match the filter."""
-        found, answered = await audited_or_archived(self._log, self._archive, _wanted(request), most=SHOWN)
-        page = self._renderer.page(
+        found, answered = await audited_or_archived(self.log, self.archive, _wanted(request), most=SHOWN)
+        page = self.renderer.page(
             "audit.html",
-            now=self._now(),
+            now=self.now(),
             visitor=visitor_of(request),
             found=found,
             is_archive_missing=not answered,
@@ -61,7 +52,7 @@ class AuditPage:
 
     async def export(self, request: Request) -> Response:
         """Return the entries that match the filter as CSV."""
-        found, answered = await audited_or_archived(self._log, self._archive, _wanted(request), most=EXPORTED)
+        found, answered = await audited_or_archived(self.log, self.archive, _wanted(request), most=EXPORTED)
         if not answered:
             return PlainTextResponse("The archive does not answer: try again, or it would be incomplete.\n", 503)
         note_of(request).say(detail=f"audit log, {len(found)} entries")

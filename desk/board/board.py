@@ -19,7 +19,7 @@ from structlog.typing import FilteringBoundLogger
 
 from calls.metrics.snapshot import FigureReader
 from calls.record import NewerRecord
-from calls.store.audit_log import AuditEvent
+from calls.store.audit_log import AuditEvent, AuditLog
 from calls.store.keys import CallId
 from calls.store.pausing import Pausing
 from calls.store.queries import Known, Queries
@@ -82,10 +82,8 @@ class Board:
         context = BoardContextReader(redis, desk.lookup, HourReader(FigureReader(redis, keys=keys)))
         self.frames = FrameSource(desk.feed, self._queries, context, desk.book, log)
         self._outcomes = OutcomesPage(redis, self._queries, self._forms, self._renderers[True], now=now)
-        self._audit = AuditPage(redis, keys, desk.archive, self._renderers[True], now=now)
-        self._find = FindPage(
-            self._queries, self._forms, self._renderers, desk.book, country=country, archive=desk.archive, now=now
-        )
+        self._audit = AuditPage(AuditLog(redis, keys=keys), desk.archive, self._renderers[True], now)
+        self._find = FindPage(self._queries, self._forms, self._renderers, desk.book, country, desk.archive, now)
         self._incidents = IncidentReader(redis, keys)
         self._streams = Streams(self.frames, desk, self._renderers, self._incidents, now=now)
 

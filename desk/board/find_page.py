@@ -1,6 +1,7 @@
 """The page that finds calls. The query is sent in the body of a POST, so that it is in no address."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
@@ -23,58 +24,48 @@ from desk.call_search import FoundCalls, find_calls
 from reseller.endpoints import is_voice_id
 
 
+@dataclass(frozen=True, slots=True)
 class FindPage:
     """Answers one request each."""
 
-    def __init__(
-        self,
-        queries: Queries,
-        forms: FormHandlers,
-        renderers: Mapping[bool, Renderer],
-        book: RuleBook,
-        *,
-        country: str,
-        archive: ArchivedCalls | None,
-        now: Callable[[], datetime],
-    ) -> None:
-        self._queries = queries
-        self._forms = forms
-        self._renderers = renderers
-        self._book = book
-        self._country = country
-        self._archive = archive
-        self._now = now
+    queries: Queries
+    forms: FormHandlers
+    renderers: Mapping[bool, Renderer]
+    book: RuleBook
+    country: str
+    archive: ArchivedCalls | None
+    now: Callable[[], datetime]
 
     async def show(self, request: Request) -> Response:
         """Show the calls that match a query. A whole id redirects to its call."""
         form: dict[str, str] = {}
         if request.method == "POST":
             try:
-                form = await self._forms.read(request, changes=False)
+                form = await self.forms.read(request, changes=False)
             except FormRefused as problem:
                 return PlainTextResponse(str(problem), problem.status)
         typed, person = form.get("q", ""), visitor_of(request).person
-        query = parse_query(typed, country=self._country, zone=_zone(form.get("zone", "")))
+        query = parse_query(typed, country=self.country, zone=_zone(form.get("zone", "")))
         if query.is_empty:
             return self._page(request, typed, "Type what you know of the call.", 200)
         any_id = typed if is_voice_id(typed) else ""
         found = await find_calls(
-            self._queries,
+            self.queries,
             query,
             any_id=any_id,
-            state=lambda call: state_words(call, self._book),
+            state=lambda call: state_words(call, self.book),
             may_see=person.may_see,
-            archive=self._archive,
+            archive=self.archive,
             sees_people=person.sees_people,
         )
         exact = [call for call in found.calls if any_id and any_id in {call.voice_id, call.alternate_id}]
         if len(exact) == 1:
             only = CallId(exact[0].institution_key, exact[0].voice_id)
-            return RedirectResponse(f"{self._renderers[True].base}/{path_of(only)}", 303)
+            return RedirectResponse(f"{self.renderers[True].base}/{path_of(only)}", 303)
         ranked = sorted(found.calls, key=lambda call: (call.is_settled, -self._rank(call)))
         rows = [
             (
-                row_of(call, self._book),
+                row_of(call, self.book),
                 call,
                 found.known.names.get(call.institution_key) or call.institution_key,
                 assignee_of(call) if person.sees_people else "",
@@ -94,22 +85,22 @@ class FindPage:
         found: FoundCalls | None = None,
     ) -> Response:
         visitor = visitor_of(request)
-        page = self._renderers[visitor.person.sees_people].page(
+        page = self.renderers[visitor.person.sees_people].page(
             "found.html",
-            now=self._now(),
+            now=self.now(),
             visitor=visitor,
             query=typed,
             rows=rows,
             words=words,
             is_cut=found is not None and found.is_cut,
             is_partial=found is not None and found.is_partial,
-            has_archive=self._archive is not None,
+            has_archive=self.archive is not None,
             is_archive_missing=found is not None and found.is_archive_missing,
         )
         return HTMLResponse(page, status)
 
     def _rank(self, call: Call) -> int:
-        return STATE_STYLES[state_of(call, self._book).name].rank
+        return STATE_STYLES[state_of(call, self.book).name].rank
 
 
 def _zone(minutes: str) -> timezone:

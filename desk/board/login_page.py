@@ -6,6 +6,7 @@ After a login the browser is redirected to the page that it first asked for, if 
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 from urllib.parse import parse_qsl, quote
@@ -52,50 +53,36 @@ def is_ours(address: str) -> bool:
     return len(address) < _LONGEST and _OURS.fullmatch(address) is not None and "\\" not in path and "//" not in path
 
 
+@dataclass(slots=True)
 class LoginPages:
-    """Answers one request each."""
+    """Answers one request each.
 
-    def __init__(
-        self,
-        renderer: Renderer,
-        accounts: Accounts,
-        doors: Doors,
-        audit: AuditLog,
-        log: FilteringBoundLogger,
-        *,
-        limiter: LoginLimiter,
-        provider: Provider | None,
-        has_passwords: bool,
-        refuse_weak: Callable[[str, str], None],
-        now: Callable[[], datetime],
-    ) -> None:
-        """Put the parts together.
+    Attributes:
+        renderer: Writes the pages.
+        accounts: Everybody who can log in.
+        doors: The ways in.
+        audit: Where logins are recorded.
+        log: Where refusals are logged.
+        limiter: Counts wrong passwords, the same as for HTTP Basic.
+        provider: The identity provider; None if there is none.
+        has_passwords: There are local users.
+        refuse_weak: Raises ValueError for a name's new password that is easy to guess, with what it needs.
+        now: Returns the present, aware UTC.
+    """
 
-        Args:
-            renderer: Writes the pages.
-            accounts: Everybody who can log in.
-            doors: The ways in.
-            audit: Where logins are recorded.
-            log: Where refusals are logged.
-            limiter: Counts wrong passwords, the same as for HTTP Basic.
-            provider: The identity provider; None if there is none.
-            has_passwords: There are local users.
-            refuse_weak: Raises ValueError for a name's new password that is easy to guess, with what it needs.
-            now: Returns the present, aware UTC.
-        """
-        self._renderer = renderer
-        self._accounts = accounts
-        self._doors = doors
-        self._audit = audit
-        self._log = log
-        self._limiter = limiter
-        self._provider = provider
-        self._has_passwords = has_passwords
-        self._refuse_weak = refuse_weak
-        self._now = now
-        self._turn = asyncio.Lock()
-        self._begun = AttemptLimiter(allowed=_BEGUN, every_s=_BEGUN_EVERY_S)
-        self._refused = AttemptLimiter()
+    renderer: Renderer
+    accounts: Accounts
+    doors: Doors
+    audit: AuditLog
+    log: FilteringBoundLogger
+    limiter: LoginLimiter
+    provider: Provider | None
+    has_passwords: bool
+    refuse_weak: Callable[[str, str], None]
+    now: Callable[[], datetime]
+    _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _begun: AttemptLimiter = field(default_factory=lambda: AttemptLimiter(allowed=_BEGUN, every_s=_BEGUN_EVERY_S))
+    _refused: AttemptLimiter = field(default_factory=AttemptLimiter)
 
     def app(self) -> Starlette:
         """Build the application; its routes are whole paths."""
@@ -116,7 +103,7 @@ class LoginPages:
         """Show the ways to log in."""
         wanted = request.query_params.get("next", "")
         problem = ""
-        if self._provider is not None and (why := await self._provider.why_away()):
+        if self.provider is not None and (why := await self.provider.why_away()):
             problem = f"{why} People who are logged in can go on."
         return self._page(wanted, problem)
 
@@ -134,19 +121,19 @@ class LoginPages:
         if not is_same_site(request.headers):
             return self._page("", "Only from our own pages.", 403)
         form = await _fields(request)
-        found = await self._look_at(request, form, self._accounts.authenticate, "")
+        found = await self._look_at(request, form, self.accounts.authenticate, "")
         if isinstance(found, Response):
             return found
         new = form.get("new_password", "")
         try:
-            self._refuse_weak(found.id, new)
+            self.refuse_weak(found.id, new)
         except ValueError as problem:
             return self._page("", f"Nothing was changed: {problem}.", 400)
         hashed = await asyncio.to_thread(hash_password, new)
-        if await self._accounts.find(found.id) != found:  # a removed user must not come back
+        if await self.accounts.find(found.id) != found:  # a removed user must not come back
             return self._page("", "Nothing was changed: your account was changed meanwhile.", 409)
-        await self._accounts.keep(replace(found, password=hashed, changed_at=self._now()))
-        await self._audit.write(AuditEntry(event=AuditEvent.USER_CHANGED, who=found.id, detail="own password"))
+        await self.accounts.keep(replace(found, password=hashed, changed_at=self.now()))
+        await self.audit.write(AuditEntry(event=AuditEvent.USER_CHANGED, who=found.id, detail="own password"))
         return self._page("", said="Your password is changed. Log in with the new one.")
 
     async def _look_at(
@@ -159,7 +146,7 @@ class LoginPages:
         """Return the account that a form's name and password belong to, or the refusal. Wrong ones are counted."""
         name, address = form.get("name", ""), network_of(request.scope.get("client"))
         async with self._turn:  # otherwise simultaneous guesses would all be checked before one is counted
-            if wait_s := await self._limiter.wait_s(address, name):
+            if wait_s := await self.limiter.wait_s(address, name):
                 return self._too_many(wanted, wait_s)
             account = await recognise(name, form.get("password", ""))
             if account is not None:
@@ -168,16 +155,16 @@ class LoginPages:
 
     async def _wrong(self, request: Request, name: str, wanted: str) -> Response:
         address = network_of(request.scope.get("client"))
-        failure = await self._limiter.fail(address, name)
-        known = await self._accounts.find(name)
+        failure = await self.limiter.fail(address, name)
+        known = await self.accounts.find(name)
         if self._say_refused("credentials", failure, request):
             who = known.id if known is not None else ""  # what was typed may be a password
-            await self._audit.write(AuditEntry(event=AuditEvent.LOGIN_FAILED, who=who, status=401))
+            await self.audit.write(AuditEntry(event=AuditEvent.LOGIN_FAILED, who=who, status=401))
         return self._page(wanted, _WRONG, 401)
 
     async def to_provider(self, request: Request) -> Response:
         """Redirect the browser to the identity provider."""
-        if self._provider is None:
+        if self.provider is None:
             raise HTTPException(404)
         wanted = request.query_params.get("next", "")
         if is_foreign(request.headers):  # not by a link either: a person has to want the login
@@ -186,7 +173,7 @@ class LoginPages:
         if not self._begun.admits(address):
             return self._too_many(wanted, self._begun.wait_s(address))
         try:
-            there, state = await self._provider.begin(wanted if is_ours(wanted) else "")
+            there, state = await self.provider.begin(wanted if is_ours(wanted) else "")
         except ProviderAway as away:
             return self._page(wanted, str(away), 503)
         answer = RedirectResponse(there, 303)
@@ -195,19 +182,19 @@ class LoginPages:
 
     async def from_provider(self, request: Request) -> Response:
         """Store the identity provider's claims about a person."""
-        if self._provider is None:
+        if self.provider is None:
             raise HTTPException(404)
         state = cookie_of(request.headers, _STATE) or ""
         try:
-            person, wanted = await self._provider.finish(request.url.query, state)
+            person, wanted = await self.provider.finish(request.url.query, state)
         except ProviderAway as away:
             answer = self._page("", str(away), 503)
         except ProviderRefused as refused:
             if self._say_refused("provider", self._refused.fail(network_of(request.scope.get("client"))), request):
-                await self._audit.write(AuditEntry(event=AuditEvent.LOGIN_FAILED, detail=refused.why, status=403))
+                await self.audit.write(AuditEntry(event=AuditEvent.LOGIN_FAILED, detail=refused.why, status=403))
             answer = self._page("", str(refused), 403)
         else:
-            answer = await self._begin(request, await self._accounts.keep_of_provider(person), wanted)
+            answer = await self._begin(request, await self.accounts.keep_of_provider(person), wanted)
         answer.headers.append("set-cookie", set_cookie(_STATE, "", 0))
         return answer
 
@@ -217,28 +204,28 @@ class LoginPages:
         form = await _fields(request)
         if not (is_same_site(request.headers) and forms_of(cookie).is_valid(form.get(FORM_FIELD))):
             return self._page("", "This request did not come from one of our pages. You are still logged in.", 403)
-        person = await self._doors.sessions.renew(cookie)
-        await self._doors.sessions.end(cookie)
+        person = await self.doors.sessions.renew(cookie)
+        await self.doors.sessions.end(cookie)
         if person is not None:
-            await self._audit.write(AuditEntry(event=AuditEvent.LOGOUT, who=person.id, operator=person.operator))
+            await self.audit.write(AuditEntry(event=AuditEvent.LOGOUT, who=person.id, operator=person.operator))
         answer = self._page("", said="You are logged out.")
         answer.headers.append("set-cookie", set_cookie(SESSION, "", 0))
         return answer
 
     async def _account(self, name: str, password: str) -> Account | None:
-        shared = self._doors.shared
+        shared = self.doors.shared
         if shared is not None and shared.login.is_typed(name, password):
             await shared.note_use(is_alarming=True)
             return shared.account
-        return await self._accounts.authenticate(name, password)
+        return await self.accounts.authenticate(name, password)
 
     async def _begin(self, request: Request, account: Account, wanted: str) -> Response:
         """Begin a session under a new cookie, and end one that the browser had."""
         before = cookie_of(request.headers, SESSION)
         if before:
-            await self._doors.sessions.end(before)
-        cookie = await self._doors.sessions.begin(account)
-        await self._audit.write(AuditEntry(event=AuditEvent.LOGIN, who=account.id, operator=account.operator))
+            await self.doors.sessions.end(before)
+        cookie = await self.doors.sessions.begin(account)
+        await self.audit.write(AuditEntry(event=AuditEvent.LOGIN, who=account.id, operator=account.operator))
         answer = RedirectResponse(wanted if is_ours(wanted) else "/board", 303)
         answer.headers.append("set-cookie", set_cookie(SESSION, cookie, _COOKIE_S))
         return answer
@@ -247,9 +234,9 @@ class LoginPages:
         """Log a refusal unless the limit is reached, so that strangers cannot fill the logs; tell whether it was logged."""
         if failure is Failure.OVER:
             return False
-        self._log.warning("admin_refused", reason=reason)
+        self.log.warning("admin_refused", reason=reason)
         if failure is Failure.LAST:
-            self._log.warning("attempts_limited", where="login", address=network_of(request.scope.get("client")))
+            self.log.warning("attempts_limited", where="login", address=network_of(request.scope.get("client")))
         return True
 
     def _too_many(self, wanted: str, wait_s: int) -> Response:
@@ -259,14 +246,14 @@ class LoginPages:
 
     def _page(self, wanted: str, problem: str = "", status: int = 200, *, said: str = "") -> Response:
         wanted = wanted if is_ours(wanted) else ""
-        page = self._renderer.page(
+        page = self.renderer.page(
             "login.html",
-            now=self._now(),
+            now=self.now(),
             wanted=wanted,
-            provider=self._provider.host if self._provider is not None else "",
+            provider=self.provider.host if self.provider is not None else "",
             to_provider="/login/provider" + (f"?next={quote(wanted, safe='')}" if wanted else ""),
-            has_passwords=self._has_passwords or self._doors.shared is not None,
-            has_users=self._has_passwords,
+            has_passwords=self.has_passwords or self.doors.shared is not None,
+            has_users=self.has_passwords,
             problem=problem,
             said=said,
         )

@@ -73,8 +73,8 @@ CONTROLS: Final = (
     Control(
         "guesses at a name are counted across all addresses",
         "desk/board/login_page.py",
-        "failure = await self._limiter.fail(address, name)",
-        "failure = await self._limiter.fail(address)",
+        "failure = await self.limiter.fail(address, name)",
+        "failure = await self.limiter.fail(address)",
         "tests/people/test_sessions_and_roles.py",
         "counted_from_everywhere",
     ),
