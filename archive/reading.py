@@ -101,36 +101,30 @@ class ArchiveReader:
         """
         with self._database.reading() as connection:
             places, is_partial = _places(connection, query, institutions, names or {}, before)
+            read = places[:READ]
             found: list[Call] = []
             last: Place | None = None
-            for start in range(0, len(places), CHUNK):
-                if start >= READ:
-                    is_partial = True
-                    last = places[start - 1]
-                    break
-                some = places[start : start + CHUNK]
-                calls = _calls(connection, some)
-                for place in some:
-                    call = calls[place][0] if place in calls else None
-                    if call is None or not matches(call):
+            for start in range(0, len(read), CHUNK):
+                for place, call in _last_versions(connection, read[start : start + CHUNK]):
+                    if not matches(call):
                         continue
                     if len(found) == most:
                         return FoundLines(tuple(found), is_cut=True, is_partial=is_partial, next=last)
                     found.append(call)
                     last = place
-            end = places[-1] if places and len(places) <= READ else last
-            return FoundLines(tuple(found), is_partial=is_partial, next=end if is_partial else None)
+            is_partial = is_partial or len(places) > READ
+            return FoundLines(tuple(found), is_partial=is_partial, next=read[-1] if is_partial and read else None)
 
     def call(self, institution_key: str, any_id: str) -> tuple[Call, tuple[Entry, ...]] | None:
         """Return a call's last version by its voice id or alternate id."""
         with self._database.reading() as connection:
             for column in (lines.c.voice_id, lines.c.alternate_id):
-                asked = select(func.coalesce(lines.c.began_ms, 0), lines.c.institution_key, lines.c.n).where(
-                    column == any_id, lines.c.institution_key == institution_key, _is_whole()
-                )
-                row = connection.execute(asked.order_by(lines.c.n.desc()).limit(1)).first()
+                asked = select(lines.c.n, lines.c.body).where(column == any_id, _is_whole())
+                asked = _only(asked, institution_key).order_by(lines.c.n.desc()).limit(1)
+                row = connection.execute(asked).first()
                 if row is not None:
-                    return _calls(connection, [Place(*row)], is_last=False).get(Place(*row))
+                    key = institution_key, row.n
+                    return joined(row.body, _values(connection, [key]).get(key, {}))
         return None
 
     def institutions_of(self, any_id: str) -> list[str]:
@@ -302,20 +296,17 @@ def _begins(column: ColumnElement[Any], text: str) -> ColumnElement[bool]:
     return and_(column >= text, column < after(text))
 
 
-def _calls(
-    connection: Connection, places: Sequence[Place], *, is_last: bool = True
-) -> Mapping[Place, tuple[Call, tuple[Entry, ...]]]:
-    """Return calls with their personal values; with ``is_last`` only those without a later version."""
-    if not places:
-        return {}
+def _last_versions(connection: Connection, places: Sequence[Place]) -> Iterator[tuple[Place, Call]]:
+    """Yield calls with their personal values, without lines that have a later version."""
     keys = [(place.institution_key, place.n) for place in places]
     values = _values(connection, keys)
-    bodies = select(lines.c.institution_key, lines.c.n, lines.c.body).where(
-        tuple_(lines.c.institution_key, lines.c.n).in_(keys), _is_whole()
+    asked = select(lines.c.institution_key, lines.c.n, lines.c.body).where(
+        tuple_(lines.c.institution_key, lines.c.n).in_(keys), _is_whole(), ~_newer()
     )
-    rows = connection.execute(bodies.where(~_newer()) if is_last else bodies).all()
-    began = dict(zip(keys, places, strict=True))
-    return {began[key, n]: joined(body, values.get((key, n), {})) for key, n, body in rows}
+    bodies = {(key, n): body for key, n, body in connection.execute(asked)}
+    for place, key in zip(places, keys, strict=True):
+        if key in bodies:
+            yield place, joined(bodies[key], values.get(key, {}))[0]
 
 
 def _newer() -> ColumnElement[bool]:
