@@ -161,23 +161,18 @@ def append_call(chain: ChainEnd, content: Content, version: int, at_ms: int, gon
         version=version,
         **found_by,
     )
-    place = {"institution_key": chain.institution_key, "n": n}
+    place = {"institution_key": chain.institution_key, "n": n, "began_ms": found_by["began_ms"]}
     for each in personal:
         if "" in gone or (each.person_id or "") in gone:
             continue
-        looked_up = each.terms or (None,)
-        person_id = clean(each.person_id) if each.person_id else None
-        row = {**place, "path": each.path, "person_id": person_id, "value": each.value, "salt": each.salt}
-        row["began_ms"] = found_by["began_ms"]
-        chain.people.append({**row, "term": looked_up[0]})
-        further = {"value": None, "salt": None}
+        first, *further = each.terms or (None,)
+        whose = {**place, "person_id": clean(each.person_id) if each.person_id else None}
+        chain.people.append({**whose, "path": each.path, "value": each.value, "salt": each.salt, "term": first})
         chain.people += [
-            {**row, **further, "path": f"{each.path}#{k}", "term": term} for k, term in enumerate(looked_up[1:], 1)
+            {**whose, "path": f"{each.path}#{k}", "value": None, "salt": None, "term": term}
+            for k, term in enumerate(further, 1)
         ]
-    chain.terms += [
-        {**place, "kind": kind, "value": value, "began_ms": found_by["began_ms"]}
-        for kind, value in sorted(content.terms)
-    ]
+    chain.terms += [{**place, "kind": kind, "value": value} for kind, value in sorted(content.terms)]
 
 
 def _insert(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
