@@ -4,7 +4,7 @@ Every removal, hold and release is recorded as a line of the chain.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any, Final
@@ -16,6 +16,7 @@ from archive.database import Database
 from archive.lines import AUDIT, CALL, ERASED, HELD, RELEASED, RETIRED, after, number_term
 from archive.tables import chains, erased, holds, lines, people, terms
 from archive.writing import ChainEnd
+from calls.call_query import COMPARED, digits_of, same_number
 
 WITHIN_S: Final = 3600.0
 AT_ONCE: Final = 5000
@@ -47,21 +48,21 @@ class Keeper:
         *,
         reason: str,
         person_id: str | None = None,
-        number: Callable[[str], bool] | None = None,
-        digits: str = "",
+        phone: str | None = None,
+        country: str = "US",
     ) -> Erasure:
         """Erase a person's data: all personal values of their own calls, and their name in other calls.
 
         Args:
             institution_key: At which institution.
             person_id: The member, by the institution's id.
-            number: Instead of a member: tells whether a stored number is the one whose calls are erased.
-            digits: The last digits of that number.
+            phone: Instead of a member: the number, complete, whose calls are erased.
+            country: Where stored numbers without a country code belong.
             reason: Written into the chain; it must not name a person.
         """
         with self.database.writing(within_s=WITHIN_S) as connection:
             chain = ChainEnd.lock(connection, institution_key)
-            found = _calls_of(connection, institution_key, person_id, number, digits)
+            found = _calls_of(connection, institution_key, person_id, phone, country)
             held = _held(connection, institution_key, sorted(found))
             numbers: list[int] = []
             values = 0
@@ -152,17 +153,18 @@ class Keeper:
 
 
 def _calls_of(
-    connection: Connection, key: str, person_id: str | None, number: Callable[[str], bool] | None, digits: str
+    connection: Connection, key: str, person_id: str | None, phone: str | None, country: str
 ) -> dict[str, str]:
     """Return the calls of a person, each with the id of whose values to erase; '' for all, if the call was theirs."""
     found: dict[str, str] = {}
-    if number is not None:
-        least = number_term(digits)
+    if phone is not None:
+        least = number_term(digits_of(phone)[-COMPARED:])
         asked = select(lines.c.voice_id, people.c.value).join(
             people, (people.c.institution_key == lines.c.institution_key) & (people.c.n == lines.c.n)
         )
         asked = asked.where(lines.c.institution_key == key, people.c.term >= least, people.c.term < after(least))
-        found.update((voice_id, EVERYBODY) for voice_id, value in connection.execute(asked) if number(value))
+        rows = connection.execute(asked)
+        found.update((voice_id, EVERYBODY) for voice_id, value in rows if same_number(value, phone, country))
     if person_id is not None:
         told = select(lines.c.voice_id, lines.c.body).join(
             terms, (terms.c.institution_key == lines.c.institution_key) & (terms.c.n == lines.c.n)

@@ -19,7 +19,7 @@ FEWEST_LETTERS: Final = 4
 
 AROUND: Final = timedelta(minutes=5)
 
-_COMPARED: Final = 6
+COMPARED: Final = 6
 """Two notations of one number end in the same digits, this many. Otherwise parsing is skipped."""
 
 LONGEST: Final = 256
@@ -115,7 +115,7 @@ class CallQuery:
             return False
         is_end = digits_of(known).endswith(digits)
         return is_end or (
-            digits_of(known)[-_COMPARED:] == digits[-_COMPARED:] and same_number(known, typed, self.country)
+            digits_of(known)[-COMPARED:] == digits[-COMPARED:] and same_number(known, typed, self.country)
         )
 
     def _is_recent(self, call: Call) -> bool:

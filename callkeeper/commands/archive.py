@@ -5,7 +5,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from functools import partial
 from io import TextIOWrapper
 from typing import BinaryIO
 
@@ -23,7 +22,7 @@ from callkeeper.parsing import VISIBLE
 from callkeeper.redis_query import Span, note_command, query_redis
 from callkeeper.settings import StoreSettings, WorkerArchiveSettings
 from callkeeper.terminal import Failed, Misused, printable_json, safe, say
-from calls.call_query import number_of, same_number
+from calls.call_query import number_of
 from calls.spreadsheet import SpreadsheetWriter
 from calls.store.archive_queue import ArchiveQueue
 from calls.store.audit_log import AuditEvent
@@ -142,9 +141,9 @@ def erase(institution: str, person: str | None, phone: str | None, operator: str
     whole = None if phone is None else number_of(phone, country)
     if phone is not None and whole is None:
         raise Misused("--phone is no phone number")
-    same = None if whole is None else partial(same_number, f"+{whole}", country=country)
+    number = None if whole is None else f"+{whole}"
     with _keeper(operator, reason) as keeper:
-        found = keeper.erase(institution, person_id=person, number=same, digits=(whole or "")[-6:], reason=reason)
+        found = keeper.erase(institution, person_id=person, phone=number, country=country, reason=reason)
     _note(AuditEvent.ARCHIVE_CHANGED, "erase", operator, institution)
     say(f"{found.values} values of {found.calls} calls are erased; {found.held} calls are under a hold")
 
