@@ -109,19 +109,12 @@ class LoginPages:
 
     async def log_in(self, request: Request) -> Response:
         """Check a name and a password."""
-        if not is_same_site(request.headers):
-            return self._page("", "Only from our own pages.", 403)
-        form = await _fields(request)
-        wanted = form.get("next", "")
-        found = await self._look_at(request, form, self._account, wanted)
-        return found if isinstance(found, Response) else await self._begin(request, found, wanted)
+        form, found = await self._identify(request, self._account)
+        return found if isinstance(found, Response) else await self._begin(request, found, form.get("next", ""))
 
     async def change_password(self, request: Request) -> Response:
         """Change the password of a local user, who must also type the present one. Their sessions end."""
-        if not is_same_site(request.headers):
-            return self._page("", "Only from our own pages.", 403)
-        form = await _fields(request)
-        found = await self._look_at(request, form, self.accounts.authenticate, "")
+        form, found = await self._identify(request, self.accounts.authenticate)
         if isinstance(found, Response):
             return found
         new = form.get("new_password", "")
@@ -136,31 +129,26 @@ class LoginPages:
         await self.audit.write(AuditEntry(event=AuditEvent.USER_CHANGED, who=found.id, detail="own password"))
         return self._page("", said="Your password is changed. Log in with the new one.")
 
-    async def _look_at(
-        self,
-        request: Request,
-        form: Mapping[str, str],
-        recognise: Callable[[str, str], Awaitable[Account | None]],
-        wanted: str,
-    ) -> Account | Response:
-        """Return the account that a form's name and password belong to, or the refusal. Wrong ones are counted."""
-        name, address = form.get("name", ""), network_of(request.scope.get("client"))
+    async def _identify(
+        self, request: Request, recognise: Callable[[str, str], Awaitable[Account | None]]
+    ) -> tuple[Mapping[str, str], Account | Response]:
+        """Return a form, and the account of its name and password, or the refusal. Wrong ones are counted."""
+        if not is_same_site(request.headers):
+            return {}, self._page("", "Only from our own pages.", 403)
+        form, address = await _fields(request), network_of(request.scope.get("client"))
+        name, wanted = form.get("name", ""), form.get("next", "")
         async with self._turn:  # otherwise simultaneous guesses would all be checked before one is counted
             if wait_s := await self.limiter.wait_s(address, name):
-                return self._too_many(wanted, wait_s)
+                return form, self._too_many(wanted, wait_s)
             account = await recognise(name, form.get("password", ""))
             if account is not None:
-                return account
-            return await self._wrong(request, name, wanted)
-
-    async def _wrong(self, request: Request, name: str, wanted: str) -> Response:
-        address = network_of(request.scope.get("client"))
-        failure = await self.limiter.fail(address, name)
-        known = await self.accounts.find(name)
-        if self._say_refused("credentials", failure, request):
-            who = known.id if known is not None else ""  # what was typed may be a password
-            await self.audit.write(AuditEntry(event=AuditEvent.LOGIN_FAILED, who=who, status=401))
-        return self._page(wanted, _WRONG, 401)
+                return form, account
+            failure = await self.limiter.fail(address, name)
+            if self._say_refused("credentials", failure, request):
+                known = await self.accounts.find(name)
+                who = known.id if known is not None else ""  # what was typed may be a password
+                await self.audit.write(AuditEntry(event=AuditEvent.LOGIN_FAILED, who=who, status=401))
+            return form, self._page(wanted, _WRONG, 401)
 
     async def to_provider(self, request: Request) -> Response:
         """Redirect the browser to the identity provider."""
