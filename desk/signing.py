@@ -97,11 +97,13 @@ FORM_VALID_S: Final = 12 * 3600
 """How long a page can stay open before its forms expire."""
 
 
-class FormTokens(Signer):
-    """Tokens that prove that one of our own pages asked for a change. A changed password invalidates all of them.
+def form_tokens(key: bytes, *, now: Callable[[], float] = time.time) -> Signer:
+    """Return the signer of tokens that prove that one of our own pages asked for a change.
 
     A browser sends the login along with any request that a foreign page has started. The token is in our pages only.
-    """
 
-    def __init__(self, user: str, password: Secret, *, now: Callable[[], float] = time.time) -> None:
-        super().__init__(key_for("form tokens", key_of_login(user, password)), valid_s=FORM_VALID_S, now=now)
+    Args:
+        key: Of a session or a login; without it the tokens are invalid.
+        now: Seconds since the epoch.
+    """
+    return Signer(key_for("form tokens", key), valid_s=FORM_VALID_S, now=now)

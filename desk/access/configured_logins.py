@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from desk.access.rights import Role
-from desk.signing import FormTokens, key_for, key_of_login
+from desk.signing import Signer, form_tokens, key_for, key_of_login
 from reseller.secret import Secret
 
 
@@ -25,9 +25,9 @@ class AdminLogin(msgspec.Struct, frozen=True):
         return key_for(purpose, key_of_login(self.user, self.password))
 
     @property
-    def forms(self) -> FormTokens:
-        """Return the signer of form tokens."""
-        return FormTokens(self.user, self.password)
+    def forms(self) -> Signer:
+        """Return the signer of form tokens. A changed password invalidates all of them."""
+        return form_tokens(key_of_login(self.user, self.password))
 
     def is_sent(self, authorization: str) -> bool:
         """Tell whether an Authorization header holds it."""

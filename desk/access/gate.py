@@ -31,7 +31,7 @@ from desk.access.rights import Person, Role
 from desk.access.routes import rule_of
 from desk.access.visitor import Auditor, Visitor, with_note, with_visitor
 from desk.browser_headers import PAGE, SafeHeaders
-from desk.signing import FORM_VALID_S, Signer, key_for
+from desk.signing import Signer, form_tokens
 from reseller.secret import Secret
 
 KNOWN_S: Final = 12 * 3600
@@ -217,7 +217,7 @@ class Gate:
 
 def forms_of(cookie: str) -> Signer:
     """Return the signer of the form tokens of a session."""
-    return Signer(key_for("form tokens", cookie.encode("utf-8", "replace")), valid_s=FORM_VALID_S)
+    return form_tokens(cookie.encode("utf-8", "replace"))
 
 
 def set_cookie(name: str, value: str, max_age_s: int, *, same_site: str = "Lax") -> str:

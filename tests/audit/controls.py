@@ -81,8 +81,8 @@ CONTROLS: Final = (
     Control(
         "form tokens belong to a session",
         "desk/access/gate.py",
-        'key_for("form tokens", cookie.encode("utf-8", "replace"))',
-        'key_for("form tokens", b"the same")',
+        'form_tokens(cookie.encode("utf-8", "replace"))',
+        'form_tokens(b"the same")',
         "tests/people/test_sessions_and_roles.py",
         "another_session",
     ),

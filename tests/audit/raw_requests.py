@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from urllib.parse import quote, urlencode
 
-from desk.signing import FORM_FIELD, FORM_HEADER, FormTokens
+from desk.signing import FORM_FIELD, FORM_HEADER, form_tokens, key_of_login
 from reseller import Secret
 from tests.audit.mutants import TRICKS
 
@@ -93,7 +93,7 @@ class Gunner:
 
     def __init__(self, templates: Sequence[str], seed: int) -> None:
         user, _, password = ADMIN.partition(":")
-        self._token = FormTokens(user, Secret(password)).issue()
+        self._token = form_tokens(key_of_login(user, Secret(password))).issue()
         self._draw = random.Random(seed)  # noqa: S311  (repeatable, not secret)
         # Streams do not end. The tests of the desk and of the board cover them.
         self._templates = [template for template in templates if not template.endswith("/stream")]

@@ -15,7 +15,7 @@ from rq.serializers import JSONSerializer
 from callkeeper.embedded import EmbeddedRedis
 from desk.access.visitor import Visitor, with_visitor
 from desk.dashboard import pages
-from desk.signing import FORM_HEADER, FormTokens
+from desk.signing import FORM_HEADER, form_tokens, key_of_login
 from reseller.secret import Secret
 from tests.audit.conftest import Target, web_process
 from tests.audit.foreign_page import foreign_page
@@ -72,7 +72,7 @@ def target(redis_server: EmbeddedRedis, tmp_path_factory: pytest.TempPathFactory
 
 def ask(target: Target, method: str, path: str, **headers: str) -> httpx.Response:
     """Send a request as the browser of a logged-in person does, with a form token."""
-    token = FormTokens(USER, Secret(PASSWORD)).issue()
+    token = form_tokens(key_of_login(USER, Secret(PASSWORD))).issue()
     own = {"X-Forwarded-For": "203.0.113.7", "Sec-Fetch-Site": "same-origin", FORM_HEADER: token}
     return httpx.request(
         method, f"{target.url}/rq{path}", auth=(USER, PASSWORD), headers=own | headers, trust_env=False, timeout=20
@@ -194,7 +194,7 @@ def test_templates_write_json_into_scripts(redis_url: str) -> None:
     """Every value that a template writes into a script is encoded as JSON."""
     with Redis.from_url(redis_url) as redis:
         app = pages(redis, address="x", queue_name=EVIL_QUEUE)
-        visitor = Visitor(ANN, FormTokens("ops", Secret("x" * 16)))
+        visitor = Visitor(ANN, form_tokens(key_of_login("ops", Secret("x" * 16))))
         with app.test_client() as client:
             page = client.get("/0/view/jobs", environ_base={"asgi.scope": with_visitor({}, visitor)}).text
     assert EVIL_QUEUE not in page

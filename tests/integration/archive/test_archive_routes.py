@@ -28,7 +28,7 @@ from desk.access.visitor import Auditor
 from desk.archived_calls import ArchivedCalls
 from desk.board.board import Board
 from desk.desk import Desk
-from desk.signing import FormTokens
+from desk.signing import Signer, form_tokens, key_of_login
 from reseller import Secret
 from tests.archivist import INSTITUTION, START, content, sqlite_archive
 from tests.signed_in import ANN, SignedIn
@@ -47,7 +47,7 @@ class Site:
 
     desk: Desk
     visitor: SignedIn
-    forms: FormTokens
+    forms: Signer
 
     async def ask(self, token: DeskToken, path: str, **query: str) -> httpx.Response:
         """Ask the desk."""
@@ -79,7 +79,7 @@ def site_of(database: Database, redis: Any, jobs: Any, log: FilteringBoundLogger
         auditor=Auditor(AuditLog(redis, keys=Keys())),
         archive=ArchivedCalls(ArchiveReader(database)),
     )
-    forms = FormTokens("ops", Secret("canary-admin-0123456"), now=START.timestamp)
+    forms = form_tokens(key_of_login("ops", Secret("canary-admin-0123456")), now=START.timestamp)
     return Site(desk, SignedIn(Board(redis, desk, log=log, now=lambda: START).app(), forms), forms)
 
 

@@ -25,7 +25,7 @@ from calls.store.rules_in_force import put_in_force
 from desk.board.board import Board
 from desk.board.frame_source import FrameSource
 from desk.board.states import StateName
-from desk.signing import FORM_FIELD, FormTokens
+from desk.signing import FORM_FIELD, form_tokens, key_of_login
 from reseller import Secret
 from sandbox.state import Call, Happening, Kind
 from tests.integration.desk.conftest import DeskRig
@@ -43,7 +43,7 @@ class BoardRig(DeskRig):
         self, stage: Asgi, redis: Redis, jobs: BlockingRedis, log: FilteringBoundLogger, *, outbox: Keys | None = None
     ) -> None:
         super().__init__(stage, redis, jobs, load_rules(None), outbox=outbox)
-        self.tokens = FormTokens("ops", Secret("canary-admin-0123456"), now=self._seconds)
+        self.tokens = form_tokens(key_of_login("ops", Secret("canary-admin-0123456")), now=self._seconds)
         self.board = Board(redis, self.desk, log=log, now=self.clock)
         self.visitor = SignedIn(self.board.app(), self.tokens)
         self.browser = httpx.AsyncClient(transport=httpx.ASGITransport(self.visitor), base_url="https://desk")

@@ -30,7 +30,7 @@ from desk.access.configured_logins import AdminLogin
 from desk.browser_headers import SafeHeaders
 from desk.dashboard import dashboard
 from desk.readable_jobs import MAX_SHOWN
-from desk.signing import FORM_HEADER, FORM_VALID_S, FormTokens, Signer
+from desk.signing import FORM_HEADER, FORM_VALID_S, Signer, form_tokens, key_of_login
 from reseller.secret import Secret
 from tests.signed_in import gate_of
 
@@ -42,7 +42,7 @@ OWN_PAGE = {"Sec-Fetch-Site": "same-origin", "Origin": "http://desk"}
 @cache
 def token() -> dict[str, str]:
     """Return the header with which a page of ours asks for a change."""
-    return {FORM_HEADER: FormTokens(LOGIN[0], Secret(LOGIN[1])).issue()}
+    return {FORM_HEADER: form_tokens(key_of_login(LOGIN[0], Secret(LOGIN[1]))).issue()}
 
 
 def report(text: str) -> dict[str, str]:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from desk.signing import FORM_VALID_S, FormTokens, Signer, key_for, key_of_login
+from desk.signing import FORM_VALID_S, Signer, form_tokens, key_for, key_of_login
 from reseller.secret import Secret
 
 PASSWORD = Secret("the-right-password")
@@ -65,9 +65,9 @@ def clock() -> Clock:
     return Clock()
 
 
-def tokens_of(password: str, clock: Clock, user: str = "ops") -> FormTokens:
+def tokens_of(password: str, clock: Clock, user: str = "ops") -> Signer:
     """Return the tokens of one login, as any web process has them."""
-    return FormTokens(user, Secret(password), now=clock)
+    return form_tokens(key_of_login(user, Secret(password)), now=clock)
 
 
 def test_token_is_taken_by_every_process_of_one_login(clock: Clock) -> None:
