@@ -26,7 +26,7 @@ from sqlalchemy import (
 
 from archive.database import Database
 from archive.lines import AUDIT, AUDIT_LOG, CALL, after, joined, ms_of, number_term
-from archive.tables import chains, lines, people, terms
+from archive.tables import chains, has_later_version, lines, people, terms
 from calls.call_query import AROUND, FEWEST_DIGITS, FEWEST_LETTERS, CallQuery, digits_of
 from calls.record import Call, Reason
 from calls.trail import Entry, Recorded, recorded
@@ -174,7 +174,10 @@ class ArchiveReader:
             order.remove(lines.c.institution_key)  # the index of an institution is in this order
         asked = select(lines.c.began_ms, lines.c.institution_key, lines.c.n, lines.c.body).where(_is_whole())
         asked = _only(asked.order_by(*order).limit(STREAMED), institution_key)
-        is_newer, has_text = _newer().label("is_newer"), lines.c.commitments.contains('"trail/').label("has_text")
+        is_newer, has_text = (
+            has_later_version().label("is_newer"),
+            lines.c.commitments.contains('"trail/').label("has_text"),
+        )
         asked = asked.add_columns(is_newer, has_text)
         more = lines.c.began_ms >= since_ms
         while True:
@@ -301,22 +304,12 @@ def _last_versions(connection: Connection, places: Sequence[Place]) -> Iterator[
     keys = [(place.institution_key, place.n) for place in places]
     values = _values(connection, keys)
     asked = select(lines.c.institution_key, lines.c.n, lines.c.body).where(
-        tuple_(lines.c.institution_key, lines.c.n).in_(keys), _is_whole(), ~_newer()
+        tuple_(lines.c.institution_key, lines.c.n).in_(keys), _is_whole(), ~has_later_version()
     )
     bodies = {(key, n): body for key, n, body in connection.execute(asked)}
     for place, key in zip(places, keys, strict=True):
         if key in bodies:
             yield place, joined(bodies[key], values.get(key, {}))[0]
-
-
-def _newer() -> ColumnElement[bool]:
-    """Tell whether there is a later version of a line's call."""
-    later = lines.alias("later")
-    return exists().where(
-        later.c.institution_key == lines.c.institution_key,
-        later.c.voice_id == lines.c.voice_id,
-        later.c.version > lines.c.version,
-    )
 
 
 def _values(

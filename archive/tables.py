@@ -6,7 +6,7 @@
 
 from typing import Final
 
-from sqlalchemy import BigInteger, Column, Index, MetaData, String, Table, Text
+from sqlalchemy import BigInteger, Column, ColumnElement, Index, MetaData, String, Table, Text, exists
 
 metadata = MetaData()
 
@@ -47,6 +47,17 @@ lines = Table(
     Index("archive_lines_began", "began_ms", "institution_key", "n"),
     Index("archive_lines_institution", "institution_key", "began_ms", "n"),
 )
+
+
+def has_later_version() -> ColumnElement[bool]:
+    """Return the condition that there is a later version of a line's call."""
+    later = lines.alias("later")
+    return exists().where(
+        later.c.institution_key == lines.c.institution_key,
+        later.c.voice_id == lines.c.voice_id,
+        later.c.version > lines.c.version,
+    )
+
 
 people = Table(
     "archive_people",

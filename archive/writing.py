@@ -5,7 +5,7 @@ is ignored. Every other trail is a new version.
 """
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Final, NamedTuple
@@ -28,7 +28,7 @@ from archive.lines import (
     sha256,
     trail_of,
 )
-from archive.tables import chains, erased, lines, people, terms
+from archive.tables import chains, erased, has_later_version, lines, people, terms
 
 MOST_PATHS: Final = 200
 """Most personal values of one call that are stored. Further ones repeat the same words."""
@@ -109,8 +109,11 @@ class Writer:
         """
         with self._database.writing() as connection:
             chain = ChainEnd.lock(connection, institution_key)
-            known = _versions(connection, institution_key, [call.call.voice_id for call in calls])
-            gone = _erased(connection, institution_key, [call.call.voice_id for call in calls])
+            voice_ids = [content.call.voice_id for content in calls]
+            known, gone = (
+                _versions(connection, institution_key, voice_ids),
+                _erased(connection, institution_key, voice_ids),
+            )
             at_ms = self._now_ms()
             for content in calls:
                 voice_id = content.call.voice_id
@@ -191,21 +194,13 @@ def _from_json(table: Table, names: tuple[str, ...]) -> Insert:
 
 
 def _versions(
-    connection: Connection, institution_key: str, voice_ids: Iterable[str]
+    connection: Connection, institution_key: str, voice_ids: Sequence[str]
 ) -> dict[str, tuple[int, tuple[str, ...]]]:
     """Return the last version of each stored call, and its trail (empty: retention removed it)."""
-    last = (
-        select(lines.c.voice_id, func.max(lines.c.version).label("version"))
-        .where(lines.c.institution_key == institution_key)
-        .where(lines.c.voice_id.in_(bindparam("voice_ids", expanding=True)))
-        .group_by(lines.c.voice_id)
-        .subquery()
+    asked = select(lines.c.voice_id, lines.c.version, lines.c.body).where(
+        lines.c.institution_key == institution_key, lines.c.voice_id.in_(voice_ids), ~has_later_version()
     )
-    asked = select(lines.c.voice_id, lines.c.version, lines.c.body).join(
-        last, (lines.c.voice_id == last.c.voice_id) & (lines.c.version == last.c.version)
-    )
-    asked = asked.where(lines.c.institution_key == institution_key)
-    rows = connection.execute(asked, {"voice_ids": list(voice_ids)})
+    rows = connection.execute(asked)
     return {voice_id: (version, trail_of(body) if body else ()) for voice_id, version, body in rows}
 
 
