@@ -18,7 +18,7 @@ from redis.exceptions import RedisError
 
 from archive.errors import ArchiveAway, ValueRefused
 from archive.heads import signed_head
-from archive.lines import Content, content_of
+from archive.lines import content_of
 from archive.writing import Writer
 from calls.claimed_item import ClaimedItem, LeaseLost, Placement
 from calls.metrics import catalogue as figure
@@ -125,7 +125,7 @@ class ArchiveDeliveries(Outbox):
         await asyncio.gather(*(self.store.archived(item) for item, _ in pairs))
 
     def _write_now(self, key: str, calls: Sequence[Stored]) -> int:
-        return self.writer.write(key, [_content(*stored) for stored in calls])
+        return self.writer.write(key, [content_of(parse_call(record), parse_trail(trail)) for record, trail in calls])
 
     async def _refused(self, item: ClaimedItem, error: Exception) -> None:
         if isinstance(error, NewerRecord):
@@ -168,7 +168,3 @@ class ArchiveDeliveries(Outbox):
             for key, head in (await asyncio.to_thread(self.writer.heads)).items():
                 await self.store.note_head(key, head.n, head.hash)
                 self.log.info("archive_head", **signed_head(key, head, self.key))
-
-
-def _content(record: bytes, trail: list[bytes]) -> Content:
-    return content_of(parse_call(record), parse_trail(trail))
