@@ -1,6 +1,5 @@
 """The login of ``CALLKEEPER_ADMIN``: for `make run`, and for emergencies where people log in by name."""
 
-import re
 import time
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -13,13 +12,12 @@ from calls.store.audit_log import AuditEntry, AuditEvent, AuditLog
 from calls.store.keys import Keys
 from desk.access.configured_logins import AdminLogin
 from desk.access.people import SHARED, Account
-from desk.access.rights import Role
+from desk.access.rights import Role, is_operator
 
 SHOWN: Final = timedelta(hours=24)
 """How long the board shows that it was used."""
 
 _NOTED_EVERY_S: Final = 900.0
-_OPERATOR: Final = re.compile(r"[!-~]{1,64}")
 
 
 class EmergencyLogin:
@@ -29,7 +27,7 @@ class EmergencyLogin:
         self.login = login
         self.account = Account(
             id=f"{SHARED}{login.user}",
-            operator=login.user if _OPERATOR.fullmatch(login.user) else "",
+            operator=login.user if is_operator(login.user) else "",
             role=Role.ADMIN,
             stamp=login.key_for("sessions").hex(),
             changed_at=datetime.now(UTC),

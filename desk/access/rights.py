@@ -10,6 +10,15 @@ Operator = Annotated[
 ]
 
 
+def is_operator(text: str) -> bool:
+    """Tell whether a text can be a core username."""
+    try:
+        msgspec.convert(text, Operator)
+    except msgspec.ValidationError:
+        return False
+    return True
+
+
 class Role(StrEnum):
     """The roles. Each includes those before it."""
 
