@@ -140,7 +140,7 @@ async def read_body(request: Request, kind: type[T]) -> T:
         body = await bounded(request)
         said = msgspec.json.decode(body, type=kind)
         json.loads(body, object_pairs_hook=_once)
-    except BodyTooLarge:
+    except RequestTooLarge:
         raise Problem(413, "too_large", headers={"Connection": "close"}) from None
     except ClientDisconnect:
         raise invalid("body", "must be whole") from None
@@ -162,7 +162,7 @@ def _once(pairs: list[tuple[str, object]]) -> None:
         raise _Twice
 
 
-class BodyTooLarge(Exception):
+class RequestTooLarge(Exception):
     """A body is longer than `BODY_LIMIT`; the rest of it was not read."""
 
 
@@ -170,14 +170,14 @@ async def bounded(request: Request) -> bytes:
     """Return the body of a request.
 
     Raises:
-        BodyTooLarge: It is too long.
+        RequestTooLarge: It is too long.
         starlette.requests.ClientDisconnect: It did not arrive as a whole.
     """
     body = bytearray()
     async for chunk in request.stream():
         body += chunk
         if len(body) > BODY_LIMIT:
-            raise BodyTooLarge
+            raise RequestTooLarge
     return bytes(body)
 
 

@@ -16,7 +16,7 @@ from desk.access.desk_tokens import DeskToken
 from desk.access.rights import Person
 from desk.access.visitor import note_of, visitor_of
 from desk.board.audience import pauses_for
-from desk.bodies import BODIES, Body, BodyTooLarge, bounded
+from desk.bodies import BODIES, Body, RequestTooLarge, bounded
 from desk.problems import Problem
 from desk.signing import FORM_FIELD
 from desk.statements import Actions
@@ -62,7 +62,7 @@ class FormHandlers:
             raise FormRefused(415, "This address accepts only a form.")
         try:
             pairs = parse_qsl((await bounded(request)).decode("utf-8", "replace"), max_num_fields=20)
-        except BodyTooLarge:
+        except RequestTooLarge:
             raise FormRefused(413, "The form is too large.") from None
         except ClientDisconnect:
             raise FormRefused(400, "The form was not received completely.") from None

@@ -26,7 +26,7 @@ from desk.access.gate import SESSION, Doors, cookie_of, forms_of, is_foreign, is
 from desk.access.oidc import LOGIN_S, Provider, ProviderAway, ProviderRefused
 from desk.access.people import Account, Accounts, hash_password
 from desk.board.renderer import Renderer
-from desk.bodies import BodyTooLarge, bounded
+from desk.bodies import RequestTooLarge, bounded
 from desk.signing import FORM_FIELD
 
 _STATE: Final = "__Host-callkeeper-login"
@@ -261,5 +261,5 @@ async def _fields(request: Request) -> Mapping[str, str]:
     """Return the fields of a form; none if it is too large or not a form."""
     try:
         return dict(parse_qsl((await bounded(request)).decode("utf-8", "replace"), max_num_fields=8))
-    except (BodyTooLarge, ClientDisconnect, ValueError):
+    except (RequestTooLarge, ClientDisconnect, ValueError):
         return {}
