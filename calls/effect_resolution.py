@@ -30,7 +30,7 @@ MAX_REQUESTS = 2
 MAX_ASSIGNS = 3
 """Assigns sent for one call, including corrections by the desk, excluding those that got 401 or 429."""
 
-ASSIGN_RETRY_S = (3.0, 6.0, 12.0, 24.0, 48.0, 60.0)
+ASSIGN_RETRY_S = (1.0, 3.0, 6.0, 12.0, 24.0, 48.0, 60.0)
 """Seconds that an assign waits after the first, second ... 401 or 429 in a row. The last one repeats."""
 
 _IN_VAIN = frozenset({EffectState.REFUSED, EffectState.ABSENT})
