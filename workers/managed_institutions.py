@@ -134,6 +134,8 @@ class Institutions:
         owned = await self._owned(listed, stored)
         missing = self._acted_for(owned | (self._only or frozenset())) - stored.keys()
         if missing or anew or not stored:
+            # A failure or a 429 of one of the next requests must not be taken for one of the whole account.
+            self._store.breakers.acted_for = self._acted_for(owned)
             asked = await self._ask_service(missing)
             await self._listings.save_standings(asked.values())
             stored |= asked

@@ -5,6 +5,7 @@ from redis.asyncio import Redis
 
 from calls.metrics import catalogue as figure
 from calls.store.last_listing import Listings
+from calls.store.request_budget import budget_use
 from sandbox.faults import Action, Fault
 from sandbox.state import Happening, Kind
 from tests.rig import KEY, Rig
@@ -50,6 +51,13 @@ async def test_key_that_fails_concerns_its_institution_only_and_is_tried_again(r
     assert [e["institution"] for e in rig.log.entries if e["event"] == "institution_unreadable"] == [OTHER]
     rig.stage.sandbox.choose(["list-refused"])
     assert await assigned(rig, 75) == [KEY, OTHER]
+
+
+async def test_429_while_institutions_are_first_read_limits_its_institution_only(rig: Rig) -> None:
+    """The login names several keys, so a 429 for one of them says nothing about the account's limit."""
+    rig.stage.sandbox.choose(["list-failing", "busy-one"])
+    await rig.run(1)
+    assert [use.institution_key for use in await budget_use(rig.redis, rig.store.keys)] == [OTHER]
 
 
 async def test_service_that_fails_for_every_key_is_not_asked_for_all_of_them(rig: Rig) -> None:
