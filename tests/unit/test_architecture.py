@@ -1,21 +1,19 @@
 """ARCHITECTURE.md: its files exist, and it answers where things happen."""
 
-import ast
 import re
 from collections import Counter
 from pathlib import Path
-
-import pytest
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
 QUESTIONS = 33
 
 
-@pytest.mark.parametrize("name", sorted(set(re.findall(r"`([a-z_/]+/(?:[a-z_]+\.(?:py|lua))?)`", TEXT))))
-def test_every_file_named_exists(name: str) -> None:
+def test_every_file_named_exists() -> None:
     """A path that the map names leads to a file or a folder."""
-    assert (ROOT / name).exists()
+    named = set(re.findall(r"`([a-z_/]+/(?:[a-z_]+\.(?:py|lua))?)`", TEXT))
+    assert len(named) > 50
+    assert {name for name in named if not (ROOT / name).exists()} == set()
 
 
 def test_every_question_of_a_newcomer_is_answered_with_a_file() -> None:
@@ -53,10 +51,6 @@ def test_no_module_name_has_two_meanings() -> None:
 
 def test_no_class_name_has_two_meanings() -> None:
     """One name, one class."""
-    names = Counter(
-        node.name
-        for path in _modules()
-        for node in ast.parse(path.read_text(encoding="utf-8")).body
-        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
-    )
+    texts = (path.read_text(encoding="utf-8") for path in _modules())
+    names = Counter(name for text in texts for name in re.findall(r"^class ([A-Za-z]\w*)", text, re.MULTILINE))
     assert {name for name, n in names.items() if n > 1} == set()

@@ -5,7 +5,6 @@ import shlex
 from pathlib import Path
 
 import click
-import pytest
 
 from callkeeper.cli import main
 from desk.openapi import document
@@ -29,21 +28,21 @@ def anchors(text: str) -> set[str]:
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-@pytest.mark.parametrize("name", PAGES)
-def test_lines_are_short(name: str) -> None:
+def test_lines_are_short() -> None:
     """Every line has less than 120 characters, tables included, so that a page can be read in a terminal and in a diff."""
-    assert [line for line in text_of(name).splitlines() if len(line) > LONGEST] == []
+    lines = ((name, line) for name in PAGES for line in text_of(name).splitlines())
+    assert [(name, line) for name, line in lines if len(line) > LONGEST] == []
 
 
-@pytest.mark.parametrize("name", PAGES)
-def test_links_lead_somewhere(name: str) -> None:
+def test_links_lead_somewhere() -> None:
     """Every link to a file finds it, and every link to a heading finds the heading."""
-    text = re.sub(r"`[^`]*`", "", _BLOCK.sub("", text_of(name)))
-    for target, anchor in re.findall(r"\]\(([^)#:\s]*)(?:#([^)\s]+))?\)", text):
-        path = (ROOT / name).parent / target if target else ROOT / name
-        assert path.exists(), target
-        if anchor and path.suffix == ".md":
-            assert anchor in anchors(path.read_text(encoding="utf-8")), anchor
+    for name in PAGES:
+        text = re.sub(r"`[^`]*`", "", _BLOCK.sub("", text_of(name)))
+        for target, anchor in re.findall(r"\]\(([^)#:\s]*)(?:#([^)\s]+))?\)", text):
+            path = (ROOT / name).parent / target if target else ROOT / name
+            assert path.exists(), (name, target)
+            if anchor and path.suffix == ".md":
+                assert anchor in anchors(path.read_text(encoding="utf-8")), (name, anchor)
 
 
 def test_document_of_the_desk_is_the_one_that_is_served() -> None:
@@ -61,24 +60,24 @@ def test_glossary_has_ten_terms_at_most() -> None:
     assert terms["docs/guarantees.md"] <= 10
 
 
-@pytest.mark.parametrize("name", PAGES)
-def test_commands_exist(name: str) -> None:
+def test_commands_exist() -> None:
     """Every `callkeeper` command that a page shows can be parsed: its subcommands and options exist."""
-    text = text_of(name)
-    shown = [line for kind, block in _BLOCK.findall(text) if kind == "sh" for line in block.splitlines()]
-    shown += re.findall(r"^    (\S.*)$", text, re.MULTILINE)
-    shown += [" ".join(span.split()) for span in re.findall(r"`([^`]+)`", _BLOCK.sub("", text))]
-    for command in filter(None, map(_COMMAND.match, shown)):
-        _parse(command[1])
+    for name in PAGES:
+        text = text_of(name)
+        shown = [line for kind, block in _BLOCK.findall(text) if kind == "sh" for line in block.splitlines()]
+        shown += re.findall(r"^    (\S.*)$", text, re.MULTILINE)
+        shown += [" ".join(span.split()) for span in re.findall(r"`([^`]+)`", _BLOCK.sub("", text))]
+        for command in filter(None, map(_COMMAND.match, shown)):
+            _parse(name, command[1])
 
 
-def _parse(command: str) -> None:
+def _parse(page: str, command: str) -> None:
     words = shlex.split(command.rstrip("\\ "))[1:]
     place: click.Command = main
     while words and isinstance(place, click.Group):
         found = place.get_command(click.Context(place), words[0])
-        assert found is not None, command
+        assert found is not None, (page, command)
         place, words = found, words[1:]
     options = {name for parameter in place.params for name in (*parameter.opts, *parameter.secondary_opts)}
     named = {word.partition("=")[0] for word in words if word.startswith("--")}
-    assert named <= options | {"--help", "--version"}, command
+    assert named <= options | {"--help", "--version"}, (page, command)

@@ -7,7 +7,7 @@ import pytest
 
 from calls.claimed_item import LEASE
 from tests.faults.matrix_document import DOCUMENT, document
-from tests.faults.protections import ROOT, Protection, protections
+from tests.faults.protections import ROOT, protections
 from tests.recovery import OUTAGES, TROUBLES, UNTOLD
 
 GUARANTEES = ROOT / "docs" / "guarantees.md"
@@ -40,14 +40,14 @@ def test_guarantees_have_a_row_for_each_that_is_measured(measured: Iterable[str]
     assert set(measured) - {"none"} <= set(rows)
 
 
-@pytest.mark.parametrize("protection", protections(), ids=lambda p: p.words)
-def test_protection_is_where_the_list_says(protection: Protection) -> None:
+def test_protections_are_where_the_list_says() -> None:
     """What would be taken away is in the code once, and the test that would turn red is there."""
-    code = (ROOT / protection.file).read_text(encoding="utf-8")
-    assert code.count(protection.intact) == 1
-    assert protection.also is None or protection.also[0] in code
-    path, _, name = protection.test.partition("::")
-    assert f"def {name.partition('[')[0]}" in (ROOT / path).read_text(encoding="utf-8")
+    for protection in protections():
+        code = (ROOT / protection.file).read_text(encoding="utf-8")
+        assert code.count(protection.intact) == 1, protection.words
+        assert protection.also is None or protection.also[0] in code, protection.words
+        path, _, name = protection.test.partition("::")
+        assert f"def {name.partition('[')[0]}" in (ROOT / path).read_text(encoding="utf-8"), protection.words
 
 
 def test_protections_are_chosen_across_all_cases() -> None:

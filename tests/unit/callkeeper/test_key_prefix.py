@@ -1,7 +1,7 @@
 """The key prefix: several installations on one Redis share no key."""
 
 import ast
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 from calls.store.keys import Keys
@@ -10,23 +10,23 @@ ROOT = Path(__file__).parents[3]
 PACKAGES = ("receiver", "desk", "workers", "calls", "callkeeper")
 
 
-def trees() -> Iterator[tuple[Path, ast.Module]]:
+@cache
+def nodes() -> list[tuple[Path, ast.AST]]:
     """Parse every file of the product."""
-    for package in PACKAGES:
-        for path in sorted((ROOT / package).rglob("*.py")):
-            yield path, ast.parse(path.read_text(encoding="utf-8"))
+    paths = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
+    texts = ((path, path.read_text(encoding="utf-8")) for path in paths)
+    return [(path, node) for path, text in texts for node in ast.walk(ast.parse(text))]
 
 
 def named_by_keys() -> set[str]:
     """Return the classes and functions that would fall back on the default keys if they were not told others."""
     found = set()
-    for _, tree in trees():
-        for node in ast.walk(tree):
-            if isinstance(node, ast.ClassDef):
-                makers = [each for each in node.body if isinstance(each, ast.FunctionDef) and each.name == "__init__"]
-                found |= {node.name for maker in makers if _falls_back(maker)}
-            elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and _falls_back(node):
-                found.add(node.name)
+    for _, node in nodes():
+        if isinstance(node, ast.ClassDef):
+            makers = [each for each in node.body if isinstance(each, ast.FunctionDef) and each.name == "__init__"]
+            found |= {node.name for maker in makers if _falls_back(maker)}
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and _falls_back(node):
+            found.add(node.name)
     return found - {"__init__"}
 
 
@@ -58,8 +58,7 @@ def test_everything_that_names_keys_is_told_the_prefix() -> None:
     } <= classes
     silent = [
         f"{path.relative_to(ROOT)}:{node.lineno} {node.func.id}"
-        for path, tree in trees()
-        for node in ast.walk(tree)
+        for path, node in nodes()
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in classes
         if not _is_told(node)
     ]
