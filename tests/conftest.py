@@ -31,7 +31,7 @@ def examples(n: int) -> settings:
 settings.register_profile(
     "laws",
     deadline=None,
-    max_examples=NIGHTLY if IS_NIGHT else 25,
+    max_examples=NIGHTLY if IS_NIGHT else 15,
     suppress_health_check=[HealthCheck.too_slow],
     derandomize=os.environ.get("CI") == "true" and not IS_NIGHT,
 )

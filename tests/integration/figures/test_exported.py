@@ -35,8 +35,8 @@ LABELS = frozenset(
 )
 """Names of things, never of calls or people."""
 
-ADMIN = AdminLogin("ops", Secret("long-enough-a-password"))
-BASIC = {"Authorization": "Basic " + base64.b64encode(b"ops:long-enough-a-password").decode()}
+ADMIN = AdminLogin("ops", Secret("canary-admin-0123456"))
+BASIC = {"Authorization": "Basic " + base64.b64encode(b"ops:canary-admin-0123456").decode()}
 
 
 @pytest.fixture
