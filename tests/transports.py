@@ -6,7 +6,7 @@ from reseller.transport import FIRST_BYTE
 
 
 class AnnouncingTransport(httpx.AsyncBaseTransport):
-    """Calls a request's first-byte callback, then hands the request to a transport that does not know it.
+    """Calls a request's first-byte callback, reads its body, then hands it to a transport that knows of neither.
 
     For `httpx.MockTransport` and `httpx.ASGITransport`: without it a guard would never run, and every failure of an effect
     would count as "not sent".
@@ -16,10 +16,11 @@ class AnnouncingTransport(httpx.AsyncBaseTransport):
         self._inner = inner
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Announce the request, then send it."""
+        """Announce and read the request, then send it."""
         announce = request.extensions.get(FIRST_BYTE)
         if announce is not None:
             announce()
+        await request.aread()
         return await self._inner.handle_async_request(request)
 
     async def aclose(self) -> None:
