@@ -64,5 +64,5 @@ class OidcConfig(msgspec.Struct, frozen=True, kw_only=True):
     scope: str
     role_claim: str
     operator_claim: str
-    roles: tuple[Grant, ...]
+    grants: tuple[Grant, ...]
     ca: Path | None = None

@@ -180,7 +180,7 @@ class Provider:
     def _person(self, claims: Mapping[str, Any]) -> Person:
         """Return who the claims are about."""
         values = _values(claims, self._config.role_claim)
-        given = [grant for grant in self._config.roles if grant.value in values]
+        given = [grant for grant in self._config.grants if grant.value in values]
         if not given:
             raise ProviderRefused(
                 "no role", "You are known, but have no role here. Ask the administrator of callkeeper."

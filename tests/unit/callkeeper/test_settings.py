@@ -9,7 +9,9 @@ from callkeeper.credentials import outcome_secrets
 from callkeeper.documents import meanings
 from callkeeper.environment import SettingsWrong
 from callkeeper.parsing import alert_addresses
-from callkeeper.settings import VARIABLES, ServiceSettings, StoreSettings, WebSettings, WorkerSettings
+from callkeeper.settings import VARIABLES, OidcSettings, ServiceSettings, StoreSettings, WebSettings, WorkerSettings
+from desk.access.configured_logins import Grant
+from desk.access.rights import Role
 
 WEB = {
     "REDIS_URL": "rediss://user:canary-redis@redis.example:6380/1?health_check_interval=30",
@@ -269,6 +271,20 @@ def test_previous_headers_need_an_end() -> None:
     """The end of a rotation is required, because otherwise the old secret would stay valid."""
     with pytest.raises(SettingsWrong, match="PREVIOUS_UNTIL: is required"):
         WebSettings.load(WEB | {"CALLKEEPER_PUSH_HEADERS_PREVIOUS": "X-Push-Key: canary-previous-77aa"})
+
+
+def test_settings_of_the_provider_configure_the_login() -> None:
+    """Every setting of the identity provider reaches the login, with our address to redirect to."""
+    environ = {
+        "CALLKEEPER_OIDC_ISSUER": "https://login.example",
+        "CALLKEEPER_OIDC_CLIENT_ID": "callkeeper",
+        "CALLKEEPER_OIDC_CLIENT_SECRET": "canary-client-5d0b7f2c91",
+        "CALLKEEPER_OIDC_ROLES": "voice-leads=supervisor@cu-1",
+    }
+    config = OidcSettings.load(environ).config("https://desk.example")
+    assert config.redirect_uri == "https://desk.example/login/callback"
+    assert config.grants == (Grant("voice-leads", Role.SUPERVISOR, frozenset({"cu-1"})),)
+    assert (config.issuer, config.client_id, config.role_claim) == ("https://login.example", "callkeeper", "groups")
 
 
 def test_settings_show_no_secret() -> None:
