@@ -33,10 +33,10 @@ LAST = "cu-2"
 
 PROMISES = ("found", "assigned", "checked", "enrolled", "rejected", "settled")
 NOT_KEPT: Mapping[str, Sequence[str]] = {
-    "limit-5": ("found", "assigned", "checked", "enrolled", "rejected"),
+    "limit-5": ("assigned", "checked", "enrolled", "rejected"),
 }
 """What may be missing under a variant while ``CALLKEEPER_SERVICE_RPS`` is not set. A dozen calls at once teach the limit by
-429 answers; until it is known, many requests are refused, and listings wait for effects."""
+429 answers; until it is known, many requests are refused, and some of the calls end before their turn."""
 
 TURNS_AWAY = frozenset({"401-before-acting", "401-after-acting", "busy-all", "busy-all-retry-after"})
 """Variants that answer effects 401 or 429. What was turned away is looked up for 20 s before it is sent again, and nobody
