@@ -80,7 +80,7 @@ def _histories() -> Iterator[Facts]:
             for n, (policies, signs) in enumerate(answers, 1):
                 history = history.with_answer(n, policies, signs)
             for seen in {True, bool(history.signs)}:
-                for used in {size, 4, 20}:
+                for used in {size, 4, 5, 20}:
                     yield facts(call(history=history, mismatch_seen=seen, checks_used=used))
 
 
