@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from redis import Redis as BlockingRedis
 from redis.asyncio import Redis
 
 from callkeeper.embedded import EmbeddedRedis, embedded_redis
@@ -33,6 +34,10 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Embedded
     """Run two servers that do not know each other yet."""
     folder: Path = tmp_path_factory.mktemp("servers")
     with embedded_redis(folder / "master") as master, embedded_redis(folder / "replica") as replica:
+        with BlockingRedis.from_url(replica.url) as redis:
+            redis.config_set(
+                "appendonly", "no"
+            )  # each copy begins a new file, and a server that writes it does not stop
         yield master, replica
 
 
