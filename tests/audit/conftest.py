@@ -39,7 +39,7 @@ class Effort:
     """Requests for each operation of the desk's API."""
 
 
-EFFORTS = {"short": Effort(8_000, 100, 4), "full": Effort(50_000, 3_000, 100)}
+EFFORTS = {"short": Effort(3_000, 100, 4), "full": Effort(50_000, 3_000, 100)}
 EFFORT = EFFORTS[os.environ.get("TEST_AUDIT", "short")]
 
 settings.register_profile(
