@@ -120,7 +120,7 @@ def test_call_is_checked_twenty_times_at_most(book: RuleBook, number: str, steps
     run(lose(book, number, steps))
 
 
-@pytest.mark.parametrize("lost_s", [0.3, 2.0])
+@pytest.mark.parametrize("lost_s", [pytest.param(0.3, marks=pytest.mark.night), 2.0])
 @pytest.mark.parametrize("second", [3.0, 11.0, 21.2, 33.0, 60.0])
 async def test_failover_leaves_a_call_its_checks(second: float, lost_s: float) -> None:
     """A failover that loses up to 2 s costs an undecided call at most two automatic checks."""
