@@ -148,6 +148,16 @@ async def test_ticket_ends_with_its_token(site: Site, redis_url: str) -> None:
     assert (await nobody.get("/desk/stream", params={"ticket": ticket})).status_code == 401
 
 
+async def test_repeated_look_is_audited_once(site: Site, redis_url: str) -> None:
+    """A second look at the same data soon after the first gets no audit entry; somebody else's look does."""
+    for name in ("one", "two"):
+        software = desk(site, await issue(redis_url, name))
+        for _ in range(2):
+            assert (await software.get("/desk/calls")).status_code == 200
+    viewed = [entry.entry.who for entry in await site.audited() if entry.entry.event == "viewed"]
+    assert viewed == ["token:one", "token:two"]
+
+
 async def test_audit_is_filtered_and_exported(site: Site, redis_url: str) -> None:
     """The audit log can be filtered by person and time and exported as CSV; each export is audited."""
     await site.add("limited", Role.ADMIN, "cu-1")

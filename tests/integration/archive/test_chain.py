@@ -79,6 +79,7 @@ def test_characters_that_databases_refuse_are_written(database: Database) -> Non
 CHANGES: dict[str, Any] = {
     "body": update(lines).where(lines.c.n == 5).values(body=func.replace(lines.c.body, "enrolled", "rejected")),
     "column": update(lines).where(lines.c.n == 5).values(voice_id="v-other"),
+    "time": update(lines).where(lines.c.n == 5).values(at_ms=lines.c.at_ms + 1),
     "removed": delete(lines).where(lines.c.n == 5),
     "last": delete(lines).where(lines.c.n == 10),
     "number": update(people).where(people.c.n == 5, people.c.path == "call/phone_number").values(value="+1999"),
