@@ -13,6 +13,9 @@ from typing import Final
 FADE_S: Final = 2.0
 """Time constant of the counts, in seconds."""
 
+FADE_EVERY_S: Final = 0.1
+"""How often the counts fade, in seconds."""
+
 SLOWER: Final = 2.0
 """An answer is slow if it takes this many times the minimum, ..."""
 
@@ -65,11 +68,13 @@ class ServiceStrain:
         """
         self._fade(now_s)
         self._answers += 1.0
-        if now_s - self._period_began_s > PERIOD_S:
-            self._least_before, self._least, self._period_began_s = self._least, {}, now_s
         pair = (kind, institution_key)
-        least = min(self._least.get(pair, inf), self._least_before.get(pair, inf))
-        self._least[pair] = min(self._least.get(pair, seconds), seconds)
+        least = self._least.get(pair, inf)
+        if seconds <= NOISE_S and least <= seconds:
+            self._slow = 0
+            return False
+        self._least[pair] = min(least, seconds)
+        least = min(least, self._least_before.get(pair, inf))
         if least < inf and seconds > SLOWER * least + NOISE_S:
             return self._is_slow(kind, now_s)
         if least < inf or seconds <= NOISE_S:
@@ -83,10 +88,15 @@ class ServiceStrain:
         return self._overloads >= OVERLOADS and self._overloads > OVERLOADED_SHARE * self._answers
 
     def look(self, now_s: float) -> None:
-        """Note that this process runs. If it did not for a while, answers seem slow that are not."""
+        """Note that this process runs. If it did not for a while, answers seem slow that are not.
+
+        Called several times a second.
+        """
         if now_s - self._looked_at_s > STALLED_S:
             self._slow = 0
         self._looked_at_s = now_s
+        if now_s - self._period_began_s > PERIOD_S:
+            self._least_before, self._least, self._period_began_s = self._least, {}, now_s
 
     def _is_slow(self, kind: str, now_s: float) -> bool:
         if not self._slow:
@@ -101,6 +111,8 @@ class ServiceStrain:
         )
 
     def _fade(self, now_s: float) -> None:
+        if now_s - self._faded_at_s < FADE_EVERY_S:
+            return
         fade = exp((self._faded_at_s - now_s) / FADE_S)
         self._answers *= fade
         self._overloads *= fade

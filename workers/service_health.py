@@ -68,24 +68,22 @@ class ServiceObserver:
         if heard is not None:
             pause_s = (error.retry_after_s or 0.0) if isinstance(error, _BUSY) else 0.0
             await self._tell(*heard, pause_s, outcome)
-        with suppress(RedisError):
-            await self._budget(endpoint, institution_key, error, seconds, was_away=was_away)
+        if error is not None:
+            await self._lower(institution_key, error)
+        elif not was_away and self._store.budget.answered(endpoint.name, institution_key, seconds):
+            with suppress(RedisError):
+                await self._store.budget.strained(ACCOUNT, len(self._store.breakers.acted_for))
 
-    async def _budget(
-        self, endpoint: Endpoint, institution_key: str, error: BaseException | None, seconds: float, *, was_away: bool
-    ) -> None:
-        """Report to the request budget. While a breaker is open, only probes are sent, which say nothing of the load."""
+    async def _lower(self, institution_key: str, error: BaseException) -> None:
+        """Report a 429 or 503 to the request budget. Neither a 503 at a login nor one while a breaker is open counts."""
         budget, acted_for = self._store.budget, len(self._store.breakers.acted_for)
-        if isinstance(error, _BUSY):
-            self._figures.count(figure.REQUESTS_TURNED_AWAY)
-            await budget.turned_away(institution_key, acted_for)
-        if was_away or endpoint.mode is not AuthMode.SERVICE_ACCOUNT:
-            return
-        if error is None and budget.answered(endpoint.name, institution_key, seconds):
-            await budget.strained(ACCOUNT, acted_for)
         is_503 = isinstance(error, ServiceUnavailable) and error.status == 503
-        if is_503 and not self._is_away(institution_key) and budget.overloaded():
-            await budget.strained(institution_key, acted_for)
+        with suppress(RedisError):
+            if isinstance(error, _BUSY):
+                self._figures.count(figure.REQUESTS_TURNED_AWAY)
+                await budget.turned_away(institution_key, acted_for)
+            elif is_503 and institution_key and not self._is_away(institution_key) and budget.overloaded():
+                await budget.strained(institution_key, acted_for)
 
     def _is_away(self, institution_key: str) -> bool:
         breakers = self._store.breakers
