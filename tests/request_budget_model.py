@@ -15,7 +15,7 @@ from typing import Any
 
 from lupa import lua51
 
-from calls.service_strain import ServiceStrain
+from calls.store.request_budget import ServiceStrain
 from calls.store.scripts import source
 
 CLASSES = (1, 2, 3, 4)

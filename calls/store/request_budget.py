@@ -2,7 +2,7 @@
 
 Every request to the service takes a permit here first. The limit is the configured rate (``CALLKEEPER_SERVICE_RPS``) or
 a rate learned from 429 answers, whichever is lower. Without a configured rate it is also learned from 503 answers and
-rising latency (``calls.service_strain``). Without any, permits are free and Redis is not asked. A limit applies to the
+rising latency (`ServiceStrain`). Without any, permits are free and Redis is not asked. A limit applies to the
 account, or to a single institution if only that one gets 429 or 503.
 
 Any window of Redis's clock holds a limited number of permits. With a rate R of up to 18 per second, a window holds R
@@ -24,7 +24,7 @@ the limit is forgotten; at once when a breaker opens, because an outage says not
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
-from math import exp
+from math import exp, inf
 from typing import Any, Final
 from urllib.parse import unquote
 
@@ -32,7 +32,6 @@ from redis.asyncio import Redis
 
 from calls.metrics import catalogue as figure
 from calls.metrics.counting import Figures
-from calls.service_strain import ServiceStrain
 from calls.store.keys import Keys, institution_member
 from calls.store.scripts import Scripts
 
@@ -40,13 +39,7 @@ MARGIN: Final = 0.95
 """The share of a configured rate that is used; the rest is for requests that leave later than they get their permit."""
 
 LOOK_EVERY_S: Final = 1.0
-"""How often a process checks whether others have learned a rate, in seconds."""
-
-_COUNTED_S: Final = 2.0
-"""``MEMORY`` of the script, in seconds."""
-
-_TELL_EVERY_S: Final = 1.0
-"""How often a process tells that the service is slow or answers 503, in seconds."""
+"""How often a process checks whether others have learned a rate, and tells at most of strain, in seconds."""
 
 GOLDEN: Final = 0.618034
 """Fractional parts of its multiples are spread evenly, so that waiting requests do not come back at the same time."""
@@ -82,12 +75,124 @@ class BudgetUse:
     @property
     def words(self) -> str:
         """Describe the use in one line."""
-        waiting = ", ".join(
+        waiting = [
             f"{n} {kind.name.lower()}s (up to {self.longest_s[kind]:.0f} s)" for kind, n in self.waiting.items() if n
+        ]
+        use = f"using {self.used_per_s:.0f} of {self.limit_per_s:.0f} requests/s"
+        return f"{use}; waiting: {', '.join(waiting)}" if waiting else f"{use}; nothing waits"
+
+
+FADE_S: Final = 2.0
+FADE_EVERY_S: Final = 0.1
+"""Time constant of all counts (``MEMORY`` of the script), and how often those of a process fade, in seconds."""
+
+SLOWER: Final = 2.0
+"""An answer is slow if it takes this many times the minimum, ..."""
+
+NOISE_S: Final = 0.5
+"""... and this many seconds more. A busy process measures its own delay too."""
+
+SLOW_ANSWERS: Final = 10
+SLOW_KINDS: Final = 2
+SLOW_FOR_S: Final = 2.0
+"""The service is slow after this many slow answers in a row, of this many kinds, over this many seconds."""
+
+STALLED_S: Final = 0.5
+"""A process that looks at its clock this many seconds late is slow itself. It looks every quarter of a second."""
+
+PERIOD_S: Final = 120.0
+"""The minimum is that of this period and the one before, in seconds."""
+
+OVERLOADS: Final = 3
+OVERLOADED_SHARE: Final = 0.03
+"""503 says something of the load if it was the answer to this many recent requests, and to this share of them."""
+
+
+class ServiceStrain:
+    """What the answers to one process tell of the service's load. Instants are seconds of the process's own clock.
+
+    As in adaptive concurrency limits (Netflix's gradient limit, Envoy's filter), an answer is slow if it takes much
+    longer than the fastest one of its kind and institution in the last minutes. The service is slow if all answers were
+    for two seconds: at least ten, of at least two kinds. So one slow kind or institution says nothing, nor does a
+    service that was always slow.
+    """
+
+    def __init__(self) -> None:
+        """Start without an answer."""
+        self._least: dict[tuple[str, str], float] = {}
+        self._least_before: dict[tuple[str, str], float] = {}
+        self._period_began_s = 0.0
+        self._slow = 0
+        self._slow_since_s = 0.0
+        self._slow_kinds: set[str] = set()
+        self._looked_at_s = 0.0
+        self._answers = self._overloads = self._faded_at_s = 0.0
+
+    def answers_per_s(self, now_s: float) -> float:
+        """Return how many requests per second were answered lately."""
+        self._fade(now_s)
+        return self._answers / FADE_S
+
+    def answered(self, kind: str, institution_key: str, seconds: float, now_s: float) -> bool:
+        """Count an answer. Return whether the service is slow.
+
+        Args:
+            kind: Requests of one kind take about as long as each other.
+            institution_key: For which institution it was.
+            seconds: How long the answer took.
+            now_s: The present instant.
+        """
+        self._fade(now_s)
+        self._answers += 1.0
+        pair = (kind, institution_key)
+        least = self._least.get(pair, inf)
+        if seconds <= NOISE_S and least <= seconds:
+            self._slow = 0
+            return False
+        self._least[pair] = min(least, seconds)
+        least = min(least, self._least_before.get(pair, inf))
+        if least < inf and seconds > SLOWER * least + NOISE_S:
+            return self._is_slow(kind, now_s)
+        if least < inf or seconds <= NOISE_S:
+            self._slow = 0
+        return False
+
+    def overloaded(self, now_s: float) -> bool:
+        """Count a 503. Return whether so many requests get one that it says something of the load."""
+        self._fade(now_s)
+        self._overloads += 1.0
+        return self._overloads >= OVERLOADS and self._overloads > OVERLOADED_SHARE * self._answers
+
+    def look(self, now_s: float) -> None:
+        """Note that this process runs. If it did not for a while, answers seem slow that are not.
+
+        Called several times a second.
+        """
+        if now_s - self._looked_at_s > STALLED_S:
+            self._slow = 0
+        self._looked_at_s = now_s
+        if now_s - self._period_began_s > PERIOD_S:
+            self._least_before, self._least, self._period_began_s = self._least, {}, now_s
+
+    def _is_slow(self, kind: str, now_s: float) -> bool:
+        if not self._slow:
+            self._slow_since_s = now_s
+            self._slow_kinds.clear()
+        self._slow += 1
+        self._slow_kinds.add(kind)
+        return (
+            self._slow >= SLOW_ANSWERS
+            and len(self._slow_kinds) >= SLOW_KINDS
+            and now_s - self._slow_since_s >= SLOW_FOR_S
         )
-        return f"using {self.used_per_s:.0f} of {self.limit_per_s:.0f} requests/s; " + (
-            f"waiting: {waiting}" if waiting else "nothing waits"
-        )
+
+    def _fade(self, now_s: float) -> None:
+        if now_s - self._faded_at_s < FADE_EVERY_S:
+            return
+        fade = exp((self._faded_at_s - now_s) / FADE_S)
+        self._answers *= fade
+        self._overloads *= fade
+        self._faded_at_s = now_s
 
 
 class RequestBudget:
@@ -126,7 +231,7 @@ class RequestBudget:
         self._looked_at_s = -LOOK_EVERY_S
         self._spread = 0.0
         self._strain = ServiceStrain()
-        self._strained_at_s = -_TELL_EVERY_S
+        self._strained_at_s = -LOOK_EVERY_S
 
     async def wait_s(self, kind: Permit, member: str, institution_key: str, requests: int = 1) -> float:
         """Take permits for a member's next requests. Return 0.0 if they may be sent, else the seconds to wait.
@@ -189,7 +294,7 @@ class RequestBudget:
             redis.exceptions.RedisError: Redis is down.
         """
         now_s = self._monotonic()
-        if now_s - self._strained_at_s >= _TELL_EVERY_S:
+        if now_s - self._strained_at_s >= LOOK_EVERY_S:
             self._strained_at_s = now_s
             await self._tell("strained", institution_key, acted_for)
 
@@ -238,7 +343,7 @@ async def budget_use(redis: "Redis", keys: Keys) -> list[BudgetUse]:
             waiting[kind] = await client.zcard(queue)
             last = await client.zrange(queue, -1, -1, withscores=True)
             longest_s[kind] = max(0.0, last[0][1] / 1000 - seconds) if last else 0.0
-        used *= exp(min(0.0, at_ms / 1000 - seconds) / _COUNTED_S)
+        used *= exp(min(0.0, at_ms / 1000 - seconds) / FADE_S)
         if limit:
             found.append(BudgetUse(unquote(scope.decode()), used, limit, waiting, longest_s))
     return found

@@ -4,7 +4,7 @@ from itertools import count
 
 import pytest
 
-from calls.service_strain import PERIOD_S, ServiceStrain
+from calls.store.request_budget import PERIOD_S, ServiceStrain
 
 KINDS = ("details", "queue")
 
