@@ -101,7 +101,7 @@ class AttemptLimiter:
         return Failure.LAST if filled + 1 > self.allowed - 1 else Failure.COUNTED
 
     def admits(self, who: str) -> bool:
-        """Count one more, of something that is no failure but limited in the same way; tell whether the limit allows it."""
+        """Count an action that is limited as failures are. Return whether the limit allows it."""
         return self.fail(who) is not Failure.OVER
 
     def wait_s(self, who: str) -> int:

@@ -39,7 +39,7 @@ MARGIN: Final = 0.95
 """The share of a configured rate that is used; the rest is for requests that leave later than they get their permit."""
 
 LOOK_EVERY_S: Final = 1.0
-"""How often a process checks whether others have learned a rate, and tells at most of strain, in seconds."""
+"""Seconds between two checks whether others have learned a rate, and at least between two reports of strain."""
 
 GOLDEN: Final = 0.618034
 """Fractional parts of its multiples are spread evenly, so that waiting requests do not come back at the same time."""
