@@ -7,7 +7,6 @@ from typing import TypeVar
 
 import click
 import msgspec
-from msgspec.structs import replace
 from redis.asyncio import Redis
 
 from callkeeper.archive_reader import archive_of_environment
@@ -91,7 +90,9 @@ def passwd(name: str) -> None:
     if account is None or account.password is None:
         raise Misused(f"there is no user {name} who logs in by a password")
     hashed = _hash_of_new_password(name)
-    _keep(replace(account, password=hashed, changed_at=datetime.now(UTC)), f"new password of {name}")
+    what = AuditEvent.USER_CHANGED, f"new password of {name}"
+    if not _change(*what, lambda redis, keys: Accounts(redis, keys=keys).change_password(account, hashed)):
+        raise Misused(f"{name} was changed or removed meanwhile; the password was not")
     say(f"{name}: the new password is valid now")
 
 

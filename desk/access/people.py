@@ -9,6 +9,7 @@ Redis holds a session under the SHA-256 of its cookie: reading Redis does not gi
 import asyncio
 import hmac
 import secrets
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from typing import Any, Final
@@ -16,6 +17,7 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import asdict, replace
 from redis.asyncio import Redis
+from redis.exceptions import WatchError
 
 from calls.store.keys import Keys
 from desk.access.rights import Person, Rights
@@ -90,9 +92,22 @@ class Accounts:
 
     async def keep(self, account: Account) -> Account:
         """Store an account. If it has changed, its sessions end."""
-        stamped = replace(account, stamp=secrets.token_hex(8))
+        stamped = _stamped(account)
         await self._redis.hset(self._key, stamped.id, msgspec.json.encode(stamped))
         return stamped
+
+    async def change_password(self, known: Account, hashed: str) -> bool:
+        """Store a new password; tell whether it was stored. A user who was removed or changed meanwhile stays so."""
+        async with self._redis.pipeline() as pipe:
+            await pipe.watch(self._key)
+            if await self.find(known.id) != known:
+                return False
+            changed = _stamped(replace(known, password=hashed, changed_at=datetime.now(UTC)))
+            pipe.multi()
+            pipe.hset(self._key, known.id, msgspec.json.encode(changed))
+            with suppress(WatchError):
+                return bool(await pipe.execute())
+        return False
 
     async def keep_of_provider(self, person: Person) -> Account:
         """Store the identity provider's claims about a person. Sessions continue unless something has changed."""
@@ -113,6 +128,10 @@ class Accounts:
         stored = account.password if account is not None else None
         is_right = await asyncio.to_thread(_is_right, stored or _NOBODYS, password)
         return account if stored is not None and is_right else None
+
+
+def _stamped(account: Account) -> Account:
+    return replace(account, stamp=secrets.token_hex(8))
 
 
 def hash_password(password: str) -> str:

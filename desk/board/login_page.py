@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 from urllib.parse import parse_qsl, quote
+from weakref import WeakValueDictionary
 
-from msgspec.structs import replace
 from redis.exceptions import RedisError
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -80,7 +80,8 @@ class LoginPages:
     has_passwords: bool
     refuse_weak: Callable[[str, str], None]
     now: Callable[[], datetime]
-    _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _turns: WeakValueDictionary[str, asyncio.Lock] = field(default_factory=WeakValueDictionary)
+    _checking: asyncio.Lock = field(default_factory=asyncio.Lock)
     _begun: AttemptLimiter = field(default_factory=lambda: AttemptLimiter(allowed=_BEGUN, every_s=_BEGUN_EVERY_S))
     _refused: AttemptLimiter = field(default_factory=AttemptLimiter)
 
@@ -123,9 +124,8 @@ class LoginPages:
         except ValueError as problem:
             return self._page("", f"Nothing was changed: {problem}.", 400)
         hashed = await asyncio.to_thread(hash_password, new)
-        if await self.accounts.find(found.id) != found:  # a removed user must not come back
+        if not await self.accounts.change_password(found, hashed):
             return self._page("", "Nothing was changed: your account was changed meanwhile.", 409)
-        await self.accounts.keep(replace(found, password=hashed, changed_at=self.now()))
         await self.audit.write(AuditEntry(event=AuditEvent.USER_CHANGED, who=found.id, detail="own password"))
         return self._page("", said="Your password is changed. Log in with the new one.")
 
@@ -137,7 +137,9 @@ class LoginPages:
             return {}, self._page("", "Only from our own pages.", 403)
         form, address = await _fields(request), network_of(request.scope.get("client"))
         name, wanted = form.get("name", ""), form.get("next", "")
-        async with self._turn:  # otherwise simultaneous guesses would all be checked before one is counted
+        # Simultaneous guesses would all be checked before one is counted. Of one address only one waits for a check, so
+        # that a person waits for one guess of each guessing address, not for all.
+        async with self._turns.setdefault(address, asyncio.Lock()), self._checking:
             if wait_s := await self.limiter.wait_s(address, name):
                 return form, self._too_many(wanted, wait_s)
             account = await recognise(name, form.get("password", ""))

@@ -1,10 +1,12 @@
 """Attacks over HTTP that once succeeded: guessed passwords, texts typed into addresses, disabled logins, formulas."""
 
+import asyncio
 import csv
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from typing import Any
 
 import httpx
 import pytest
@@ -12,12 +14,16 @@ from structlog.typing import FilteringBoundLogger
 
 from callkeeper.settings import WebSettings
 from callkeeper.web_app import web_app
-from calls.store.attempt_limiter import ALLOWED, ALLOWED_FOR_NAME, EVERY_S
-from calls.store.audit_log import Audited, AuditEntry, AuditEvent, csv_of
+from calls.rules import load_rules
+from calls.store.attempt_limiter import ALLOWED, ALLOWED_FOR_NAME, EVERY_S, LoginLimiter
+from calls.store.audit_log import Audited, AuditEntry, AuditEvent, AuditLog, csv_of
 from calls.store.keys import Keys
 from calls.store.pausing import Pausing
-from desk.access.gate import SESSION
+from desk.access.gate import SESSION, Doors
+from desk.access.people import Sessions
 from desk.access.rights import Role
+from desk.board.login_page import LoginPages
+from desk.board.renderer import Renderer
 from tests.people.conftest import ENVIRON, HTML, PASSWORD, Site
 from tests.people.providers import ProviderProcess, settings
 from tests.people.test_commands_and_tokens import desk, issue
@@ -156,3 +162,46 @@ async def test_audit_of_any_date_is_shown(since: str, site: Site) -> None:
     """A very early or very late date in the audit filter is accepted."""
     browser = await site.log_in("some-admin")
     assert (await browser.get("/board/audit", params={"since": since})).status_code == 200
+
+
+@pytest.mark.parametrize("change", ["removed", "another role"])
+async def test_change_during_a_password_change_stands(
+    change: str, site: Site, blocking_redis: Any, log: FilteringBoundLogger
+) -> None:
+    """A user who is removed or gets another role while they change their password does not get the old rights back."""
+
+    def while_it_is_judged(_name: str, _password: str) -> None:
+        if change == "removed":
+            blocking_redis.hdel(Keys().people, "some-admin")
+        else:
+            stored = blocking_redis.hget(Keys().people, "some-viewer").replace(b"some-viewer", b"some-admin")
+            blocking_redis.hset(Keys().people, "some-admin", stored)
+
+    pages = LoginPages(
+        renderer=Renderer("/board", load_rules(None)),
+        accounts=site.accounts,
+        doors=Doors(Sessions(site.redis, site.accounts, keys=Keys(), shared=None)),
+        audit=AuditLog(site.redis, keys=Keys()),
+        log=log,
+        limiter=LoginLimiter(site.redis, key=bytes(32), keys=Keys()),
+        provider=None,
+        has_passwords=True,
+        refuse_weak=while_it_is_judged,
+        now=lambda: datetime.now(UTC),
+    )
+    transport = httpx.ASGITransport(pages.app())
+    fields = {"name": "some-admin", "password": PASSWORD, "new_password": "canary-Wolke-Anker-19"}
+    async with httpx.AsyncClient(transport=transport, base_url="https://desk", headers=HTML) as browser:
+        assert (await browser.post("/login/password", data=fields)).status_code == 409
+    account = await site.accounts.find("some-admin")
+    assert (account and account.role) == (None if change == "removed" else Role.VIEWER)
+
+
+async def test_guesses_of_one_address_wait_for_each_other_only(site: Site) -> None:
+    """However many guesses an address sends at once, a person elsewhere waits for no more than one of them."""
+    guessers = [site.browser(f"203.0.113.{n}") for n in range(100, 103)]
+    guesses = [asyncio.create_task(guesser.post("/login", data=WRONG)) for guesser in guessers for _ in range(ALLOWED)]
+    await asyncio.wait(guesses, return_when=asyncio.FIRST_COMPLETED)
+    await site.log_in("some-viewer")
+    assert sum(guess.done() for guess in guesses) <= 3 * len(guessers)
+    await asyncio.gather(*guesses)
