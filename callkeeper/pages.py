@@ -51,7 +51,7 @@ def pages(
     shared = EmergencyLogin(settings.admin, redis, auditor.log, keys=keys) if settings.admin is not None else None
     sessions = Sessions(redis, accounts, keys=keys, shared=shared.account if shared is not None else None)
     doors = Doors(sessions, shared, settings.metrics_token, has_login_page=settings.has_login_page)
-    limiter = LoginLimiter(redis, key=_limiter_key(settings), keys=keys)
+    limiter = LoginLimiter(redis, log, key=_limiter_key(settings), keys=keys)
     board = Board(redis, desk, log=log, now=utc_now, country=settings.store.country) if settings.has_pages else None
 
     def behind_gate(app: ASGIApp) -> ASGIApp:

@@ -60,7 +60,7 @@ EVENTS: Final[dict[str, LogEvent]] = {
     "alert_told": _event("an alert about an incident or its end was sent", "kind", "is_over", "target"),
     "alert_not_told": _event("an address did not accept an alert; it is sent again", "kind", "is_over", "target"),
     # desk
-    "admin_refused": _event("a page was requested without a login, or from another site", "reason"),
+    "admin_refused": _event("a page was requested without a login or with a wrong one, or from another site", "reason"),
     "desk_refused": _event("a desk request had no valid token or ticket", "reason"),
     "desk_heard": _event("a person's statement about a call was stored; desk: the token", *_CALL, "action", "desk"),
     "board_failed": _event("a bug: the board could not be built; open pages reconnect and it starts again"),

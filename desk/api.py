@@ -21,7 +21,7 @@ from archive.errors import ArchiveAway
 from calls.action_status import ActionState, Told
 from calls.facts_and_colours import Policies
 from calls.record import Call, NewerRecord, Phase
-from calls.store.attempt_limiter import AttemptLimiter, Failure, network_of
+from calls.store.attempt_limiter import AttemptLimiter, network_of
 from calls.store.keys import CallId
 from calls.store.queries import Lookup
 from desk.access.desk_tokens import DeskToken, DeskTokens
@@ -265,11 +265,10 @@ class DeskApi:
     def _turned_away(self, request: Request, reason: str) -> Problem:
         """Return the answer to a wrong or missing token. A valid token is recognised before this, and is never limited."""
         who = network_of(request.scope.get("client"))
-        failure = self._limiter.fail(who)
-        if failure is Failure.OVER:
-            return too_often(self._limiter.wait_s(who))
+        if wait_s := self._limiter.fail(who):
+            return too_often(wait_s)
         self._log.warning("desk_refused", reason=reason)
-        if failure is Failure.LAST:
+        if self._limiter.wait_s(who):
             self._log.warning("attempts_limited", where="desk", address=who)
         return unauthorized()
 

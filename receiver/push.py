@@ -23,7 +23,7 @@ from structlog.typing import FilteringBoundLogger
 
 from calls.metrics import catalogue as figure
 from calls.metrics.counting import Figures
-from calls.store.attempt_limiter import AttemptLimiter, Failure, network_of
+from calls.store.attempt_limiter import AttemptLimiter, network_of
 from calls.store.idempotent_intake import CALL_END, CALL_START, DOCTOR, Intake
 from calls.store.job_queue import Waker
 from receiver import responses
@@ -205,11 +205,10 @@ class PushEndpoint:
 
     def _turn_away(self, who: str) -> Response:
         """Return the answer to wrong or missing headers. Requests with the right ones are never limited."""
-        failure = self._limiter.fail(who)
-        if failure is Failure.OVER:
+        if wait_s := self._limiter.fail(who):
             self._counting.refused("credentials")
-            return responses.ignored(self._limiter.wait_s(who))
-        if failure is Failure.LAST:
+            return responses.ignored(wait_s)
+        if self._limiter.wait_s(who):
             self._log.warning("attempts_limited", where="push", address=who)
         return self._refused("credentials", responses.unauthorized())
 

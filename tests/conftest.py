@@ -84,9 +84,9 @@ async def fake_redis() -> AsyncIterator[FakeAsyncRedis]:
 
 
 @pytest.fixture
-def login_limiter(fake_redis: FakeAsyncRedis) -> LoginLimiter:
+def login_limiter(fake_redis: FakeAsyncRedis, log: FilteringBoundLogger) -> LoginLimiter:
     """Return a limiter of failed logins that has counted nothing."""
-    return LoginLimiter(fake_redis, key=bytes(32), keys=Keys())
+    return LoginLimiter(fake_redis, log, key=bytes(32), keys=Keys())
 
 
 @pytest.fixture

@@ -14,13 +14,14 @@ import hmac
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from enum import Enum
 from hashlib import sha256
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+from math import ceil
 from typing import Final
 
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
+from structlog.typing import FilteringBoundLogger
 
 from calls.store.keys import Keys
 from calls.store.scripts import Scripts
@@ -45,16 +46,6 @@ _NAME_COUNTED: Final = 64
 
 _NETWORK_BITS: Final = 64
 """IPv6 addresses are counted by this network, because a client can use all addresses in it."""
-
-_REDIS_AWAY: Final = (RedisError, OSError, TimeoutError)
-
-
-class Failure(Enum):
-    """What a failure means for the answer and the log."""
-
-    COUNTED = "counted"
-    LAST = "last"  # the limit is reached: the next failures are OVER until some time has passed
-    OVER = "over"
 
 
 class AttemptLimiter:
@@ -85,28 +76,20 @@ class AttemptLimiter:
         self._now = now
         self._empty_at: OrderedDict[str, float] = OrderedDict()
 
-    def is_limited(self, who: str) -> bool:
-        """Tell whether a name has reached the limit."""
-        return self._filled(who) > self.allowed - 1
+    def wait_s(self, who: str) -> int:
+        """Return after how many whole seconds a name may fail again; 0: now."""
+        over = self._filled(who) - (self.allowed - 1)
+        return int(over * self._every_s) + 1 if over > 0 else 0
 
-    def fail(self, who: str) -> Failure:
-        """Count a failure and classify it."""
-        filled = self._filled(who)
-        if filled > self.allowed - 1:
-            return Failure.OVER
-        self._empty_at[who] = self._now() + (filled + 1) * self._every_s
+    def fail(self, who: str) -> int:
+        """Count a failure. If the limit was reached before, count nothing and return the seconds to wait."""
+        if wait_s := self.wait_s(who):
+            return wait_s
+        self._empty_at[who] = self._now() + (self._filled(who) + 1) * self._every_s
         self._empty_at.move_to_end(who)
         if len(self._empty_at) > self._remembered:
             self._empty_at.popitem(last=False)
-        return Failure.LAST if filled + 1 > self.allowed - 1 else Failure.COUNTED
-
-    def admits(self, who: str) -> bool:
-        """Count an action that is limited as failures are. Return whether the limit allows it."""
-        return self.fail(who) is not Failure.OVER
-
-    def wait_s(self, who: str) -> int:
-        """Return after how many whole seconds a name may fail again."""
-        return max(1, int((self._filled(who) - self.allowed + 1) * self._every_s) + 1)
+        return 0
 
     def __len__(self) -> int:
         return len(self._empty_at)
@@ -121,6 +104,7 @@ class LoginLimiter:
     def __init__(
         self,
         redis: "Redis",
+        log: FilteringBoundLogger,
         *,
         key: bytes,
         keys: Keys,
@@ -131,12 +115,14 @@ class LoginLimiter:
 
         Args:
             redis: Where all processes count together.
+            log: Where failures are logged.
             key: Key of the hash that hides the names in Redis, because an address is personal data.
             keys: The names of our keys.
             remembered: Maximum number of names in Redis. Those with the fewest failures are forgotten first.
             now_ms: Replaces Redis's clock and this process's.
         """
         self._scripts = Scripts(redis, keys=keys)
+        self._log = log
         self._key = key
         self._where = [keys.logins]
         self._remembered = remembered
@@ -147,52 +133,36 @@ class LoginLimiter:
 
     async def wait_s(self, who: str, name: str = "") -> int:
         """Return after how many whole seconds a login from an address by a name is checked; 0: now."""
-        return max([await self._wait_s(*bucket) for bucket in self._buckets(who, name)])
+        return max([local.wait_s(each) or await self._ask(each, local) for each, local in self._buckets(who, name)])
 
-    async def fail(self, who: str, name: str = "") -> Failure:
-        """Count a failure and classify it. Failures beyond an address's limit do not count for the name.
+    async def fail(self, who: str, name: str = "") -> int:
+        """Count and log a failure. If the limit was reached before, do neither and return the seconds to wait.
 
-        The local count comes first, so that guesses that arrive together cannot all pass before Redis has counted them.
+        Failures beyond an address's limit do not count for the name. The local count comes first, so that guesses that
+        arrive together cannot all pass before Redis has counted them.
         """
-        found = Failure.COUNTED
-        for bucket in self._buckets(who, name):
-            failure = await self._fail(*bucket)
-            if failure is Failure.OVER:
-                return failure
-            found = failure if failure is Failure.LAST else found
-        return found
+        for each, local in self._buckets(who, name):
+            if wait_s := local.fail(each) or await self._ask(each, local, count=True):
+                return wait_s
+        self._log.warning("admin_refused", reason="credentials")
+        if await self.wait_s(who, name):
+            self._log.warning("attempts_limited", where="login", address=who)
+        return 0
 
     def _buckets(self, who: str, name: str) -> list[tuple[str, AttemptLimiter]]:
         by_name = [(f"name {name[:_NAME_COUNTED]}", self._names)] if name else []
         return [(who, self._addresses), *by_name]
 
-    async def _wait_s(self, who: str, local: AttemptLimiter) -> int:
-        if local.is_limited(who):
-            return local.wait_s(who)
-        try:
-            is_over, left_ms = await self._ask(who, local.allowed, count=False)
-        except _REDIS_AWAY:
-            return 0
-        return max(1, int(left_ms / 1000 - (local.allowed - 1) * EVERY_S) + 1) if is_over else 0
-
-    async def _fail(self, who: str, local: AttemptLimiter) -> Failure:
-        here = local.fail(who)
-        if here is Failure.OVER:
-            return here
-        try:
-            is_over, left_ms = await self._ask(who, local.allowed, count=True)
-        except _REDIS_AWAY:
-            return here
-        if is_over:
-            return Failure.OVER
-        return Failure.LAST if left_ms > (local.allowed - 1) * EVERY_S * 1000 else here
-
-    async def _ask(self, who: str, allowed: int, *, count: bool) -> tuple[bool, int]:
+    async def _ask(self, who: str, local: AttemptLimiter, *, count: bool = False) -> int:
+        """Return the seconds to wait by the count in Redis; 0 while it is down. ``count``: count a failure."""
         name = hmac.digest(self._key, who.encode(), sha256).hex()[:32]
         now_ms = self._now_ms() if self._now_ms else ""
-        args = [now_ms, name, allowed, int(EVERY_S * 1000), self._remembered, int(count)]
-        is_over, left_ms = await self._scripts.call("limit", self._where, args, within_s=REDIS_WITHIN_S)
-        return bool(is_over), int(left_ms)
+        args = [now_ms, name, local.allowed, int(EVERY_S * 1000), self._remembered, int(count)]
+        try:
+            wait_ms = await self._scripts.call("limit", self._where, args, within_s=REDIS_WITHIN_S)
+        except (RedisError, OSError, TimeoutError):
+            return 0
+        return ceil(int(wait_ms) / 1000)
 
 
 def network_of(client: object) -> str:

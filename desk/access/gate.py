@@ -24,7 +24,7 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from structlog.typing import FilteringBoundLogger
 
-from calls.store.attempt_limiter import AttemptLimiter, Failure, LoginLimiter, network_of
+from calls.store.attempt_limiter import AttemptLimiter, LoginLimiter, network_of
 from desk.access.emergency import EmergencyLogin
 from desk.access.people import Sessions
 from desk.access.rights import Person, Role
@@ -153,26 +153,17 @@ class Gate:
     async def _by_password(self, scope: Scope, headers: Headers, authorization: str) -> Visitor | Response:
         who, name = self._who(scope, headers)
         if not authorization:
-            self._say_refused(self._without_login.fail(who))
+            if not self._without_login.fail(who):
+                self._log.warning("admin_refused", reason="credentials")
             return self._login_required(scope, headers)
         shared = self._doors.shared
         if shared is None or not shared.login.is_sent(authorization):
-            failure = await self._limiter.fail(who, name)
-            self._say_refused(failure)
-            if failure is Failure.LAST:
-                self._log.warning("attempts_limited", where="admin", address=who.rpartition(" ")[2])
-            if failure is Failure.OVER:
-                return _too_many(await self._limiter.wait_s(who, name))
-            return self._login_required(scope, headers)
+            wait_s = await self._limiter.fail(who, name)
+            return _too_many(wait_s) if wait_s else self._login_required(scope, headers)
         if wait_s := await self._limiter.wait_s(who, name):
             return _too_many(wait_s)
         await shared.note_use(is_alarming=self._doors.has_login_page)
         return Visitor(shared.account.person, shared.login.forms)
-
-    def _say_refused(self, failure: Failure) -> None:
-        """Log a refusal, unless the limit is reached."""
-        if failure is not Failure.OVER:
-            self._log.warning("admin_refused", reason="credentials")
 
     def _login_required(self, scope: Scope, headers: Headers) -> Response:
         if not self._doors.has_login_page:
@@ -261,4 +252,4 @@ def is_embedded(headers: Headers) -> bool:
 
 
 def _too_many(wait_s: int) -> Response:
-    return PlainTextResponse("Too many wrong logins.\n", 429, {"Retry-After": str(max(1, wait_s))})
+    return PlainTextResponse("Too many wrong logins.\n", 429, {"Retry-After": str(wait_s)})

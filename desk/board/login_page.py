@@ -20,7 +20,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 from structlog.typing import FilteringBoundLogger
 
-from calls.store.attempt_limiter import AttemptLimiter, Failure, LoginLimiter, network_of
+from calls.store.attempt_limiter import AttemptLimiter, LoginLimiter, network_of
 from calls.store.audit_log import AuditEntry, AuditEvent, AuditLog
 from desk.access.gate import SESSION, Doors, cookie_of, forms_of, is_foreign, is_same_site, set_cookie
 from desk.access.oidc import LOGIN_S, Provider, ProviderAway, ProviderRefused
@@ -145,8 +145,7 @@ class LoginPages:
             account = await recognise(name, form.get("password", ""))
             if account is not None:
                 return form, account
-            failure = await self.limiter.fail(address, name)
-            if self._say_refused("credentials", failure, request):
+            if not await self.limiter.fail(address, name):
                 known = await self.accounts.find(name)
                 who = known.id if known is not None else ""  # what was typed may be a password
                 await self.audit.write(AuditEntry(event=AuditEvent.LOGIN_FAILED, who=who, status=401))
@@ -160,8 +159,8 @@ class LoginPages:
         if is_foreign(request.headers):  # not by a link either: a person has to want the login
             return self._page(wanted, "Another site led here. Do you want to log in?", 403)
         address = network_of(request.scope.get("client"))
-        if not self._begun.admits(address):
-            return self._too_many(wanted, self._begun.wait_s(address))
+        if wait_s := self._begun.fail(address):
+            return self._too_many(wanted, wait_s)
         try:
             there, state = await self.provider.begin(wanted if is_ours(wanted) else "")
         except ProviderAway as away:
@@ -180,7 +179,8 @@ class LoginPages:
         except ProviderAway as away:
             answer = self._page("", str(away), 503)
         except ProviderRefused as refused:
-            if self._say_refused("provider", self._refused.fail(network_of(request.scope.get("client"))), request):
+            if not self._refused.fail(network_of(request.scope.get("client"))):
+                self.log.warning("admin_refused", reason="provider")
                 await self.audit.write(AuditEntry(event=AuditEvent.LOGIN_FAILED, detail=refused.why, status=403))
             answer = self._page("", str(refused), 403)
         else:
@@ -220,18 +220,9 @@ class LoginPages:
         answer.headers.append("set-cookie", set_cookie(SESSION, cookie, _COOKIE_S))
         return answer
 
-    def _say_refused(self, reason: str, failure: Failure, request: Request) -> bool:
-        """Log a refusal unless the limit is reached, so that strangers cannot fill the logs; tell whether it was logged."""
-        if failure is Failure.OVER:
-            return False
-        self.log.warning("admin_refused", reason=reason)
-        if failure is Failure.LAST:
-            self.log.warning("attempts_limited", where="login", address=network_of(request.scope.get("client")))
-        return True
-
     def _too_many(self, wanted: str, wait_s: int) -> Response:
-        answer = self._page(wanted, f"Too many attempts. Try again in {max(1, wait_s)} seconds.", 429)
-        answer.headers["Retry-After"] = str(max(1, wait_s))
+        answer = self._page(wanted, f"Too many attempts. Try again in {wait_s} seconds.", 429)
+        answer.headers["Retry-After"] = str(wait_s)
         return answer
 
     def _page(self, wanted: str, problem: str = "", status: int = 200, *, said: str = "") -> Response:

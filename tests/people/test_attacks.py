@@ -183,7 +183,7 @@ async def test_change_during_a_password_change_stands(
         doors=Doors(Sessions(site.redis, site.accounts, keys=Keys(), shared=None)),
         audit=AuditLog(site.redis, keys=Keys()),
         log=log,
-        limiter=LoginLimiter(site.redis, key=bytes(32), keys=Keys()),
+        limiter=LoginLimiter(site.redis, log, key=bytes(32), keys=Keys()),
         provider=None,
         has_passwords=True,
         refuse_weak=while_it_is_judged,
