@@ -13,10 +13,11 @@ from redis.exceptions import RedisError
 
 from callkeeper.connections import blocking_redis, worker_redis
 from callkeeper.settings import StoreSettings
-from callkeeper.terminal import Failed
+from callkeeper.terminal import Failed, Misused
 from calls.record import NewerRecord
 from calls.store.audit_log import AuditEntry, AuditEvent, AuditLog
 from calls.store.keys import Keys
+from calls.store.queries import Queries
 
 T = TypeVar("T")
 
@@ -57,6 +58,25 @@ async def note_command(redis: "Redis", keys: Keys, event: AuditEvent, **parts: s
         parts: ``operator``, ``institution``, ``voice_id``, ``detail``: ids and fixed words only.
     """
     await AuditLog(redis, keys=keys).write(AuditEntry(event=event, who=COMMAND, **parts))  # type: ignore[arg-type]
+
+
+FORCE_HELP: Final = "Take an institution that callkeeper cannot know yet."
+"""The help of ``--force``, which does without `refuse_unknown_institutions`."""
+
+
+def refuse_unknown_institutions(institutions: Iterable[str]) -> None:
+    """Refuse institutions that do not exist.
+
+    Raises:
+        Misused: There is no institution with such a key.
+    """
+    wanted = list(institutions)
+    if not wanted:
+        return
+    known = query_redis(lambda redis, keys: Queries(redis, keys=keys).institutions())
+    problems = [problem for key in wanted if (problem := known.problem(key))]
+    if problems:
+        raise Misused(*problems, "--force takes a key that callkeeper cannot know yet.")
 
 
 def enqueue_reconcile(institution_keys: Iterable[str]) -> list[str]:

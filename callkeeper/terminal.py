@@ -10,6 +10,7 @@ import logging
 import re
 import sys
 import threading
+from collections.abc import Iterable
 from io import TextIOWrapper
 from types import TracebackType
 from typing import Any, Final
@@ -97,12 +98,14 @@ def terminal_console(*, width_if_piped: int | None = None, soft_wrap: bool = Fal
     return console
 
 
-def table(*columns: str) -> Table:
-    """Return a table with the names of its columns, without lines; long cells are folded, not cut."""
+def say_table(columns: Iterable[str], rows: Iterable[Iterable[object]], *, width_if_piped: int) -> None:
+    """Print a table without lines. Long cells are folded, not cut; empty ones and zeros are blank."""
     lines = Table(box=None, padding=(0, 1, 0, 0))
     for name in columns:
         lines.add_column(name, overflow="fold")
-    return lines
+    for row in rows:
+        lines.add_row(*(str(cell or "") for cell in row))
+    terminal_console(width_if_piped=width_if_piped).print(lines)
 
 
 class Failed(click.ClickException):

@@ -10,7 +10,7 @@ from callkeeper.alert_courier import AlertCourier
 from callkeeper.extras import require
 from callkeeper.redis_query import query_redis
 from callkeeper.settings import AlertSettings
-from callkeeper.terminal import Failed, Misused, say, table, terminal_console
+from callkeeper.terminal import Failed, Misused, say, say_table
 from calls.alerts import AlertMessage, AlertTone, OpenAlert
 from calls.metrics.writing import host
 from calls.store.alert_state import AlertState
@@ -25,19 +25,14 @@ def alerts() -> None:
 @alerts.command("list")
 def list_alerts() -> None:
     """List the alerts that were sent and are not over."""
-    open_alerts = query_redis(_load)
-    lines = table("since (UTC)", "weight", "what", "institution", "sent at (UTC)")
-    for open_alert in open_alerts:
-        told_at = max(told.at for told in open_alert.told.values())
-        alert = open_alert.alert
-        lines.add_row(
-            f"{open_alert.since:%m-%d %H:%M:%S}",
-            alert.weight,
-            alert.title,
-            alert.institution_key,
-            f"{told_at:%m-%d %H:%M:%S}",
-        )
-    terminal_console(width_if_piped=140).print(lines)
+    columns = ("since (UTC)", "weight", "what", "institution", "sent at (UTC)")
+    say_table(columns, map(_row, query_redis(_load)), width_if_piped=140)
+
+
+def _row(open_alert: OpenAlert) -> tuple[str, ...]:
+    alert, told_at = open_alert.alert, max(told.at for told in open_alert.told.values())
+    since = f"{open_alert.since:%m-%d %H:%M:%S}"
+    return since, alert.weight, alert.title, alert.institution_key, f"{told_at:%m-%d %H:%M:%S}"
 
 
 async def _load(redis: "Redis", keys: Keys) -> list[OpenAlert]:

@@ -7,9 +7,8 @@ from base64 import b64encode
 import click
 
 from callkeeper.credentials import desk_tokens, push_headers
-from callkeeper.redis_query import query_redis
-from callkeeper.terminal import Misused, say
-from calls.store.queries import Queries
+from callkeeper.redis_query import FORCE_HELP, refuse_unknown_institutions
+from callkeeper.terminal import say
 
 _BYTES = 32
 
@@ -40,7 +39,7 @@ def new(header: str) -> None:
 @secret.command()
 @click.argument("name")
 @click.option("--institution", "-i", "institutions", multiple=True, help="Key it is limited to; may be given again.")
-@click.option("--force", is_flag=True, help="Take an institution that callkeeper cannot know yet.")
+@click.option("--force", is_flag=True, help=FORCE_HELP)
 def token(name: str, institutions: tuple[str, ...], *, force: bool) -> None:
     """Print a new token for software that uses the desk. Trails show NAME with its statements.
 
@@ -69,10 +68,7 @@ def _check(institutions: tuple[str, ...]) -> None:
     if not os.environ.get("REDIS_URL"):
         say("Not checked whether the institution exists: REDIS_URL is not set. The doctor checks it.", err=True)
         return
-    known = query_redis(lambda redis, keys: Queries(redis, keys=keys).institutions())
-    problems = [problem for key in institutions if (problem := known.problem(key))]
-    if problems:
-        raise Misused(*problems, "--force takes a key that callkeeper cannot know yet.")
+    refuse_unknown_institutions(institutions)
 
 
 @secret.command()

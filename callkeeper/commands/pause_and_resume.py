@@ -9,7 +9,7 @@ import click
 import msgspec
 from redis.asyncio import Redis
 
-from callkeeper.redis_query import note_command, query_redis
+from callkeeper.redis_query import FORCE_HELP, note_command, query_redis
 from callkeeper.terminal import Misused, say, say_json
 from calls.institutions import KnownInstitutions, shown
 from calls.pause import EVERYWHERE, Pause, Pauses, PauseScope
@@ -47,7 +47,7 @@ def _who_and_why(command: Command) -> Command:
 )
 @click.option("--all", "wants_all", is_flag=True, help="Assigns and automatic checks as well.")
 @click.option("--effects", "wants_effects", is_flag=True, help="Enrolls and rejects only: the default.")
-@click.option("--force", is_flag=True, help="Take an institution that callkeeper cannot know yet.")
+@click.option("--force", is_flag=True, help=FORCE_HELP)
 def pause(
     institutions: tuple[str, ...],
     because: str,

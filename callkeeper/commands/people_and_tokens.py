@@ -3,48 +3,73 @@
 import sys
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
-from typing import TypeVar
+from functools import wraps
+from typing import Any, TypeVar
 
 import click
 import msgspec
+from msgspec.structs import asdict, astuple
 from redis.asyncio import Redis
 
 from callkeeper.archive_reader import archive_of_environment
 from callkeeper.credentials import TOKEN_NAME, refuse_weak_password
 from callkeeper.extras import require
-from callkeeper.redis_query import Span, note_command, query_redis
-from callkeeper.terminal import Misused, say, say_json, table, terminal_console
+from callkeeper.redis_query import FORCE_HELP, Span, note_command, query_redis, refuse_unknown_institutions
+from callkeeper.terminal import Misused, say, say_json, say_table
 from calls.store.audit_log import Audited, AuditEvent, AuditFilter, AuditLog, csv_of
 from calls.store.keys import Keys
-from calls.store.queries import Queries
 from desk.access.desk_tokens import DeskTokens, IssuedToken
 from desk.access.people import Account, Accounts, hash_password
-from desk.access.rights import Role, is_operator
+from desk.access.rights import Rights, Role, is_operator
 from desk.archived_calls import audited_or_archived
 
 T = TypeVar("T")
+Command = Callable[..., None]
 
 _MOST = 100_000
 
 
-def _institutions(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options that limit an account to institutions."""
-    force = click.option("--force", is_flag=True, help="Take an institution that callkeeper cannot know yet.")
-    keys = click.option(
-        "--institution", "-i", "institutions", multiple=True, help="Key it is limited to; may be given again."
-    )
-    return keys(force(command))
-
-
-def _roles(default: Role | None = None) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    return click.option(
+def _rights(default: Role | None = None) -> Callable[[Command], Command]:
+    """Give a command the options for a role and its institutions, which it gets as ``rights``."""
+    role_option = click.option(
         "--role",
         type=click.Choice([role.value for role in Role]),
         required=default is None,
-        default=default.value if default is not None else None,
+        default=default and default.value,
         show_default=True,
         help="What they may do.",
     )
+    keys_option = click.option(
+        "--institution", "-i", "institutions", multiple=True, help="Key it is limited to; may be given again."
+    )
+    force_option = click.option("--force", is_flag=True, help=FORCE_HELP)
+
+    def with_options(command: Command) -> Command:
+        @wraps(command)
+        def with_rights(role: str, institutions: tuple[str, ...], *, force: bool, **more: Any) -> None:
+            if not force:
+                refuse_unknown_institutions(institutions)
+            command(rights=Rights(role=Role(role), institutions=frozenset(institutions) or None), **more)
+
+        return role_option(keys_option(force_option(with_rights)))
+
+    return with_options
+
+
+def _checked_name(_context: click.Context, _option: click.Parameter, name: str) -> str:
+    if not TOKEN_NAME.fullmatch(name):
+        raise Misused("NAME must be 1 to 40 letters, digits, dots, hyphens or underscores")
+    return name
+
+
+class _CoreUsername(click.ParamType[str]):
+    name = "operator"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the text if it can be a core username."""
+        if not is_operator(value):
+            self.fail("a core username is 1 to 64 visible ASCII characters without blanks", param, ctx)
+        return value
 
 
 # Users
@@ -56,30 +81,25 @@ def users() -> None:
 
 
 @users.command()
-@click.argument("name")
-@_roles()
-@click.option("--operator", help="Their core username, under which they act. Default: NAME.")
-@_institutions
-def add(name: str, role: Role, operator: str | None, institutions: tuple[str, ...], *, force: bool) -> None:
+@click.argument("name", callback=_checked_name)
+@click.option("--operator", type=_CoreUsername(), help="Core username under which they act. Default: NAME.")
+@_rights()
+def add(name: str, operator: str | None, rights: Rights) -> None:
     """Add NAME, or change their role, institutions and core username; asks for a password if there is none yet.
 
     A change ends their sessions. If the input is no terminal, its first line is the password.
     """
-    _check_name(name)
-    _check_operator(operator or name)
     known = query_redis(lambda redis, keys: Accounts(redis, keys=keys).find(name))
-    _check_institutions(institutions, force=force)
     account = Account(
+        **asdict(rights),
         id=name,
         operator=operator or name,
-        role=Role(role),
-        institutions=frozenset(institutions) or None,
         password=known.password if known is not None else _hash_of_new_password(name),
         changed_at=datetime.now(UTC),
     )
-    what = f"{name}: {_words(account.role, account.institutions)}"
-    _keep(account, f"{'changed' if known else 'added'} {what}")
-    say(f"{what}, acts as {account.operator}")
+    what = AuditEvent.USER_CHANGED, f"{'changed' if known else 'added'} {name}: {_words(rights)}"
+    _change(*what, lambda redis, keys: Accounts(redis, keys=keys).keep(account))
+    say(f"{name}: {_words(rights)}, acts as {account.operator}")
 
 
 @users.command()
@@ -112,16 +132,15 @@ def remove_user(name: str) -> None:
 @users.command(name="list")
 def list_users() -> None:
     """List local users, and everybody who has logged in through the identity provider."""
-    lines = table("name", "role", "institutions", "acts as", "changed (UTC)")
-    for each in query_redis(lambda redis, keys: Accounts(redis, keys=keys).known()):
-        institutions = _listed(each.institutions, "all")
-        lines.add_row(each.id, each.role, institutions, each.operator, f"{each.changed_at:%Y-%m-%d %H:%M}")
-    terminal_console(width_if_piped=160).print(lines)
-
-
-def _keep(account: Account, what: str) -> None:
-    """Store an account, and record it in the audit log."""
-    _change(AuditEvent.USER_CHANGED, what, lambda redis, keys: Accounts(redis, keys=keys).keep(account))
+    accounts = query_redis(lambda redis, keys: Accounts(redis, keys=keys).known())
+    say_table(
+        ("name", "role", "institutions", "acts as", "changed (UTC)"),
+        (
+            (each.id, each.role, _listed(each.institutions), each.operator, _minute(each.changed_at))
+            for each in accounts
+        ),
+        width_if_piped=160,
+    )
 
 
 def _hash_of_new_password(name: str) -> str:
@@ -147,41 +166,28 @@ def tokens() -> None:
 
 
 @tokens.command()
-@click.argument("name")
-@_roles(Role.AGENT)
+@click.argument("name", callback=_checked_name)
 @click.option(
     "--operator",
     "-o",
     "operators",
     multiple=True,
+    type=_CoreUsername(),
     help="Core username that it may name; may be given again. Default: any.",
 )
 @click.option("--expires", type=Span(), help="After how long it expires: 24h, 90d. Default: never.")
-@_institutions
-def issue(
-    name: str,
-    role: Role,
-    operators: tuple[str, ...],
-    expires: timedelta | None,
-    institutions: tuple[str, ...],
-    *,
-    force: bool,
-) -> None:
+@_rights(Role.AGENT)
+def issue(name: str, operators: tuple[str, ...], expires: timedelta | None, rights: Rights) -> None:
     """Issue a token and print it once: callkeeper keeps only a hash. Trails show NAME with its statements."""
-    _check_name(name)
-    for operator in operators:
-        _check_operator(operator)
-    _check_institutions(institutions, force=force)
     now = datetime.now(UTC)
     issued = IssuedToken(
+        **asdict(rights),
         name=name,
-        role=Role(role),
-        institutions=frozenset(institutions) or None,
         operators=frozenset(operators) or None,
         issued_at=now,
         expires_at=now + expires if expires is not None else None,
     )
-    what = AuditEvent.TOKEN_CHANGED, f"issued {name}: {_words(issued.role, issued.institutions)}"
+    what = AuditEvent.TOKEN_CHANGED, f"issued {name}: {_words(rights)}"
     try:
         say(_change(*what, lambda redis, keys: DeskTokens((), redis, keys=keys).issue(issued)))
     except ValueError as problem:
@@ -191,18 +197,20 @@ def issue(
 @tokens.command(name="list")
 def list_tokens() -> None:
     """List the issued tokens, without those of CALLKEEPER_DESK_TOKENS."""
-    lines = table("name", "role", "institutions", "operators", "issued", "expires", "last used (UTC)")
-    for token, used_at in query_redis(lambda redis, keys: DeskTokens((), redis, keys=keys).known()):
-        lines.add_row(
+    rows = (
+        (
             token.name,
             token.role,
-            _listed(token.institutions, "all"),
+            _listed(token.institutions),
             _listed(token.operators, "anybody"),
             f"{token.issued_at:%Y-%m-%d}",
-            f"{token.expires_at:%Y-%m-%d %H:%M}" if token.expires_at else "never",
-            f"{used_at:%Y-%m-%d %H:%M}" if used_at else "never",
+            _minute(token.expires_at),
+            _minute(used_at),
         )
-    terminal_console(width_if_piped=160).print(lines)
+        for token, used_at in query_redis(lambda redis, keys: DeskTokens((), redis, keys=keys).known())
+    )
+    columns = ("name", "role", "institutions", "operators", "issued", "expires", "last used (UTC)")
+    say_table(columns, rows, width_if_piped=160)
 
 
 @tokens.command()
@@ -264,11 +272,9 @@ def audit(
     if as_csv:
         say(*csv_of(found).splitlines())
         return
-    lines = table("at (UTC)", "event", "who", "operator", "institution", "call", "detail", "status")
-    for audited in found:
-        fields = (str(part or "") for part in msgspec.structs.astuple(audited.entry))
-        lines.add_row(f"{audited.at:%Y-%m-%d %H:%M:%S}", *fields)
-    terminal_console(width_if_piped=200).print(lines)
+    columns = ("at (UTC)", "event", "who", "operator", "institution", "call", "detail", "status")
+    rows = ((f"{audited.at:%Y-%m-%d %H:%M:%S}", *astuple(audited.entry)) for audited in found)
+    say_table(columns, rows, width_if_piped=200)
 
 
 def _change(event: AuditEvent, what: str, work: Callable[["Redis", Keys], Awaitable[T]]) -> T:
@@ -283,33 +289,13 @@ def _change(event: AuditEvent, what: str, work: Callable[["Redis", Keys], Awaita
     return query_redis(change)
 
 
-def _words(role: Role, institutions: frozenset[str] | None) -> str:
-    return f"{role} of {_listed(institutions, 'all institutions')}"
+def _words(rights: Rights) -> str:
+    return f"{rights.role} of {_listed(rights.institutions, 'all institutions')}"
 
 
-def _listed(names: frozenset[str] | None, if_unlimited: str) -> str:
+def _listed(names: frozenset[str] | None, if_unlimited: str = "all") -> str:
     return if_unlimited if names is None else ", ".join(sorted(names))
 
 
-def _check_name(name: str) -> None:
-    if not TOKEN_NAME.fullmatch(name):
-        raise Misused("NAME must be 1 to 40 letters, digits, dots, hyphens or underscores")
-
-
-def _check_operator(operator: str) -> None:
-    if not is_operator(operator):
-        raise Misused("a core username is 1 to 64 visible ASCII characters without blanks")
-
-
-def _check_institutions(institutions: tuple[str, ...], *, force: bool) -> None:
-    """Refuse institutions that do not exist.
-
-    Raises:
-        Misused: There is no institution with such a key.
-    """
-    if not institutions or force:
-        return
-    known = query_redis(lambda redis, keys: Queries(redis, keys=keys).institutions())
-    problems = [problem for key in institutions if (problem := known.problem(key))]
-    if problems:
-        raise Misused(*problems, "--force takes a key that callkeeper cannot know yet.")
+def _minute(at: datetime | None) -> str:
+    return "never" if at is None else f"{at:%Y-%m-%d %H:%M}"
