@@ -7,7 +7,6 @@ from redis.asyncio import Redis
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
-from starlette.types import ASGIApp
 from structlog.typing import FilteringBoundLogger
 
 from callkeeper.credentials import refuse_weak_password
@@ -50,17 +49,22 @@ def pages(
     accounts = Accounts(redis, keys=keys, has_passwords=settings.local_users, issuer=issuer)
     shared = EmergencyLogin(settings.admin, redis, auditor.log, keys=keys) if settings.admin is not None else None
     sessions = Sessions(redis, accounts, keys=keys, shared=shared.account if shared is not None else None)
-    doors = Doors(sessions, shared, settings.metrics_token, has_login_page=settings.has_login_page)
-    limiter = LoginLimiter(redis, log, key=_limiter_key(settings), keys=keys)
     board = Board(redis, desk, log=log, now=utc_now, country=settings.store.country) if settings.has_pages else None
 
-    def behind_gate(app: ASGIApp) -> ASGIApp:
-        return Gate(app, doors, auditor, log, limiter=limiter, away=board.away if board is not None else None)
-
+    doors = Doors(
+        sessions=sessions,
+        shared=shared,
+        metrics_token=settings.metrics_token,
+        has_login_page=settings.has_login_page,
+        limiter=LoginLimiter(redis, log, key=_limiter_key(settings), keys=keys),
+        auditor=auditor,
+        log=log,
+        away=board.away if board is not None else None,
+    )
     routes: list[BaseRoute] = []
     if board is not None:
-        jobs_pages = behind_gate(dashboard(jobs, address=settings.store.redis.address, queue_name=keys.queue_name))
-        guarded = behind_gate(board.app())
+        jobs_pages = Gate(dashboard(jobs, address=settings.store.redis.address, queue_name=keys.queue_name), doors)
+        guarded = Gate(board.app(), doors)
         routes += [Route("/", _to_board), Route("/rq", _to_dashboard), Mount("/rq", jobs_pages)]
         routes += [Route("/board", guarded), Route("/board/{rest:path}", guarded)]
     if board is not None and settings.has_login_page:
@@ -69,9 +73,6 @@ def pages(
             renderer=board.renderer,
             accounts=accounts,
             doors=doors,
-            audit=auditor.log,
-            log=log,
-            limiter=limiter,
             provider=Provider(oidc.config(public_url), redis, keys=keys) if oidc and public_url else None,
             has_passwords=settings.local_users,
             refuse_weak=refuse_weak_password,
@@ -80,7 +81,7 @@ def pages(
         login_app = SafeHeaders(login.app(), PAGE)
         routes += [Route("/login", login_app), Route("/login/{rest:path}", login_app), Route("/logout", login_app)]
     if board is not None or settings.metrics_token is not None:
-        routes.append(Route("/metrics", behind_gate(MetricsPage(redis, keys=keys))))
+        routes.append(Route("/metrics", Gate(MetricsPage(redis, keys=keys), doors)))
     return Pages(routes, board)
 
 

@@ -40,7 +40,7 @@ from rq_dashboard import web as rq_pages
 from starlette.types import ASGIApp
 
 from calls.store.keys import QUEUE_NAME
-from desk.access.visitor import Visitor, visitor_in
+from desk.access.visitor import Visitor, visitor_of
 from desk.readable_jobs import ReadableJob, ReadableQueue, readable_workers
 from desk.signing import FORM_HEADER
 
@@ -257,7 +257,7 @@ def _change_by_post_only() -> None:
 
 def _visitor() -> Visitor:
     """Return the visitor, as the gate has identified them."""
-    return visitor_in(request.environ["asgi.scope"])
+    return visitor_of(request.environ["asgi.scope"])
 
 
 def _form_token() -> str:

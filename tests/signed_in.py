@@ -50,4 +50,5 @@ def gate_of(
     audit = AuditLog(redis, keys=Keys())
     shared = EmergencyLogin(login, redis, audit, keys=Keys()) if login is not None else None
     sessions = Sessions(redis, Accounts(redis, keys=Keys()), keys=Keys(), shared=shared.account if shared else None)
-    return Gate(app, Doors(sessions, shared), Auditor(audit), log, limiter=limiter)
+    doors = Doors(sessions=sessions, shared=shared, limiter=limiter, auditor=Auditor(audit), log=log)
+    return Gate(app, doors)

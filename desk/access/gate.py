@@ -48,52 +48,40 @@ _SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _PROMETHEUS: Final = Person(id="token:metrics", operator="", role=Role.VIEWER)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Doors:
-    """The ways in.
+    """The ways in, and who watches them. All pages share them, so guesses at one page count for all.
 
     Attributes:
         sessions: Of people who are logged in.
         shared: The login of ``CALLKEEPER_ADMIN``; None if it is not set.
         metrics_token: Opens ``/metrics``; None if it is not set.
         has_login_page: People log in by name. Otherwise the browser asks for the shared login.
+        limiter: Counts wrong passwords.
+        auditor: Writes the audit entries that the table of routes asks for.
+        log: Where refusals are logged.
+        away: Makes the page that is shown while Redis is away. It holds no data, so anybody may see it.
     """
 
     sessions: Sessions
     shared: EmergencyLogin | None = None
     metrics_token: Secret | None = None
     has_login_page: bool = False
+    limiter: LoginLimiter
+    auditor: Auditor
+    log: FilteringBoundLogger
+    away: Callable[[], Response] | None = None
 
 
 class Gate:
-    """Give access to an application by role, and allow changes only from its own pages."""
+    """Give access to an application by role, and allow changes only from its own pages.
 
-    def __init__(
-        self,
-        app: ASGIApp,
-        doors: Doors,
-        auditor: Auditor,
-        log: FilteringBoundLogger,
-        *,
-        limiter: LoginLimiter,
-        away: Callable[[], Response] | None = None,
-    ) -> None:
-        """Stand in front of an application.
+    The application finds the visitor in its scope (`desk.access.visitor`).
+    """
 
-        Args:
-            app: The application; it finds the visitor in its scope (`desk.access.visitor`).
-            doors: The ways in.
-            auditor: Writes the audit entries that the table of routes asks for.
-            log: Where refusals are logged.
-            limiter: Shared by everything that these logins open: guesses at one page count for all.
-            away: Makes the page that is shown while Redis is away. It holds no data, so anybody may see it.
-        """
+    def __init__(self, app: ASGIApp, doors: Doors) -> None:
         self._app = app
         self._doors = doors
-        self._auditor = auditor
-        self._log = log
-        self._limiter = limiter
-        self._away = away
         self._without_login = AttemptLimiter()
         self._known = Signer(doors.shared.login.key_for("known browsers"), valid_s=KNOWN_S) if doors.shared else None
 
@@ -115,17 +103,17 @@ class Gate:
         if isinstance(found, Response):
             await found(scope, receive, send)
             return
-        note = self._auditor.note(found.person, rule, parts)
+        note = self._doors.auditor.note(found.person, rule, parts)
         if scope["method"] not in _SAFE_METHODS and not is_same_site(headers):
-            self._log.warning("admin_refused", reason="cross_site")
+            self._doors.log.warning("admin_refused", reason="cross_site")
             await PlainTextResponse("Only from our own pages.\n", 403)(scope, receive, send)
             return
         if not rule.admits(found.person):
             note.deny()
-            await self._denied(found.person)(scope, receive, self._auditor.listening(send, note))
+            await self._denied(found.person)(scope, receive, self._doors.auditor.listening(send, note))
             return
         inner = with_note(with_visitor(scope, found), note)
-        await self._app(inner, receive, self._remembering(headers, found, self._auditor.listening(send, note)))
+        await self._app(inner, receive, self._remembering(headers, found, self._doors.auditor.listening(send, note)))
 
     async def _recognise(self, scope: Scope, headers: Headers) -> Visitor | Response:
         """Return whose request it is, or the answer to a request that is not passed on."""
@@ -139,7 +127,7 @@ class Gate:
             try:
                 person = await self._doors.sessions.renew(cookie)
             except (RedisError, OSError, TimeoutError):
-                return self._away() if self._away else PlainTextResponse("Redis does not answer.\n", 503)
+                return self._doors.away() if self._doors.away else PlainTextResponse("Redis does not answer.\n", 503)
             if person is not None:
                 return Visitor(person, forms_of(cookie), cookie, self._doors.sessions)
         return await self._by_password(scope, headers, authorization)
@@ -154,13 +142,13 @@ class Gate:
         who, name = self._who(scope, headers)
         if not authorization:
             if not self._without_login.fail(who):
-                self._log.warning("admin_refused", reason="credentials")
+                self._doors.log.warning("admin_refused", reason="credentials")
             return self._login_required(scope, headers)
         shared = self._doors.shared
         if shared is None or not shared.login.is_sent(authorization):
-            wait_s = await self._limiter.fail(who, name)
+            wait_s = await self._doors.limiter.fail(who, name)
             return _too_many(wait_s) if wait_s else self._login_required(scope, headers)
-        if wait_s := await self._limiter.wait_s(who, name):
+        if wait_s := await self._doors.limiter.wait_s(who, name):
             return _too_many(wait_s)
         await shared.note_use(is_alarming=self._doors.has_login_page)
         return Visitor(shared.account.person, shared.login.forms)

@@ -9,7 +9,6 @@ Redis holds a session under the SHA-256 of its cookie: reading Redis does not gi
 import asyncio
 import hmac
 import secrets
-from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from typing import Any, Final
@@ -17,7 +16,6 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import asdict, replace
 from redis.asyncio import Redis
-from redis.exceptions import WatchError
 
 from calls.store.keys import Keys
 from desk.access.rights import Person, Rights
@@ -98,16 +96,16 @@ class Accounts:
 
     async def change_password(self, known: Account, hashed: str) -> bool:
         """Store a new password; tell whether it was stored. A user who was removed or changed meanwhile stays so."""
-        async with self._redis.pipeline() as pipe:
-            await pipe.watch(self._key)
-            if await self.find(known.id) != known:
-                return False
-            changed = _stamped(replace(known, password=hashed, changed_at=datetime.now(UTC)))
+
+        async def exchange(pipe: Any) -> bool:
+            is_same = await self.find(known.id) == known
             pipe.multi()
-            pipe.hset(self._key, known.id, msgspec.json.encode(changed))
-            with suppress(WatchError):
-                return bool(await pipe.execute())
-        return False
+            if is_same:
+                pipe.hset(self._key, known.id, msgspec.json.encode(_stamped(changed)))
+            return is_same
+
+        changed = replace(known, password=hashed, changed_at=datetime.now(UTC))
+        return bool(await self._redis.transaction(exchange, self._key, value_from_callable=True))
 
     async def keep_of_provider(self, person: Person) -> Account:
         """Store the identity provider's claims about a person. Sessions continue unless something has changed."""
@@ -190,17 +188,14 @@ class Sessions:
             return None
         record = msgspec.json.decode(stored, type=SessionRecord)
         account = await self._account(record.account)
-        is_same = account is not None and hmac.compare_digest(account.stamp, record.stamp)
-        if account is None or not is_same:
-            await self.end(cookie)
-            return None
-        longest = LONGEST if account.person.sees_people else LONGEST_OF_VIEWERS
-        left = record.began_at + longest - datetime.now(UTC)
-        if left <= timedelta(0):
-            await self.end(cookie)
-            return None
-        await self._redis.pexpire(self._key(cookie), min(IDLE, left))
-        return account.person
+        if account is not None and hmac.compare_digest(account.stamp, record.stamp):
+            longest = LONGEST if account.person.sees_people else LONGEST_OF_VIEWERS
+            left = record.began_at + longest - datetime.now(UTC)
+            if left > timedelta(0):
+                await self._redis.pexpire(self._key(cookie), min(IDLE, left))
+                return account.person
+        await self.end(cookie)
+        return None
 
     async def end(self, cookie: str) -> None:
         """End a session."""

@@ -1,13 +1,12 @@
 """The sender of a request and its audit entry; both are in the request's scope."""
 
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, MutableMapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from redis.exceptions import RedisError
-from starlette.requests import HTTPConnection
 from starlette.types import Message, Scope, Send
 
 from calls.store.attempt_limiter import AttemptLimiter
@@ -54,14 +53,9 @@ class Visitor:
         return await self.sessions.renew(self.cookie) == self.person
 
 
-def visitor_of(request: HTTPConnection) -> Visitor:
-    """Return the visitor of a request, whom `desk.access.gate` has identified."""
-    return visitor_in(request.scope)
-
-
-def visitor_in(scope: MutableMapping[str, Any]) -> Visitor:
-    """Return the visitor of a scope."""
-    visitor: Visitor = scope[_VISITOR]
+def visitor_of(request: Mapping[str, Any]) -> Visitor:
+    """Return the visitor of a request or its scope, whom `desk.access.gate` has identified."""
+    visitor: Visitor = request[_VISITOR]
     return visitor
 
 
@@ -106,9 +100,9 @@ class AuditNote:
         self.event, self.parts = AuditEvent.DENIED, {"detail": self.page, **parts}
 
 
-def note_of(request: HTTPConnection) -> AuditNote:
+def note_of(request: Mapping[str, Any]) -> AuditNote:
     """Return the audit entry of a request."""
-    note: AuditNote = request.scope.get(_NOTE) or AuditNote(None, "", "")
+    note: AuditNote = request.get(_NOTE) or AuditNote(None, "", "")
     return note
 
 

@@ -18,10 +18,9 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
-from structlog.typing import FilteringBoundLogger
 
-from calls.store.attempt_limiter import AttemptLimiter, LoginLimiter, network_of
-from calls.store.audit_log import AuditEntry, AuditEvent, AuditLog
+from calls.store.attempt_limiter import AttemptLimiter, network_of
+from calls.store.audit_log import AuditEntry, AuditEvent
 from desk.access.gate import SESSION, Doors, cookie_of, forms_of, is_foreign, is_same_site, set_cookie
 from desk.access.oidc import LOGIN_S, Provider, ProviderAway, ProviderRefused
 from desk.access.people import Account, Accounts, hash_password
@@ -34,7 +33,6 @@ _STATE: Final = "__Host-callkeeper-login"
 
 _OURS: Final = re.compile(r"/(board|rq)(/(?!/)|\?|\Z)[!-~]*")
 _LONGEST: Final = 2000
-_WRONG: Final = "Wrong name or password."
 _BEGUN: Final = 300
 """How many logins one address may begin at the provider in a row: Redis keeps each for ten minutes."""
 
@@ -61,9 +59,6 @@ class LoginPages:
         renderer: Writes the pages.
         accounts: Everybody who can log in.
         doors: The ways in.
-        audit: Where logins are recorded.
-        log: Where refusals are logged.
-        limiter: Counts wrong passwords, the same as for HTTP Basic.
         provider: The identity provider; None if there is none.
         has_passwords: There are local users.
         refuse_weak: Raises ValueError for a name's new password that is easy to guess, with what it needs.
@@ -73,9 +68,6 @@ class LoginPages:
     renderer: Renderer
     accounts: Accounts
     doors: Doors
-    audit: AuditLog
-    log: FilteringBoundLogger
-    limiter: LoginLimiter
     provider: Provider | None
     has_passwords: bool
     refuse_weak: Callable[[str, str], None]
@@ -95,76 +87,75 @@ class LoginPages:
             Route("/login/callback", self.from_provider),
             Route("/logout", self.log_out, methods=["POST"]),
         ]
-        away = dict.fromkeys((RedisError, OSError, TimeoutError), self._on_redis_away)
-        app = Starlette(routes=routes, exception_handlers={HTTPException: self._on_http, **away})
+        refusals = (HTTPException, RedisError, OSError, TimeoutError)
+        app = Starlette(routes=routes, exception_handlers=dict.fromkeys(refusals, self._on_refused))
         app.router.redirect_slashes = False
         return app
 
     async def show(self, request: Request) -> Response:
         """Show the ways to log in."""
-        wanted = request.query_params.get("next", "")
         problem = ""
         if self.provider is not None and (why := await self.provider.why_away()):
             problem = f"{why} People who are logged in can go on."
-        return self._page(wanted, problem)
+        return self._page(request, problem)
 
     async def log_in(self, request: Request) -> Response:
         """Check a name and a password."""
-        form, found = await self._identify(request, self._account)
-        return found if isinstance(found, Response) else await self._begin(request, found, form.get("next", ""))
+        form, account = await self._identify(request, self._account)
+        return await self._begin(request, account, form.get("next", ""))
 
     async def change_password(self, request: Request) -> Response:
         """Change the password of a local user, who must also type the present one. Their sessions end."""
-        form, found = await self._identify(request, self.accounts.authenticate)
-        if isinstance(found, Response):
-            return found
+        form, account = await self._identify(request, self.accounts.authenticate)
         new = form.get("new_password", "")
         try:
-            self.refuse_weak(found.id, new)
+            self.refuse_weak(account.id, new)
         except ValueError as problem:
-            return self._page("", f"Nothing was changed: {problem}.", 400)
-        hashed = await asyncio.to_thread(hash_password, new)
-        if not await self.accounts.change_password(found, hashed):
-            return self._page("", "Nothing was changed: your account was changed meanwhile.", 409)
-        await self.audit.write(AuditEntry(event=AuditEvent.USER_CHANGED, who=found.id, detail="own password"))
-        return self._page("", said="Your password is changed. Log in with the new one.")
+            raise HTTPException(400, f"Nothing was changed: {problem}.") from None
+        if not await self.accounts.change_password(account, await asyncio.to_thread(hash_password, new)):
+            raise HTTPException(409, "Nothing was changed: your account was changed meanwhile.")
+        await self._audit(AuditEntry(event=AuditEvent.USER_CHANGED, who=account.id, detail="own password"))
+        return self._page(request, said="Your password is changed. Log in with the new one.")
 
     async def _identify(
         self, request: Request, recognise: Callable[[str, str], Awaitable[Account | None]]
-    ) -> tuple[Mapping[str, str], Account | Response]:
-        """Return a form, and the account of its name and password, or the refusal. Wrong ones are counted."""
+    ) -> tuple[Mapping[str, str], Account]:
+        """Return a form, and the account of its name and password. Wrong ones are counted.
+
+        Raises:
+            HTTPException: They are wrong, or too many were.
+        """
         if not is_same_site(request.headers):
-            return {}, self._page("", "Only from our own pages.", 403)
+            raise HTTPException(403, "Only from our own pages.")
         form, address = await _fields(request), network_of(request.scope.get("client"))
-        name, wanted = form.get("name", ""), form.get("next", "")
+        name, request.state.wanted = form.get("name", ""), form.get("next", "")
         # Simultaneous guesses would all be checked before one is counted. Of one address only one waits for a check, so
         # that a person waits for one guess of each guessing address, not for all.
         async with self._turns.setdefault(address, asyncio.Lock()), self._checking:
-            if wait_s := await self.limiter.wait_s(address, name):
-                return form, self._too_many(wanted, wait_s)
+            if wait_s := await self.doors.limiter.wait_s(address, name):
+                raise _too_many(wait_s)
             account = await recognise(name, form.get("password", ""))
             if account is not None:
                 return form, account
-            if not await self.limiter.fail(address, name):
+            if not await self.doors.limiter.fail(address, name):
                 known = await self.accounts.find(name)
                 who = known.id if known is not None else ""  # what was typed may be a password
-                await self.audit.write(AuditEntry(event=AuditEvent.LOGIN_FAILED, who=who, status=401))
-            return form, self._page(wanted, _WRONG, 401)
+                await self._audit(AuditEntry(event=AuditEvent.LOGIN_FAILED, who=who, status=401))
+            raise HTTPException(401, "Wrong name or password.")
 
     async def to_provider(self, request: Request) -> Response:
         """Redirect the browser to the identity provider."""
         if self.provider is None:
             raise HTTPException(404)
-        wanted = request.query_params.get("next", "")
         if is_foreign(request.headers):  # not by a link either: a person has to want the login
-            return self._page(wanted, "Another site led here. Do you want to log in?", 403)
-        address = network_of(request.scope.get("client"))
-        if wait_s := self._begun.fail(address):
-            return self._too_many(wanted, wait_s)
+            raise HTTPException(403, "Another site led here. Do you want to log in?")
+        if wait_s := self._begun.fail(network_of(request.scope.get("client"))):
+            raise _too_many(wait_s)
+        wanted = request.query_params.get("next", "")
         try:
             there, state = await self.provider.begin(wanted if is_ours(wanted) else "")
         except ProviderAway as away:
-            return self._page(wanted, str(away), 503)
+            raise HTTPException(503, str(away)) from None
         answer = RedirectResponse(there, 303)
         answer.headers.append("set-cookie", set_cookie(_STATE, state, LOGIN_S))
         return answer
@@ -173,16 +164,17 @@ class LoginPages:
         """Store the identity provider's claims about a person."""
         if self.provider is None:
             raise HTTPException(404)
+        answer: Response
         state = cookie_of(request.headers, _STATE) or ""
         try:
             person, wanted = await self.provider.finish(request.url.query, state)
         except ProviderAway as away:
-            answer = self._page("", str(away), 503)
+            answer = self._page(request, str(away), 503)
         except ProviderRefused as refused:
             if not self._refused.fail(network_of(request.scope.get("client"))):
-                self.log.warning("admin_refused", reason="provider")
-                await self.audit.write(AuditEntry(event=AuditEvent.LOGIN_FAILED, detail=refused.why, status=403))
-            answer = self._page("", str(refused), 403)
+                self.doors.log.warning("admin_refused", reason="provider")
+                await self._audit(AuditEntry(event=AuditEvent.LOGIN_FAILED, detail=refused.why, status=403))
+            answer = self._page(request, str(refused), 403)
         else:
             answer = await self._begin(request, await self.accounts.keep_of_provider(person), wanted)
         answer.headers.append("set-cookie", set_cookie(_STATE, "", 0))
@@ -193,12 +185,12 @@ class LoginPages:
         cookie = cookie_of(request.headers, SESSION) or ""
         form = await _fields(request)
         if not (is_same_site(request.headers) and forms_of(cookie).is_valid(form.get(FORM_FIELD))):
-            return self._page("", "This request did not come from one of our pages. You are still logged in.", 403)
+            raise HTTPException(403, "This request did not come from one of our pages. You are still logged in.")
         person = await self.doors.sessions.renew(cookie)
         await self.doors.sessions.end(cookie)
         if person is not None:
-            await self.audit.write(AuditEntry(event=AuditEvent.LOGOUT, who=person.id, operator=person.operator))
-        answer = self._page("", said="You are logged out.")
+            await self._audit(AuditEntry(event=AuditEvent.LOGOUT, who=person.id, operator=person.operator))
+        answer = self._page(request, said="You are logged out.")
         answer.headers.append("set-cookie", set_cookie(SESSION, "", 0))
         return answer
 
@@ -215,17 +207,16 @@ class LoginPages:
         if before:
             await self.doors.sessions.end(before)
         cookie = await self.doors.sessions.begin(account)
-        await self.audit.write(AuditEntry(event=AuditEvent.LOGIN, who=account.id, operator=account.operator))
+        await self._audit(AuditEntry(event=AuditEvent.LOGIN, who=account.id, operator=account.operator))
         answer = RedirectResponse(wanted if is_ours(wanted) else "/board", 303)
         answer.headers.append("set-cookie", set_cookie(SESSION, cookie, _COOKIE_S))
         return answer
 
-    def _too_many(self, wanted: str, wait_s: int) -> Response:
-        answer = self._page(wanted, f"Too many attempts. Try again in {wait_s} seconds.", 429)
-        answer.headers["Retry-After"] = str(wait_s)
-        return answer
+    async def _audit(self, entry: AuditEntry) -> None:
+        await self.doors.auditor.log.write(entry)
 
-    def _page(self, wanted: str, problem: str = "", status: int = 200, *, said: str = "") -> Response:
+    def _page(self, request: Request, problem: str = "", status: int = 200, *, said: str = "") -> HTMLResponse:
+        wanted = getattr(request.state, "wanted", request.query_params.get("next", ""))
         wanted = wanted if is_ours(wanted) else ""
         page = self.renderer.page(
             "login.html",
@@ -240,14 +231,19 @@ class LoginPages:
         )
         return HTMLResponse(page, status)
 
-    async def _on_http(self, _request: Request, error: Exception) -> Response:
-        status = error.status_code if isinstance(error, HTTPException) else 404
-        return self._page("", "There is no such page.", status)
-
-    async def _on_redis_away(self, _request: Request, _error: Exception) -> Response:
-        answer = self._page("", "Redis does not answer, so nobody can log in. Try again in some seconds.", 503)
-        answer.headers["Retry-After"] = "5"
+    async def _on_refused(self, request: Request, refused: Exception) -> Response:
+        if not isinstance(refused, HTTPException):  # of Redis
+            words = "Redis does not answer, so nobody can log in. Try again in some seconds."
+            refused = HTTPException(503, words, {"Retry-After": "5"})
+        is_missing = refused.status_code in {404, 405}
+        answer = self._page(request, "There is no such page." if is_missing else refused.detail, refused.status_code)
+        answer.headers.update(refused.headers or {})
         return answer
+
+
+def _too_many(wait_s: int) -> HTTPException:
+    words = f"Too many attempts. Try again in {wait_s} seconds."
+    return HTTPException(429, words, {"Retry-After": str(wait_s)})
 
 
 async def _fields(request: Request) -> Mapping[str, str]:

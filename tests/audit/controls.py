@@ -49,8 +49,8 @@ CONTROLS: Final = (
     Control(
         "sessions have a maximum age",
         "desk/access/people.py",
-        "if left <= timedelta(0):",
-        "if left is None:",
+        "if left > timedelta(0):",
+        "if left is not None:",
         "tests/people/test_sessions_and_roles.py",
         "while_it_is_used",
     ),
@@ -73,8 +73,8 @@ CONTROLS: Final = (
     Control(
         "guesses at a name are counted across all addresses",
         "desk/board/login_page.py",
-        "failure = await self.limiter.fail(address, name)",
-        "failure = await self.limiter.fail(address)",
+        "await self.doors.limiter.fail(address, name)",
+        "await self.doors.limiter.fail(address)",
         "tests/people/test_sessions_and_roles.py",
         "counted_from_everywhere",
     ),

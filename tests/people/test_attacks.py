@@ -22,6 +22,7 @@ from calls.store.pausing import Pausing
 from desk.access.gate import SESSION, Doors
 from desk.access.people import Sessions
 from desk.access.rights import Role
+from desk.access.visitor import Auditor
 from desk.board.login_page import LoginPages
 from desk.board.renderer import Renderer
 from tests.people.conftest import ENVIRON, HTML, PASSWORD, Site
@@ -177,13 +178,16 @@ async def test_change_during_a_password_change_stands(
             stored = blocking_redis.hget(Keys().people, "some-viewer").replace(b"some-viewer", b"some-admin")
             blocking_redis.hset(Keys().people, "some-admin", stored)
 
+    doors = Doors(
+        sessions=Sessions(site.redis, site.accounts, keys=Keys(), shared=None),
+        limiter=LoginLimiter(site.redis, log, key=bytes(32), keys=Keys()),
+        auditor=Auditor(AuditLog(site.redis, keys=Keys())),
+        log=log,
+    )
     pages = LoginPages(
         renderer=Renderer("/board", load_rules(None)),
         accounts=site.accounts,
-        doors=Doors(Sessions(site.redis, site.accounts, keys=Keys(), shared=None)),
-        audit=AuditLog(site.redis, keys=Keys()),
-        log=log,
-        limiter=LoginLimiter(site.redis, log, key=bytes(32), keys=Keys()),
+        doors=doors,
         provider=None,
         has_passwords=True,
         refuse_weak=while_it_is_judged,
