@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 from typing import Any, Final, TypeVar
 
 import httpx
-from fakeredis import FakeAsyncRedis, FakeServer
 
 from calls.claimed_item import ClaimedItem
 from calls.store.breakers import retry_service
@@ -16,6 +15,7 @@ from calls.store.tasks import end
 from sandbox.access import Credentials
 from sandbox.state import Call, Happening, Kind
 from tests.faults.test_wakeups import VirtualLoop
+from tests.redis_in_step import emptied, in_step
 from tests.rig import KEY, Rig
 from tests.sandbox_fixtures import CREDENTIALS, START, Asgi, HandClock
 from workers.service_health import Probing
@@ -74,7 +74,7 @@ class Between(httpx.AsyncBaseTransport):
 
 
 class Works:
-    """A worker that works shift after shift, at a service with one institution or more; its Redis is in this process."""
+    """A worker that works shift after shift, at a service with one institution or more."""
 
     def __init__(self, *, institutions: int = 1) -> None:
         self.stage = Asgi(clock=LoopClock())
@@ -82,7 +82,8 @@ class Works:
             self.stage.world.add_institution(f"cu-{n}", f"Number {n}")
             self.stage.world.add_member(f"cu-{n}", "p-1", ["5550100001"])
         self.between = Between(self.stage.transport)
-        self._server = FakeServer()
+        self._redis_url = emptied()
+        self._connected: list[Any] = []
         self.rig = self._hire()
         self.longest_s = 0.0
         self.in_flight: Counter[str] = Counter()
@@ -91,7 +92,8 @@ class Works:
         self.most_in_flight: Counter[str] = Counter()
 
     def _hire(self, credentials: Credentials = CREDENTIALS) -> Rig:
-        return Rig(self.stage, FakeAsyncRedis(server=self._server), transport=self.between, credentials=credentials)
+        self._connected.append(in_step(self._redis_url))
+        return Rig(self.stage, self._connected[-1], transport=self.between, credentials=credentials)
 
     async def mend(self, name: str) -> None:
         """End the outage of this name, by what a person does where one has to."""
@@ -119,6 +121,12 @@ class Works:
     async def stop(self) -> None:
         """End the work."""
         await end({task for task in (self._working, self._ticking) if task is not None})
+
+    async def close(self) -> None:
+        """End the work and close the connections."""
+        await self.stop()
+        for redis in self._connected:
+            await redis.aclose()
 
     async def work(self) -> None:
         """Work shift after shift, with the probing beside it, as a worker does."""
@@ -187,7 +195,7 @@ async def working(*, institutions: int = 1) -> AsyncIterator[Works]:
         yield works
         works.look_after()
     finally:
-        await works.stop()
+        await works.close()
 
 
 def virtually(what: Coroutine[Any, Any, T]) -> T:

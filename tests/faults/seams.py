@@ -6,7 +6,6 @@ it is thawed, as with SIGSTOP.
 """
 
 import asyncio
-import hashlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -186,51 +185,31 @@ class Witness:
         """See the service's answer before the worker gets it."""
 
 
-_INFO = "redis.pcall('INFO', section)"
-RUN_ID = "server:run_id"
-"""The key that holds the run id of an in-process Redis, which has no INFO command."""
-
-
 class Line:
-    """The Redis seam: each pipeline is a crossing, and scripts get a run id where the server has none.
+    """The Redis seam: each pipeline is a crossing.
 
     Args:
         server: Returns a client of the current server, which a failover changes.
         state: The state of the worker that uses this client.
-        is_fake: Whether the server lives in this process.
     """
 
-    def __init__(self, server: Callable[[], Any], state: WorkerState, *, is_fake: bool) -> None:
+    def __init__(self, server: Callable[[], Any], state: WorkerState) -> None:
         self._server = server
-        self._is_fake = is_fake
         self.state = state
-        self._texts: dict[str, str] = {}
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._server(), name)
 
-    def learn(self, text: str) -> None:
-        """Remember the text of a script that is being loaded."""
-        self._texts[hashlib.sha1(text.encode()).hexdigest()] = self._knowing(text)  # noqa: S324  (Redis's own)
-
     def pipeline(self, **options: Any) -> "_Pipeline":
         """Begin a pipeline, which is one crossing."""
-        return _Pipeline(self, self._server, options)
-
-    def text(self, sha: str) -> str | None:
-        """Return the text to run instead of a loaded script; None if the server has INFO."""
-        return self._texts[sha] if self._is_fake else None
-
-    def _knowing(self, text: str) -> str:
-        told = f"('run_id:' .. redis.call('GET', '{RUN_ID}') .. ' master_replid:none')"
-        return text.replace(_INFO, told) if self._is_fake else text
+        return _Pipeline(self.state, self._server, options)
 
 
 class _Pipeline:
     """Collects commands and sends them when executed; a planned failure may send them twice or not at all."""
 
-    def __init__(self, line: Line, server: Callable[[], Any], options: dict[str, Any]) -> None:
-        self._line = line
+    def __init__(self, state: WorkerState, server: Callable[[], Any], options: dict[str, Any]) -> None:
+        self._state = state
         self._server = server
         self._options = options
         self._commands: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = []
@@ -248,21 +227,9 @@ class _Pipeline:
 
         return queue
 
-    def evalsha(self, sha: str, *args: Any) -> "_Pipeline":
-        """Queue a script: its changed text on an in-process Redis, else as asked for."""
-        known = self._line.text(sha)
-        self._commands.append(("evalsha", (sha, *args), {}) if known is None else ("eval", (known, *args), {}))
-        return self
-
-    def script_load(self, text: str) -> "_Pipeline":
-        """Queue the loading of a script."""
-        self._line.learn(text)
-        self._commands.append(("script_load", (text,), {}))
-        return self
-
     async def execute(self, raise_on_error: bool = True) -> list[Any]:
         """Send everything that was queued, as one crossing."""
-        return await self._line.state.cross(
+        return await self._state.cross(
             Seam.REDIS, lambda: self._execute(raise_on_error), lambda: RedisConnectionError("the answer was lost")
         )
 

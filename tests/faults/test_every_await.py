@@ -16,7 +16,7 @@ from calls.effect_ledger import EffectKind
 from calls.notes import Distrusted, Verified
 from sandbox.access import Operation
 from sandbox.state import Kind
-from tests.faults.failover import InProcess
+from tests.faults.failover import OneServer
 from tests.faults.judge import EFFECTS
 from tests.faults.seams import Failure, PlannedFailure, Seam
 from tests.faults.world import ONE, World
@@ -33,7 +33,7 @@ def first_check_s(world: World) -> float:
 
 async def play(planned: PlannedFailure | None) -> World:
     """Play one call to its end, with one failure planned for both workers."""
-    servers = InProcess()
+    servers = OneServer()
     await servers.fail_over()
     world = World(servers)
     await world.settle_in()
@@ -101,7 +101,7 @@ class Moment:
 
 async def forget(n: int) -> Moment:
     """Verify and distrust a caller, overwriting the status each time; then roll Redis back to the n-th crossing."""
-    servers = InProcess()
+    servers = OneServer()
     await servers.fail_over()
     world = World(servers)
     await world.settle_in()
@@ -152,7 +152,7 @@ async def test_effect_under_way_that_redis_forgot_is_not_sent_again(kind: Effect
 
     Stored details that are read at once would not show the effect yet.
     """
-    servers = InProcess()
+    servers = OneServer()
     await servers.fail_over()
     world = World(servers)
     await world.settle_in()

@@ -21,7 +21,7 @@ from calls.schedule.check_plan_and_budget import automatic_checks
 from sandbox.access import Operation
 from sandbox.faults import Action, Fault
 from sandbox.state import Call as SandboxCall
-from tests.faults.failover import InProcess
+from tests.faults.failover import OneServer
 from tests.faults.test_model import IS_NIGHTLY
 from tests.faults.world import NOBODY, ONE, World
 
@@ -50,7 +50,7 @@ FORGOTTEN_AGAIN = [
 
 async def begin(book: RuleBook, number: str) -> tuple[World, SandboxCall]:
     """Begin a call that stays undecided; return it and its world."""
-    servers = InProcess()
+    servers = OneServer()
     await servers.fail_over()
     world = World(servers, book)
     await world.settle_in()

@@ -34,7 +34,7 @@ from sandbox.faults import Action, Fault
 from sandbox.state import Call as SandboxCall
 from sandbox.state import Kind
 from tests.covering import covering_sets
-from tests.faults.failover import InProcess, TwoServers
+from tests.faults.failover import OneServer, TwoServers
 from tests.faults.seams import Failure, PlannedFailure, Seam
 from tests.faults.world import FOREIGN_KEY, NOBODY, NOWHERE, ONE, TEST_MODE, TWO, Servers, World
 from tests.sandbox_fixtures import KEY
@@ -108,7 +108,7 @@ class Model(RuleBasedStateMachine):
 
     def servers(self) -> Servers:
         """Return the Redis of one example."""
-        return InProcess()
+        return OneServer()
 
     def do(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine. If it fails, the end of the example is not checked."""

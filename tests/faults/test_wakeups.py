@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import structlog
-from fakeredis import FakeAsyncRedis, FakeRedis, FakeServer
+from redis import Redis as BlockingRedis
 
 from calls.claimed_item import ClaimedItem, Placement
 from calls.metrics.counting import Figures
@@ -20,6 +20,7 @@ from calls.store.claims_and_leases import Store
 from calls.store.job_queue import Waker
 from calls.store.keys import CallId, Keys
 from calls.store.tasks import end
+from tests.redis_in_step import emptied, in_step
 from workers.job_watchdog import LOOK_EVERY_S, SOON_MS, Watchdog
 from workers.shift import Shift, Wakeups
 
@@ -101,9 +102,9 @@ class World:
     _news: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
-        server = FakeServer()
-        self.redis: Any = FakeAsyncRedis(server=server)
-        self._blocking = FakeRedis(server=server)
+        url = emptied()
+        self.redis: Any = in_step(url)
+        self._blocking: Any = BlockingRedis.from_url(url)
         self._waker = Waker(self._blocking)
         self._web = Store(self.redis, now_ms=self.now_ms)
 

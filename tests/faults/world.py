@@ -59,8 +59,6 @@ FOR_SETTLED = (Resolved, Distrusted)
 class Servers(Protocol):
     """The Redis servers: another one is current after a failover."""
 
-    is_fake: bool
-
     def current(self) -> Any:
         """Return a client of the current server."""
 
@@ -151,7 +149,7 @@ class World:
         world.add_member(TEST_MODE, "p-1", [ONE])
 
     def _new_worker(self, state: WorkerState) -> Worker:
-        line = Line(self.servers.current, state, is_fake=self.servers.is_fake)
+        line = Line(self.servers.current, state)
         witness = self.judge if hasattr(self, "judge") else Judge(self.stage, self.load)
         wire = Wire(self.mixed_up, state, witness)
         login = LoginPolicy(min_interval_s=0.0)
