@@ -7,10 +7,10 @@ to, sends, and reports a 429, 503s and slow answers. Nothing is real but ``calls
 
 import heapq
 import random
-from bisect import bisect_left, insort
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from lupa import lua51
@@ -30,40 +30,15 @@ REQUESTS = {1: 2, 2: 1, 3: 1, 4: 1}
 """How many requests each class sends for one permission: an effect is two, and the second follows the first's answer."""
 
 
-@dataclass
-class SortedSet:
-    """A sorted set as Redis has it."""
-
-    scores: dict[str, float] = field(default_factory=dict)
-    order: list[tuple[float, str]] = field(default_factory=list)
-
-    def add(self, member: str, score: float) -> None:
-        """Add a member that is not in it."""
-        self.scores[member] = score
-        insort(self.order, (score, member))
-
-    def remove(self, member: str) -> None:
-        """Remove a member if it is in it."""
-        if member in self.scores:
-            del self.order[self.rank(member)]
-            del self.scores[member]
-
-    def rank(self, member: str) -> int:
-        """Return how many members come before this one."""
-        return bisect_left(self.order, (self.scores[member], member))
-
-
 class Script:
-    """Runs ``request_budget.lua`` without Redis."""
+    """Runs ``request_budget.lua`` without Redis, on the commands of request_budget_model.lua."""
 
     def __init__(self) -> None:
-        lua = lua51.LuaRuntime(unpack_returned_tuples=True)
-        self._lua = lua
-        self.stored: dict[str, str] = {}
-        self._sets: dict[str, SortedSet] = {}
-        lua.globals().redis = lua.table_from({"call": self._call})
-        self._run = lua.eval(f"function(keys, argv) KEYS, ARGV = keys, argv\n{source('request_budget')}\nend")
-        self._keys = lua.table_from(["budget"])
+        self._lua = lua51.LuaRuntime(unpack_returned_tuples=True)
+        self.stored = self._lua.execute(Path(__file__).with_suffix(".lua").read_text(encoding="utf-8"))
+        """The hash of budgets by scope."""
+        self._run = self._lua.eval(f"function(keys, argv) KEYS, ARGV = keys, argv\n{source('request_budget')}\nend")
+        self._keys = self._lua.table_from(["budget"])
 
     def __call__(self, *args: Any) -> Any:
         """Run it with arguments; numbers become text, as in Redis."""
@@ -72,36 +47,7 @@ class Script:
     @property
     def rate(self) -> float:
         """Return the rate that was set or learned for the account; 0 if there is none."""
-        return float(self.stored.get("", "0").split()[0])
-
-    def _call(self, command: str, key: str, *args: Any) -> Any:
-        found = self._sets.setdefault(key, SortedSet())
-        match command:
-            case "HGET":
-                return self.stored.get(args[0], False)
-            case "HSET":
-                self.stored[args[0]] = args[1]
-            case "HDEL":
-                self.stored.pop(args[0], None)
-            case "HKEYS":
-                return self._lua.table_from(list(self.stored))
-            case "ZADD":
-                found.remove(args[1])
-                found.add(args[1], float(args[0]))
-            case "ZREM":
-                found.remove(args[0])
-            case "ZCARD":
-                return len(found.order)
-            case "ZRANGE":
-                return self._lua.table_from(list(map(_text, found.order[int(args[0])][::-1])) if found.order else [])
-            case "ZRANK":
-                return found.rank(args[0]) if args[0] in found.scores else False
-            case "ZREMRANGEBYSCORE":
-                while found.order and found.order[0][0] <= float(args[1]):
-                    found.remove(found.order[0][1])
-            case _:
-                assert "EXPIRE" in command, command
-        return 1
+        return float((self.stored[""] or "0").split()[0])
 
 
 def _text(value: Any) -> str:
@@ -249,7 +195,7 @@ class Load:
             nonlocal is_limited
             for strain in strains:
                 strain.look(now)
-            is_limited = self.set_rate > 0 or bool(script.stored)
+            is_limited = self.set_rate > 0 or any(True for _ in script.stored)
             self.rates.append((now, script.rate))
             at(now + 0.25, look)
 
