@@ -9,28 +9,36 @@ from tests.faults.site import Site, Stage, site
 from tests.rig import Rig
 from tests.sandbox_fixtures import Asgi
 
-LONGEST = [
-    "every_await",
+LONGEST_FIRST = [
     "crash_matrix",
-    "model",
+    "request_budget",
     "incidents",
-    "redis_faults",
-    "wakeups",
     "alert_rules",
+    "redis_faults",
+    "every_await",
+    "main_job",
     "alerts",
+    "recovery",
     "lost_checks",
     "archived_demo",
-    "backup",
-    "main_job",
+    "calls_at_once",
     "slow_clients",
+    "backup",
+    "archive_postgresql",
+    "model",
+    "one_institution",
+    "wakeups",
     "replaced_master",
+    "archive_delivery",
 ]
+"""Files by how long they take. Those that wait and those that compute take turns, so that both cores are busy."""
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run the longest files first. If one ran last, one test process would be busy while the others waited."""
-    items.sort(key=lambda item: item.path.stem.removeprefix("test_") not in LONGEST)
+    names = {name: n for n, name in enumerate(LONGEST_FIRST)}
+    items.sort(key=lambda item: names.get(item.path.stem.removeprefix("test_"), len(names)))
 
 
 @pytest.fixture
