@@ -171,5 +171,7 @@ lock: $(STAMP) ## Renew the lock files from pyproject.toml
 	  --custom-compile-command 'make lock' docs/requirements.in -o docs/requirements.txt
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	  --custom-compile-command 'make lock' benchmarks/peers/requirements.in -o benchmarks/peers/requirements.txt
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	  --custom-compile-command 'make lock' benchmarks/peers/requirements-redis8.in -o benchmarks/peers/requirements-redis8.txt
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --group pyproject.toml:build \
 	  --custom-compile-command 'make lock' -c requirements-dev.txt -o deploy/build-requirements.txt

@@ -3,7 +3,7 @@
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from benchmarks.answer import Answer, Table
 from benchmarks.due_calls import lay_due_calls, settings
 from benchmarks.effort import Effort
 from benchmarks.goals import Goal, goals_table
-from benchmarks.peers_environment import peers_python
+from benchmarks.peers_environment import REDIS_8, peers_python
 from benchmarks.process import Used
 from benchmarks.spread import Spread
 from benchmarks.stage import Stage, stage, wait_until
@@ -26,8 +26,14 @@ TICK_S = 0.01
 RESULTS, IDS, GO = "bench:results", "bench:ids", "bench:go"
 HERE = Path(sys.executable)
 
+REDIS_7 = Path("/usr/bin/redis-server")
+"""Debian's server. streaQ needs Redis 7; the server for the others is older."""
+
 Lay = Callable[[list[str]], None]
 """Give checks to a way, one for each id."""
+
+Run = Callable[[], AbstractContextManager[tuple[ManagedProcess, Lay]]]
+"""Start a way's worker; yield that, and how to give it checks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +43,15 @@ class Way:
     Attributes:
         name: What the table calls it.
         calls: How many checks it is given in a round.
-        run: Starts its worker; yields that, and how to give it checks.
+        on: Where it runs.
+        run: Starts its worker.
         made: Counts the results that are stored.
     """
 
     name: str
     calls: int
-    run: Callable[[], AbstractContextManager[tuple[ManagedProcess, Lay]]]
+    on: Stage
+    run: Run
     made: Callable[[], int]
 
 
@@ -67,86 +75,90 @@ class Round:
 
 def answer(effort: Effort) -> Answer:
     """Measure every way in turn, round after round."""
-    with stage() as on:
-        ways = _ways(on, effort)
+    with ExitStack() as stack:
+        ways = _ways(stack, effort)
         rounds: dict[str, list[Round]] = {way.name: [] for way in ways}
         for _ in range(effort.rounds):
             for way in ways:
-                rounds[way.name].append(_measure(on, way))
+                rounds[way.name].append(_measure(way))
     return _told(ways, rounds)
 
 
-def _measure(on: Stage, way: Way) -> Round:
+def _measure(way: Way) -> Round:
     """Run one way once: warm it up, lay the work before it while it is stopped, let it go."""
-    on.clear()
+    way.on.clear()
     with way.run() as (worker, lay):
         warm_up = min(WARM_UP, way.calls)
-        _work(on, way, worker, lay, [f"warm-{n:06}" for n in range(warm_up)])
-        return Round(way.calls, _work(on, way, worker, lay, [f"call-{n:06}" for n in range(way.calls)]))
+        _work(way, worker, lay, [f"warm-{n:06}" for n in range(warm_up)])
+        return Round(way.calls, _work(way, worker, lay, [f"call-{n:06}" for n in range(way.calls)]))
 
 
-def _work(on: Stage, way: Way, worker: ManagedProcess, lay: Lay, ids: list[str]) -> Used:
+def _work(way: Way, worker: ManagedProcess, lay: Lay, ids: list[str]) -> Used:
     before = way.made()
     worker.process.send_signal(signal.SIGSTOP)
     lay(ids)
-    meter = on.meter(worker=worker)
+    meter = way.on.meter(worker=worker)
     worker.process.send_signal(signal.SIGCONT)
     wait_until(lambda: way.made() >= before + len(ids), f"{len(ids)} checks by {way.name}", worker)
     return meter.read()
 
 
-def _ways(on: Stage, effort: Effort) -> list[Way]:
-    ours = settings(on.data)
-    book = RuleSettings.load(ours).book()
-
-    @contextmanager
-    def callkeeper() -> Iterator[tuple[ManagedProcess, Lay]]:
-        with on.worker(**ours) as worker:
-            yield worker, lambda ids: lay_due_calls(on.redis, ids, book)
-
-    def changes() -> int:
-        return int(on.redis.xlen(Keys().changes))
-
-    def results() -> int:
-        return int(on.redis.hlen(RESULTS))
-
-    def peer(
-        interpreter: Path, module: str, mode: str
-    ) -> Callable[[], AbstractContextManager[tuple[ManagedProcess, Lay]]]:
-        @contextmanager
-        def run() -> Iterator[tuple[ManagedProcess, Lay]]:
-            def lay(ids: list[str]) -> None:
-                on.redis.delete(IDS)
-                on.redis.rpush(IDS, *ids)
-                if module == "bare":
-                    on.redis.rpush(GO, "1")
-                else:
-                    on.run(interpreter, module, "give")
-
-            with on.peer(interpreter, module, mode) as worker:
-                yield worker, lay
-
-        return run
-
+def _ways(stack: ExitStack, effort: Effort) -> list[Way]:
+    on = stack.enter_context(stage())
     ways = [
-        Way("callkeeper, 2,000 due", effort.of(2000), callkeeper, changes),
-        Way("callkeeper, 10,000 due", effort.of(10000), callkeeper, changes),
-        Way("(a) rq worker", effort.of(40), peer(HERE, "rq_check", "stock"), results),
-        Way("(a) rq worker, preloaded", effort.of(40), peer(HERE, "rq_check", "preloaded"), results),
-        Way("(b) rq SimpleWorker", effort.of(100), peer(HERE, "rq_check", "simple"), results),
+        _ours("callkeeper, 2,000 due", effort.of(2000), on),
+        _ours("callkeeper, 10,000 due", effort.of(10000), on),
+        _peer("(a) rq worker", effort.of(40), on, HERE, "rq_check", "stock"),
+        _peer("(a) rq worker, preloaded", effort.of(40), on, HERE, "rq_check", "preloaded"),
+        _peer("(b) rq SimpleWorker", effort.of(100), on, HERE, "rq_check", "simple"),
     ]
     if not effort.is_smoke:
-        there = peers_python()
+        older, newer = peers_python(), peers_python(REDIS_8)
         ways += [
-            Way("(c) celery, 100 threads", 1000, peer(there, "celery_check", "worker"), results),
-            Way("(d) arq, httpx", 1000, peer(there, "arq_check", "httpx"), results),
-            Way("(d2) arq, our client", 2000, peer(there, "arq_check", "ours"), results),
+            _peer("(c) celery, 100 threads", 1000, on, older, "celery_check", "worker"),
+            _peer("(d) arq, httpx", 1000, on, older, "arq_check", "httpx"),
+            _peer("(d2) arq, our client", 2000, on, older, "arq_check", "ours"),
+            _peer("(f) SAQ, our client", 2000, on, older, "saq_check", "worker"),
+            _peer("(g) docket, our client", 2000, on, newer, "docket_check", "worker"),
+            _peer("(h) taskiq, our client", 2000, on, newer, "taskiq_check", "worker"),
         ]
+        if REDIS_7.exists():
+            on_7 = stack.enter_context(stage(redis_server=REDIS_7))
+            ways.append(_peer("(i) streaQ, our client", 2000, on_7, newer, "streaq_check", "worker"))
     return [
         *ways,
-        Way("(e) bare loop, our client", effort.of(2000), peer(HERE, "bare", "stored"), results),
-        Way("(e) bare loop, nothing stored", effort.of(2000), peer(HERE, "bare", "unstored"), results),
+        _peer("(e) bare loop, our client", effort.of(2000), on, HERE, "bare", "stored"),
+        _peer("(e) bare loop, nothing stored", effort.of(2000), on, HERE, "bare", "unstored"),
     ]
+
+
+def _ours(name: str, calls: int, on: Stage) -> Way:
+    environ = settings(on.data)
+    book = RuleSettings.load(environ).book()
+
+    @contextmanager
+    def run() -> Iterator[tuple[ManagedProcess, Lay]]:
+        with on.worker(**environ) as worker:
+            yield worker, lambda ids: lay_due_calls(on.redis, ids, book)
+
+    return Way(name, calls, on, run, lambda: int(on.redis.xlen(Keys().changes)))
+
+
+def _peer(name: str, calls: int, on: Stage, interpreter: Path, module: str, mode: str) -> Way:
+    @contextmanager
+    def run() -> Iterator[tuple[ManagedProcess, Lay]]:
+        def lay(ids: list[str]) -> None:
+            on.redis.delete(IDS)
+            on.redis.rpush(IDS, *ids)
+            if module == "bare":
+                on.redis.rpush(GO, "1")
+            else:
+                on.run(interpreter, module, "give")
+
+        with on.peer(interpreter, module, mode) as worker:
+            yield worker, lay
+
+    return Way(name, calls, on, run, lambda: int(on.redis.hlen(RESULTS)))
 
 
 def _told(ways: list[Way], rounds: dict[str, list[Round]]) -> Answer:
@@ -188,13 +200,16 @@ def _told(ways: list[Way], rounds: dict[str, list[Round]]) -> Answer:
 
 
 _STOCK, _ARQ, _ARQ_OURS, _BARE = "(a) rq worker", "(d) arq, httpx", "(d2) arq, our client", "(e) bare loop, our client"
+_OTHERS = ("(f) SAQ, our client", "(g) docket, our client", "(h) taskiq, our client", "(i) streaQ, our client")
 _GOALS = (
     (_STOCK, "30 times stock RQ", 30.0),
     (_ARQ, "5 times arq with httpx", 5.0),
     (_ARQ_OURS, "1.3 times arq with our client", 1.3),
+    *((way, f"ahead of {way[4:]}", 1.0) for way in _OTHERS),
     (_BARE, "three quarters of the bare loop", 0.75),
 )
 _NOTE = (
     "The service takes 50 ms. Ours books, decides, writes a trail and saves; the others store one result. Times as "
-    "many: per second of the worker's CPU. Stand-in, Redis: their shares of a core; neither is what limits."
+    "many: per second of the worker's CPU. Stand-in, Redis: their shares of a core; neither is what limits. streaQ needs "
+    "Redis 7 and has a server of its own; without one it is left out."
 )

@@ -1,4 +1,4 @@
-"""The peers' own virtual environment: arq needs a Redis client older than ours. Made when it is first needed."""
+"""Virtual environments for the peers: they need other Redis clients than ours. Made when they are first needed."""
 
 import subprocess
 import sys
@@ -7,21 +7,23 @@ from pathlib import Path
 
 from benchmarks.process import ROOT
 
-REQUIREMENTS = ROOT / "benchmarks" / "peers" / "requirements.txt"
-FOLDER = ROOT / ".venv-peers"
+REDIS_5, REDIS_8 = "requirements", "requirements-redis8"
+"""The lock files in ``benchmarks/peers``, by the version of redis-py in them."""
 
 
-def peers_python() -> Path:
-    """Return the peers' Python, after installing what the lock file names if it is not the one installed.
+def peers_python(lock: str = REDIS_5) -> Path:
+    """Return the Python of some peers, after installing what their lock file names if it is not the one installed.
 
     Raises:
         subprocess.CalledProcessError: Something could not be installed.
     """
-    python, stamp = FOLDER / "bin" / "python", FOLDER / ".installed"
-    wanted = sha256(REQUIREMENTS.read_bytes()).hexdigest()
+    requirements = ROOT / "benchmarks" / "peers" / f"{lock}.txt"
+    folder = ROOT / lock.replace("requirements", ".venv-peers")
+    python, stamp = folder / "bin" / "python", folder / ".installed"
+    wanted = sha256(requirements.read_bytes()).hexdigest()
     if not (stamp.exists() and stamp.read_text() == wanted):
         pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--require-hashes"]
-        for command in ([sys.executable, "-m", "venv", FOLDER], [*pip, "-r", REQUIREMENTS]):
+        for command in ([sys.executable, "-m", "venv", folder], [*pip, "-r", requirements]):
             subprocess.run(list(map(str, command)), check=True, stdout=subprocess.DEVNULL)  # noqa: S603  (ours)
         stamp.write_text(wanted)
     return python

@@ -119,11 +119,11 @@ class Stage:
 
 
 @contextmanager
-def stage(*, latency_ms: float = 50.0, limit: int = 0) -> Iterator[Stage]:
+def stage(*, latency_ms: float = 50.0, limit: int = 0, redis_server: Path | None = None) -> Iterator[Stage]:
     """Set the stage until the block ends; the service answers so many requests within a second (0: any number)."""
     with ExitStack() as stack:
         data = Path(stack.enter_context(TemporaryDirectory(prefix="bench-")))
-        redis = stack.enter_context(embedded_redis(data / "redis"))
+        redis = stack.enter_context(embedded_redis(data / "redis", redis_server))
         service = stack.enter_context(
             python(
                 *("benchmarks.service", "--latency-ms", str(latency_ms), "--limit", str(limit)),

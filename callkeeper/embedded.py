@@ -82,12 +82,12 @@ def find_server() -> Path:
 
 
 @contextmanager
-def embedded_redis(data_dir: Path) -> Iterator[EmbeddedRedis]:
+def embedded_redis(data_dir: Path, binary: Path | None = None) -> Iterator[EmbeddedRedis]:
     """Run a server on a free port of this machine until the block ends.
 
     It keeps its data in ``data_dir`` (append-only file, synced every second), logs to ``redis.log`` in the same folder,
     and refuses writes when memory is full (``noeviction``). Ctrl-C in the terminal does not stop it, so its users can
-    stop first.
+    stop first. Without ``binary`` it is the server that `find_server` finds.
 
     Raises:
         DataInUse: Another server uses the folder.
@@ -95,7 +95,7 @@ def embedded_redis(data_dir: Path) -> Iterator[EmbeddedRedis]:
     """
     # Redis changes into its folder before it opens any file: a relative path would be looked up there.
     data_dir = data_dir.absolute()
-    binary = find_server()
+    binary = binary or find_server()
     data_dir.mkdir(parents=True, exist_ok=True)
     with _sole_user(data_dir):
         process, port = _start(binary, data_dir)

@@ -8,16 +8,15 @@ import sys
 from collections.abc import Iterator
 
 import uvloop
-from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio import Redis
 
 from benchmarks.peers.ours import checked, reseller
-from benchmarks.peers.plain import IDS, IN_FLIGHT, REDIS_URL, RESULTS
+from benchmarks.peers.plain import IDS, IN_FLIGHT, RESULTS, store
 from reseller.client import Reseller
 
 
 async def _run(*, is_stored: bool) -> None:
-    pool = BlockingConnectionPool.from_url(REDIS_URL, max_connections=64, timeout=None)
-    redis, client = Redis(connection_pool=pool), reseller()
+    redis, client = store(), reseller()
     while True:
         await redis.blpop(["bench:go"])
         ids = [voice_id.decode() for voice_id in await redis.lrange(IDS, 0, -1)]  # type: ignore[union-attr]  # bytes here

@@ -4,6 +4,8 @@ import json
 import os
 from typing import Any, Final
 
+from redis.asyncio import BlockingConnectionPool, Redis
+
 REDIS_URL: Final = os.environ.get("BENCH_REDIS_URL", "redis://127.0.0.1:6379/0")
 SERVICE_URL: Final = os.environ.get("BENCH_SERVICE_URL", "http://127.0.0.1:8000")
 RESULTS: Final = "bench:results"
@@ -18,6 +20,11 @@ PARAMS: Final = {"checkVoiceAuthentication": "true"}
 def waiting(redis: Any) -> list[str]:
     """Return the ids that wait to be checked."""
     return [voice_id.decode() for voice_id in redis.lrange(IDS, 0, -1)]
+
+
+def store() -> "Redis":
+    """Return a client for results: those of all checks in flight share 64 connections."""
+    return Redis(connection_pool=BlockingConnectionPool.from_url(REDIS_URL, max_connections=64, timeout=None))
 
 
 def url(voice_id: str) -> str:
