@@ -13,16 +13,16 @@ from functools import partial
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
-from typing import Final
+from typing import Any, Final
 
 import psycopg
-from sqlalchemy import Index, inspect
+from sqlalchemy import Index, inspect, update
 
 from archive.database import Database
 from archive.lines import Content, content_of
 from archive.migrating import migrate
 from archive.reading import ArchiveReader
-from archive.tables import metadata
+from archive.tables import chains, lines, metadata, people, terms
 from archive.writing import ChainEnd, Writer, append_call
 from benchmarks.answer import Answer, Table
 from benchmarks.effort import Effort
@@ -144,8 +144,23 @@ def _fill_some(url: str, calls: int, institutions: range) -> None:
                 chain = ChainEnd.lock(connection, f"cu-{number}")
                 for n in batch:
                     append_call(chain, simulated(n), 1, 0, set())
-                chain.write()
+                if database.is_sqlite:
+                    chain.write()
+                else:
+                    _copy(chain)
     database.close()
+
+
+def _copy(chain: ChainEnd) -> None:
+    """Write a chain's new lines with COPY, which is faster than a worker's INSERT."""
+    cursor: Any = chain.connection.connection.cursor()
+    for table, rows in ((lines, chain.lines), (people, chain.people), (terms, chain.terms)):
+        names = table.columns.keys()
+        with cursor.copy(f"COPY {table.name} ({', '.join(names)}) FROM STDIN") as copy:
+            for row in rows:
+                copy.write_row([row[name] for name in names])
+    ours = update(chains).where(chains.c.institution_key == chain.institution_key)
+    chain.connection.execute(ours.values(head_n=chain.head.n, head_hash=chain.head.hash))
 
 
 def simulated(n: int) -> Content:

@@ -130,12 +130,13 @@ def fit(observations: Sequence[Observation], in_force: Schedule, *, resamples: i
         raise TooFewCalls(len(calls), decided)
     intervals = Counter(interval for interval, _ in calls)
     law = fit_lognormal(intervals)
-    shape = smoothed(turnbull(intervals, *_grid(COARSE_S)))
+    estimate = turnbull(intervals, *_grid(COARSE_S))
+    shape = smoothed(estimate)
     excess = likelihood(interpolated(shape, COARSE_S), intervals) - likelihood(law.cdf, intervals)
     known = shape if excess > FREEDOM else None
     model = _model([life for _, life in calls], STEP_S, law, known)
     schedule = Schedule(backoff_optimum(model, in_force.automatic_limit), in_force.reserve)
-    draws = _resampled(calls, (schedule, in_force), law, known, resamples, seed)
+    draws = _resampled(calls, (schedule, in_force), law, estimate if known else None, resamples, seed)
     lags = [model.lag(s.at_s) for s in (schedule, in_force)]
     return Fit(
         calls=len(calls),
@@ -165,26 +166,24 @@ def _resampled(
     calls: Sequence[tuple[Interval, Life]],
     schedules: tuple[Schedule, Schedule],
     law: Lognormal,
-    shape: Sequence[float] | None,
+    estimate: Sequence[float] | None,
     resamples: int,
     seed: int,
 ) -> list[tuple[float, float]]:
-    """Return both schedules' lags for resampled calls, ``resamples`` times."""
+    """Return both schedules' lags for resampled calls, ``resamples`` times.
+
+    ``estimate`` is Turnbull's for all calls, if it is used. The steps start there: between two checks the calls do not
+    determine F, and a different start would end in a different F, with its lag outside the band.
+    """
     draw, lags = Random(seed), []  # noqa: S311  (repeatable, not secret)
     for _ in range(resamples):
         drawn = draw.choices(calls, k=len(calls))
         intervals = Counter(interval for interval, _ in drawn)
-        known = smoothed(turnbull(intervals, *_grid(COARSE_S), rounds=20, start=_loosened(shape))) if shape else None
+        known = smoothed(turnbull(intervals, *_grid(COARSE_S), rounds=50, start=estimate)) if estimate else None
         again = law if known else fit_lognormal(intervals, start=law, rounds=12)
         model = _model([life for _, life in drawn], COARSE_S, again, known)
         lags.append((model.lag(schedules[0].at_s), model.lag(schedules[1].at_s)))
     return lags
-
-
-def _loosened(shape: Sequence[float]) -> list[float]:
-    """Return a shape to start from, with a little mass in every cell, because EM never adds mass to an empty cell."""
-    nodes = len(shape)
-    return [0.99 * value + 0.01 * n / nodes for n, value in enumerate(shape)]
 
 
 def _band(values: Sequence[float]) -> Band:

@@ -97,6 +97,17 @@ def test_fit_has_a_band_around_the_truth() -> None:
     assert bands[1][1] - bands[1][0] < bands[0][1] - bands[0][0]
 
 
+@pytest.mark.parametrize("sigma", [0.1, 0.3])
+def test_each_mean_lies_in_its_own_band(sigma: float) -> None:
+    """Where no lognormal fits, the means and the bands come from the same estimate: each band holds its mean."""
+    draw = Random(3)  # noqa: S311  (repeatable, not secret)
+    results = [Lognormal(median, sigma).quantile(draw.random()) for median in (10, 30) for _ in range(1000)]
+    found = fit(list(observed_through(SHIPPED, results, [60.0] * 2000)), SHIPPED, resamples=40)
+    assert not found.law_fits
+    for mean, (low, high) in [(lag.mean_s, lag.band_s) for lag in (found.lag, found.lag_in_force)] + [found.gain]:
+        assert low <= mean <= high
+
+
 def test_fit_is_repeatable() -> None:
     """The same calls give the same times and the same band."""
     calls = watched(*LAWS["prior"], 300, seed=1)
