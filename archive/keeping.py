@@ -13,7 +13,7 @@ import msgspec
 from sqlalchemy import Connection, delete, exists, func, insert, literal, or_, select, update
 
 from archive.database import Database
-from archive.lines import AUDIT, CALL, ERASED, HELD, RELEASED, RETIRED, after, number_term
+from archive.lines import AUDIT, CALL, ERASED, HELD, RELEASED, RETIRED, end_of, number_term
 from archive.tables import chains, erased, holds, lines, people, terms
 from archive.writing import ChainEnd
 from calls.call_query import COMPARED, digits_of, same_number
@@ -162,7 +162,7 @@ def _calls_of(
         asked = select(lines.c.voice_id, people.c.value).join(
             people, (people.c.institution_key == lines.c.institution_key) & (people.c.n == lines.c.n)
         )
-        asked = asked.where(lines.c.institution_key == key, people.c.term >= least, people.c.term < after(least))
+        asked = asked.where(lines.c.institution_key == key, people.c.term >= least, people.c.term < end_of(least))
         rows = connection.execute(asked)
         found.update((voice_id, EVERYBODY) for voice_id, value in rows if same_number(value, phone, country))
     if person_id is not None:

@@ -135,6 +135,13 @@ class _Stored(msgspec.Struct):
 _STORED: Final = msgspec.json.Decoder(_Stored)
 
 
+class _Record(msgspec.Struct):
+    call: dict[str, Any]
+
+
+_RECORD: Final = msgspec.json.Decoder(_Record)
+
+
 def trail_of(body: str) -> tuple[str, ...]:
     """Return the entries of the trail in a stored body, each encoded as this release writes it."""
     return tuple(msgspec.json.encode(line, order="sorted").decode() for line in msgspec.json.decode(body)["trail"])
@@ -156,6 +163,16 @@ def joined(body: str, values: Mapping[str, str]) -> tuple[Call, tuple[Entry, ...
         body = msgspec.json.encode(parts).decode()
     whole = _STORED.decode(body)
     return whole.call, parse_trail(whole.trail)
+
+
+def call_of(body: str, values: Mapping[str, str]) -> Call:
+    """Rebuild a call's record alone."""
+    parts = _RECORD.decode(body)
+    for path, value in values.items():
+        place, name = _at({"call": parts.call}, path)
+        if place is not None:
+            place[name] = value
+    return msgspec.convert(parts.call, Call)
 
 
 def _taken_out(whole: dict[str, Any], call: Call) -> Iterator[PersonalValue]:
@@ -204,7 +221,7 @@ def number_term(number: str) -> str:
     return "d" + digits_of(number)[::-1]
 
 
-def after(beginning: str) -> str:
+def end_of(beginning: str) -> str:
     """Return the smallest text that sorts after everything with this prefix, byte by byte."""
     return beginning[:-1] + chr(ord(beginning[-1]) + 1)
 

@@ -1,47 +1,63 @@
 """Reads the archive: searches for calls, pages through them, and streams all of them.
 
-Every criterion is an index range. The one with the fewest lines leads, and the others are tested for each of its lines.
-If all have many lines, only the newest lines of the leading one are tested, and the answer is marked as partial.
+A query has several criteria, each an index range. One of them leads: the smallest, or, if all have many lines, one whose
+index is in the order of time. Its lines are read in pages, the newest first, and tested for the other criteria. After
+many lines the search ends, and the answer is marked as partial.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from sqlalchemy import (
+    JSON,
     ColumnElement,
     Connection,
     FromClause,
+    Row,
     Select,
+    Subquery,
     Table,
     and_,
-    exists,
+    case,
     func,
     literal,
     or_,
     select,
+    true,
     tuple_,
-    union_all,
+    union,
 )
 
 from archive.database import Database
-from archive.lines import AUDIT, AUDIT_LOG, CALL, after, joined, ms_of, number_term
+from archive.lines import AUDIT, AUDIT_LOG, CALL, call_of, end_of, joined, ms_of, number_term
 from archive.tables import chains, has_later_version, lines, people, terms
 from calls.call_query import AROUND, FEWEST_DIGITS, FEWEST_LETTERS, CallQuery, digits_of
 from calls.record import Call, Reason
 from calls.trail import Entry, Recorded, recorded
+from reseller.endpoints import is_institution_key
 
-FEW: Final = 2000
-"""If the leading criterion has fewer lines, all of them are tested."""
+FEW: Final = 15_000
+"""A criterion with fewer lines may lead although they have to be sorted."""
 
-MANY: Final = 10_000
-"""Lines that are tested if every criterion has many."""
+PAGE: Final = 150
+"""Lines of the first page. Each further page is twice as long, up to `LONGEST`."""
 
-READ: Final = 1000
-"""Lines whose body is read for one answer. Words without an index are tested there."""
+LONGEST: Final = 1200
 
-CHUNK: Final = 100
+MANY: Final = 5000
+"""Lines that are tested for one answer."""
+
+READ: Final = 300
+"""Calls that are parsed for one answer. What has no index is tested there."""
+
 STREAMED: Final = 1000
+DAY_MS: Final = 86_400_000
+_MS: Final = timedelta(milliseconds=1)
+_MOST: Final = 2**63
+"""What the database's numbers are smaller than."""
 
 
 class Place(NamedTuple):
@@ -51,19 +67,42 @@ class Place(NamedTuple):
     institution_key: str
     n: int
 
+    def __str__(self) -> str:
+        return f"{self.began_ms}:{self.n}:{self.institution_key}"
+
+    @classmethod
+    def parse(cls, text: str) -> "Place":
+        """Parse what ``str`` returned.
+
+        Raises:
+            ValueError: It is something else.
+        """
+        began_ms, n, key = text.split(":", 2)
+        place = cls(int(began_ms), key, int(n))
+        if not is_institution_key(key) or max(abs(place.began_ms), abs(place.n)) >= _MOST:
+            raise ValueError(text)
+        return place
+
 
 @dataclass(frozen=True, slots=True)
 class FoundLines:
-    """Found calls, newest first. ``is_partial``: not all lines were tested. ``next``: where the next page begins."""
+    """Found calls, newest first. ``is_partial``: not all lines were tested. ``next``: the position of the next page."""
 
     calls: tuple[Call, ...]
-    is_cut: bool = False
     is_partial: bool = False
-    next: Place | None = None
+    next: str | None = None
 
 
-Part = tuple[Table, ColumnElement[bool]]
-"""A table and a condition on its rows. A criterion is one or several of these."""
+class Part(NamedTuple):
+    """A condition on the rows of a table, with an index. ``is_sorted``: the index has these rows in the order of time."""
+
+    table: Table
+    condition: ColumnElement[bool]
+    is_sorted: bool = False
+
+
+Criterion = list[Part]
+"""A line fulfils a criterion if it fulfils one of its parts."""
 
 
 class ArchiveReader:
@@ -71,6 +110,7 @@ class ArchiveReader:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._object = func.json_group_object if database.is_sqlite else func.json_object_agg
 
     def close(self) -> None:
         """Close the connections."""
@@ -84,7 +124,7 @@ class ArchiveReader:
         most: int,
         institutions: Sequence[str] | None = None,
         names: Mapping[str, str | None] | None = None,
-        before: Place | None = None,
+        after: str = "",
     ) -> FoundLines:
         """Return the newest calls that match a query, each in its last version.
 
@@ -94,45 +134,42 @@ class ArchiveReader:
             most: Calls at most.
             institutions: Only calls of these.
             names: Display names of institutions by key, because a word may be one of them.
-            before: Only calls after this position.
+            after: Only calls after this position, as ``next`` of a result.
 
         Raises:
+            ValueError: The position is not ours.
             archive.errors.ArchiveAway: The database failed.
         """
+        found: list[Call] = []
+        read, last = 0, Place.parse(after) if after else None
         with self._database.reading() as connection:
-            places, is_partial = _places(connection, query, institutions, names or {}, before)
-            read = places[:READ]
-            found: list[Call] = []
-            last: Place | None = None
-            for start in range(0, len(read), CHUNK):
-                for place, call in _last_versions(connection, read[start : start + CHUNK]):
-                    if not matches(call):
-                        continue
-                    if len(found) == most:
-                        return FoundLines(tuple(found), is_cut=True, is_partial=is_partial, next=last)
-                    found.append(call)
-                    last = place
-            is_partial = is_partial or len(places) > READ
-            return FoundLines(tuple(found), is_partial=is_partial, next=read[-1] if is_partial and read else None)
+            search = _search(connection, query, institutions, names or {})
+            for looked, (began_ms, key, n, body, personal) in enumerate(
+                _walk(connection, search, last, self._personal)
+            ):
+                if looked == MANY or read == READ:
+                    return FoundLines(tuple(found), is_partial=True, next=str(last))
+                if body is not None:
+                    read += 1
+                    call = call_of(body, personal or {})
+                    if matches(call):
+                        if len(found) == most:
+                            return FoundLines(tuple(found), next=str(last))
+                        found.append(call)
+                last = Place(began_ms, key, n)
+        return FoundLines(tuple(found))
 
-    def call(self, institution_key: str, any_id: str) -> tuple[Call, tuple[Entry, ...]] | None:
-        """Return a call's last version by its voice id or alternate id."""
+    def call(self, any_id: str, institution_key: str | None = None) -> tuple[Call, tuple[Entry, ...]] | None:
+        """Return a call's last version by its voice id or alternate id; None if several institutions have one."""
+        is_it = or_(lines.c.voice_id == any_id, lines.c.alternate_id == any_id)
+        asked = select(lines.c.institution_key, lines.c.voice_id, lines.c.n, lines.c.body, self._personal(lines))
+        asked = _only(asked.where(is_it, _is_whole()), institution_key)
         with self._database.reading() as connection:
-            for column in (lines.c.voice_id, lines.c.alternate_id):
-                asked = select(lines.c.n, lines.c.body).where(column == any_id, _is_whole())
-                asked = _only(asked, institution_key).order_by(lines.c.n.desc()).limit(1)
-                row = connection.execute(asked).first()
-                if row is not None:
-                    key = institution_key, row.n
-                    return joined(row.body, _values(connection, [key]).get(key, {}))
-        return None
-
-    def institutions_of(self, any_id: str) -> list[str]:
-        """Return the institutions that have a call of this id."""
-        with self._database.reading() as connection:
-            is_it = or_(lines.c.voice_id == any_id, lines.c.alternate_id == any_id)
-            asked = select(lines.c.institution_key).where(is_it, _is_whole()).distinct()
-            return sorted(connection.execute(asked).scalars())
+            rows = connection.execute(asked).all()
+        if len({row.institution_key for row in rows}) != 1:
+            return None
+        last = max(rows, key=lambda row: (row.voice_id == any_id, row.n))
+        return joined(last.body, last.personal or {})
 
     def audit(self, since_ms: int = 0) -> Iterator[str]:
         """Yield entries of the audit log since an instant as JSON, newest first, read in pages."""
@@ -172,25 +209,28 @@ class ArchiveReader:
         order = [lines.c.began_ms, lines.c.institution_key, lines.c.n]
         if institution_key is not None:
             order.remove(lines.c.institution_key)  # the index of an institution is in this order
-        asked = select(lines.c.began_ms, lines.c.institution_key, lines.c.n, lines.c.body).where(_is_whole())
-        asked = _only(asked.order_by(*order).limit(STREAMED), institution_key)
-        is_newer, has_text = (
-            has_later_version().label("is_newer"),
-            lines.c.commitments.contains('"trail/').label("has_text"),
-        )
-        asked = asked.add_columns(is_newer, has_text)
+        has_text = lines.c.commitments.contains('"trail/')
+        personal = case((has_text, self._personal(lines, "trail/"))).label("personal")
+        is_newer = has_later_version().label("is_newer")
+        asked = select(lines.c.began_ms, lines.c.institution_key, lines.c.n, lines.c.body, is_newer, personal)
+        asked = _only(asked.where(_is_whole()), institution_key).order_by(*order).limit(STREAMED)
         more = lines.c.began_ms >= since_ms
         while True:
             with self._database.reading(within_s=60.0) as connection:
                 rows = connection.execute(asked.where(more)).all()
-                texts = _values(connection, [(row.institution_key, row.n) for row in rows if row.has_text], "trail/")
             if not rows:
                 return
             for row in rows:
                 if not row.is_newer:
-                    yield recorded(*joined(row.body, texts.get((row.institution_key, row.n), {})))
+                    yield recorded(*joined(row.body, row.personal or {}))
             progress(len(rows))
             more = tuple_(*order) > tuple_(*(literal(getattr(rows[-1], column.name)) for column in order))
+
+    def _personal(self, line: FromClause, beginning: str = "") -> ColumnElement[Any]:
+        """Return the personal values of a line that were not erased, by path, only of paths with this prefix."""
+        asked = select(self._object(people.c.path, people.c.value, type_=JSON)).where(_same(people, line))
+        asked = asked.where(people.c.value.is_not(None), people.c.path.startswith(beginning))
+        return asked.correlate(line).scalar_subquery().label("personal")
 
 
 def _only(asked: Select[Any], institution_key: str | None) -> Select[Any]:
@@ -201,129 +241,130 @@ def _is_whole() -> ColumnElement[bool]:
     return (lines.c.kind == CALL) & lines.c.body.is_not(None)
 
 
-def _places(
-    connection: Connection,
-    query: CallQuery,
-    institutions: Sequence[str] | None,
-    names: Mapping[str, str | None],
-    before: Place | None,
-) -> tuple[list[Place], bool]:
-    """Return the lines that may match, newest first, and whether there may be more."""
-    keys = connection.execute(select(chains.c.institution_key)).scalars()
-    criteria = list(_criteria(query, {key: f"{key} {names.get(key) or ''}".casefold() for key in keys}))
-    sizes = [_size(connection, criterion) for criterion in criteria]
-    order = sorted(range(len(criteria)), key=lambda n: sizes[n])
-    lead: Sequence[Part] = criteria[order[0]] if order else [(lines, _is_whole())]
-    is_few = bool(order) and sizes[order[0]] < FEW
-    most = None if is_few else MANY if len(order) > 1 or query.at is not None else READ + 1
-    parts = [_part(part, institutions, query, before, most) for part in lead]
-    leading = (parts[0] if len(parts) == 1 else union_all(*parts)).cte("leading")
-    if connection.dialect.name == "postgresql":
-        leading = leading.prefix_with("MATERIALIZED")
-    asked = select(leading.c.began_ms, leading.c.institution_key, leading.c.n).distinct()
-    for n in order[1:]:
-        asked = asked.where(or_(*(_also(part, leading) for part in criteria[n])))
-    rows = connection.execute(
-        asked.order_by(leading.c.began_ms.desc(), leading.c.institution_key.desc(), leading.c.n.desc()).limit(most)
-    ).all()
-    looked_at = connection.execute(select(func.count()).select_from(leading)).scalar_one() if most else 0
-    return [Place(*row) for row in rows], bool(most and looked_at >= most)
+class _Search(NamedTuple):
+    """A query: the criterion that leads, the others, and what limits the lines of any table to times and institutions."""
+
+    lead: Criterion
+    others: list[Criterion]
+    limits: Callable[[Table], Iterator[ColumnElement[bool]]]
 
 
-def _part(
-    part: Part, institutions: Sequence[str] | None, query: CallQuery, before: Place | None, most: int | None
-) -> Select[Any]:
-    table, condition = part
+def _search(
+    connection: Connection, query: CallQuery, institutions: Sequence[str] | None, names: Mapping[str, str | None]
+) -> _Search:
+    keys = institutions
+    if query.institution_key is not None:
+        keys = [query.institution_key] if keys is None or query.institution_key in keys else []
+    known = connection.execute(select(chains.c.institution_key)).scalars()
+    typed = list(_criteria(query, {key: f"{key} {names.get(key) or ''}".casefold() for key in known}))
+    here = lines.c.institution_key == keys[0] if keys is not None and len(keys) == 1 else true()
+    criteria = [*typed, [Part(lines, here, is_sorted=True)]]
+    counted = iter(connection.execute(select(*(_size(part) for each in criteria for part in each))).one())
+    sizes = [[(next(counted), part.is_sorted) for part in each] for each in criteria]
+    can_lead = [n for n, parts in enumerate(sizes) if all(size < FEW or is_sorted for size, is_sorted in parts)]
+    lead = min(can_lead, key=lambda n: min(FEW, sum(size for size, _ in sizes[n])))
+    others = [each for n, each in enumerate(typed) if n != lead]
+    return _Search(criteria[lead], others, partial(_limits, query, keys))
+
+
+def _size(part: Part) -> ColumnElement[int]:
+    """Return the number of a part's lines, counted up to a limit."""
+    few = select(literal(1)).select_from(part.table).where(part.condition).limit(FEW).subquery()
+    return select(func.count()).select_from(few).scalar_subquery()
+
+
+def _limits(query: CallQuery, keys: Sequence[str] | None, table: Table) -> Iterator[ColumnElement[bool]]:
     began = table.c.began_ms
-    asked = select(began.label("began_ms"), table.c.institution_key, table.c.n).where(condition, began.is_not(None))
-    keys = institutions if query.institution_key is None else [query.institution_key]
+    yield began.is_not(None)
     if keys is not None:
-        asked = asked.where(table.c.institution_key.in_(keys) if len(keys) != 1 else table.c.institution_key == keys[0])
+        yield table.c.institution_key == keys[0] if len(keys) == 1 else table.c.institution_key.in_(keys)
     if query.since is not None:
-        asked = asked.where(began >= ms_of(query.since))
+        yield began >= ms_of(query.since)
     if query.around is not None:
-        asked = asked.where(began.between(ms_of(query.around - AROUND), ms_of(query.around + AROUND)))
+        yield began.between(ms_of(query.around - AROUND), ms_of(query.around + AROUND))
+    ahead = query.zone.utcoffset(None) if query.at is not None and query.zone is not None else None
+    if query.at is not None and ahead is not None:  # a zone with summer time has no fixed distance from UTC
+        early = timedelta(days=-1, hours=query.at.hour, minutes=query.at.minute) - ahead - AROUND
+        yield (began - early // _MS) % DAY_MS <= 2 * AROUND // _MS
+
+
+def _walk(
+    connection: Connection, search: _Search, before: Place | None, values: Callable[[FromClause], ColumnElement[Any]]
+) -> Iterator[Row[Any]]:
+    """Yield the lines of the leading criterion, newest first. Those that do not match have neither body nor values."""
+    length = PAGE
+    while True:
+        parts = [
+            _newest(part.table, [part.condition, *search.limits(part.table)], before, length) for part in search.lead
+        ]
+        leading = parts[0] if len(parts) == 1 else _newest(union(*map(select, parts)).subquery(), [], None, length)
+        fits = [or_(*(_fits(part, leading) for part in each)) for each in search.others]
+        body = select(lines.c.body).where(_same(lines, leading), _is_whole(), ~has_later_version()).scalar_subquery()
+        # The limit keeps PostgreSQL from reading bodies before it has tested the lines.
+        tested = select(leading, case((and_(true(), *fits), body)).label("body")).limit(length).subquery()
+        personal = case((tested.c.body.is_not(None), values(tested))).label("personal")
+        rows = connection.execute(select(tested, personal).order_by(*(each.desc() for each in tested.c[:3]))).all()
+        yield from rows
+        if len(rows) < length:
+            return
+        before = Place(rows[-1].began_ms, rows[-1].institution_key, rows[-1].n)
+        length = min(2 * length, LONGEST)
+
+
+def _newest(
+    table: FromClause, conditions: Sequence[ColumnElement[bool]], before: Place | None, length: int
+) -> Subquery:
+    """Return the places of the newest lines of a table, each once."""
+    place = [table.c.began_ms, table.c.institution_key, table.c.n]
+    asked = select(*place).where(*conditions).distinct()
     if before is not None:
-        asked = asked.where(tuple_(began, table.c.institution_key, table.c.n) < tuple_(*map(literal, before)))
-    if most is None:
-        return asked
-    newest = asked.order_by(began.desc(), table.c.institution_key.desc(), table.c.n.desc()).limit(most)
-    return select(newest.subquery())
+        asked = asked.where(place[0] <= before.began_ms, tuple_(*place) < tuple_(*map(literal, before)))
+    return asked.order_by(*(each.desc() for each in place)).limit(length).subquery()
 
 
-def _also(part: Part, leading: FromClause) -> ColumnElement[bool]:
-    table, condition = part
-    return exists().where(table.c.institution_key == leading.c.institution_key, table.c.n == leading.c.n, condition)
+def _fits(part: Part, line: FromClause) -> ColumnElement[bool]:
+    # Not EXISTS: for that PostgreSQL may read all rows of the part into a hash table.
+    found = select(literal(1)).select_from(part.table).where(_same(part.table, line), part.condition).limit(1)
+    return found.scalar_subquery().is_not(None)
 
 
-def _size(connection: Connection, criterion: Sequence[Part]) -> int:
-    """Return the number of a criterion's lines, counted up to a limit."""
-    size = 0
-    for part in criterion:
-        table, condition = part
-        few = select(literal(1)).select_from(table).where(condition).limit(FEW).subquery()
-        size += connection.execute(select(func.count()).select_from(few)).scalar_one()
-    return size
+def _same(one: FromClause, other: FromClause) -> ColumnElement[bool]:
+    return and_(one.c.institution_key == other.c.institution_key, one.c.n == other.c.n)
 
 
-def _criteria(query: CallQuery, called: Mapping[str, str]) -> Iterator[list[Part]]:
+def _criteria(query: CallQuery, called: Mapping[str, str]) -> Iterator[Criterion]:
     """Yield the criteria of a query that have an index. ``matches`` tests the others."""
     for number in query.numbers:
         digits = digits_of(number)
         if len(digits) >= FEWEST_DIGITS:
-            ends = _begins(people.c.term, number_term(digits[-_COMPARED:]))
-            yield [(people, ends), *_ids(number)]
+            yield [Part(people, _begins(people.c.term, number_term(digits[-_COMPARED:]))), *_ids(number)]
     for kind, value in query.terms:
-        yield [(terms, and_(terms.c.kind == kind, terms.c.value == value))]
+        yield [_term(kind, value)]
     if query.id_prefix:
         yield _ids(query.id_prefix)
     for word in query.words:
         if len(word) < FEWEST_LETTERS:
             continue
-        states = [str(reason) for reason in Reason if word in reason]
-        found: list[Part] = [(people, _begins(people.c.term, f"w{word}"))]
-        found += [(lines, lines.c.institution_key == key) for key, name in called.items() if word in name]
-        found += [(terms, and_(terms.c.kind == "outcome", terms.c.value == state)) for state in states]
-        yield [*found, (terms, and_(terms.c.kind == "person", _begins(terms.c.value, word))), *_ids(word)]
+        named = (
+            Part(lines, lines.c.institution_key == key, is_sorted=True) for key, name in called.items() if word in name
+        )
+        states = (_term("outcome", str(reason)) for reason in Reason if word in reason)
+        people_called = Part(people, _begins(people.c.term, f"w{word}"))
+        persons = Part(terms, and_(terms.c.kind == "person", _begins(terms.c.value, word)))
+        yield [people_called, *named, *states, persons, *_ids(word)]
 
 
 _COMPARED: Final = 10
 """Number of last digits that are compared, because the country code may be missing."""
 
 
-def _ids(beginning: str) -> list[Part]:
-    return [(lines, _begins(column, beginning)) for column in (lines.c.voice_id, lines.c.alternate_id)]
+def _term(kind: str, value: str) -> Part:
+    return Part(terms, and_(terms.c.kind == kind, terms.c.value == value), is_sorted=True)
+
+
+def _ids(beginning: str) -> Criterion:
+    return [Part(lines, _begins(column, beginning)) for column in (lines.c.voice_id, lines.c.alternate_id)]
 
 
 def _begins(column: ColumnElement[Any], text: str) -> ColumnElement[bool]:
-    return and_(column >= text, column < after(text))
-
-
-def _last_versions(connection: Connection, places: Sequence[Place]) -> Iterator[tuple[Place, Call]]:
-    """Yield calls with their personal values, without lines that have a later version."""
-    keys = [(place.institution_key, place.n) for place in places]
-    values = _values(connection, keys)
-    asked = select(lines.c.institution_key, lines.c.n, lines.c.body).where(
-        tuple_(lines.c.institution_key, lines.c.n).in_(keys), _is_whole(), ~has_later_version()
-    )
-    bodies = {(key, n): body for key, n, body in connection.execute(asked)}
-    for place, key in zip(places, keys, strict=True):
-        if key in bodies:
-            yield place, joined(bodies[key], values.get(key, {}))[0]
-
-
-def _values(
-    connection: Connection, keys: Sequence[tuple[str, int]], beginning: str = ""
-) -> dict[tuple[str, int], dict[str, str]]:
-    """Return the personal values of lines by path, only of paths with this prefix."""
-    if not keys:
-        return {}
-    asked = select(people.c.institution_key, people.c.n, people.c.path, people.c.value).where(
-        tuple_(people.c.institution_key, people.c.n).in_(keys), people.c.value.is_not(None)
-    )
-    if beginning:
-        asked = asked.where(people.c.path.startswith(beginning))
-    found: dict[tuple[str, int], dict[str, str]] = {}
-    for key, n, path, value in connection.execute(asked):
-        found.setdefault((key, n), {})[path] = value
-    return found
+    return and_(column >= text, column < end_of(text))

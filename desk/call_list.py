@@ -1,5 +1,6 @@
 """The desk API's list of calls: pages from Redis, then from the archive."""
 
+import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC
@@ -70,18 +71,20 @@ class CallList:
             id_prefix=query.get("id", ""),
             institution_key=query.get("institution"),
         )
-        calls, following = await archive.page(
+        found = await asyncio.to_thread(
+            archive.reader.find,
             where,
-            POSITION if after is None else after,
             matches=matches,
-            limit=limit,
+            most=limit,
             names=known.names,
             institutions=None if token.institutions is None else sorted(token.institutions),
+            after=(after or "").removeprefix(POSITION),
         )
+        calls = found.calls
         if not asked.terms:
             listed = await self.lookup.listed_settled([CallId(call.institution_key, call.voice_id) for call in calls])
             calls = tuple(call for call in calls if CallId(call.institution_key, call.voice_id) not in listed)
-        return Page(calls, following)
+        return Page(calls, found.next and POSITION + found.next)
 
 
 def _filter(token: DeskToken, query: Mapping[str, str], phase: Phase | None, country: str) -> Callable[[Call], bool]:

@@ -26,7 +26,7 @@ from calls.record import ASKED, Call
 from calls.store.audit_log import AuditEvent
 from calls.store.claims_and_leases import Store
 from calls.store.keys import CallId, Keys
-from calls.store.queries import Known, Queries
+from calls.store.queries import Queries
 from calls.story import Line, Row, Story, Tone, tell
 from calls.trail import Entry, encode_recorded, recorded
 from desk.call_search import find_calls
@@ -125,26 +125,15 @@ async def _show(queries: Queries, voice_id: str, institution: str | None) -> tup
     try:
         call_id = await find_call(queries, voice_id, institution)
     except Failed:
-        archived = await _archived(voice_id, institution)
-        if archived is None:
-            raise
-        return archived.call, archived.trail
+        with archive_of_environment() as archive, suppress(ArchiveAway):
+            found = None if archive is None else await asyncio.to_thread(archive.reader.call, voice_id, institution)
+            if found is not None:
+                return found
+        raise
     call = await queries.load(call_id)
     if call is None:
         raise Failed(f"nothing is known of {voice_id}")
     return call, await queries.trail(call_id)
-
-
-async def _archived(voice_id: str, institution: str | None) -> Known | None:
-    """Return an archived call; None if there is no archive, or several institutions have a call of this id."""
-    with archive_of_environment() as archive, suppress(ArchiveAway):
-        if archive is not None:
-            if institution is None:
-                keys = await asyncio.to_thread(archive.reader.institutions_of, voice_id)
-            else:
-                keys = [institution]
-            return await archive.known(CallId(keys[0], voice_id)) if len(keys) == 1 else None
-    return None
 
 
 @calls.command()
