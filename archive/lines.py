@@ -85,13 +85,22 @@ class PersonalValue:
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """A call in the form of the archive. ``terms`` are its search terms: kinds and values."""
+    """A call or an audit entry in the form of the archive.
 
-    call: Call
+    ``columns`` are those of its line that are used for searches, ``terms`` its search terms: kinds and values.
+    """
+
+    kind: str
     body: str
-    trail: tuple[str, ...]
-    personal: tuple[PersonalValue, ...]
-    terms: frozenset[tuple[str, str]]
+    columns: dict[str, Any]
+    trail: tuple[str, ...] = ()
+    personal: tuple[PersonalValue, ...] = ()
+    terms: frozenset[tuple[str, str]] = frozenset()
+
+    @property
+    def voice_id(self) -> str:
+        """Return the call's voice id, or the entry's id."""
+        return str(self.columns["voice_id"])
 
 
 FOUND_BY: Final = ("voice_id", "alternate_id", "began_ms", "settled_ms")
@@ -124,7 +133,12 @@ def content_of(call: Call, trail: Sequence[Entry]) -> Content:
     lines = tuple(msgspec.json.encode(line, order="sorted").decode() for line in whole["trail"])
     terms = frozenset(_terms(call, trail))
     body = msgspec.json.encode({**whole, "terms": sorted(terms)}, order="sorted").decode()
-    return Content(call, body, lines, personal, terms)
+    return Content(CALL, body, found_columns(call), lines, personal, terms)
+
+
+def audit_content(entry_id: str, body: str) -> Content:
+    """Return an entry of the audit log, as JSON, in the form of the archive."""
+    return Content(AUDIT, body, dict.fromkeys(FOUND_BY) | {"voice_id": entry_id})
 
 
 class _Stored(msgspec.Struct):
@@ -143,8 +157,10 @@ _RECORD: Final = msgspec.json.Decoder(_Record)
 
 
 def trail_of(body: str) -> tuple[str, ...]:
-    """Return the entries of the trail in a stored body, each encoded as this release writes it."""
-    return tuple(msgspec.json.encode(line, order="sorted").decode() for line in msgspec.json.decode(body)["trail"])
+    """Return the entries of the trail in a stored body, each encoded as this release writes it; of an audit entry none."""
+    return tuple(
+        msgspec.json.encode(line, order="sorted").decode() for line in msgspec.json.decode(body).get("trail", ())
+    )
 
 
 def terms_of(body: str) -> set[tuple[str, str]]:

@@ -49,6 +49,11 @@ lines = Table(
 )
 
 
+def is_whole() -> ColumnElement[bool]:
+    """Return the condition that a line is a call's and has its body."""
+    return (lines.c.kind == "call") & lines.c.body.is_not(None)
+
+
 def has_later_version() -> ColumnElement[bool]:
     """Return the condition that there is a later version of a line's call."""
     later = lines.alias("later")

@@ -9,7 +9,7 @@ import msgspec
 from sqlalchemy import Column, Connection, Row, select
 
 from archive.database import Database
-from archive.lines import CALL, FOUND_BY, RETIRED, ChainLine, commitment, found_columns, joined, sha256, terms_of
+from archive.lines import CALL, FOUND_BY, RETIRED, ChainLine, call_of, commitment, found_columns, sha256, terms_of
 from archive.tables import chains, erased, lines, people, terms
 from archive.writing import Head
 
@@ -152,7 +152,7 @@ class _Chain:
         self.found.erased += gone
         if gone and not self._is_erased(row.voice_id):
             self._fault(row.n, "personal values are missing, but no erasure was recorded")
-        if found_columns(joined(row.body, {})[0]) != {name: getattr(row, name) for name in FOUND_BY} or (
+        if found_columns(call_of(row.body, {})) != {name: getattr(row, name) for name in FOUND_BY} or (
             terms_of(row.body) != found_by
         ):
             self._fault(row.n, "changed: its search data does not match its body")

@@ -1,4 +1,4 @@
-"""Writes calls into the archive: one transaction per institution, with its chain locked.
+"""Writes calls and the audit log into the archive: one transaction per institution, with its chain locked.
 
 Writing a call again changes nothing. If its trail is a prefix of the stored one, it is the same or an older state and
 is ignored. Every other trail is a new version.
@@ -16,15 +16,11 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from archive.database import Database
 from archive.lines import (
-    AUDIT,
-    AUDIT_LOG,
-    CALL,
     GENESIS,
     ChainLine,
     Content,
     clean,
     commitment,
-    found_columns,
     sha256,
     trail_of,
 )
@@ -94,53 +90,35 @@ class ChainEnd:
 
 
 class Writer:
-    """Appends calls. Use it in one thread at a time."""
+    """Appends calls and audit entries. Use it in one thread at a time."""
 
     def __init__(self, database: Database, *, now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000) -> None:
         self._database = database
         self._now_ms = now_ms
 
-    def write(self, institution_key: str, calls: Sequence[Content]) -> int:
-        """Write calls of one institution, all or none; return how many were new.
+    def write(self, institution_key: str, contents: Sequence[Content]) -> int:
+        """Write calls of one institution, or entries of the audit log, all or none; return how many were new.
 
         Raises:
             archive.errors.ArchiveAway: The database failed; whether they were written may be unknown.
-            archive.errors.ValueRefused: One of the calls cannot be stored.
+            archive.errors.ValueRefused: One of them cannot be stored.
         """
         with self._database.writing() as connection:
             chain = ChainEnd.lock(connection, institution_key)
-            voice_ids = [content.call.voice_id for content in calls]
-            known, gone = (
-                _versions(connection, institution_key, voice_ids),
-                _erased(connection, institution_key, voice_ids),
-            )
+            voice_ids = [content.voice_id for content in contents]
+            known = _versions(connection, institution_key, voice_ids)
+            gone = _erased(connection, institution_key, voice_ids)
             at_ms = self._now_ms()
-            for content in calls:
-                voice_id = content.call.voice_id
+            for content in contents:
+                voice_id = content.voice_id
                 version, before = known.get(voice_id, (0, ()))
                 if version and before[: len(content.trail)] == content.trail:
                     continue
-                append_call(chain, content, version + 1, at_ms, gone.get(voice_id, set()))
+                append(chain, content, version + 1, at_ms, gone.get(voice_id, set()))
                 known[voice_id] = (version + 1, content.trail)
             written = len(chain.lines)
             chain.write()
             return written
-
-    def write_audit(self, entries: Mapping[str, str]) -> int:
-        """Write entries of the audit log, as JSON by their ids; return how many were new.
-
-        Raises:
-            archive.errors.ArchiveAway: The database failed; whether they were written may be unknown.
-        """
-        with self._database.writing() as connection:
-            chain = ChainEnd.lock(connection, AUDIT_LOG)
-            asked = select(lines.c.voice_id).where(lines.c.institution_key == AUDIT_LOG, lines.c.voice_id.in_(entries))
-            known, at_ms = set(connection.execute(asked).scalars()), self._now_ms()
-            new = {entry_id: body for entry_id, body in entries.items() if entry_id not in known}
-            for entry_id, body in new.items():
-                chain.append(AUDIT, body, at_ms, commitments={}, voice_id=entry_id, version=1)
-            chain.write()
-            return len(new)
 
     def heads(self) -> dict[str, Head]:
         """Return the head of every chain."""
@@ -153,18 +131,12 @@ class Writer:
         self._database.close()
 
 
-def append_call(chain: ChainEnd, content: Content, version: int, at_ms: int, gone: set[str]) -> None:
-    """Append a version of a call; ``gone`` are the persons whose values were erased, '' for all."""
-    personal, found_by = content.personal[:MOST_PATHS], found_columns(content.call)
-    n = chain.append(
-        CALL,
-        content.body,
-        at_ms,
-        commitments={each.path: commitment(each.path, each.value, each.salt) for each in personal},
-        version=version,
-        **found_by,
-    )
-    place = {"institution_key": chain.institution_key, "n": n, "began_ms": found_by["began_ms"]}
+def append(chain: ChainEnd, content: Content, version: int, at_ms: int, gone: set[str]) -> None:
+    """Append a version of a call, or an audit entry; ``gone`` are the persons whose values were erased, '' for all."""
+    personal = content.personal[:MOST_PATHS]
+    commitments = {each.path: commitment(each.path, each.value, each.salt) for each in personal}
+    n = chain.append(content.kind, content.body, at_ms, commitments=commitments, version=version, **content.columns)
+    place = {"institution_key": chain.institution_key, "n": n, "began_ms": content.columns["began_ms"]}
     for each in personal:
         if "" in gone or (each.person_id or "") in gone:
             continue

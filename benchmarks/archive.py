@@ -1,13 +1,14 @@
 """Does a question to the archive take less than 200 ms with a million calls, and how fast is it filled and read?
 
-A round asks every documented question once. The calls are generated: five years, twenty institutions, 200,000 members.
+The calls are generated: five years, twenty institutions, 200,000 members.
 """
 
 import multiprocessing
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -23,10 +24,9 @@ from archive.lines import Content, content_of
 from archive.migrating import migrate
 from archive.reading import ArchiveReader
 from archive.tables import chains, lines, metadata, people, terms
-from archive.writing import ChainEnd, Writer, append_call
-from benchmarks.answer import Answer, Table
+from archive.writing import ChainEnd, Writer, append
+from benchmarks.answer import Answer, Cell, Table
 from benchmarks.effort import Effort
-from benchmarks.spread import Spread
 from calls.call_query import CallQuery, parse_query
 from calls.facts_and_colours import Policies
 from calls.record import Call, Candidate, Phase, Reason
@@ -45,6 +45,9 @@ PER_S: Final = 500.0
 BATCH: Final = 200
 LOADED: Final = 1000
 HOUR_S: Final = 3600.0
+ASKED: Final = 21
+"""How often each question is asked."""
+
 URL: Final = "BENCH_ARCHIVE_URL"
 """Names an archive that was filled before, so that it need not be filled again."""
 
@@ -64,7 +67,15 @@ QUESTIONS: Final = {
     "an operator": "operator:agent-73",
     "a digest of rules": "digest:d3",
     "a rule and an operator": 'rule:"rule 7" operator:agent-73',
-    "an institution": "",
+    "a time of day": "10:40",
+    "a state": "rejected",
+    "a state and a time of day": "rejected 10:40",
+    "a rule and an outcome": 'rule:"rule 7" outcome:enrolled',
+    "a rule and a digest": 'rule:"rule 7" digest:d3',
+    "two rules that never meet": 'rule:"rule 7" rule:"rule 3"',
+    "a name that all have": "family",
+    "a name that all have, and a rule": 'family rule:"rule 7"',
+    "the newest": "",
     "nothing that fits": "family9999999",
 }
 
@@ -143,7 +154,7 @@ def _fill_some(url: str, calls: int, institutions: range) -> None:
             with database.writing(within_s=HOUR_S) as connection:
                 chain = ChainEnd.lock(connection, f"cu-{number}")
                 for n in batch:
-                    append_call(chain, simulated(n), 1, 0, set())
+                    append(chain, simulated(n), 1, 0, set())
                 if database.is_sqlite:
                     chain.write()
                 else:
@@ -226,43 +237,43 @@ def _measured(url: str, effort: Effort, rate: float | None) -> Answer:
     database = Database(url)
     reader = ArchiveReader(database)
     count = reader.count()
-    answers = _Rows()
+    rows: list[tuple[Cell, ...]] = []
     broken = []
     for words, typed in QUESTIONS.items():
         query = parse_query(typed, country="US", zone=UTC)
-        if words == "an institution":
-            query = CallQuery(institution_key="cu-7")
-        took = [_took_ms(partial(_ask, reader, query)) for _ in range(effort.rounds + 1)][1:]
-        spread = Spread(tuple(took))
-        answers.add(words, typed or "--institution cu-7", len(_ask(reader, query)), spread)
-        if spread.median > WITHIN_MS and not effort.is_smoke:
-            broken.append(f"{words}: {spread} ms, more than {WITHIN_MS:g}")
+        narrow = replace(query, institution_key="cu-7", since=BEGAN + timedelta(days=4 * 365))
+        ways = (partial(_ask, reader, query), partial(_ask, reader, narrow), partial(_ask, reader, query, ["cu-3"]))
+        took = [_p95([_took_ms(way) for _ in range(ASKED if not effort.is_smoke else 2)]) for way in ways]
+        rows.append((words, typed, len(ways[0]()), *took))
+        if max(took) > WITHIN_MS and not effort.is_smoke:
+            broken.append(f"{words}: {max(took):.0f} ms, more than {WITHIN_MS:g}")
     read = min(count, 50_000 if not effort.is_smoke else 100)
     read_s = _took_ms(partial(_report, reader, read)) / 1000
-    rows = [("calls", count), ("`rules report` reads, calls a second", round(read / read_s))]
+    figures = [("calls", count), ("`rules report` reads, calls a second", round(read / read_s))]
     if rate is not None:
-        rows.append(("written by one worker, calls a second", round(rate)))
+        figures.append(("written by one worker, calls a second", round(rate)))
         if rate < PER_S and not effort.is_smoke:
             broken.append(f"{rate:.0f} calls a second are written, {PER_S:g} are promised")
     tables = (
-        Table("The archive", ("what", "figure"), tuple(rows)),
-        Table(f"Questions, ms (promised: {WITHIN_MS:g})", ("question", "typed", "found", "ms"), tuple(answers.rows)),
+        Table("The archive", ("what", "figure"), tuple(figures)),
+        Table(
+            f"Questions, ms at the 95th percentile (promised: {WITHIN_MS:g})",
+            ("question", "typed", "found", "everywhere", "one institution, one year", "a viewer of one institution"),
+            tuple(rows),
+        ),
         Table("The indexes", ("table", "index", "columns"), tuple(_indexes(database))),
     )
     reader.close()
     return Answer((__doc__ or "").splitlines()[0], tables, tuple(broken))
 
 
-class _Rows:
-    def __init__(self) -> None:
-        self.rows: list[tuple[str, str, int, Spread]] = []
-
-    def add(self, *row: object) -> None:
-        self.rows.append(row)  # type: ignore[arg-type]
+def _ask(reader: ArchiveReader, query: CallQuery, institutions: Sequence[str] | None = None) -> tuple[Call, ...]:
+    matches: Callable[[Call], bool] = lambda call: query.matches(call, state=str(call.reason))  # noqa: E731
+    return reader.find(query, matches=matches, most=100, institutions=institutions).calls
 
 
-def _ask(reader: ArchiveReader, query: CallQuery) -> tuple[Call, ...]:
-    return reader.find(query, matches=lambda _: True, most=100).calls
+def _p95(took_ms: Sequence[float]) -> float:
+    return sorted(took_ms)[round(0.95 * (len(took_ms) - 1))]
 
 
 def _report(reader: ArchiveReader, calls: int) -> None:

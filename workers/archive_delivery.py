@@ -18,7 +18,7 @@ from redis.exceptions import RedisError
 
 from archive.errors import ArchiveAway, ValueRefused
 from archive.heads import signed_head
-from archive.lines import content_of
+from archive.lines import AUDIT_LOG, audit_content, content_of
 from archive.writing import Writer
 from calls.claimed_item import ClaimedItem, LeaseLost, Placement
 from calls.metrics import catalogue as figure
@@ -156,8 +156,8 @@ class ArchiveDeliveries(Outbox):
         with suppress(RedisError):
             try:
                 while found := await log.unarchived(most=AT_ONCE):
-                    entries = {each.id: msgspec.json.encode(each).decode() for each in found}
-                    await asyncio.to_thread(self.writer.write_audit, entries)
+                    entries = [audit_content(each.id, msgspec.json.encode(each).decode()) for each in found]
+                    await asyncio.to_thread(self.writer.write, AUDIT_LOG, entries)
                     await log.archived(found[-1])
             except (ArchiveAway, ValueRefused) as error:
                 self.log.warning("archive_away", error=str(error), calls=0)

@@ -156,7 +156,7 @@ async def test_call_that_cannot_be_written_holds_up_no_other(archivist: Archivis
     bad = calls[2].voice_id
 
     def fails(contents: Any) -> Exception | None:
-        return ValueRefused("DataError (22021)") if any(each.call.voice_id == bad for each in contents) else None
+        return ValueRefused("DataError (22021)") if any(each.voice_id == bad for each in contents) else None
 
     archivist.archiving.writer.fails = fails  # type: ignore[attr-defined]
     await archivist.run(200)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, timedelta
+from datetime import UTC, datetime, time, timedelta, timezone
 from pathlib import Path
 
 import pytest
@@ -11,8 +11,9 @@ from redis.asyncio import Redis
 from archive.database import Database
 from archive.keeping import Keeper
 from archive.reading import ArchiveReader
+from archive.searching import SHIPPED, Sizes
 from archive.writing import Writer
-from calls.call_query import parse_query
+from calls.call_query import CallQuery, parse_query
 from calls.record import Call, Phase, encode_call
 from calls.rules import load_rules
 from calls.store.keys import CallId, Keys
@@ -79,13 +80,43 @@ SEARCHES = {
     "0099 cu-2": ["v-99"],
     "2027-12-26 12:00": ["v-99"],
     "ned 0099": ["v-99"],
+    "12:05 0007": ["v-7"],
+    "11:55 0007": [],
 }
+SIZES = {"as shipped": SHIPPED, "every criterion has many lines": Sizes(few=0, page=2, longest=3)}
 
 
+@pytest.mark.parametrize("sizes", SIZES.values(), ids=SIZES)
 @pytest.mark.parametrize("typed", SEARCHES)
-async def test_call_is_found_by_what_is_known_of_it(redis: "Redis", archive: ArchivedCalls, typed: str) -> None:
+async def test_call_is_found_by_what_is_known_of_it(
+    redis: "Redis", database: Database, typed: str, sizes: Sizes
+) -> None:
     """A call is found by digits, numbers, names, ids, terms, times and combinations: once, in its last version."""
-    assert await found(redis, archive, typed) == SEARCHES[typed]
+    assert await found(redis, ArchivedCalls(ArchiveReader(database, sizes)), typed) == SEARCHES[typed]
+
+
+@pytest.mark.parametrize(("hours", "typed"), [(-9, "03:00"), (13, "01:00"), (12, "23:58"), (12, "00:04")])
+def test_time_of_day_is_that_of_the_zone(database: Database, hours: int, typed: str) -> None:
+    """Calls at 12:00 UTC are found by the local time, also around midnight."""
+    query = parse_query(typed, country="US", zone=timezone(timedelta(hours=hours)))
+    calls = ArchiveReader(database).find(query, matches=query.matches, most=100).calls
+    assert len(calls) == 31
+    late = replace(query, at=(datetime.combine(START, query.at or time()) + timedelta(minutes=11)).time())
+    assert ArchiveReader(database).find(late, matches=lambda _: True, most=100).calls == ()
+
+
+def test_long_search_ends_and_goes_on_from_there(database: Database) -> None:
+    """After many tested lines or parsed calls the answer is partial, and its position continues the search."""
+    for sizes in (Sizes(many=4, page=2), Sizes(read=4, page=3)):
+        reader, seen, after = ArchiveReader(database, sizes), list[str](), ""
+        while True:
+            page = reader.find(CallQuery(), matches=lambda call: int(call.voice_id[2:]) % 5 == 0, most=3, after=after)
+            seen += [call.voice_id for call in page.calls]
+            if page.next is None:
+                break
+            after = page.next
+            assert page.is_partial
+        assert seen == [f"v-{n}" for n in range(30, 0, -5)]
 
 
 async def test_newest_come_first_and_an_institution_can_be_named(redis: "Redis", archive: ArchivedCalls) -> None:
