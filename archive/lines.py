@@ -149,13 +149,6 @@ class _Stored(msgspec.Struct):
 _STORED: Final = msgspec.json.Decoder(_Stored)
 
 
-class _Record(msgspec.Struct):
-    call: dict[str, Any]
-
-
-_RECORD: Final = msgspec.json.Decoder(_Record)
-
-
 def trail_of(body: str) -> tuple[str, ...]:
     """Return the entries of the trail in a stored body, each encoded as this release writes it; of an audit entry none."""
     return tuple(
@@ -170,25 +163,22 @@ def terms_of(body: str) -> set[tuple[str, str]]:
 
 def joined(body: str, values: Mapping[str, str]) -> tuple[Call, tuple[Entry, ...]]:
     """Rebuild a call; ``values`` are the personal values that were not erased, by path."""
-    if values:
-        parts = msgspec.json.decode(body)
-        for path, value in values.items():
-            place, name = _at(parts, path)
-            if place is not None:
-                place[name] = value
-        body = msgspec.json.encode(parts).decode()
-    whole = _STORED.decode(body)
+    whole = _STORED.decode(msgspec.json.encode(_filled(body, values)) if values else body)
     return whole.call, parse_trail(whole.trail)
 
 
 def call_of(body: str, values: Mapping[str, str]) -> Call:
     """Rebuild a call's record alone."""
-    parts = _RECORD.decode(body)
+    return msgspec.convert(_filled(body, values)["call"], Call)
+
+
+def _filled(body: str, values: Mapping[str, str]) -> dict[str, Any]:
+    parts: dict[str, Any] = msgspec.json.decode(body)
     for path, value in values.items():
-        place, name = _at({"call": parts.call}, path)
+        place, name = _at(parts, path)
         if place is not None:
             place[name] = value
-    return msgspec.convert(parts.call, Call)
+    return parts
 
 
 def _taken_out(whole: dict[str, Any], call: Call) -> Iterator[PersonalValue]:

@@ -86,8 +86,8 @@ class ArchiveReader:
                 last = Place(began_ms, key, n)
         return FoundLines(tuple(found))
 
-    def call(self, any_id: str, institution_key: str | None = None) -> tuple[Call, tuple[Entry, ...]] | None:
-        """Return a call's last version by its voice id or alternate id; None if several institutions have one."""
+    def call(self, institution_key: str | None, any_id: str) -> tuple[Call, tuple[Entry, ...]] | None:
+        """Return a call's last version by its voice id or alternate id; None unless exactly one institution has it."""
         is_it = or_(lines.c.voice_id == any_id, lines.c.alternate_id == any_id)
         asked = select(
             lines.c.institution_key,

@@ -79,6 +79,24 @@ class ChainEnd:
         self.lines.append({**row, **msgspec.structs.asdict(line), "body": body, "hash": line.hash})
         return line.n
 
+    def add(self, content: Content, version: int, at_ms: int, gone: set[str]) -> None:
+        """Append a version of a call, or an audit entry; ``gone`` are the persons whose values were erased, '' for all."""
+        personal = content.personal[:MOST_PATHS]
+        commitments = {each.path: commitment(each.path, each.value, each.salt) for each in personal}
+        n = self.append(content.kind, content.body, at_ms, commitments=commitments, version=version, **content.columns)
+        place = {"institution_key": self.institution_key, "n": n, "began_ms": content.columns["began_ms"]}
+        for each in personal:
+            if "" in gone or (each.person_id or "") in gone:
+                continue
+            first, *further = each.terms or (None,)
+            whose = {**place, "person_id": clean(each.person_id) if each.person_id else None}
+            self.people.append({**whose, "path": each.path, "value": each.value, "salt": each.salt, "term": first})
+            self.people += [
+                {**whose, "path": f"{each.path}#{k}", "value": None, "salt": None, "term": term}
+                for k, term in enumerate(further, 1)
+            ]
+        self.terms += [{**place, "kind": kind, "value": value} for kind, value in sorted(content.terms)]
+
     def write(self) -> None:
         """Store the appended lines and the new head. Call it once."""
         for table, rows in ((lines, self.lines), (people, self.people), (terms, self.terms)):
@@ -114,7 +132,7 @@ class Writer:
                 version, before = known.get(voice_id, (0, ()))
                 if version and before[: len(content.trail)] == content.trail:
                     continue
-                append(chain, content, version + 1, at_ms, gone.get(voice_id, set()))
+                chain.add(content, version + 1, at_ms, gone.get(voice_id, set()))
                 known[voice_id] = (version + 1, content.trail)
             written = len(chain.lines)
             chain.write()
@@ -129,25 +147,6 @@ class Writer:
     def close(self) -> None:
         """Close the connection."""
         self._database.close()
-
-
-def append(chain: ChainEnd, content: Content, version: int, at_ms: int, gone: set[str]) -> None:
-    """Append a version of a call, or an audit entry; ``gone`` are the persons whose values were erased, '' for all."""
-    personal = content.personal[:MOST_PATHS]
-    commitments = {each.path: commitment(each.path, each.value, each.salt) for each in personal}
-    n = chain.append(content.kind, content.body, at_ms, commitments=commitments, version=version, **content.columns)
-    place = {"institution_key": chain.institution_key, "n": n, "began_ms": content.columns["began_ms"]}
-    for each in personal:
-        if "" in gone or (each.person_id or "") in gone:
-            continue
-        first, *further = each.terms or (None,)
-        whose = {**place, "person_id": clean(each.person_id) if each.person_id else None}
-        chain.people.append({**whose, "path": each.path, "value": each.value, "salt": each.salt, "term": first})
-        chain.people += [
-            {**whose, "path": f"{each.path}#{k}", "value": None, "salt": None, "term": term}
-            for k, term in enumerate(further, 1)
-        ]
-    chain.terms += [{**place, "kind": kind, "value": value} for kind, value in sorted(content.terms)]
 
 
 def _insert(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:

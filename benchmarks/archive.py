@@ -24,7 +24,7 @@ from archive.lines import Content, content_of
 from archive.migrating import migrate
 from archive.reading import ArchiveReader
 from archive.tables import chains, lines, metadata, people, terms
-from archive.writing import ChainEnd, Writer, append
+from archive.writing import ChainEnd, Writer
 from benchmarks.answer import Answer, Cell, Table
 from benchmarks.effort import Effort
 from calls.call_query import CallQuery, parse_query
@@ -154,7 +154,7 @@ def _fill_some(url: str, calls: int, institutions: range) -> None:
             with database.writing(within_s=HOUR_S) as connection:
                 chain = ChainEnd.lock(connection, f"cu-{number}")
                 for n in batch:
-                    append(chain, simulated(n), 1, 0, set())
+                    chain.add(simulated(n), 1, 0, set())
                 if database.is_sqlite:
                     chain.write()
                 else:

@@ -53,7 +53,7 @@ async def known_or_archived(lookup: Lookup, archive: ArchivedCalls | None, place
     if known is not None or archive is None:
         return known
     with suppress(ArchiveAway):
-        found = await asyncio.to_thread(archive.reader.call, place.voice_id, place.institution_key)
+        found = await asyncio.to_thread(archive.reader.call, *place)
         if found is not None:
             call, trail = found
             return Known(CallId(call.institution_key, call.voice_id), call, trail, is_certain=True, is_merging=False)

@@ -126,7 +126,7 @@ async def _show(queries: Queries, voice_id: str, institution: str | None) -> tup
         call_id = await find_call(queries, voice_id, institution)
     except Failed:
         with archive_of_environment() as archive, suppress(ArchiveAway):
-            found = None if archive is None else await asyncio.to_thread(archive.reader.call, voice_id, institution)
+            found = None if archive is None else await asyncio.to_thread(archive.reader.call, institution, voice_id)
             if found is not None:
                 return found
         raise
