@@ -221,7 +221,7 @@ def _grant(text: str) -> Grant:
     role, institutions = split_limit(rest)
     role = role.strip()
     ensure(value and role in set(Role), f"must be value=role, separated by commas; roles are {', '.join(Role)}")
-    return Grant(value, Role(role), institutions)
+    return Grant(value=value, role=Role(role), institutions=institutions)
 
 
 grants: Final = separated(_grant)

@@ -19,6 +19,7 @@ from calls.rules import RuleBook, load_rules
 from calls.store.keys import KEPT_S, PREFIX, Keys, Retention
 from desk.access.configured_logins import AdminLogin, Grant, OidcConfig
 from desk.access.desk_tokens import DeskToken
+from desk.access.rights import Rights
 from reseller.push_event import Headers
 from reseller.secret import Secret
 
@@ -154,7 +155,7 @@ class RuleSettings(_RulesFile, frozen=True, kw_only=True):
         return book if self.check_at is None else book.with_check_times(self.check_at)
 
 
-def _limits(limited: Iterable[DeskToken | Grant]) -> frozenset[str]:
+def _limits(limited: Iterable[Rights]) -> frozenset[str]:
     """Return every institution that something is limited to."""
     return frozenset[str]().union(*(each.institutions or () for each in limited))
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from desk.access.rights import Role
+from desk.access.rights import Rights
 from desk.signing import Signer, form_tokens, key_for, key_of_login
 from reseller.secret import Secret
 
@@ -46,12 +46,10 @@ class AdminLogin(msgspec.Struct, frozen=True):
         return hmac.compare_digest(offered, f"{self.user}:{self.password.reveal()}".encode())
 
 
-class Grant(msgspec.Struct, frozen=True):
-    """The rights that a value of the role claim gives: a role, limited to institutions (None: all)."""
+class Grant(Rights, frozen=True, kw_only=True):
+    """The rights that a value of the role claim gives."""
 
     value: str
-    role: Role
-    institutions: frozenset[str] | None = None
 
 
 class OidcConfig(msgspec.Struct, frozen=True, kw_only=True):

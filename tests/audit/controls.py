@@ -79,6 +79,22 @@ CONTROLS: Final = (
         "counted_from_everywhere",
     ),
     Control(
+        "guesses of one address wait for each other only",
+        "desk/board/login_page.py",
+        "self._turns.setdefault(address, asyncio.Lock())",
+        "asyncio.Lock()",
+        "tests/people/test_attacks.py",
+        "wait_for_each_other",
+    ),
+    Control(
+        "a change during a password change stands",
+        "desk/access/people.py",
+        "is_same = await self.find(known.id) == known",
+        "is_same = True",
+        "tests/people/test_attacks.py",
+        "change_during",
+    ),
+    Control(
         "form tokens belong to a session",
         "desk/access/gate.py",
         'form_tokens(cookie.encode("utf-8", "replace"))',

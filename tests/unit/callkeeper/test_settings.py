@@ -283,7 +283,7 @@ def test_settings_of_the_provider_configure_the_login() -> None:
     }
     config = OidcSettings.load(environ).config("https://desk.example")
     assert config.redirect_uri == "https://desk.example/login/callback"
-    assert config.grants == (Grant("voice-leads", Role.SUPERVISOR, frozenset({"cu-1"})),)
+    assert config.grants == (Grant(value="voice-leads", role=Role.SUPERVISOR, institutions=frozenset({"cu-1"})),)
     assert (config.issuer, config.client_id, config.role_claim) == ("https://login.example", "callkeeper", "groups")
 
 
