@@ -28,7 +28,9 @@ SECRET_WITHSTANDS: Final = 12.0
 LOOKED_AT: Final = 64
 """Characters that are judged: zxcvbn refuses more than 72, and long texts take it long."""
 
-TOKEN_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,40}")
+TOKEN_NAME: Final = re.compile(r"(?!board\Z)[A-Za-z0-9_.-]{1,40}")
+"""Names of users and tokens. Trails name the board as the token of its own statements, so nobody else is named so."""
+
 _PLACEHOLDER = re.compile(r"(?i)change.?me|example|placeholder|replace.?(me|this)|your.?(key|secret|password)|<.*>")
 _DEFAULTS: Final = {"password", "password1", "secret", "12345678", "accesstoken", "access-token", "test", "testtest"}
 _STRONG: Final = f"of at least {MIN_SECRET} visible characters, hard to guess"
@@ -100,7 +102,7 @@ def _desk_token(text: str) -> DeskToken:
     name, _, rest = text.partition(":")
     value, institutions = split_limit(rest)
     is_token = TOKEN_NAME.fullmatch(name) and VISIBLE.fullmatch(value)
-    ensure(is_token, "must be name:token, or name:token@key|key, separated by commas")
+    ensure(is_token, "must be name:token (not board), or name:token@key|key, separated by commas")
     ensure(_is_strong_secret(value), f"needs tokens {_STRONG}; run: callkeeper secret token")
     return DeskToken(name=name, secret=Secret(value), institutions=institutions)
 

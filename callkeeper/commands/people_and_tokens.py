@@ -58,7 +58,7 @@ def _rights(default: Role | None = None) -> Callable[[Command], Command]:
 
 def _checked_name(_context: click.Context, _option: click.Parameter, name: str) -> str:
     if not TOKEN_NAME.fullmatch(name):
-        raise Misused("NAME must be 1 to 40 letters, digits, dots, hyphens or underscores")
+        raise Misused("NAME must be 1 to 40 letters, digits, dots, hyphens or underscores, and not board")
     return name
 
 

@@ -10,6 +10,7 @@ from click.testing import CliRunner, Result
 from redis.asyncio import Redis
 
 from callkeeper.cli import main
+from callkeeper.credentials import desk_tokens
 from calls.store.keys import Keys
 from desk.access.desk_tokens import DeskTokens
 from desk.access.people import Accounts
@@ -174,3 +175,11 @@ async def test_audit_is_filtered_and_exported(site: Site, redis_url: str) -> Non
     assert [entry.who for entry in told] == ["command", "some-admin"]
     limited = await (await site.log_in("limited")).get("/board/audit")
     assert "some-admin" not in limited.text
+
+
+async def test_no_token_is_named_like_the_board(redis_url: str) -> None:
+    """Trails name the board as the token of its own statements, so no token gets that name."""
+    told = await callkeeper(redis_url, "tokens", "issue", "board")
+    assert (told.exit_code, "not board" in told.output) == (2, True)
+    with pytest.raises(ValueError, match="not board"):
+        desk_tokens("board:canary-token-5d0b7f2c91a4")
