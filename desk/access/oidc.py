@@ -82,13 +82,26 @@ class Provider:
         """Return the provider's name for the login page."""
         return urlsplit(self._config.issuer).netloc
 
-    async def why_away(self) -> str:
-        """Return why nobody can log in there now; empty if people can."""
-        try:
-            await self._about()
-        except ProviderAway as away:
-            return str(away)
-        return ""
+    async def about(self) -> dict[str, Any]:
+        """Return the provider's metadata, which is cached.
+
+        Raises:
+            ProviderAway: It does not answer, or its metadata is wrong.
+        """
+        until, known = self._metadata
+        if time.monotonic() >= until:
+            try:
+                known = await self._ask("GET", f"{self._config.issuer.rstrip('/')}/.well-known/openid-configuration")
+                if known.get("issuer") != self._config.issuer or not all(
+                    _is_safe(known.get(name)) for name in _ADDRESSES
+                ):
+                    known = f"{self.host} describes itself as another identity provider. Check CALLKEEPER_OIDC_ISSUER."
+            except (ProviderAway, ProviderRefused):
+                known = f"The identity provider {self.host} does not answer, so nobody can log in there now."
+            self._metadata = time.monotonic() + (_AWAY_S if isinstance(known, str) else _FRESH_S), known
+        if isinstance(known, str):
+            raise ProviderAway(known)
+        return known
 
     async def begin(self, wanted: str) -> tuple[str, str]:
         """Return the address at the provider, and the state that the browser must bring back.
@@ -99,7 +112,7 @@ class Provider:
         from authlib.oauth2.rfc6749.parameters import prepare_grant_uri  # noqa: PLC0415
         from authlib.oauth2.rfc7636 import create_s256_code_challenge  # noqa: PLC0415
 
-        about, config = await self._about(), self._config
+        about, config = await self.about(), self._config
         state, begun = secrets.token_urlsafe(32), _Begun(secrets.token_urlsafe(32), secrets.token_urlsafe(48), wanted)
         await self._redis.set(self._key(state), msgspec.json.encode(begun), ex=LOGIN_S)
         address: str = prepare_grant_uri(
@@ -151,7 +164,7 @@ class Provider:
         from joserfc.jwk import KeySet  # noqa: PLC0415
         from joserfc.jws import JWSRegistry  # noqa: PLC0415
 
-        about, config = await self._about(), self._config
+        about, config = await self.about(), self._config
         fields = {
             "grant_type": "authorization_code",
             "code": code,
@@ -198,27 +211,6 @@ class Provider:
             raise ProviderRefused("subject")
         person_id = id_at_provider(subject, self._config.issuer)
         return Person(id=person_id, operator=operator, role=role, institutions=institutions)
-
-    async def _about(self) -> dict[str, Any]:
-        """Return the provider's metadata.
-
-        Raises:
-            ProviderAway: It does not answer, or its metadata is wrong.
-        """
-        until, known = self._metadata
-        if time.monotonic() >= until:
-            try:
-                known = await self._ask("GET", f"{self._config.issuer.rstrip('/')}/.well-known/openid-configuration")
-                if known.get("issuer") != self._config.issuer or not all(
-                    _is_safe(known.get(name)) for name in _ADDRESSES
-                ):
-                    known = f"{self.host} describes itself as another identity provider. Check CALLKEEPER_OIDC_ISSUER."
-            except (ProviderAway, ProviderRefused):
-                known = f"The identity provider {self.host} does not answer, so nobody can log in there now."
-            self._metadata = time.monotonic() + (_AWAY_S if isinstance(known, str) else _FRESH_S), known
-        if isinstance(known, str):
-            raise ProviderAway(known)
-        return known
 
     async def _ask(self, method: str, address: str, **more: Any) -> dict[str, Any]:
         """Return the provider's answer, a JSON object."""

@@ -87,17 +87,19 @@ class LoginPages:
             Route("/login/callback", self.from_provider),
             Route("/logout", self.log_out, methods=["POST"]),
         ]
-        refusals = (HTTPException, RedisError, OSError, TimeoutError)
+        refusals = (HTTPException, ProviderAway, RedisError, OSError, TimeoutError)
         app = Starlette(routes=routes, exception_handlers=dict.fromkeys(refusals, self._on_refused))
         app.router.redirect_slashes = False
         return app
 
     async def show(self, request: Request) -> Response:
         """Show the ways to log in."""
-        problem = ""
-        if self.provider is not None and (why := await self.provider.why_away()):
-            problem = f"{why} People who are logged in can go on."
-        return self._page(request, problem)
+        try:
+            if self.provider is not None:
+                await self.provider.about()
+        except ProviderAway as away:
+            return self._page(request, f"{away} People who are logged in can go on.")
+        return self._page(request)
 
     async def log_in(self, request: Request) -> Response:
         """Check a name and a password."""
@@ -152,10 +154,7 @@ class LoginPages:
         if wait_s := self._begun.fail(network_of(request.scope.get("client"))):
             raise _too_many(wait_s)
         wanted = request.query_params.get("next", "")
-        try:
-            there, state = await self.provider.begin(wanted if is_ours(wanted) else "")
-        except ProviderAway as away:
-            raise HTTPException(503, str(away)) from None
+        there, state = await self.provider.begin(wanted if is_ours(wanted) else "")
         answer = RedirectResponse(there, 303)
         answer.headers.append("set-cookie", set_cookie(_STATE, state, LOGIN_S))
         return answer
@@ -168,8 +167,6 @@ class LoginPages:
         state = cookie_of(request.headers, _STATE) or ""
         try:
             person, wanted = await self.provider.finish(request.url.query, state)
-        except ProviderAway as away:
-            answer = self._page(request, str(away), 503)
         except ProviderRefused as refused:
             if not self._refused.fail(network_of(request.scope.get("client"))):
                 self.doors.log.warning("admin_refused", reason="provider")
@@ -232,7 +229,9 @@ class LoginPages:
         return HTMLResponse(page, status)
 
     async def _on_refused(self, request: Request, refused: Exception) -> Response:
-        if not isinstance(refused, HTTPException):  # of Redis
+        if isinstance(refused, ProviderAway):
+            refused = HTTPException(503, str(refused))
+        elif not isinstance(refused, HTTPException):  # of Redis
             words = "Redis does not answer, so nobody can log in. Try again in some seconds."
             refused = HTTPException(503, words, {"Retry-After": "5"})
         is_missing = refused.status_code in {404, 405}
