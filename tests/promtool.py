@@ -4,13 +4,15 @@ import json
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
 import yaml
+from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 ALERTS = Path(__file__).parents[1] / "deploy" / "prometheus" / "alerts.yml"
@@ -22,6 +24,7 @@ Scrape = dict[tuple[str, frozenset[tuple[str, str]]], float]
 _LABEL = re.compile(r'(\w+)=("(?:[^"\\]|\\.)*")')
 
 
+@cache
 def alert_rules() -> list[dict[str, Any]]:
     """Return the rules that we deliver, as written."""
     groups = yaml.safe_load(ALERTS.read_text(encoding="utf-8"))["groups"]
@@ -30,8 +33,13 @@ def alert_rules() -> list[dict[str, Any]]:
 
 def scrape_of(text: str | None) -> Scrape:
     """Return what Prometheus stores of a page of metrics; None: the page could not be fetched."""
-    scrape: Scrape = {("up", frozenset({("job", "callkeeper")})): 0.0 if text is None else 1.0}
-    for family in text_string_to_metric_families(text or ""):
+    return scrape_of_families(None if text is None else text_string_to_metric_families(text))
+
+
+def scrape_of_families(families: Iterable[Metric] | None) -> Scrape:
+    """Return the same of metrics that were not written as text, which is much faster."""
+    scrape: Scrape = {("up", frozenset({("job", "callkeeper")})): 0.0 if families is None else 1.0}
+    for family in families or ():
         for sample in family.samples:
             scrape[sample.name, frozenset(sample.labels.items())] = sample.value
     return scrape
@@ -53,10 +61,10 @@ def firing(scrapes: Sequence[Scrape], *, is_patient: bool = True) -> dict[str, l
         "input_series": list(_series(scrapes)),
         "alert_rule_test": [{"eval_time": at, "alertname": rule["alert"], "exp_alerts": []} for rule in rules],
     }
-    with TemporaryDirectory() as folder:
-        (Path(folder) / "rules.yml").write_text(yaml.safe_dump({"groups": [{"name": "ours", "rules": rules}]}))
+    with TemporaryDirectory() as folder:  # JSON is YAML, and is written much faster
+        (Path(folder) / "rules.yml").write_text(json.dumps({"groups": [{"name": "ours", "rules": rules}]}))
         tests = {"rule_files": ["rules.yml"], "evaluation_interval": f"{SCRAPE_S}s", "tests": [test]}
-        (Path(folder) / "tests.yml").write_text(yaml.safe_dump(tests))
+        (Path(folder) / "tests.yml").write_text(json.dumps(tests))
         told = promtool("test", "rules", "tests.yml", folder=folder)
     fired = dict(_fired(told.stdout + told.stderr))
     assert (told.returncode == 0) == (not fired), told.stdout + told.stderr

@@ -1,9 +1,7 @@
 """Plays Prometheus for a callkeeper in virtual time: scrapes its metrics and tells which alerts fire."""
 
-from prometheus_client import generate_latest
-
 from desk.metrics import read_everything
-from tests.promtool import SCRAPE_S, Scrape, firing, scrape_of
+from tests.promtool import SCRAPE_S, Scrape, firing, scrape_of_families
 from tests.rig import Rig
 
 
@@ -40,4 +38,4 @@ class Watch:
         else:
             await self.rig.redis.zremrangebyscore("ck:processes", "-inf", self.rig.now_ms() - SCRAPE_S * 1000)
         figures = None if fails else await read_everything(self.rig.redis, now=self.rig.clock.now)
-        self.scrapes.append(scrape_of(None if figures is None else generate_latest(figures).decode()))
+        self.scrapes.append(scrape_of_families(None if figures is None else figures.collect()))
