@@ -13,7 +13,7 @@ PROVIDER := tests/people/provider
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help run release docs readme test acceptance audit controls sbom redis-versions postgresql-versions rollout faults browser screenshots chaos failover soak people nightly bench check fix lock install
+.PHONY: help run release docs readme test acceptance audit controls sbom redis-versions postgresql-versions rollout faults browser screenshots chaos failover soak people nightly bench collect check fix lock install
 
 help: ## List the verbs
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-20s %s\n", $$1, $$2}'
@@ -148,6 +148,9 @@ screenshots: $(STAMP) ## Write docs/screenshots: the board light, dark and on a 
 
 bench: $(STAMP) ## Measure what is promised; ARGS="--list" lists the questions, ARGS="checks --json out.json" asks one
 	$(BIN)/python -m benchmarks $(ARGS)
+
+collect: $(STAMP) ## Collect all tests once: the processes that run them find their code compiled
+	@$(BIN)/python -m pytest -qqq --collect-only tests/*/
 
 check: $(STAMP) ## Lint, types, layers, formatting
 	$(BIN)/ruff check .
