@@ -150,7 +150,7 @@ bench: $(STAMP) ## Measure what is promised; ARGS="--list" lists the questions, 
 	$(BIN)/python -m benchmarks $(ARGS)
 
 collect: $(STAMP) ## Collect all tests once: the processes that run them find their code compiled
-	@$(BIN)/python -m pytest -qqq --collect-only tests/*/
+	@$(BIN)/python -m pytest -qq --collect-only tests/*/
 
 check: $(STAMP) ## Lint, types, layers, formatting
 	$(BIN)/ruff check .
