@@ -1,4 +1,4 @@
-"""A rig whose settled calls are archived, and calls to archive without one."""
+"""A rig whose settled calls are archived, and settled calls for tests without a rig."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -27,7 +27,7 @@ def sqlite_archive(path: Any) -> Database:
 
 
 def settled(n: int = 1, *, lines: int = 2, **changes: Any) -> tuple[Call, tuple[Entry, ...]]:
-    """Return a settled call with everything personal that one can hold, and its trail."""
+    """Return a settled call with every kind of personal data that a call can have, and its trail."""
     at = START + timedelta(seconds=n)
     call = Call(
         institution_key=INSTITUTION,
@@ -71,7 +71,7 @@ class Archivist(Rig):
         self.archiving = ArchiveDeliveries(queue, Writer(database), self.tools.log, figures=self.figures)
 
     async def archive(self) -> int:
-        """Write what is due, and what was never written."""
+        """Write calls that are due, and calls that were never written."""
         while await self.archiving.store.sweep():
             pass
         claimed = await self.archiving.claim()

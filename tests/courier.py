@@ -1,4 +1,4 @@
-"""A rig whose outcomes somebody wants: a receiver that verifies and validates what it takes, a courier that sends."""
+"""A rig that sends outcomes to a receiver, which verifies signatures and validates messages."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -21,7 +21,7 @@ SECRET = "whsec_Y2FuYXJ5LW91dGNvbWUta2V5LTAxMjM0NTY3ODk="
 
 
 class Receiver:
-    """Somebody who wants outcomes: takes them, or answers as told."""
+    """A receiver of outcomes. It takes them, or answers as told."""
 
     def __init__(self) -> None:
         self.taken: list[dict[str, Any]] = []
@@ -31,7 +31,7 @@ class Receiver:
         self.headers: dict[str, str] = {}
 
     def __call__(self, request: httpx.Request) -> httpx.Response:
-        """Answer a post; what is taken has a signature that the standard's own library accepts."""
+        """Answer a request. Before a message is taken, the standard's own library verifies its signature."""
         self.seen += 1
         status = self.status()
         if status == 0:
@@ -44,7 +44,7 @@ class Receiver:
 
 
 class Courier(Rig):
-    """A rig whose outcomes somebody wants."""
+    """A rig that sends outcomes."""
 
     def __init__(self, stage: Asgi, redis: Any) -> None:
         super().__init__(stage, redis, outbox=Keys().outbox)
@@ -57,13 +57,13 @@ class Courier(Rig):
         self.deliveries = Deliveries(outbox, Lookup(redis), sink, self.attempts, self.tools.log)
 
     async def leap(self, minutes: int) -> None:
-        """Let long times pass, a minute at once."""
+        """Let minutes pass, one at a time."""
         for _ in range(minutes):
             self.stage.advance(60)
             await self.run(0)
 
     async def tick(self) -> int:
-        """Move calls on, and send what is due."""
+        """Move calls on, and send due outcomes."""
         moved = await super().tick()
         sent = await self.deliveries.claim()
         await self.deliveries.settle()

@@ -1,4 +1,4 @@
-"""The main job in virtual time, under variants of the stand-in: what callkeeper promises of every call.
+"""The main job in virtual time, under variants of the stand-in: which promises are kept for every call.
 
 ``python -m tests.main_job`` runs it under each variant and under sets that cover every pair of them, and prints the table
 of docs/guarantees.md; with names of variants it runs once and says what became of each call.
@@ -56,7 +56,7 @@ LONGEST_S = 150
 
 
 class Receiver(httpx.AsyncBaseTransport):
-    """Our push endpoint, as the stand-in reaches it: what it posts is parsed and recorded."""
+    """Our push endpoint for the stand-in: it parses and records pushes."""
 
     def __init__(self) -> None:
         self.rig: Rig | None = None
@@ -156,7 +156,7 @@ class MainJob:
                     self.found_s[name] = (self.rig.clock.now - call.started_at).total_seconds()
 
     async def _sleep(self, seconds: float) -> None:
-        """Wait beside others: what begins at one moment and takes as long ends at one moment."""
+        """Wait together with others: waits that begin together and are equally long end together."""
         until = self.rig.clock.now + dt.timedelta(seconds=seconds)
         for _ in range(20):
             await asyncio.sleep(0)
@@ -181,7 +181,7 @@ class MainJob:
 
 
 def may_lose(names: Sequence[str]) -> set[str]:
-    """Return the promises that need not be kept under a set of variants."""
+    """Return the promises that may be broken under a set of variants."""
     # Virtual time stands still until all that was claimed together is over: many slow answers in a row delay everything.
     return {promise for name in names for promise in (PROMISES if "slow" in name else NOT_KEPT.get(name, ()))}
 

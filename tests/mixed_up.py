@@ -1,4 +1,4 @@
-"""A service that mixes calls up, for tests that stand between a worker and the stand-in."""
+"""A service that mixes calls up. It stands between a worker and the stand-in."""
 
 import json
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ class MixedUp(httpx.AsyncBaseTransport):
     alternates: dict[str, str] = field(default_factory=dict)
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Pass a request on; answer with another call's record, or show its alternate id, where told to."""
+        """Pass a request on. If told to, answer with another call's record or alternate id."""
         response = await self._answer(request)
         body = response.json() if self.alternates and request.url.path.endswith("/details") else {}
         alternate = self.alternates.get((body.get("phoneCall") or {}).get("voiceId", ""))

@@ -1,4 +1,4 @@
-"""Every outcome message that a test's receiver takes is held to the JSON Schema of its type in docs/openapi.json."""
+"""Checks every outcome message that a test receives against the JSON Schema of its type in docs/openapi.json."""
 
 import json
 from functools import cache
@@ -18,7 +18,7 @@ def _document() -> dict[str, Any]:
 
 @cache
 def validator_of(kind: str) -> Any:
-    """Return what judges messages of a type: the schema that the document names for its webhook."""
+    """Return a validator for messages of a type, with the schema that the document names for its webhook."""
     webhook = _document()["webhooks"][kind]["post"]
     schema = webhook["requestBody"]["content"]["application/json"]["schema"]
     whole = {**schema, "components": _document()["components"]}
@@ -26,7 +26,7 @@ def validator_of(kind: str) -> Any:
 
 
 def keeps_to_its_schema(body: bytes) -> dict[str, Any]:
-    """Return a message, read; fails if it breaks its schema, or has a field that the schema does not name."""
+    """Parse a message. It fails if the message breaks its schema or has a field that the schema does not name."""
     message: dict[str, Any] = json.loads(body)
     validator_of(message["type"]).validate(message)
     schemas = _document()["components"]["schemas"]

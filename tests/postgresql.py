@@ -1,4 +1,4 @@
-"""PostgreSQL in a temporary folder, on a free port of this machine; its own processes, ended by their ids.
+"""PostgreSQL in a temporary folder, on a free port. Its processes are ended by their ids.
 
 The programs are Debian's, or those in the folders that ``TEST_POSTGRESQL`` names (``make postgresql-versions``).
 """
@@ -36,7 +36,7 @@ class PostgreSql:
 
     @property
     def url(self) -> str:
-        """Return where its database is, for the role that owns it."""
+        """Return the URL of its database, for the role that owns it."""
         return self.url_of("callkeeper")
 
     def url_of(self, role: str, *, port: int | None = None, database: str = DATABASE) -> str:
@@ -82,7 +82,7 @@ class PostgreSql:
                 os.kill(child, number)
 
     def kill(self) -> None:
-        """End the server as if the power had gone."""
+        """End the server as a power failure would."""
         assert self.process is not None
         self.signal(signal.SIGKILL)
         self.process.wait()
@@ -119,7 +119,7 @@ def postgresql() -> Iterator[PostgreSql]:
 
 
 def _as_server() -> list[str]:
-    """Return how a command is run as somebody else than root, which the server refuses."""
+    """Return options that run a command as another user than root, because the server refuses root."""
     if os.getuid() != 0:
         return []
     pwd.getpwnam("postgres")

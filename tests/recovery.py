@@ -43,13 +43,13 @@ def _hang(works: Works) -> None:
 
 
 def _expire_tokens(works: Works) -> None:
-    """The service forgets its tokens, and answers 503 meanwhile."""
+    """Let the service forget its tokens and answer 503."""
     works.stage.world.state.tokens.clear()
     works.stage.sandbox.faults.add(Fault(target="*", action=Action.ANSWER, status=503))
 
 
 def _change_password(works: Works) -> None:
-    """The account's password was changed: no token, no login."""
+    """Change the account's password, so that neither token nor login works."""
     works.stage.world.state.tokens.clear()
     works.stage.sandbox.credentials = NEW
 
@@ -65,12 +65,12 @@ OUTAGES: Final[Mapping[str, Begin]] = {
 }
 
 UNTOLD: Final = "login refused, then accepted again"
-"""Ends at the service, and nobody tells us: refused credentials are tried less and less often, at last every 15 minutes."""
+"""Nobody tells us that this one is over: refused credentials are tried less and less often, at last every 15 minutes."""
 
 
 @dataclass(slots=True)
 class Recovery:
-    """What was seen of one outage: when the first call that began after it was assigned, and what was lost."""
+    """The result of one outage: when the first call after it was assigned, and which calls were lost."""
 
     first_s: float
     first_pushless_s: float
@@ -79,13 +79,13 @@ class Recovery:
 
 
 async def outage(name: str, lasts_s: float, *, per_s: float = 1.0, lead_s: float = 8.0) -> Recovery:
-    """Let an outage come and go while calls arrive; return how the worker recovers.
+    """Let an outage begin and end while calls arrive; return how the worker recovers.
 
     Args:
         name: One of `OUTAGES`, or `UNTOLD`.
         lasts_s: How long it lasts, in seconds.
         per_s: Calls a second, before, during and after it; each lasts two minutes and is pushed.
-        lead_s: Seconds before it.
+        lead_s: Seconds before the outage.
     """
     async with working() as works:
         arriving = asyncio.ensure_future(_arrive(works, per_s))
@@ -116,7 +116,7 @@ async def _arrive(works: Works, per_s: float) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """What an institution noticed of another's trouble: how late its calls were assigned and checked, in seconds."""
+    """How much later an institution's calls were assigned and checked because of another's trouble, in seconds."""
 
     assigned_s: float
     check_s: float
@@ -219,7 +219,7 @@ def measure_troubles() -> None:
 
 
 def main() -> None:
-    """Measure what was asked for."""
+    """Print the tables that the options name."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--trouble", action="store_true", help="one institution's trouble, not outages")
     parser.add_argument("--long", action="store_true", help="one outage of 90 minutes of each kind")

@@ -61,7 +61,7 @@ def _passes(suite: tuple[str, ...], server: Path) -> bool:
 
 
 def servers(folder: Path | None, *, with_embedded: bool) -> Iterator[Path]:
-    """Yield the servers; one that is not there is said to be missing, never silently left out."""
+    """Yield the servers. A missing one is reported, not left out silently."""
     if with_embedded:
         yield find_server()
     if DEBIAN.exists():

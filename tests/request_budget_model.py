@@ -1,8 +1,7 @@
-"""The request budget in virtual time: the script itself, run on a hash and a sorted set in memory, against a limit.
+"""The request budget in virtual time: the real script, on a hash and sorted sets in memory.
 
-``Load`` lets work of four classes come to a number of processes; each asks for permits as a worker does, waits as it is told
-to, sends, and reports a 429, 503s and slow answers. Nothing is real but ``calls/lua/request_budget.lua`` and
-`ServiceStrain`.
+``Load`` gives work of four classes to a number of processes. Each asks for permits as a worker does, waits as told, sends,
+and reports 429, 503 and slow answers. Only ``calls/lua/request_budget.lua`` and `ServiceStrain` are real.
 """
 
 import heapq
@@ -22,7 +21,7 @@ CLASSES = (1, 2, 3, 4)
 """Effects, checks, listings, reads."""
 
 Service = Callable[[float], tuple[int, float]]
-"""What is answered to a request that is sent at an instant: the status, and after how many seconds."""
+"""Returns the status of the answer to a request sent at an instant, and how many seconds it takes."""
 
 DEADLINE_S = 6.0
 
@@ -67,7 +66,7 @@ def queueing(capacity: float, latency_s: float = 0.05) -> Service:
 
 
 def shedding(capacity: int) -> Service:
-    """Return a service that answers so many requests within any second, and 503 to the others."""
+    """Return a service that answers this many requests in any second, and 503 to the others."""
     admitted = deque[float]()
 
     def answer(now: float) -> tuple[int, float]:
@@ -83,17 +82,17 @@ def shedding(capacity: int) -> Service:
 
 @dataclass
 class Load:
-    """Work that comes to processes which share one budget, and what becomes of it.
+    """Work for processes that share one budget, and its results.
 
     Args:
         set_rate: Requests per second that were set; 0: learned.
         limit: Requests that the service answers within any second; 0: all.
         arrivals: Work per second of each class.
-        processes: How many processes the work comes to; each reports what it got answered itself.
-        jitter_s: Until when at most a request leaves after its permit, and somebody comes back after his time.
+        processes: How many processes share the work. Each reports its own answers.
+        jitter_s: How much later, at most, a request is sent after its permit, and a permit is asked for again.
         latency_s: How long an answer takes, up to twice that.
-        busy: The share of requests that are refused for another reason than the limit.
-        service: What else is answered, if it is not 429.
+        busy: The share of requests that are refused for other reasons than the limit.
+        service: Answers requests instead of the limit.
     """
 
     set_rate: float
@@ -216,7 +215,7 @@ class Load:
         return self
 
     def most_in(self, window_s: float) -> int:
-        """Return the most requests that were sent within any window of so many seconds."""
+        """Return the highest number of requests in any window of this many seconds."""
         window, most = deque[float](), 0
         for at_s in self.sent_at:
             window.append(at_s)
@@ -226,7 +225,7 @@ class Load:
         return most
 
     def summary(self, after_s: float) -> dict[str, Any]:
-        """Say how much was sent and refused after so many seconds, and how long each class waited."""
+        """Return what was sent and refused after this many seconds, and how long each class waited."""
         begin = 1000 + after_s
         sent = sum(at >= begin for at in self.sent_at)
         refused = sum(at >= begin for at in self.refused_at)

@@ -1,6 +1,6 @@
 """A whole callkeeper in virtual time: the real store, moves and listings against the stand-in, without waiting.
 
-``Rig.run(seconds)`` moves the clock from one due time to the next; whatever is claimed runs to its end in between.
+``Rig.run(seconds)`` moves the clock from one due time to the next; claimed work runs to its end in between.
 """
 
 import asyncio
@@ -47,13 +47,13 @@ from workers.service_health import Probing, ServiceObserver
 from workers.shift import Shift, Wakeups
 
 SHIPPED = load_rules(None)
-"""The cautious rules that come with the software. They are proven once for all tests."""
+"""The cautious rules that come with the software, loaded once for all tests."""
 
 STEP_S = 0.25
-"""The clock moves by whole steps, to what is due next."""
+"""The clock moves in multiples of this, to what is due next."""
 
 LONGEST_S = 2.0
-"""The longest the clock moves at once: things happen in the stand-in in between."""
+"""The most that the clock moves at once, so that things can happen in the stand-in in between."""
 
 
 class Altered(Reseller):
@@ -65,7 +65,7 @@ class Altered(Reseller):
 
 @dataclass(frozen=True, slots=True)
 class RigLease(Lease):
-    """A lease like a worker's; for how long effects wait when Redis is new is another matter."""
+    """A worker's lease, except that effects may wait for another time when Redis is new."""
 
     hold_s: float = 0.0
 
@@ -76,19 +76,19 @@ class RigLease(Lease):
 
 
 class Rig:
-    """One worker, one stand-in, one Redis, one clock that is moved by hand.
+    """One worker, one stand-in, one Redis, and one clock that tests move.
 
     Args:
         stage: The stand-in.
-        redis: A client, in front of whatever a test puts between.
+        redis: A client, or what a test puts in front of one.
         book: The rules; the shipped ones unless told otherwise.
-        transport: Instead of the stand-in's own, for tests that stand between worker and service.
+        transport: Replaces the stand-in's own, for tests that change requests or answers.
         now_ms: Redis's clock, where it differs from the stand-in's.
         login: How often the service account may log in.
-        outbox: Where outcomes wait to be sent, if somebody wants them.
+        outbox: Where outcomes wait to be sent, if there is a receiver.
         archive: Where calls wait to be archived, if there is an archive.
         retention: How long what is over is kept.
-        hold_s: For how long effects are held when Redis is new; a test's Redis always is.
+        hold_s: For how long effects wait when Redis is new. A test's Redis always is.
         credentials: What the service account logs in with.
         rps: Requests per second that were set.
     """

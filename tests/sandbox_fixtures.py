@@ -1,4 +1,4 @@
-"""The stand-in in three forms, each a line in a test: a world, an app in process, a server on real sockets."""
+"""The stand-in in three forms: its state alone, an application in this process, a server on real sockets."""
 
 import asyncio
 import datetime as dt
@@ -23,23 +23,23 @@ PHONE = "5550100001"
 START = dt.datetime(2026, 11, 21, 12, tzinfo=dt.UTC)
 CREDENTIALS = Credentials()
 TLS = ssl.create_default_context()
-"""Reading the certificates of the system takes longer than most tests: once for all stages."""
+"""All stages share one: reading the system's certificates takes longer than most tests."""
 
 LOGIN = {"email": CREDENTIALS.email, "password": CREDENTIALS.password}
 
 
 class HandClock:
-    """A clock that moves only by hand; also the monotonic clock and the sleep that goes with it."""
+    """A clock that tests move by hand, with a monotonic clock and a sleep that agree with it."""
 
     def __init__(self, now: dt.datetime = START) -> None:
         self.now = now
 
     def __call__(self) -> dt.datetime:
-        """Return the instant at which the hand left it."""
+        """Return the present."""
         return self.now
 
     def advance(self, seconds: float) -> None:
-        """Move the hand."""
+        """Move the clock."""
         self.now += dt.timedelta(seconds=seconds)
 
     def monotonic(self) -> float:
@@ -47,7 +47,7 @@ class HandClock:
         return (self.now - START).total_seconds()
 
     async def sleep(self, seconds: float) -> None:
-        """Move the hand instead of waiting."""
+        """Move the clock instead of waiting."""
         self.advance(seconds)
         await asyncio.sleep(0)
 
@@ -76,11 +76,11 @@ class Stage:
         self.world.happen_now(call, Happening(kind, 0, text, person_id))
 
     def begin_now(self) -> None:
-        """Set the clock to today's: for tests in which commands look at the same Redis by the real clock."""
+        """Set the clock to the real time, for tests whose commands read the same Redis by the real clock."""
         self.clock.now = dt.datetime.now(dt.UTC)
 
     def advance(self, seconds: float) -> None:
-        """Move the clock and let everything happen that is due."""
+        """Move the clock; everything that is due happens."""
         self.clock.advance(seconds)
         self.sandbox.tick()
 
@@ -156,11 +156,11 @@ class ServedSandbox:
         return self.control("POST", "/calls", body)
 
     def fault(self, target: str, action: str = "pass", **more: Any) -> None:
-        """Script a fault."""
+        """Add a fault."""
         self.control("POST", "/faults", {"target": target, "action": action, **more})
 
     def tally(self, voice_id: str) -> Any:
-        """Return the counts of one call: arrived, authenticated, applied by operation."""
+        """Return a call's requests by operation: how many arrived, were authenticated, were applied."""
         return self.control("GET", f"/calls/{voice_id}")["tally"]
 
     def close(self) -> None:

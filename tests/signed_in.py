@@ -1,4 +1,4 @@
-"""Pages as somebody sees them who is logged in, without the gate."""
+"""Pages as a logged-in person sees them, without the gate."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ ANN = Person(id="ann", operator="ann", role=Role.ADMIN)
 
 
 class SignedIn:
-    """An application in front of which somebody is logged in; a test may change who."""
+    """An application whose requests all come from one logged-in person. A test may replace the person."""
 
     def __init__(self, app: ASGIApp, forms: Signer, person: Person = ANN) -> None:
         self._app = app
@@ -29,7 +29,7 @@ class SignedIn:
         self.person = person
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on with whose it is."""
+        """Pass a request on, with the person who sent it."""
         await self._app(with_visitor(scope, Visitor(self.person, self._forms)), receive, send)
 
 
@@ -41,7 +41,7 @@ def gate_of(
     Args:
         app: The application.
         login: The shared login.
-        log: Where refusals are said.
+        log: Where refusals are logged.
         limiter: Counts wrong passwords.
         redis: Where sessions and the audit log are.
     """

@@ -1,4 +1,4 @@
-"""What an optimum and a fit are tried on: calls drawn from known laws, seen through a schedule; a rule for many checks."""
+"""Calls drawn from known distributions and observed through a schedule, to test the optimum and the fit."""
 
 from collections.abc import Iterator, Sequence
 from math import inf, sqrt
@@ -12,7 +12,7 @@ GOLDEN = (sqrt(5) - 1) / 2
 
 
 def even_calls(result: Lognormal, call: Lognormal, count: int, *, longest_s: float) -> list[tuple[float, float]]:
-    """Return pairs of result and life spread evenly over two laws (a golden lattice): a sample with little luck in it."""
+    """Return pairs of result and life, spread evenly over two distributions (a golden lattice)."""
     shares = [((n + 0.5) / count, (n * GOLDEN + 0.5) % 1) for n in range(count)]
     return [(_time(result, p), min(_time(call, q), longest_s)) for p, q in shares]
 
@@ -22,7 +22,7 @@ def _time(law: Lognormal, p: float) -> float:
 
 
 def drawn_times(law: Lognormal, count: int, draw: Random) -> list[float]:
-    """Return times drawn from a law; infinite for those that never come."""
+    """Return times drawn from a distribution; infinite for results that never come."""
     return [
         law.median_s * draw.lognormvariate(0, law.sigma) if draw.random() < law.share else inf for _ in range(count)
     ]
@@ -43,7 +43,7 @@ def observed_through(schedule: Schedule, results_s: Sequence[float], lives_s: Se
 
 
 def closed_rule(model: Model, n: int) -> tuple[float, ...]:
-    """Return n check times by the rule for many checks: their density goes with sqrt(f S).
+    """Return n check times by the rule for many checks: their density is proportional to sqrt(f S).
 
     A gap d around t costs about f S d^2 / 2, so with the density r = 1 / d the cost is int f S / (2 r): least, for a given
     int r = n, where r is proportional to sqrt(f S). The k-th check is where the share (k - 1/2) / n of the density is used.

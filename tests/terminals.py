@@ -18,8 +18,8 @@ _TOLD: Final = 2000
 """How many of the last characters an error message repeats."""
 
 _ESCAPES: Final = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\r")
-# What becomes the session's leader must not be a process that has threads: so a small program enters the terminal.
-# A test run in the background ignores SIGINT, and what it starts would inherit that: a person's shell does not ignore it.
+# The leader of the session must not have threads. Therefore a small program opens the terminal.
+# A test run in the background ignores SIGINT, and its children would too. A person's shell does not ignore it.
 _ENTER: Final = (
     "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); "
     "os.login_tty(int(sys.argv[1])); os.execvp(sys.argv[2], sys.argv[2:])"
@@ -52,7 +52,7 @@ class Terminal:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End the command, if it has not ended; ask politely first."""
+        """End the command if it runs: with SIGINT; if that does not help, with SIGTERM, then with SIGKILL."""
         for number, patience_s in ((signal.SIGINT, 15.0), (signal.SIGTERM, 10.0), (signal.SIGKILL, 5.0)):
             if self._process.poll() is None:
                 self.signal_group(number)
@@ -82,7 +82,7 @@ class Terminal:
             os.killpg(self._process.pid, number)
 
     def wait_for(self, words: str, within_s: float) -> None:
-        """Wait until words were shown.
+        """Wait until a text was shown.
 
         Raises:
             AssertionError: They were not shown in time, or the command ended before.
@@ -111,7 +111,7 @@ class Terminal:
         return code
 
     def _read(self) -> None:
-        """Collect what is shown until nobody has the terminal open any more."""
+        """Collect what is shown until no process has the terminal open."""
         while True:
             try:
                 shown = os.read(self._master, 65536)

@@ -6,7 +6,7 @@ from reseller.transport import FIRST_BYTE
 
 
 class AnnouncingTransport(httpx.AsyncBaseTransport):
-    """Calls a request's first-byte callback, reads its body, then hands it to a transport that knows of neither.
+    """Calls a request's first-byte callback, reads its body, then passes it to a transport that does neither.
 
     For `httpx.MockTransport` and `httpx.ASGITransport`: without it a guard would never run, and every failure of an effect
     would count as "not sent".

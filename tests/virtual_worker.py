@@ -1,4 +1,4 @@
-"""A worker in virtual time: whole shifts, one after the other, against a service whose calls come and go."""
+"""A worker in virtual time: whole shifts, one after the other, at a service where calls begin and end."""
 
 import asyncio
 import datetime as dt
@@ -53,7 +53,7 @@ class LoopClock(HandClock):
 
 
 class Between(httpx.AsyncBaseTransport):
-    """Stands between workers and service: slow for an institution, away, or hanging."""
+    """Stands between workers and service. It can be slow for an institution, refuse connections, or hang."""
 
     def __init__(self, inner: httpx.AsyncBaseTransport) -> None:
         self.inner = inner
@@ -63,7 +63,7 @@ class Between(httpx.AsyncBaseTransport):
         self.begun = 0
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Wait, then pass the request on; or do not."""
+        """Wait, then pass the request on, unless the service is away."""
         self.begun += 1
         if self.is_refusing:
             raise httpx.ConnectError("connection refused")
@@ -96,7 +96,7 @@ class Works:
         return Rig(self.stage, self._connected[-1], transport=self.between, credentials=credentials)
 
     async def mend(self, name: str) -> None:
-        """End the outage of this name, by what a person does where one has to."""
+        """End the outage of this name. Some need an action of a person."""
         self.stage.sandbox.faults.clear()
         self.between.is_refusing = self.between.is_hanging = False
         if name.endswith("new password"):
@@ -169,7 +169,7 @@ class Works:
 
 
 class Watched(Shift):
-    """A shift that is watched: how long its claims last, how many of an institution there are."""
+    """A shift that records how long its claims last and how many there are of each institution."""
 
     works: Works
 

@@ -1,6 +1,6 @@
 """callkeeper, the service and Redis in virtual time, with injected failures.
 
-There are two workers, each with its own seams; an web (web process and desk) that never fails; one sandbox; one
+There are two workers, each with its own seams; one web process with its desk that never fails; one sandbox; one
 Redis that can be rolled back; and two clocks, that of the sandbox and that of Redis.
 """
 
