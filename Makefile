@@ -96,7 +96,7 @@ postgresql-versions: $(STAMP) ## Run the archive's tests on PostgreSQL 13 and 18
 	$(BIN)/python -m tests.postgresql_versions
 
 rollout: $(STAMP) ## What deploy/ promises: the image's steps, the Procfile, rotations, a rolling deploy and its rollback
-	$(BIN)/python -m pytest -q -n 3 --dist loadfile --durations 4 tests/rollout $(ARGS)
+	$(BIN)/python -m pytest -q -n 3 --dist loadgroup --no-loadscope-reorder --durations 4 tests/rollout $(ARGS)
 
 chaos: $(STAMP) ## Calls under fire, then the audit: ARGS="--minutes 1 --seed 1"
 	$(BIN)/python -m tests.faults.chaos $(ARGS)
@@ -131,7 +131,7 @@ nightly: $(STAMP) ## What takes too long for every change: long chaos, a long ab
 
 browser: $(STAMP) ## Look at the pages with a real browser (Debian's chromium): what people see, axe, two thousand calls
 	@$(BIN)/python -m tests.browser.chromium
-	$(BIN)/python -m pytest -q -n 3 tests/browser --ignore tests/browser/test_board_measured.py $(ARGS)
+	$(BIN)/python -m pytest -q -n 3 --dist loadgroup --no-loadscope-reorder tests/browser --ignore tests/browser/test_board_measured.py $(ARGS)
 	$(BIN)/python -m pytest -q tests/browser/test_board_measured.py $(ARGS)
 
 $(PROVIDER)/node_modules/.installed: $(PROVIDER)/package-lock.json

@@ -10,6 +10,15 @@ from calls.store.keys import Keys
 from tests.acceptance.stack import Stack, stack, until
 from tests.acceptance.test_desk import SECRET, Receiver
 from tests.browser.stage import Stage, launch
+from tests.longest_first import longest_first
+
+LONGEST_FIRST = ["axe_finds_nothing_serious", "documentation_site", "outcomes_page"]
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run the longest tests first."""
+    longest_first(items, LONGEST_FIRST)
 
 
 @pytest.fixture(scope="session")

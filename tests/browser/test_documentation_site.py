@@ -17,6 +17,8 @@ from playwright.sync_api import TimeoutError as PlaywrightTimeout
 ROOT = Path(__file__).parents[2]
 PAGES = ("index", "architecture")
 
+pytestmark = pytest.mark.xdist_group("site")  # one process builds the site, for all tests
+
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:

@@ -6,6 +6,7 @@ import pytest
 from redis.asyncio import Redis
 
 from tests.faults.site import Site, Stage, site
+from tests.longest_first import longest_first
 from tests.rig import Rig
 from tests.sandbox_fixtures import Asgi
 
@@ -36,9 +37,8 @@ LONGEST_FIRST = [
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run the longest files first. If one ran last, one test process would be busy while the others waited."""
-    names = {name: n for n, name in enumerate(LONGEST_FIRST)}
-    items.sort(key=lambda item: names.get(item.path.stem.removeprefix("test_"), len(names)))
+    """Run the longest files first."""
+    longest_first(items, LONGEST_FIRST)
 
 
 @pytest.fixture
