@@ -43,12 +43,14 @@ class Sizes(NamedTuple):
 
     Attributes:
         few: A criterion with fewer lines may lead although they have to be sorted.
+        counted: Lines of a criterion that are counted. The one with the fewest leads.
         page: Lines of the first page. Each further page is twice as long, up to ``longest``.
         many: Lines that are tested.
         read: Calls that are parsed. What has no index is tested there.
     """
 
     few: int = 15_000
+    counted: int = 30_000
     page: int = 150
     longest: int = 1200
     many: int = 4000
@@ -113,7 +115,7 @@ def search_of(
     query: CallQuery,
     institutions: Sequence[str] | None,
     names: Mapping[str, str | None],
-    few: int,
+    read: Sizes,
 ) -> Search:
     """Choose the criterion that leads."""
     keys = institutions
@@ -123,10 +125,10 @@ def search_of(
     typed = list(_criteria(query, {key: f"{key} {names.get(key) or ''}".casefold() for key in known}))
     here = lines.c.institution_key == keys[0] if keys is not None and len(keys) == 1 else true()
     criteria = [*typed, [Part(lines, here, is_sorted=True)]]
-    counted = iter(connection.execute(select(*(_size(part, few) for each in criteria for part in each))).one())
+    counted = iter(connection.execute(select(*(_size(part, read.counted) for each in criteria for part in each))).one())
     sizes = [[(next(counted), part.is_sorted) for part in each] for each in criteria]
-    can_lead = [n for n, parts in enumerate(sizes) if all(size < few or is_sorted for size, is_sorted in parts)]
-    lead = min(can_lead, key=lambda n: min(few, sum(size for size, _ in sizes[n])))
+    can_lead = [n for n, parts in enumerate(sizes) if all(size < read.few or is_sorted for size, is_sorted in parts)]
+    lead = min(can_lead, key=lambda n: min(read.counted, sum(size for size, _ in sizes[n])))
     others = [each for n, each in enumerate(typed) if n != lead]
     return Search(criteria[lead], others, partial(_limits, query, keys))
 

@@ -105,6 +105,15 @@ def test_time_of_day_is_that_of_the_zone(database: Database, hours: int, typed: 
     assert ArchiveReader(database).find(late, matches=lambda _: True, most=100).calls == ()
 
 
+def test_rarest_criterion_leads(database: Database) -> None:
+    """Of two criteria with many lines the one with fewer leads, in whatever order they are typed."""
+    sizes = Sizes(few=0, page=1, longest=1, many=2)
+    for typed in ("outcome:enrolled person:p-7", "person:p-7 outcome:enrolled"):
+        query = parse_query(typed, country="US", zone=UTC)
+        found = ArchiveReader(database, sizes).find(query, matches=lambda _: True, most=5)
+        assert [call.voice_id for call in found.calls] == ["v-7"]
+
+
 def test_long_search_ends_and_goes_on_from_there(database: Database) -> None:
     """After many tested lines or parsed calls the answer is partial, and its position continues the search."""
     for sizes in (Sizes(many=4, page=2), Sizes(read=4, page=3)):
