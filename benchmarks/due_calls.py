@@ -24,7 +24,7 @@ def settings(folder: Path) -> dict[str, str]:
     """Return the rules of the measurement: one check is due, the next one and the next read are far away."""
     rules = folder / "rules.toml"
     shipped = (files("calls") / "rulebooks" / "default.toml").read_text()
-    rules.write_text(shipped.replace("undecided_s = 20.0", "undecided_s = 60.0"))
+    rules.write_text(shipped.replace("undecided_s = 8.0", "undecided_s = 60.0"))
     return {"CALLKEEPER_RULES": str(rules), "CALLKEEPER_CHECK_AT": "10,70,130,190"}
 
 

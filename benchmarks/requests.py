@@ -20,6 +20,7 @@ from redis.asyncio import Redis
 from benchmarks.answer import Answer, Cell, Table
 from benchmarks.effort import Effort
 from benchmarks.goals import Goal, goals_table
+from benchmarks.late_evidence import Share, losses
 from benchmarks.spread import Spread
 from callkeeper.embedded import embedded_redis
 from calls.rules import load_rules
@@ -37,6 +38,9 @@ LASTS_S = 300.0
 
 SETTLING_S = 60.0
 """The first minute does not count: calls begin in it."""
+
+CALLS, SEEDS = 4000, (1, 2, 3, 4)
+"""Calls that could be enrolled, by seed."""
 
 OFTEN = {"reads_undecided_s": 5.0, "reads_decided_s": 15.0}
 """How often details were read whatever happened, before queues told of changes."""
@@ -57,14 +61,11 @@ class Found:
         per_s: Requests per second and live call, by kind.
         noticed_s: For how long each thing that happened elsewhere was not noticed.
         ended_s: The same for ends.
-        lost: How many calls could have been enrolled, because questions were answered, and were not; of ``chances``.
     """
 
     per_s: Counter[str]
     noticed_s: list[float]
     ended_s: list[float]
-    lost: int
-    chances: int
 
     @property
     def others(self) -> float:
@@ -103,7 +104,6 @@ def answer(effort: Effort) -> Answer:
             *(live, how),
             *(one.per_s[kind] for kind in ("check", "read", "listing", "effect")),
             *(one.others, _share(one.noticed_s, 0.5), _share(one.noticed_s, 0.95), _share(one.ended_s, 1.0)),
-            f"{one.lost} of {one.chances}",
         )
         for (live, how), one in found.items()
     ]
@@ -111,18 +111,16 @@ def answer(effort: Effort) -> Answer:
         "Requests per second and live call, and seconds until something is noticed",
         (
             *("live calls", "stored details are read", "checks", "reads", "listings", "effects", "all but checks"),
-            *("noticed p50 s", "p95 s", "end without push, worst s", "enrolls lost"),
+            *("noticed p50 s", "p95 s", "end without push, worst s"),
         ),
         tuple(rows),
-        "Noticed: questions answered, an opt-out, a reject by somebody else. Lost: questions were answered in a call "
-        "that the voice did not decide, and that was noticed after its end. Effects are assigns and enrolls.",
+        "Noticed: questions answered, an opt-out, a reject by somebody else. Effects are assigns and enrolls.",
     )
     if effort.is_smoke:
         return Answer("What does a live call cost in requests?", (table,))
     many = [one for (live, how), one in found.items() if live >= 40 and how == "as shipped"]
     few = [one for (live, how), one in found.items() if live < 40 and how == "as shipped"]
-    lost = [sum(one.lost for one in (found[live, how] for live in sizes)) for how in ("as shipped", "every 5 s")]
-    chances = sum(found[live, "as shipped"].chances for live in sizes)
+    lost, more = _lost()
     goals = (
         Goal.at_most(
             "40 calls and more: requests but checks, per s and call", _worst(one.others for one in many), 0.06
@@ -135,13 +133,29 @@ def answer(effort: Effort) -> Answer:
         Goal.at_most(
             "an end without a push noticed within, s", _worst(_share(one.ended_s, 1.0) for one in found.values()), 6.0
         ),
-        Goal.at_most(
-            "enrolls lost more than by reads every 5 s, %", Spread.of([100 * (lost[0] - lost[1]) / chances]), 1.0
-        ),
+        Goal.at_most("enrolls lost more than by reads every 5 s, %", Spread.of(more), 1.0),
     )
     return Answer(
-        "What does a live call cost in requests, and how soon is something noticed?", (table, goals_table(*goals))
+        "What does a live call cost in requests, and how soon is something noticed?", (table, lost, goals_table(*goals))
     )
+
+
+def _lost() -> tuple[Table, list[float]]:
+    """Return how many enrolls are lost, and by each seed how many percent more than with reads every 5 s."""
+    shipped = load_rules(None)
+    books = [shipped, replace(shipped, **OFTEN)]  # type: ignore[arg-type]  # numbers
+    found = [losses(books, live=LIVE[2], calls=CALLS // len(SEEDS), seed=seed) for seed in SEEDS]
+    ours, often = ([share for one in found for share in one[n]] for n in (0, 1))
+    more = [a - b for a, b in zip(ours, often, strict=True)]
+    rows = (("as shipped", ours), ("every 5 s", often), ("more as shipped", more))
+    table = Table(
+        "Enrolls lost because the evidence was noticed after the end, %",
+        ("stored details are read", "mean and 95 % interval"),
+        tuple((name, str(Share.of(shares))) for name, shares in rows),
+        f"{len(ours)} calls that the voice does not decide, {LIVE[2]} live; both ways see the same calls.",
+    )
+    by_seed = [Share.of([a - b for a, b in zip(*one, strict=True)]).percent for one in found]
+    return table, by_seed
 
 
 def _worst(figures: Iterator[float]) -> Spread:
@@ -209,7 +223,7 @@ def _story(chance: Random) -> tuple[list[Happening], float]:
 
 async def _account(rig: Rig, calls: Sequence[Call], per_s: Counter[str]) -> Found:
     """Compare what happened at the stand-in with when our trails show it."""
-    noticed, ended, lost, chances = [], [], 0, 0
+    noticed, ended = [], []
     for call in calls:
         if call.ended_at is None or call.ended_at > rig.clock.now - timedelta(seconds=15):
             continue
@@ -221,11 +235,6 @@ async def _account(rig: Rig, calls: Sequence[Call], per_s: Counter[str]) -> Foun
             if status is None:
                 continue
             at = next((line.at for line in trail if line.status == status), None)
-            is_late = at is None or at > call.ended_at
-            if not is_late and at is not None:
+            if at is not None and at <= call.ended_at:
                 noticed.append((at - truth.at).total_seconds())
-            is_green = any(one.kind is Kind.GREEN for one in call.truth)
-            could_enroll = truth.kind is Kind.ANSWERED_QUESTIONS and not is_green
-            chances += could_enroll
-            lost += could_enroll and is_late
-    return Found(per_s, noticed, ended, lost, chances)
+    return Found(per_s, noticed, ended)

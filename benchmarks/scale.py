@@ -20,7 +20,8 @@ from benchmarks.stage import Stage, stage, wait_until
 from calls.facts_and_colours import facts_of
 from calls.record import Call
 from calls.rules import RuleBook, load_rules
-from calls.schedule.check_plan_and_budget import Schedule, next_read
+from calls.schedule.check_plan_and_budget import Schedule
+from calls.schedule.reads import next_read
 from calls.store.keys import CallId, Keys
 
 AGES_S = 240.0

@@ -32,10 +32,14 @@ MEANINGS: Mapping[str, Mapping[str, tuple[str, str, str]]] = {
     "reads": {
         "undecided_s": (
             "seconds, 1 or more",
-            "20",
-            "how often stored details (free) are read until a call is decided; up to every 8 s while few calls are live",
+            "8",
+            "how often stored details (free) are read until a call is decided; old calls less often, with over 10 live",
         ),
-        "decided_s": ("seconds, 1 or more", "30", "how often they are read after that"),
+        "decided_s": (
+            "seconds, 1 or more",
+            "60",
+            "how often they are read after that; up to every 8 s while few calls are live",
+        ),
     },
     "policies": {
         "green": ("list of names", "none", "policies that mean the voice is authenticated; `*` matches anything"),

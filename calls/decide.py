@@ -16,14 +16,12 @@ from calls.record import Call, Phase
 from calls.rules.book import Outcome, RuleBook
 from calls.rules.matching_and_assignment import Assignment, Verdict, judge, judge_assignment, next_turn, table
 from calls.schedule.check_plan_and_budget import (
-    TOLERATED,
-    apart,
     automatic_left,
     desk_check_obstacle,
     may_check,
-    may_have_ended,
     must_look_first,
 )
+from calls.schedule.reads import TOLERATED, apart, may_have_ended
 from calls.steps import (
     Check,
     Decline,

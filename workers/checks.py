@@ -21,7 +21,8 @@ from calls.metrics import catalogue as figure
 from calls.notes import Merged, encode_note
 from calls.record import Call, Phase, Reading, without_unknown
 from calls.redis_restart import charge_earlier_record
-from calls.schedule.check_plan_and_budget import check_answered, check_booked, check_failed, next_read, read_retry
+from calls.schedule.check_plan_and_budget import check_answered, check_booked, check_failed
+from calls.schedule.reads import next_read, read_retry
 from calls.statuses import STATUSES
 from calls.steps import Decline
 from calls.store.inbox import Ask

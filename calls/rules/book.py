@@ -117,8 +117,8 @@ class RuleBook:
     rules: tuple[Rule, ...]
     digest: str
     name: str = "rules"
-    reads_undecided_s: float = 20.0
-    reads_decided_s: float = 30.0
+    reads_undecided_s: float = 8.0
+    reads_decided_s: float = 60.0
     checks_unassigned: int = 0
     require_opt_in: bool = False
     maximum_age_s: float = 4 * 3600.0

@@ -124,8 +124,8 @@ def read_book(
     red_alone = _institutions(sections["reject"], "on_red_alone", owned) or frozenset()
     rules = _rules(top, owned, policies, red_alone)
     limits = _limits(top, owned)
-    undecided_s = reads.number("undecided_s", 20.0, least=1.0)
-    decided_s = reads.number("decided_s", 30.0, least=1.0)
+    undecided_s = reads.number("undecided_s", 8.0, least=1.0)
+    decided_s = reads.number("decided_s", 60.0, least=1.0)
     unassigned = sections["checks"].count("unassigned", 0, most=schedule.automatic_limit if schedule else CHECK_LIMIT)
     opt_in = consent.flag("require_opt_in", default=False)
     if schedule is None or faults.found:

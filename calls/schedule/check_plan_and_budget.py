@@ -8,8 +8,7 @@ not poll at the same moments. If fewer checks are left than slots, because a che
 remaining time: the slots are read as a density of checks, which is thinned evenly.
 
 The functions after it update a record's plan: a record and a schedule in, a record out. After a failed check the next
-one comes earlier (``Schedule.plan``). People's checks are not part of the plan; they use the reserve. Between checks
-stored details are read (``next_read``).
+one comes earlier (``Schedule.plan``). People's checks are not part of the plan; they use the reserve.
 """
 
 from bisect import bisect_right
@@ -275,71 +274,3 @@ def check_obstacle(call: Call, facts: Facts) -> str | None:
 def desk_check_obstacle(call: Call, schedule: Schedule, facts: Facts) -> str | None:
     """Return what forbids a check that a person asks for: what forbids any check, or a spent reserve."""
     return check_obstacle(call, facts) or (None if reserve_left(call, schedule) else "reserve_spent")
-
-
-END_HINT_FOR = timedelta(seconds=10)
-"""For how long after a pushed end the details are read every second."""
-
-TOLERATED = timedelta(seconds=0.3)
-"""How late workers may be before reads are delayed in favour of checks."""
-
-YIELD = 20.0
-"""For every second that workers are later than that, a read is delayed by this many seconds."""
-
-SOON_S = 8.0
-"""The longest time between reads while few calls are live, so that changes made elsewhere are noticed within 10 s."""
-
-FEW, MANY = 10, 40
-"""Up to FEW live calls that holds; from MANY on the period in the rules applies; in between it is interpolated.
-
-Listings show most changes. Others (a policy, an opt-out, a reject by somebody else) are only noticed by a read.
-"""
-
-
-def next_read(
-    call: Call,
-    facts: Facts,
-    now: datetime,
-    *,
-    undecided_s: float,
-    decided_s: float,
-    live: int,
-    late: timedelta = timedelta(),
-) -> datetime:
-    """Return when stored details are read next: soon while a check may be made, within a second after a pushed end.
-
-    The period varies by a tenth with the voice id, so that calls are not read all at once.
-
-    Args:
-        call: Just read, or just checked, which returns the same record.
-        facts: Its facts.
-        now: When it was read.
-        undecided_s: How often a call is read while a check may be made and many calls are live.
-        decided_s: How often it is read otherwise.
-        live: The number of live calls of all institutions.
-        late: How long the call had been due. While workers are late, open calls are read less often, to make room for
-            checks, but at least as often as decided ones.
-    """
-    if may_have_ended(call, now):
-        return now + timedelta(seconds=1)
-    period_s = undecided_s if may_check(call, facts) else decided_s
-    if period_s > SOON_S:
-        period_s = SOON_S + (period_s - SOON_S) * min(1.0, max(0, live - FEW) / (MANY - FEW))
-    if late > TOLERATED:
-        period_s = max(period_s, min(decided_s, period_s + YIELD * (late - TOLERATED).total_seconds()))
-    return now + apart(call, period_s)
-
-
-def may_have_ended(call: Call, now: datetime) -> bool:
-    """Tell whether the end of a call was pushed a moment ago."""
-    return call.end_hinted_at is not None and now - call.end_hinted_at < END_HINT_FOR
-
-
-def apart(call: Call, period_s: float) -> timedelta:
-    """Return a period, varied by a tenth."""
-    return timedelta(seconds=period_s * (0.95 + crc32(call.voice_id.encode()) % 100 / 1000))
-
-
-def read_retry(call: Call, now: datetime) -> datetime:
-    """Return when to read again after a failed read: 1, 2, 4 ... 30 s later."""
-    return now + timedelta(seconds=min(30.0, 2.0 ** min(call.reads_failed, 5)))

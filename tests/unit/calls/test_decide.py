@@ -14,8 +14,8 @@ from calls.facts_and_colours import facts_of
 from calls.institutions import FOREIGN
 from calls.record import Call, Phase, Reason
 from calls.rules import RuleBook
-from calls.schedule import check_plan_and_budget as check_plan
-from calls.schedule.check_plan_and_budget import MANY, TOLERATED
+from calls.schedule import reads
+from calls.schedule.reads import FEW, MANY, TOLERATED
 from calls.steps import Check, Drop, Establish, Intend, Look, Read, Rest, Send, Settle, Step, Wait, Withdraw
 from tests.conftest import examples
 from tests.unit.calls.specimens import (
@@ -335,8 +335,8 @@ def test_read_that_is_due_makes_room_for_checks_while_workers_are_late() -> None
     assert next_deed(watched, late=TOLERATED) == Read("watch")
     put_off = next_deed(watched, late=late)
     assert isinstance(put_off, Wait)
-    assert NOW + seconds(8) < put_off.until < NOW + seconds(12), "30 s after the last one, give or take a tenth"
-    assert next_deed(replace(watched, reading=reading(read_at=NOW - seconds(32))), late=late) == Read("watch")
+    assert NOW + seconds(36) < put_off.until < NOW + seconds(44), "60 s after the last one, give or take a tenth"
+    assert next_deed(replace(watched, reading=reading(read_at=NOW - seconds(64))), late=late) == Read("watch")
     assert next_deed(replace(watched, next_check_at=NOW + seconds(2)), late=late) == Wait(NOW + seconds(2))
     assert next_deed(replace(watched, next_check_at=DUE), late=late) == Check()
     assert next_deed(replace(watched, end_hinted_at=NOW), late=late) == Read("watch")
@@ -346,24 +346,52 @@ def test_read_that_is_due_makes_room_for_checks_while_workers_are_late() -> None
 def next_read(read: Call, book: RuleBook, *, live: int, late: timedelta = timedelta()) -> datetime:
     """Return when a call that was read at ``NOW`` is read next, by the periods of a rule book."""
     facts, periods = facts_of(read, book.policies, NOW), (book.reads_undecided_s, book.reads_decided_s)
-    return check_plan.next_read(read, facts, NOW, undecided_s=periods[0], decided_s=periods[1], live=live, late=late)
+    return reads.next_read(read, facts, NOW, undecided_s=periods[0], decided_s=periods[1], live=live, late=late)
 
 
-def test_next_read_comes_soon_while_few_calls_are_live() -> None:
-    """Up to 10 live calls every 8 s, from 40 on as often as the rules say; sooner only where the rules say so."""
-    undecided, decided = call(), call(checks_used=20)
-    waits = {live: next_read(undecided, BOOK, live=live) - NOW for live in (1, 10, 25, 40, 500)}
-    assert waits[1] == waits[10] < waits[25] < waits[40] == waits[500]
-    assert waits[1] <= seconds(8.4)
-    assert seconds(19) <= waits[40] <= seconds(21)
-    assert next_read(decided, BOOK, live=10) - NOW == waits[10]
+def test_next_read_of_an_undecided_call_comes_soon_whatever_the_number_of_live_calls() -> None:
+    """Evidence for an enroll must be noticed before the call ends: every 8 s, or as often as the rules say."""
+    waits = {live: next_read(call(next_check_at=None), BOOK, live=live) - NOW for live in (1, 25, 500)}
+    assert waits[1] == waits[25] == waits[500]
+    assert seconds(7.6) <= waits[1] <= seconds(8.4)
     often = dataclasses.replace(BOOK, reads_undecided_s=3.0)
-    assert {next_read(undecided, often, live=live) - NOW <= seconds(3.2) for live in (1, 500)} == {True}
+    assert next_read(call(next_check_at=None), often, live=500) - NOW <= seconds(3.2)
+
+
+def test_next_read_of_a_decided_call_comes_soon_only_while_few_calls_are_live() -> None:
+    """Up to 10 live calls every 8 s, from 40 on as often as the rules say."""
+    decided = call(checks_used=20)
+    waits = {live: next_read(decided, BOOK, live=live) - NOW for live in (1, 10, 25, 40, 500)}
+    assert waits[1] == waits[10] < waits[25] < waits[40] == waits[500]
+    assert waits[10] <= seconds(8.4)
+    assert seconds(57) <= waits[40] <= seconds(63)
+
+
+def test_next_read_comes_later_the_older_a_call_is() -> None:
+    """A call that lived for long lives on for longer, so that less is lost by a gap: a fiftieth of its age."""
+
+    def waited(age: float) -> timedelta:
+        old = call(first_seen_at=NOW - seconds(age), next_check_at=None)
+        return next_read(old, BOOK, live=MANY) - NOW
+
+    ages = {age: waited(age) for age in (30, 390, 800)}
+    assert ages[30] == ages[390] == ages[800] / 2
+
+
+def test_next_read_gives_way_to_a_check_that_comes_shortly_after() -> None:
+    """A check returns the same record: a read less than a quarter of the period before it is left out."""
+    usual = next_read(call(next_check_at=None), BOOK, live=MANY)
+    for after, is_left_out in ((-1, False), (1, True), (1.9, True), (2.1, False), (60, False)):
+        check_at = usual + seconds(after)
+        read_at = next_read(call(next_check_at=check_at), BOOK, live=MANY)
+        assert read_at == (check_at + seconds(1) if is_left_out else usual), after
+    few = call(next_check_at=usual + seconds(1))
+    assert next_read(few, BOOK, live=FEW) == usual, "few calls can be read all the same"
 
 
 def test_next_read_makes_room_for_checks_while_workers_are_late() -> None:
     """What is open is read less often the later workers are, never less often than what is decided; that stays as it is."""
-    undecided, decided = call(), call(checks_used=20)
+    undecided, decided = call(next_check_at=None), call(checks_used=20)
     usual, seldom = next_read(undecided, BOOK, live=MANY), next_read(decided, BOOK, live=MANY)
     put_off = [next_read(undecided, BOOK, late=TOLERATED + seconds(late_s), live=MANY) for late_s in (0, 0.1, 0.2, 60)]
     assert usual == put_off[0] < put_off[1] < put_off[2] < put_off[3] == seldom

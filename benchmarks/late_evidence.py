@@ -1,0 +1,87 @@
+"""How many enrolls are lost because the evidence was noticed after the end of the call? Exact for each of many calls.
+
+A call is moved on by the functions that workers use, without Redis and HTTP: an assigned call whose voice decides nothing,
+from its assign to its end. What counts is its last read or check before the end: the member answers the questions at some
+moment of the call, every moment as likely as another, and what comes after that last look is lost. So each call yields the
+probability of a loss, not one loss or none, and a few thousand calls decide about one percent. Both ways see the same calls.
+"""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from math import sqrt
+from random import Random
+from statistics import fmean, stdev
+
+from msgspec.structs import replace
+
+from benchmarks.due_calls import due_call
+from calls.decide import decide
+from calls.facts_and_colours import facts_of
+from calls.record import Call
+from calls.rules import RuleBook
+from calls.schedule.check_plan_and_budget import begin_watch, check_answered, check_booked
+from calls.schedule.model import PRIOR_CALL
+from calls.schedule.reads import next_read
+from calls.steps import Check, Read, Wait
+
+BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
+
+FIRST_S = 5.0
+"""Nobody has answered questions before that."""
+
+SHORTEST_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """A mean of many calls, in percent, with its 95 % interval."""
+
+    percent: float
+    margin: float
+
+    @classmethod
+    def of(cls, shares: list[float]) -> "Share":
+        """Return the mean of shares between 0 and 1."""
+        return cls(100 * fmean(shares), 196 * stdev(shares) / sqrt(len(shares)))
+
+    def __str__(self) -> str:
+        return f"{self.percent:.2f} ± {self.margin:.2f}"
+
+
+def losses(books: list[RuleBook], *, live: int, calls: int, seed: int) -> list[list[float]]:
+    """Return each call's probability that its evidence is noticed too late, for each rule book."""
+    chance = Random(seed)  # noqa: S311
+    lengths = [max(SHORTEST_S, PRIOR_CALL.quantile(chance.random())) for _ in range(calls)]
+    return [[_lost(book, f"v-{seed}-{n}", lives_s, live) for n, lives_s in enumerate(lengths)] for book in books]
+
+
+def _lost(book: RuleBook, voice_id: str, lives_s: float, live: int) -> float:
+    unseen_s = lives_s - max(FIRST_S, last_look_s(book, voice_id, lives_s, live))
+    return unseen_s / (lives_s - FIRST_S)
+
+
+def last_look_s(book: RuleBook, voice_id: str, lives_s: float, live: int) -> float:
+    """Return when an undecided call is read or checked for the last time before its end: seconds after its assign."""
+    fresh = replace(due_call(voice_id, BEGIN, book), watch_from=None, next_check_at=None, first_seen_at=BEGIN)
+    call = _looked(begin_watch(fresh, book.schedule, BEGIN, BEGIN), book, BEGIN, live)
+    now, looked_at, end = BEGIN, BEGIN, BEGIN + timedelta(seconds=lives_s)
+    while now < end:
+        match decide(call, book, now):
+            case Wait(until):
+                now = until
+            case Read():
+                call, looked_at = _looked(call, book, now, live), now
+            case Check():
+                call = check_answered(check_booked(call, book.schedule, now))
+                call, looked_at = _looked(call, book, now, live), now
+            case step:
+                raise AssertionError(f"an undecided call needs no {step}")
+    return (looked_at - BEGIN).total_seconds()
+
+
+def _looked(call: Call, book: RuleBook, now: datetime, live: int) -> Call:
+    """Return a call that was read now, and when it is read next."""
+    call = replace(call, reading=replace(call.reading, read_at=now)) if call.reading else call
+    facts = facts_of(call, book.policies, now)
+    read_at = next_read(call, facts, now, undecided_s=book.reads_undecided_s, decided_s=book.reads_decided_s, live=live)
+    return replace(call, next_read_at=read_at)

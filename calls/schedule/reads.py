@@ -1,0 +1,95 @@
+"""The reads of a call: when its stored details are read next. Pure functions.
+
+A read is free, and shows what happened elsewhere: questions answered, an opt-out, a reject by somebody else. Until a call
+is decided it is read often, because evidence that is noticed after the end enrolls nobody. A check counts as a read.
+"""
+
+from datetime import datetime, timedelta
+from zlib import crc32
+
+from calls.facts_and_colours import Facts
+from calls.record import Call
+from calls.schedule.check_plan_and_budget import LOOK_AGAIN, may_check
+
+END_HINT_FOR = timedelta(seconds=10)
+"""For how long after a pushed end the details are read every second."""
+
+TOLERATED = timedelta(seconds=0.3)
+"""How late workers may be before reads are delayed in favour of checks."""
+
+YIELD = 20.0
+"""For every second that workers are later than that, a read is delayed by this many seconds."""
+
+SOON_S = 8.0
+"""The longest time between reads while few calls are live, so that changes made elsewhere are noticed within 10 s."""
+
+FEW, MANY = 10, 40
+"""Up to FEW live calls that holds; from MANY on the period in the rules applies; in between it is interpolated.
+
+Listings show most changes. Others (a policy, an opt-out, a reject by somebody else) are only noticed by a read.
+"""
+
+AGE_SHARE = 0.02
+"""With more than FEW live calls, an undecided one is read again after this share of its age, if that is later.
+
+What comes between the last read and the end of a call is lost. The older a call is, the longer it lives on, and the
+fewer calls end in a gap of the same length.
+"""
+
+JUST_BEFORE = 0.25
+"""Then also a read that comes less than this share of the period before a check is left out: a check returns the same."""
+
+
+def next_read(
+    call: Call,
+    facts: Facts,
+    now: datetime,
+    *,
+    undecided_s: float,
+    decided_s: float,
+    live: int,
+    late: timedelta = timedelta(),
+) -> datetime:
+    """Return when stored details are read next: soon while a check may be made, within a second after a pushed end.
+
+    The period varies by a tenth with the voice id, so that calls are not read all at once.
+
+    Args:
+        call: Just read, or just checked, which returns the same record.
+        facts: Its facts.
+        now: When it was read.
+        undecided_s: How often a call is read while a check may be made and many calls are live; old calls less often.
+        decided_s: How often it is read otherwise.
+        live: The number of live calls of all institutions.
+        late: How long the call had been due. While workers are late, open calls are read less often, to make room for
+            checks, but at least as often as decided ones.
+    """
+    if may_have_ended(call, now):
+        return now + timedelta(seconds=1)
+    is_undecided = may_check(call, facts)
+    period_s, is_sparing = undecided_s if is_undecided else decided_s, is_undecided and live > FEW
+    if period_s > SOON_S:
+        period_s = SOON_S + (period_s - SOON_S) * min(1.0, max(0, live - FEW) / (MANY - FEW))
+    if is_sparing and call.first_seen_at is not None:
+        period_s = max(period_s, AGE_SHARE * (now - call.first_seen_at).total_seconds())
+    if late > TOLERATED:
+        period_s = max(period_s, min(decided_s, period_s + YIELD * (late - TOLERATED).total_seconds()))
+    wait, check_at = apart(call, period_s), call.next_check_at
+    if is_sparing and check_at is not None and now + wait < check_at < now + (1 + JUST_BEFORE) * wait:
+        return check_at + LOOK_AGAIN
+    return now + wait
+
+
+def may_have_ended(call: Call, now: datetime) -> bool:
+    """Tell whether the end of a call was pushed a moment ago."""
+    return call.end_hinted_at is not None and now - call.end_hinted_at < END_HINT_FOR
+
+
+def apart(call: Call, period_s: float) -> timedelta:
+    """Return a period, varied by a tenth."""
+    return timedelta(seconds=period_s * (0.95 + crc32(call.voice_id.encode()) % 100 / 1000))
+
+
+def read_retry(call: Call, now: datetime) -> datetime:
+    """Return when to read again after a failed read: 1, 2, 4 ... 30 s later."""
+    return now + timedelta(seconds=min(30.0, 2.0 ** min(call.reads_failed, 5)))
