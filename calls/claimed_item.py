@@ -3,12 +3,13 @@
 No I/O: ``calls.store.claims_and_leases`` claims and writes.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 from calls.pause import Pause, Pauses, parse_pauses
-from calls.store.keys import CallId
+from calls.store.keys import CallId, names_of
 from reseller.config import REQUEST_DEADLINE_S
 
 
@@ -137,7 +138,7 @@ class ClaimedItem:
     pause: Pause | None
     """The pause that applies to the call."""
     late: timedelta
-    """How long it had been due."""
+    """How late workers are: how long the member had been due, or others that were claimed with it (`share_lateness`)."""
     live: int
     """The number of live calls of all institutions at the claim."""
     writes: int = field(default=0)
@@ -194,6 +195,22 @@ def parse_claimed(
         late=timedelta(milliseconds=int(late_ms)),
         live=live,
     )
+
+
+def share_lateness(items: Sequence[ClaimedItem]) -> None:
+    """Set how late workers are in the items of one claim.
+
+    Half of them have just fallen due, so a member's own lateness says little. Workers are as late as the latest member of
+    the same institution; or of any, if those of two institutions are that late. So one slow institution, whose calls wait
+    for each other, does not delay the others' reads.
+    """
+    latest: dict[str, timedelta] = {}
+    for item in items:
+        institution_key = names_of(item.member)[0]
+        latest[institution_key] = max(item.late, latest.get(institution_key, timedelta()))
+    common = sorted(latest.values())[-2:-1] or [timedelta()]
+    for item in items:
+        item.late = max(latest[names_of(item.member)[0]], *common)
 
 
 def _lost_writes(told: str) -> LostWrites | None:

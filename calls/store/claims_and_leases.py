@@ -23,6 +23,7 @@ from calls.claimed_item import (
     instant,
     parse_claimed,
     pauses_of,
+    share_lateness,
 )
 from calls.metrics.counting import Figures
 from calls.pause import Pauses, PauseScope
@@ -181,6 +182,7 @@ class Store(Inbox):
                 items.append(parse_claimed(row, owner_of(row[0].decode()), epoch, now, self.pauses, live=answer[8]))
             except UnicodeDecodeError:
                 await self._remove(row[0])
+        share_lateness(items)
         return items
 
     async def _remove(self, member: bytes) -> None:

@@ -104,10 +104,22 @@ async def test_claim_holds_for_the_lease_and_no_longer(store: Store, hand: Hand)
 
 
 async def test_claim_says_how_late_it_is(store: Store, hand: Hand) -> None:
-    """A claim returns how long the call had been due."""
-    await live(store, due_in_ms=1000)
+    """A claim returns how late workers are: with calls of other institutions only if those of two are late."""
+    calls = [CallId(institution_key, f"v-{n}") for n, institution_key in enumerate(("a", "a", "b", "c"))]
+    due_in_ms = dict(zip(calls, (1000, 1700, 1300, 1600), strict=True))
+    for call_id, wait_ms in due_in_ms.items():
+        await live(store, call_id, wait_ms)
     hand.ms += 1700
-    assert (await claim(store)).late == timedelta(milliseconds=700)
+    late_ms = {item.owner: item.late // timedelta(milliseconds=1) for item in await store.claim(10)}
+    assert late_ms == dict(zip(calls, (700, 700, 400, 400), strict=True))
+
+
+async def test_claim_with_one_late_institution_delays_no_other(store: Store, hand: Hand) -> None:
+    """If only one institution's calls are late, the others' are not."""
+    for call_id, wait_ms in ((A, 100), (CallId("cu-2", "v-3"), 1700)):
+        await live(store, call_id, wait_ms)
+    hand.ms += 1700
+    assert [item.late.total_seconds() for item in await store.claim(10)] == [1.6, 0.0]
 
 
 LATE: dict[str, Callable[[Store, ClaimedItem], Awaitable[object]]] = {
