@@ -139,7 +139,8 @@ def _ours(name: str, calls: int, on: Stage) -> Way:
     @contextmanager
     def run() -> Iterator[tuple[ManagedProcess, Lay]]:
         with on.worker(**environ) as worker:
-            yield worker, lambda ids: lay_due_calls(on.redis, ids, book)
+            # The queue must list them: calls that it does not list are believed to have ended.
+            yield worker, lambda ids: lay_due_calls(on.redis, on.begin_calls(len(ids), assigned=True), book)
 
     return Way(name, calls, on, run, lambda: int(on.redis.xlen(Keys().changes)))
 

@@ -5,7 +5,7 @@
 It keeps no rule: checks are not limited, tokens not looked at. With a limit it answers 429 to whatever is more than so
 many requests within any second; logins and the list of institutions are free. What it is asked is counted:
 ``GET /bench``. Calls begin by ``POST /bench/calls?count=10&assigned=yes``, or start with a push each by
-``POST /bench/start``; an id that it does not know is an assigned call's.
+``POST /bench/start``; an id that it does not know is an assigned call's. With ``anew=yes`` all earlier calls end.
 """
 
 import argparse
@@ -108,8 +108,11 @@ class Service:
         return b'{"success":true,"phoneCalls":[%b]}' % b",".join(entries)
 
     def _begin(self, query: bytes) -> bytes:
-        """Let calls begin now; return their ids."""
+        """Let calls begin now; return their ids. ``anew``: earlier ones are over."""
         asked = parse_qs(query.decode())
+        if "anew" in asked:
+            self._calls.clear()
+            self._begun.clear()
         is_assigned = "assigned" in asked
         return msgspec.json.encode([self._begin_one(is_assigned=is_assigned) for _ in range(int(asked["count"][0]))])
 

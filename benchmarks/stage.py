@@ -111,7 +111,8 @@ class Stage:
         return Meter(**pids, redis=self.redis_pid, service=self.service.process.pid)
 
     def clear(self) -> None:
-        """Empty Redis, but let it be known for long: a Redis that is new holds effects back."""
+        """End all calls, and empty Redis. Let it be known for long, because a Redis that is new holds effects back."""
+        self.http.post(f"{self.service_url}/bench/calls?count=0&anew=yes").raise_for_status()
         self.redis.flushall()
         told = self.redis.info()
         known = {"id": f"{told['run_id']}/{told['master_replid']}", "since": int((time.time() - 60) * 1000)}

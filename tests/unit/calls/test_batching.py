@@ -85,3 +85,24 @@ async def test_no_batch_is_empty_when_two_may_take_what_one_asked_for() -> None:
     for _ in range(3):
         assert await asyncio.gather(*(gathering.ask(n) for n in (1, 2, 3))) == [2, 4, 6]
     assert [] not in doubling.batches
+
+
+async def test_another_batch_is_sent_beside_only_once_enough_wait() -> None:
+    """With ``beside``, requests wait for the batch in flight until there are enough for another one."""
+    under_way: list[Sequence[int]] = []
+    may_answer = asyncio.Event()
+
+    async def together(numbers: Sequence[int]) -> list[int | Exception]:
+        under_way.append(numbers)
+        await may_answer.wait()
+        return list(numbers)
+
+    gathering = Batching(together, most=3, abreast=2, beside=3)
+    asked = []
+    for n in range(4):
+        asked.append(asyncio.ensure_future(gathering.ask(n)))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert [list(numbers) for numbers in under_way] == ([[0]] if n < 3 else [[0], [1, 2, 3]])
+    may_answer.set()
+    assert await asyncio.gather(*asked) == [0, 1, 2, 3]
