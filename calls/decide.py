@@ -53,7 +53,7 @@ WATCH = Read("watch")
 
 
 def decide(call: Call, book: RuleBook, now: datetime, *, late: timedelta = timedelta()) -> Step:
-    """Return the next step of a call. ``late`` is how long the call had been due when it was claimed."""
+    """Return the next step of a call. ``late`` is how late workers are."""
     if call.is_settled:
         return _rest(call, now)
     if call.phase is Phase.HINTED:

@@ -61,7 +61,7 @@ def next_read(
         undecided_s: How often a call is read while a check may be made and many calls are live; old calls less often.
         decided_s: How often it is read otherwise.
         live: The number of live calls of all institutions.
-        late: How long the call had been due. While workers are late, open calls are read less often, to make room for
+        late: How late workers are. The later they are, the less often undecided calls are read, to make room for
             checks, but at least as often as decided ones.
     """
     if may_have_ended(call, now):
