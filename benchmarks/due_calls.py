@@ -68,9 +68,10 @@ def due_call(voice_id: str, now: datetime, book: RuleBook) -> Call:
 
 
 def lay_due_calls(redis: Any, voice_ids: list[str], book: RuleBook) -> None:
-    """Write calls into Redis, all due at once, and enqueue the job that moves them on."""
+    """Write calls into Redis, all due at once, and tell the workers as a push does."""
     now = datetime.now(UTC)
     lay_calls(redis, {voice_id: due_call(voice_id, now, book) for voice_id in voice_ids}, dict.fromkeys(voice_ids, now))
+    redis.rpush(Keys().wakeup, "1")
     Waker(redis).enqueue("a benchmark")
 
 

@@ -30,8 +30,9 @@ AGES_S = 240.0
 LAID_PER_S = 1000.0
 """So many calls are laid within a second at the least. They are due relative to the end of that time."""
 
-SETTLING_S = 12.0
-"""Workers run for so long before the measurement begins."""
+SETTLING_S = 25.0
+"""The measurement begins so long after that. At first reads are due as often as without any load."""
+
 WATCHED_S = 25.0
 
 
@@ -133,9 +134,10 @@ def watch(count: int, workers: int, effort: Effort) -> Watched:
         processes = [stack.enter_context(on.worker()) for _ in range(workers)]
         wait_until(lambda: on.asked()["counts"].get("queue", 0) > 0, "the first look at the queue", *processes)
         begun, before = on.begin_calls(count, assigned=True), _memory(on)
-        calls, book = _lay(on, begun)
+        due_from = datetime.now(UTC) + timedelta(seconds=count / LAID_PER_S)
+        calls, book = _lay(on, begun, due_from)
         bytes_each, trail_each = (_memory(on) - before) / count, _trail_bytes(on, begun)
-        time.sleep(0.5 if effort.is_smoke else SETTLING_S)
+        time.sleep(max(0.0, due_from.timestamp() - time.time()) + (0.5 if effort.is_smoke else SETTLING_S))
         pids = [worker.process.pid for worker in processes]
         asked, used, redis_used, begin_s = on.asked(), sum(map(cpu_s, pids)), cpu_s(on.redis_pid), time.time()
         time.sleep(1.5 if effort.is_smoke else WATCHED_S)
@@ -156,10 +158,9 @@ def _requests(asked: dict[str, dict[str, int]]) -> int:
     return asked["counts"].get("check", 0) + asked["counts"].get("read", 0)
 
 
-def _lay(on: Stage, begun: list[str]) -> tuple[dict[str, Call], RuleBook]:
-    """Write calls of all ages into Redis, each at its place in the schedule."""
-    laid_at = datetime.now(UTC) + timedelta(seconds=len(begun) / LAID_PER_S)
-    book, now, draw = load_rules(None), laid_at, random.Random(1)  # noqa: S311  (repeatable)
+def _lay(on: Stage, begun: list[str], now: datetime) -> tuple[dict[str, Call], RuleBook]:
+    """Write calls of all ages into Redis, each at its place in the schedule at an instant."""
+    book, draw = load_rules(None), random.Random(1)  # noqa: S311  (repeatable)
     calls, due_at = {}, {}
     for voice_id in begun:
         watch_from = now - timedelta(seconds=draw.uniform(0, AGES_S))

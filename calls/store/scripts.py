@@ -260,8 +260,8 @@ _REPLICATED_AT_ONCE = 3
 
 _FULL = 64
 _FULL_AT_ONCE = 3
-"""Under load several full pipelines are in flight. With one, all calls of a worker would soon move in step: all wait for
-Redis, then all for the service, and the worker is idle for a third of the time (*measured*)."""
+"""Under load several full pipelines are in flight. With one, all calls of a worker soon move in step: all wait for Redis,
+then all for the service, and the worker makes a tenth fewer requests (*measured*)."""
 
 
 @cache
