@@ -2,6 +2,7 @@
 
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
@@ -20,6 +21,9 @@ from callkeeper.settings import RuleSettings
 from calls.store.keys import Keys
 
 WARM_UP = 20
+WAITING_S = 20.0
+"""A call that was checked is due again later than in so many seconds (`settings`)."""
+
 TICK_S = 0.01
 """The least CPU time that the kernel tells of: a smoke may take less."""
 
@@ -142,7 +146,11 @@ def _ours(name: str, calls: int, on: Stage) -> Way:
             # The queue must list them: calls that it does not list are believed to have ended.
             yield worker, lambda ids: lay_due_calls(on.redis, on.begin_calls(len(ids), assigned=True), book)
 
-    return Way(name, calls, on, run, lambda: int(on.redis.xlen(Keys().changes)))
+    def checked() -> int:
+        """Count the calls that wait for their next check, or read: others are due, or claimed."""
+        return int(on.redis.zcount(Keys().due, (time.time() + WAITING_S) * 1000, "+inf"))
+
+    return Way(name, calls, on, run, checked)
 
 
 def _peer(name: str, calls: int, on: Stage, interpreter: Path, module: str, mode: str) -> Way:
