@@ -21,7 +21,7 @@ from calls.schedule.check_plan_and_budget import (
     may_check,
     must_look_first,
 )
-from calls.schedule.reads import TOLERATED, apart, may_have_ended
+from calls.schedule.reads import TOLERATED, put_off
 from calls.steps import (
     Check,
     Decline,
@@ -237,8 +237,7 @@ def _operator(call: Call, kind: EffectKind) -> str | None:
 def _look_closer(call: Call, book: RuleBook, facts: Facts, now: datetime, late: timedelta) -> Step:
     """Check if a check is due and useful; else read if a read is due; else wait for whichever comes first.
 
-    While workers are late, a due read waits as long as for a decided call. That helps at once; ``next_read`` helps only
-    from the next read on.
+    While workers are late, a due read waits. That helps at once; ``next_read`` helps only from the next read on.
     """
     turn_at = next_turn(book, call.watch_from if call.person_id else None, now)
     due = [at for at in (call.effects_held_until, _assign_retry_at(call, now), turn_at) if at is not None]
@@ -248,9 +247,7 @@ def _look_closer(call: Call, book: RuleBook, facts: Facts, now: datetime, late: 
         if call.next_check_at <= now:
             return _read_or_wait(call, "before another check", now) if must_look_first(call) else Check()
         due.append(call.next_check_at)
-    read_at = call.next_read_at or now
-    if late > TOLERATED and call.reading is not None and not may_have_ended(call, now):
-        read_at = max(read_at, call.reading.read_at + apart(call, book.reads_decided_s))
+    read_at = put_off(call, call.next_read_at or now, now, decided_s=book.reads_decided_s, late=late)
     if read_at <= now:
         return WATCH
     return Wait(min([read_at, *due]))

@@ -80,6 +80,13 @@ def next_read(
     return now + wait
 
 
+def put_off(call: Call, read_at: datetime, now: datetime, *, decided_s: float, late: timedelta) -> datetime:
+    """Return when a read is made that was planned for ``read_at``. Arguments as `next_read`."""
+    if late <= TOLERATED or call.reading is None or may_have_ended(call, now):
+        return read_at
+    return max(read_at, min(read_at + YIELD * (late - TOLERATED), call.reading.read_at + apart(call, decided_s)))
+
+
 def may_have_ended(call: Call, now: datetime) -> bool:
     """Tell whether the end of a call was pushed a moment ago."""
     return call.end_hinted_at is not None and now - call.end_hinted_at < END_HINT_FOR

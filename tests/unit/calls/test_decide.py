@@ -333,11 +333,12 @@ def test_read_that_is_due_makes_room_for_checks_while_workers_are_late() -> None
     watched = call(reading=reading(read_at=NOW - seconds(20)), next_read_at=DUE, next_check_at=NOW + seconds(60))
     late = TOLERATED + seconds(0.1)
     assert next_deed(watched, late=TOLERATED) == Read("watch")
-    put_off = next_deed(watched, late=late)
+    assert next_deed(watched, late=late) == Wait(DUE + seconds(2)), "20 s for every second"
+    put_off = next_deed(watched, late=seconds(60))
     assert isinstance(put_off, Wait)
     assert NOW + seconds(36) < put_off.until < NOW + seconds(44), "60 s after the last one, give or take a tenth"
     assert next_deed(replace(watched, reading=reading(read_at=NOW - seconds(64))), late=late) == Read("watch")
-    assert next_deed(replace(watched, next_check_at=NOW + seconds(2)), late=late) == Wait(NOW + seconds(2))
+    assert next_deed(replace(watched, next_check_at=NOW + seconds(2)), late=seconds(60)) == Wait(NOW + seconds(2))
     assert next_deed(replace(watched, next_check_at=DUE), late=late) == Check()
     assert next_deed(replace(watched, end_hinted_at=NOW), late=late) == Read("watch")
     assert next_deed(replace(watched, reading=None), late=late) == Read("watch")
