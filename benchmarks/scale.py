@@ -94,7 +94,7 @@ def answer(effort: Effort) -> Answer:
         )
         for (calls, workers), found in rounds.items()
     )
-    note = "By the shipped rules: a check at each slot, details every 20 s. Lateness counts until the request arrives."
+    note = "By the shipped rules: a check at each slot, details as the rules say. Lateness counts until the request arrives."
     listings = [list_twice(effort.of(10000)) for _ in range(effort.rounds)]
     listing = Table(
         f"Listing a queue of {effort.of(10000):,}",

@@ -29,7 +29,7 @@ LOOKED_AT: Final = 64
 """Characters that are judged: zxcvbn refuses more than 72, and long texts take it long."""
 
 TOKEN_NAME: Final = re.compile(r"(?!board\Z)[A-Za-z0-9_.-]{1,40}")
-"""Names of users and tokens. Trails name the board as the token of its own statements, so nobody else is named so."""
+"""Names of users and tokens. In trails ``board`` means the board itself, so no user and no token has this name."""
 
 _PLACEHOLDER = re.compile(r"(?i)change.?me|example|placeholder|replace.?(me|this)|your.?(key|secret|password)|<.*>")
 _DEFAULTS: Final = {"password", "password1", "secret", "12345678", "accesstoken", "access-token", "test", "testtest"}
@@ -102,7 +102,7 @@ def _desk_token(text: str) -> DeskToken:
     name, _, rest = text.partition(":")
     value, institutions = split_limit(rest)
     is_token = TOKEN_NAME.fullmatch(name) and VISIBLE.fullmatch(value)
-    ensure(is_token, "must be name:token (not board), or name:token@key|key, separated by commas")
+    ensure(is_token, "must be name:token or name:token@key|key, separated by commas; the name must not be board")
     ensure(_is_strong_secret(value), f"needs tokens {_STRONG}; run: callkeeper secret token")
     return DeskToken(name=name, secret=Secret(value), institutions=institutions)
 

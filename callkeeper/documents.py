@@ -33,7 +33,7 @@ MEANINGS: Mapping[str, Mapping[str, tuple[str, str, str]]] = {
         "undecided_s": (
             "seconds, 1 or more",
             "8",
-            "how often stored details (free) are read until a call is decided; old calls less often, with over 10 live",
+            "how often stored details (free) are read until a call is decided; with over 10 live, old calls less often",
         ),
         "decided_s": (
             "seconds, 1 or more",

@@ -61,7 +61,7 @@ async def note_command(redis: "Redis", keys: Keys, event: AuditEvent, **parts: s
 
 
 FORCE_HELP: Final = "Take an institution that callkeeper cannot know yet."
-"""The help of ``--force``, which does without `refuse_unknown_institutions`."""
+"""Help of ``--force``, which skips `refuse_unknown_institutions`."""
 
 
 def refuse_unknown_institutions(institutions: Iterable[str]) -> None:

@@ -42,7 +42,7 @@ EVENTS: Final[dict[str, LogEvent]] = {
     "push_previous_headers_used": _event("an event came with the previous headers: the rotation is not finished"),
     "wake_failed": _event("no job could be enqueued; the next event or the watchdog enqueues one"),
     "attempts_limited": _event(
-        "too many failed logins from an address: further ones are answered with 429 and not logged",
+        "too many failed logins from an address or for a name: further ones are answered with 429 and not logged",
         *("where", "address"),
     ),
     # callkeeper web, callkeeper worker

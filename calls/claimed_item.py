@@ -200,9 +200,9 @@ def parse_claimed(
 def share_lateness(items: Sequence[ClaimedItem]) -> None:
     """Set how late workers are in the items of one claim.
 
-    Half of them have just fallen due, so a member's own lateness says little. Workers are as late as the latest member of
-    the same institution; or of any, if those of two institutions are that late. So one slow institution, whose calls wait
-    for each other, does not delay the others' reads.
+    Up to half of the members have just fallen due, so a member's own lateness says little. An institution's lateness is
+    that of its latest member. All items get their own institution's, or the second-highest of all institutions if that is
+    more. So one slow institution, whose calls wait for each other, does not delay the reads of others.
     """
     latest: dict[str, timedelta] = {}
     for item in items:

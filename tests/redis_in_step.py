@@ -1,4 +1,4 @@
-"""A real Redis for tests in virtual time: its answer is there before the event loop does anything else.
+"""A real Redis for tests in virtual time: its answer arrives before virtual time moves on.
 
 An ordinary client waits for an answer in the event loop. A loop that jumps from timer to timer would let time pass
 meanwhile. This client waits outside of the loop, for a fraction of a millisecond; that is also faster. Commands that wait

@@ -141,10 +141,10 @@ class Listing:
         progress, pages = await self._pages(item, progress, summary, since=None, to_the_end=to_the_end)
         absent = await self.tools.listings.absent(key, pages.seen)
         summary.found(key, listed=len(pages.seen), gone=len(absent))
-        await asyncio.gather(*(self._gone(CallId(key, voice_id), now) for voice_id in absent - progress.unlisted))
+        await asyncio.gather(*(self._note_gone(CallId(key, voice_id), now) for voice_id in absent - progress.unlisted))
         return replace(progress, whole_at=now, pages=max(1, pages.pages), unlisted=absent), pages.seen
 
-    async def _gone(self, call_id: CallId, now: datetime) -> None:
+    async def _note_gone(self, call_id: CallId, now: datetime) -> None:
         taken, _ = await self.tools.store.note(call_id, Unlisted(listed_at=now))
         if not taken:
             await self.tools.listings.forget_listed(*call_id)

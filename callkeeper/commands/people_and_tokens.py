@@ -112,7 +112,7 @@ def passwd(name: str) -> None:
     hashed = _hash_of_new_password(name)
     what = AuditEvent.USER_CHANGED, f"new password of {name}"
     if not _change(*what, lambda redis, keys: Accounts(redis, keys=keys).change_password(account, hashed)):
-        raise Misused(f"{name} was changed or removed meanwhile; the password was not")
+        raise Misused(f"{name} was changed or removed meanwhile, so the password was not changed")
     say(f"{name}: the new password is valid now")
 
 

@@ -24,20 +24,23 @@ SOON_S = 8.0
 """The longest time between reads while few calls are live, so that changes made elsewhere are noticed within 10 s."""
 
 FEW, MANY = 10, 40
-"""Up to FEW live calls that holds; from MANY on the period in the rules applies; in between it is interpolated.
+"""With up to FEW live calls the period is at most SOON_S, from MANY on the one in the rules; in between it is
+interpolated.
 
 Listings show most changes. Others (a policy, an opt-out, a reject by somebody else) are only noticed by a read.
 """
 
 AGE_SHARE = 0.02
-"""With more than FEW live calls, an undecided one is read again after this share of its age, if that is later.
+"""With more than FEW live calls, an undecided one is read again after this share of its age, if that is later, but at
+least as often as decided ones.
 
-What comes between the last read and the end of a call is lost. The older a call is, the longer it lives on, and the
-fewer calls end in a gap of the same length.
+Evidence that comes after a call's last read is lost. An old call is less likely to end within the next seconds, so it can
+wait longer at the same risk.
 """
 
 JUST_BEFORE = 0.25
-"""Then also a read that comes less than this share of the period before a check is left out: a check returns the same."""
+"""With more than FEW live calls, a read is left out if a check follows within this share of the period: a check returns
+the same record."""
 
 
 def next_read(
@@ -67,11 +70,13 @@ def next_read(
     if may_have_ended(call, now):
         return now + timedelta(seconds=1)
     is_undecided = may_check(call, facts)
-    period_s, is_sparing = undecided_s if is_undecided else decided_s, is_undecided and live > FEW
+    is_sparing = is_undecided and live > FEW
+    period_s = undecided_s if is_undecided else decided_s
     if period_s > SOON_S:
         period_s = SOON_S + (period_s - SOON_S) * min(1.0, max(0, live - FEW) / (MANY - FEW))
     if is_sparing and call.first_seen_at is not None:
-        period_s = max(period_s, AGE_SHARE * (now - call.first_seen_at).total_seconds())
+        age_s = (now - call.first_seen_at).total_seconds()
+        period_s = max(period_s, min(decided_s, AGE_SHARE * age_s))
     if late > TOLERATED:
         period_s = max(period_s, min(decided_s, period_s + YIELD * (late - TOLERATED).total_seconds()))
     wait, check_at = apart(call, period_s), call.next_check_at
@@ -81,7 +86,10 @@ def next_read(
 
 
 def put_off(call: Call, read_at: datetime, now: datetime, *, decided_s: float, late: timedelta) -> datetime:
-    """Return when a read is made that was planned for ``read_at``. Arguments as `next_read`."""
+    """Return when a read planned for ``read_at`` is made. Arguments as `next_read`.
+
+    It is later while workers are late, but within ``decided_s`` of the last read unless it was planned later.
+    """
     if late <= TOLERATED or call.reading is None or may_have_ended(call, now):
         return read_at
     return max(read_at, min(read_at + YIELD * (late - TOLERATED), call.reading.read_at + apart(call, decided_s)))

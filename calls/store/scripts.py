@@ -151,7 +151,7 @@ class Batching(Generic[Asked, Answer]):
             together: Handles a batch, and returns the answers in order. An exception is the answer to all of them.
             most: Maximum size of a batch.
             abreast: Maximum number of batches in flight.
-            beside: How many requests must wait before another batch is sent beside those in flight.
+            beside: How many requests must wait before a further batch is sent while one is in flight.
         """
         self._together = together
         self._most = most
@@ -259,8 +259,9 @@ _REPLICATED_AT_ONCE = 3
 """Pipelines that wait for replicas at the same time. Other pipelines do not queue behind them."""
 
 _FULL = 64
+"""Calls in a full pipeline."""
 _FULL_AT_ONCE = 3
-"""Under load several full pipelines are in flight. With one, all calls of a worker soon move in step: all wait for Redis,
+"""Full pipelines in flight under load. With one, all calls of a worker soon move in step: all wait for Redis,
 then all for the service, and the worker makes a tenth fewer requests (*measured*)."""
 
 

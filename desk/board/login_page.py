@@ -115,7 +115,9 @@ class LoginPages:
         except ValueError as problem:
             raise HTTPException(400, f"Nothing was changed: {problem}.") from None
         if not await self.accounts.change_password(account, await asyncio.to_thread(hash_password, new)):
-            raise HTTPException(409, "Nothing was changed: your account was changed meanwhile.")
+            raise HTTPException(
+                409, "Your password was not changed, because your account was changed meanwhile. Try again."
+            )
         await self._audit(AuditEntry(event=AuditEvent.USER_CHANGED, who=account.id, detail="own password"))
         return self._page(request, said="Your password is changed. Log in with the new one.")
 

@@ -5,7 +5,7 @@ import pytest
 from tests.longest_first import longest_first
 
 LONGEST_FIRST = ["versions", "rotation", "procfile", "rules", "desk_client"]
-"""Each of three processes begins with two tests: a long one and a short one."""
+"""A test process gets two tests at first. In this order, a long one and a short one."""
 
 
 @pytest.hookimpl(trylast=True)

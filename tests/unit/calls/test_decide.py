@@ -375,8 +375,9 @@ def test_next_read_comes_later_the_older_a_call_is() -> None:
         old = call(first_seen_at=NOW - seconds(age), next_check_at=None)
         return next_read(old, BOOK, live=MANY) - NOW
 
-    ages = {age: waited(age) for age in (30, 390, 800)}
+    ages = {age: waited(age) for age in (30, 390, 800, 14_000)}
     assert ages[30] == ages[390] == ages[800] / 2
+    assert ages[14_000] == ages[30] * BOOK.reads_decided_s / BOOK.reads_undecided_s
 
 
 def test_next_read_gives_way_to_a_check_that_comes_shortly_after() -> None:
