@@ -53,7 +53,7 @@ class Sizes(NamedTuple):
     counted: int = 30_000
     page: int = 150
     longest: int = 1200
-    many: int = 4000
+    many: int = 2500
     read: int = 300
 
 
