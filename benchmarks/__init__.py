@@ -1,1 +1,1 @@
-"""Measurements that answer a question about callkeeper each; ``python -m benchmarks`` lists them."""
+"""Benchmarks; each answers one question about callkeeper. ``python -m benchmarks`` lists them."""

@@ -1,4 +1,4 @@
-"""Run benchmarks: ``python -m benchmarks [QUESTION ...]``. Each prints tables, and fails when a promise does not hold."""
+"""Run benchmarks: ``python -m benchmarks [QUESTION ...]``. Print tables; fail if a promise does not hold."""
 
 import sys
 from collections.abc import Callable
@@ -40,7 +40,7 @@ SPEED: dict[str, Callable[[Effort], Answer]] = {
     "archive": archive.answer,
     "backlog": backlog.answer,
 }
-"""Questions whose answers are figures of this machine."""
+"""Questions whose answers depend on this machine."""
 
 QUESTIONS: dict[str, Callable[[Effort], Answer]] = {
     "recovery": lambda _: recovery.answer(),
@@ -62,9 +62,9 @@ _MODULES |= {"recovery": recovery, "replay": replay, "requests": requests, "sche
     "--json", "output", type=click.Path(dir_okay=False, path_type=Path), help="Write the figures into this file."
 )
 @click.option("--rounds", type=click.IntRange(1), default=5, show_default=True, help="How often speed is measured.")
-@click.option("--smoke", is_flag=True, help="Ask the questions of speed once, with tiny numbers: do they work?")
+@click.option("--smoke", is_flag=True, help="Run each speed benchmark once with tiny numbers, to see that it works.")
 def main(*, names: tuple[str, ...], only_list: bool, output: Path | None, rounds: int, smoke: bool) -> None:
-    """Measure and print what callkeeper promises; all questions unless some are named."""
+    """Run the named benchmarks, or all of them, and print the results."""
     unknown = set(names) - set(QUESTIONS)
     if unknown:
         raise click.UsageError(f"no question {', '.join(sorted(unknown))}: there are {', '.join(QUESTIONS)}")

@@ -1,4 +1,4 @@
-"""The shape of an answer: tables that a document can hold, and the same figures for a program."""
+"""The result of a benchmark: tables for a document, and the same figures for a program."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ Cell = str | int | float | Spread
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Figures with a heading. ``note`` says what they mean."""
+    """Figures with a heading. ``note`` explains them."""
 
     title: str
     columns: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""The service's answers as templates: encoded once by ``sandbox``, then only the voice id and the instants differ."""
+"""Templates of the service's answers. ``sandbox`` encodes each once; only voice ids and instants are filled in."""
 
 import re
 from dataclasses import dataclass, field
@@ -13,13 +13,13 @@ from sandbox.state import Call, PushSettings
 from sandbox.world import World, utc_now
 
 KEY = "cu-1"
-"""The one institution that calls come to."""
+"""The institution of every call."""
 
 PERSON = "cu-1-m10"
-"""The only candidate of every call, whom it is assigned to."""
+"""The only candidate of every call, to whom it is assigned."""
 
 STATUS = "CheckRiskAndAuthentication"
-"""What the service says of a call that is being watched."""
+"""The service's answer about a call that is being watched."""
 
 _VOICE = "00000000-feed-4000-8000-000000000000"
 _STARTED_AT = datetime(2001, 2, 3, 4, 5, 6, tzinfo=UTC)
@@ -27,7 +27,7 @@ _STARTED_AT = datetime(2001, 2, 3, 4, 5, 6, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """An answer with gaps for what differs from call to call, filled in the order of their first appearance."""
+    """An answer with gaps for the values that differ between calls, in the order of their first appearance."""
 
     parts: tuple[bytes, ...]
     order: tuple[int, ...]
@@ -72,7 +72,7 @@ class Answers:
 
     @classmethod
     def prepare(cls) -> "Answers":
-        """Let the stand-in of the tests encode one of each."""
+        """Encode one answer of each kind with the stand-in of the tests."""
         world = World(utc_now)
         population.settle(world, PushSettings())
         call = world.add_call(KEY, population.phone(KEY, 10), voice_id=_VOICE, started_at=_STARTED_AT)
@@ -82,7 +82,7 @@ class Answers:
             Template.cut(views.queue_entry(world, call), *gaps),
         )
         call.person_id, call.core_username, call.status = PERSON, "bench", STATUS
-        owned = [world.state.institutions[KEY].record]  # each that is listed is acted for
+        owned = [world.state.institutions[KEY].record]  # callkeeper acts for every listed institution
         return cls(
             token=msgspec.json.encode(
                 TokenAnswer(

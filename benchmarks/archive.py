@@ -1,4 +1,4 @@
-"""Does a question to the archive take less than 200 ms with a million calls, and how fast is it filled and read?
+"""Does a search of the archive take less than 200 ms with a million calls, and how fast are writes and reads?
 
 The calls are generated: five years, twenty institutions, 200,000 members.
 """
@@ -46,10 +46,10 @@ BATCH: Final = 200
 LOADED: Final = 1000
 HOUR_S: Final = 3600.0
 ASKED: Final = 21
-"""How often each question is asked."""
+"""How often each search is run."""
 
 URL: Final = "BENCH_ARCHIVE_URL"
-"""Names an archive that was filled before, so that it need not be filled again."""
+"""Environment variable with the URL of an archive that is already filled."""
 
 QUESTIONS: Final = {
     "last four digits": "7310",
@@ -81,7 +81,7 @@ QUESTIONS: Final = {
 
 
 def answer(effort: Effort) -> Answer:
-    """Fill an archive, or take the one that the environment names, and ask it."""
+    """Fill an archive, or use the one that the environment names, and search it."""
     filled = os.environ.get(URL)
     if filled is not None:
         return _measured(filled, effort, None)
@@ -94,7 +94,7 @@ def answer(effort: Effort) -> Answer:
 
 @contextmanager
 def server() -> Iterator[str]:
-    """Run PostgreSQL where it is installed; else an SQLite file has to do."""
+    """Run PostgreSQL if it is installed; otherwise use an SQLite file."""
     if binaries():
         with postgresql() as server:
             yield server.url
@@ -104,7 +104,7 @@ def server() -> Iterator[str]:
 
 
 def write_rate(url: str, calls: int) -> float:
-    """Write calls as a worker does, and return how many that is in a second."""
+    """Write calls as a worker does, and return how many it writes per second."""
     writer = Writer(Database(url))
     began_s = time.monotonic()
     for start in range(0, calls, BATCH):
@@ -114,9 +114,9 @@ def write_rate(url: str, calls: int) -> float:
 
 
 def fill(url: str, calls: int) -> None:
-    """Fill an archive: the same lines as a worker's, but loaded without indexes; by two processes of own institutions.
+    """Fill an archive with the rows that a worker would write, but load them before the indexes exist.
 
-    SQLite has one writer at a time.
+    Two processes load different institutions. On SQLite there is only one, because it allows one writer at a time.
     """
     database = Database(url)
     migrate(database)
@@ -163,7 +163,7 @@ def _fill_some(url: str, calls: int, institutions: range) -> None:
 
 
 def _copy(chain: ChainEnd) -> None:
-    """Write a chain's new lines with COPY, which is faster than a worker's INSERT."""
+    """Write a chain's new rows with COPY, which is faster than a worker's INSERT."""
     cursor: Any = chain.connection.connection.cursor()
     for table, rows in ((lines, chain.lines), (people, chain.people), (terms, chain.terms)):
         names = table.columns.keys()
@@ -175,12 +175,12 @@ def _copy(chain: ChainEnd) -> None:
 
 
 def simulated(n: int) -> Content:
-    """Return a call of its number as it is archived."""
+    """Return the call with this number as it is archived."""
     return content_of(*simulated_call(n))
 
 
 def simulated_call(n: int) -> tuple[Call, list[Entry]]:
-    """Return a call of its number: settled, with a trail of nine or ten lines, 2 kB in all."""
+    """Return the call with this number: settled, with a trail of nine or ten lines, 2 kB in all."""
     chance = Random(n)  # noqa: S311  (no secret)
     member = chance.randrange(MEMBERS)
     at = BEGAN + timedelta(seconds=chance.randrange(YEARS_S))
@@ -210,7 +210,7 @@ def simulated_call(n: int) -> tuple[Call, list[Entry]]:
         "candidates": 1,
         "identity": "none",
     }
-    came_s = 12 * chance.lognormvariate(0, 0.5)  # when the service had a result, if the call lived so long
+    came_s = 12 * chance.lognormvariate(0, 0.5)  # when the service had a result, if the call lasted that long
     trail = [Entry(at=at, what="pushed", event_id=f"ev-{n}"), Entry(at=at, what="listed", person_id=call.person_id)]
     trail += [
         Entry(

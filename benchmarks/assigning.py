@@ -1,4 +1,4 @@
-"""How long from a push to the assign that follows it? Without the service's own time: a worker's and a receiver's part."""
+"""How long does callkeeper take from a push to the assign? The service's own time is not counted."""
 
 import time
 
@@ -9,16 +9,16 @@ from benchmarks.spread import Spread
 from benchmarks.stage import Stage, stage, wait_until
 
 LATENCY_MS = 20.0
-"""Of every answer of the stand-in. Before an assign one answer is waited for: that of the look at the queue."""
+"""Latency of every answer of the stand-in. One answer comes before an assign: the listing of the queue."""
 
 IDLE_RATE = 0.7
-"""Starts a second: a shift that finds nothing ends after a second, so some find one under way and some do not."""
+"""Starts per second. A shift ends after a second without work, so a start may or may not find a running shift."""
 
 BUSY_RATE = 200
 
 
 def answer(effort: Effort) -> Answer:
-    """Start calls seldom, then often."""
+    """Start calls at a low rate, then at a high rate."""
     rounds = [_round(effort) for _ in range(effort.rounds)]
     rows = []
     for n, name in enumerate(("idle", f"{BUSY_RATE} starts a second")):
@@ -34,7 +34,7 @@ def answer(effort: Effort) -> Answer:
         )
     columns = ("starts", "calls", "p50 ms", "p99 ms", "worst ms")
     note = (
-        f"The service's answers take {LATENCY_MS:g} ms; the one that is waited for is taken off. One web, one worker."
+        f"The service's answers take {LATENCY_MS:g} ms; one latency is subtracted. One web, one worker."
     )
     goals = (
         Goal.at_most("idle: p50 under 10 ms", rows[0][2], 10.0),

@@ -1,4 +1,4 @@
-"""How fast does one worker catch up when the archive's database was away: from Redis through claims into the database?
+"""How fast does one worker write the calls that waited in Redis while the archive's database was unavailable?
 
 The calls are settled, in Redis, and queued as the sweep queues them; then the outbox runs as it does in a shift.
 """
@@ -31,7 +31,7 @@ FILLED: Final = 500
 
 
 def answer(effort: Effort) -> Answer:
-    """Queue settled calls, and let one worker write them."""
+    """Queue settled calls, and write them with one worker."""
     calls = 400 if effort.is_smoke else CALLS
     with server() as url, TemporaryDirectory() as folder, embedded_redis(Path(folder)) as redis:
         took_s, written = asyncio.run(_caught_up_s(redis.url, url, calls))
@@ -44,7 +44,7 @@ def answer(effort: Effort) -> Answer:
 
 
 async def _caught_up_s(redis_url: str, url: str, calls: int) -> tuple[float, int]:
-    """Return how many seconds it took until nothing waited any more, and how many calls are in the archive then."""
+    """Return how many seconds it took until no call waited, and how many calls are then in the archive."""
     database = Database(url)
     migrate(database)
     async with Redis.from_url(redis_url) as redis:
@@ -52,11 +52,11 @@ async def _caught_up_s(redis_url: str, url: str, calls: int) -> tuple[float, int
         queue = ArchiveQueue(redis, Keys())
         while await queue.sweep():
             pass
-        assert (await waiting_calls(redis, Keys())).calls == calls  # noqa: S101  (else nothing is measured)
+        assert (await waiting_calls(redis, Keys())).calls == calls  # noqa: S101  (otherwise nothing is measured)
         archiving = ArchiveDeliveries(queue, Writer(database), quiet_log())
         began_s = time.monotonic()
         async with archiving.running():
-            while (await waiting_calls(redis, Keys())).calls:  # noqa: ASYNC110  (Redis tells of no end)
+            while (await waiting_calls(redis, Keys())).calls:  # noqa: ASYNC110  (Redis sends no event for this)
                 await asyncio.sleep(0.05)
         took_s = time.monotonic() - began_s
         await archiving.close()
@@ -67,7 +67,7 @@ async def _caught_up_s(redis_url: str, url: str, calls: int) -> tuple[float, int
 
 
 async def _settle(redis: "Redis", calls: int) -> None:
-    """Put settled calls into Redis that were never archived."""
+    """Store settled calls in Redis that were never archived."""
     keys = Keys()
     for start in range(0, calls, FILLED):
         pipe = redis.pipeline(transaction=False)

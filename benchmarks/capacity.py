@@ -1,6 +1,6 @@
 """How large must an installation be? Requests, workers, Redis, memory and lateness by live calls and institutions.
 
-Costs are measured with two numbers of live calls. What they say of three others is compared with what those need.
+Costs are measured at two numbers of live calls. The estimates for three other numbers are compared with measurements.
 """
 
 from bisect import bisect_left
@@ -15,29 +15,29 @@ from benchmarks.scale import Watched, watch
 from benchmarks.spread import Spread
 
 PER_CALL: Final = 0.042 + 0.036 + 0.004
-"""Checks, reads and effects per second and live call, with many calls (``python -m benchmarks requests``)."""
+"""Checks, reads and effects per second and live call when there are many calls (``python -m benchmarks requests``)."""
 
 LISTINGS: Final = ((1, 0.22), (10, 0.41), (40, 0.47), (500, 1.04))
-"""Live calls of an institution, and how often its queue is listed per second then (the same measurement)."""
+"""Live calls of an institution, and how often per second its queue is then listed (from the same benchmark)."""
 
 BUSY: Final = 0.6
-"""The share of a core that a worker or a Redis may use: starts come in bursts."""
+"""The share of a core that a worker or a Redis may use. The rest is for bursts of starts."""
 
 LATE_MS: Final = 17.0
 LATER: Final = 2.7
-"""A check is at most ``LATE_MS / (1 - share of a core)^LATER`` late (p99): fitted to the measurements of `scale`."""
+"""A check is at most ``LATE_MS / (1 - share of a core)^LATER`` late (p99); both are fitted to figures of `scale`."""
 
 SIZES: Final = ((1000, 1), (1000, 100), (10_000, 1), (10_000, 100), (50_000, 100), (100_000, 100), (100_000, 2000))
 """Live calls and institutions of the table."""
 
 MEASURED: Final = ((1000, 1), (6000, 1))
 COMPARED: Final = ((2000, 1), (4000, 1), (8000, 2))
-"""Live calls and workers whose costs are measured, and with which the estimate is compared."""
+"""Live calls and workers: those whose costs are measured, and those that the estimate is compared with."""
 
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """What requests cost.
+    """The costs of requests and calls.
 
     Attributes:
         worker_idle: Cores that a worker without calls uses.
@@ -58,7 +58,7 @@ class Costs:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What an installation needs. The cores are those of all workers, and of all Redis servers."""
+    """The needs of an installation. The cores are totals of all workers and of all Redis servers."""
 
     requests_per_s: float
     workers: int
@@ -74,7 +74,7 @@ class Need:
 
 
 def costs_of(few: Watched, many: Watched) -> Costs:
-    """Return what requests cost, from watching few and many calls with one worker each."""
+    """Measure the costs by watching few calls and then many, with one worker each time."""
     fewer, more = few.requests / few.wall_s, many.requests / many.wall_s
     additional = max(1.0, more - fewer)
     worker_each = max(0.0, many.cpu_s / many.wall_s - few.cpu_s / few.wall_s) / additional
@@ -90,12 +90,12 @@ def costs_of(few: Watched, many: Watched) -> Costs:
 
 
 def requests_per_s(live: int, institutions: int) -> float:
-    """Return how many requests so many live calls cause, spread evenly over institutions."""
+    """Return how many requests live calls cause when they are spread evenly over institutions."""
     return live * PER_CALL + institutions * _listings_per_s(live / institutions)
 
 
 def _listings_per_s(live: float) -> float:
-    """Interpolate between the measurements; a queue of many pages is listed as often, in more requests."""
+    """Interpolate between the measurements. A queue of many pages is listed as often, but with more requests."""
     n = bisect_left(LISTINGS, (live,))
     if n == 0:
         return LISTINGS[0][1]
@@ -106,7 +106,7 @@ def _listings_per_s(live: float) -> float:
 
 
 def need(per_s: float, live: int, costs: Costs, workers: int = 0) -> Need:
-    """Return what an installation needs for so many requests and live calls, with as many workers as it takes or given."""
+    """Return what an installation needs for these requests and live calls, with the given or the needed workers."""
     workers = workers or ceil(per_s * costs.worker_each / (BUSY - min(costs.worker_idle, BUSY / 2))) or 1
     redis_cores = workers * costs.redis_idle + per_s * costs.redis_each
     return Need(
@@ -120,7 +120,7 @@ def need(per_s: float, live: int, costs: Costs, workers: int = 0) -> Need:
 
 
 def answer(effort: Effort) -> Answer:
-    """Measure costs, compare them with other sizes, and say what installations need."""
+    """Measure the costs, compare the estimates with other sizes, and return what installations need."""
     few, many = (watch(effort.of(live), workers, effort) for live, workers in MEASURED)
     costs = costs_of(few, many)
     per_call = many.requests / many.wall_s / effort.of(MEASURED[1][0])
@@ -154,7 +154,7 @@ def answer(effort: Effort) -> Answer:
              round(it.late_ms))
             for live, count, it in needs
         ),
-        f"Each worker and each Redis uses at most {BUSY:.0%} of a core. Several Redis servers are several installations.",
+        f"Each worker and each Redis uses at most {BUSY:.0%} of a core. More Redis servers mean more installations.",
     )  # fmt: skip
     goal = Goal.at_most("requests, cores, memory: error at most, %", Spread.of([100 * max(errors)]), 25.0)
     return Answer("How large must an installation be?", (compared, table, goals_table(goal)))

@@ -1,4 +1,4 @@
-"""How many checks does one worker make: against other queues that make the same check, and against no queue at all."""
+"""How many checks does one worker make, compared with other queues that make the same check and with no queue?"""
 
 import signal
 import sys
@@ -22,10 +22,10 @@ from calls.store.keys import Keys
 
 WARM_UP = 20
 WAITING_S = 20.0
-"""A call that was checked is due again later than in so many seconds (`settings`)."""
+"""A call that was checked is due again after more than this many seconds (`settings`)."""
 
 TICK_S = 0.01
-"""The least CPU time that the kernel tells of: a smoke may take less."""
+"""The smallest CPU time that the kernel reports. A smoke run may take less."""
 
 RESULTS, IDS, GO = "bench:results", "bench:ids", "bench:go"
 HERE = Path(sys.executable)
@@ -34,10 +34,10 @@ REDIS_7 = Path("/usr/bin/redis-server")
 """Debian's server. streaQ needs Redis 7; the server for the others is older."""
 
 Lay = Callable[[list[str]], None]
-"""Give checks to a way, one for each id."""
+"""Function that gives a way one check for each id."""
 
 Run = Callable[[], AbstractContextManager[tuple[ManagedProcess, Lay]]]
-"""Start a way's worker; yield that, and how to give it checks."""
+"""Function that starts a way's worker, and yields the worker and the function that gives it checks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +45,8 @@ class Way:
     """One way to make checks.
 
     Attributes:
-        name: What the table calls it.
-        calls: How many checks it is given in a round.
+        name: Its name in the table.
+        calls: How many checks it makes in a round.
         on: Where it runs.
         run: Starts its worker.
         made: Counts the results that are stored.
@@ -61,7 +61,7 @@ class Way:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What a way did in one round."""
+    """The result of a way in one round."""
 
     calls: int
     used: Used
@@ -89,7 +89,7 @@ def answer(effort: Effort) -> Answer:
 
 
 def _measure(way: Way) -> Round:
-    """Run one way once: warm it up, lay the work before it while it is stopped, let it go."""
+    """Run one way once: warm it up, stop its process, queue the checks, and let it continue."""
     way.on.clear()
     with way.run() as (worker, lay):
         warm_up = min(WARM_UP, way.calls)
@@ -143,11 +143,11 @@ def _ours(name: str, calls: int, on: Stage) -> Way:
     @contextmanager
     def run() -> Iterator[tuple[ManagedProcess, Lay]]:
         with on.worker(**environ) as worker:
-            # The queue must list them: calls that it does not list are believed to have ended.
+            # The queue must list these calls, because a worker treats calls that are not listed as ended.
             yield worker, lambda ids: lay_due_calls(on.redis, on.begin_calls(len(ids), assigned=True), book)
 
     def checked() -> int:
-        """Count the calls that wait for their next check, or read: others are due, or claimed."""
+        """Count the calls whose next check or read is in the future. The other calls are due or claimed."""
         return int(on.redis.zcount(Keys().due, (time.time() + WAITING_S) * 1000, "+inf"))
 
     return Way(name, calls, on, run, checked)
@@ -219,6 +219,6 @@ _GOALS = (
 )
 _NOTE = (
     "The service takes 50 ms. Ours books, decides, writes a trail and saves; the others store one result. Times as "
-    "many: per second of the worker's CPU. Stand-in, Redis: their shares of a core; neither is what limits. streaQ needs "
-    "Redis 7 and has a server of its own; without one it is left out."
+    "many: per second of the worker's CPU. Stand-in, Redis: their shares of a core; neither is the bottleneck. streaQ "
+    "needs Redis 7 and has its own server; without one, streaQ is not measured."
 )

@@ -1,4 +1,4 @@
-"""Calls that are due for a check, laid into Redis as a worker would have left them: assigned, watched, undecided."""
+"""Calls that are due for a check, stored in Redis as a worker stores them: assigned, watched, undecided."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -21,7 +21,7 @@ from calls.trail import Entry, encode_entry
 
 
 def settings(folder: Path) -> dict[str, str]:
-    """Return the rules of the measurement: one check is due, the next one and the next read are far away."""
+    """Return the rules of the measurement: one check is due; the next check and the next read are much later."""
     rules = folder / "rules.toml"
     shipped = (files("calls") / "rulebooks" / "default.toml").read_text()
     rules.write_text(shipped.replace("undecided_s = 8.0", "undecided_s = 60.0"))
@@ -38,11 +38,11 @@ _LISTED_AS = fingerprint(
         candidates=(Candidate(person_id=PERSON),),
     )
 )
-"""How the stand-in's queue shows these calls: so a listing has nothing new to tell them."""
+"""How the stand-in's queue shows these calls, so that a listing changes none of them."""
 
 
 def due_call(voice_id: str, now: datetime, book: RuleBook) -> Call:
-    """Return a call whose first check is due now, and that has been read a moment ago."""
+    """Return a call whose first check is due now and that was just read."""
     call = Call(
         institution_key=KEY,
         voice_id=voice_id,
@@ -68,7 +68,7 @@ def due_call(voice_id: str, now: datetime, book: RuleBook) -> Call:
 
 
 def lay_due_calls(redis: Any, voice_ids: list[str], book: RuleBook) -> None:
-    """Write calls into Redis, all due at once, and tell the workers as a push does."""
+    """Write calls into Redis, all due at once, and wake the workers as a push does."""
     now = datetime.now(UTC)
     lay_calls(redis, {voice_id: due_call(voice_id, now, book) for voice_id in voice_ids}, dict.fromkeys(voice_ids, now))
     redis.rpush(Keys().wakeup, "1")
@@ -76,7 +76,7 @@ def lay_due_calls(redis: Any, voice_ids: list[str], book: RuleBook) -> None:
 
 
 def lay_calls(redis: Any, calls: Mapping[str, Call], due_at: Mapping[str, datetime]) -> None:
-    """Write calls into Redis, listed and live, each due at its time; then all of them at once into the due set."""
+    """Write listed, live calls into Redis, each due at its time; then add all of them to the due set at once."""
     keys = Keys()
     everything = list(calls.values())
     scores: dict[str, int] = {}

@@ -1,22 +1,22 @@
-"""How much trouble a benchmark takes: full rounds for figures, or a smoke that only shows that it works."""
+"""The size of a run: full rounds for figures, or a smoke run that only shows that a benchmark works."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """Rounds, and how much of everything there is in one.
+    """The number of rounds, and the size of each.
 
     Attributes:
-        rounds: How often everything is measured, the ways taking turns.
-        is_smoke: Tiny numbers, and only what needs no other virtual environment; goals are not judged.
+        rounds: How often everything is measured. The ways take turns.
+        is_smoke: Use tiny numbers, need no other virtual environment, and judge no goals.
     """
 
     rounds: int = 5
     is_smoke: bool = False
 
     def of(self, full: int) -> int:
-        """Return how many there are of what would be ``full`` many in a full run."""
+        """Return the number to use in this run where a full run uses ``full``."""
         return max(2, full // 50) if self.is_smoke else full
 
 

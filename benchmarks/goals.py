@@ -1,4 +1,4 @@
-"""What was aimed at, beside what was measured. A goal that is missed is said, and is no failure of the run."""
+"""Goals, shown next to the measured figures. A missed goal is reported, but does not fail the run."""
 
 from dataclasses import dataclass
 from typing import Final, Self
@@ -21,21 +21,21 @@ class Goal:
 
     @classmethod
     def at_least(cls, words: str, found: Spread, bound: float) -> Self:
-        """Aim at a figure that is not smaller."""
+        """Require a figure that is not smaller."""
         return cls(words, found, bound, is_most=False)
 
     @classmethod
     def at_most(cls, words: str, found: Spread, bound: float) -> Self:
-        """Aim at a figure that is not larger."""
+        """Require a figure that is not larger."""
         return cls(words, found, bound, is_most=True)
 
     @property
     def is_met(self) -> bool:
-        """Tell whether the median keeps the bound."""
+        """Return whether the median keeps the bound."""
         return self.found.median <= self.bound if self.is_most else self.found.median >= self.bound
 
 
 def goals_table(*goals: Goal) -> Table:
-    """Return the goals of a question, each with what was found."""
+    """Return the table of a question's goals, each with its measured figure."""
     rows = tuple((goal.words, goal.found, goal.bound, "met" if goal.is_met else "NOT met") for goal in goals)
     return Table(GOALS, ("goal", "found", "bound", ""), rows)

@@ -1,9 +1,9 @@
 """How many enrolls are lost because the evidence was noticed after the end of the call? Exact for each of many calls.
 
-A call is moved on by the functions that workers use, without Redis and HTTP: an assigned call whose voice decides nothing,
-from its assign to its end. What counts is its last read or check before the end: the member answers the questions at some
-moment of the call, every moment as likely as another, and what comes after that last look is lost. So each call yields the
-probability of a loss, not one loss or none, and a few thousand calls decide about one percent. Both ways see the same calls.
+Each call is assigned, and its voice decides nothing. The functions that workers use move it from its assign to its end,
+without Redis and HTTP. The member answers the questions at a random moment of the call, each equally likely.
+Answers after the last read or check before the end are lost. So each call yields the probability of a loss, and a few
+thousand calls are enough to resolve about one percent. Both ways see the same calls.
 """
 
 from dataclasses import dataclass
@@ -27,14 +27,14 @@ from calls.steps import Check, Read, Wait
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 
 FIRST_S = 5.0
-"""Nobody has answered questions before that."""
+"""The earliest moment at which a member has answered the questions."""
 
 SHORTEST_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """A mean of many calls, in percent, with its 95 % interval."""
+    """A mean over many calls, in percent, with its 95 % interval."""
 
     percent: float
     margin: float
@@ -61,7 +61,7 @@ def _lost(book: RuleBook, voice_id: str, lives_s: float, live: int) -> float:
 
 
 def last_look_s(book: RuleBook, voice_id: str, lives_s: float, live: int) -> float:
-    """Return when an undecided call is read or checked for the last time before its end: seconds after its assign."""
+    """Return when an undecided call is last read or checked before its end, in seconds after its assign."""
     fresh = replace(due_call(voice_id, BEGIN, book), watch_from=None, next_check_at=None, first_seen_at=BEGIN)
     call = _looked(begin_watch(fresh, book.schedule, BEGIN, BEGIN), book, BEGIN, live)
     now, looked_at, end = BEGIN, BEGIN, BEGIN + timedelta(seconds=lives_s)
@@ -80,7 +80,7 @@ def last_look_s(book: RuleBook, voice_id: str, lives_s: float, live: int) -> flo
 
 
 def _looked(call: Call, book: RuleBook, now: datetime, live: int) -> Call:
-    """Return a call that was read now, and when it is read next."""
+    """Return a call that was just read, and when it is read next."""
     call = replace(call, reading=replace(call.reading, read_at=now)) if call.reading else call
     facts = facts_of(call, book.policies, now)
     read_at = next_read(call, facts, now, undecided_s=book.reads_undecided_s, decided_s=book.reads_decided_s, live=live)

@@ -1,7 +1,7 @@
-"""What becomes of calls at a service that limits requests? What is refused, what waits, how much of the limit is used.
+"""How do calls fare at a service that limits requests: how many are refused, how long do they wait?
 
 Two worker processes, limits of 5, 15 and 100 requests per second, with the bound set (``CALLKEEPER_SERVICE_RPS``) or
-learned from 429. First calls start at a pace that fits the limit, then at once so many that work waits all the time.
+learned from 429. First, calls start at a rate that fits the limit. Then so many start at once that work always waits.
 """
 
 import time
@@ -19,24 +19,24 @@ from calls.rules import load_rules
 LIMITS = (5, 15, 100)
 
 FITTING = 1.1
-"""Calls that start while all of them fit, for each request per second: each needs up to 0.6 requests per second."""
+"""Calls that start while all fit, per request per second of the limit. Each needs up to 0.6 requests per second."""
 
 CROWD = 6.0
-"""Calls that start at once after that, for each request per second."""
+"""Calls that then start at once, per request per second of the limit."""
 
 FITS_S = 45.0
 LEARNING_S = 15.0
 CROWDED_S = 30.0
-"""How long work waits after the limit was learned."""
+"""How long the run continues with waiting work after the limit was learned."""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What one run came to.
+    """The result of one run.
 
     Attributes:
-        assigned_s: While calls fit: how long each waited for its assign.
-        late_s: While calls fit: how late checks were.
+        assigned_s: While calls fit the limit: how long each waited for its assign.
+        late_s: While calls fit the limit: how late checks were.
         used: While work waits: the share of the limit that was answered.
         refused: While work waits: the share of all requests that was refused.
     """
@@ -48,7 +48,7 @@ class Found:
 
 
 def answer(effort: Effort) -> Answer:
-    """Let calls start under each limit."""
+    """Start calls under each limit."""
     cases = [(limit, how) for limit in ((15,) if effort.is_smoke else LIMITS) for how in ("set", "learned")]
     rounds = 1 if effort.is_smoke else min(effort.rounds, 2)
     found = {case: [_run(*case, effort) for _ in range(rounds)] for case in cases}
@@ -66,7 +66,7 @@ def answer(effort: Effort) -> Answer:
         "A limit of requests per second",
         ("limit", "the bound is", "assigned within, s", "checks late at most, s", "used %", "refused %"),
         tuple(rows),
-        "The first two while arrivals fit the limit, the others while work waits, from 15 s after it began to wait.",
+        "First two figures: arrivals fit the limit. The others: work waits, from 15 s after it began to wait.",
     )
     if effort.is_smoke:
         return Answer("What becomes of calls at a service that limits requests?", (table,))
@@ -114,7 +114,7 @@ def _start(on: Stage, url: str, count: int, rate: float) -> None:
 
 
 def _late_s(asked: dict[str, Any]) -> list[float]:
-    """Return how long after its slot each check arrived; the slots are counted from the assign."""
+    """Return how long after its slot each check arrived. Slots are measured from the assign."""
     schedule = load_rules(None).schedule
     found = []
     for voice_id, at in asked["checked_at"]:

@@ -1,4 +1,4 @@
-"""How long does it take to list a long queue: when every call in it is new, and when nothing is?"""
+"""How long does it take to list a long queue when every call in it is new, and when none is?"""
 
 import asyncio
 import time
@@ -25,7 +25,7 @@ Took = tuple[float, float]
 
 
 def list_twice(count: int) -> tuple[Took, Took]:
-    """Let the queue have so many calls; list all of it, and once more."""
+    """Fill the queue with calls, and list all of it twice."""
     with stage(latency_ms=20.0) as on:
         on.begin_calls(count)
         return asyncio.run(_list_twice(on))

@@ -1,7 +1,7 @@
-"""Live calls in virtual time: a whole callkeeper against the stand-in, and for how long it did not know what was true.
+"""Live calls in virtual time: a whole callkeeper against the stand-in, and how long each result stayed unknown to it.
 
-The stand-in writes down when each result came to exist (its truth), our trail when we knew. Requests take no time here: what
-is measured is the schedule, as the real store, decisions and moves carry it out.
+The stand-in records when each result came to exist (its truth); our trail records when we knew it. Requests take no
+time here, so this measures the schedule as the real store, decisions and moves execute it.
 """
 
 import asyncio
@@ -25,33 +25,33 @@ from tests.rig import Rig
 from tests.sandbox_fixtures import PHONE, Asgi
 
 BEGIN_WITHIN_S = 30.0
-"""Calls begin one after the other within this time, so that nearly all of them live at once."""
+"""Calls begin one after the other within this time, so that nearly all of them are live at once."""
 
 QUIET_READS_S = 60.0
-"""Stored details are read seldom here: they do not show results, and there are many calls."""
+"""Stored details are rarely read here, because they do not show results and there are many calls."""
 
 LOOKS_EVERY_S = 0.1
-"""How often due calls are looked for: a worker does so every 20 ms in a shift, and within 200 ms outside of one."""
+"""How often to look for due calls. A worker looks every 20 ms in a shift, and within 200 ms outside one."""
 
 AFTER_LAST_S = 30.0
 """Time for the last call to be settled."""
 
 
 Plan = tuple[float, float]
-"""When a call's result comes and how long the call lives, in seconds after its begin; infinite: never comes."""
+"""When a call's result comes (infinite: never) and when the call ends, in seconds after its begin."""
 
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """What became of the calls.
+    """The outcome of a run.
 
     Attributes:
         calls: How many there were.
-        lags_s: For each that got a result while it lived, how long that existed without our knowing it: until our trail
+        lags_s: For each call that got a result while it was live, how long we did not know the result: until our trail
             shows it, or the call's end.
-        planned_lag_s: The mean lag that the same calls would have if every slot were kept to the instant.
+        planned_lag_s: The mean lag of the same calls if every check were made exactly at its slot.
         unknown: How many results were still unknown at the end.
-        checks, most_checks: Checks that arrived at the stand-in: in all, and for one call.
+        checks, most_checks: Checks that arrived at the stand-in: the total, and the most for one call.
         recordings: The calls with their trails.
     """
 
@@ -95,7 +95,7 @@ def _quiet_rules(schedule: Schedule) -> RuleBook:
 
 
 async def _live(rig: Rig, plans: Sequence[Plan]) -> list[Call]:
-    """Let the calls begin, live and end: the clock moves from one moment at which something happens to the next."""
+    """Begin and end the calls. The clock jumps from each moment at which something happens to the next."""
     begin = rig.clock.now
     calls: list[Call] = []
     begins = [begin + timedelta(seconds=BEGIN_WITHIN_S * n / len(plans)) for n in range(len(plans))]
@@ -118,7 +118,7 @@ async def _live(rig: Rig, plans: Sequence[Plan]) -> list[Call]:
 
 
 def _start(rig: Rig, voice_id: str, result_s: float, lived_s: float) -> Call:
-    """Start a call whose id, and with it its own pace, is the same in every run."""
+    """Start a call whose id is the same in every run, and so is the pace that depends on the id."""
     script = [Happening(Kind.END, lived_s)]
     if result_s < lived_s:
         script.append(Happening(Kind.GREEN, result_s))
@@ -126,7 +126,7 @@ def _start(rig: Rig, voice_id: str, result_s: float, lived_s: float) -> Call:
 
 
 async def _advance(rig: Rig, until: datetime) -> None:
-    """Move the clock to the next moment: something falls due at ours or at the stand-in's, or until the given one."""
+    """Move the clock to the next moment at which callkeeper or the stand-in has work, at most to the given one."""
     due: list[tuple[bytes, float]] = await rig.redis.zrange(rig.store.keys.due, 0, 0, withscores=True)
     ours_s = due[0][1] / 1000 if due else inf
     theirs = rig.stage.world.next_due_at()
@@ -163,5 +163,5 @@ async def _account(rig: Rig, calls: Sequence[Call], plans: Sequence[Plan]) -> Wa
 
 
 def lag_as_planned(schedule: Schedule, result_s: float, lived_s: float) -> float:
-    """Return for how long a call's result exists unknown if every slot is kept to the instant."""
+    """Return how long a call's result stays unknown if every check is made exactly at its slot."""
     return next((t for t in schedule.at_s if result_s <= t < lived_s), lived_s) - result_s

@@ -1,8 +1,8 @@
-"""Pushes events at a receiver and measures its answers: ``python -m benchmarks.load URL --seconds 5 [--rate 1000]``.
+"""Push events to a receiver and measure its answers: ``python -m benchmarks.load URL --seconds 5 [--rate 1000]``.
 
-Without a rate every connection sends its next event when the last is answered: saturation. With a rate events leave by the
-clock, whatever was answered, and an answer's time counts from when its event was due: a receiver that stands still cannot
-hide it. Prints one line of JSON.
+Without a rate, every connection sends its next event as soon as the last one is answered (saturation). With a rate,
+each event has a due time that does not depend on the answers. Latency counts from the due time, so it includes the
+delay that a stalled receiver causes for later events. The program prints one line of JSON.
 """
 
 import argparse
@@ -28,7 +28,7 @@ _HEAD = (
 
 
 class Report(msgspec.Struct):
-    """What was sent and what came back. Times in milliseconds, ordered; ``cpu_s`` is what the sender itself has used."""
+    """The events sent and the answers. Times are in milliseconds, sorted; ``cpu_s`` is the sender's own CPU time."""
 
     seconds: float
     cpu_s: float
@@ -37,12 +37,12 @@ class Report(msgspec.Struct):
     times_ms: list[float]
 
     def quantile(self, share: float) -> float:
-        """Return the time within which that share of answers came."""
+        """Return the time within which the given share of answers came."""
         return self.times_ms[min(len(self.times_ms) - 1, int(len(self.times_ms) * share))]
 
 
 class Sender:
-    """What all connections share: the events to come, and what was answered."""
+    """State that all connections share: the events to send, and the answers."""
 
     def __init__(self, path: str) -> None:
         self._path = path.encode()
@@ -96,7 +96,7 @@ class Line(asyncio.Protocol):
         self._parser.feed_data(data)
 
     def on_message_complete(self) -> None:
-        """Note the answer, and go on."""
+        """Record the answer, and continue."""
         self._sender.answered(self, time.perf_counter() - self._since_s, self._parser.get_status_code())
         if not self._goes_on:
             self._sender.idle.append(self)
@@ -123,7 +123,7 @@ async def _run(url: str, connections: int, seconds: float, rate: float | None) -
 
 
 async def by_the_clock(sender: Sender, count: int, gap_s: float) -> None:
-    """Send each event when it is due; what is due while all connections are busy goes out when one is free."""
+    """Send each event when it is due, or as soon as a connection is free."""
     begin_s, sent = time.perf_counter(), 0
     while len(sender.times_s) < count:
         due = min(count, int((time.perf_counter() - begin_s) / gap_s) + 1)
@@ -134,7 +134,7 @@ async def by_the_clock(sender: Sender, count: int, gap_s: float) -> None:
 
 
 def main() -> None:
-    """Push, and print what was measured."""
+    """Push events, and print the measurements."""
     parser = argparse.ArgumentParser(description="Load for a receiver.")
     parser.add_argument("url")
     parser.add_argument("--connections", type=int, default=50)

@@ -1,4 +1,4 @@
-"""What was measured on: a figure without its machine and versions says little."""
+"""The machine and versions of a measurement, to compare figures by."""
 
 import os
 import platform
@@ -9,7 +9,7 @@ _PACKAGES = ("redis", "rq", "httpx", "aiohttp", "starlette", "uvicorn", "uvloop"
 
 
 def machine() -> dict[str, str]:
-    """Return what this machine is, what else it had to do just now, and the versions that ran."""
+    """Return this machine's hardware, its current load, and the versions that ran."""
     return {
         "cpu": _cpu(),
         "cores": str(os.cpu_count()),

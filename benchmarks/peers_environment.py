@@ -1,4 +1,4 @@
-"""Virtual environments for the peers: they need other Redis clients than ours. Made when they are first needed."""
+"""Virtual environments for the peers, which need other Redis clients than ours. Created at first use."""
 
 import subprocess
 import sys
@@ -12,10 +12,10 @@ REDIS_5, REDIS_8 = "requirements", "requirements-redis8"
 
 
 def peers_python(lock: str = REDIS_5) -> Path:
-    """Return the Python of some peers, after installing what their lock file names if it is not the one installed.
+    """Return the Python of some peers. Install the packages of their lock file first if it has changed.
 
     Raises:
-        subprocess.CalledProcessError: Something could not be installed.
+        subprocess.CalledProcessError: A package could not be installed.
     """
     requirements = ROOT / "benchmarks" / "peers" / f"{lock}.txt"
     folder = ROOT / lock.replace("requirements", ".venv-peers")

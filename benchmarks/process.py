@@ -1,7 +1,7 @@
-"""A process that is measured: its CPU time and memory as the kernel counts them, ended by its id.
+"""A measured process: the kernel reports its CPU time and memory, and it is ended by its id.
 
-CPU time is that of all its threads and of the children it has waited for (``/proc/PID/stat``: Linux only), so a worker that
-forks for every job pays for its forks.
+CPU time includes all its threads and the children it has waited for (``/proc/PID/stat``: Linux only). So it
+includes the forks of a worker that forks for every job.
 """
 
 import os
@@ -37,18 +37,18 @@ def _status_kb(pid: int, name: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Used:
-    """What processes used between two moments: seconds that passed, and CPU seconds of each by name."""
+    """CPU time between two moments: the seconds that passed, and the CPU seconds of each process by name."""
 
     wall_s: float
     cpu_s: Mapping[str, float]
 
     def share(self, name: str) -> float:
-        """Return which part of one core a process used."""
+        """Return the share of one core that a process used."""
         return self.cpu_s[name] / self.wall_s
 
 
 class Meter:
-    """Reads clocks of several processes at the same moment."""
+    """Reads the CPU time of several processes at the same moment."""
 
     def __init__(self, **pids: int) -> None:
         self._pids = pids
@@ -56,7 +56,7 @@ class Meter:
         self._began_s = time.monotonic()
 
     def read(self) -> Used:
-        """Return what was used since the meter was made."""
+        """Return the CPU time since the meter was created."""
         wall_s = time.monotonic() - self._began_s
         return Used(wall_s, {name: used - self._begin[name] for name, used in self._read().items()})
 
@@ -68,7 +68,7 @@ class Meter:
 def process(
     command: Sequence[str | Path], log: Path, *, environ: Mapping[str, str] | None = None
 ) -> Iterator[ManagedProcess]:
-    """Run a command until the block ends; what it says goes to ``log``."""
+    """Run a command until the block ends; write its output to ``log``."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("CALLKEEPER_")}
     with log.open("wb") as sink:
         running = subprocess.Popen(  # noqa: S603  (our own arguments, no shell)

@@ -1,4 +1,4 @@
-"""How many events does one receiver record, and how quickly: against the plain way, and against only answering."""
+"""How many events does one receiver record, and how fast, compared with a plain one and one that only answers?"""
 
 import socket
 import sys
@@ -26,7 +26,7 @@ HERE = Path(sys.executable)
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """One receiver: its name, and how it is run; that yields the process and the address to push to."""
+    """One receiver: its name, and a function that runs it and yields its process and the address to push to."""
 
     name: str
     run: Callable[[], AbstractContextManager[tuple[ManagedProcess, str]]]
@@ -34,7 +34,7 @@ class Way:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What a receiver did in one round: at saturation, and at a fixed rate."""
+    """The result of a receiver in one round: at saturation, and at a fixed rate."""
 
     full: Report
     used: Used
@@ -52,7 +52,7 @@ class Round:
 
 
 def answer(effort: Effort) -> Answer:
-    """Push at every receiver in turn, round after round."""
+    """Push events to every receiver in turn, round after round."""
     with stage() as on:
         ways = _ways(on, effort)
         rounds: dict[str, list[Round]] = {way.name: [] for way in ways}

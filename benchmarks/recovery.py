@@ -1,7 +1,7 @@
-"""How long is nothing done after a kill -9? Real processes on one machine; a killed process is started again at once.
+"""How long does work stop after a kill -9? Real processes on one machine; a killed process is restarted at once.
 
-A call is checked every second; its next check shows that work goes on. A worker's start is part of the figures; a platform
-that takes longer to start one adds the difference.
+A call is checked every second; its next check shows that work continues. The figures include a worker's start. On a
+platform that starts a worker more slowly, add the difference.
 """
 
 import random
@@ -25,14 +25,14 @@ from tests.faults.site import Door, Site, Stage, site
 
 REPETITIONS = 20
 STAGES = 4
-"""So many calls, each with its own workers, are watched at the same time."""
+"""How many calls, each with its own workers, are watched at the same time."""
 
 PATIENCE_S = 40.0
 SLOT_S = 1.0
-"""Seconds between two checks of a call, by the schedule of a stage: nobody can be earlier than the next slot."""
+"""Seconds between two checks of a call. After a kill, no check can come before the next slot."""
 
 START_S = 4.0
-"""What a worker's start may take on a busy machine."""
+"""How many seconds a worker's start may take on a busy machine."""
 
 LEASE_S = LEASE.seconds
 
@@ -41,7 +41,7 @@ BUSY = "check.mid-request:kill"
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One thing that is killed, what shows that work goes on, and how long that may take."""
+    """A process that is killed, the event that shows that work continues, and how long that may take."""
 
     killed: str
     shown_by: str
@@ -50,20 +50,20 @@ class Case:
 
     @property
     def row(self) -> tuple[str | int | float, ...]:
-        """Return the case as a line of the table."""
+        """Return the case as a row of the table."""
         ordered = sorted(self.waits_s)
         p50, p99 = ordered[len(ordered) // 2], ordered[int(len(ordered) * 0.99)]
         return (self.killed, self.shown_by, len(ordered), p50, p99, ordered[-1], self.bound_s)
 
     @property
     def broken(self) -> tuple[str, ...]:
-        """Say so if the bound was not kept."""
+        """Return a message if the bound was not kept."""
         late = [wait_s for wait_s in self.waits_s if wait_s > self.bound_s]
         return (f"{self.killed}: {len(late)} times longer than {self.bound_s:g} s",) if late else ()
 
 
 def answer() -> Answer:
-    """Kill everything in turn, and measure."""
+    """Kill each process in turn, and measure."""
     with (
         tempfile.TemporaryDirectory() as data,
         site(Path(data), forked=False) as running,
@@ -100,7 +100,7 @@ def answer() -> Answer:
             *(Case("Redis", shown_by, bound_s, waits) for shown_by, bound_s, waits in _redis(running)),
         )
     columns = ("killed", "until", "times", "p50 s", "p99 s", "max s", "bound s")
-    note = f"Checks are {SLOT_S:g} s apart: half a second of each figure is the wait for the slot. A lease is {LEASE_S:g} s."
+    note = f"Checks are {SLOT_S:g} s apart: on average 0.5 s is the wait for a slot. A lease is {LEASE_S:g} s."
     table = Table("From kill -9 until work goes on", columns, tuple(case.row for case in cases), note)
     return Answer(
         "How long is nothing done after a kill -9?", (table,), tuple(b for case in cases for b in case.broken)
@@ -114,7 +114,7 @@ def _workers(stage: Stage, count: int, *, busy: bool) -> list[float]:
 
 
 def _kill_a_worker(stage: Stage, workers: list[ManagedProcess], draw: random.Random, *, busy: bool) -> float:
-    """Kill one of the workers while a call is watched; a busy one kills itself in the middle of a check that takes long."""
+    """Kill one of the workers while a call is watched. A busy worker kills itself in the middle of a slow check."""
     with _watched(stage) as call:
         if busy:
             stage.trouble("check", latency_s=3 * MID_REQUEST_S, times=1)
@@ -130,7 +130,7 @@ def _kill_a_worker(stage: Stage, workers: list[ManagedProcess], draw: random.Ran
 
 
 def _web(running: Site) -> tuple[float, ...]:
-    """Kill one web process again and again; only one, because nearly all of the wait is the computing of its start."""
+    """Kill one web process repeatedly. Use only one, because nearly all of the wait is the CPU time of its start."""
     port, waits = HeldPort(), []
     with running.stage() as stage:
         door = stage.web(port=port.number)
@@ -172,7 +172,7 @@ def _started(stage: Stage, *, busy: bool = False) -> ManagedProcess:
 
 @contextmanager
 def _watched(stage: Stage) -> Iterator[dict[str, Any]]:
-    """Have a call that is being checked, until the block ends."""
+    """Keep a call that is being checked until the block ends."""
     call = stage.begin()
     until(lambda: stage.arrived(call).get("check", 0) >= 1, PATIENCE_S, "the first check")
     yield call

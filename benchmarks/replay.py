@@ -1,4 +1,4 @@
-"""How long other rules take over 10,000 recorded calls."""
+"""How long a replay of 10,000 recorded calls under other rules takes."""
 
 import statistics
 import time
@@ -15,11 +15,11 @@ ROUNDS = 5
 Moment = dict[str, str | bool | int | None]
 
 LIMIT_S = 5.0
-"""A risk officer who tries a rule does not wait longer than this."""
+"""How many seconds a risk officer may have to wait when trying a rule."""
 
 
 def answer() -> Answer:
-    """Replay 10,000 calls of twelve moments under rules that decide each of them otherwise."""
+    """Replay 10,000 calls of twelve moments each under rules that decide every call differently."""
     book = load_rules(None)
     passcode: Moment = {"verified": True, "verified_person_is_assigned": True, "validation_type": "OneTimePasswordAuth"}
     story: list[Moment] = [{}, {}, {"voice_mismatch": True}, *[{}] * 4, passcode, *[{}] * 4]

@@ -1,4 +1,4 @@
-"""What does it cost that events wait for the replicas of Redis? The recorder of the receiver, with and without replicas."""
+"""How long do events wait for the replicas of Redis? The receiver's recorder runs with and without replicas."""
 
 import asyncio
 import tempfile
@@ -23,7 +23,7 @@ PUSH = PushEvent(type="CallStart", institution_key="cu-1", voice_id="v-1")
 
 
 def answer(effort: Effort) -> Answer:
-    """Record events, in turn without a replica, with one and with two."""
+    """Record events without a replica, then with one, then with two."""
     found = asyncio.run(_rounds(effort))
     rows = [
         (
@@ -52,7 +52,7 @@ async def _rounds(effort: Effort) -> dict[tuple[int, int], list[list[float]]]:
 
 @asynccontextmanager
 async def _servers() -> AsyncIterator[tuple[Any, list[Any]]]:
-    """Run a master, and as many others as may follow it."""
+    """Run a master, and the servers that can become its replicas."""
     with tempfile.TemporaryDirectory() as temporary, ExitStack() as started:
         folders = [Path(temporary) / str(n) for n in range(1 + max(REPLICAS))]
         urls = [started.enter_context(embedded_redis(folder)).url for folder in folders]
@@ -62,7 +62,7 @@ async def _servers() -> AsyncIterator[tuple[Any, list[Any]]]:
 
 
 async def _follow(master: Any, replicas: list[Any], count: int) -> None:
-    """Let so many replicas follow the master, and wait until they do."""
+    """Attach the given number of replicas to the master, and wait until they are online."""
     port = (await master.info("server"))["tcp_port"]
     for n, replica in enumerate(replicas):
         await replica.replicaof(*(("127.0.0.1", port) if n < count else ("NO", "ONE")))

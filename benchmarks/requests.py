@@ -1,8 +1,8 @@
-"""What does a live call cost in requests, and how soon is noticed what happened elsewhere?
+"""How many requests does a live call need, and how soon does callkeeper notice events in other applications?
 
-In virtual time, so that the figures are those of the schedule and not of the machine. Calls come, live and end; starts are
-pushed, ends are not. Half of the calls are recognised by their voice. In every third one the member answers questions, in
-some the member opts out or an operator rejects the voice: in another application each time, so that only a read shows it.
+Time is virtual, so the figures depend on the schedule and not on the machine. Starts of calls are pushed, ends are not.
+Half of the calls are recognised by their voice. In every third call the member answers questions; in some, the member
+opts out or an operator rejects the voice. These events happen in another application, so only a read shows them.
 """
 
 import asyncio
@@ -31,35 +31,35 @@ from tests.rig import KEY, Rig
 from tests.sandbox_fixtures import Asgi
 
 LIVE = (1, 10, 40, 500)
-"""Live calls, all of one institution."""
+"""Numbers of live calls, all of one institution."""
 
 LASTS_S = 300.0
-"""For how long many calls are watched; few are watched up to ten times as long, because little happens in them."""
+"""How long many calls are watched. Few calls are watched up to ten times as long, to see enough events."""
 
 SETTLING_S = 60.0
-"""The first minute does not count: calls begin in it."""
+"""The first minute is not counted, because calls begin in it."""
 
 CALLS, SEEDS = 4000, (1, 2, 3, 4)
 """Calls that could be enrolled, by seed."""
 
 OFTEN = {"reads_undecided_s": 5.0, "reads_decided_s": 15.0}
-"""How often details were read whatever happened, before queues told of changes."""
+"""The fixed intervals at which details were read before callkeeper used the queue to see changes."""
 
 SHOWN_BY = {
     Kind.ANSWERED_QUESTIONS: Status.ANSWERED_QUESTIONS,
     Kind.OPT_OUT: Status.OPT_OUT,
     Kind.REJECTED: Status.REJECT_CALLER_VOICE,
 }
-"""What happens elsewhere, and the status by which a read shows it."""
+"""Events in other applications, and the status by which a read shows each."""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What one run came to.
+    """The result of one run.
 
     Attributes:
         per_s: Requests per second and live call, by kind.
-        noticed_s: For how long each thing that happened elsewhere was not noticed.
+        noticed_s: How long each event in another application was not noticed.
         ended_s: The same for ends.
     """
 
@@ -69,12 +69,12 @@ class Found:
 
     @property
     def others(self) -> float:
-        """Return the requests per second and live call that are no checks."""
+        """Return the requests per second and live call, without checks."""
         return sum(per_s for kind, per_s in self.per_s.items() if kind != "check")
 
 
 class _Counted(httpx.AsyncBaseTransport):
-    """The stand-in, and how often it was asked for what."""
+    """The stand-in, with a count of requests by kind."""
 
     def __init__(self, inner: httpx.AsyncBaseTransport) -> None:
         self._inner = inner
@@ -95,7 +95,7 @@ def _kind(request: httpx.Request) -> str:
 
 
 def answer(effort: Effort) -> Answer:
-    """Let calls live by the shipped rules, and by rules that read as often as before."""
+    """Run calls under the shipped rules, and under rules that read as often as before."""
     sizes = (1, 40) if effort.is_smoke else LIVE
     lasts_s = {live: 20.0 if effort.is_smoke else LASTS_S * min(10, max(1, LIVE[2] / live)) for live in sizes}
     found = {(live, how): _run(live, how, lasts_s[live]) for live in sizes for how in ("as shipped", "every 5 s")}
@@ -141,7 +141,7 @@ def answer(effort: Effort) -> Answer:
 
 
 def _lost() -> tuple[Table, list[float]]:
-    """Return how many enrolls are lost, and by each seed how many percent more than with reads every 5 s."""
+    """Return how many enrolls are lost, and for each seed how many percent more than with reads every 5 s."""
     shipped = load_rules(None)
     books = [shipped, replace(shipped, **OFTEN)]  # type: ignore[arg-type]  # numbers
     found = [losses(books, live=LIVE[2], calls=CALLS // len(SEEDS), seed=seed) for seed in SEEDS]
@@ -163,7 +163,7 @@ def _worst(figures: Iterator[float]) -> Spread:
 
 
 def _share(seconds: Sequence[float], share: float) -> float:
-    """Return within how many seconds that share was."""
+    """Return the seconds within which the given share falls."""
     found = sorted(seconds)
     return found[min(len(found) - 1, int(len(found) * share))] if found else 0.0
 
@@ -180,7 +180,7 @@ def _run(live: int, how: str, lasts_s: float) -> Found:
 
 
 async def _watch(stage: Asgi, redis: "Redis", live: int, changes: dict[str, float], lasts_s: float) -> Found:
-    """Keep so many calls alive for so long; each that ends is followed by another."""
+    """Keep this many calls live for this long. Start another call for each that ends."""
     counted = _Counted(stage.transport)
     rig = Rig(stage, redis, replace(load_rules(None), **changes), transport=counted)  # type: ignore[arg-type]
     chance, calls, ends = Random(live), list[Call](), list[datetime]()  # noqa: S311
@@ -193,7 +193,7 @@ async def _watch(stage: Asgi, redis: "Redis", live: int, changes: dict[str, floa
         ends = [end for end in ends if end > rig.clock.now]
         wanted = live if (rig.clock.now - begin).total_seconds() > SETTLING_S / 2 else live // 2
         for _ in range(max(1, wanted) - len(ends)):
-            # What lives at a moment is longer than the average call: the first ones are in the middle of theirs.
+            # Calls that are live at a given moment are on average longer than all calls.
             script, lives_s = _story(chance)
             calls.append(stage.call(*script, phone_number=f"55509{len(calls):05}", voice_id=f"v-{len(calls)}"))
             stage.world.add_member(KEY, f"p-{len(calls)}", [calls[-1].phone_number])
@@ -208,7 +208,7 @@ async def _watch(stage: Asgi, redis: "Redis", live: int, changes: dict[str, floa
 
 
 def _story(chance: Random) -> tuple[list[Happening], float]:
-    """Draw what happens in a call, and how long it lives."""
+    """Draw the events of a call, and its length."""
     lives_s = max(10.0, PRIOR_CALL.quantile(chance.random()))
     script = [Happening(Kind.END, lives_s)]
     if chance.random() < 0.5:
@@ -222,7 +222,7 @@ def _story(chance: Random) -> tuple[list[Happening], float]:
 
 
 async def _account(rig: Rig, calls: Sequence[Call], per_s: Counter[str]) -> Found:
-    """Compare what happened at the stand-in with when our trails show it."""
+    """Compare when events happened at the stand-in with when our trails show them."""
     noticed, ended = [], []
     for call in calls:
         if call.ended_at is None or call.ended_at > rig.clock.now - timedelta(seconds=15):

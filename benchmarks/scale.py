@@ -25,19 +25,19 @@ from calls.schedule.reads import next_read
 from calls.store.keys import CallId, Keys
 
 AGES_S = 240.0
-"""Calls have been watched for up to so long: all ages at once, as in a call centre."""
+"""The largest age of a call. Calls of all ages are live at once, as in a call centre."""
 
 LAID_PER_S = 1000.0
-"""So many calls are laid within a second at the least. They are due relative to the end of that time."""
+"""How many calls are stored per second, at least. Their due times are relative to the end of storing them."""
 
 SETTLING_S = 25.0
-"""The measurement begins so long after that. At first reads are due as often as without any load."""
+"""How long after that the measurement begins. At first, reads are due as often as without load."""
 
 WATCHED_S = 25.0
 
 
 Size = tuple[int, int]
-"""Live calls, and workers."""
+"""Numbers of live calls and of workers."""
 
 SIZES: tuple[Size, ...] = ((100, 1), (1000, 1), (10000, 1), (10000, 2), (20000, 1), (20000, 2))
 SMALL, LARGE = SIZES[1], SIZES[2]
@@ -46,7 +46,7 @@ SMALL, LARGE = SIZES[1], SIZES[2]
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """What watching so many calls came to."""
+    """The result of watching a number of calls."""
 
     lateness_s: list[float]
     requests: int
@@ -63,12 +63,12 @@ class Watched:
         return self.cpu_s / self.wall_s
 
     def late_ms(self, share: float) -> float:
-        """Return within how many milliseconds of its time that share of checks arrived."""
+        """Return the milliseconds after its time within which the given share of checks arrived."""
         return self.lateness_s[min(len(self.lateness_s) - 1, int(len(self.lateness_s) * share))] * 1000
 
 
 def answer(effort: Effort) -> Answer:
-    """Watch ever more calls; then list them."""
+    """Watch growing numbers of calls; then list a queue."""
     rounds: dict[Size, list[Watched]] = {size: [] for size in (SIZES[1:4] if effort.is_smoke else SIZES)}
     for _ in range(effort.rounds):
         for (calls, workers), found in rounds.items():
@@ -94,7 +94,7 @@ def answer(effort: Effort) -> Answer:
         )
         for (calls, workers), found in rounds.items()
     )
-    note = "By the shipped rules: a check at each slot, details as the rules say. Lateness counts until the request arrives."
+    note = "Shipped rules: a check at each slot, reads as the rules say. Lateness counts until the request arrives."
     listings = [list_twice(effort.of(10000)) for _ in range(effort.rounds)]
     listing = Table(
         f"Listing a queue of {effort.of(10000):,}",
@@ -129,7 +129,7 @@ def _of(listings: list[tuple[Took, Took]], n: int) -> tuple[Spread, Spread]:
 
 
 def watch(count: int, workers: int, effort: Effort) -> Watched:
-    """Let workers watch so many live calls for a while."""
+    """Run workers that watch this many live calls for a while."""
     with stage(latency_ms=20.0) as on, ExitStack() as stack:
         processes = [stack.enter_context(on.worker()) for _ in range(workers)]
         wait_until(lambda: on.asked()["counts"].get("queue", 0) > 0, "the first look at the queue", *processes)

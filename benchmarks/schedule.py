@@ -1,6 +1,6 @@
-"""Within 18 automatic checks, how long does a decisive result exist without our knowing it?
+"""With at most 18 automatic checks, how long does a decisive result stay unknown to callkeeper?
 
-The lag is the mean, over the calls that get a result while they live, of the seconds until we know it or the call ends.
+The lag is the mean time until we know the result or the call ends, over the calls that get a result while live.
 """
 
 import time
@@ -21,7 +21,7 @@ from tests.simulated_calls import closed_rule, drawn_times, even_calls, observed
 CHECKS = 18
 
 BETTER = 2.5
-"""How much better than the usual schedules the shipped one is where calls are as it assumes."""
+"""How many times better than the usual schedules the shipped one is when calls match its assumption."""
 
 DOUBLING = Schedule(tuple(accumulate(chain([1.0, 2.0, 4.0, 8.0, 16.0], repeat(30.0, CHECKS - 5)))))
 EVERY_15_S = Schedule(tuple(15.0 * n for n in range(1, CHECKS + 1)))
@@ -43,7 +43,7 @@ Laws = tuple[Lognormal, Lognormal]
 
 
 def answer(*, calls: int = 1000, fitted: int = 2000) -> Answer:
-    """Measure everything; ``calls`` live ones for each distribution, ``fitted`` simulated ones for each fit."""
+    """Measure everything: ``calls`` live calls for each distribution, ``fitted`` simulated calls for each fit."""
     live, live_broken = _live(calls)
     fits, fits_broken = _fits(fitted)
     optimiser, optimiser_broken = _optimiser()
@@ -93,7 +93,7 @@ def _optimiser() -> tuple[Table, list[str]]:
         "closed rule",
         "time",
     )
-    note = "Ratios to the least lag of any 18 times; the time is for that optimum over 15 minutes at 0.25 s."
+    note = "Ratios to the smallest lag of any 18 times. The time is that of computing them over 15 minutes at 0.25 s."
     return Table("**The optimiser**", columns, tuple(rows), note), broken
 
 
@@ -155,8 +155,8 @@ def _live(calls: int) -> tuple[Table, list[str]]:
         "most checks",
     )
     note = (
-        f"{calls} live calls each, through the real store, decisions and moves against the stand-in, in virtual time: truth"
-        " from the stand-in, knowledge from our trail. As planned: the same calls with every slot kept to the instant."
+        f"{calls} live calls each, with the real store, decisions and moves against the stand-in, in virtual time. Lag:"
+        " from a result at the stand-in to its entry in our trail. As planned: the same calls, each check at its slot."
     )
     return Table("**End to end**", columns, tuple(rows), note), broken
 
@@ -210,7 +210,7 @@ def _lost_check() -> Table:
 
 
 def replanned(schedule: Schedule, lost: int) -> Sequence[float]:
-    """Return the times of the answered checks when the check of one slot has no answer and every later one has."""
+    """Return the times of the answered checks if only the check of one slot gets no answer."""
     start = datetime(2026, 1, 1, tzinfo=UTC)
     times, now = list(schedule.at_s[:lost]), start + timedelta(seconds=schedule.at_s[lost])
     failures = 1

@@ -1,11 +1,11 @@
-"""A stand-in that must never be the bottleneck: answers of ``sandbox`` from templates, over a bare protocol.
+"""A fast stand-in that is not the bottleneck: it sends answers of ``sandbox`` from templates, over a bare protocol.
 
     python -m benchmarks.service --latency-ms 50 --limit 15
 
-It keeps no rule: checks are not limited, tokens not looked at. With a limit it answers 429 to whatever is more than so
-many requests within any second; logins and the list of institutions are free. What it is asked is counted:
-``GET /bench``. Calls begin by ``POST /bench/calls?count=10&assigned=yes``, or start with a push each by
-``POST /bench/start``; an id that it does not know is an assigned call's. With ``anew=yes`` all earlier calls end.
+It does not limit the checks of a call or verify tokens. With a limit, it answers 429 to requests beyond that number
+within any second; logins and the list of institutions do not count. ``GET /bench`` returns the counts of requests.
+``POST /bench/calls?count=10&assigned=yes`` begins calls; ``POST /bench/start`` begins calls and pushes each. It treats
+an unknown id as an assigned call. With ``anew=yes`` all earlier calls end.
 """
 
 import argparse
@@ -29,7 +29,7 @@ _HEAD = b"HTTP/1.1 %d OK\r\ncontent-type: application/json\r\ncontent-length: %d
 
 
 class Service:
-    """What the stand-in knows, and what it was asked."""
+    """The stand-in's calls, and its counts of requests."""
 
     def __init__(self, latency_s: float, limit: int = 0) -> None:
         self.latency_s = latency_s
@@ -48,7 +48,7 @@ class Service:
         self._untold = msgspec.json.encode(datetime.now(UTC)).strip(b'"')
 
     def refuses(self, path: bytes) -> bool:
-        """Tell whether a request is more than the limit allows; without one nothing is counted."""
+        """Return whether a request exceeds the limit. Without a limit nothing is counted."""
         if not self._limit or not path.startswith(b"/external/calls/"):
             return False
         now = time.time()
@@ -62,7 +62,7 @@ class Service:
         return False
 
     def answer(self, path: bytes, query: bytes, body: bytes) -> tuple[bytes, float]:
-        """Return the answer to a request, and after how many seconds it leaves."""
+        """Return the answer to a request, and after how many seconds to send it."""
         if path.endswith(b"/details"):
             voice_id = path.rsplit(b"/", 2)[1]
             if query.endswith(b"true"):
@@ -108,7 +108,7 @@ class Service:
         return b'{"success":true,"phoneCalls":[%b]}' % b",".join(entries)
 
     def _begin(self, query: bytes) -> bytes:
-        """Let calls begin now; return their ids. ``anew``: earlier ones are over."""
+        """Begin calls now, and return their ids. With ``anew``, earlier calls end."""
         asked = parse_qs(query.decode())
         if "anew" in asked:
             self._calls.clear()
@@ -126,7 +126,7 @@ class Service:
         return voice_id.decode()
 
     def _start(self, query: bytes) -> bytes:
-        """Let calls start and push each: ``count``, ``rate`` a second, to the receiver at ``url``."""
+        """Start ``count`` calls, ``rate`` per second, and push each to the receiver at ``url``."""
         asked = parse_qs(query.decode())
         url = asked["url"][0]
         self._starts = Starts(urlsplit(url).path, self._begin_one)
@@ -158,26 +158,26 @@ class Line(asyncio.Protocol):
         self._url = self._body = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keep the way back."""
+        """Keep the transport to send answers with."""
         self._transport = transport  # type: ignore[assignment]  # of a stream server
 
     def data_received(self, data: bytes) -> None:
-        """Parse what came; whatever is not HTTP ends the connection."""
+        """Parse the data; close the connection if it is not HTTP."""
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError:
             self._transport.close()
 
     def on_url(self, url: bytes) -> None:
-        """Take a piece of the address."""
+        """Append a piece of the address."""
         self._url += url
 
     def on_body(self, body: bytes) -> None:
-        """Take a piece of the body."""
+        """Append a piece of the body."""
         self._body += body
 
     def on_message_complete(self) -> None:
-        """Answer, now or when the latency is over."""
+        """Answer now, or after the latency."""
         path, _, query = self._url.partition(b"?")
         if self._service.refuses(path):
             status, body, after_s = 429, b"", 0.0

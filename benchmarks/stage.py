@@ -1,4 +1,4 @@
-"""Where measurements happen: an embedded Redis, the quick stand-in, a folder for logs; nothing outlives the block."""
+"""The environment of a measurement: an embedded Redis, the fast stand-in and a log folder. All end with the block."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -22,12 +22,12 @@ PATIENCE_S = 60.0
 
 
 class BenchmarkFailed(Exception):
-    """What was measured did not do its work; the message says where to look."""
+    """The measured process did not do its work; the message says where to look."""
 
 
 @dataclass(slots=True)
 class Stage:
-    """What all ways are measured on."""
+    """The environment that all ways are measured in."""
 
     data: Path
     redis_url: str
@@ -52,7 +52,7 @@ class Stage:
 
     @property
     def peer_environ(self) -> dict[str, str]:
-        """Return what a peer has to know."""
+        """Return the environment variables of a peer."""
         return {"BENCH_REDIS_URL": self.redis_url, "BENCH_SERVICE_URL": self.service_url}
 
     def log(self, name: str) -> Path:
@@ -71,7 +71,7 @@ class Stage:
 
     @contextmanager
     def web(self) -> Iterator[tuple[ManagedProcess, str]]:
-        """Run a web process of ours until the block ends; yield it and where events are pushed to."""
+        """Run a web process of ours until the block ends; yield it and the address to push events to."""
         environ = {"REDIS_URL": self.redis_url, "CALLKEEPER_PUSH_HEADERS": f"X-Push-Key: {PUSH_KEY}"}
         arguments = ("web", "--host", "127.0.0.1", "--port", "0")
         with python("callkeeper", *arguments, log=self.log("web"), environ=environ) as member:
@@ -85,33 +85,33 @@ class Stage:
             yield member
 
     def run(self, interpreter: Path, module: str, *arguments: str) -> None:
-        """Run a peer's command to its end.
+        """Run a peer's command and wait for its end.
 
         Raises:
-            BenchmarkFailed: It failed.
+            BenchmarkFailed: The command failed.
         """
         with self.peer(interpreter, module, *arguments) as member:
             if member.process.wait(PATIENCE_S) != 0:
                 raise BenchmarkFailed(f"{module} {' '.join(arguments)} failed:\n{member.tail()}")
 
     def asked(self) -> dict[str, Any]:
-        """Return what the stand-in was asked so far."""
+        """Return the stand-in's counts of requests so far."""
         found: dict[str, Any] = self.http.get(f"{self.service_url}/bench").json()
         return found
 
     def begin_calls(self, count: int, *, assigned: bool = False) -> list[str]:
-        """Let calls begin at the stand-in; return their ids."""
+        """Begin calls at the stand-in, and return their ids."""
         query = f"count={count}{'&assigned=yes' if assigned else ''}"
         ids: list[str] = self.http.post(f"{self.service_url}/bench/calls?{query}").json()
         return ids
 
     def meter(self, **members: ManagedProcess) -> Meter:
-        """Begin to measure processes beside Redis and the stand-in."""
+        """Start to measure processes together with Redis and the stand-in."""
         pids = {name: member.process.pid for name, member in members.items()}
         return Meter(**pids, redis=self.redis_pid, service=self.service.process.pid)
 
     def clear(self) -> None:
-        """End all calls, and empty Redis. Let it be known for long, because a Redis that is new holds effects back."""
+        """End all calls, and empty Redis. Mark Redis as known for a minute: workers delay effects on a new one."""
         self.http.post(f"{self.service_url}/bench/calls?count=0&anew=yes").raise_for_status()
         self.redis.flushall()
         told = self.redis.info()
@@ -121,7 +121,7 @@ class Stage:
 
 @contextmanager
 def stage(*, latency_ms: float = 50.0, limit: int = 0, redis_server: Path | None = None) -> Iterator[Stage]:
-    """Set the stage until the block ends; the service answers so many requests within a second (0: any number)."""
+    """Run the environment until the block ends; the service answers this many requests per second (0: any number)."""
     with ExitStack() as stack:
         data = Path(stack.enter_context(TemporaryDirectory(prefix="bench-")))
         redis = stack.enter_context(embedded_redis(data / "redis", redis_server))
@@ -152,10 +152,10 @@ def _web_url(line: str) -> str | None:
 
 
 def wait_until(done: Callable[[], bool], what: str, *members: ManagedProcess, every_s: float = 0.01) -> None:
-    """Look until something is so.
+    """Wait until a condition is true.
 
     Raises:
-        BenchmarkFailed: It is not so in time, or a process that it needs has ended.
+        BenchmarkFailed: The condition is not true in time, or a process that it needs has ended.
     """
     until_s = time.monotonic() + PATIENCE_S
     while not done():

@@ -1,4 +1,4 @@
-"""Calls that start at the stand-in and are pushed by it, each at its time: what `benchmarks.assigning` measures from."""
+"""Calls that the stand-in starts and pushes, each at its time, for `benchmarks.assigning`."""
 
 import asyncio
 import time
@@ -17,16 +17,16 @@ class Starts(Sender):
         self.pushed_at: dict[str, float] = {}
 
     def event(self) -> bytes:
-        """Let a call begin and return its push."""
+        """Begin a call and return its push."""
         voice_id = self._begin()
         self.pushed_at[voice_id] = time.time()
         return self.request(voice_id)
 
 
 async def start_calls(starts: Starts, url: str, count: int, rate: float) -> None:
-    """Start calls by the clock, over connections that stay open."""
+    """Start calls at a fixed rate, over connections that stay open."""
     place, loop = urlsplit(url), asyncio.get_running_loop()
-    # A receiver cuts connections that send nothing for long.
+    # A receiver closes connections that are idle for long.
     for _ in range(max(1, min(20, int(rate / 10)))):
         await loop.create_connection(lambda: Line(starts, goes_on=False), str(place.hostname), int(place.port or 0))
     await by_the_clock(starts, count, 1 / rate)

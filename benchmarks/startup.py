@@ -1,4 +1,4 @@
-"""How soon is a process ready, and what does it weigh?"""
+"""How soon is a process ready, and how much memory does it use?"""
 
 import os
 import subprocess

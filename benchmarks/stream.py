@@ -1,10 +1,10 @@
-"""How long after the service's answer a listener knows: from a green voice in the stand-in to the event of the stream.
+"""The delay from the service's answer to a listener: from a green voice in the stand-in to the stream's event.
 
     python -m benchmarks.stream [--calls 200] [--workers 2]
 
-Real processes. The calls live at the same time and become green within ten seconds. The start is the arrival of the check
-that brings the green voice, by the stand-in's ledger; the answer leaves it a few milliseconds later, so the figure is an
-upper bound.
+Processes are real. The calls are live at the same time and become green within ten seconds. The time starts when the
+check that returns the green voice arrives, by the stand-in's ledger. The stand-in answers a few milliseconds later, so
+the figure is an upper bound.
 """
 
 import argparse
@@ -49,7 +49,7 @@ class Listener(threading.Thread):
 
 
 def main() -> None:
-    """Run the benchmark and print what was measured."""
+    """Run the benchmark and print the measurements."""
     parser = argparse.ArgumentParser(description="Lag of the desk's stream.")
     parser.add_argument("--calls", type=int, default=200)
     parser.add_argument("--workers", type=int, default=2)
@@ -77,7 +77,7 @@ def main() -> None:
 
 
 def _lag_ms(stack: Stack, voice_id: str, seen_s: float) -> float:
-    """Return the time between the last check before a call was seen green, and that."""
+    """Return the time from the last check before a call was seen green until it was seen green."""
     account = stack.control("GET", f"/calls/{voice_id}")
     seen_at = datetime.fromtimestamp(seen_s, UTC)
     checks = [datetime.fromisoformat(a["at"]) for a in account["arrivals"] if a["operation"] == "check"]

@@ -1,1 +1,1 @@
-"""The other ways: what people would use instead, as small and as well set up as we could make them."""
+"""The alternatives that people would use instead, as small and as well configured as we could make them."""

@@ -1,4 +1,4 @@
-"""arq with a job per check: ``python -m benchmarks.peers.arq_check httpx|ours|give``. ``ours`` asks with our HTTP client."""
+"""arq with a job per check: ``python -m benchmarks.peers.arq_check httpx|ours|give``. ``ours``: our HTTP client."""
 
 import asyncio
 import sys
@@ -22,7 +22,7 @@ async def check_with_httpx(context: dict[str, Any], voice_id: str) -> None:
 
 
 async def check_with_ours(context: dict[str, Any], voice_id: str) -> None:
-    """The same with our client."""
+    """Make one check with our client and store its result."""
     from benchmarks.peers.ours import checked  # noqa: PLC0415  (only one of the two ways needs it)
 
     await context["redis"].hset(RESULTS, voice_id, await checked(context["reseller"], voice_id))
@@ -47,7 +47,7 @@ async def _give() -> None:
 
 
 def main() -> None:
-    """Do what the first argument says."""
+    """Run the mode that the first argument names."""
     uvloop.install()
     if sys.argv[1] == "give":
         asyncio.run(_give())

@@ -1,4 +1,4 @@
-"""The limit: a bare event loop with our HTTP client and no queue: ``python -m benchmarks.peers.bare stored|unstored``.
+"""Upper limit: a bare event loop, our HTTP client, no queue: ``python -m benchmarks.peers.bare stored|unstored``.
 
 ``stored`` writes each result with a command of its own, as the other ways do; ``unstored`` only counts them at the end.
 """

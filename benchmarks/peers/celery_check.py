@@ -38,7 +38,7 @@ check = app.task(name="check")(_check)
 
 
 def main() -> None:
-    """Do what the first argument says."""
+    """Run the mode that the first argument names."""
     if sys.argv[1] == "give":
         with app.connection_for_write() as connection, app.amqp.Producer(connection) as producer:
             for voice_id in waiting(redis()):

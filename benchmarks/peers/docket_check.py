@@ -1,6 +1,6 @@
 """Docket with a task per check: ``python -m benchmarks.peers.docket_check worker|give``.
 
-As its documentation says for most throughput: no state is kept of a task that is done.
+It keeps no state of finished tasks, as its documentation advises for the highest throughput.
 """
 
 import sys
@@ -16,7 +16,7 @@ from reseller.client import Reseller
 
 
 class Check:
-    """What a check needs."""
+    """The clients that a check needs."""
 
     client: Reseller
     redis: "Redis"

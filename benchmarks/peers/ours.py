@@ -10,13 +10,13 @@ from reseller.memory import MemoryTokenStore
 
 
 def reseller() -> Reseller:
-    """Return a client that keeps its token to itself."""
+    """Return a client that keeps its token in memory and does not share it."""
     anybody = Secret("bench")
     config = ServiceConfig(base_url=SERVICE_URL, access_token=anybody, email=anybody, password=anybody)
     return Reseller(config, MemoryTokenStore())
 
 
 async def checked(client: Reseller, voice_id: str) -> bytes:
-    """Make one check and return what is to be stored of it."""
+    """Make one check and return the part of its answer to store."""
     call = await client.details("cu-1", voice_id, check=True, requested_by="bench")
     return msgspec.json.encode({"status": call.status, "policies": policies_of(call), "ended": call.call_ended})

@@ -1,4 +1,4 @@
-"""What every peer does: one check over HTTP, its result decoded, cut to what matters and stored in one Redis hash."""
+"""The work of every peer: make one check over HTTP, decode it, and store the fields that matter in one Redis hash."""
 
 import json
 import os
@@ -11,7 +11,7 @@ SERVICE_URL: Final = os.environ.get("BENCH_SERVICE_URL", "http://127.0.0.1:8000"
 RESULTS: Final = "bench:results"
 IDS: Final = "bench:ids"
 IN_FLIGHT: Final = 256
-"""Checks at the same time, where a way can have many: as many as a shift of ours."""
+"""Concurrent checks for ways that support them: as many as one of our shifts makes."""
 
 HEADERS: Final = {"SsoToken": "bench", "InstitutionKey": "cu-1", "RequestedBy": "bench"}
 PARAMS: Final = {"checkVoiceAuthentication": "true"}
@@ -23,17 +23,17 @@ def waiting(redis: Any) -> list[str]:
 
 
 def store() -> "Redis":
-    """Return a client for results: those of all checks in flight share 64 connections."""
+    """Return a client for storing results. All checks in flight share 64 connections."""
     return Redis(connection_pool=BlockingConnectionPool.from_url(REDIS_URL, max_connections=64, timeout=None))
 
 
 def url(voice_id: str) -> str:
-    """Return where a call is checked."""
+    """Return the URL that checks a call."""
     return f"{SERVICE_URL}/external/calls/{voice_id}/details"
 
 
 def result(answer: bytes) -> str:
-    """Return what is stored of an answer."""
+    """Return the part of an answer that is stored."""
     call: dict[str, Any] = json.loads(answer)["phoneCall"]
     kept = {"status": call["status"], "policies": call["metaData"]["vendorPolicies"], "ended": call["callEnded"]}
     return json.dumps(kept)

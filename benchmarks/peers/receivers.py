@@ -1,7 +1,8 @@
-"""Receivers of events as one would write them: ``python -m benchmarks.peers.receivers answering|plain|fastapi PORT``.
+"""Typical receivers of events: ``python -m benchmarks.peers.receivers answering|plain|fastapi PORT``.
 
-``answering`` reads the event and answers: the limit. ``plain`` is Starlette and an RQ job for every event, enqueued in a
-thread because RQ blocks. ``fastapi`` is FastAPI with an arq job for every event. All under uvicorn with httptools, uvloop.
+``answering`` only reads and answers: the upper limit. ``plain`` is Starlette and an RQ job for every event, enqueued in
+a thread because RQ blocks. ``fastapi`` is FastAPI with an arq job for every event. All run under uvicorn with httptools
+and uvloop.
 """
 
 import asyncio
@@ -31,7 +32,7 @@ def answering() -> Any:
 
 
 def plain() -> Any:
-    """Return the plain way: a job for every event."""
+    """Return Starlette with an RQ job for every event."""
     from redis import Redis  # noqa: PLC0415  (each way loads its own)
     from rq import Queue  # noqa: PLC0415
 
@@ -46,13 +47,13 @@ def plain() -> Any:
 
 
 def fastapi() -> Any:
-    """Return FastAPI with arq."""
+    """Return FastAPI with an arq job for every event."""
     from arq import create_pool  # noqa: PLC0415
     from arq.connections import RedisSettings  # noqa: PLC0415
     from fastapi import FastAPI  # noqa: PLC0415
     from pydantic import BaseModel  # noqa: PLC0415
 
-    class Event(BaseModel):  # type: ignore[misc]  # it lives in the peers' own environment
+    class Event(BaseModel):  # type: ignore[misc]  # installed only in the peers' environment
         Type: str
         InstitutionKey: str
         VoiceId: str | None = None
@@ -76,7 +77,7 @@ def fastapi() -> Any:
 
 
 def handle(event: dict[str, object]) -> None:
-    """Do nothing: nobody runs these jobs."""
+    """Do nothing, because no worker runs these jobs."""
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """RQ with a job per check: ``python -m benchmarks.peers.rq_check stock|preloaded|simple|give``.
 
-``stock`` is ``rq worker``: a fork for every job, which imports what the job needs. ``preloaded`` has imported it before it
-forks, as RQ's documentation advises. ``simple`` does not fork at all.
+``stock`` is ``rq worker``: it forks for every job, and the fork imports the job's modules. ``preloaded`` imports them
+before it forks, as RQ's documentation advises. ``simple`` does not fork.
 """
 
 import sys
@@ -40,7 +40,7 @@ def give() -> None:
 
 
 def main() -> None:
-    """Do what the first argument says."""
+    """Run the mode that the first argument names."""
     match sys.argv[1]:
         case "give":
             give()

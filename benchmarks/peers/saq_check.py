@@ -27,7 +27,7 @@ async def _work() -> None:
 async def _give() -> None:
     queue = Queue.from_url(REDIS_URL)
     for voice_id in await queue.redis.lrange(IDS, 0, -1):
-        # Twice, because a job whose worker died counts as tried; nothing is kept of one that is done.
+        # Two attempts, because a job whose worker died counts as tried. A finished job is not kept.
         await queue.enqueue("check", voice_id=voice_id.decode(), retries=2, ttl=-1)
     await queue.disconnect()
 
