@@ -1,4 +1,4 @@
-"""One shared stack of real processes for tests that do not change it, and own stacks for those that do."""
+"""One stack of real processes for tests that do not change it, and separate stacks for tests that do."""
 
 from collections.abc import Iterator
 

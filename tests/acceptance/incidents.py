@@ -19,19 +19,20 @@ from tests.acceptance.stack import Stack, until
 from tests.promtool import firing, scrape_of
 
 WITHIN_S = 15.0
-"""An incident, and its end, must be shown everywhere within this time."""
+"""Everything must show an incident, and later its end, within this time."""
 
 _LENIENT_S = 25.0
-"""How long a test waits, so that a failure shows how late a display was."""
+"""How long a test waits. This is longer than the limit, so that a failure shows how late a display was."""
 
 
 @dataclass(frozen=True)
 class Case:
     """One incident.
 
-    ``happens`` lasts as long as its block. ``title`` is the alarm's text on the board, ``kind`` the metric's label,
-    ``doctor`` the doctor's line that is not ``ok``, ``alert`` the Prometheus alert (without its waiting time),
-    ``ready`` the status of /readyz. ``blind``: Redis cannot be read, so the board and /metrics show only that.
+    The incident lasts as long as the block of ``happens``. ``title`` is the alarm's text on the board, ``kind`` the
+    metric's label, ``doctor`` the doctor's line that is not ``ok``, ``alert`` the Prometheus alert (without its waiting
+    time), and ``ready`` the status of /readyz.
+    ``blind``: Redis cannot be read, so the board and /metrics show only that.
     ``is_note``: the board shows a note instead of an alarm.
     """
 
@@ -90,7 +91,7 @@ class Watchers:
 
 @dataclass(frozen=True)
 class Told:
-    """After how many seconds an incident, and then its end, was shown everywhere."""
+    """The seconds until everything showed an incident, and the seconds until everything showed its end."""
 
     name: str
     within_s: float
@@ -98,7 +99,7 @@ class Told:
 
 
 def assert_told(case: Case, stack: Stack) -> Told:
-    """Cause an incident; assert that everything shows it and nothing else in time, and shows its end."""
+    """Cause an incident. Assert that everything shows only this incident in time, and then its end."""
     watchers = Watchers(stack)
     try:
         return _told(case, watchers)

@@ -47,7 +47,7 @@ class Sides:
         return response.json()
 
     def account(self, call: dict[str, Any]) -> dict[str, Any]:
-        """Return the sandbox's current account of a call, with every request that named it."""
+        """Return the sandbox's current account of a call, with every request about it."""
         account: dict[str, Any] = self.control("GET", f"/calls/{call['voice_id']}")
         return account
 
@@ -127,10 +127,10 @@ def end(after_s: float) -> dict[str, object]:
 
 
 def until(look: Callable[[], T | None], within_s: float, what: str, *, every_s: float = 0.05) -> T:
-    """Call ``look`` again and again until it returns something true.
+    """Call ``look`` repeatedly until it returns a true value, and return that.
 
     Raises:
-        AssertionError: It did not in time.
+        AssertionError: ``look`` returned no true value in time.
     """
     end = time.monotonic() + within_s
     while time.monotonic() < end:

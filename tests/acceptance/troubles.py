@@ -82,7 +82,7 @@ def trouble(*targets: str, action: str = "answer", **more: object) -> Callable[[
 
 @contextmanager
 def login_refused(stack: Stack) -> Iterator[None]:
-    """Let the token lapse while the only worker has a wrong password; at the end start one with the right password."""
+    """Delete the token while the only worker has a wrong password. At the end start one with the right password."""
     for member in workers_of(stack):
         member.stop()
     stack.redis.delete("ck:token")
@@ -96,7 +96,7 @@ def login_refused(stack: Stack) -> Iterator[None]:
 
 @contextmanager
 def account_locked(stack: Stack) -> Iterator[None]:
-    """Let the token lapse and the service refuse our login; at the end accept it, and retry by command."""
+    """Delete the token and have the service refuse our login. At the end accept it, and retry with the command."""
     stack.call(end(40))
     stack.fault("token", "refused")
     stack.redis.delete("ck:token")
@@ -111,7 +111,7 @@ def account_locked(stack: Stack) -> Iterator[None]:
 @contextmanager
 def header_wrong(stack: Stack) -> Iterator[None]:
     """Send pushes with a wrong header; at the end send a sample with the right one."""
-    time.sleep(2)  # metrics are written once a second: write the last sample's first
+    time.sleep(2)  # metrics are written once a second: wait until those of the last sample are
     event = {"Type": "CallStart", "VoiceId": "v-wrong", "InstitutionKey": "cu-1"}
     for _ in range(3):
         assert httpx.post(f"{stack.demo.web_url}/push", json=event, headers={"X-Push-Key": "w"}).status_code in {
@@ -127,7 +127,7 @@ def header_wrong(stack: Stack) -> Iterator[None]:
 
 @contextmanager
 def faulty_rules(stack: Stack) -> Iterator[None]:
-    """Start a worker with a faulty rules file; at the end start a sound one."""
+    """Start a worker with a faulty rules file. At the end start one with a correct file."""
     path = stack.data / "faulty.toml"
     path.write_text("[nonsense]\n", encoding="utf-8")
     start_worker(stack, CALLKEEPER_RULES=str(path)).process.wait(30)
@@ -139,7 +139,7 @@ def faulty_rules(stack: Stack) -> Iterator[None]:
 
 @contextmanager
 def other_rules(stack: Stack) -> Iterator[None]:
-    """Run a worker with other check times than the others."""
+    """Run a worker whose check times differ from those of the others."""
     worker = start_worker(stack, CALLKEEPER_CHECK_AT="1,2,4,8,16,32")
     try:
         yield
@@ -186,7 +186,7 @@ def worker_with(stack: Stack, code: str) -> Iterator[None]:
 
 @contextmanager
 def receiver_down(stack: Stack) -> Iterator[None]:
-    """Have the only worker send webhooks to a receiver that answers 503, and at the end accepts them."""
+    """Have the only worker send webhooks to a receiver that answers 503. At the end the receiver accepts them."""
     for member in workers_of(stack):
         member.stop()
     receiver = Receiver()
@@ -232,7 +232,7 @@ def redis_killed(stack: Stack) -> Iterator[None]:
 
 @contextmanager
 def service_unreachable(stack: Stack) -> Iterator[None]:
-    """Answer every request with 503 while calls are live; without calls the outage would be noticed later."""
+    """Answer every request with 503 while calls are live. Without calls, workers would notice the outage later."""
     for key in ("bank-1", "cu-1", "cu-2"):
         stack.call(end(40), key=key)
     with trouble("*", status=503)(stack):
@@ -241,7 +241,7 @@ def service_unreachable(stack: Stack) -> Iterator[None]:
 
 @contextmanager
 def listings_refused(stack: Stack) -> Iterator[None]:
-    """Refuse the queue of an institution with a live call, because others are listed only once a minute."""
+    """Refuse the queue of an institution with a live call. Without live calls, it is listed only once a minute."""
     stack.call(end(90))
     with trouble("queue", status=403, institution_key="cu-1")(stack):
         yield

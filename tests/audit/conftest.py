@@ -1,4 +1,4 @@
-"""Fixtures of the audit. ``TEST_AUDIT`` says how much it tries: ``short`` (for every change) or ``full``."""
+"""Fixtures of the audit. ``TEST_AUDIT`` sets how many inputs they try: ``short`` (for every change) or ``full``."""
 
 import json
 import os
@@ -103,7 +103,7 @@ def target(redis_url: str, tmp_path: Path) -> Iterator[Target]:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """Run the system's Chromium. Use it in modules without asynchronous tests, which cannot run beside it."""
+    """Run the system's Chromium. Asynchronous tests cannot run in the same module."""
     with sync_playwright() as playwright:
         browser = launch(playwright)
         yield browser

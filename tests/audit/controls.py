@@ -1,7 +1,7 @@
 """``make controls``: switches every security control off, one at a time, and checks that its test then fails.
 
-A test that passes without its control proves nothing. Each control is changed in a copy of the tree, where its tests
-run and have to fail. docs/security-controls.md lists the controls.
+A test that still passes without its control does not test that control. This command changes each control in a copy of
+the tree and runs its tests there, which have to fail. docs/security-controls.md lists the controls.
 """
 
 import subprocess

@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 @contextmanager
 def foreign_page(body: str) -> Iterator[str]:
-    """Serve a page at ``localhost``, another site than our processes at ``127.0.0.1``. Yield its address."""
+    """Serve a page at ``localhost`` and yield its address. Our processes, at ``127.0.0.1``, are another site."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:

@@ -52,7 +52,7 @@ TRICKS: Sequence[bytes] = (
 
 @st.composite
 def mutants(draw: st.DrawFn, samples: Sequence[bytes]) -> bytes:
-    """Draw a sample with up to six changes: something put in, cut out, doubled or overwritten."""
+    """Draw a sample with up to six changes: bytes are inserted, removed, doubled or overwritten."""
     text = draw(st.sampled_from(samples))
     for _ in range(draw(st.integers(0, 6))):
         at, to = sorted((draw(st.integers(0, len(text))), draw(st.integers(0, len(text)))))

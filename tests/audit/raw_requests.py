@@ -89,13 +89,13 @@ class Shot:
 
 
 class Gunner:
-    """Draws random requests: the same ones for the same seed."""
+    """Draws random requests. The same seed gives the same requests."""
 
     def __init__(self, templates: Sequence[str], seed: int) -> None:
         user, _, password = ADMIN.partition(":")
         self._token = form_tokens(key_of_login(user, Secret(password))).issue()
         self._draw = random.Random(seed)  # noqa: S311  (repeatable, not secret)
-        # Streams do not end. The tests of the desk and of the board cover them.
+        # Streams are left out because they do not end. The tests of the desk and of the board cover them.
         self._templates = [template for template in templates if not template.endswith("/stream")]
 
     def shot(self) -> Shot:

@@ -57,7 +57,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def stage(browser: Browser, running: Stack) -> Iterator[Stage]:
-    """Return a stage. At its end no page may have sent a request to another host or logged an error."""
+    """Return a stage. The test fails if a page sent a request to another host or logged an error."""
     stage = Stage(browser, running)
     yield stage
     stage.close()

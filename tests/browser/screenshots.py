@@ -1,6 +1,6 @@
-"""``make screenshots``: screenshots for the documentation, of a running demonstration with simulated callers.
+"""``make screenshots``: takes the documentation's screenshots of a running demonstration with simulated callers.
 
-Metrics for the hour before the demonstration are invented, so that the small charts show data.
+It invents metrics for the hour before the demonstration, so that the small charts show data.
 """
 
 import random
@@ -82,7 +82,7 @@ def take(stage: Stage) -> None:
 
 
 def jobs(stage: Stage, registry: str) -> Page:
-    """Open RQ's dashboard at a registry of our queue."""
+    """Open RQ's dashboard on the page of one registry of our queue."""
     page = stage.context(viewport={"width": 1600, "height": 700}).new_page()
     page.goto(f"{stage.web_url}/rq/0/view/jobs/calls/{registry}/8/dsc/1")
     page.locator("#jobs tbody tr").first.wait_for()
@@ -90,7 +90,7 @@ def jobs(stage: Stage, registry: str) -> Page:
 
 
 def distrust(stage: Stage, sandbox: Page) -> str:
-    """Make a reject whose outcome is unknown; return the call's voice id."""
+    """Make a reject end with an unknown outcome, and return the call's voice id."""
     voice_id = stage.start(sandbox, "nothing", ends_s=300)
     board = stage.board()
     line(board, voice_id).locator("a").click()
@@ -123,7 +123,7 @@ def invent_an_hour(redis_url: str) -> None:
             figures = invented_minute(draw, calls)
             figures.count(figure.CALLS_SETTLED, "cu-1", "authenticated", n=before + 20 * (minutes_ago == 1))
             before = calls
-            author = Author(f"past-{minutes_ago}", "web")  # a second first batch of one author would be a repetition
+            author = Author(f"past-{minutes_ago}", "web")  # one author's second first batch would be a repetition
             FigureWriter(figures, author, now_ms=partial(int, now_ms - minutes_ago * 60_000)).write(redis)
 
 

@@ -22,7 +22,7 @@ def launch(playwright: Playwright) -> Browser:
     """Start the browser.
 
     Raises:
-        RuntimeError: There is none. The message says how to install it.
+        RuntimeError: No browser is installed. The message says how to install one.
     """
     path = chromium()
     if path is None:
@@ -97,7 +97,7 @@ class Stage:
 
 
 def line(page: Page, voice_id: str) -> Any:
-    """Return a call's line among the live ones."""
+    """Return a call's line in the list of live calls."""
     return page.locator("#groups .row").filter(has=page.locator(f"a[href$='{voice_id}']"))
 
 

@@ -1,4 +1,4 @@
-"""Plays Prometheus for a callkeeper in virtual time: scrapes its metrics and tells which alerts fire."""
+"""Scrapes callkeeper's metrics in virtual time, as Prometheus would, and reports which alerts fire."""
 
 from desk.metrics import read_everything
 from tests.promtool import SCRAPE_S, Scrape, firing, scrape_of_families
@@ -6,7 +6,7 @@ from tests.rig import Rig
 
 
 class Watch:
-    """Scrapes a rig. With each scrape the rig's worker writes its metrics, as its thread does every second."""
+    """Scrapes a rig. Its worker writes its metrics before each scrape; in production a thread does so every second."""
 
     def __init__(self, rig: Rig) -> None:
         self.rig = rig
@@ -20,13 +20,13 @@ class Watch:
         return firing(self.scrapes)
 
     async def run(self, seconds: float) -> None:
-        """Let time pass; the worker does what falls due."""
+        """Let time pass while the worker does the work that becomes due."""
         for _ in range(int(seconds / SCRAPE_S)):
             await self.rig.run(SCRAPE_S)
             await self.scrape()
 
     async def stand_still(self, seconds: float) -> None:
-        """Let time pass while no worker does anything."""
+        """Let time pass while no worker runs."""
         for _ in range(int(seconds / SCRAPE_S)):
             self.rig.stage.advance(SCRAPE_S)
             await self.scrape()

@@ -26,9 +26,9 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
         accepted: Ids of the events that were answered with 2xx.
         logged: Ids of the events in our event log.
         bugs: Log lines of unexpected exceptions.
-        found_after_s: A call that the queue showed for at least this long must have a record.
-        unnamed: Institutions that neither the service nor the settings name. Their calls need not be found: a push
-            alone proves nothing, because whoever may push can invent keys.
+        found_after_s: A call must have a record if the queue listed it for at least this long.
+        unnamed: Institutions that appear neither in the service's answers nor in the settings. Their calls need not
+            be found: a push alone does not prove that an institution exists, because a sender can invent keys.
     """
 
     accounts: Mapping[str, Mapping[str, Any]]
@@ -57,7 +57,7 @@ def faults(evidence: Evidence) -> list[str]:
 
 
 def _count_faults(account: Mapping[str, Any], record: Call | None) -> list[str]:
-    """Compare the requests that arrived with what was booked and what is allowed."""
+    """Compare the requests that arrived with the booked requests and with the limits."""
     arrived, sent = account["tally"]["arrived"], account["tally"]["authenticated"]
     limits = {"check": CHECK_LIMIT, "assign": ASSIGN_LIMIT, "enroll": 1, "reject_voice": 1}
     told = [f"{sent.get(name, 0)} of {name}" for name, limit in limits.items() if sent.get(name, 0) > limit]
@@ -71,7 +71,7 @@ def _count_faults(account: Mapping[str, Any], record: Call | None) -> list[str]:
 
 
 def _is_unsent(effect: Effect) -> bool:
-    """Tell whether a ledger knows of no request. A withdrawn repetition does not hide the requests before it."""
+    """Tell whether a ledger contains no request. Requests before a withdrawn repetition still count."""
     return effect.state in {EffectState.NONE, EffectState.INTENDED} and effect.attempts <= effect.unsent
 
 
@@ -90,7 +90,7 @@ def _end_faults(account: Mapping[str, Any], record: Call | None, found_after_s: 
 
 
 def right_reasons(account: Mapping[str, Any], record: Call) -> set[Reason]:
-    """Return the reasons for which a call may be settled, from the sandbox's account of it."""
+    """Return the reasons that a settled call may have, according to the sandbox's account of it."""
     unresolved = EffectState.UNRESOLVED in {record.enroll.state, record.reject.state}
     if unresolved:
         return {Reason.UNRESOLVED}
@@ -109,7 +109,7 @@ def right_reasons(account: Mapping[str, Any], record: Call) -> set[Reason]:
     )
     right = next((reason for holds, reason in reasons if holds), Reason.UNDECIDED)
     if unenrolled_at is not None and record.settled_at is not None and unenrolled_at > record.settled_at:
-        # The service does not report somebody else's later reject of the member. Our own is noticed a moment later.
+        # If somebody else rejects the member later, the service does not report it. We notice our own reject later.
         return {right, Reason.ENROLLED} if right is Reason.UNENROLLED else {right}
     return {right}
 
@@ -124,7 +124,7 @@ def found_in_s(evidence: Evidence) -> list[float]:
 
 
 def noticed_in_s(evidence: Evidence) -> list[float]:
-    """Return the seconds from a green result to the check that showed it, for each call that had both."""
+    """Return the seconds from a green result to the next check, for each call that had both."""
     lags = []
     for account in evidence.accounts.values():
         green = [datetime.fromisoformat(truth["at"]) for truth in account["truth"] if truth["kind"] == "green"]
@@ -158,7 +158,7 @@ def spread(values: list[float]) -> str:
 
 
 def event_id_of(body: str) -> str | None:
-    """Return the event id in an answer of the push endpoint."""
+    """Return the event id from a response of the push endpoint."""
     try:
         answer = json.loads(body)
     except ValueError:

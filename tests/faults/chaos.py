@@ -33,7 +33,7 @@ from tests.faults import archive_audit, audit
 from tests.faults.chaos_system import ChaosSystem, chaos_system
 
 FOUND_AFTER_S = 25.0
-"""A call whose push was lost is found within 10 s. Added: a lease (8 s), a pause of the service, a Redis outage."""
+"""A call whose push was lost is found within 10 s. The rest allows for a lease (8 s), a pause and a Redis outage."""
 
 ASKED_PAUSE_S = 60.0
 """The longest pause after ``Retry-After``. No call is found during it."""
@@ -46,7 +46,7 @@ SETTLES_WITHIN_S = 60.0
 
 
 def lift_trouble(sides: Sides, variants: Sequence[str]) -> None:
-    """Switch off the variants under which requests fail, so that calls can be settled."""
+    """Switch off the variants that make requests fail, so that calls can be settled."""
     sides.control("PUT", "/variants", calmed(variants))
 
 
@@ -58,12 +58,12 @@ def end_all_calls(sides: Sides) -> None:
 
 
 def everything_is_settled(sides: Sides) -> bool:
-    """Tell whether every record is settled, hints included, and every reject of a member was followed up."""
+    """Tell whether every record, hints included, is settled, and every reject of a member was followed up."""
     return all(record.is_settled and _is_followed_up(record) for record in _records(sides).values())
 
 
 def _is_followed_up(record: Call) -> bool:
-    """Tell whether an enrolled call was read again after a later reject of its member, if it had to be."""
+    """Tell whether an enrolled call was read again after a later reject of its member, or needs no such read."""
     if record.recheck_from is None:
         return True
     first = recheck(replace(record, reading=None), record.recheck_from)
@@ -91,7 +91,7 @@ def read_evidence(
 
 
 def unnamed_institutions(variants: Sequence[str]) -> list[str]:
-    """Return the institutions that the service names nowhere."""
+    """Return the institutions that the service does not name anywhere."""
     is_last_unnamed = "keys-missing" in variants and LIST_WITHOUT_THE_LAST.intersection(variants)
     return list(INSTITUTIONS)[-1:] if is_last_unnamed else []
 

@@ -28,14 +28,14 @@ GAP_S = 0.4
 """Mean seconds between two calls, if the service does not limit requests."""
 
 REQUESTS_PER_CALL = 20
-"""Requests per call that the load leaves room for: assign, enroll or reject, checks, reads, and a share of listings."""
+"""Expected requests per call: assign, enroll or reject, checks, reads, and a share of listings."""
 
 DISRUPT_EVERY_S = (1.0, 4.0)
 AWAY_S = (0.2, 3.0)
-"""For how long a killed process or server stays down."""
+"""How long a killed process or server stays down."""
 
 FROZEN_S = (1.0, LEASE.seconds + 3.0)
-"""For how long a worker is frozen: sometimes for longer than its lease."""
+"""How long a worker stays frozen. This is sometimes longer than its lease."""
 
 TROUBLES: tuple[dict[str, Any], ...] = (
     {"target": "details", "action": "answer", "status": 503, "share": 0.3},
@@ -63,7 +63,7 @@ TROUBLES: tuple[dict[str, Any], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """How often calls come in, and the limit of requests per second that workers are told, if any."""
+    """How often calls come in, and the workers' limit of requests per second, if any."""
 
     gap_s: float
     service_rps: int | None
@@ -137,7 +137,7 @@ class ChaosSystem:
         self.web = self.fleet.start(f"web-{next(self._names)}", *arguments, environ=environ)
 
     def _disrupt(self) -> None:
-        """Make one disruption at random; it does nothing if its target is down already."""
+        """Make one random disruption. It has no effect if its target is already down."""
         disrupt = self.draw.choice(
             [self._kill_worker, self._kill_worker, self._kill_both, self._freeze_worker]
             + [self._kill_web, self._kill_redis, self._freeze_redis, self._lapse_tokens]
@@ -257,7 +257,7 @@ class ChaosSystem:
 
 @contextmanager
 def chaos_system(data: Path, seed: int, variants: Sequence[str] = ()) -> Iterator[ChaosSystem]:
-    """Run everything until the block ends. ``variants`` say how the service behaves where the Spec is silent."""
+    """Run everything until the block ends. ``variants`` choose service behaviour that the Spec leaves open."""
     port, load = HeldPort(), fitting_load(variants)
     with postgresql() as archive, redis_server(data / "redis") as redis, Fleet(data / "logs") as fleet:
         database = Database(archive.url)

@@ -32,7 +32,7 @@ LONGEST_FIRST = [
     "replaced_master",
     "archive_delivery",
 ]
-"""Files by how long they take. Those that wait and those that compute take turns, so that both cores are busy."""
+"""Files by how long they take. Files that wait and files that compute alternate, so that both cores are busy."""
 
 
 @pytest.hookimpl(trylast=True)

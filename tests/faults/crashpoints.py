@@ -2,7 +2,7 @@
 
 ``python -m tests.faults.crashpoints POINT:ACTION`` runs a worker whose store and transports pass the points. When it
 first passes POINT, ``kill`` sends it SIGKILL and ``stop=SECONDS`` freezes it for that long.
-docs/crash-matrix.md says what follows from a crash at each point. The points are:
+docs/crash-matrix.md describes the result of a crash at each point. The points are:
 
 ================================================  ======================================================================
 point                                             seam
@@ -70,7 +70,7 @@ _STEPS = {
 POINTS = tuple(f"{step}.{moment}" for step, moments in _STEPS.items() for moment in moments)
 
 MID_REQUEST_S = 1.0
-"""``mid-request`` is this long after the request began. A test makes the service slower than that."""
+"""Time from the start of a request to ``mid-request``. Tests make the service slower than that."""
 
 _REQUESTS = {"queue": "listing", "assign": "assign", "enroll": "enroll", "reject-voice": "reject"}
 """Steps by the last part of the path of their requests."""
@@ -106,7 +106,7 @@ class Crashpoint:
 
 
 def _freeze(seconds: float) -> None:
-    """Stop this process; a child that outlives the stop continues it."""
+    """Stop this process. A child process, which is not stopped, continues it later."""
     wake = f"sleep {seconds}; kill -CONT {os.getpid()}"
     subprocess.Popen(["/bin/sh", "-c", wake], start_new_session=True)  # noqa: S603  (our own numbers)
     os.kill(os.getpid(), signal.SIGSTOP)
@@ -154,7 +154,7 @@ class CrashingStore(Store):
 
 
 def _written(entries: list[Entry], book_check: int | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the points before and after a record is kept."""
+    """Return the points to pass before and after a record is kept."""
     if book_check is not None:
         _step.set("check")
         return ("check.before-booked",), ("check.after-booked",)
@@ -168,7 +168,7 @@ def _written(entries: list[Entry], book_check: int | None) -> tuple[tuple[str, .
 
 
 class CrashingListings(Listings):
-    """Passes the point after every call of a page got its note."""
+    """Passes the point after it has left a note for every call of a page."""
 
     crash: Crashpoint
 
@@ -214,7 +214,7 @@ class CrashingTransport(httpx.AsyncBaseTransport):
 
 
 def _step_of(request: httpx.Request) -> str:
-    """Return the step that sends a request. A read counts as the claim's step only if the claim has no other."""
+    """Return the step that sends a request. A read is the claim's step only if the claim has no other step."""
     name = request.url.path.rpartition("/")[2]
     if name != "details":
         return _REQUESTS.get(name, name)

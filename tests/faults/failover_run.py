@@ -40,15 +40,15 @@ class Loss:
     over_at: datetime
 
     def may_forget(self, at: datetime) -> bool:
-        """Tell whether what was written at an instant may not have reached the next master."""
+        """Tell whether a write at this instant may be missing on the next master."""
         return self.at - REPLICATED_WITHIN <= at <= self.over_at + REPLICATED_WITHIN
 
 
 def lose_masters(watched: Watched, seconds: float, failovers: int) -> list[Loss]:
     """Kill or replace the master in turn, at even intervals. Every second replacement is a planned one.
 
-    A killed server comes back as a replica after 2 s: with ``min-replicas-to-write 1`` the two others could not lose
-    one more.
+    A killed server comes back as a replica after 2 s. Otherwise only two servers would be left, and after one
+    more loss ``min-replicas-to-write 1`` would make the last one refuse writes.
     """
     losses = []
     every_s, began_s = seconds / (failovers + 1), time.monotonic()
@@ -72,7 +72,7 @@ def lose_masters(watched: Watched, seconds: float, failovers: int) -> list[Loss]
 def unverified(trails: Mapping[str, tuple[Entry, ...]], losses: Iterable[Loss]) -> Iterator[str]:
     """Yield every effect of a known call that was sent after a loss before the call's details were read again.
 
-    A call that had only been pushed before the loss is left out: nothing can have been sent for it.
+    Calls that had only been pushed before the loss are left out, because nothing can have been sent for them.
     """
     for (voice_id, trail), loss in product(trails.items(), losses):
         known = [line for line in trail if line.what != "pushed"]
@@ -86,7 +86,7 @@ def unverified(trails: Mapping[str, tuple[Entry, ...]], losses: Iterable[Loss]) 
 
 
 def held_against(faults: Iterable[str], evidence: audit.Evidence, losses: Sequence[Loss]) -> tuple[list[str], int]:
-    """Return the faults that count, and the number of faults that the loss of a master excuses."""
+    """Return the faults that count, and the number of faults that are excused by the loss of a master."""
     told, forgotten = [], 0
     for fault in faults:
         voice_id, _, what = fault.partition(": ")

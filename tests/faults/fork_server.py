@@ -4,7 +4,7 @@ A forked process has its own session, environment and log, but starts without th
 tests that start hundreds of workers. Do not use it where the time of a start is measured.
 
 ``python -m tests.faults.fork_server`` forks one process for each line of its standard input and answers with its pid.
-It reaps no child until it ends, so that the pid of an ended process is not given to another one.
+It does not reap its children until it ends itself, so that the system cannot reuse the pid of an ended process.
 """
 
 import gc
@@ -58,7 +58,7 @@ class ForkedProcess:
         """Wait until the process has ended.
 
         Raises:
-            subprocess.TimeoutExpired: It has not.
+            subprocess.TimeoutExpired: The process has not ended in time.
         """
         end_s = None if timeout is None else time.monotonic() + timeout
         while self.poll() is None:
@@ -118,7 +118,7 @@ class ForkServer:
 
 
 def _serve() -> None:
-    """Fork one process for each line of input. At the end of input, kill those that still run."""
+    """Fork one process for each line of input. At the end of input, kill the processes that still run."""
     for module in PRELOADED:
         importlib.import_module(module)
     gc.freeze()

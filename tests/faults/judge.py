@@ -1,7 +1,7 @@
-"""The judge checks every request that reaches the service, and reports a broken promise at that moment.
+"""Checks every request that reaches the service, and reports a broken promise at that moment.
 
-It compares the request with three sources: the sandbox (what really happened), its own memory (what people stated and
-the service answered), and our trail and record as they are in Redis at that moment.
+The judge compares each request with three sources: the sandbox (what really happened), its own memory (what people
+stated and what the service answered), and our trail and record as they are in Redis at that moment.
 """
 
 import datetime as dt
@@ -26,7 +26,7 @@ from tests.sandbox_fixtures import KEY, Asgi
 
 CHECKS = 20
 FRESH_S = 3.0
-"""The read that precedes an effect is at most 2 s old when it is booked, and the booking 1 s when it is sent."""
+"""An effect is booked at most 2 s after the read before it, and sent at most 1 s after its booking."""
 
 REJECTED = frozenset({"RejectCallerVoice", "RejectCallerVoiceFromValidationRule"})
 EFFECTS = {
@@ -35,7 +35,7 @@ EFFECTS = {
     EffectKind.REJECT: Operation.REJECT_VOICE,
 }
 MAX_REQUESTS = 2
-"""Requests of one enroll, or of one reject, that may arrive: the second one after a 401 only."""
+"""How many requests of one enroll or reject may arrive. The second one is sent only after a 401."""
 ONCE = (EffectKind.ENROLL, EffectKind.REJECT)
 NOTHING_SENT = frozenset({EffectState.NONE, EffectState.INTENDED})
 
@@ -83,16 +83,16 @@ class Answered:
 
 @dataclass(slots=True)
 class Lost:
-    """What was lost of a call when Redis was rolled back: effects that may be sent once more, by kind."""
+    """What a rollback of Redis removed from a call: effects that may be sent once more, by kind."""
 
     effects: dict[EffectKind, int] = field(default_factory=lambda: defaultdict(int))
     bookings: int = 0
-    """Booked checks that the record does not have until it is claimed again."""
+    """Booked checks that are missing from the record until the call is claimed again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What Redis has of a call, under both of its ids together."""
+    """What Redis stores about a call, under both of its ids."""
 
     records: tuple[Call, ...]
     checks: int
@@ -103,7 +103,7 @@ Load = Callable[[str], Awaitable[tuple[Call | None, tuple[Entry, ...]]]]
 
 
 class Judge(Witness):
-    """Holds every request against the promises."""
+    """Checks every request against the promises."""
 
     def __init__(self, stage: Asgi, load: Load) -> None:
         super().__init__()
@@ -117,7 +117,7 @@ class Judge(Witness):
         self.rolled_back_at: dt.datetime | None = None
 
     def of(self, call: SandboxCall) -> Memory:
-        """Return what is remembered of a call."""
+        """Return the memory of a call."""
         return self.memories[call.voice_id]
 
     async def request(self, request: httpx.Request, *, was_frozen: bool) -> None:
@@ -186,12 +186,12 @@ class Judge(Witness):
             assert self.of(call).distrusts, "a reject that nobody asked for"
 
     def _is_booked(self, kind: EffectKind, record: Call, trail: tuple[Entry, ...]) -> None:
-        """Assert that `sent` is in Redis, in the ledger and in the trail, before the first byte."""
+        """Assert that Redis has `sent` in the ledger and in the trail before the first byte is written."""
         assert record.effect(kind).state is EffectState.SENT, f"{kind} was not booked: {record.effect(kind).state}"
         assert any(entry.what == "sent" and entry.kind == kind for entry in trail), f"{kind} is not in the trail"
 
     def _is_alone(self, kind: EffectKind) -> None:
-        """Assert that a lease has passed since a rollback: requests booked before it have ended by then."""
+        """Assert that one lease has passed since a rollback. By then, requests booked before it have ended."""
         if self.rolled_back_at is not None:
             since_s = (self._stage.clock.now - self.rolled_back_at).total_seconds()
             assert since_s >= LEASE.seconds, f"{kind} only {since_s:g} s after Redis was rolled back"
@@ -205,7 +205,7 @@ class Judge(Witness):
         assert decided[-1].facts, "a decision without its facts"
 
     def _is_read_before(self, kind: EffectKind, call: SandboxCall) -> None:
-        """Assert that stored details were read just before, and forbid the effect in no way."""
+        """Assert that the stored details were read just before, and that they do not forbid the effect."""
         answered = self.answered.get(call.voice_id)
         assert answered is not None, f"{kind} without a read"
         age_s = (self._stage.clock.now - answered.at).total_seconds()
@@ -218,7 +218,7 @@ class Judge(Witness):
             assert answered.record.get("status") not in forbidden, "an enroll forbidden"
 
     def _enroll_is_lawful(self, call: SandboxCall, trail: tuple[Entry, ...], body: dict[str, Any]) -> None:
-        """Assert that the enroll is for the assigned and verified person, and follows no known reject or opt-out."""
+        """Assert that the person is assigned and verified, and that no reject or opt-out was known before."""
         person_id = body["personId"]
         by_service = any(verified.validation_type == body["validationType"] for verified in call.verifications)
         assert person_id in self.of(call).verified or by_service, "an enroll of somebody nobody verified"
@@ -239,8 +239,8 @@ class Judge(Witness):
     def counts_hold(self, call: SandboxCall, checks_booked: int) -> None:
         """Assert the limits: 20 checks, one enroll, one reject for each statement, and a booking for every request.
 
-        An effect may be sent once more for each time that a rollback lost it. A check that was answered with 401 was
-        not made, but it counts among the 20 while its booking is known.
+        An effect may be sent once more for each rollback that lost it. A check that was answered with 401 was not made,
+        but it counts as one of the 20 as long as its booking is stored.
         """
         tally, lost = self._stage.sandbox.ledger.tally(call.voice_id), self.lost[call.voice_id]
         checks = tally.arrived.get(Operation.CHECK, 0)
@@ -259,7 +259,7 @@ class Judge(Witness):
     def forgets(self, voice_id: str, before: "Kept", after: "Kept") -> None:
         """Note what a rollback removed from our records of a call.
 
-        An effect whose intention is still stored is not lost: it is resolved as if it had been sent.
+        An effect whose intention is still stored is not lost, because callkeeper treats it as if it had been sent.
         """
         lost = self.lost[voice_id]
         for kind in ONCE:
@@ -271,7 +271,7 @@ class Judge(Witness):
     # At the end
 
     def last_statements_count(self, record: Call, reached: list[Statement]) -> None:
-        """Assert that a record has, of each type of statement that reached it, the one that Redis received last."""
+        """Assert that of each type of statement that reached a record, it has the one that Redis received last."""
         kept: dict[type[Statement], Word | Identity | None] = {
             AssignWish: record.assign_wish,
             Verified: record.identity,
@@ -287,7 +287,10 @@ class Judge(Witness):
             assert getattr(ours, "person_id", None) == person_id, f"not the last {kind.__name__} counts"
 
     def is_told_once(self, trail: tuple[Entry, ...]) -> None:
-        """Assert one trail line for each request, and one for the settling plus one for each distrust after it."""
+        """Assert that the trail has one line for each request and for each time the call was settled.
+
+        Each distrust after the first settling allows one more line.
+        """
         sent = [(entry.kind, entry.n) for entry in trail if entry.what == "sent" and entry.kind in ONCE]
         assert len(sent) == len(set(sent)), f"one sending, several lines: {sent}"
         settled = [n for n, entry in enumerate(trail) if entry.what == "settled"]
@@ -297,7 +300,7 @@ class Judge(Witness):
     def is_true(self, call: SandboxCall, record: Call) -> None:
         """Assert that our ledgers of enroll and reject agree with what the service did.
 
-        Effects that a rollback lost are excused. A lost reject also removed the traces of the enroll.
+        Effects that a rollback lost are excused. A rollback that lost a reject also removed the traces of the enroll.
         """
         tally, lost = self._stage.sandbox.ledger.tally(call.voice_id), self.lost[call.voice_id]
         for kind in ONCE:

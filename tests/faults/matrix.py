@@ -1,7 +1,8 @@
-"""The crash matrix: for each row and company, one call is played through a crash to its end. Many run at the same time.
+"""The crash matrix: plays one call through a crash to its end for each row and company, many at the same time.
 
-The *company* says which worker continues: one started right after the crash; a second one that ran all the time; or
-that second one while the first is frozen for longer than its lease and then continues.
+The *company* says which worker continues after the crash. It is a worker started right after the crash, or a second
+worker that ran all the time. In the third company the first worker is frozen for longer than its lease, the second
+worker continues meanwhile, and then the first one continues too.
 """
 
 import asyncio
@@ -61,12 +62,12 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
     @property
     def step(self) -> str:
-        """Return the step, without the moment."""
+        """Return the step of the row's point, for example ``assign`` for ``assign.after-sent``."""
         return self.at.partition(".")[0]
 
     @property
     def kind(self) -> EffectKind:
-        """Return the kind of effect that the row is about; every call is at least assigned."""
+        """Return the kind of effect that the row checks. Rows of other steps check the assign, which every call has."""
         return EffectKind(self.step) if self.step in set(EffectKind) else EffectKind.ASSIGN
 
     @property
@@ -80,26 +81,26 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class Trial(msgspec.Struct, frozen=True):
-    """A row in a company."""
+    """One row, played with one company."""
 
     row: Row
     company: Company
 
     def __str__(self) -> str:
-        """Name it as a test's id."""
+        """Return the trial's name, which is also its test id."""
         service = {"loses it": ", lost by the service", "answers 401": ", answered 401"}.get(self.row.service, "")
         return f"{self.row.at}{service}, {self.company}"
 
     def __hash__(self) -> int:
-        """Hash by name: a row holds a dict."""
+        """Hash the name, because a row contains a dict and cannot be hashed."""
         return hash(str(self))
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of a trial. If it did not end, ``failure`` says why, and the other fields mean nothing.
+    """The result of a trial. If the trial did not end, ``failure`` says why, and the other fields are unused.
 
-    ``arrived`` are all requests, ``sent`` those that passed authentication, ``applied`` those that the service carried
-    out: all by operation, as the sandbox counted them.
+    ``arrived`` counts all requests, ``sent`` those that passed authentication, and ``applied`` those that the service
+    carried out. The sandbox counted them by operation.
     """
 
     failure: str = ""
@@ -153,14 +154,14 @@ def rows() -> tuple[Row, ...]:
 
 
 def trials() -> list[Trial]:
-    """Return every row with each of its companies."""
+    """Return a trial for every row and each of its companies."""
     return [
         Trial(row, company) for row in rows() for company in Company if company is not Company.FROZEN or row.may_freeze
     ]
 
 
 def is_for_every_change(trial: Trial) -> bool:
-    """Tell whether a trial runs for every change: each row runs with one company, in turn."""
+    """Tell whether a trial runs for every change. Each row runs with one company; the companies take turns."""
     companies = [other.company for other in trials() if other.row == trial.row]
     return trial.company is companies[rows().index(trial.row) % len(companies)]
 
@@ -174,12 +175,12 @@ def play_all(site: Site, chosen: Iterable[Trial]) -> dict[str, Outcome]:
 
 
 def _takes_long(trial: Trial) -> bool:
-    """Tell whether the call goes on only after stored details have shown no effect for 20 s."""
+    """Tell whether the call waits until the stored details have shown no effect for 20 s."""
     return "absent" in trial.row.ledger or trial.row.at in {"assign.after-sent", "assign.first-byte"}
 
 
 def play(site: Site, trial: Trial) -> Outcome:
-    """Play one trial on its own stage. Any error is this trial's outcome and does not affect others."""
+    """Play one trial on its own stage. An error becomes this trial's outcome and does not affect other trials."""
     try:
         with site.stage() as stage:
             play = Play(stage, trial)
@@ -314,7 +315,7 @@ class Play:
         return record is not None and record.assign.state in DONE
 
     def _is_through(self) -> bool:
-        """Tell whether the call may end: the effect is decided, or the voice was recognised."""
+        """Tell whether the call may end, because the effect is decided or the voice was recognised."""
         assert any(worker.is_running for worker in self.stage.members), "no worker is left"
         record = self.stage.record(self.call)
         if record is None or record.phase is Phase.HINTED:

@@ -36,7 +36,7 @@ def document(text: str) -> str:
     """Return the document with current lists.
 
     Raises:
-        ValueError: The document lacks a marker of where they belong.
+        ValueError: The document has no marker for the place of a list.
     """
     matrix = "\n".join(line for step, of_step in groupby(rows(), lambda row: row.step) for line in _list(step, of_step))
     return _placed(_placed(text, "crash matrix", matrix), "protections", protections.document())
@@ -64,7 +64,7 @@ def _list(step: str, of_step: Iterator[Row]) -> Iterator[str]:
 
 
 def _allowed(row: Row) -> str:
-    """Describe what the table allows. For most steps that is only the reason of the settling."""
+    """Describe what the table allows. For most steps that is only the reason for which the call is settled."""
     parts = [f"settled as {_either(row.reasons)}"]
     if row.reasons == ("dropped",):
         return "no request at all, nothing left"

@@ -6,8 +6,8 @@ import socket
 class HeldPort:
     """A port of this machine, chosen by the system, for a server that is killed and started again.
 
-    A socket is bound to it and never listens, so that neither another server nor the local end of a connection gets the
-    port while the server is down.
+    A socket is bound to the port but never listens. While the server is down, neither another server nor an outgoing
+    connection can get the port.
     """
 
     def __init__(self) -> None:

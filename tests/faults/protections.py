@@ -1,7 +1,7 @@
 """Removes protections from a copy of the code, one at a time, and checks that a test then fails.
 
-``python -m tests.faults.protections`` exits with 1 if a test still passed: then the test proves nothing, or the
-protection is not needed. ``python -m tests.faults.protections C15`` tries those of one case.
+``python -m tests.faults.protections`` exits with 1 if a test still passed. In that case the test does not cover
+the protection, or the protection is not needed. ``python -m tests.faults.protections C15`` tries those of one case.
 """
 
 import os
@@ -21,7 +21,7 @@ _TAKEN_ALONG = ("calls", "callkeeper", "desk", "receiver", "reseller", "sandbox"
 
 
 class Protection(msgspec.Struct, frozen=True, rename={"intact": "is", "removed": "was"}, forbid_unknown_fields=True):
-    """One protection; see protections.toml. ``also`` is a second replacement that the code needs to run without it."""
+    """One protection; see protections.toml. ``also`` is a second replacement that keeps the changed code running."""
 
     case: str
     words: str

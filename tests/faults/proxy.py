@@ -22,10 +22,10 @@ class Disturbance:
     """How connections are disturbed. ``up`` is towards the server, ``down`` towards the client.
 
     Attributes:
-        latency_s: Delay of every piece of data. A random part of ``jitter_s``, from the proxy's seed, is added.
+        latency_s: Delay of every piece of data, plus a random part of ``jitter_s`` that follows from the proxy's seed.
         bytes_per_s: The bandwidth of a connection in each direction; None for no limit.
-        cut_up_after: Reset the connection after this many bytes have gone up; 0 lets nothing of the request through.
-        cut_down_after: The same downwards; 0 lets the request through and nothing of the answer.
+        cut_up_after: Reset the connection after this many bytes have gone up. With 0, nothing of the request passes.
+        cut_down_after: The same downwards. With 0, the request passes but nothing of the answer.
         refuses: Reset new connections at once.
         swallows: A black hole: connections are accepted and stay open, and no data passes until this is set to False.
     """
@@ -63,15 +63,15 @@ class Proxy:
     _draw: random.Random = field(default_factory=random.Random)
 
     def set(self, disturbance: Disturbance) -> None:
-        """Change how connections are disturbed, open ones too. From any thread."""
+        """Change how all connections, also open ones, are disturbed. May be called from any thread."""
         self._call(lambda: self._change(disturbance))
 
     def reset_all(self) -> None:
-        """Reset every open connection. From any thread."""
+        """Reset every open connection. May be called from any thread."""
         self._call(self._reset_all)
 
     def stop(self) -> None:
-        """Stop serving. From any thread."""
+        """Stop serving. May be called from any thread."""
         assert self._loop is not None
         self._loop.call_soon_threadsafe(self._stopped.set)
 

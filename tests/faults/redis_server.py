@@ -43,7 +43,7 @@ class RedisServer:
         """Start the server and wait until it has loaded its data and answers.
 
         Raises:
-            AssertionError: It does not answer in time.
+            AssertionError: The server does not answer in time.
         """
         chosen = {
             "bind": "127.0.0.1",
@@ -90,7 +90,7 @@ class RedisServer:
         return self._log_file.stat().st_size
 
     def cut(self, at: int) -> None:
-        """Truncate the append-only file to a length, so that later writes are lost. The server must not run."""
+        """Truncate the append-only file to a length, so that later writes are lost. The server must be stopped."""
         os.truncate(self._log_file, at)
 
     @property
@@ -118,7 +118,7 @@ class RedisServer:
 
 @contextmanager
 def redis_server(data: Path) -> Iterator[RedisServer]:
-    """Run a server until the block ends. It may be killed and started meanwhile."""
+    """Run a server until the block ends. Tests may kill and restart it meanwhile."""
     server = RedisServer(data)
     try:
         server.start()

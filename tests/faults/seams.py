@@ -1,8 +1,8 @@
-"""Injects failures into a worker where it talks to Redis and to the service: its two seams.
+"""Injects failures into a worker at its two seams: where it talks to Redis and to the service.
 
-Every command or request is a *crossing* of a seam. A planned failure happens at the n-th crossing. After a death
-nothing crosses again, as with SIGKILL: further crossings are cancelled. A frozen worker stops with all its tasks until
-it is thawed, as with SIGSTOP.
+Every command or request is a *crossing* of a seam. A planned failure happens at the n-th crossing. After a
+worker dies, all its further crossings are cancelled, as with SIGKILL. A frozen worker stops with all its tasks until it
+is thawed, as with SIGSTOP.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ class Seam(StrEnum):
 
 
 class Failure(StrEnum):
-    """What happens to a worker at a crossing: ``before`` or ``after`` the other side did what was asked.
+    """What happens to a worker at a crossing, ``before`` or ``after`` the other side carries out the request.
 
     ``lose`` means that the worker gets an error instead of an answer.
     """
@@ -66,8 +66,8 @@ class PlannedFailure:
 class WorkerState:
     """Whether a worker is dead or frozen, and the failure that is planned for it.
 
-    ``crossed`` counts crossings; ``inside`` those under way; ``froze_at`` is where it was frozen; ``after_each`` is
-    called after each crossing, before the worker gets the answer.
+    ``crossed`` counts all crossings, and ``inside`` those under way. ``froze_at`` is the seam at which the worker was
+    frozen. ``after_each`` is called after each crossing, before the worker gets the answer.
     """
 
     planned: PlannedFailure | None = None
@@ -88,7 +88,7 @@ class WorkerState:
     async def cross(
         self, seam: Seam, apply: Callable[[], Awaitable[T]], lost: Callable[[], Exception], *, about: str = ""
     ) -> T:
-        """Do what a worker asks of the other side, unless the planned failure happens here.
+        """Carry out a worker's request to the other side, unless the planned failure happens here.
 
         Raises:
             asyncio.CancelledError: The worker is dead.
@@ -169,9 +169,9 @@ class Wire(httpx.AsyncBaseTransport):
 
 
 class Witness:
-    """Sees what crosses the HTTP seam; this one ignores it.
+    """Gets every request and answer at the HTTP seam. This base class ignores them.
 
-    ``broken`` collects broken promises. They are not raised at once, because the client would take them for a network
+    ``broken`` collects broken promises. They are not raised at once, because the client would treat them as a network
     error.
     """
 
@@ -179,10 +179,10 @@ class Witness:
         self.broken: list[AssertionError] = []
 
     async def request(self, request: httpx.Request, *, was_frozen: bool) -> None:
-        """See a request reach the service. ``was_frozen``: the process was frozen just before its first byte."""
+        """Handle a request at the service. ``was_frozen``: the process was frozen just before its first byte."""
 
     def answer(self, request: httpx.Request, response: httpx.Response) -> None:
-        """See the service's answer before the worker gets it."""
+        """Handle the service's answer before the worker gets it."""
 
 
 class Line:

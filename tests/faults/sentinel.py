@@ -25,7 +25,7 @@ TENANT_RIGHTS = _USERS.partition(">PASSWORD-OF-WORKER ")[2].strip().replace("~ck
 SENTINEL_PASSWORD = "sentinel-word-4711"
 _START_DEADLINE_S = 30.0
 PAUSED_MS = 20_000
-"""For how long writes are paused before a master is replaced: its demotion takes up to ten seconds."""
+"""How long writes are paused before a master is replaced. Its demotion takes up to ten seconds."""
 
 _SERVER = """\
 bind 127.0.0.1
@@ -70,7 +70,7 @@ class Watched:
 
     @property
     def url(self) -> str:
-        """Return a URL of the current master. It names two sentinels, of which the first does not run."""
+        """Return a URL of the current master. It names two sentinels; the first one does not run."""
         return self.url_of(USER)
 
     def url_of(self, user: str) -> str:
@@ -94,11 +94,11 @@ class Watched:
 
     @property
     def master_port(self) -> int:
-        """Return the port of the master, as the sentinel says."""
+        """Return the port of the master that the sentinel names."""
         return int(self._master()["port"])
 
     def fail_over(self) -> None:
-        """Have a replica promoted and wait until the sentinel says so.
+        """Have a replica promoted, and wait until the sentinel names it as the master.
 
         The sentinel demotes the old master only after 8 s. Unless ``min-replicas-to-write`` is set, the old master
         takes writes from connected clients until then.
@@ -108,12 +108,12 @@ class Watched:
         self.wait_for_another(before)
 
     def switch_over(self) -> None:
-        """Replace the master as docs/operations.md says: first pause its writes for longer than its demotion takes."""
+        """Replace the master as docs/operations.md says: first pause its writes until its demotion must be over."""
         self._ask(self.master_port, "client_pause", PAUSED_MS, False)
         self.fail_over()
 
     def kill_master(self) -> int:
-        """Kill the master and return its port; the sentinel notices by itself."""
+        """Kill the master and return its port. The sentinel detects the loss on its own."""
         port = self.master_port
         process = self._processes.pop(port)
         process.kill()
@@ -121,12 +121,12 @@ class Watched:
         return port
 
     def bring_back(self, port: int) -> None:
-        """Start a killed server as a replica of the current master, and wait until it follows."""
+        """Start a killed server as a replica of the current master, and wait until it replicates."""
         self._start(port, _SERVER, "--replicaof", "127.0.0.1", str(self.master_port))
         _until(lambda: self._follows(port), "the server that came back follows")
 
     def wait_for_another(self, before: int) -> None:
-        """Wait until the sentinel names another master, and that one takes writes."""
+        """Wait until the sentinel names another master and that master accepts writes."""
         _until(lambda: self.master_port != before, "another master")
         _until(lambda: self._ask(self.master_port, "role")[0] == b"master", "a master that takes writes")
 

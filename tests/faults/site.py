@@ -31,7 +31,7 @@ CHECK_AT = ",".join(map(str, (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 17, 20, 24, 28
 PUSH_KEY = "a-key-that-only-tests-know"
 
 PATIENCE_S = 90.0
-"""How long a test waits for an expected event. It allows for a busy machine and measures nothing."""
+"""How long a test waits for an expected event. It is long enough for a busy machine."""
 
 
 @dataclass(slots=True)
@@ -84,7 +84,7 @@ class Stage(Sides):
         self.control("POST", "/members", body)
 
     def _settle_in(self) -> None:
-        """Make Redis look as if it had run for a while: after a restart effects wait."""
+        """Make Redis look as if it had run for a while, because workers delay effects after a restart of Redis."""
         info = self.redis.info()
         self.redis.hset(Keys().epoch, mapping={"id": f"{info['run_id']}/{info['master_replid']}", "since": 0})
 
@@ -103,7 +103,7 @@ class Stage(Sides):
         return account
 
     def happen(self, call: dict[str, Any], kind: str, **more: object) -> None:
-        """Make something happen to a call now."""
+        """Add a happening to a call now."""
         self.control("POST", f"/calls/{call['voice_id']}/now", {"kind": kind, **more})
 
     def trouble(self, target: str, action: str = "pass", **more: object) -> None:

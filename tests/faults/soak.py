@@ -28,7 +28,7 @@ WARM_UP = 0.4
 
 MAY_GROW = 1.10
 MAY_GROW_BY = 6 * 2**20
-"""A tenth and 6 MiB: allocators and doubling hash tables need that much; a leak of a kilobyte a call exceeds it."""
+"""Growth beyond both limits is a fault. Allocators and hash tables stay below them; a leak of 1 kB a call does not."""
 
 LOOK_EVERY_S = 10.0
 
@@ -71,7 +71,7 @@ def _look(running: Deployment, redis: Any, at_s: float) -> Look:
 
 
 def grown(taken: Sequence[Look]) -> list[str]:
-    """Return one text for each process that uses more memory at the end of a run than after its warm-up."""
+    """Return one text for each process whose memory grew between its warm-up and the end of the run."""
     warm = [look for look in taken if look.at_s >= WARM_UP * taken[-1].at_s]
     third = max(1, len(warm) // 3)
     told = []

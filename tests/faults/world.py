@@ -1,7 +1,7 @@
 """callkeeper, the service and Redis in virtual time, with injected failures.
 
-There are two workers, each with its own seams; one web process with its desk that never fails; one sandbox; one
-Redis that can be rolled back; and two clocks, that of the sandbox and that of Redis.
+There are two workers, each with its own seams, and one web process with its desk, which never fails. There is one
+sandbox, and one Redis that can be rolled back. The sandbox and Redis have a clock each.
 """
 
 import asyncio
@@ -45,10 +45,10 @@ ONE, TWO, NOBODY = "5550100001", "5550100002", "5550100003"
 LONGEST_STEP_S = 2.0
 SOONEST_S = 0.05
 HOLD_S = LEASE.seconds
-"""For how long effects wait after Redis was replaced."""
+"""How long effects wait after Redis was replaced."""
 
 QUIET_LOOPS = 40
-"""After this many turns of the event loop without a crossing all tasks of a frozen worker have stopped."""
+"""After this many event loop turns without a crossing, all tasks of a frozen worker have stopped."""
 
 Dump = dict[bytes, bytes]
 
@@ -57,7 +57,7 @@ FOR_SETTLED = (Resolved, Distrusted)
 
 
 class Servers(Protocol):
-    """The Redis servers: another one is current after a failover."""
+    """The Redis servers. A failover makes another one current."""
 
     def current(self) -> Any:
         """Return a client of the current server."""
@@ -70,7 +70,7 @@ class Servers(Protocol):
 
 
 async def dump(redis: Any, keys: Keys) -> Dump:
-    """Return all keys as Redis's DUMP encodes them, without times to live and without the wake-up marker."""
+    """Return all keys in the encoding of Redis's DUMP, without times to live and without the wake-up marker."""
     found = [key async for key in redis.scan_iter(match=f"{keys.prefix}:*", count=1000)]
     return {key: await redis.dump(key) for key in found if key != keys.wake.encode()}
 
@@ -162,7 +162,7 @@ class World:
         self.set_back_s += max(0.0, seconds)
 
     def now_ms(self) -> int:
-        """Return what Redis's clock says."""
+        """Return the time of Redis's clock in milliseconds."""
         return int((self.clock.now.timestamp() - self.behind_s) * 1000)
 
     @property
@@ -177,7 +177,7 @@ class World:
         call_id = CallId(call.institution_key, call.voice_id)
         return await self.web.queries.load(call_id), await self.web.queries.trail(call_id)
 
-    # What comes from outside
+    # Input from outside
 
     def id_of(self, call: SandboxCall) -> CallId:
         """Return the id of a call's record."""
@@ -200,7 +200,7 @@ class World:
         await self.web.intake.record(event, event_id=f"ev-{next(self._events)}")
 
     async def hear(self, call: SandboxCall, statement: Statement, *, by_alternate_id: bool = False) -> None:
-        """Accept a person's statement at the desk; by the alternate id only if the desk finds a call by it."""
+        """Accept a person's statement at the desk. By the alternate id, only if the desk finds a call under it."""
         place = self.id_of(call)
         if by_alternate_id:
             found = await self.lookup.resolve(call.institution_key, call.alternate_id)
@@ -217,14 +217,14 @@ class World:
             self.judge.of(call).said.append(Said(place, statement))
 
     async def hear_again(self, call: SandboxCall, nth: int) -> None:
-        """Accept a statement again: the desk's Redis client repeats a script whose answer was lost."""
+        """Accept a statement again, as when the desk's Redis client repeats a script whose answer was lost."""
         said = self.judge.of(call).said
         if said:
             place, statement = said[nth % len(said)]
             await self.web.store.note(place, statement, even_settled=isinstance(statement, FOR_SETTLED))
 
     def mix_up(self, asked: str, other: SandboxCall, times: int) -> None:
-        """Have the service answer about an id with the record of another call."""
+        """Have the service answer requests for an id with another call's record."""
         self.mixed_up.mix[asked] = (other.voice_id, times)
 
     # Workers and time
@@ -234,7 +234,7 @@ class World:
         await self.run(HOLD_S + 1)
 
     async def run(self, seconds: float) -> None:
-        """Let time pass; both workers do what falls due."""
+        """Let time pass while both workers do the work that becomes due."""
         end = self.clock.now + dt.timedelta(seconds=seconds)
         while True:
             await self._work_off()
@@ -259,7 +259,7 @@ class World:
         return await self._until_still(n)
 
     async def _is_due(self) -> bool:
-        """Tell whether a claim would find anything, or has to repair a clock that went back."""
+        """Tell whether a claim would find anything, or has to repair due times after the clock was set back."""
         redis, now_ms = self.servers.current(), self.now_ms()
         far = await redis.zcount(self.keys.due, now_ms + FARTHEST_MS, "+inf")
         return bool(far or await redis.zcount(self.keys.due, "-inf", now_ms) or not await redis.exists(self.keys.due))
@@ -332,7 +332,7 @@ class World:
         self.snapshot = Snapshot(await dump(self.servers.current(), self.keys), copy.deepcopy(self.judge.memories))
 
     async def roll_back(self) -> None:
-        """Lose what was written since the snapshot, as if a lagging replica took over or after a crash."""
+        """Lose what was written since the snapshot, as after a crash or when a lagging replica takes over."""
         if self.snapshot is None:
             return
         await self._fail_over(self.snapshot.copied)
@@ -367,7 +367,7 @@ class World:
             await self._replace_worker(n)
         await self.servers.aclose()
 
-    # What has to hold
+    # Assertions
 
     async def check(self) -> None:
         """Assert what must be true after every step."""
@@ -379,7 +379,7 @@ class World:
             await self._is_itself(call)
 
     async def _is_itself(self, call: SandboxCall) -> None:
-        """Assert that no record was ever merged into another call's, by tombstones and trail."""
+        """Assert from tombstones and trail that no record was ever merged into that of another call."""
         ids = (call.voice_id, call.alternate_id)
         for id_ in ids:
             member = CallId(call.institution_key, id_).member
@@ -390,7 +390,7 @@ class World:
         assert merged <= set(ids), f"{merged} was merged into {call.voice_id}, another call"
 
     async def _nothing_is_forgotten(self) -> None:
-        """Assert that every member with a note or without an end is due soon or leased, and none is parked."""
+        """Assert that every member that has a note or is not settled is due soon or leased, and that none is parked."""
         redis, prefix = self.servers.current(), len(self.keys.item(""))
         async for key in redis.scan_iter(match=self.keys.item("*"), count=1000):
             member = key.decode()[prefix:]
@@ -404,7 +404,7 @@ class World:
         assert not [why for why in (await self.web.queries.attention()).values() if why == "parked"]
 
     async def calm(self) -> None:
-        """Lift all faults and end every call; then assert that all settle with true ledgers."""
+        """Lift all faults and end every call. Then assert that all calls settle and their ledgers are true."""
         for worker in self.workers:
             worker.state.planned = None
         await self.wake_frozen()
@@ -449,7 +449,7 @@ class World:
             self.judge.is_true(call, record)
 
     async def _reached(self, call: SandboxCall) -> list[Statement]:
-        """Return the statements that are in the call's record. Those by an unconfirmed id are not."""
+        """Return the statements that are in the call's record. Statements under an unconfirmed id are not in it."""
         said = self.judge.of(call).said
         return [statement for place, statement in said if await self.lookup.resolve(*place) == self.id_of(call)]
 

@@ -69,7 +69,7 @@ class Site:
         return browser
 
     async def of_provider(self, subject: str) -> Account | None:
-        """Return the account of a person who logged in at the identity provider."""
+        """Return the account of a person who logged in through the identity provider."""
         known = await self.accounts.known()
         found = [account.id for account in known if account.id.startswith(f"oidc:{subject}@")]
         return await self.accounts.find(found[0]) if found else None

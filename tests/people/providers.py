@@ -87,7 +87,7 @@ def settings(provider: ProviderProcess, public_url: str) -> dict[str, str]:
 
 @dataclass
 class Box:
-    """A proxy in front of a provider. ``spoil`` changes its tokens; ``keys`` are added to its public keys."""
+    """A proxy in front of a provider. ``spoil`` changes its tokens; ``keys`` are added to the public keys."""
 
     url: str
     target: str = ""
@@ -95,7 +95,7 @@ class Box:
     keys: list[dict[str, Any]] = field(default_factory=list)
 
     def answer(self, method: str, path: str, headers: dict[str, str], body: bytes) -> httpx.Response:
-        """Return the provider's answer, changed if ``spoil`` or ``keys`` say so."""
+        """Return the provider's answer, changed by ``spoil`` and ``keys`` if they are set."""
         with httpx.Client(trust_env=False) as client:
             answer = client.request(method, self.target + path, headers=headers, content=body)
         changed: dict[str, Any] | None = None
@@ -110,7 +110,7 @@ class Box:
 
 @contextmanager
 def box() -> Iterator[Box]:
-    """Run a proxy whose provider is set later."""
+    """Run a proxy. Its provider is set later."""
 
     class Handler(BaseHTTPRequestHandler):
         def _pass_on(self) -> None:

@@ -5,7 +5,7 @@ import pytest
 from tests.longest_first import longest_first
 
 LONGEST_FIRST = ["versions", "rotation", "procfile", "rules", "desk_client"]
-"""A test process gets two tests at first. In this order, a long one and a short one."""
+"""Each test process starts with two tests. In this order it gets a long one and a short one."""
 
 
 @pytest.hookimpl(trylast=True)

@@ -49,7 +49,10 @@ class Load:
                 self.started += 1
 
     def _call(self, n: int) -> dict[str, Any]:
-        """Return a call. A member's calls have one script: a reject of an enrolled member is followed up for long."""
+        """Return call number n. All calls of a member have the same script.
+
+        Otherwise one call could reject a member whom another call enrolled, and that is followed up for a long time.
+        """
         keys, kinds = list(population.INSTITUTIONS), len(SCRIPTS)
         key, kind, turn = keys[n % len(keys)], n % kinds, n // (len(keys) * kinds)
         members = (population.MEMBERS - population.SHARED) // kinds
@@ -73,9 +76,9 @@ class Floor(Stack):
     def start(
         self, name: str, command: str, *, module: tuple[str, ...] = ("callkeeper",), **changed: str
     ) -> ManagedProcess:
-        """Start a process with the stack's settings and changes to them; wait until it works.
+        """Start a process with the stack's settings and changes to them, and wait until it works.
 
-        ``module``: the Python module to run, and its first arguments; another one than ours for another release.
+        ``module``: the Python module to run, with its first arguments. Another release has another module.
         """
         options = ("--host", "127.0.0.1", "--port", "0") if command == "web" else ()
         environ = {**self.demo.environ, **changed}

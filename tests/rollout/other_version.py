@@ -1,8 +1,8 @@
 """A process of another version: ``python -m tests.rollout.other_version newer|older worker``.
 
-It runs our own code, changed to store what another version would. The newer version adds unknown fields to calls,
-effects, notes, events, listings and the trail, and writes every fourth call with a higher schema number until it is
-settled. The older version neither reads nor writes fields that were added later.
+It runs our own code, changed so that it stores data as another version would. The newer version adds unknown fields to
+calls, effects, notes, events, listings and the trail. It writes every fourth call with a higher schema number until the
+call is settled. The older version neither reads nor writes fields that were added later.
 """
 
 import json
@@ -50,14 +50,14 @@ def newer_call(call: Any) -> Any:
 
 
 def older(stored: Any) -> Any:
-    """Remove the late fields from every object."""
+    """Remove the fields that were added later from every object."""
     if isinstance(stored, dict):
         return {name: older(value) for name, value in stored.items() if name not in LATE_FIELDS}
     return [older(each) for each in stored] if isinstance(stored, list) else stored
 
 
 class Writer:
-    """Encodes with our encoder, then changes the result to the other version's."""
+    """Encodes with our encoder, then changes the result into the other version's format."""
 
     def __init__(self, own: Any, change: Change) -> None:
         self._own = own
@@ -80,7 +80,7 @@ class Reader:
 
 
 def become(version: str) -> None:
-    """Turn this process into one of another version."""
+    """Make this process store and read data as another version does."""
     change = {"newer": newer, "older": older}[version]
     record: Any = calls.record
     record._ENCODER = Writer(record._ENCODER, newer_call if version == "newer" else change)

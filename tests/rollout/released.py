@@ -20,12 +20,12 @@ _NAMED = re.compile(r"Commit: `([0-9a-f]{40})`")
 
 
 def released_commit(changelog: str) -> str | None:
-    """Return the commit of the newest release for which the changelog names one; None before the first.
+    """Return the commit of the newest release for which the changelog names one; None before the first release.
 
     The line below the release's heading is ``Commit: `HASH```.
 
     Raises:
-        ValueError: Such a line has no full hash, or is not below a release's heading.
+        ValueError: A ``Commit:`` line has no full hash, or is not below a release's heading.
     """
     heading, found = "", None
     for line in changelog.splitlines():
