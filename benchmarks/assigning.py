@@ -33,9 +33,7 @@ def answer(effort: Effort) -> Answer:
             )
         )
     columns = ("starts", "calls", "p50 ms", "p99 ms", "worst ms")
-    note = (
-        f"The service's answers take {LATENCY_MS:g} ms; one latency is subtracted. One web, one worker."
-    )
+    note = f"The service's answers take {LATENCY_MS:g} ms; one latency is subtracted. One web, one worker."
     goals = (
         Goal.at_most("idle: p50 under 10 ms", rows[0][2], 10.0),
         Goal.at_most("200 starts a second: p99 under 250 ms", rows[1][3], 250.0),
