@@ -163,7 +163,9 @@ def walk(connection: Connection, search: Search, before: Place | None, sizes: Si
         ]
         leading = parts[0] if len(parts) == 1 else _newest(union(*map(select, parts)).subquery(), [], None, length)
         fits = [or_(*(_fits(part, leading) for part in each)) for each in search.others]
-        body = select(lines.c.body).where(same_line(lines, leading), is_whole(), ~has_later_version()).scalar_subquery()
+        body = (
+            select(lines.c.body).where(_same_line(lines, leading), is_whole(), ~has_later_version()).scalar_subquery()
+        )
         # The limit keeps PostgreSQL from reading bodies before it has tested the lines.
         tested = select(leading, case((and_(true(), *fits), body)).label("body")).limit(length).subquery()
         personal = case((tested.c.body.is_not(None), personal_values(tested))).label("personal")
@@ -188,11 +190,11 @@ def _newest(
 
 def _fits(part: Part, line: FromClause) -> ColumnElement[bool]:
     # Not EXISTS: for that PostgreSQL may read all rows of the part into a hash table.
-    found = select(literal(1)).select_from(part.table).where(same_line(part.table, line), part.condition).limit(1)
+    found = select(literal(1)).select_from(part.table).where(_same_line(part.table, line), part.condition).limit(1)
     return found.scalar_subquery().is_not(None)
 
 
-def same_line(one: FromClause, other: FromClause) -> ColumnElement[bool]:
+def _same_line(one: FromClause, other: FromClause) -> ColumnElement[bool]:
     """Return the condition that rows of two tables belong to one line."""
     return and_(one.c.institution_key == other.c.institution_key, one.c.n == other.c.n)
 
@@ -237,7 +239,7 @@ def _begins(column: ColumnElement[Any], text: str) -> ColumnElement[bool]:
 
 def personal_values(line: FromClause, beginning: str = "") -> ColumnElement[Any]:
     """Return the personal values of a line that were not erased, by path, only of paths with this prefix."""
-    asked = select(_JsonObject(people.c.path, people.c.value)).where(same_line(people, line))
+    asked = select(_JsonObject(people.c.path, people.c.value)).where(_same_line(people, line))
     asked = asked.where(people.c.value.is_not(None), people.c.path.startswith(beginning))
     return asked.correlate(line).scalar_subquery().label("personal")
 

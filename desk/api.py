@@ -265,7 +265,7 @@ class DeskApi:
     def _turned_away(self, request: Request, reason: str) -> Problem:
         """Return the answer to a wrong or missing token. A valid token is recognised before this, and is never limited."""
         who = network_of(request.scope.get("client"))
-        if wait_s := self._limiter.fail(who):
+        if wait_s := self._limiter.count(who):
             return too_often(wait_s)
         self._log.warning("desk_refused", reason=reason)
         if self._limiter.wait_s(who):

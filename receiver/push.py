@@ -205,7 +205,7 @@ class PushEndpoint:
 
     def _turn_away(self, who: str) -> Response:
         """Return the answer to wrong or missing headers. Requests with the right ones are never limited."""
-        if wait_s := self._limiter.fail(who):
+        if wait_s := self._limiter.count(who):
             self._counting.refused("credentials")
             return responses.ignored(wait_s)
         if self._limiter.wait_s(who):

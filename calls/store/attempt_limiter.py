@@ -81,8 +81,11 @@ class AttemptLimiter:
         over = self._filled(who) - (self.allowed - 1)
         return int(over * self._every_s) + 1 if over > 0 else 0
 
-    def fail(self, who: str) -> int:
-        """Count a failure. If the limit was reached before, count nothing and return the seconds to wait."""
+    def count(self, who: str) -> int:
+        """Count a failure, or anything else of which only so many are allowed; return 0.
+
+        If the limit was reached before, count nothing and return the seconds to wait.
+        """
         if wait_s := self.wait_s(who):
             return wait_s
         self._empty_at[who] = self._now() + (self._filled(who) + 1) * self._every_s
@@ -135,14 +138,14 @@ class LoginLimiter:
         """Return after how many whole seconds a login from an address by a name is checked; 0: now."""
         return max([local.wait_s(each) or await self._ask(each, local) for each, local in self._buckets(who, name)])
 
-    async def fail(self, who: str, name: str = "") -> int:
+    async def count(self, who: str, name: str = "") -> int:
         """Count and log a failure. If the limit was reached before, do neither and return the seconds to wait.
 
         Failures beyond an address's limit do not count for the name. The local count comes first, so that guesses that
         arrive together cannot all pass before Redis has counted them.
         """
         for each, local in self._buckets(who, name):
-            if wait_s := local.fail(each) or await self._ask(each, local, count=True):
+            if wait_s := local.count(each) or await self._ask(each, local, count=True):
                 return wait_s
         self._log.warning("admin_refused", reason="credentials")
         if await self.wait_s(who, name):

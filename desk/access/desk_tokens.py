@@ -134,7 +134,7 @@ class DeskTokens:
         issued, now = msgspec.json.decode(stored, type=IssuedToken), datetime.now(UTC)
         if issued.is_over(now):
             return None
-        if not self._uses.fail(issued.name):
+        if not self._uses.count(issued.name):
             await self._redis.hset(self._keys.issued_tokens_used, issued.name, now.isoformat(timespec="seconds"))
         return _token(digest, issued)
 

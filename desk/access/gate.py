@@ -141,12 +141,12 @@ class Gate:
     async def _by_password(self, scope: Scope, headers: Headers, authorization: str) -> Visitor | Response:
         who, name = self._who(scope, headers)
         if not authorization:
-            if not self._without_login.fail(who):
+            if not self._without_login.count(who):
                 self._doors.log.warning("admin_refused", reason="credentials")
             return self._login_required(scope, headers)
         shared = self._doors.shared
         if shared is None or not shared.login.is_sent(authorization):
-            wait_s = await self._doors.limiter.fail(who, name)
+            wait_s = await self._doors.limiter.count(who, name)
             return _too_many(wait_s) if wait_s else self._login_required(scope, headers)
         if wait_s := await self._doors.limiter.wait_s(who, name):
             return _too_many(wait_s)

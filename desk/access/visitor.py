@@ -150,7 +150,7 @@ class Auditor:
         if note.event is None:
             return
         look = repr((note.who, sorted(note.parts.items())))
-        if note.event is AuditEvent.VIEWED and (status >= 400 or self._looks.fail(look)):
+        if note.event is AuditEvent.VIEWED and (status >= 400 or self._looks.count(look)):
             return
         # If a request fails before its call was found, the names in its address are only what somebody typed.
         is_found = status < 400 or status == 409 or note.event is AuditEvent.DENIED

@@ -141,7 +141,7 @@ class LoginPages:
             account = await recognise(name, form.get("password", ""))
             if account is not None:
                 return form, account
-            if not await self.doors.limiter.fail(address, name):
+            if not await self.doors.limiter.count(address, name):
                 known = await self.accounts.find(name)
                 who = known.id if known is not None else ""  # what was typed may be a password
                 await self._audit(AuditEntry(event=AuditEvent.LOGIN_FAILED, who=who, status=401))
@@ -153,7 +153,7 @@ class LoginPages:
             raise HTTPException(404)
         if is_foreign(request.headers):  # not by a link either: a person has to want the login
             raise HTTPException(403, "Another site led here. Do you want to log in?")
-        if wait_s := self._begun.fail(network_of(request.scope.get("client"))):
+        if wait_s := self._begun.count(network_of(request.scope.get("client"))):
             raise _too_many(wait_s)
         wanted = request.query_params.get("next", "")
         there, state = await self.provider.begin(wanted if is_ours(wanted) else "")
@@ -170,7 +170,7 @@ class LoginPages:
         try:
             person, wanted = await self.provider.finish(request.url.query, state)
         except ProviderRefused as refused:
-            if not self._refused.fail(network_of(request.scope.get("client"))):
+            if not self._refused.count(network_of(request.scope.get("client"))):
                 self.doors.log.warning("admin_refused", reason="provider")
                 await self._audit(AuditEntry(event=AuditEvent.LOGIN_FAILED, detail=refused.why, status=403))
             answer = self._page(request, str(refused), 403)

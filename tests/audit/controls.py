@@ -73,8 +73,8 @@ CONTROLS: Final = (
     Control(
         "guesses at a name are counted across all addresses",
         "desk/board/login_page.py",
-        "await self.doors.limiter.fail(address, name)",
-        "await self.doors.limiter.fail(address)",
+        "await self.doors.limiter.count(address, name)",
+        "await self.doors.limiter.count(address)",
         "tests/people/test_sessions_and_roles.py",
         "counted_from_everywhere",
     ),
@@ -440,7 +440,7 @@ CONTROLS: Final = (
     Control(
         "guesses at passwords are limited",
         "calls/store/attempt_limiter.py",
-        "if wait_s := local.fail(each) or await self._ask(each, local, count=True):",
+        "if wait_s := local.count(each) or await self._ask(each, local, count=True):",
         "if wait_s := 0:",
         "tests/audit/test_login.py",
         "for_all_pages",
@@ -448,8 +448,8 @@ CONTROLS: Final = (
     Control(
         "guesses are counted across all processes",
         "calls/store/attempt_limiter.py",
-        "local.fail(each) or await self._ask(each, local, count=True)",
-        "local.fail(each)",
+        "local.count(each) or await self._ask(each, local, count=True)",
+        "local.count(each)",
         "tests/audit/test_login.py",
         "all_processes",
     ),

@@ -38,7 +38,7 @@ def process(redis: "Redis", clock: Clock, *, remembered: int = 4096) -> LoginLim
 
 async def test_limit_holds_across_processes_and_restarts(redis: "Redis", clock: Clock) -> None:
     """The limit of ten guesses holds also if each goes to a new process."""
-    failures = [await process(redis, clock).fail(ADDRESS) for _ in range(ALLOWED + 2)]
+    failures = [await process(redis, clock).count(ADDRESS) for _ in range(ALLOWED + 2)]
     assert [wait_s > 0 for wait_s in failures] == [False] * ALLOWED + [True] * 2
     assert await process(redis, clock).wait_s(ADDRESS) > 0
     assert await process(redis, clock).wait_s("203.0.113.8") == 0
@@ -47,28 +47,28 @@ async def test_limit_holds_across_processes_and_restarts(redis: "Redis", clock: 
 async def test_limit_is_lifted_after_the_wait(redis: "Redis", clock: Clock) -> None:
     """After the seconds that were told one more failure is allowed, in every process."""
     for _ in range(ALLOWED + 5):
-        await process(redis, clock).fail(ADDRESS)
+        await process(redis, clock).count(ADDRESS)
     wait_s = await process(redis, clock).wait_s(ADDRESS)
     assert wait_s <= EVERY_S + 1
     clock.now_ms += wait_s * 1000
     assert await process(redis, clock).wait_s(ADDRESS) == 0
-    assert await process(redis, clock).fail(ADDRESS) == 0
-    assert await process(redis, clock).fail(ADDRESS) > 0
+    assert await process(redis, clock).count(ADDRESS) == 0
+    assert await process(redis, clock).count(ADDRESS) > 0
 
 
 async def test_limit_bears_guesses_at_once(redis: "Redis", clock: Clock) -> None:
     """Guesses that arrive together at several processes do not exceed the limit."""
     processes = [process(redis, clock) for _ in range(3)]
-    failures = await asyncio.gather(*(each.fail(ADDRESS) for each in processes for _ in range(20)))
+    failures = await asyncio.gather(*(each.count(ADDRESS) for each in processes for _ in range(20)))
     assert failures.count(0) == ALLOWED
 
 
 async def test_limit_is_bounded_in_redis(redis: "Redis", clock: Clock) -> None:
     """Redis remembers no more names than it may; the fullest bucket stays, and all of it is forgotten in time."""
     for _ in range(ALLOWED):
-        await process(redis, clock).fail(ADDRESS)
+        await process(redis, clock).count(ADDRESS)
     for n in range(30):
-        await process(redis, clock, remembered=8).fail(f"198.51.100.{n}")
+        await process(redis, clock, remembered=8).count(f"198.51.100.{n}")
     assert await redis.zcard(Keys().logins) == 8
     assert await process(redis, clock).wait_s(ADDRESS) > 0
     assert 0 < await redis.pttl(Keys().logins) <= ALLOWED * EVERY_S * 1000
@@ -76,7 +76,7 @@ async def test_limit_is_bounded_in_redis(redis: "Redis", clock: Clock) -> None:
 
 async def test_limit_names_nobody_in_redis(redis: "Redis", clock: Clock) -> None:
     """An address is personal data, so Redis holds only a keyed hash of it."""
-    await process(redis, clock).fail(ADDRESS)
+    await process(redis, clock).count(ADDRESS)
     [name] = await redis.zrange(Keys().logins, 0, -1)
     assert ADDRESS.encode() not in name
     assert len(name) == 32
@@ -85,7 +85,7 @@ async def test_limit_names_nobody_in_redis(redis: "Redis", clock: Clock) -> None
 async def test_limit_is_local_while_redis_is_away(clock: Clock) -> None:
     """Without Redis a process counts by itself, and answers at once."""
     away = process(Redis(host="127.0.0.1", port=1, retry=Retry(NoBackoff(), 0)), clock)
-    failures = [await away.fail(ADDRESS) for _ in range(ALLOWED + 1)]
+    failures = [await away.count(ADDRESS) for _ in range(ALLOWED + 1)]
     assert [wait_s > 0 for wait_s in failures] == [False] * ALLOWED + [True]
     assert await away.wait_s(ADDRESS) > 0
     assert await away.wait_s("203.0.113.8") == 0
@@ -95,9 +95,9 @@ async def test_limit_reached_asks_redis_for_nothing(redis: "Redis", clock: Clock
     """Guesses over the limit cost Redis no work."""
     limiter = process(redis, clock)
     for _ in range(ALLOWED):
-        await limiter.fail(ADDRESS)
+        await limiter.count(ADDRESS)
     before = (await redis.info("stats"))["total_commands_processed"]
     for _ in range(50):
-        await limiter.fail(ADDRESS)
+        await limiter.count(ADDRESS)
         await limiter.wait_s(ADDRESS)
     assert (await redis.info("stats"))["total_commands_processed"] - before == 1  # this very question

@@ -34,7 +34,7 @@ def limiter(clock: Clock) -> AttemptLimiter:
 
 def test_limiter_counts_to_its_limit(limiter: AttemptLimiter) -> None:
     """Three failures are counted; those after them are over the limit, for this name only."""
-    assert [bool(limiter.fail("a")) for _ in range(5)] == [False, False, False, True, True]
+    assert [bool(limiter.count("a")) for _ in range(5)] == [False, False, False, True, True]
     assert limiter.wait_s("a") > 0
     assert limiter.wait_s("b") == 0
 
@@ -42,21 +42,21 @@ def test_limiter_counts_to_its_limit(limiter: AttemptLimiter) -> None:
 def test_limiter_allows_another_failure_after_the_wait(limiter: AttemptLimiter, clock: Clock) -> None:
     """Failures over the limit do not extend the wait: after it one more is allowed."""
     for _ in range(50):
-        limiter.fail("a")
+        limiter.count("a")
     wait_s = limiter.wait_s("a")
     assert wait_s <= 11
     clock.now += wait_s
     assert limiter.wait_s("a") == 0
-    assert limiter.fail("a") == 0
-    assert limiter.fail("a") > 0
+    assert limiter.count("a") == 0
+    assert limiter.count("a") > 0
 
 
 def test_limiter_forgets(limiter: AttemptLimiter, clock: Clock) -> None:
     """After long enough without failures the count of a name starts anew."""
     for _ in range(3):
-        limiter.fail("a")
+        limiter.count("a")
     clock.now += 30
-    assert [limiter.fail("a") for _ in range(3)] == [0, 0, 0]
+    assert [limiter.count("a") for _ in range(3)] == [0, 0, 0]
 
 
 @given(names=st.lists(st.text(max_size=3), max_size=500))
@@ -64,7 +64,7 @@ def test_limiter_is_bounded(names: list[str]) -> None:
     """For all sequences of names, the limiter keeps at most the configured number."""
     limiter = AttemptLimiter(remembered=5)
     for name in names:
-        limiter.fail(name)
+        limiter.count(name)
     assert len(limiter) <= 5
 
 
