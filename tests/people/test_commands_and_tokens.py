@@ -181,5 +181,5 @@ async def test_no_token_is_named_like_the_board(redis_url: str) -> None:
     """Trails name the board as the token of its own statements, so no token gets that name."""
     told = await callkeeper(redis_url, "tokens", "issue", "board")
     assert (told.exit_code, "not board" in told.output) == (2, True)
-    with pytest.raises(ValueError, match="not board"):
+    with pytest.raises(ValueError, match="not be board"):
         desk_tokens("board:canary-token-5d0b7f2c91a4")
