@@ -8,10 +8,12 @@ The fast way is msgspec's own. If it fails, the slow way reads what can be read:
 - a field that is missing, or null where it should not be, gets its default;
 - a field of the wrong type also gets its default, unless the record declares it vital, because then it must not be
   guessed;
+- text that is wrongly encoded is read as far as it can be;
 - nothing disappears from a list: an unreadable item stays as a blank record, or as its JSON text. A candidate that
   cannot be read must still count as a candidate, a policy as a policy.
 """
 
+import json
 from datetime import UTC, datetime
 from functools import cache
 from types import NoneType
@@ -88,6 +90,7 @@ def _hints(kind: type[Record]) -> list[tuple[str, object]]:
 
 R = TypeVar("R", bound=Record)
 
+_LENIENT = json.JSONDecoder(strict=False)
 _BROKEN = (msgspec.MsgspecError, ValueError, RecursionError)
 
 
@@ -118,11 +121,16 @@ class Reader(Generic[R]):
 def parse(body: bytes) -> object:
     """Return the JSON value in ``body`` as plain Python values.
 
+    One wrongly encoded name must not hide an institution's queue. So a byte order mark and control characters are
+    accepted, and what is not UTF-8, or half of a surrogate pair, becomes a replacement character.
+
     Raises:
         Unreadable: Not JSON, or nested too deeply.
     """
     try:
-        return msgspec.json.decode(body)
+        value = _LENIENT.decode(body.decode("utf-8-sig", "replace"))
+        whole = json.dumps(value, ensure_ascii=False).encode("utf-8", "surrogatepass")
+        return json.loads(whole.decode("utf-8", "replace"))
     except _BROKEN:
         pass
     raise Unreadable("not JSON")

@@ -1,10 +1,12 @@
 """Reading answers: whatever an answer holds, it is read or refused with a typed error, never with a crash."""
 
 import json
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -146,12 +148,11 @@ def test_any_bytes_are_read_or_refused(body: bytes) -> None:
         b"[" * 200_000,
         b'{"a":' * 200_000,
         b'{"success":true,"phoneCall":' * 50_000,
-        b"\xef\xbb\xbf{}",
         b'{"success":true}x',
     ],
 )
 def test_hostile_json_is_refused(body: bytes) -> None:
-    """Nesting without end, a byte order mark, trailing garbage: refused."""
+    """Nesting without end, trailing garbage: refused."""
     with pytest.raises(Unreadable):
         DETAILS_READER.read(body)
 
@@ -288,6 +289,25 @@ def test_broken_entry_hides_no_other(fault: dict[str, object]) -> None:
     """An entry that cannot be acted on is unusable as a whole; those beside it are read."""
     answer = queue_of({**ENTRY, **fault}, ENTRY)
     assert [entry.is_usable for entry in answer.phone_calls] == [False, True]
+
+
+@pytest.mark.parametrize(
+    "mangle",
+    [
+        pytest.param(lambda text: b"\xef\xbb\xbf" + text.encode(), id="byte-order-mark"),
+        pytest.param(lambda text: text.replace("Ada", "M\xfcller").encode("latin-1"), id="not-utf-8"),
+        pytest.param(lambda text: text.replace("Ada", "\\ud83d").encode(), id="half-of-a-surrogate-pair"),
+        pytest.param(lambda text: text.replace("Ada", "A\tda").encode(), id="control-character"),
+        pytest.param(lambda text: text.replace('"Ada"', "NaN").encode(), id="not-a-number"),
+    ],
+)
+def test_wrongly_encoded_text_hides_no_call(mangle: Callable[[str], bytes]) -> None:
+    """D4: one wrongly encoded name does not hide a queue: only that text is changed."""
+    entries = [{"voiceId": "v-1", "phoneNumber": "Ada"}, {"voiceId": "v-2", "persons": [{"personId": "p-\xe9"}]}]
+    body = mangle(json.dumps({"success": True, "phoneCalls": entries}))
+    first, second = QUEUE_READER.read(body).phone_calls
+    assert (first.voice_id, second.voice_id, second.persons[0].person_id) == ("v-1", "v-2", "p-\xe9")
+    msgspec.json.encode(first.phone_number)
 
 
 @pytest.mark.parametrize("phone_number", [None, 5, ""])
