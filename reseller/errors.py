@@ -191,6 +191,11 @@ class CertificateRefused(NeedsPerson):
 class AnswerUnreadable(ResellerError):
     """The answer is not what the Spec describes: not JSON, too large, or without a required field."""
 
+    @property
+    def plain(self) -> str:
+        """Return the service's own words, or else what is wrong with its answer: a record and a field, no value."""
+        return super().plain or self.reason
+
 
 def _refused(kind: type[ServiceRefused], endpoint: str, status: int, code: str | None) -> ServiceRefused:
     return kind(endpoint, status=status, code=code)

@@ -17,7 +17,15 @@ from callkeeper.settings import WorkerSettings
 from callkeeper.terminal import safe
 from callkeeper.wiring import service_config
 from calls.institutions import KnownInstitutions, shown
-from reseller import AccessRefused, LoginRefused, MemoryTokenStore, ResellerError, ServiceUnavailable, TokenFault
+from reseller import (
+    AccessRefused,
+    AnswerUnreadable,
+    LoginRefused,
+    MemoryTokenStore,
+    ResellerError,
+    ServiceUnavailable,
+    TokenFault,
+)
 from reseller.client import Reseller
 from workers.managed_institutions import Standings, ask_standings
 
@@ -165,6 +173,8 @@ async def _queue(service: Reseller, settings: WorkerSettings, key: str) -> Findi
                 remedy = "the login is good: ask the service operator what the account may do there"
             case ServiceUnavailable():
                 remedy = "workers try again by themselves; if it lasts, ask the service operator"
+            case AnswerUnreadable():
+                remedy = "the answer is not in the documented form: report it to the service operator"
             case _:
                 remedy = f"check that {requested_by!r} is a core username of {key}, and its state at the service"
         return fault(Topic.QUEUE, _told(error), remedy, about=key)

@@ -169,14 +169,20 @@ async def test_doctor_names_an_institution_without_rights(
     assert finding.remedy.startswith(f"correct {setting}, or have")
 
 
+@pytest.mark.parametrize(
+    ("action", "remedy"),
+    [
+        ("reset", "workers try again by themselves; if it lasts, ask the service operator"),
+        ("html", "the answer is not in the documented form: report it to the service operator"),
+    ],
+)
 async def test_doctor_does_not_doubt_the_operator_where_the_service_fails(
-    redis_url: str, sandbox_server: ServedSandbox
+    redis_url: str, sandbox_server: ServedSandbox, action: str, remedy: str
 ) -> None:
-    """A connection that breaks has nothing to do with ``RequestedBy``."""
-    sandbox_server.fault("queue", "reset", times=100)
+    """A connection that breaks and an answer that is a web page have nothing to do with ``RequestedBy``."""
+    sandbox_server.fault("queue", action, times=100)
     finding = (await findings(environment(redis_url, sandbox_server)))["queue cu-1"]
-    assert finding.severity is Severity.FAULT
-    assert finding.remedy == "workers try again by themselves; if it lasts, ask the service operator"
+    assert (finding.severity, finding.remedy) == (Severity.FAULT, remedy)
 
 
 async def test_doctor_names_what_waits_and_for_whom(redis_url: str, sandbox_server: ServedSandbox) -> None:

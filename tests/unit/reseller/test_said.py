@@ -57,6 +57,19 @@ def test_plain_text_names_nobody() -> None:
     assert failure({"success": False, "error": NAMED}).plain == "Phone call not found for …"
 
 
+@pytest.mark.parametrize(
+    ("body", "plain"),
+    [
+        (b"<html>", "status 200, not JSON"),
+        (b'{"success":"no"}', "status 200, BaseAnswer.success"),
+        (b"{}", "success is missing"),
+    ],
+)
+def test_unreadable_answer_names_what_is_wrong_with_it(body: bytes, plain: str) -> None:
+    """Logs say which field of an answer is not as the Spec describes it; the service says nothing itself."""
+    assert failure(body).plain == plain
+
+
 def test_effect_in_doubt_carries_it_too() -> None:
     """The answer says something, and not whether the effect was applied."""
     error = failure({"error": "Database timeout"}, 500, is_effect=True)
