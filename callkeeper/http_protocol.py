@@ -157,12 +157,12 @@ class BoundedProtocol(HttpToolsProtocol):
             self._asked_at = time.monotonic()
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Pass on a header, but no trailer: uvicorn would pass a trailer to the application as a header."""
+        """Pass on a header without blanks at its end, but no trailer: uvicorn would pass on both."""
         if not self._is_in_head:
             return
         if len(self.headers) >= MAX_HEADERS:
             raise Refused
-        super().on_header(name, value)
+        super().on_header(name, value.rstrip(b" \t"))
 
     def on_headers_complete(self) -> None:
         """Refuse a head that a router in front may have read differently; otherwise begin to answer."""

@@ -400,6 +400,14 @@ async def test_serving_takes_an_event_that_wishes_for_another_protocol(cut_at: i
         assert await line.status() == 202
 
 
+async def test_serving_takes_a_header_with_blanks_around_its_value(dial: Dial) -> None:
+    """RFC 9110: blanks around a value are not part of it. A push that is refused for one would be lost."""
+    for before, after in ((b"", b""), (b"  ", b" "), (b"\t", b" \t")):
+        line = await dial()
+        await line.say(WHOLE.replace(b" " + SECRET.encode(), before + SECRET.encode() + after))
+        assert await line.status() == 202
+
+
 async def test_serving_answers_pipelined_events_in_their_order(dial: Dial, redis: Redis) -> None:
     """Events that are sent without waiting for answers are each answered and recorded."""
     line = await dial()
