@@ -61,9 +61,9 @@ class ResellerError(Exception):
         return "; ".join(text.reveal() for text in self.texts)
 
     @property
-    def plain(self) -> str | None:
-        """Return the service's own words without anything that may name a person; None if there are none."""
-        return plain_words(self.full) or None
+    def plain(self) -> str:
+        """Return the service's own words without anything that may name a person; our reason if there are none."""
+        return plain_words(self.full) or self.reason
 
 
 class ServiceUnavailable(ResellerError):
@@ -190,11 +190,6 @@ class CertificateRefused(NeedsPerson):
 
 class AnswerUnreadable(ResellerError):
     """The answer is not what the Spec describes: not JSON, too large, or without a required field."""
-
-    @property
-    def plain(self) -> str:
-        """Return the service's own words, or else what is wrong with its answer: a record and a field, no value."""
-        return super().plain or self.reason
 
 
 def _refused(kind: type[ServiceRefused], endpoint: str, status: int, code: str | None) -> ServiceRefused:
