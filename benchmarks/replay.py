@@ -28,7 +28,7 @@ def answer() -> Answer:
     took_s, differences = [], 0
     for _ in range(ROUNDS):
         begun_s = time.perf_counter()
-        differences = len(replay_calls(parse_recordings(lines), other).differences)
+        differences = replay_calls(parse_recordings(lines), other, lambda _: None).different
         took_s.append(time.perf_counter() - begun_s)
     row = (CALLS, differences, statistics.median(took_s), min(took_s), max(took_s))
     table = Table(

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
 
@@ -18,7 +19,7 @@ from callkeeper.terminal import Misused, say, say_json, terminal_console
 from calls.rules import RuleBook, RulesError, load_rules
 from calls.rules.cases import Result, load_cases, try_cases
 from calls.rules.diff import changes
-from calls.rules.replay import Did, Replay, compare_books
+from calls.rules.replay import Did, Difference, Replay, compare_books
 from calls.rules.replay import replay as replay_calls
 from calls.rules.report import Report
 from calls.rules.report import report as count_calls
@@ -91,19 +92,18 @@ def replay(file: str, recorded: BinaryIO | None, since: timedelta | None, *, fro
     book = _load(file)
     if from_archive is (recorded is not None):
         raise Misused("give --calls FILE, or --archive")
+    first: list[Difference] = []
+    tell = _say_difference if as_json else partial(_keep, first)
     try:
         if recorded is None:
             with archived_recordings(since) as calls:
-                found = replay_calls(calls, book)
+                found = replay_calls(calls, book, tell)
         else:
-            found = replay_calls(parse_recordings(recorded), book)
+            found = replay_calls(parse_recordings(recorded), book, tell)
     except RecordingWrong as error:
         raise click.ClickException(f"{recorded.name if recorded else ''}: {error}") from None
-    if as_json:
-        for difference in found.differences:
-            say_json(msgspec.json.encode(difference))
-        return
-    say(*replay_lines(found))
+    if not as_json:
+        say(*replay_lines(found, first))
 
 
 @rules.command()
@@ -118,11 +118,12 @@ def diff(old: str, new: str, recorded: BinaryIO | None) -> None:
     say(*(said or ["nothing changes"]))
     if recorded is None:
         return
+    first: list[Difference] = []
     try:
-        found = compare_books(parse_recordings(recorded), before, after)
+        found = compare_books(parse_recordings(recorded), before, after, partial(_keep, first))
     except RecordingWrong as error:
         raise click.ClickException(f"{recorded.name}: {error}") from None
-    say("", *replay_lines(found, "old", "new"))
+    say("", *replay_lines(found, first, "old", "new"))
 
 
 @rules.command("report")
@@ -195,18 +196,28 @@ def result_lines(results: Sequence[Result], name: str) -> Iterator[str]:
     yield f"{len(results)} cases, {len(results) - len(failed)} pass, {len(failed)} fail"
 
 
-def replay_lines(found: Replay, then: str = "then", now: str = "now") -> Iterator[str]:
-    """Return lines that say which calls end differently, and why."""
-    for difference in found.differences[:SHOWN]:
+def _say_difference(difference: Difference) -> None:
+    say_json(msgspec.json.encode(difference))
+
+
+def _keep(first: list[Difference], difference: Difference) -> None:
+    """Keep a difference if it is one of the first, which are shown."""
+    if len(first) < SHOWN:
+        first.append(difference)
+
+
+def replay_lines(found: Replay, first: Sequence[Difference], then: str = "then", now: str = "now") -> Iterator[str]:
+    """Yield lines that say which calls end differently, and why."""
+    for difference in first:
         yield f"{difference.institution_key}  {difference.voice_id}"
         yield f"    {then:<4}  {_did(difference.then)}"
         yield f"    {now:<4}  {_did(difference.now)}"
         yield f"    why   {difference.why}"
-    left = len(found.differences) - SHOWN
+    left = found.different - len(first)
     if left > 0:
         yield f"... and {left} more: --json lists all"
     undecidable = f", {found.undecidable} were never decided" if found.undecidable else ""
-    yield f"{found.calls} calls: {len(found.differences)} end differently, {found.same} the same{undecidable}"
+    yield f"{found.calls} calls: {found.different} end differently, {found.same} the same{undecidable}"
 
 
 def _did(effects: Sequence[Did]) -> str:

@@ -51,14 +51,14 @@ class Difference:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Replay:
-    """The result of a replay. ``undecidable`` calls have no facts in their trail: nothing was ever decided."""
+    """The number of calls. ``undecidable`` ones have no facts in their trail: nothing was ever decided."""
 
-    calls: int
-    same: int
-    undecidable: int
-    differences: tuple[Difference, ...]
+    calls: int = 0
+    same: int = 0
+    different: int = 0
+    undecidable: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,11 @@ class _Court:
         )
 
 
-def replay(calls: Iterable[Recorded], book: RuleBook) -> Replay:
+Tell = Callable[[Difference], object]
+"""Gets each difference when it is found. A replay keeps none, because there may be millions."""
+
+
+def replay(calls: Iterable[Recorded], book: RuleBook, tell: Tell) -> Replay:
     """Apply other rules to recorded calls."""
     court = _Court(book)
 
@@ -119,10 +123,10 @@ def replay(calls: Iterable[Recorded], book: RuleBook) -> Replay:
         then, now = _recorded(moments), _played(call, moments, court)
         return _difference(call, then, now, court.book, lambda did, moment: _why_now(did, call, moment))
 
-    return _replay(calls, compare)
+    return _replay(calls, compare, tell)
 
 
-def compare_books(calls: Iterable[Recorded], old: RuleBook, new: RuleBook) -> Replay:
+def compare_books(calls: Iterable[Recorded], old: RuleBook, new: RuleBook, tell: Tell) -> Replay:
     """Apply two rule books to recorded calls: which calls have another result under the new one?"""
     before, after = _Court(old), _Court(new)
 
@@ -136,23 +140,21 @@ def compare_books(calls: Iterable[Recorded], old: RuleBook, new: RuleBook) -> Re
 
         return _difference(call, then, now, new, why_now)
 
-    return _replay(calls, compare)
+    return _replay(calls, compare, tell)
 
 
-def _replay(calls: Iterable[Recorded], compare: Callable[[Recorded], Difference | None]) -> Replay:
-    total = same = undecidable = 0
-    differences: list[Difference] = []
+def _replay(calls: Iterable[Recorded], compare: Callable[[Recorded], Difference | None], tell: Tell) -> Replay:
+    found = Replay()
     for call in calls:
-        total += 1
+        found.calls += 1
         if not any(entry.facts is not None for entry in call.trail):
-            undecidable += 1
-            continue
-        difference = compare(call)
-        if difference is None:
-            same += 1
+            found.undecidable += 1
+        elif (difference := compare(call)) is None:
+            found.same += 1
         else:
-            differences.append(difference)
-    return Replay(total, same, undecidable, tuple(differences))
+            found.different += 1
+            tell(difference)
+    return found
 
 
 def _moments(call: Recorded, court: _Court) -> Iterator[_Moment]:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from benchmarks.archive import simulated_call
 from callkeeper.cli import main
 from calls.trail import Entry
 from tests.archivist import sqlite_archive
+from tests.terminals import Terminal
 
 CALLS = 40
 SINCE = "4000d"
@@ -78,6 +80,17 @@ def test_replay_reads_the_archive(url: str, tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     assert result.output.splitlines()[-1] == f"{CALLS} calls: {CALLS} end differently, 0 the same"
     assert type_in(url, "rules", "replay", "demo", "--calls", exported(url, tmp_path)).output == result.output
+
+
+def test_differences_go_to_the_file_and_the_progress_to_the_terminal(url: str, tmp_path: Path) -> None:
+    """With output into a file, the terminal shows the progress alone: differences are written while calls are read."""
+    command = f"'{sys.executable}' -m callkeeper rules replay demo --archive --json > {tmp_path}/found.jsonl"
+    environ = {"PATH": os.environ["PATH"], "TERM": "xterm", "CALLKEEPER_ARCHIVE_URL": url}
+    with Terminal("sh", "-c", command, cwd=Path(__file__).parents[3], environ=environ) as terminal:
+        assert terminal.exit_code(30) == 0
+    found = [json.loads(line)["voice_id"] for line in (tmp_path / "found.jsonl").read_text().splitlines()]
+    assert sorted(found) == sorted(f"v-{n}" for n in range(CALLS))
+    assert "calls" in terminal.text
 
 
 def test_fit_reads_the_archive(url: str, tmp_path: Path) -> None:

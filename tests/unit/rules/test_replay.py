@@ -1,5 +1,6 @@
 """Replay: other rules over recorded calls."""
 
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -9,8 +10,9 @@ from hypothesis import strategies as st
 
 from calls.facts_and_colours import Policies
 from calls.rules import Outcome, Rule, RuleBook, Stage, load_rules
+from calls.rules.replay import Difference, Replay
 from calls.rules.replay import replay as replay_calls
-from calls.trail import FORMAT, RecordingWrong, encode_recorded, parse_recordings
+from calls.trail import FORMAT, Recorded, RecordingWrong, encode_recorded, parse_recordings
 from tests.unit.rules.recordings import record
 from tests.unit.rules.specimens import any_book
 
@@ -27,6 +29,12 @@ HOLD = DEFAULT.rules[-1]
 def only(*rules: Rule, policies: Policies = DEFAULT.policies) -> RuleBook:
     """Return rules with the final hold behind them."""
     return replace(DEFAULT, rules=(*rules, HOLD), policies=policies)
+
+
+def replayed(calls: Iterable[Recorded], book: RuleBook) -> tuple[Replay, list[Difference]]:
+    """Replay calls; return the counts and the differences."""
+    told: list[Difference] = []
+    return replay_calls(calls, book, told.append), told
 
 
 ENROLL = Rule("enroll", (("verified", True), ("green", False)), Outcome.ENROLL, "because", "as_verified")
@@ -117,11 +125,11 @@ def test_replay_says_what_comes_out_otherwise_and_why(
     then: RuleBook, now: RuleBook, facts: dict[str, Any], did: str | None, would: str | None, why: str | None
 ) -> None:
     """A difference names both outcomes and the reason: the condition, the stage, the law, the rule that is not there."""
-    found = replay_calls([record(then, [{}, facts, facts])], now)
+    found, differences = replayed([record(then, [{}, facts, facts])], now)
     if why is None:
-        assert (found.same, found.differences) == (1, ())
+        assert (found.same, differences) == (1, [])
         return
-    (difference,) = found.differences
+    (difference,) = differences
     assert (difference.then[0].words if difference.then else "hold").startswith(did or "")
     assert (difference.now[0].words if difference.now else "hold").startswith(would or "")
     assert why in difference.why
@@ -131,16 +139,16 @@ def test_replay_colours_policies_by_the_other_rules() -> None:
     """A policy that had no colour held the call; other rules that call it neutral enroll."""
     held = record(DEFAULT, [{}, {**PASSCODE, "unclassified": True}], policies=["Yellow Review"])
     neutral = replace(DEFAULT, policies=replace(DEFAULT.policies, neutral=("Yellow *",)))
-    (difference,) = replay_calls([held], neutral).differences
+    (difference,) = replayed([held], neutral)[1]
     assert [did.outcome for did in difference.now] == ["enroll"]
-    assert replay_calls([held], DEFAULT).same == 1
+    assert replayed([held], DEFAULT)[0].same == 1
 
 
 def test_replay_corrects_facts_for_what_would_not_have_been_sent() -> None:
     """An enroll that only the recorded rules made does not forbid the one that the others make later."""
     patient = only(replace(ENROLL, when=(*ENROLL.when, ("opted_in", True))))
     call = record(only(ENROLL), [{}, PASSCODE, {**PASSCODE, "opted_in": True}])
-    assert replay_calls([call], patient).same == 1
+    assert replayed([call], patient)[0].same == 1
 
 
 @given(any_book(), st.lists(st.sampled_from([{}, PASSCODE, MISMATCH, {"distrusted": True}, {"red": True}]), max_size=4))
@@ -148,23 +156,35 @@ def test_replay_of_the_same_rules_finds_no_difference(book: RuleBook, moments: l
     """Whatever the rules and the call: replayed with the rules that decided it, it comes out as it did."""
     policies = ["Red x"] if any("red" in known for known in moments) else []
     moments = [{**known, "red": bool(policies)} for known in moments]
-    found = replay_calls([record(book, moments, policies=policies)], book)
-    assert found.differences == ()
+    assert replayed([record(book, moments, policies=policies)], book)[1] == []
 
 
 @given(any_book(), st.lists(st.sampled_from([{}, PASSCODE, MISMATCH, {"distrusted": True}]), max_size=4))
 def test_replay_is_not_changed_by_rules_in_shadow(book: RuleBook, moments: list[dict[str, Any]]) -> None:
     """Rules in shadow make no difference in a replay either."""
     bare = replace(book, rules=tuple(rule for rule in book.rules if rule.stage is Stage.LIVE))
-    assert replay_calls([record(book, moments)], bare).differences == ()
+    assert replayed([record(book, moments)], bare)[1] == []
 
 
 def test_replay_lists_every_difference() -> None:
     """Each of many calls that other rules decide otherwise is a difference of its own; how fast is for benchmarks."""
     story = [{}, {}, {"voice_mismatch": True}, *[{}] * 4, PASSCODE, *[{}] * 4]
     lines = [encode_recorded(record(DEFAULT, story, voice_id=f"v-{n}")) for n in range(100)]
-    found = replay_calls(parse_recordings(lines), replace(DEFAULT, require_opt_in=True))
-    assert (found.calls, len(found.differences)) == (100, 100)
+    found, differences = replayed(parse_recordings(lines), replace(DEFAULT, require_opt_in=True))
+    assert (found.calls, found.different, len(differences)) == (100, 100, 100)
+
+
+def test_replay_tells_each_difference_before_it_reads_the_next_call() -> None:
+    """A replay keeps no differences, so millions of them need no memory."""
+    told: list[Difference] = []
+
+    def calls() -> Iterator[Recorded]:
+        for n in range(3):
+            assert len(told) == n
+            yield record(only(ENROLL), [{}, PASSCODE], voice_id=f"v-{n}")
+
+    replay_calls(calls(), only(), told.append)
+    assert [difference.voice_id for difference in told] == ["v-0", "v-1", "v-2"]
 
 
 def test_recordings_are_read_back_as_written() -> None:
