@@ -107,7 +107,8 @@ class ArchiveReader:
     def audit(self, since_ms: int = 0) -> Iterator[str]:
         """Yield entries of the audit log since an instant as JSON, newest first, read in pages."""
         asked = select(lines.c.voice_id, lines.c.body).order_by(lines.c.voice_id.desc()).limit(STREAMED)
-        asked = _only(asked, AUDIT_LOG).where(lines.c.kind == AUDIT, lines.c.voice_id >= str(since_ms))
+        asked = _only(asked, AUDIT_LOG).where(lines.c.kind == AUDIT, lines.c.body.is_not(None))
+        asked = asked.where(lines.c.voice_id >= str(since_ms))
         before = "~"
         while True:
             with self._database.reading() as connection:

@@ -32,8 +32,8 @@ from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 
 from archive.lines import end_of, ms_of, number_term
-from archive.tables import chains, has_later_version, is_whole, lines, people, terms
-from calls.call_query import AROUND, FEWEST_DIGITS, FEWEST_LETTERS, CallQuery, digits_of
+from archive.tables import chains, has_later_version, is_same_line, is_whole, lines, people, terms
+from calls.call_query import AROUND, COMPARED, FEWEST_DIGITS, FEWEST_LETTERS, CallQuery, digits_of
 from calls.record import Reason
 from reseller.endpoints import is_institution_key
 
@@ -164,7 +164,7 @@ def walk(connection: Connection, search: Search, before: Place | None, sizes: Si
         leading = parts[0] if len(parts) == 1 else _newest(union(*map(select, parts)).subquery(), [], None, length)
         fits = [or_(*(_fits(part, leading) for part in each)) for each in search.others]
         body = (
-            select(lines.c.body).where(_same_line(lines, leading), is_whole(), ~has_later_version()).scalar_subquery()
+            select(lines.c.body).where(is_same_line(lines, leading), is_whole(), ~has_later_version()).scalar_subquery()
         )
         # The limit keeps PostgreSQL from reading bodies before it has tested the lines.
         tested = select(leading, case((and_(true(), *fits), body)).label("body")).limit(length).subquery()
@@ -190,13 +190,8 @@ def _newest(
 
 def _fits(part: Part, line: FromClause) -> ColumnElement[bool]:
     # Not EXISTS: for that PostgreSQL may read all rows of the part into a hash table.
-    found = select(literal(1)).select_from(part.table).where(_same_line(part.table, line), part.condition).limit(1)
+    found = select(literal(1)).select_from(part.table).where(is_same_line(part.table, line), part.condition).limit(1)
     return found.scalar_subquery().is_not(None)
-
-
-def _same_line(one: FromClause, other: FromClause) -> ColumnElement[bool]:
-    """Return the condition that rows of two tables belong to one line."""
-    return and_(one.c.institution_key == other.c.institution_key, one.c.n == other.c.n)
 
 
 def _criteria(query: CallQuery, called: Mapping[str, str]) -> Iterator[Criterion]:
@@ -204,7 +199,7 @@ def _criteria(query: CallQuery, called: Mapping[str, str]) -> Iterator[Criterion
     for number in query.numbers:
         digits = digits_of(number)
         if len(digits) >= FEWEST_DIGITS:
-            yield [Part(people, _begins(people.c.term, number_term(digits[-_COMPARED:]))), *_ids(number)]
+            yield [Part(people, _begins(people.c.term, number_term(digits[-COMPARED:]))), *_ids(number)]
     for kind, value in query.terms:
         yield [_term(kind, value)]
     if query.id_prefix:
@@ -221,10 +216,6 @@ def _criteria(query: CallQuery, called: Mapping[str, str]) -> Iterator[Criterion
         yield [people_called, *named, *states, persons, *_ids(word)]
 
 
-_COMPARED: Final = 10
-"""Number of last digits that are compared, because the country code may be missing."""
-
-
 def _term(kind: str, value: str) -> Part:
     return Part(terms, and_(terms.c.kind == kind, terms.c.value == value), is_sorted=True)
 
@@ -239,7 +230,7 @@ def _begins(column: ColumnElement[Any], text: str) -> ColumnElement[bool]:
 
 def personal_values(line: FromClause, beginning: str = "") -> ColumnElement[Any]:
     """Return the personal values of a line that were not erased, by path, only of paths with this prefix."""
-    asked = select(_JsonObject(people.c.path, people.c.value)).where(_same_line(people, line))
+    asked = select(_JsonObject(people.c.path, people.c.value)).where(is_same_line(people, line))
     asked = asked.where(people.c.value.is_not(None), people.c.path.startswith(beginning))
     return asked.correlate(line).scalar_subquery().label("personal")
 

@@ -6,7 +6,7 @@
 
 from typing import Final
 
-from sqlalchemy import BigInteger, Column, ColumnElement, Index, MetaData, String, Table, Text, exists
+from sqlalchemy import BigInteger, Column, ColumnElement, FromClause, Index, MetaData, String, Table, Text, and_, exists
 
 metadata = MetaData()
 
@@ -52,6 +52,11 @@ lines = Table(
 def is_whole() -> ColumnElement[bool]:
     """Return the condition that a line is a call's and has its body."""
     return (lines.c.kind == "call") & lines.c.body.is_not(None)
+
+
+def is_same_line(one: FromClause, other: FromClause) -> ColumnElement[bool]:
+    """Return the condition that rows of two tables belong to one line."""
+    return and_(one.c.institution_key == other.c.institution_key, one.c.n == other.c.n)
 
 
 def has_later_version() -> ColumnElement[bool]:

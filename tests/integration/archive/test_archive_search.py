@@ -95,6 +95,16 @@ async def test_call_is_found_by_what_is_known_of_it(
     assert await found(redis, ArchivedCalls(ArchiveReader(database, sizes)), typed) == SEARCHES[typed]
 
 
+@pytest.mark.parametrize(("stored", "typed"), [("089 123456", "+49 89 123456"), ("+49 89 123456", "089/123456")])
+def test_short_number_is_found_in_the_other_notation(tmp_path: Path, stored: str, typed: str) -> None:
+    """With or without its country code, as in Redis: also if the number has fewer than ten digits."""
+    database = sqlite_archive(tmp_path)
+    Writer(database).write(INSTITUTION, [content(1, phone_number=stored), content(2, phone_number="089 654321")])
+    query = parse_query(typed, country="DE", zone=UTC)
+    calls = ArchiveReader(database).find(query, matches=query.matches, most=5).calls
+    assert [call.voice_id for call in calls] == ["v-1"]
+
+
 @pytest.mark.parametrize(("hours", "typed"), [(-9, "03:00"), (13, "01:00"), (12, "23:58"), (12, "00:04")])
 def test_time_of_day_is_that_of_the_zone(database: Database, hours: int, typed: str) -> None:
     """Calls at 12:00 UTC are found by the local time, also around midnight."""

@@ -127,3 +127,15 @@ async def test_retention_removes_old_entries(redis: "Redis", database: Database)
     with database.reading() as connection:
         assert connection.execute(lines.select().where(lines.c.kind == AUDIT)).all() == []
     assert verify(database).faults == []
+
+
+async def test_entries_that_retention_emptied_are_left_out(redis: "Redis", database: Database) -> None:
+    """An entry under a hold is kept and shown; those after it keep their place in the chain, without a body."""
+    log = await filled(redis, range(6))
+    held = (await log.unarchived(most=2))[1]
+    await copy(redis, database)
+    Keeper(database, "legal").hold(AUDIT_LOG, "call", held.id, "a lawsuit")
+    assert Keeper(database, "cron").retire(AUDIT_LOG, 2**62) == 5
+    await redis.delete(Keys().audit)
+    assert await told(redis, database) == [entry(1)]
+    assert verify(database).faults == []
