@@ -15,7 +15,7 @@ from threading import Timer
 from typing import Any, Final
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, func, make_url, select, text
-from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, SQLAlchemyError
 
 from archive.errors import ArchiveAway, ValueRefused
 
@@ -25,7 +25,7 @@ WITHIN_S: Final = 4.0
 
 _SERVERS_DEADLINES: Final = ("statement_timeout", "idle_in_transaction_session_timeout")
 
-_CALL_ERRORS: Final = ("DataError", "IntegrityError")
+_CALL_ERRORS: Final = (DataError, IntegrityError)
 """Errors caused by the value that is written. Others affect all writes."""
 
 
@@ -88,7 +88,7 @@ def _said_of(error: SQLAlchemyError) -> Exception:
     name = type(error.orig).__name__ if isinstance(error, DBAPIError) and error.orig else type(error).__name__
     state = getattr(getattr(error, "orig", None), "sqlstate", None)
     words = f"{name} ({state})" if state else name
-    return ValueRefused(words) if type(error).__name__ in _CALL_ERRORS else ArchiveAway(words)
+    return ValueRefused(words) if isinstance(error, _CALL_ERRORS) else ArchiveAway(words)
 
 
 def _postgresql(place: URL, options: dict[str, str]) -> Engine:
@@ -112,7 +112,7 @@ def _postgresql(place: URL, options: dict[str, str]) -> Engine:
     @event.listens_for(engine, "handle_error")
     def forget(context: Any) -> None:
         """Discard a connection after any error of the server, because it may be broken."""
-        if context.is_disconnect is False and type(context.sqlalchemy_exception).__name__ not in _CALL_ERRORS:
+        if context.is_disconnect is False and not isinstance(context.sqlalchemy_exception, _CALL_ERRORS):
             context.is_disconnect = True
 
     return engine

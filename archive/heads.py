@@ -14,10 +14,9 @@ from archive.writing import Head
 from reseller.secret import Secret
 
 
-class LoggedHead(msgspec.Struct, frozen=True):
+class LoggedHead(msgspec.Struct, frozen=True, tag_field="event", tag="archive_head"):
     """A line of the log with the head of a chain. Other fields are ignored."""
 
-    event: str
     institution: str
     n: int
     hash: str
@@ -38,8 +37,6 @@ def parse_heads(lines: Iterable[bytes], key: Secret | None) -> tuple[dict[tuple[
         try:
             told = msgspec.json.decode(line, type=LoggedHead)
         except msgspec.MsgspecError:
-            continue
-        if told.event != "archive_head":
             continue
         right = key is None or hmac.compare_digest(
             _signature(told.institution, Head(told.n, told.hash), key).encode(), (told.signature or "").encode()

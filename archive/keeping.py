@@ -10,12 +10,12 @@ from itertools import takewhile
 from typing import Any, Final
 
 import msgspec
-from sqlalchemy import Connection, delete, exists, func, insert, literal, or_, select, update
+from sqlalchemy import Connection, delete, exists, func, insert, or_, select, update
 
 from archive.database import Database
 from archive.lines import AUDIT, CALL, ERASED, HELD, RELEASED, RETIRED, end_of, number_term
-from archive.tables import chains, erased, holds, lines, people, terms
-from archive.writing import ChainEnd
+from archive.tables import chains, erased, holds, is_same_line, lines, people, terms
+from archive.writing import ChainEnd, insert_once
 from calls.call_query import COMPARED, digits_of, same_number
 
 WITHIN_S: Final = 3600.0
@@ -77,9 +77,7 @@ class Keeper:
                     gone = gone.where(people.c.person_id == whose)
                 values += connection.execute(gone.where(people.c.value.is_not(None))).rowcount
                 connection.execute(gone)  # also the rows that are only search terms
-                row = {"institution_key": institution_key, "voice_id": voice_id, "person_id": whose}
-                if connection.execute(select(erased).filter_by(**row)).first() is None:
-                    connection.execute(insert(erased).values(row))
+                insert_once(connection, erased, institution_key=institution_key, voice_id=voice_id, person_id=whose)
             if numbers:
                 self._append(chain, ERASED, {"lines": sorted(numbers), "reason": reason})
             return Erasure(len(found) - len(held), values, len(held))
@@ -159,16 +157,12 @@ def _calls_of(
     found: dict[str, str] = {}
     if phone is not None:
         least = number_term(digits_of(phone)[-COMPARED:])
-        asked = select(lines.c.voice_id, people.c.value).join(
-            people, (people.c.institution_key == lines.c.institution_key) & (people.c.n == lines.c.n)
-        )
+        asked = select(lines.c.voice_id, people.c.value).join(people, is_same_line(people, lines))
         asked = asked.where(lines.c.institution_key == key, people.c.term >= least, people.c.term < end_of(least))
         rows = connection.execute(asked)
         found.update((voice_id, EVERYBODY) for voice_id, value in rows if same_number(value, phone, country))
     if person_id is not None:
-        told = select(lines.c.voice_id, lines.c.body).join(
-            terms, (terms.c.institution_key == lines.c.institution_key) & (terms.c.n == lines.c.n)
-        )
+        told = select(lines.c.voice_id, lines.c.body).join(terms, is_same_line(terms, lines))
         told = told.where(
             terms.c.institution_key == key, terms.c.kind == "person", terms.c.value == person_id.casefold()
         )
@@ -182,17 +176,16 @@ def _calls_of(
 def _held(connection: Connection, key: str, voice_ids: Sequence[str]) -> set[str]:
     """Return which of some calls are under a hold."""
     theirs = exists().where(
-        terms.c.institution_key == lines.c.institution_key,
-        terms.c.n == lines.c.n,
+        is_same_line(terms, lines),
         terms.c.kind == "person",
-        holds.c.kind == literal("person"),
+        holds.c.kind == "person",
         func.lower(holds.c.value) == terms.c.value,
     )
-    this = (holds.c.kind == literal("call")) & (holds.c.value == lines.c.voice_id)
+    this = (holds.c.kind == "call") & (holds.c.value == lines.c.voice_id)
     asked = (
         select(lines.c.voice_id)
         .join(holds, holds.c.institution_key == lines.c.institution_key)
-        .where(lines.c.institution_key == key, or_(this, holds.c.kind == literal("institution"), theirs))
+        .where(lines.c.institution_key == key, or_(this, holds.c.kind == "institution", theirs))
     )
     found: set[str] = set()
     for start in range(0, len(voice_ids), 500):

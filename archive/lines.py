@@ -93,7 +93,7 @@ class Content:
     kind: str
     body: str
     columns: dict[str, Any]
-    trail: tuple[str, ...] = ()
+    trail: list[Any] = field(default_factory=list)
     personal: tuple[PersonalValue, ...] = ()
     terms: frozenset[tuple[str, str]] = frozenset()
 
@@ -130,10 +130,9 @@ def content_of(call: Call, trail: Sequence[Entry]) -> Content:
         "trail": [msgspec.json.decode(encode_entry(line)) for line in trail],
     }
     personal = tuple(_taken_out(whole, call))
-    lines = tuple(msgspec.json.encode(line, order="sorted").decode() for line in whole["trail"])
     terms = frozenset(_terms(call, trail))
     body = msgspec.json.encode({**whole, "terms": sorted(terms)}, order="sorted").decode()
-    return Content(CALL, body, found_columns(call), lines, personal, terms)
+    return Content(CALL, body, found_columns(call), whole["trail"], personal, terms)
 
 
 def audit_content(entry_id: str, body: str) -> Content:
@@ -149,11 +148,10 @@ class _Stored(msgspec.Struct):
 _STORED: Final = msgspec.json.Decoder(_Stored)
 
 
-def trail_of(body: str) -> tuple[str, ...]:
-    """Return the entries of the trail in a stored body, each encoded as this release writes it; of an audit entry none."""
-    return tuple(
-        msgspec.json.encode(line, order="sorted").decode() for line in msgspec.json.decode(body).get("trail", ())
-    )
+def trail_of(body: str) -> list[Any]:
+    """Return the entries of the trail in a stored body, without personal values; of an audit entry none."""
+    trail: list[Any] = msgspec.json.decode(body).get("trail", [])
+    return trail
 
 
 def terms_of(body: str) -> set[tuple[str, str]]:
@@ -163,22 +161,24 @@ def terms_of(body: str) -> set[tuple[str, str]]:
 
 def joined(body: str, values: Mapping[str, str]) -> tuple[Call, tuple[Entry, ...]]:
     """Rebuild a call; ``values`` are the personal values that were not erased, by path."""
-    whole = _STORED.decode(msgspec.json.encode(_filled(body, values)) if values else body)
-    return whole.call, parse_trail(whole.trail)
+    stored = _stored(body, values)
+    return stored.call, parse_trail(stored.trail)
 
 
 def call_of(body: str, values: Mapping[str, str]) -> Call:
     """Rebuild a call's record alone."""
-    return msgspec.convert(_filled(body, values)["call"], Call)
+    return _stored(body, values).call
 
 
-def _filled(body: str, values: Mapping[str, str]) -> dict[str, Any]:
-    parts: dict[str, Any] = msgspec.json.decode(body)
+def _stored(body: str, values: Mapping[str, str]) -> _Stored:
+    if not values:
+        return _STORED.decode(body)
+    whole = msgspec.json.decode(body)
     for path, value in values.items():
-        place, name = _at(parts, path)
+        place, name = _at(whole, path)
         if place is not None:
             place[name] = value
-    return parts
+    return _STORED.decode(msgspec.json.encode(whole))
 
 
 def _taken_out(whole: dict[str, Any], call: Call) -> Iterator[PersonalValue]:

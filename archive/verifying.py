@@ -120,7 +120,7 @@ class _Chain:
         if self.row.base_n and not self.base_is_told:
             self._fault(self.row.base_n + 1, "earlier lines are missing, and retention did not record their removal")
         self.found.heads[self.key] = Head(n, previous)
-        for (key, at), _ in sorted(self.logged.items()):
+        for key, at in sorted(self.logged):
             if key == self.key and at > n:
                 self._fault(at, "is in the log, but missing")
 

@@ -54,10 +54,8 @@ class ChainEnd:
         asked = select(chains.c.head_n, chains.c.head_hash).where(chains.c.institution_key == institution_key)
         end = connection.execute(asked.with_for_update()).first()
         if end is None:
-            new = {"institution_key": institution_key, "base_n": 0, "base_hash": GENESIS}
-            insert = sqlite.insert if connection.dialect.name == "sqlite" else postgresql.insert
-            begun = insert(chains).values({**new, "head_n": 0, "head_hash": GENESIS}).on_conflict_do_nothing()
-            connection.execute(begun)
+            start = {"base_n": 0, "base_hash": GENESIS, "head_n": 0, "head_hash": GENESIS}
+            insert_once(connection, chains, institution_key=institution_key, **start)
             end = connection.execute(asked.with_for_update()).one()
         return cls(connection, institution_key, Head(*end))
 
@@ -129,7 +127,7 @@ class Writer:
             at_ms = self._now_ms()
             for content in contents:
                 voice_id = content.voice_id
-                version, before = known.get(voice_id, (0, ()))
+                version, before = known.get(voice_id, (0, []))
                 if version and before[: len(content.trail)] == content.trail:
                     continue
                 chain.add(content, version + 1, at_ms, gone.get(voice_id, set()))
@@ -149,6 +147,12 @@ class Writer:
         self._database.close()
 
 
+def insert_once(connection: Connection, table: Table, **row: object) -> None:
+    """Insert a row unless it exists."""
+    insert = sqlite.insert if connection.dialect.name == "sqlite" else postgresql.insert
+    connection.execute(insert(table).values(row).on_conflict_do_nothing())
+
+
 def _insert(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
     """Insert rows with the same columns. PostgreSQL gets them as one value, which is faster than many statements."""
     if connection.dialect.name == "sqlite":
@@ -166,13 +170,13 @@ def _from_json(table: Table, names: tuple[str, ...]) -> Insert:
 
 def _versions(
     connection: Connection, institution_key: str, voice_ids: Sequence[str]
-) -> dict[str, tuple[int, tuple[str, ...]]]:
+) -> dict[str, tuple[int, list[Any]]]:
     """Return the last version of each stored call, and its trail (empty: retention removed it)."""
     asked = select(lines.c.voice_id, lines.c.version, lines.c.body).where(
         lines.c.institution_key == institution_key, lines.c.voice_id.in_(voice_ids), ~has_later_version()
     )
     rows = connection.execute(asked)
-    return {voice_id: (version, trail_of(body) if body else ()) for voice_id, version, body in rows}
+    return {voice_id: (version, trail_of(body) if body else []) for voice_id, version, body in rows}
 
 
 def _erased(connection: Connection, institution_key: str, voice_ids: Sequence[str]) -> dict[str, set[str]]:
