@@ -1,7 +1,7 @@
 """Verifies every chain from its base to its head, and names each line that was changed, removed, inserted or moved."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -161,16 +161,11 @@ class _Chain:
         asked = select(erased.c.voice_id).where(erased.c.institution_key == self.key, erased.c.voice_id == voice_id)
         return self.connection.execute(asked.limit(1)).first() is not None
 
-    def _chunks(self, n: int) -> Iterator[list[Row[Any]]]:
-        while True:
-            asked = select(lines).where(lines.c.institution_key == self.key, lines.c.n > n).order_by(lines.c.n)
-            chunk = list(self.connection.execute(asked.limit(CHUNK)).all())
-            if not chunk:
-                return
-            yield chunk
-            n = chunk[-1].n
+    def _chunks(self, n: int) -> Iterator[Sequence[Row[Any]]]:
+        asked = select(lines).where(lines.c.institution_key == self.key, lines.c.n > n).order_by(lines.c.n)
+        return self.connection.execute(asked, execution_options={"yield_per": CHUNK}).partitions()
 
-    def _rows_of(self, chunk: list[Row[Any]], *columns: Column[Any]) -> dict[int, list[tuple[Any, ...]]]:
+    def _rows_of(self, chunk: Sequence[Row[Any]], *columns: Column[Any]) -> dict[int, list[tuple[Any, ...]]]:
         """Return columns of another table's rows by the number of the line that they belong to."""
         table = columns[0].table
         found: dict[int, list[tuple[Any, ...]]] = defaultdict(list)
