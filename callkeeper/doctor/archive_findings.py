@@ -22,11 +22,11 @@ async def archive_findings(
     ``may_migrate``: migrate older tables first, as the release step does.
     """
     waiting = await waiting_calls(redis, keys)
+    if settings is None and waiting.calls == 0:
+        return []
     if settings is None:
         remedy = "set CALLKEEPER_ARCHIVE_URL again; until they are archived these calls do not expire in Redis"
-        return [warning(Topic.ARCHIVE, f"{waiting.calls} calls wait for an archive, and none is set", remedy)] * bool(
-            waiting.calls
-        )
+        return [warning(Topic.ARCHIVE, f"{waiting.calls} calls wait for an archive, and none is set", remedy)]
     found = [await asyncio.to_thread(_database, settings, may_migrate)]
     if settings.tls is Tls.UNVERIFIED:
         remedy = "set CALLKEEPER_ARCHIVE_CA to the authority's certificates, and remove CALLKEEPER_ARCHIVE_TLS"
