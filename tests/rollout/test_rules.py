@@ -88,9 +88,9 @@ def test_release_step_refuses_a_faulty_rule_book(tmp_path: Path, is_sound: bool)
 
 def test_kubernetes_mounts_the_rule_book_wherever_it_is_read() -> None:
     """The patches fit every pod, the settings name the mounted file, and that file is a shipped rule book."""
-    folder = KUBERNETES / "rules"
+    folder = ROOT / "deploy" / "rules" / "kubernetes"
     own = yaml.safe_load((folder / "kustomization.yaml").read_text(encoding="utf-8"))
-    assert own["resources"] == [".."]
+    assert [(folder / each).resolve() for each in own["resources"]] == [KUBERNETES]
     kinds = [patch["target"]["kind"] for patch in own["patches"]]
     pods = [
         document
@@ -109,6 +109,13 @@ def test_kubernetes_mounts_the_rule_book_wherever_it_is_read() -> None:
         assert generated[name]["literals"] == ["CALLKEEPER_RULES=/etc/callkeeper/rules.toml"]
     shipped = ROOT / "calls" / "rulebooks" / "watch-only.toml"
     assert (folder / "rules.toml").read_bytes() == shipped.read_bytes()
+
+
+def test_kubernetes_base_does_not_contain_the_folder_that_uses_it() -> None:
+    """Kubectl refuses a folder that lies within one of its own resources: "cycle detected"."""
+    for path in (ROOT / "deploy").rglob("kustomization.yaml"):
+        for each in yaml.safe_load(path.read_text(encoding="utf-8"))["resources"]:
+            assert not path.is_relative_to((path.parent / each).resolve()), path
 
 
 def _at(document: Any, path: list[str]) -> Any:
