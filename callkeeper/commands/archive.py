@@ -23,6 +23,7 @@ from callkeeper.redis_query import Span, note_command, query_redis
 from callkeeper.settings import StoreSettings, WorkerArchiveSettings
 from callkeeper.terminal import Failed, Misused, printable_json, safe, say
 from calls.call_query import number_of
+from calls.institutions import nearest, shown
 from calls.spreadsheet import SpreadsheetWriter
 from calls.store.archive_queue import ArchiveQueue
 from calls.store.audit_log import AuditEvent
@@ -38,6 +39,19 @@ _reason = click.option("--reason", required=True, help="Why; written into the ch
 @click.group()
 def archive() -> None:
     """Keep calls for years: prepare the tables, verify the chains, erase, hold, retire."""
+
+
+def refuse_unknown_institution(database: Database, key: str) -> None:
+    """Refuse an institution of which the archive has no line: it is probably mistyped.
+
+    Raises:
+        Misused: The archive has none.
+    """
+    keys = Keeper(database, "").institutions()
+    if key not in keys:
+        near = nearest(key, keys)
+        instead = f"; did you mean {near}?" if near is not None else ""
+        raise Misused(f"the archive has no line of an institution with the key {shown(key)}{instead}")
 
 
 @contextmanager
@@ -73,6 +87,8 @@ def migrate() -> None:
 def verify(institution: str | None, heads: BinaryIO | None) -> None:
     """Verify every chain and name each line that was changed, removed, inserted or moved. Exits with 1 if one was."""
     with archive_database() as (database, settings):
+        if institution is not None:
+            refuse_unknown_institution(database, institution)
         logged, unsigned = parse_heads(heads, settings.key) if heads is not None else ({}, 0)
         with progress("lines") as advance:
             found = verify_chains(database, institution_key=institution, logged=logged, progress=advance)
@@ -100,6 +116,9 @@ def export(institution: str | None, since: timedelta | None, output: BinaryIO, *
 
     Phone numbers and names are left out. The progress is shown on standard error.
     """
+    if institution is not None:
+        with archive_database() as (database, _):
+            refuse_unknown_institution(database, institution)
     _note(AuditEvent.EXPORTED, "archive", "", institution or "")
     columns = [name for name in Recorded.__struct_fields__ if name != "trail"]
     text = TextIOWrapper(output, encoding="utf-8", newline="", write_through=True)
@@ -143,6 +162,7 @@ def erase(institution: str, person: str | None, phone: str | None, operator: str
         raise Misused("--phone is no phone number")
     number = None if whole is None else f"+{whole}"
     with _keeper(operator, reason) as keeper:
+        refuse_unknown_institution(keeper.database, institution)
         found = keeper.erase(institution, person_id=person, phone=number, country=country, reason=reason)
     _note(AuditEvent.ARCHIVE_CHANGED, "erase", operator, institution)
     say(f"{found.values} values of {found.calls} calls are erased; {found.held} calls are under a hold")
@@ -163,6 +183,7 @@ def hold(
         raise Misused("say --call or --person")
     kind = "call" if voice_id is not None else "person" if person is not None else "institution"
     with _keeper(operator, reason) as keeper:
+        refuse_unknown_institution(keeper.database, institution)
         if not keeper.hold(institution, kind, voice_id or person or "", reason, release=release):
             raise Failed("it was not held" if release else "it is held already")
     _note(AuditEvent.ARCHIVE_CHANGED, "release" if release else "hold", operator, institution)
