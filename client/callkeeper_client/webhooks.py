@@ -25,9 +25,10 @@ def verify(body: bytes, headers: Mapping[str, str], *secrets: str) -> Outcome:
     """
     lower = {name.lower(): value for name, value in headers.items()}
     for secret in secrets:
+        webhook = Webhook(secret)
         try:
-            Webhook(secret).verify(body, lower)
-        except WebhookVerificationError:
+            webhook.verify(body, lower)
+        except (WebhookVerificationError, ValueError):  # ValueError: the signature has another form, or is no base64
             continue
         message: Outcome = json.loads(body)
         return message

@@ -184,3 +184,14 @@ def test_webhook_is_verified_with_either_secret() -> None:
         verify(body + b" ", headers, SECRET)
     with pytest.raises(NotSigned):
         verify(body, headers, other)
+
+
+@pytest.mark.parametrize("signature", ["", "garbage", "v1,abc", "v1,\xe4", "v1,&&& v1"])
+def test_malformed_signature_is_not_signed(signature: str) -> None:
+    """A post with a signature of any other form is refused like a wrong one, so that the receiver answers 400."""
+    now = str(int(dt.datetime.now(dt.UTC).timestamp()))
+    headers = {"webhook-id": "m-1", "webhook-timestamp": now, "webhook-signature": signature}
+    with pytest.raises(NotSigned):
+        verify(b"{}", headers, SECRET)
+    with pytest.raises(NotSigned):
+        verify(b"\xff", headers, SECRET)
