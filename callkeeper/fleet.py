@@ -17,6 +17,10 @@ STOP_S = 10.0
 """How long a process may take to stop after SIGTERM, as in the platform manifests."""
 
 
+START_S = 60.0
+"""How long a process may take to start. On a busy machine the first start after an installation compiles every module."""
+
+
 class FleetFailed(Exception):
     """A process did not start; the message names it and its log."""
 
@@ -56,13 +60,14 @@ class ManagedProcess:
         """Tell whether the process has not ended."""
         return self.process.poll() is None
 
-    def wait_for(self, find: Callable[[str], str | None], deadline_s: float = 20.0) -> str:
+    def wait_for(self, find: Callable[[str], str | None], deadline_s: float = START_S) -> str:
         """Return what ``find`` finds in a line of the log, as soon as it does.
 
         Raises:
             FleetFailed: The process ended, or nothing was found in time.
         """
         until_s = time.monotonic() + deadline_s
+        why = f"did not start within {deadline_s:.0f} s"
         while time.monotonic() < until_s:
             has_ended = not self.is_running
             for line in self.log.read_text(errors="replace").splitlines():
@@ -70,9 +75,10 @@ class ManagedProcess:
                 if found is not None:
                     return found
             if has_ended:
+                why = "did not start"
                 break
             time.sleep(0.02)
-        raise FleetFailed(f"{self.name} did not start: see {self.log}\n{self.tail()}")
+        raise FleetFailed(f"{self.name} {why}: see {self.log}\n{self.tail()}")
 
     def tail(self, lines: int = 8) -> str:
         """Return the last lines of the log."""

@@ -46,16 +46,17 @@ def addresses(demo: Demo) -> Text:
         "desk token": demo.desk_token,
         "desk API": curl,
         "redis": demo.redis_url,
-        "commands": f". {activate} && honcho -e {_shown(demo.environ_file)} run callkeeper calls list",
+        "commands": f"(. {activate}; set -a; . {_shown(demo.environ_file)}; callkeeper calls list)",
     }
     told = (Text.assemble(shown(f"{name:<12}", "bold"), shown(value)) for name, value in lines.items())
     return Text.assemble("\n").join(told)
 
 
 def _shown(path: Path) -> str:
-    """Return a path relative to this folder, quoted for the shell."""
+    """Return a path relative to this folder, quoted for the shell. It has a slash, which ``.`` needs to find a file."""
     here = Path.cwd()
-    return shlex.quote(str(path.relative_to(here) if path.is_relative_to(here) else path))
+    shown_path = str(path.relative_to(here) if path.is_relative_to(here) else path)
+    return shlex.quote(shown_path if "/" in shown_path else f"./{shown_path}")
 
 
 def picture_panel(picture: Picture, seconds: float) -> RenderableType:

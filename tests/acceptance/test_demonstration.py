@@ -48,9 +48,13 @@ def test_bare_address_leads_to_the_board(running: Stack) -> None:
 
 
 def test_commands_work_with_the_settings_file(running: Stack) -> None:
-    """The printed command lists the calls of the demonstration; only its owner can read the settings file."""
+    """The printed command lists the calls of the demonstration; only its owner can read the settings file.
+
+    It uses nothing that an installed wheel lacks, such as honcho.
+    """
     call = running.call(end(30))
     command = printed(running)["commands"]
+    assert "honcho" not in command
     assert running.demo.environ_file.stat().st_mode & 0o077 == 0
 
     def listed() -> bool:
