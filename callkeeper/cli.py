@@ -13,7 +13,7 @@ from click.shell_completion import CompletionItem
 
 from callkeeper.environment import SettingsWrong
 from callkeeper.extras import require
-from callkeeper.terminal import Failed, prepare_terminal, safe_error
+from callkeeper.terminal import Misset, prepare_terminal, safe_error
 
 
 class CommandEntry(NamedTuple):
@@ -111,6 +111,15 @@ class LazyGroup(click.Group):
         assert isinstance(command, click.Command)  # noqa: S101  (a broken table, not bad input)
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the subcommand that the arguments name; of an unknown name, say which was probably meant."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.NoSuchCommand as error:
+            raise click.NoSuchCommand(error.command_name, possibilities=COMMANDS, ctx=ctx) from None
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of subcommands."""
         with formatter.section("Commands"):
@@ -140,7 +149,7 @@ def _errors_made_safe() -> Iterator[None]:
     try:
         yield
     except SettingsWrong as wrong:
-        raise Failed(*str(wrong).splitlines()) from None
+        raise Misset(*str(wrong).splitlines()) from None
     except click.ClickException as error:
         raise safe_error(error) from None
 

@@ -9,7 +9,9 @@ from typing import Any, Final, TypeVar
 
 import click
 from redis.asyncio import Redis
+from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError
+from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from callkeeper.connections import blocking_redis, worker_redis
 from callkeeper.settings import StoreSettings
@@ -45,7 +47,15 @@ def query_redis(question: Callable[["Redis", Keys], Awaitable[T]]) -> T:
     except NewerRecord as error:
         raise Failed(f"the call's record cannot be read: {error}") from None
     except RedisError as error:
-        raise Failed(f"Redis at {settings.redis.address}: {type(error).__name__}") from None
+        raise _unanswered(settings, error) from None
+
+
+def _unanswered(settings: StoreSettings, error: RedisError) -> Failed:
+    """Return the failure of a command whose Redis did not answer, or refused."""
+    address, kind = settings.redis.address, type(error).__name__
+    if isinstance(error, RedisConnectionError | RedisTimeoutError):
+        return Failed(f"Redis at {address} does not answer ({kind}): is it running, and is REDIS_URL right?")
+    return Failed(f"Redis at {address} refuses: {kind}")
 
 
 async def note_command(redis: "Redis", keys: Keys, event: AuditEvent, **parts: str) -> None:
@@ -94,7 +104,7 @@ def enqueue_reconcile(institution_keys: Iterable[str]) -> list[str]:
             waker = Waker(redis, keys=settings.keys)
             return [waker.reconcile(key) for key in institution_keys]
     except RedisError as error:
-        raise Failed(f"Redis at {settings.redis.address}: {type(error).__name__}") from None
+        raise _unanswered(settings, error) from None
 
 
 class Span(click.ParamType[timedelta]):

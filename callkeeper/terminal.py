@@ -115,6 +115,12 @@ class Failed(click.ClickException):
         super().__init__("\n".join(map(safe, lines)))
 
 
+class Misset(Failed):
+    """The settings are wrong; the message names each fault. Nothing was done."""
+
+    exit_code = click.UsageError.exit_code
+
+
 class Misused(click.UsageError):
     """The command line is wrong; the message has one line or more."""
 
@@ -124,7 +130,7 @@ class Misused(click.UsageError):
 
 def safe_error(error: click.ClickException) -> click.ClickException:
     """Return an error that prints safely: as one line, except for our own line breaks."""
-    if isinstance(error, Failed | Misused):
+    if isinstance(error, Failed | Misused | click.exceptions.NoArgsIsHelpError):  # the latter is our own help
         return error
     message = safe(error.format_message().replace("\n\t", " "))  # click separates choices like this
     return click.UsageError(message, error.ctx) if isinstance(error, click.UsageError) else Failed(message)

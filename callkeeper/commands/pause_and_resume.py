@@ -27,6 +27,10 @@ _ADVICE: Final = (
 )
 
 
+_NEEDED: Final = "--because WHY --operator NAME [--institution KEY]... [OPTIONS]"
+"""The usage line, which is printed beside an error: nobody has to look it up in a hurry."""
+
+
 def _who_and_why(command: Command) -> Command:
     """Give a command the options --operator and --because."""
     because = click.option("--because", required=True, help="Why. It is kept in the history of pauses.")
@@ -36,7 +40,7 @@ def _who_and_why(command: Command) -> Command:
     return because(operator(command))
 
 
-@click.command()
+@click.command(options_metavar=_NEEDED)
 @_who_and_why
 @click.option(
     "--institution",
@@ -92,7 +96,7 @@ def pause(
     _show(pauses, known)
 
 
-@click.command()
+@click.command(options_metavar=_NEEDED)
 @_who_and_why
 @click.option(
     "--institution",

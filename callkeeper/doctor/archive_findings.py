@@ -53,6 +53,8 @@ def _database(settings: ArchiveSettings, may_migrate: bool) -> Finding:
         return fault(Topic.ARCHIVE, f"the database cannot be used: {away}", remedy)
     finally:
         database.close()
-    if version is None or version < newest():
+    if version is None:
+        return fault(Topic.ARCHIVE, "the database has no tables yet", _MIGRATE)
+    if version < newest():
         return fault(Topic.ARCHIVE, f"its tables are at version {version}, this release needs {newest()}", _MIGRATE)
     return ok(Topic.ARCHIVE, f"its tables are at version {version}")

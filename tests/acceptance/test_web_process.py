@@ -154,7 +154,7 @@ def test_web_refuses_to_start_without_its_settings() -> None:
     """A4: a missing variable ends the start with its name, the reason and an example, and no traceback."""
     environ = {name: "" for name in os.environ if name.startswith("CALLKEEPER_")} | {"REDIS_URL": ""}
     result = CliRunner(env=environ).invoke(main, ["web"])
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     for expected in ("REDIS_URL: is required", "CALLKEEPER_PUSH_HEADERS: is required", "for example: "):
         assert expected in result.output
     assert "Traceback" not in result.output

@@ -132,13 +132,13 @@ WEAK = {
 
 @pytest.mark.parametrize(("name", "before", "secret", "after"), WEAK.values(), ids=WEAK)
 def test_weak_secret_stops_the_start(name: str, before: str, secret: str, after: str, redis_url: str) -> None:
-    """With a weak secret the web process exits with 1 and names the setting and its requirement, not the secret."""
+    """With a weak secret the web process exits with 2 and names the setting and its requirement, not the secret."""
     strong = {"CALLKEEPER_PUSH_HEADERS": "X-Push-Key: 7d1f0c2b9a8e4d6f51", "PATH": os.environ["PATH"]}
     environ = {**strong, "REDIS_URL": redis_url, name: before + secret + after}
     command = [sys.executable, "-m", "callkeeper", "web", "--host", "127.0.0.1", "--port", "0"]
     ended = subprocess.run(command, env=environ, capture_output=True, check=False, timeout=60, text=True)  # noqa: S603  (our own)
     output = ended.stdout + ended.stderr
-    assert ended.returncode == 1
+    assert ended.returncode == 2
     assert f"  {name}: " in output
     assert "hard to guess" in output
     assert secret not in output

@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 
 import click
+import pytest
+from click.testing import CliRunner
 
 from callkeeper.cli import COMMANDS, main
 
@@ -41,3 +43,47 @@ def test_a_shell_completes_the_names_of_commands() -> None:
     assert [(item.value, item.help) for item in items] == [
         (name, COMMANDS[name].summary) for name in ("pause", "pauses")
     ]
+
+
+GROUPS = ("", "alerts", "archive", "calls", "outcomes", "reseller", "rules", "schedule", "secret", "tokens", "users")
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_a_group_without_a_command_prints_its_help(group: str) -> None:
+    """The help has its own lines, and is not printed as an error in one line."""
+    result = CliRunner().invoke(main, [group] if group else [])
+    assert result.exit_code == 2
+    assert "\nCommands:\n" in result.output
+    assert "Error" not in result.output
+    assert "\\n" not in result.output
+
+
+def test_a_mistyped_command_is_suggested() -> None:
+    """The error names the command that was probably meant."""
+    result = CliRunner().invoke(main, ["puase"])
+    assert result.exit_code == 2
+    assert "No such command 'puase'" in result.output
+    assert "'pause'" in result.output
+
+
+def test_wrong_settings_are_misuse() -> None:
+    """A wrong setting ends a command with 2, like a wrong option: nothing was done."""
+    result = CliRunner(env={"REDIS_URL": "127.0.0.1:6379"}).invoke(main, ["pauses"])
+    assert result.exit_code == 2
+    assert "REDIS_URL: must start with" in result.output
+
+
+def test_redis_that_does_not_answer_is_named_with_the_remedy() -> None:
+    """The error names the address, and the setting to look at."""
+    result = CliRunner(env={"REDIS_URL": "redis://127.0.0.1:1/0"}).invoke(main, ["pauses"])
+    assert result.exit_code == 1
+    assert "Redis at redis://127.0.0.1:1/0 does not answer (ConnectionError)" in result.output
+    assert "REDIS_URL" in result.output
+
+
+def test_usage_of_pause_names_what_it_needs() -> None:
+    """A key without its option is refused, and the usage line beside the error shows the option."""
+    result = CliRunner().invoke(main, ["pause", "cu-1", "--because", "x", "--operator", "you"])
+    assert result.exit_code == 2
+    assert "--institution KEY" in result.output
+    assert "--because" in result.output
