@@ -16,8 +16,12 @@ from callkeeper.alert_courier import AlertCourier
 from callkeeper.cli import main
 from callkeeper.parsing import alert_addresses
 from calls.alerts import AlertMessage, AlertTone
+from tests.waiting import until
 
 SECRET = "canary-alert-0123456789"
+PATIENCE_S = 100.0
+"""The deadline where none is tested. Each child process imports apprise, which takes long on a busy machine."""
+
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Any]
 
 
@@ -47,23 +51,31 @@ class Chat:
         await writer.drain()
 
 
-class Endless(Chat):
+class Stuck(Chat):
+    """A receiver that does not complete its answer until ``released`` is set. Then it drops the connection."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.released = asyncio.Event()
+
+
+class Silent(Stuck):
+    """Receives a message and never answers."""
+
+    async def reply(self, writer: asyncio.StreamWriter) -> None:
+        """Wait."""
+        await self.released.wait()
+
+
+class Endless(Stuck):
     """Answers with an endless body, as fast as it is read."""
 
     async def reply(self, writer: asyncio.StreamWriter) -> None:
         """Answer endlessly."""
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 9999999999\r\n\r\n")
-        while True:
+        while not self.released.is_set():
             writer.write(b"x" * 2**20)
             await writer.drain()
-
-
-class Silent(Chat):
-    """Receives a message and never answers."""
-
-    async def reply(self, writer: asyncio.StreamWriter) -> None:
-        """Wait."""
-        await asyncio.sleep(60)
 
 
 @asynccontextmanager
@@ -82,7 +94,7 @@ def message(target: str = "1") -> AlertMessage:
     return AlertMessage(target, "no_worker", is_over=False, tone=AlertTone.FAILURE, title="callkeeper: x", body="y")
 
 
-async def bring(*urls: str, deadline_s: float = 20.0) -> list[str]:
+async def bring(*urls: str, deadline_s: float = PATIENCE_S) -> list[str]:
     """Send a message to each address; return the targets that accepted it."""
     courier = AlertCourier(alert_addresses(", ".join(urls)), deadline_s=deadline_s)
     taken = await courier.bring([message(target.name) for target in courier.targets])
@@ -99,13 +111,32 @@ async def test_message_arrives_once() -> None:
 
 
 async def test_receiver_that_hangs_or_never_ends_delays_no_other() -> None:
-    """A receiver that hangs, sends endlessly or is down does not delay the others."""
+    """A receiver that hangs, sends endlessly or is down does not delay the others.
+
+    Here the first two are stuck until the last one has received its message.
+    """
     chat, silent, endless = Chat(), Silent(), Endless()
     async with open_chat(silent) as first, open_chat(endless) as second, open_chat(chat) as third:
-        taken = await bring(first, second, "json://127.0.0.1:1/", "nonsense://x", third, deadline_s=10.0)
+        addresses = (first, second, "json://127.0.0.1:1/", "nonsense://x", third)
+        sending = asyncio.create_task(bring(*addresses))
+        await until(lambda: chat.got and silent.got and endless.got)
+        assert not sending.done()
+        silent.released.set()
+        endless.released.set()
+        taken = await sending
     assert "5" in taken
     assert not {"1", "3", "4"} & set(taken)
     assert len(chat.got) == 1
+
+
+async def test_deadline_ends_the_wait_for_a_receiver_that_hangs() -> None:
+    """A message whose receiver has not answered at the deadline counts as not accepted."""
+    silent, deadline_s = Silent(), 2.0
+    async with open_chat(silent) as url:
+        while not silent.got:  # on a busy machine the child needs longer than that to start
+            assert await bring(url, deadline_s=deadline_s) == []
+            deadline_s *= 2
+        silent.released.set()
 
 
 @pytest.mark.parametrize("status", [302, 307])
@@ -122,7 +153,8 @@ async def test_message_follows_no_redirect(status: int) -> None:
 
 async def test_wrong_addresses_are_named_by_their_place() -> None:
     """Addresses that apprise does not know are named by number and scheme only."""
-    courier = AlertCourier(alert_addresses(f"json://u:{SECRET}@127.0.0.1/, page=slak://{SECRET}, no address {SECRET}"))
+    addresses = alert_addresses(f"json://u:{SECRET}@127.0.0.1/, page=slak://{SECRET}, no address {SECRET}")
+    courier = AlertCourier(addresses, deadline_s=PATIENCE_S)
     assert await courier.wrong() == ["2"], "a part without :// belongs to the address before it"
     assert courier.called("2") == "2 (slak)"
 

@@ -43,6 +43,8 @@ EVERYTHING = {
 }
 STARTED = {"web": "web_listening", "worker": "worker_started"}
 
+pytestmark = pytest.mark.timeout(300)  # on a busy machine processes start slowly, and one of these starts twice
+
 
 @pytest.mark.parametrize("process", ["web", "worker"])
 @pytest.mark.parametrize("platform", ["compose", "render", "kubernetes"])
@@ -66,56 +68,53 @@ def test_web_and_worker_share_no_secret_but_three() -> None:
 
 
 @contextmanager
-def running(process: str, redis_url: str, log: Path) -> Iterator[tuple[int, list[dict[str, object]]]]:
-    """Start a process with the secrets of both processes in its environment; yield its pid and log."""
-    environ = {"PATH": os.environ["PATH"], "REDIS_URL": redis_url, **EVERYTHING}
+def running(process: str, given: dict[str, str], log: Path) -> Iterator[int]:
+    """Start a process with these variables, wait until it works, and yield its pid.
+
+    How long it takes says how busy the machine is: the test's own time limit ends the wait.
+    """
     options = ["--host", "127.0.0.1", "--port", "0"] if process == "web" else []
     command = [sys.executable, "-m", "callkeeper", process, *options]
+    environ = {"PATH": os.environ["PATH"], **given}
     with log.open("wb") as sink, subprocess.Popen(command, env=environ, stdout=sink, stderr=sink) as child:  # noqa: S603  (our own)
         try:
-            until_s = time.monotonic() + 20
             while STARTED[process] not in log.read_text():
                 assert child.poll() is None, log.read_text()
-                assert time.monotonic() < until_s, log.read_text()
                 time.sleep(0.02)
-            yield child.pid, [json.loads(line) for line in log.read_text().splitlines()]
-        finally:
+            yield child.pid
             child.terminate()
-            child.wait(15)
+            child.wait()
+        finally:
+            child.kill()
+
+
+def events(log: Path) -> list[dict[str, object]]:
+    """Return the events of a log file."""
+    return [json.loads(line) for line in log.read_text().splitlines()]
 
 
 @pytest.mark.parametrize(("process", "other"), [("web", "worker"), ("worker", "web")])
 def test_process_removes_the_secrets_of_the_other(process: str, other: str, redis_url: str, tmp_path: Path) -> None:
     """If a platform gives a process the other's secrets, it restarts without them and logs a warning."""
-    with running(process, redis_url, tmp_path / "log") as (pid, log):
+    log = tmp_path / "log"
+    with running(process, {"REDIS_URL": redis_url, **EVERYTHING}, log) as pid:
         environ = Path(f"/proc/{pid}/environ").read_bytes().decode()
         names = {pair.partition("=")[0] for pair in environ.split("\0")}
         if process == "web":
-            [url] = [entry["url"] for entry in log if entry["event"] == "web_listening"]
-            assert httpx.get(f"{url}/healthz", trust_env=False).status_code == 200
+            [url] = [entry["url"] for entry in events(log) if entry["event"] == "web_listening"]
+            assert httpx.get(f"{url}/healthz", trust_env=False, timeout=60).status_code == 200
     assert f"canary-{other}" not in environ
     assert names & SECRETS == READS[process].keys() & SECRETS
-    [warned] = [entry for entry in log if entry["event"] == "secrets_removed"]
+    [warned] = [entry for entry in events(log) if entry["event"] == "secrets_removed"]
     assert warned["variables"] == sorted(SECRETS - READS[process].keys())
-    assert "canary" not in (tmp_path / "log").read_text()
+    assert "canary" not in log.read_text()
 
 
 def test_process_with_its_own_secrets_only_starts_once(redis_url: str, tmp_path: Path) -> None:
     """If a process has only its own secrets, nothing is removed or logged."""
     log = tmp_path / "log"
-    environ = {
-        "PATH": os.environ["PATH"],
-        "REDIS_URL": redis_url,
-        "CALLKEEPER_PUSH_HEADERS": "X-Push-Key: 7d1f0c2b9a8e4d6f51",
-    }
-    command = [sys.executable, "-m", "callkeeper", "web", "--host", "127.0.0.1", "--port", "0"]
-    with log.open("wb") as sink, subprocess.Popen(command, env=environ, stdout=sink, stderr=sink) as child:  # noqa: S603  (our own)
-        until_s = time.monotonic() + 20
-        while "web_listening" not in log.read_text() and time.monotonic() < until_s:
-            time.sleep(0.02)
-        child.terminate()
-        child.wait(15)
-    assert "web_listening" in log.read_text()
+    with running("web", {"REDIS_URL": redis_url, "CALLKEEPER_PUSH_HEADERS": "X-Push-Key: 7d1f0c2b9a8e4d6f51"}, log):
+        pass
     assert "secrets_removed" not in log.read_text()
 
 
@@ -136,7 +135,7 @@ def test_weak_secret_stops_the_start(name: str, before: str, secret: str, after:
     strong = {"CALLKEEPER_PUSH_HEADERS": "X-Push-Key: 7d1f0c2b9a8e4d6f51", "PATH": os.environ["PATH"]}
     environ = {**strong, "REDIS_URL": redis_url, name: before + secret + after}
     command = [sys.executable, "-m", "callkeeper", "web", "--host", "127.0.0.1", "--port", "0"]
-    ended = subprocess.run(command, env=environ, capture_output=True, check=False, timeout=60, text=True)  # noqa: S603  (our own)
+    ended = subprocess.run(command, env=environ, capture_output=True, check=False, text=True)  # noqa: S603  (our own)
     output = ended.stdout + ended.stderr
     assert ended.returncode == 2
     assert f"  {name}: " in output

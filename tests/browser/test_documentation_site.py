@@ -1,5 +1,6 @@
 """The documentation site, as `make docs` builds it: it uses no other host, can be searched, and is readable."""
 
+import fcntl
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -17,14 +18,18 @@ from playwright.sync_api import TimeoutError as PlaywrightTimeout
 ROOT = Path(__file__).parents[2]
 PAGES = ("index", "architecture")
 
-pytestmark = pytest.mark.xdist_group("site")  # one process builds the site, for all tests
+pytestmark = pytest.mark.timeout(300)  # the first test waits until the site has been built
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Build the site, which fails on any warning, and serve it."""
-    folder = tmp_path_factory.mktemp("documentation")
-    subprocess.run(["make", "docs", f"BUILD={folder}"], cwd=ROOT, check=True, capture_output=True)  # noqa: S603, S607
+def site(tmp_path_factory: pytest.TempPathFactory, testrun_uid: str) -> Iterator[str]:
+    """Build the site, which fails on any warning, and serve it. The test processes of a run share one build."""
+    folder = tmp_path_factory.getbasetemp().parent / f"documentation-{testrun_uid}"
+    folder.mkdir(exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "site").exists():
+            subprocess.run(["make", "docs", f"BUILD={folder}"], cwd=ROOT, check=True, capture_output=True)  # noqa: S603, S607
     handler = partial(SimpleHTTPRequestHandler, directory=str(folder / "site"))
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         serving = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
@@ -38,6 +43,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def page(browser: Browser, site: str) -> Iterator[Page]:
     """Open a tab. At the end it may have sent requests to the site only."""
     context = browser.new_context(base_url=site)
+    context.set_default_timeout(0)  # the test's own time limit ends a wait
     asked: list[str] = []
     context.on("request", lambda request: asked.append(request.url))
     yield context.new_page()
@@ -49,11 +55,10 @@ def test_search_finds_a_section(page: Page) -> None:
     """Searching for words of the runbook finds its section, without any other host."""
     page.goto("/index.html", wait_until="networkidle")
     focused = page.locator("input:focus")
-    for _ in range(30):  # the page handles the key only some time after it was loaded
+    while not focused.count():  # the page handles the key only some time after it was loaded
         page.keyboard.press("Control+k")
         with suppress(PlaywrightTimeout):
             focused.wait_for(timeout=1_000)
-            break
     focused.fill("unresolved effect")
     page.locator("a", has_text="Incident: unresolved effect").wait_for()
 
