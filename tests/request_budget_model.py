@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lupa import lua51
+from lupa import luajit21
 
 from calls.store.request_budget import ServiceStrain
 from calls.store.scripts import source
@@ -30,18 +30,21 @@ REQUESTS = {1: 2, 2: 1, 3: 1, 4: 1}
 
 
 class Script:
-    """Runs ``request_budget.lua`` without Redis, on the commands of request_budget_model.lua."""
+    """Runs ``request_budget.lua`` without Redis, on the commands of request_budget_model.lua.
+
+    LuaJIT speaks the Lua 5.1 of Redis and takes half the time.
+    """
 
     def __init__(self) -> None:
-        self._lua = lua51.LuaRuntime(unpack_returned_tuples=True)
-        self.stored = self._lua.execute(Path(__file__).with_suffix(".lua").read_text(encoding="utf-8"))
+        lua = luajit21.LuaRuntime(unpack_returned_tuples=True)
+        self.stored = lua.execute(Path(__file__).with_suffix(".lua").read_text(encoding="utf-8"))
         """The hash of budgets by scope."""
-        self._run = self._lua.eval(f"function(keys, argv) KEYS, ARGV = keys, argv\n{source('request_budget')}\nend")
-        self._keys = self._lua.table_from(["budget"])
+        lua.execute("KEYS = {'budget'}")
+        self._run = lua.eval(f"function(...) ARGV = {{...}}\n{source('request_budget')}\nend")
 
     def __call__(self, *args: Any) -> Any:
         """Run it with arguments; numbers become text, as in Redis."""
-        return self._run(self._keys, self._lua.table_from([_text(arg) for arg in args]))
+        return self._run(*[_text(arg) for arg in args])
 
     @property
     def rate(self) -> float:
