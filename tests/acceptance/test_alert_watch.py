@@ -10,7 +10,7 @@ from structlog.testing import LogCapture
 from structlog.typing import FilteringBoundLogger
 
 from callkeeper.alert_courier import AlertCourier
-from callkeeper.alert_watch import AlertWatch
+from callkeeper.alert_watch import LOOK_EVERY_S, AlertWatch
 from callkeeper.parsing import alert_addresses
 from calls.alerts import AlertMessage
 from calls.metrics.counting import Figures
@@ -18,6 +18,9 @@ from calls.metrics.signals import SignalReader
 from calls.metrics.writing import Author, FigureWriter
 from calls.store.alert_state import AlertState
 from calls.store.keys import Keys
+
+SELDOM_S = 15.0
+"""The time between looks while only failing targets are tried again, which happens every 30 s at most."""
 
 URLS = "json://127.0.0.1:1/canary-path, page=json://127.0.0.1:2/"
 
@@ -56,11 +59,13 @@ class Site:
         self.count += 1
         return Process(self, f"process-{self.count}")
 
-    async def look(self, *processes: "Process", seconds: float) -> list[tuple[str, str, str]]:
+    async def look(
+        self, *processes: "Process", seconds: float, every_s: float = LOOK_EVERY_S
+    ) -> list[tuple[str, str, str]]:
         """Let time pass; return the messages that were sent meanwhile."""
         before, end = len(self.told), self.now + timedelta(seconds=seconds)
         while self.now < end:
-            self.now += timedelta(seconds=3)
+            self.now += timedelta(seconds=every_s)
             for process in processes:
                 await process.watch.look(process.state, process.reader)
         return self.told[before:]
@@ -122,11 +127,11 @@ async def test_failing_target_is_tried_less_and_less_often(site: Site) -> None:
     """A failing target is tried with growing waits, delays no other, and gets its message when it is back."""
     process = site.process()
     process.courier.is_broken = True
-    assert await site.look(process, seconds=1200) == []
+    assert await site.look(process, seconds=1200, every_s=SELDOM_S) == []
     assert 4 <= len(process.courier.tried) <= 8
     assert set(await process.state.failing_targets()) == {"1", "2"}
     process.courier.is_broken = False
-    assert await site.look(process, seconds=700) == NOW
+    assert await site.look(process, seconds=700, every_s=SELDOM_S) == NOW
     assert await process.state.failing_targets() == {}
 
 
@@ -144,7 +149,7 @@ async def test_target_that_is_broken_does_not_delay_the_others(site: Site) -> No
     process = site.process()
     process.courier.broken = {"1"}
     assert await site.look(process, seconds=24) == NOW[1:]
-    await site.look(process, seconds=3600)
+    await site.look(process, seconds=3600, every_s=SELDOM_S)
     await site.start_worker()
     assert await site.look(process, seconds=24) == OVER[1:]
     await site.end_worker()

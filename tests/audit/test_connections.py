@@ -13,6 +13,7 @@ from threading import Thread
 
 import pytest
 
+from callkeeper.embedded import EmbeddedRedis
 from callkeeper.http_protocol import MAX_HEADERS, MAX_OVERHEAD
 from calls.store.attempt_limiter import ALLOWED
 from desk.browser_headers import EVERYWHERE
@@ -32,6 +33,18 @@ NOTHING = b"GET /nothing HTTP/1.1\r\nHost: a\r\n\r\n"
 UPGRADE = b"GET /healthz HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: h2c\r\n\r\n"
 FLOOD = 5_000_000
 """How many bytes of requests a connection sends without waiting for answers."""
+
+
+@pytest.fixture(scope="module")
+def _shared(redis_server: EmbeddedRedis, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
+    with web_process(redis_server.url, tmp_path_factory.mktemp("shared")) as target:
+        yield target
+
+
+@pytest.fixture
+def shared(_shared: Target, redis_url: str) -> Target:
+    """Return a web process for tests that look neither at its memory or log nor at what it counts. Redis is empty."""
+    return _shared
 
 
 @contextmanager
@@ -119,15 +132,15 @@ def test_pipelining_costs_no_memory_and_delays_no_event(reads: bool, request_: b
     assert took_s[-1] < ANSWERED_WITHIN_S
 
 
-def test_bodies_of_what_looks_like_heads_delay_no_event(target: Target) -> None:
+def test_bodies_of_what_looks_like_heads_delay_no_event(shared: Target) -> None:
     """Fifty connections whose bodies consist of line breaks do not delay events."""
     body = b"POST /healthz HTTP/1.1\r\nHost: a\r\nContent-Length: 99999999\r\n\r\n" + b"\r\n\r\n" * 1_000_000
-    pushed_within_s(target)
+    pushed_within_s(shared)
     with ExitStack() as stack:
         for _ in range(50):
-            connection = stack.enter_context(line(target))
+            connection = stack.enter_context(line(shared))
             Thread(target=_send, args=(connection, body), daemon=True).start()
-        took_s = pushed_within_s(target, 5)
+        took_s = pushed_within_s(shared, 5)
     print(f"events took {took_s[2] * 1e3:.0f} ms, at most {took_s[-1] * 1e3:.0f} ms")  # noqa: T201
     assert took_s[-1] < ANSWERED_WITHIN_S
 
@@ -138,9 +151,9 @@ def _read(connection: socket.socket) -> None:
             pass
 
 
-def test_pipelined_requests_are_all_answered(target: Target) -> None:
+def test_pipelined_requests_are_all_answered(shared: Target) -> None:
     """Pipelined requests are all answered, in their order."""
-    assert statuses(target, (PUSH + NOTHING) * 200, 400) == [202, 404] * 200
+    assert statuses(shared, (PUSH + NOTHING) * 200, 400) == [202, 404] * 200
 
 
 def test_pipelined_upgrades_are_ignored(target: Target) -> None:
@@ -190,12 +203,12 @@ def _open_streams(target: Target, stack: ExitStack, times: int, token: str) -> l
     return found
 
 
-def test_push_headers_in_a_trailer_do_not_count(target: Target) -> None:
+def test_push_headers_in_a_trailer_do_not_count(shared: Target) -> None:
     """A push header in a trailer does not authenticate a request, and other trailers are ignored."""
     head = b"POST /push HTTP/1.1\r\nHost: a\r\n"
     trailer = b"X-Push-Key: %b\r\n\r\n" % PUSH_KEY.encode()
-    assert statuses(target, head + CHUNKED + trailer) == [401]
-    assert statuses(target, AUTHENTIC + CHUNKED + b"X-Trailer: ignored\r\n\r\n") == [202]
+    assert statuses(shared, head + CHUNKED + trailer) == [401]
+    assert statuses(shared, AUTHENTIC + CHUNKED + b"X-Trailer: ignored\r\n\r\n") == [202]
 
 
 def test_forwarded_address_in_a_trailer_does_not_count(target: Target) -> None:
@@ -237,18 +250,18 @@ REFUSED = {
 """Requests that a router may read differently than we do, or whose headers are too long."""
 
 
-def test_requests_that_servers_read_differently_are_refused(target: Target) -> None:
+def test_requests_that_servers_read_differently_are_refused(shared: Target) -> None:
     """Each of these requests is answered with 400, and its connection ends."""
-    found = {name: _heads(target, request, 2) for name, request in REFUSED.items()}
+    found = {name: _heads(shared, request, 2) for name, request in REFUSED.items()}
     assert {name: [head[9:12] for head in heads] for name, heads in found.items()} == {
         name: [b"400"] for name in REFUSED
     }
     assert [name for name, [head] in found.items() if b"connection: close" not in head] == []
 
 
-def test_refusals_of_the_parser_carry_the_headers_of_every_answer(target: Target) -> None:
+def test_refusals_of_the_parser_carry_the_headers_of_every_answer(shared: Target) -> None:
     """The answer to invalid HTTP has the security headers of every answer, each once."""
-    [head] = _heads(target, b"GET / HTTP/9\r\n\r\n", 1)
+    [head] = _heads(shared, b"GET / HTTP/9\r\n\r\n", 1)
     names = [each.partition(b":")[0].decode() for each in head.split(b"\r\n")[1:-2]]
     assert {name.lower() for name in EVERYWHERE} < set(names)
     assert len(names) == len(set(names))
@@ -257,9 +270,9 @@ def test_refusals_of_the_parser_carry_the_headers_of_every_answer(target: Target
 @pytest.mark.parametrize(
     "behind", [b"\x00 no HTTP\r\n\r\n", b"GET / HTTP/1.1\r\n\r\n"], ids=["garbage", "refused head"]
 )
-def test_garbage_behind_an_event_does_not_take_its_answer(behind: bytes, target: Target) -> None:
+def test_garbage_behind_an_event_does_not_take_its_answer(behind: bytes, shared: Target) -> None:
     """An event that is followed by an invalid request is answered before the connection ends."""
-    assert statuses(target, PUSH + behind, 2) == [202]
+    assert statuses(shared, PUSH + behind, 2) == [202]
 
 
 def test_no_refusal_is_logged_as_an_error(target: Target) -> None:
