@@ -72,10 +72,10 @@ test: $(STAMP) ## Run the tests of a rule, a module, a whole call in virtual tim
 	$(BIN)/python -m pytest -q -n 3 --dist worksteal tests/unit tests/integration tests/sandbox $(ARGS)
 
 acceptance: $(STAMP) ## Keep each promise once with real processes, as a user sees it
-	$(BIN)/python -m pytest -q -n 5 --dist loadfile tests/acceptance $(addprefix --ignore=,tests/acceptance/test_canaries.py $(OUTAGES)) $(ARGS)
+	$(BIN)/python -m pytest -q -n 5 --dist loadfile --no-loadscope-reorder tests/acceptance $(addprefix --ignore=,tests/acceptance/test_canaries.py $(OUTAGES)) $(ARGS)
 
 audit: $(STAMP) ## Fuzz, look for canaries, holes and advisories; AUDIT=short for every change, ARGS="--strict" to insist on advisories
-	TEST_AUDIT=$(or $(AUDIT),full) $(if $(AUDIT),,TEST_NIGHT=1) $(BIN)/python -m pytest -q -n 3 --dist loadfile tests/audit tests/acceptance/test_canaries.py
+	TEST_AUDIT=$(or $(AUDIT),full) $(if $(AUDIT),,TEST_NIGHT=1) $(BIN)/python -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder tests/audit tests/acceptance/test_canaries.py
 	$(BIN)/python -m tests.audit.advisories $(ARGS)
 
 controls: $(STAMP) $(PROVIDER)/node_modules/.installed ## Switch every control of SECURITY.md off, one at a time, and see its test notice
@@ -131,8 +131,7 @@ nightly: $(STAMP) ## What takes too long for every change: long chaos, a long ab
 
 browser: $(STAMP) ## Look at the pages with a real browser (Debian's chromium): what people see, axe, two thousand calls
 	@$(BIN)/python -m tests.browser.chromium
-	$(BIN)/python -m pytest -q -n 3 --dist loadgroup --no-loadscope-reorder tests/browser --ignore tests/browser/test_board_measured.py $(ARGS)
-	$(BIN)/python -m pytest -q tests/browser/test_board_measured.py $(ARGS)
+	$(BIN)/python -m pytest -q -n 3 --dist loadgroup --no-loadscope-reorder tests/browser $(ARGS)
 
 $(PROVIDER)/node_modules/.installed: $(PROVIDER)/package-lock.json
 	@command -v npm >/dev/null || { echo "A certified OpenID provider is run for these tests: apt-get install nodejs npm"; exit 1; }
@@ -140,7 +139,7 @@ $(PROVIDER)/node_modules/.installed: $(PROVIDER)/package-lock.json
 
 people: $(STAMP) $(PROVIDER)/node_modules/.installed ## People who log in: roles on every route, a real identity provider, attacks
 	@$(BIN)/python -m tests.browser.chromium
-	$(BIN)/python -m pytest -q -n 3 --dist loadfile tests/people $(ARGS)
+	$(BIN)/python -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder tests/people $(ARGS)
 
 screenshots: $(STAMP) ## Write docs/screenshots: the board light, dark and on a phone, a call, the sandbox's page
 	@$(BIN)/python -m tests.browser.chromium

@@ -1,10 +1,23 @@
-"""One stack of real processes for tests that do not change it, and separate stacks for tests that do."""
+"""One stack of real processes for tests that do not change it, and separate stacks for tests that do.
+
+Most of these tests wait for processes, so more test processes run than there are cores.
+"""
 
 from collections.abc import Iterator
 
 import pytest
 
 from tests.acceptance.stack import Stack, stack
+from tests.longest_first import longest_first
+
+LONGEST_FIRST = ["web_process", "desk", "one_worker", "alert_courier", "doctor", "demonstration", "disturbed_job"]
+"""Files by how long they take."""
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run the longest files first."""
+    longest_first(items, LONGEST_FIRST)
 
 
 @pytest.fixture(scope="session")

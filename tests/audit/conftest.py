@@ -18,6 +18,10 @@ from playwright.sync_api import Browser, sync_playwright
 
 from tests.audit.raw_requests import ADMIN, PUSH_KEY, TOKEN
 from tests.browser.stage import launch
+from tests.longest_first import longest_first
+
+LONGEST_FIRST = ["connections", "canaries", "terminal", "secrets_of_processes", "redis_users", "supply", "login"]
+"""Files by how long they take."""
 
 ENVIRON = {
     "CALLKEEPER_PUSH_HEADERS": f"X-Push-Key: {PUSH_KEY}",
@@ -25,6 +29,12 @@ ENVIRON = {
     "CALLKEEPER_DESK_TOKENS": f"desktop:{TOKEN}",
     "CALLKEEPER_FORWARDED_HOPS": "1",
 }
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run the longest files first."""
+    longest_first(items, LONGEST_FIRST)
 
 
 @dataclass(frozen=True)

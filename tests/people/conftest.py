@@ -18,6 +18,10 @@ from calls.store.audit_log import Audited, AuditFilter, AuditLog
 from calls.store.keys import Keys
 from desk.access.people import Account, Accounts
 from desk.access.rights import Role
+from tests.longest_first import longest_first
+
+LONGEST_FIRST = ["browser", "provider", "sessions_and_roles"]
+"""Files by how long they take."""
 
 PASSWORD = "canary-Tulpe-Wagen-83"
 CHEAP = PasswordHasher(time_cost=1, memory_cost=64, parallelism=1).hash(PASSWORD)
@@ -32,6 +36,12 @@ ENVIRON = {
     "CALLKEEPER_METRICS_TOKEN": METRICS_TOKEN,
 }
 HTML = {"Accept": "text/html", "Sec-Fetch-Site": "same-origin"}
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run the longest files first."""
+    longest_first(items, LONGEST_FIRST)
 
 
 @dataclass
