@@ -98,7 +98,8 @@ def add(name: str, operator: str | None, rights: Rights) -> None:
         changed_at=datetime.now(UTC),
     )
     what = AuditEvent.USER_CHANGED, f"{'changed' if known else 'added'} {name}: {_words(rights)}"
-    _change(*what, lambda redis, keys: Accounts(redis, keys=keys).keep(account))
+    if not _change(*what, lambda redis, keys: Accounts(redis, keys=keys).exchange(known, account)):
+        raise Misused(f"{name} was added, changed or removed meanwhile, so nothing was changed; try again")
     say(f"{name}: {_words(rights)}, acts as {account.operator}")
 
 

@@ -94,18 +94,24 @@ class Accounts:
         await self._redis.hset(self._key, stamped.id, msgspec.json.encode(stamped))
         return stamped
 
-    async def change_password(self, known: Account, hashed: str) -> bool:
-        """Store a new password; tell whether it was stored. A user who was removed or changed meanwhile stays so."""
+    async def exchange(self, known: Account | None, account: Account) -> bool:
+        """Store an account in place of the one that was read; tell whether it was stored.
 
-        async def exchange(pipe: Any) -> bool:
-            is_same = await self.find(known.id) == known
+        If it was added, changed or removed since it was read, that change stands.
+        """
+
+        async def store(pipe: Any) -> bool:
+            is_same = await self.find(account.id) == known
             pipe.multi()
             if is_same:
-                pipe.hset(self._key, known.id, msgspec.json.encode(_stamped(changed)))
+                pipe.hset(self._key, account.id, msgspec.json.encode(_stamped(account)))
             return is_same
 
-        changed = replace(known, password=hashed, changed_at=datetime.now(UTC))
-        return bool(await self._redis.transaction(exchange, self._key, value_from_callable=True))
+        return bool(await self._redis.transaction(store, self._key, value_from_callable=True))
+
+    async def change_password(self, known: Account, hashed: str) -> bool:
+        """Store a new password; tell whether it was stored. A user who was removed or changed meanwhile stays so."""
+        return await self.exchange(known, replace(known, password=hashed, changed_at=datetime.now(UTC)))
 
     async def keep_of_provider(self, person: Person) -> Account:
         """Store the identity provider's claims about a person. Sessions continue unless something has changed."""

@@ -3,6 +3,11 @@
 import asyncio
 import csv
 import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -13,9 +18,9 @@ from callkeeper.cli import main
 from callkeeper.credentials import desk_tokens
 from calls.store.keys import Keys
 from desk.access.desk_tokens import DeskTokens
-from desk.access.people import Accounts
+from desk.access.people import Account, Accounts
 from desk.access.rights import Role
-from tests.people.conftest import PASSWORD, Site
+from tests.people.conftest import CHEAP, PASSWORD, Site
 
 
 async def callkeeper(redis_url: str, *arguments: str, typed: str | None = None) -> Result:
@@ -90,6 +95,49 @@ async def test_users_add_refuses_what_cannot_be(
     assert (told.exit_code, said in told.output) == (2, True), told.output
     assert not typed or typed not in told.output
     assert await Accounts(redis, keys=Keys()).known() == []
+
+
+@asynccontextmanager
+async def after_the_first_read(redis_url: str, change: Callable[[], Awaitable[Any]]) -> AsyncIterator[str]:
+    """Yield the address of a proxy of Redis that makes a change before it passes on the first account that is read."""
+    server, changed = urlsplit(redis_url), False
+
+    async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, is_answer: bool) -> None:
+        nonlocal changed
+        while piece := await reader.read(65536):
+            if is_answer and b"argon2id" in piece and not changed:
+                changed = True
+                await change()
+            writer.write(piece)
+        writer.close()
+
+    async def connect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        from_redis, to_redis = await asyncio.open_connection(server.hostname, server.port)
+        await asyncio.gather(pump(reader, to_redis, is_answer=False), pump(from_redis, writer, is_answer=True))
+
+    async with await asyncio.start_server(connect, "127.0.0.1") as proxy:
+        host, port = proxy.sockets[0].getsockname()
+        yield server._replace(netloc=f"{host}:{port}").geturl()
+
+
+@pytest.mark.parametrize("change", ["another password", "removed"])
+async def test_change_during_users_add_stands(change: str, redis: Redis, redis_url: str) -> None:
+    """A user who gets a new password or is removed during ``users add`` gets neither the former one nor an account back."""
+    accounts = Accounts(redis, keys=Keys())
+    ann = Account(id="ann", operator="ann", role=Role.AGENT, password=CHEAP, changed_at=datetime.now(UTC))
+    known = await accounts.keep(ann)
+
+    async def meanwhile() -> None:
+        if change == "removed":
+            await accounts.remove("ann")
+        else:
+            assert await accounts.change_password(known, "the hash of another password")
+
+    async with after_the_first_read(redis_url, meanwhile) as address:
+        told = await callkeeper(address, "users", "add", "ann", "--role", "supervisor")
+    account = await accounts.find("ann")
+    assert (account and account.password) == (None if change == "removed" else "the hash of another password")
+    assert (told.exit_code, "meanwhile" in told.output) == (2, True), told.output
 
 
 # Tokens
