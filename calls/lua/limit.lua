@@ -1,17 +1,23 @@
--- Check how many failed logins a name has left, and count one. A repetition counts one more, which errs on the safe
--- side.
+-- Check how many failed logins some names have left, and count one for each. The first name that has none left ends the
+-- script, so those after it are not counted. A repetition counts one more, which errs on the safe side.
 -- KEYS: failed logins, a sorted set of name -> the time in ms at which its failures are forgotten
--- ARGV: now, name, failures allowed, ms until one is forgotten, names remembered, 1 to count a failure or 0 to check
---       only
--- Returns the ms to wait; 0 if the limit had not been reached.
-local now, name, every = now_ms(), ARGV[2], tonumber(ARGV[4])
-local left = math.max(0, (tonumber(redis.call('ZSCORE', KEYS[1], name) or 0)) - now)
-local wait = math.max(0, left - (tonumber(ARGV[3]) - 1) * every)
-if wait > 0 or ARGV[6] == '0' then return wait end
-left = left + every
-redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now)
-redis.call('ZADD', KEYS[1], now + left, name)
-local too_many = redis.call('ZCARD', KEYS[1]) - tonumber(ARGV[5])
-if too_many > 0 then redis.call('ZPOPMIN', KEYS[1], too_many) end
-if redis.call('PTTL', KEYS[1]) < left then redis.call('PEXPIRE', KEYS[1], left) end
-return 0
+-- ARGV: now, ms until one is forgotten, names remembered, 1 to count a failure or 0 to check only, then for each name:
+--       name, failures allowed
+-- Returns the ms to wait (0 if the limit had not been reached), and the ms to wait for the next one.
+local now, every, most, counts = now_ms(), tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4] == '1'
+local next_wait = 0
+for n = 5, #ARGV, 2 do
+  local name, limit = ARGV[n], (tonumber(ARGV[n + 1]) - 1) * every
+  local left = math.max(0, (tonumber(redis.call('ZSCORE', KEYS[1], name) or 0)) - now)
+  if left > limit then return {left - limit, left - limit} end
+  if counts then
+    left = left + every
+    redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now)
+    redis.call('ZADD', KEYS[1], now + left, name)
+    local too_many = redis.call('ZCARD', KEYS[1]) - most
+    if too_many > 0 then redis.call('ZPOPMIN', KEYS[1], too_many) end
+    if redis.call('PTTL', KEYS[1]) < left then redis.call('PEXPIRE', KEYS[1], left) end
+    next_wait = math.max(next_wait, left - limit)
+  end
+end
+return {0, next_wait}

@@ -15,7 +15,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from hashlib import sha256
-from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+from ipaddress import IPv6Address, ip_address, ip_network
 from math import ceil
 from typing import Final
 
@@ -136,36 +136,42 @@ class LoginLimiter:
 
     async def wait_s(self, who: str, name: str = "") -> int:
         """Return after how many whole seconds a login from an address by a name is checked; 0: now."""
-        return max([local.wait_s(each) or await self._ask(each, local) for each, local in self._buckets(who, name)])
+        return (await self._ask(who, name))[0]
 
     async def count(self, who: str, name: str = "") -> int:
         """Count and log a failure. If the limit was reached before, do neither and return the seconds to wait.
 
-        Failures beyond an address's limit do not count for the name. The local count comes first, so that guesses that
-        arrive together cannot all pass before Redis has counted them.
+        Failures beyond an address's limit do not count for the name.
         """
-        for each, local in self._buckets(who, name):
-            if wait_s := local.count(each) or await self._ask(each, local, count=True):
-                return wait_s
+        wait_s, next_s = await self._ask(who, name, count=True)
+        if wait_s:
+            return wait_s
         self._log.warning("admin_refused", reason="credentials")
-        if await self.wait_s(who, name):
+        if next_s:
             self._log.warning("attempts_limited", where="login", address=who)
         return 0
 
-    def _buckets(self, who: str, name: str) -> list[tuple[str, AttemptLimiter]]:
-        by_name = [(f"name {name[:_NAME_COUNTED]}", self._names)] if name else []
-        return [(who, self._addresses), *by_name]
+    async def _ask(self, who: str, name: str, *, count: bool = False) -> tuple[int, int]:
+        """Return the seconds to wait, and those to wait after this. ``count``: count a failure, if there is none to wait.
 
-    async def _ask(self, who: str, local: AttemptLimiter, *, count: bool = False) -> int:
-        """Return the seconds to wait by the count in Redis; 0 while it is down. ``count``: count a failure."""
-        name = hmac.digest(self._key, who.encode(), sha256).hex()[:32]
-        now_ms = self._now_ms() if self._now_ms else ""
-        args = [now_ms, name, local.allowed, int(EVERY_S * 1000), self._remembered, int(count)]
+        The local count comes first, so that guesses that arrive together cannot all pass before Redis has counted them.
+        """
+        buckets = [(who, self._addresses), *([(f"name {name[:_NAME_COUNTED]}", self._names)] if name else [])]
+        args: list[str | int] = [
+            self._now_ms() if self._now_ms else "",
+            int(EVERY_S * 1000),
+            self._remembered,
+            int(count),
+        ]
+        for each, local in buckets:
+            if wait_s := local.count(each) if count else local.wait_s(each):
+                return wait_s, wait_s
+            args += [hmac.digest(self._key, each.encode(), sha256).hex()[:32], local.allowed]
         try:
-            wait_ms = await self._scripts.call("limit", self._where, args, within_s=REDIS_WITHIN_S)
+            wait_ms, next_ms = await self._scripts.call("limit", self._where, args, within_s=REDIS_WITHIN_S)
         except (RedisError, OSError, TimeoutError):
-            return 0
-        return ceil(int(wait_ms) / 1000)
+            wait_ms = next_ms = 0
+        return ceil(wait_ms / 1000), max(ceil(next_ms / 1000), *(local.wait_s(each) for each, local in buckets))
 
 
 def network_of(client: object) -> str:
@@ -174,12 +180,6 @@ def network_of(client: object) -> str:
         address = ip_address(str(client[0]).partition("%")[0])  # type: ignore[index]  # None raises too
     except (ValueError, TypeError, IndexError):
         return "unknown"
-    return _network(address)
-
-
-def _network(address: IPv4Address | IPv6Address) -> str:
-    if isinstance(address, IPv4Address):
-        return str(address)
-    if address.ipv4_mapped is not None:
-        return str(address.ipv4_mapped)
-    return str(ip_network((int(address), _NETWORK_BITS), strict=False))
+    if isinstance(address, IPv6Address) and address.ipv4_mapped is None:
+        return str(ip_network((int(address), _NETWORK_BITS), strict=False))
+    return str(getattr(address, "ipv4_mapped", None) or address)

@@ -101,3 +101,14 @@ async def test_limit_reached_asks_redis_for_nothing(redis: "Redis", clock: Clock
         await limiter.count(ADDRESS)
         await limiter.wait_s(ADDRESS)
     assert (await redis.info("stats"))["total_commands_processed"] - before == 1  # this very question
+
+
+async def test_failure_asks_redis_once(redis: "Redis", clock: Clock) -> None:
+    """A failure by a name, also the one that reaches the limit, takes one script: it counts address and name."""
+    limiter = process(redis, clock)
+    await limiter.count(ADDRESS, "ann")
+    before = (await redis.info("commandstats"))["cmdstat_evalsha"]["calls"]
+    failures = [await limiter.count(ADDRESS, "ann") for _ in range(ALLOWED - 1)]
+    assert failures == [0] * (ALLOWED - 1)
+    assert (await redis.info("commandstats"))["cmdstat_evalsha"]["calls"] - before == ALLOWED - 1
+    assert await redis.zcard(Keys().logins) == 2
