@@ -46,13 +46,13 @@ def pages(
     """Build the pages that the settings enable."""
     keys = settings.store.keys
     issuer = settings.oidc.issuer if settings.oidc is not None else None
-    accounts = Accounts(redis, keys=keys, has_passwords=settings.local_users, issuer=issuer)
     shared = EmergencyLogin(settings.admin, redis, auditor.log, keys=keys) if settings.admin is not None else None
-    sessions = Sessions(redis, accounts, keys=keys, shared=shared.account if shared is not None else None)
+    account = shared.account if shared is not None else None
+    accounts = Accounts(redis, keys=keys, has_passwords=settings.local_users, issuer=issuer, shared=account)
     board = Board(redis, desk, log=log, now=utc_now, country=settings.store.country) if settings.has_pages else None
 
     doors = Doors(
-        sessions=sessions,
+        sessions=Sessions(accounts),
         shared=shared,
         metrics_token=settings.metrics_token,
         has_login_page=settings.has_login_page,
@@ -74,7 +74,6 @@ def pages(
             accounts=accounts,
             doors=doors,
             provider=Provider(oidc.config(public_url), redis, keys=keys) if oidc and public_url else None,
-            has_passwords=settings.local_users,
             refuse_weak=refuse_weak_password,
             now=utc_now,
         )

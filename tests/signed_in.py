@@ -49,6 +49,6 @@ def gate_of(
         redis = FakeAsyncRedis(server=FakeServer())
     audit = AuditLog(redis, keys=Keys())
     shared = EmergencyLogin(login, redis, audit, keys=Keys()) if login is not None else None
-    sessions = Sessions(redis, Accounts(redis, keys=Keys()), keys=Keys(), shared=shared.account if shared else None)
-    doors = Doors(sessions=sessions, shared=shared, limiter=limiter, auditor=Auditor(audit), log=log)
+    accounts = Accounts(redis, keys=Keys(), shared=shared.account if shared else None)
+    doors = Doors(sessions=Sessions(accounts), shared=shared, limiter=limiter, auditor=Auditor(audit), log=log)
     return Gate(app, doors)

@@ -29,32 +29,26 @@ _USED_EVERY_S: Final = 60
 """Seconds between two updates of the last use."""
 
 
-class DeskToken(Rights, frozen=True, kw_only=True):
-    """One token: its name, and a hash of its value. Tokens of the environment may do everything that the desk offers.
+class NamedRights(Rights, frozen=True, kw_only=True):
+    """The rights of a token by its name. ``operators``: whom it may speak for (None: anybody)."""
 
-    ``operators``: whom it may speak for (None: anybody).
-    """
+    name: str
+    operators: frozenset[str] | None = None
+
+
+class DeskToken(NamedRights, frozen=True, kw_only=True):
+    """One token, with its value or a hash of it. Tokens of the environment may do everything that the desk offers."""
 
     role: Role = Role.SUPERVISOR
-    name: str
     secret: Secret
-    operators: frozenset[str] | None = None
     is_issued: bool = False
 
 
-class IssuedToken(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class IssuedToken(NamedRights, frozen=True, kw_only=True, omit_defaults=True):
     """What Redis holds of an issued token, under its SHA-256."""
 
-    name: str
-    role: Role
-    institutions: frozenset[str] | None = None
-    operators: frozenset[str] | None = None
     issued_at: datetime
     expires_at: datetime | None = None
-
-    def is_over(self, now: datetime) -> bool:
-        """Tell whether it has expired."""
-        return self.expires_at is not None and self.expires_at <= now
 
 
 class DeskTokens:
@@ -88,9 +82,8 @@ class DeskTokens:
         Raises:
             redis.exceptions.RedisError: Redis is away.
         """
-        now = datetime.now(UTC)
         found = [(digest, issued) for digest, issued in await self._all() if issued.name == name]
-        return next((_token(digest, issued) for digest, issued in found if not issued.is_over(now)), None)
+        return _token(*found[0], datetime.now(UTC)) if found else None
 
     async def is_good(self, token: DeskToken) -> bool:
         """Tell whether a token is still valid, with the same rights."""
@@ -131,12 +124,11 @@ class DeskTokens:
         stored = await self._redis.hget(self._keys.issued_tokens, digest)
         if stored is None:
             return None
-        issued, now = msgspec.json.decode(stored, type=IssuedToken), datetime.now(UTC)
-        if issued.is_over(now):
-            return None
-        if not self._uses.count(issued.name):
-            await self._redis.hset(self._keys.issued_tokens_used, issued.name, now.isoformat(timespec="seconds"))
-        return _token(digest, issued)
+        now = datetime.now(UTC)
+        token = _token(digest, msgspec.json.decode(stored, type=IssuedToken), now)
+        if token is not None and not self._uses.count(token.name):
+            await self._redis.hset(self._keys.issued_tokens_used, token.name, now.isoformat(timespec="seconds"))
+        return token
 
     async def _all(self) -> list[tuple[str, IssuedToken]]:
         stored = await self._redis.hgetall(self._keys.issued_tokens)
@@ -147,12 +139,9 @@ def _digest(value: bytes) -> str:
     return sha256(value).hexdigest()
 
 
-def _token(digest: str, issued: IssuedToken) -> DeskToken:
-    return DeskToken(
-        name=issued.name,
-        secret=Secret(digest),
-        role=issued.role,
-        institutions=issued.institutions,
-        operators=issued.operators,
-        is_issued=True,
-    )
+def _token(digest: str, issued: IssuedToken, now: datetime) -> DeskToken | None:
+    """Return an issued token, unless it has expired."""
+    if issued.expires_at is not None and issued.expires_at <= now:
+        return None
+    rights = {name: getattr(issued, name) for name in NamedRights.__struct_fields__}
+    return DeskToken(**rights, secret=Secret(digest), is_issued=True)

@@ -20,6 +20,7 @@ from urllib.parse import quote
 
 from redis.exceptions import RedisError
 from starlette.datastructures import Headers
+from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from structlog.typing import FilteringBoundLogger
@@ -91,38 +92,35 @@ class Gate:
         await guarded(scope, receive, send)
 
     async def _guard(self, scope: Scope, receive: Receive, send: Send) -> None:
-        headers = Headers(scope=scope)
+        request, answer = Request(scope), self._app
+        rule, parts = rule_of(request.method, scope["path"])
         if not scope["path"].isprintable():  # a route may end before a line break where its rule does not
-            await PlainTextResponse("Not found.\n", 404)(scope, receive, send)
-            return
-        rule, parts = rule_of(scope["method"], scope["path"])
-        if rule.role is None:
-            await self._app(scope, receive, send)
-            return
-        found = await self._recognise(scope, headers)
-        if isinstance(found, Response):
-            await found(scope, receive, send)
-            return
-        note = self._doors.auditor.note(found.person, rule, parts)
-        if scope["method"] not in _SAFE_METHODS and not is_same_site(headers):
+            answer = PlainTextResponse("Not found.\n", 404)
+        elif rule.role is None:
+            pass
+        elif isinstance(found := await self._recognise(request), Response):
+            answer = found
+        elif request.method not in _SAFE_METHODS and not is_same_site(request.headers):
             self._doors.log.warning("admin_refused", reason="cross_site")
-            await PlainTextResponse("Only from our own pages.\n", 403)(scope, receive, send)
-            return
-        if not rule.admits(found.person):
-            note.deny()
-            await self._denied(found.person)(scope, receive, self._doors.auditor.listening(send, note))
-            return
-        inner = with_note(with_visitor(scope, found), note)
-        await self._app(inner, receive, self._remembering(headers, found, self._doors.auditor.listening(send, note)))
+            answer = PlainTextResponse("Only from our own pages.\n", 403)
+        else:
+            note = self._doors.auditor.note(found.person, rule, parts)
+            send = self._doors.auditor.listening(send, note)
+            if rule.admits(found.person):
+                scope, send = with_note(with_visitor(scope, found), note), self._remembering(request, found, send)
+            else:
+                note.deny()
+                answer = self._denied(found.person)
+        await answer(scope, receive, send)
 
-    async def _recognise(self, scope: Scope, headers: Headers) -> Visitor | Response:
+    async def _recognise(self, request: Request) -> Visitor | Response:
         """Return whose request it is, or the answer to a request that is not passed on."""
-        if is_embedded(headers):
+        if is_embedded(request.headers):
             return PlainTextResponse("Only from our own pages.\n", 403)
-        authorization = headers.get("authorization", "")
-        if self._is_prometheus(scope, authorization):
+        authorization = request.headers.get("authorization", "")
+        if self._is_prometheus(request, authorization):
             return Visitor(_PROMETHEUS, Signer(b"", valid_s=0))
-        cookie = cookie_of(headers, SESSION)
+        cookie = request.cookies.get(SESSION)
         if cookie and not authorization:
             try:
                 person = await self._doors.sessions.renew(cookie)
@@ -130,37 +128,38 @@ class Gate:
                 return self._doors.away() if self._doors.away else PlainTextResponse("Redis does not answer.\n", 503)
             if person is not None:
                 return Visitor(person, forms_of(cookie), cookie, self._doors.sessions)
-        return await self._by_password(scope, headers, authorization)
+        return await self._by_password(request, authorization)
 
-    def _is_prometheus(self, scope: Scope, authorization: str) -> bool:
+    def _is_prometheus(self, request: Request, authorization: str) -> bool:
         token = self._doors.metrics_token
-        if token is None or scope["path"] != "/metrics":
+        if token is None or request.scope["path"] != "/metrics":
             return False
         return hmac.compare_digest(authorization.encode("latin-1"), f"Bearer {token.reveal()}".encode())
 
-    async def _by_password(self, scope: Scope, headers: Headers, authorization: str) -> Visitor | Response:
-        who, name = self._who(scope, headers)
+    async def _by_password(self, request: Request, authorization: str) -> Visitor | Response:
+        who, name = self._who(request)
         if not authorization:
             if not self._without_login.count(who):
                 self._doors.log.warning("admin_refused", reason="credentials")
-            return self._login_required(scope, headers)
+            return self._login_required(request)
         shared = self._doors.shared
         if shared is None or not shared.login.is_sent(authorization):
             wait_s = await self._doors.limiter.count(who, name)
-            return _too_many(wait_s) if wait_s else self._login_required(scope, headers)
+            return _too_many(wait_s) if wait_s else self._login_required(request)
         if wait_s := await self._doors.limiter.wait_s(who, name):
             return _too_many(wait_s)
         await shared.note_use(is_alarming=self._doors.has_login_page)
         return Visitor(shared.account.person, shared.login.forms)
 
-    def _login_required(self, scope: Scope, headers: Headers) -> Response:
+    def _login_required(self, request: Request) -> Response:
         if not self._doors.has_login_page:
             scheme = 'Basic realm="callkeeper", charset="UTF-8"' if self._doors.shared else 'Bearer realm="callkeeper"'
             return PlainTextResponse("Login required.\n", 401, {"WWW-Authenticate": scheme})
-        if scope["method"] == "GET" and "text/html" in headers.get("accept", ""):
-            query = f"?{scope['query_string'].decode('latin-1')}" if scope["query_string"] else ""
-            raw_path = scope.get("raw_path") or quote(scope["path"]).encode()
-            wanted = f"{raw_path.partition(b'?')[0].decode('latin-1')}{query}"
+        if request.method == "GET" and "text/html" in request.headers.get("accept", ""):
+            raw_path = request.scope.get("raw_path") or quote(request.scope["path"]).encode()
+            wanted = b"?".join(filter(None, (raw_path.partition(b"?")[0], request.scope["query_string"]))).decode(
+                "latin-1"
+            )
             return RedirectResponse(f"/login?next={quote(wanted, safe='')}", 303)
         return PlainTextResponse("Login required: /login\n", 401, {"WWW-Authenticate": 'Form realm="callkeeper"'})
 
@@ -170,18 +169,18 @@ class Gate:
 
     # Browsers that know the shared login
 
-    def _who(self, scope: Scope, headers: Headers) -> tuple[str, str]:
+    def _who(self, request: Request) -> tuple[str, str]:
         """Return under what guesses are counted: a known browser alone, or an address and the name of the login."""
-        cookie = cookie_of(headers, _KNOWN)
+        cookie = request.cookies.get(_KNOWN, "")
         if self._known is not None and self._known.is_valid(cookie):
-            return f"known {sha256((cookie or '').encode('utf-8', 'replace')).hexdigest()[:16]}", ""
-        return network_of(scope.get("client")), self._doors.shared.login.user if self._doors.shared else ""
+            return f"known {sha256(cookie.encode('utf-8', 'replace')).hexdigest()[:16]}", ""
+        return network_of(request.client), self._doors.shared.login.user if self._doors.shared else ""
 
-    def _remembering(self, headers: Headers, visitor: Visitor, send: Send) -> Send:
+    def _remembering(self, request: Request, visitor: Visitor, send: Send) -> Send:
         """Return a ``send`` that gives a browser a cookie by which it is known, if it came by HTTP Basic."""
         if self._known is None or visitor.cookie or visitor.person is _PROMETHEUS:
             return send
-        age_s = self._known.age_s(cookie_of(headers, _KNOWN))
+        age_s = self._known.age_s(request.cookies.get(_KNOWN))
         if age_s is not None and age_s < RENEWED_S:
             return send
         cookie = set_cookie(_KNOWN, self._known.issue(), KNOWN_S, same_site="Strict")
@@ -202,12 +201,6 @@ def forms_of(cookie: str) -> Signer:
 def set_cookie(name: str, value: str, max_age_s: int, *, same_site: str = "Lax") -> str:
     """Return the header that sets a cookie for this host alone, which no script can read."""
     return f"{name}={value}; Path=/; Max-Age={max_age_s}; Secure; HttpOnly; SameSite={same_site}"
-
-
-def cookie_of(headers: Headers, name: str) -> str | None:
-    """Return a cookie, if the browser sends it."""
-    pairs = (pair.strip().partition("=") for pair in headers.get("cookie", "").split(";"))
-    return next((value for found, _, value in pairs if found == name), None)
 
 
 def is_same_site(headers: Headers) -> bool:

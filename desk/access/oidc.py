@@ -16,10 +16,11 @@ import time
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import Any, Final
-from urllib.parse import parse_qs, quote, urlsplit
+from urllib.parse import quote, urlsplit
 
 import msgspec
 from redis.asyncio import Redis
+from starlette.datastructures import QueryParams
 
 from calls.store.keys import Keys
 from desk.access.configured_logins import OidcConfig
@@ -109,26 +110,23 @@ class Provider:
         Raises:
             ProviderAway: It does not answer.
         """
-        from authlib.oauth2.rfc6749.parameters import prepare_grant_uri  # noqa: PLC0415
-        from authlib.oauth2.rfc7636 import create_s256_code_challenge  # noqa: PLC0415
+        from authlib.oauth2.client import OAuth2Client  # noqa: PLC0415
 
         about, config = await self.about(), self._config
         state, begun = secrets.token_urlsafe(32), _Begun(secrets.token_urlsafe(32), secrets.token_urlsafe(48), wanted)
         await self._redis.set(self._key(state), msgspec.json.encode(begun), ex=LOGIN_S)
-        address: str = prepare_grant_uri(
-            about["authorization_endpoint"],
-            client_id=config.client_id,
-            response_type="code",
-            redirect_uri=config.redirect_uri,
+        client = OAuth2Client(
+            None,
+            config.client_id,
             scope=config.scope,
-            state=state,
-            nonce=begun.nonce,
-            code_challenge=create_s256_code_challenge(begun.verifier),
+            redirect_uri=config.redirect_uri,
             code_challenge_method="S256",
+            nonce=begun.nonce,
         )
+        address, _ = client.create_authorization_url(about["authorization_endpoint"], state, begun.verifier)
         return address, state
 
-    async def finish(self, query: str, state: str) -> tuple[Person, str]:
+    async def finish(self, query: QueryParams, state: str) -> tuple[Person, str]:
         """Return who has logged in, and where they wanted to go.
 
         Args:
@@ -139,11 +137,7 @@ class Provider:
             ProviderAway: The provider does not answer.
             ProviderRefused: Something about the answer is wrong, or the person may not log in.
         """
-        try:
-            fields = parse_qs(query, max_num_fields=20)
-        except ValueError:
-            raise ProviderRefused("state") from None
-        said = {name: values[0] for name, values in fields.items() if len(values) == 1}
+        said = {name: query[name] for name in ("state", "iss", "code") if len(query.getlist(name)) == 1}
         if not state or not hmac.compare_digest(said.get("state", "").encode(), state.encode("utf-8", "replace")):
             raise ProviderRefused("state")
         stored = await self._redis.getdel(self._key(state))
@@ -151,7 +145,7 @@ class Provider:
             raise ProviderRefused("state")
         if said.get("iss", self._config.issuer) != self._config.issuer:
             raise ProviderRefused("issuer")
-        if "code" not in said:
+        if not said.get("code"):
             raise ProviderRefused("declined", "The identity provider did not let you in.")
         begun = msgspec.json.decode(stored, type=_Begun)
         return self._person(await self._claims(said["code"], begun)), begun.wanted

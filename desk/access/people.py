@@ -9,13 +9,13 @@ Redis holds a session under the SHA-256 of its cookie: reading Redis does not gi
 import asyncio
 import hmac
 import secrets
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from typing import Any, Final
 
 import msgspec
 from msgspec.structs import asdict, replace
-from redis.asyncio import Redis
 
 from calls.store.keys import Keys
 from desk.access.rights import Person, Rights
@@ -59,39 +59,48 @@ def id_at_provider(subject: str, issuer: str) -> str:
     return f"{OIDC}{subject}@{issuer.split('://', 1)[-1]}"
 
 
+@dataclass(frozen=True, slots=True)
 class Accounts:
     """The accounts in Redis of everybody who can log in.
 
-    Accounts of a kind of login that is switched off, or of another issuer than ``issuer``, are not found.
+    Accounts of a kind of login that is switched off, or of another issuer, are not found.
+
+    Attributes:
+        redis: Where they are.
+        keys: Names of our keys.
+        has_passwords: There are local users.
+        issuer: The identity provider; None if there is none.
+        shared: The account of ``CALLKEEPER_ADMIN``, which Redis does not hold; None if it is not set.
     """
 
-    def __init__(self, redis: "Redis", *, keys: Keys, has_passwords: bool = True, issuer: str | None = None) -> None:
-        self._redis: Any = redis  # its stubs cannot know that answers are bytes here
-        self._key = keys.people
-        self._has_passwords = has_passwords
-        self._end_of_ids = None if issuer is None else id_at_provider("", issuer).removeprefix(OIDC)
+    redis: Any  # its stubs cannot know that answers are bytes here
+    keys: Keys
+    has_passwords: bool = True
+    issuer: str | None = None
+    shared: Account | None = None
 
     async def find(self, account_id: str) -> Account | None:
         """Return an account."""
-        stored = await self._redis.hget(self._key, account_id)
+        if self.shared is not None and account_id == self.shared.id:
+            return self.shared
+        stored = await self.redis.hget(self.keys.people, account_id)
         if stored is None:
             return None
         account = msgspec.json.decode(stored, type=Account)
-        if account.password is None:
-            is_open = self._end_of_ids is not None and account_id.endswith(self._end_of_ids)
-        else:
-            is_open = self._has_passwords
-        return account if is_open else None
+        if account.password is not None:
+            return account if self.has_passwords else None
+        end = id_at_provider("", self.issuer).removeprefix(OIDC) if self.issuer is not None else None
+        return account if end is not None and account_id.endswith(end) else None
 
     async def known(self) -> list[Account]:
         """Return every account, by id."""
-        stored = await self._redis.hvals(self._key)
+        stored = await self.redis.hvals(self.keys.people)
         return sorted((msgspec.json.decode(each, type=Account) for each in stored), key=lambda account: account.id)
 
     async def keep(self, account: Account) -> Account:
         """Store an account. If it has changed, its sessions end."""
         stamped = _stamped(account)
-        await self._redis.hset(self._key, stamped.id, msgspec.json.encode(stamped))
+        await self.redis.hset(self.keys.people, stamped.id, msgspec.json.encode(stamped))
         return stamped
 
     async def exchange(self, known: Account | None, account: Account) -> bool:
@@ -104,10 +113,10 @@ class Accounts:
             is_same = await self.find(account.id) == known
             pipe.multi()
             if is_same:
-                pipe.hset(self._key, account.id, msgspec.json.encode(_stamped(account)))
+                pipe.hset(self.keys.people, account.id, msgspec.json.encode(_stamped(account)))
             return is_same
 
-        return bool(await self._redis.transaction(store, self._key, value_from_callable=True))
+        return bool(await self.redis.transaction(store, self.keys.people, value_from_callable=True))
 
     async def change_password(self, known: Account, hashed: str) -> bool:
         """Store a new password; tell whether it was stored. A user who was removed or changed meanwhile stays so."""
@@ -122,11 +131,11 @@ class Accounts:
 
     async def remove(self, account_id: str) -> bool:
         """Remove an account and end its sessions; tell whether there was one."""
-        return bool(await self._redis.hdel(self._key, account_id))
+        return bool(await self.redis.hdel(self.keys.people, account_id))
 
     async def authenticate(self, name: str, password: str) -> Account | None:
         """Return the local user with this name and password. Takes as long if there is no such user."""
-        if not self._has_passwords:  # then the library that checks passwords need not be installed
+        if not self.has_passwords:  # then the library that checks passwords need not be installed
             return None
         account = await self.find(name)
         stored = account.password if account is not None else None
@@ -163,54 +172,38 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
     began_at: datetime
 
 
+@dataclass(frozen=True, slots=True)
 class Sessions:
-    """The sessions of everybody who is logged in."""
+    """The sessions of everybody who is logged in; Redis holds them beside the accounts."""
 
-    def __init__(self, redis: "Redis", accounts: Accounts, *, keys: Keys, shared: Account | None) -> None:
-        """Prepare to look sessions up.
-
-        Args:
-            redis: Where they are.
-            accounts: Everybody who can log in.
-            keys: Names of our keys.
-            shared: The account of the login of ``CALLKEEPER_ADMIN``; it is in no database.
-        """
-        self._redis: Any = redis  # its stubs cannot know that answers are bytes here
-        self._accounts = accounts
-        self._keys = keys
-        self._shared = shared
+    accounts: Accounts
 
     async def begin(self, account: Account) -> str:
         """Begin a session; return its cookie, always a new one."""
         cookie = secrets.token_urlsafe(32)
         record = SessionRecord(account=account.id, stamp=account.stamp, began_at=datetime.now(UTC))
-        await self._redis.set(self._key(cookie), msgspec.json.encode(record), ex=IDLE)
+        await self.accounts.redis.set(self._key(cookie), msgspec.json.encode(record), ex=IDLE)
         return cookie
 
     async def renew(self, cookie: str) -> Person | None:
         """Return the person of a session and renew it; None if it is over."""
-        stored = await self._redis.get(self._key(cookie))
+        stored = await self.accounts.redis.get(self._key(cookie))
         if stored is None:
             return None
         record = msgspec.json.decode(stored, type=SessionRecord)
-        account = await self._account(record.account)
+        account = await self.accounts.find(record.account)
         if account is not None and hmac.compare_digest(account.stamp, record.stamp):
             longest = LONGEST if account.person.sees_people else LONGEST_OF_VIEWERS
             left = record.began_at + longest - datetime.now(UTC)
             if left > timedelta(0):
-                await self._redis.pexpire(self._key(cookie), min(IDLE, left))
+                await self.accounts.redis.pexpire(self._key(cookie), min(IDLE, left))
                 return account.person
         await self.end(cookie)
         return None
 
     async def end(self, cookie: str) -> None:
         """End a session."""
-        await self._redis.delete(self._key(cookie))
-
-    async def _account(self, account_id: str) -> Account | None:
-        if self._shared is not None and account_id == self._shared.id:
-            return self._shared
-        return await self._accounts.find(account_id)
+        await self.accounts.redis.delete(self._key(cookie))
 
     def _key(self, cookie: str) -> str:
-        return self._keys.session(sha256(cookie.encode("utf-8", "replace")).hexdigest())
+        return self.accounts.keys.session(sha256(cookie.encode("utf-8", "replace")).hexdigest())

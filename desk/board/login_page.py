@@ -21,7 +21,7 @@ from starlette.routing import Route
 
 from calls.store.attempt_limiter import AttemptLimiter, network_of
 from calls.store.audit_log import AuditEntry, AuditEvent
-from desk.access.gate import SESSION, Doors, cookie_of, forms_of, is_foreign, is_same_site, set_cookie
+from desk.access.gate import SESSION, Doors, forms_of, is_foreign, is_same_site, set_cookie
 from desk.access.oidc import LOGIN_S, Provider, ProviderAway, ProviderRefused
 from desk.access.people import Account, Accounts, hash_password
 from desk.board.renderer import Renderer
@@ -42,8 +42,6 @@ _BEGUN_EVERY_S: Final = 0.2
 _COOKIE_S: Final = 30 * 86400
 """How long a browser keeps the cookie; Redis decides how long the session lasts."""
 
-Answer = Callable[[Request], Awaitable[Response]]
-
 
 def is_ours(address: str) -> bool:
     """Tell whether an address is a path to one of our pages: a login never redirects elsewhere."""
@@ -60,7 +58,6 @@ class LoginPages:
         accounts: Everybody who can log in.
         doors: The ways in.
         provider: The identity provider; None if there is none.
-        has_passwords: There are local users.
         refuse_weak: Raises ValueError for a name's new password that is easy to guess, with what it needs.
         now: Returns the present, aware UTC.
     """
@@ -69,7 +66,6 @@ class LoginPages:
     accounts: Accounts
     doors: Doors
     provider: Provider | None
-    has_passwords: bool
     refuse_weak: Callable[[str, str], None]
     now: Callable[[], datetime]
     _turns: WeakValueDictionary[str, asyncio.Lock] = field(default_factory=WeakValueDictionary)
@@ -131,7 +127,7 @@ class LoginPages:
         """
         if not is_same_site(request.headers):
             raise HTTPException(403, "Only from our own pages.")
-        form, address = await _fields(request), network_of(request.scope.get("client"))
+        form, address = await _fields(request), network_of(request.client)
         name, request.state.wanted = form.get("name", ""), form.get("next", "")
         # Simultaneous guesses would all be checked before one is counted. Of one address only one waits for a check, so
         # that a person waits for one guess of each guessing address, not for all.
@@ -153,7 +149,7 @@ class LoginPages:
             raise HTTPException(404)
         if is_foreign(request.headers):  # not by a link either: a person has to want the login
             raise HTTPException(403, "Another site led here. Do you want to log in?")
-        if wait_s := self._begun.count(network_of(request.scope.get("client"))):
+        if wait_s := self._begun.count(network_of(request.client)):
             raise _too_many(wait_s)
         wanted = request.query_params.get("next", "")
         there, state = await self.provider.begin(wanted if is_ours(wanted) else "")
@@ -166,11 +162,11 @@ class LoginPages:
         if self.provider is None:
             raise HTTPException(404)
         answer: Response
-        state = cookie_of(request.headers, _STATE) or ""
+        state = request.cookies.get(_STATE, "")
         try:
-            person, wanted = await self.provider.finish(request.url.query, state)
+            person, wanted = await self.provider.finish(request.query_params, state)
         except ProviderRefused as refused:
-            if not self._refused.count(network_of(request.scope.get("client"))):
+            if not self._refused.count(network_of(request.client)):
                 self.doors.log.warning("admin_refused", reason="provider")
                 await self._audit(AuditEntry(event=AuditEvent.LOGIN_FAILED, detail=refused.why, status=403))
             answer = self._page(request, str(refused), 403)
@@ -181,7 +177,7 @@ class LoginPages:
 
     async def log_out(self, request: Request) -> Response:
         """End the session."""
-        cookie = cookie_of(request.headers, SESSION) or ""
+        cookie = request.cookies.get(SESSION, "")
         form = await _fields(request)
         if not (is_same_site(request.headers) and forms_of(cookie).is_valid(form.get(FORM_FIELD))):
             raise HTTPException(403, "This request did not come from one of our pages. You are still logged in.")
@@ -202,7 +198,7 @@ class LoginPages:
 
     async def _begin(self, request: Request, account: Account, wanted: str) -> Response:
         """Begin a session under a new cookie, and end one that the browser had."""
-        before = cookie_of(request.headers, SESSION)
+        before = request.cookies.get(SESSION)
         if before:
             await self.doors.sessions.end(before)
         cookie = await self.doors.sessions.begin(account)
@@ -223,8 +219,8 @@ class LoginPages:
             wanted=wanted,
             provider=self.provider.host if self.provider is not None else "",
             to_provider="/login/provider" + (f"?next={quote(wanted, safe='')}" if wanted else ""),
-            has_passwords=self.has_passwords or self.doors.shared is not None,
-            has_users=self.has_passwords,
+            has_passwords=self.accounts.has_passwords or self.doors.shared is not None,
+            has_users=self.accounts.has_passwords,
             problem=problem,
             said=said,
         )

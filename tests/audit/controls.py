@@ -33,8 +33,8 @@ CONTROLS: Final = (
     Control(
         "every route needs its role",
         "desk/access/gate.py",
-        "if not rule.admits(found.person):",
-        "if rule is None:",
+        "if rule.admits(found.person):",
+        "if rule is not None:",
         "tests/people/test_sessions_and_roles.py",
         "every_role_on",
     ),
@@ -185,8 +185,8 @@ CONTROLS: Final = (
     Control(
         "issued tokens expire",
         "desk/access/desk_tokens.py",
-        "self.expires_at is not None and self.expires_at <= now",
-        "self.expires_at is None and now is None",
+        "if issued.expires_at is not None and issued.expires_at <= now:",
+        "if issued.expires_at is None and now is None:",
         "tests/people/test_commands_and_tokens.py",
         "has_expired",
     ),
@@ -464,8 +464,8 @@ CONTROLS: Final = (
     Control(
         "other sites cannot embed pages",
         "desk/access/gate.py",
-        "        if is_embedded(headers):\n",
-        "        if headers is None:\n",
+        "        if is_embedded(request.headers):\n",
+        "        if request is None:\n",
         "tests/unit/desk/test_access.py",
         "may_link",
     ),
@@ -528,8 +528,8 @@ CONTROLS: Final = (
     Control(
         "other sites cannot change anything",
         "desk/access/gate.py",
-        "not is_same_site(headers)",
-        "headers is None",
+        "not is_same_site(request.headers)",
+        "request is None",
         "tests/integration/web/test_dashboard.py",
         "from_other_sites",
     ),

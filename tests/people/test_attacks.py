@@ -179,7 +179,7 @@ async def test_change_during_a_password_change_stands(
             blocking_redis.hset(Keys().people, "some-admin", stored)
 
     doors = Doors(
-        sessions=Sessions(site.redis, site.accounts, keys=Keys(), shared=None),
+        sessions=Sessions(site.accounts),
         limiter=LoginLimiter(site.redis, log, key=bytes(32), keys=Keys()),
         auditor=Auditor(AuditLog(site.redis, keys=Keys())),
         log=log,
@@ -189,7 +189,6 @@ async def test_change_during_a_password_change_stands(
         accounts=site.accounts,
         doors=doors,
         provider=None,
-        has_passwords=True,
         refuse_weak=while_it_is_judged,
         now=lambda: datetime.now(UTC),
     )

@@ -20,7 +20,6 @@ from callkeeper.settings import WebSettings
 from callkeeper.web_app import web_app
 from calls.store.attempt_limiter import ALLOWED, ALLOWED_FOR_NAME, EVERY_S
 from calls.store.audit_log import AuditEvent
-from calls.store.keys import Keys
 from desk.access.gate import SESSION, forms_of
 from desk.access.people import IDLE, Sessions, hash_password
 from desk.access.rights import Role
@@ -134,7 +133,7 @@ async def test_open_stream_renews_the_session_and_ends_with_it(site: Site) -> No
     """A wall display that only follows the stream stays logged in, until its account is removed."""
     account = await site.accounts.find("some-viewer")
     assert account is not None
-    sessions = Sessions(site.redis, site.accounts, keys=Keys(), shared=None)
+    sessions = Sessions(site.accounts)
     cookie = await sessions.begin(account)
     visitor = Visitor(account.person, forms_of(cookie), cookie, sessions)
     [key] = [key async for key in site.redis.scan_iter(match="ck:session:*")]
