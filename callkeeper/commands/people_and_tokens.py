@@ -33,7 +33,7 @@ def _rights(default: Role | None = None) -> Callable[[Command], Command]:
     """Give a command the options for a role and its institutions, which it gets as ``rights``."""
     role_option = click.option(
         "--role",
-        type=click.Choice([role.value for role in Role]),
+        type=click.Choice(Role, case_sensitive=False),
         required=default is None,
         default=default and default.value,
         show_default=True,
@@ -46,10 +46,10 @@ def _rights(default: Role | None = None) -> Callable[[Command], Command]:
 
     def with_options(command: Command) -> Command:
         @wraps(command)
-        def with_rights(role: str, institutions: tuple[str, ...], *, force: bool, **more: Any) -> None:
+        def with_rights(role: Role, institutions: tuple[str, ...], *, force: bool, **more: Any) -> None:
             if not force:
                 refuse_unknown_institutions(institutions)
-            command(rights=Rights(role=Role(role), institutions=frozenset(institutions) or None), **more)
+            command(rights=Rights(role=role, institutions=frozenset(institutions) or None), **more)
 
         return role_option(keys_option(force_option(with_rights)))
 
@@ -62,14 +62,11 @@ def _checked_name(_context: click.Context, _option: click.Parameter, name: str) 
     return name
 
 
-class _CoreUsername(click.ParamType[str]):
-    name = "operator"
-
-    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the text if it can be a core username."""
-        if not is_operator(value):
-            self.fail("a core username is 1 to 64 visible ASCII characters without blanks", param, ctx)
-        return value
+def username(text: str) -> str:
+    """Return the text if it can be a core username."""
+    if not is_operator(text):
+        raise click.BadParameter("a core username is 1 to 64 visible ASCII characters without blanks")
+    return text
 
 
 # Users
@@ -82,7 +79,7 @@ def users() -> None:
 
 @users.command()
 @click.argument("name", callback=_checked_name)
-@click.option("--operator", type=_CoreUsername(), help="Core username under which they act. Default: NAME.")
+@click.option("--operator", type=username, help="Core username under which they act. Default: NAME.")
 @_rights()
 def add(name: str, operator: str | None, rights: Rights) -> None:
     """Add NAME, or change their role, institutions and core username; asks for a password if there is none yet.
@@ -173,7 +170,7 @@ def tokens() -> None:
     "-o",
     "operators",
     multiple=True,
-    type=_CoreUsername(),
+    type=username,
     help="Core username that it may name; may be given again. Default: any.",
 )
 @click.option("--expires", type=Span(), help="After how long it expires: 24h, 90d. Default: never.")
@@ -228,7 +225,7 @@ def revoke(name: str) -> None:
 
 
 @click.command()
-@click.option("--event", type=click.Choice([event.value for event in AuditEvent]), help="Only this event.")
+@click.option("--event", type=click.Choice(AuditEvent, case_sensitive=False), help="Only this event.")
 @click.option("--who", help="Only this person or token, or this core username.")
 @click.option("--institution", help="Only this institution's.")
 @click.option("--call", "voice_id", help="Only this call's, by its voice id.")
@@ -236,25 +233,9 @@ def revoke(name: str) -> None:
 @click.option("--limit", type=click.IntRange(1, _MOST), default=100, show_default=True, help="Entries at most.")
 @click.option("--csv", "as_csv", is_flag=True, help="As CSV.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
-def audit(
-    event: str | None,
-    who: str | None,
-    institution: str | None,
-    voice_id: str | None,
-    since: timedelta | None,
-    limit: int,
-    *,
-    as_csv: bool,
-    as_json: bool,
-) -> None:
+def audit(since: timedelta | None, limit: int, *, as_csv: bool, as_json: bool, **named: Any) -> None:
     """Show the audit log, newest first: logins, looks at people's data, statements, pauses, changes."""
-    wanted = AuditFilter(
-        event=AuditEvent(event) if event else None,
-        who=who,
-        institution=institution,
-        voice_id=voice_id,
-        since=datetime.now(UTC) - since if since is not None else None,
-    )
+    wanted = AuditFilter(since=datetime.now(UTC) - since if since is not None else None, **named)
 
     async def read(redis: "Redis", keys: Keys) -> list[Audited]:
         with archive_of_environment() as archive:

@@ -48,9 +48,7 @@ class Visitor:
         Raises:
             redis.exceptions.RedisError: Redis is away.
         """
-        if self.sessions is None or not self.cookie:
-            return True
-        return await self.sessions.renew(self.cookie) == self.person
+        return self.sessions is None or await self.sessions.renew(self.cookie) == self.person
 
 
 def visitor_of(request: Mapping[str, Any]) -> Visitor:
