@@ -152,17 +152,13 @@ class LoginLimiter:
         return 0
 
     async def _ask(self, who: str, name: str, *, count: bool = False) -> tuple[int, int]:
-        """Return the seconds to wait, and those to wait after this. ``count``: count a failure, if there is none to wait.
+        """Return the seconds to wait, and those for the next one. ``count``: count a failure, if it has not to wait.
 
         The local count comes first, so that guesses that arrive together cannot all pass before Redis has counted them.
         """
         buckets = [(who, self._addresses), *([(f"name {name[:_NAME_COUNTED]}", self._names)] if name else [])]
-        args: list[str | int] = [
-            self._now_ms() if self._now_ms else "",
-            int(EVERY_S * 1000),
-            self._remembered,
-            int(count),
-        ]
+        now_ms = self._now_ms() if self._now_ms else ""
+        args: list[str | int] = [now_ms, int(EVERY_S * 1000), self._remembered, int(count)]
         for each, local in buckets:
             if wait_s := local.count(each) if count else local.wait_s(each):
                 return wait_s, wait_s

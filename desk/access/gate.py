@@ -92,12 +92,13 @@ class Gate:
         await guarded(scope, receive, send)
 
     async def _guard(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request, answer = Request(scope), self._app
+        request = Request(scope)
         rule, parts = rule_of(request.method, scope["path"])
+        answer: ASGIApp
         if not scope["path"].isprintable():  # a route may end before a line break where its rule does not
             answer = PlainTextResponse("Not found.\n", 404)
         elif rule.role is None:
-            pass
+            answer = self._app
         elif isinstance(found := await self._recognise(request), Response):
             answer = found
         elif request.method not in _SAFE_METHODS and not is_same_site(request.headers):
@@ -107,7 +108,8 @@ class Gate:
             note = self._doors.auditor.note(found.person, rule, parts)
             send = self._doors.auditor.listening(send, note)
             if rule.admits(found.person):
-                scope, send = with_note(with_visitor(scope, found), note), self._remembering(request, found, send)
+                answer, scope = self._app, with_note(with_visitor(scope, found), note)
+                send = self._remembering(request, found, send)
             else:
                 note.deny()
                 answer = self._denied(found.person)
@@ -120,7 +122,7 @@ class Gate:
         authorization = request.headers.get("authorization", "")
         if self._is_prometheus(request, authorization):
             return Visitor(_PROMETHEUS, Signer(b"", valid_s=0))
-        cookie = request.cookies.get(SESSION)
+        cookie = cookie_of(request, SESSION)
         if cookie and not authorization:
             try:
                 person = await self._doors.sessions.renew(cookie)
@@ -156,10 +158,9 @@ class Gate:
             scheme = 'Basic realm="callkeeper", charset="UTF-8"' if self._doors.shared else 'Bearer realm="callkeeper"'
             return PlainTextResponse("Login required.\n", 401, {"WWW-Authenticate": scheme})
         if request.method == "GET" and "text/html" in request.headers.get("accept", ""):
-            raw_path = request.scope.get("raw_path") or quote(request.scope["path"]).encode()
-            wanted = b"?".join(filter(None, (raw_path.partition(b"?")[0], request.scope["query_string"]))).decode(
-                "latin-1"
-            )
+            query = request.scope["query_string"]
+            raw_path = (request.scope.get("raw_path") or quote(request.scope["path"]).encode()).partition(b"?")[0]
+            wanted = (raw_path + b"?" + query if query else raw_path).decode("latin-1")
             return RedirectResponse(f"/login?next={quote(wanted, safe='')}", 303)
         return PlainTextResponse("Login required: /login\n", 401, {"WWW-Authenticate": 'Form realm="callkeeper"'})
 
@@ -171,7 +172,7 @@ class Gate:
 
     def _who(self, request: Request) -> tuple[str, str]:
         """Return under what guesses are counted: a known browser alone, or an address and the name of the login."""
-        cookie = request.cookies.get(_KNOWN, "")
+        cookie = cookie_of(request, _KNOWN)
         if self._known is not None and self._known.is_valid(cookie):
             return f"known {sha256(cookie.encode('utf-8', 'replace')).hexdigest()[:16]}", ""
         return network_of(request.client), self._doors.shared.login.user if self._doors.shared else ""
@@ -180,7 +181,7 @@ class Gate:
         """Return a ``send`` that gives a browser a cookie by which it is known, if it came by HTTP Basic."""
         if self._known is None or visitor.cookie or visitor.person is _PROMETHEUS:
             return send
-        age_s = self._known.age_s(request.cookies.get(_KNOWN))
+        age_s = self._known.age_s(cookie_of(request, _KNOWN))
         if age_s is not None and age_s < RENEWED_S:
             return send
         cookie = set_cookie(_KNOWN, self._known.issue(), KNOWN_S, same_site="Strict")
@@ -201,6 +202,13 @@ def forms_of(cookie: str) -> Signer:
 def set_cookie(name: str, value: str, max_age_s: int, *, same_site: str = "Lax") -> str:
     """Return the header that sets a cookie for this host alone, which no script can read."""
     return f"{name}={value}; Path=/; Max-Age={max_age_s}; Secure; HttpOnly; SameSite={same_site}"
+
+
+def cookie_of(request: Request, name: str) -> str:
+    """Return a cookie, or an empty text if the browser does not send it."""
+    # Not request.cookies: before Python 3.11.10 and 3.12.6 its parser takes quadratic time (CVE-2024-7592).
+    pairs = (pair.strip().partition("=") for pair in request.headers.get("cookie", "").split(";"))
+    return next((value for found, _, value in pairs if found == name), "")
 
 
 def is_same_site(headers: Headers) -> bool:

@@ -21,7 +21,7 @@ from starlette.routing import Route
 
 from calls.store.attempt_limiter import AttemptLimiter, network_of
 from calls.store.audit_log import AuditEntry, AuditEvent
-from desk.access.gate import SESSION, Doors, forms_of, is_foreign, is_same_site, set_cookie
+from desk.access.gate import SESSION, Doors, cookie_of, forms_of, is_foreign, is_same_site, set_cookie
 from desk.access.oidc import LOGIN_S, Provider, ProviderAway, ProviderRefused
 from desk.access.people import Account, Accounts, hash_password
 from desk.board.renderer import Renderer
@@ -162,7 +162,7 @@ class LoginPages:
         if self.provider is None:
             raise HTTPException(404)
         answer: Response
-        state = request.cookies.get(_STATE, "")
+        state = cookie_of(request, _STATE)
         try:
             person, wanted = await self.provider.finish(request.query_params, state)
         except ProviderRefused as refused:
@@ -177,7 +177,7 @@ class LoginPages:
 
     async def log_out(self, request: Request) -> Response:
         """End the session."""
-        cookie = request.cookies.get(SESSION, "")
+        cookie = cookie_of(request, SESSION)
         form = await _fields(request)
         if not (is_same_site(request.headers) and forms_of(cookie).is_valid(form.get(FORM_FIELD))):
             raise HTTPException(403, "This request did not come from one of our pages. You are still logged in.")
@@ -198,7 +198,7 @@ class LoginPages:
 
     async def _begin(self, request: Request, account: Account, wanted: str) -> Response:
         """Begin a session under a new cookie, and end one that the browser had."""
-        before = request.cookies.get(SESSION)
+        before = cookie_of(request, SESSION)
         if before:
             await self.doors.sessions.end(before)
         cookie = await self.doors.sessions.begin(account)

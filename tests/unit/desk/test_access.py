@@ -6,6 +6,7 @@ from base64 import b64encode
 import httpx
 import pytest
 from fakeredis import FakeAsyncRedis
+from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from structlog.testing import LogCapture
 from structlog.typing import FilteringBoundLogger
@@ -14,7 +15,7 @@ from calls.store.attempt_limiter import ALLOWED, LoginLimiter
 from calls.store.keys import Keys
 from desk.access.configured_logins import AdminLogin
 from desk.access.desk_tokens import DeskToken, DeskTokens
-from desk.access.gate import KNOWN_S, RENEWED_S, Gate
+from desk.access.gate import KNOWN_S, RENEWED_S, Gate, cookie_of
 from desk.signing import Signer
 from reseller import Secret
 from tests.signed_in import gate_of
@@ -126,6 +127,22 @@ async def test_login_counts_guesses_only(gate: Gate, logged: LogCapture) -> None
     assert {(await client.get("/")).status_code for _ in range(ALLOWED + 20)} == {401}
     assert (await client.get("/", headers=RIGHT)).status_code == 200
     assert len(logged.entries) == ALLOWED
+
+
+@pytest.mark.parametrize(
+    ("header", "value"),
+    [
+        ("other=1; wanted=a=b", "a=b"),
+        ("wanted=first; wanted=second", "first"),
+        (r'wanted="\"', r'"\"'),
+        ("unwanted=1", ""),
+        ("wanted", ""),
+    ],
+)
+def test_cookie_is_read_as_it_was_sent(header: str, value: str) -> None:
+    """A cookie's text is not decoded, because a decoder may take very long for a long one with many backslashes."""
+    request = Request({"type": "http", "headers": [(b"cookie", header.encode())]})
+    assert cookie_of(request, "wanted") == value
 
 
 DESKTOP = DeskToken(name="desktop", secret=Secret("token-0123456789"))
