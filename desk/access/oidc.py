@@ -3,6 +3,9 @@
 The provider identifies a person by a signed token, which is fetched from the provider itself. It is accepted only if
 issuer, audience, nonce, time and signature (by one of the provider's public keys) are all correct.
 
+Authlib writes the request and checks the claims. Its web client is not used: it trusts a key that the provider has
+withdrawn until the next restart, and does not check the issuer and addresses in the provider's metadata.
+
 Authlib, joserfc and httpx are imported when first needed: they take more than half a second and 10 MiB, and few
 processes log people in.
 """
