@@ -1,6 +1,5 @@
 -- Shared by all scripts. ARGV[1] is the present time in ms, or '' for Redis's own clock (always, outside of tests).
 -- `calls.store.scripts` puts CHECK_LIMIT and MOST_TOMBSTONES in front.
-local LEASE_FIELD = 'nonce'
 
 -- Read a stored number; the default if it is missing or unreadable, because an error would stop all workers.
 local function num(stored, default) return stored and tonumber(stored) or default end
@@ -22,9 +21,10 @@ local function epoch()
     return told('server', 'run_id') .. '/' .. told('replication', 'master_replid')
 end
 
--- Make a member due now, unless it is claimed: then its save, or the end of the lease, makes it due.
+-- Make a member due at an instant, unless it is due earlier. If it is claimed, its save or the end of its lease makes
+-- it due.
 local function make_due(due, item, member, at)
-    if redis.call('HEXISTS', item, LEASE_FIELD) == 0 then redis.call('ZADD', due, 'LT', at, member) end
+    if redis.call('HEXISTS', item, 'nonce') == 0 then redis.call('ZADD', due, 'LT', at, member) end
 end
 
 -- Tell whether the caller must enqueue a job: not while one waits, nor within a second after another caller was told

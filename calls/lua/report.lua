@@ -19,7 +19,7 @@ local account = all['']
 -- Have an institution's queue read before anything else is done for it, unless it is claimed.
 local function look_first(member)
     local first = redis.call('ZRANGE', KEYS[3], 0, 0, 'WITHSCORES')[2]
-    if redis.call('HEXISTS', prefix .. ':item:' .. member, LEASE_FIELD) == 0 then
+    if redis.call('HEXISTS', prefix .. ':item:' .. member, 'nonce') == 0 then
         redis.call('ZADD', KEYS[3], 'XX', math.min(now, tonumber(first or now)) - 1, member)
     end
 end
