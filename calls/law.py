@@ -41,95 +41,106 @@ _RED_ALONE = "a red policy alone does not reject a caller"
 
 LAW: tuple[Article, ...] = (
     _article(
-        *("institution_not_allowed", {_ASSIGN, _ENROLL, _REJECT}),
+        "institution_not_allowed",
+        {_ASSIGN, _ENROLL, _REJECT},
         "nothing is done for an institution that is not ours, not active, without voice authentication or in test mode",
         allowed=False,
     ),
     _article(
-        *("voice_id_not_confirmed", {_ENROLL, _REJECT}),
+        "voice_id_not_confirmed",
+        {_ENROLL, _REJECT},
         "an effect needs the voice id that the service itself uses for the call (reject-voice resolves no other)",
         real_voice_id=False,
     ),
     _article("call_ended", {_ASSIGN, _ENROLL}, "nobody is assigned or enrolled after the call has ended", ended=True),
     _article(
         # Assumed: the service accepts an assign although a person is assigned, and replaces that person.
-        *("somebody_assigned", {_ASSIGN}),
+        "somebody_assigned",
+        {_ASSIGN},
         "a person whom somebody else assigned is never replaced",
         assigned=True,
         assigned_by_us=False,
     ),
     _article(
-        *("authenticated_as_another", {_ASSIGN}),
+        "authenticated_as_another",
+        {_ASSIGN},
         "the voice was authenticated as the assigned person, so the call is not assigned to another",
         assigned=True,
         green=True,
     ),
     _article(
-        *("enrolled_for_another", {_ASSIGN}),
+        "enrolled_for_another",
+        {_ASSIGN},
         "after an enroll the call's person is not changed, because the voice was enrolled as theirs",
         assigned=True,
         enrolled=True,
     ),
     _article(
-        *("rejected_for_another", {_ASSIGN}),
+        "rejected_for_another",
+        {_ASSIGN},
         "after a reject the call's person is not changed, because the reject was about them",
         assigned=True,
         rejected=True,
     ),
     _article(
-        *("identity_not_established", {_ENROLL}),
+        "identity_not_established",
+        {_ENROLL},
         "a voice is enrolled only after identity was established by other means (Spec: Rules per operation 3)",
         verified=False,
     ),
     _article(
-        *("no_auth", {_ENROLL}),
+        "no_auth",
+        {_ENROLL},
         "NoAuth means that identity was not established: state how it was, or do not enroll",
         validation_type="NoAuth",
     ),
     _article(
-        *("voice_auth", {_ENROLL}),
+        "voice_auth",
+        {_ENROLL},
         "VoiceAuth is no proof for an enroll: identity must be established by other means than the voice",
         validation_type="VoiceAuth",
     ),
     _article("nobody_assigned", {_ENROLL}, "a voice is enrolled for the assigned person only", assigned=False),
     _article(
-        *("verified_person_is_not_the_assigned", {_ENROLL}),
+        "verified_person_is_not_the_assigned",
+        {_ENROLL},
         "the person who was verified and the one the call is assigned to must be the same",
         verified=True,
         verified_person_is_assigned=False,
     ),
     _article(
-        *("already_green", {_ENROLL}),
+        "already_green",
+        {_ENROLL},
         "a voice that is authenticated needs no enroll: it would count as a second verification",
         green=True,
     ),
     _article(
-        *("fully_authenticated", {_ENROLL}),
+        "fully_authenticated",
+        {_ENROLL},
         "a caller whom the service calls fully authenticated needs no enroll: it would count as a second verification",
         fully_authenticated=True,
     ),
     _article("red_policy", {_ENROLL}, "a red policy speaks against the caller", red=True),
     _article(
-        *("unclassified_policy", {_ENROLL}),
+        "unclassified_policy",
+        {_ENROLL},
         "a policy without a colour might be a red one",
         unclassified=True,
     ),
     _article("voice_rejected", {_ENROLL}, "a rejected voice is not enrolled", rejected=True),
     _article(
-        *("voice_rejected", {_REJECT}, "no second reject once one is recorded"), rejected=True, rejected_by_rule=False
+        "voice_rejected", {_REJECT}, "no second reject once one is recorded", rejected=True, rejected_by_rule=False
     ),
     _article(
-        *(
-            "rejected_by_rule",
-            {_REJECT},
-            "if a validation rule rejected the voice, only a person's distrust leads to a reject",
-        ),
+        "rejected_by_rule",
+        {_REJECT},
+        "if a validation rule rejected the voice, only a person's distrust leads to a reject",
         rejected_by_rule=True,
         distrusted=False,
     ),
     _article("already_enrolled", {_ENROLL}, "one enroll for a call, whoever made it", enrolled=True),
     _article(
-        *("unenrolled", {_ENROLL}), "a reject of the member took the enroll back: it is not repeated", unenrolled=True
+        "unenrolled", {_ENROLL}, "a reject of the member took the enroll back: it is not repeated", unenrolled=True
     ),
     _article("opted_out", {_ENROLL}, "a caller who opted out in this call is never enrolled", opted_out=True),
     Article(
@@ -142,7 +153,9 @@ LAW: tuple[Article, ...] = (
     ),
     _article("determined_fraud", {_ENROLL}, "a research case found fraud: the voice is not enrolled", fraud=True),
     _article(
-        *("determined_fraud", {_REJECT}, "if a research case found fraud, only a person's distrust leads to a reject"),
+        "determined_fraud",
+        {_REJECT},
+        "if a research case found fraud, only a person's distrust leads to a reject",
         fraud=True,
         distrusted=False,
     ),
@@ -159,7 +172,8 @@ LAW: tuple[Article, ...] = (
     ),
     _article("paused", {_ENROLL, _REJECT}, "a person has paused effects; they are decided again later", paused=True),
     _article(
-        *("redis_changed", {_ENROLL, _REJECT}),
+        "redis_changed",
+        {_ENROLL, _REJECT},
         f"for {LEASE.seconds:g} s after Redis was restarted or replaced nothing is sent: "
         "an effect that it lost may still be in flight",
         redis_changed=True,
