@@ -27,13 +27,13 @@ from calls.steps import (
     Decline,
     Establish,
     Intend,
-    Note,
-    NoteFacts,
     Read,
     Send,
     Step,
     Wait,
     Withdraw,
+    WriteDecision,
+    WriteFacts,
 )
 from calls.trail import Entry
 
@@ -129,7 +129,9 @@ def _assign(call: Call, book: RuleBook, facts: Facts, now: datetime) -> Step | N
         return Intend(EffectKind.ASSIGN, person, None, assignment.operator, assignment)
     is_open = call.listed_at is not None and not facts.assigned and not facts.ended
     return (
-        _note_assignment(call, assignment, now) if is_open and assignment.fingerprint != call.last_assignment else None
+        _written_assignment(call, assignment, now)
+        if is_open and assignment.fingerprint != call.last_assignment
+        else None
     )
 
 
@@ -171,17 +173,17 @@ def _apply_rules(call: Call, book: RuleBook, facts: Facts, now: datetime) -> Ste
                 return Send(kind)
             return _read_or_wait(call, f"before {kind}", now)
         if wanted and may_begin(kind, effect, call):
-            decision = _note_verdict(call, book, facts, verdict, now)
+            decision = _written_verdict(call, book, facts, verdict, now)
             return Intend(kind, call.person_id, verdict.validation_type, _operator(call, kind), verdict, decision)
     is_asking = verdict.outcome is Outcome.ASK or call.asked is not None
     if verdict.fingerprint != call.last_verdict and (verdict.shadows or is_asking or not is_done(call)):
-        return _note_verdict(call, book, facts, verdict, now)
+        return _written_verdict(call, book, facts, verdict, now)
     if (signature := facts.signature) == call.last_facts:
         return None
-    return NoteFacts(Entry(at=now, what="facts", facts=facts.as_dict(), policies=call.reading.policies), signature)
+    return WriteFacts(Entry(at=now, what="facts", facts=facts.as_dict(), policies=call.reading.policies), signature)
 
 
-def _note_verdict(call: Call, book: RuleBook, facts: Facts, verdict: Verdict, now: datetime) -> Note:
+def _written_verdict(call: Call, book: RuleBook, facts: Facts, verdict: Verdict, now: datetime) -> WriteDecision:
     """Return the step that writes a verdict: its trail entry has the facts, the rule and what the law forbade."""
     entry = Entry(
         at=now,
@@ -197,10 +199,10 @@ def _note_verdict(call: Call, book: RuleBook, facts: Facts, verdict: Verdict, no
         policies=call.reading.policies if call.reading else (),
         tried=table(facts, book, call.institution_key),
     )
-    return Note(verdict, entry, verdict.fingerprint, facts.signature)
+    return WriteDecision(verdict, entry, verdict.fingerprint, facts.signature)
 
 
-def _note_assignment(call: Call, assignment: Assignment, now: datetime) -> Note:
+def _written_assignment(call: Call, assignment: Assignment, now: datetime) -> WriteDecision:
     entry = Entry(
         at=now,
         what="decided",
@@ -212,7 +214,7 @@ def _note_assignment(call: Call, assignment: Assignment, now: datetime) -> Note:
         forbidden=assignment.forbidden,
         candidates=len(call.candidates),
     )
-    return Note(assignment, entry, assignment.fingerprint)
+    return WriteDecision(assignment, entry, assignment.fingerprint)
 
 
 def _same_effect(call: Call, kind: EffectKind, verdict: Verdict) -> bool:

@@ -34,7 +34,7 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class WriteDecision:
     """Write a new decision to the trail.
 
     ``fingerprint`` and ``facts`` (the signature of the facts; None for an assignment) are kept in the record, so that
@@ -56,7 +56,7 @@ class Intend:
     validation_type: str | None
     operator: str | None
     verdict: Verdict | Assignment
-    decision: Note | None = None
+    decision: WriteDecision | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class Establish:
 
 
 @dataclass(frozen=True, slots=True)
-class NoteFacts:
+class WriteFacts:
     """Write the facts to the trail because they changed but the verdict did not. ``facts`` is their signature."""
 
     entry: Entry
@@ -133,8 +133,8 @@ Step = (
     | Decline
     | Send
     | Establish
-    | Note
-    | NoteFacts
+    | WriteDecision
+    | WriteFacts
     | Wait
     | Drop
     | Settle

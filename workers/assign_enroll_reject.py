@@ -16,7 +16,7 @@ from calls.pause import PauseScope
 from calls.record import Asked
 from calls.rules import Outcome
 from calls.rules.matching_and_assignment import Assignment, Verdict
-from calls.steps import Establish, Intend, Note, NoteFacts, Withdraw
+from calls.steps import Establish, Intend, Withdraw, WriteDecision, WriteFacts
 from calls.trail import Entry
 from reseller import (
     NotSent,
@@ -32,7 +32,7 @@ from workers.checks import note_misnamed
 from workers.claimed_call import Claim
 
 
-def note(claim: Claim, step: Note) -> None:
+def write_decision(claim: Claim, step: WriteDecision) -> None:
     """Write a decision to the trail, with the pause in force."""
     match step.verdict:
         case Verdict() as verdict:
@@ -54,7 +54,7 @@ def _asked(claim: Claim, verdict: Verdict) -> Asked | None:
     return Asked(rule=verdict.rule, because=verdict.because, asked_at=claim.now)
 
 
-def note_facts(claim: Claim, step: NoteFacts) -> None:
+def write_facts(claim: Claim, step: WriteFacts) -> None:
     """Write changed facts to the trail when the decision stays the same."""
     claim.call = replace(claim.call, last_facts=step.facts)
     claim.entries.append(step.entry)
@@ -68,7 +68,7 @@ async def intend(claim: Claim, step: Intend) -> None:
     """
     now, verdict, kind = claim.now, step.verdict, step.kind
     if step.decision is not None:
-        note(claim, step.decision)
+        write_decision(claim, step.decision)
     effect = replace(
         _emptied(claim.effect(kind)),
         state=EffectState.INTENDED,

@@ -24,8 +24,6 @@ from calls.steps import (
     Intend,
     Look,
     LookBack,
-    Note,
-    NoteFacts,
     Read,
     Rest,
     Send,
@@ -33,11 +31,13 @@ from calls.steps import (
     Step,
     Wait,
     Withdraw,
+    WriteDecision,
+    WriteFacts,
 )
 from calls.store.breakers import ACCOUNT, Breaker
 from calls.store.request_budget import Permit
 from calls.trail import Entry
-from workers.assign_enroll_reject import establish, intend, note, note_facts, send, withdraw
+from workers.assign_enroll_reject import establish, intend, send, withdraw, write_decision, write_facts
 from workers.checks import check, decline, look, look_back, read
 from workers.claimed_call import AWAY, INSTITUTION_AWAY, REFUSED, Claim, attention
 
@@ -214,10 +214,10 @@ async def _take(claim: Claim, step: Step) -> None:
             decline(claim, step)
         case Establish():
             establish(claim, step)
-        case Note():
-            note(claim, step)
-        case NoteFacts():
-            note_facts(claim, step)
+        case WriteDecision():
+            write_decision(claim, step)
+        case WriteFacts():
+            write_facts(claim, step)
         case Settle():
             await settle(claim, step.reason)
         case Drop():

@@ -21,7 +21,7 @@ from calls.record import Call, Phase
 from calls.rules.book import RuleBook
 from calls.rules.matching_and_assignment import Verdict
 from calls.schedule.check_plan_and_budget import automatic_checks, may_check
-from calls.steps import Check, Intend, Note, NoteFacts, Read, Send, Step, Wait
+from calls.steps import Check, Intend, Read, Send, Step, Wait, WriteDecision, WriteFacts
 from calls.store.keys import CallId
 from calls.store.queries import Queries
 from desk.board.states import STATE_STYLES, CallState, StateName, StateStyle, state_of
@@ -126,11 +126,11 @@ def _step(call: Call, facts: Facts, book: RuleBook, now: datetime) -> Step:
     for _ in range(3):
         step = decide(call, book, now)
         match step:
-            case Note(verdict) if isinstance(verdict, Verdict):
+            case WriteDecision(verdict) if isinstance(verdict, Verdict):
                 call = replace(call, last_verdict=verdict.fingerprint, last_facts=facts.signature)
-            case Note(verdict):
+            case WriteDecision(verdict):
                 call = replace(call, last_assignment=verdict.fingerprint)
-            case NoteFacts():
+            case WriteFacts():
                 call = replace(call, last_facts=facts.signature)
             case _:
                 return step

@@ -15,7 +15,7 @@ from calls.record import Call, Candidate, Identity, Phase, Reading, Word
 from calls.rules import load_rules
 from calls.rules.matching_and_assignment import Verdict
 from calls.statuses import STATUSES
-from calls.steps import Note, NoteFacts, Step
+from calls.steps import Step, WriteDecision, WriteFacts
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 BOOK = load_rules(None)
@@ -79,11 +79,11 @@ def next_deed(before: Call, now: datetime = NOW, book: Any = BOOK, *, late: time
     for _ in range(6):
         step = decide(before, book, now, late=late)
         signature = facts_of(before, book.policies).signature
-        if isinstance(step, NoteFacts):
+        if isinstance(step, WriteFacts):
             before = replace(before, last_facts=signature)
-        elif isinstance(step, Note) and isinstance(step.verdict, Verdict):
+        elif isinstance(step, WriteDecision) and isinstance(step.verdict, Verdict):
             before = replace(before, last_verdict=step.verdict.fingerprint, last_facts=signature)
-        elif isinstance(step, Note):
+        elif isinstance(step, WriteDecision):
             before = replace(before, last_assignment=step.verdict.fingerprint)
         else:
             return step

@@ -14,7 +14,7 @@ from calls.pause import PauseScope
 from calls.record import Call
 from calls.rules import RuleBook, Stage
 from calls.rules.matching_and_assignment import Verdict
-from calls.steps import Check, Intend, Note, Send, Wait, Withdraw
+from calls.steps import Check, Intend, Send, Wait, Withdraw, WriteDecision
 from tests.unit.calls.specimens import CALLS, NOW, call, next_deed, verified
 from tests.unit.rules.specimens import BOOK, any_book, any_rule
 
@@ -70,11 +70,11 @@ def test_new_rules_write_a_decision_anew() -> None:
     """The digest of the rules in force is in the trail of every call: after a deploy the decision is written again."""
     live = call()
     step = decide(live, BOOK, NOW)
-    assert isinstance(step, Note)
+    assert isinstance(step, WriteDecision)
     assert isinstance(step.verdict, Verdict)
     told = with_fields(live, last_verdict=step.verdict.fingerprint, last_facts=facts_of(live, BOOK.policies).signature)
-    assert not isinstance(decide(told, BOOK, NOW), Note)
-    assert isinstance(decide(told, replace(BOOK, digest="another"), NOW), Note)
+    assert not isinstance(decide(told, BOOK, NOW), WriteDecision)
+    assert isinstance(decide(told, replace(BOOK, digest="another"), NOW), WriteDecision)
 
 
 def test_assign_for_nobody_is_withdrawn() -> None:
