@@ -199,7 +199,7 @@ def _written_verdict(call: Call, book: RuleBook, facts: Facts, verdict: Verdict,
         policies=call.reading.policies if call.reading else (),
         tried=table(facts, book, call.institution_key),
     )
-    return WriteDecision(verdict, entry, verdict.fingerprint, facts.signature)
+    return WriteDecision(verdict, entry, facts.signature)
 
 
 def _written_assignment(call: Call, assignment: Assignment, now: datetime) -> WriteDecision:
@@ -214,7 +214,7 @@ def _written_assignment(call: Call, assignment: Assignment, now: datetime) -> Wr
         forbidden=assignment.forbidden,
         candidates=len(call.candidates),
     )
-    return WriteDecision(assignment, entry, assignment.fingerprint)
+    return WriteDecision(assignment, entry)
 
 
 def _same_effect(call: Call, kind: EffectKind, verdict: Verdict) -> bool:

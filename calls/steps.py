@@ -37,13 +37,12 @@ class Check:
 class WriteDecision:
     """Write a new decision to the trail.
 
-    ``fingerprint`` and ``facts`` (the signature of the facts; None for an assignment) are kept in the record, so that
-    a repeated decision is written once.
+    The verdict's fingerprint and ``facts`` (the signature of the facts; None for an assignment) are kept in the record,
+    so that a repeated decision is written once.
     """
 
     verdict: Verdict | Assignment
     entry: Entry
-    fingerprint: str
     facts: str | None = None
 
 

@@ -37,9 +37,9 @@ def write_decision(claim: Claim, step: WriteDecision) -> None:
     match step.verdict:
         case Verdict() as verdict:
             asked = _asked(claim, verdict)
-            claim.call = replace(claim.call, last_verdict=step.fingerprint, last_facts=step.facts, asked=asked)
-        case Assignment():
-            claim.call = replace(claim.call, last_assignment=step.fingerprint)
+            claim.call = replace(claim.call, last_verdict=verdict.fingerprint, last_facts=step.facts, asked=asked)
+        case Assignment() as assignment:
+            claim.call = replace(claim.call, last_assignment=assignment.fingerprint)
     claim.entries.append(replace(step.entry, pause=claim.pause))
 
 

@@ -87,7 +87,7 @@ def next_deed(before: Call, now: datetime = NOW, book: Any = BOOK, *, late: time
             before = replace(before, last_assignment=step.verdict.fingerprint)
         else:
             return step
-    raise AssertionError("notes follow each other without end")
+    raise AssertionError("decisions follow each other without end")
 
 
 OFFSETS_S = (-20_000, -700, -121, -61, -25, -20, -9, -4, -2.001, -2, -1, -0.5, 0, 0.001, 0.5, 1, 2, 4, 9, 61, 20_000)
