@@ -70,7 +70,7 @@ class Epoch(NamedTuple):
     """Whether this process also saw the Redis before it."""
 
 
-TOLERANCE = timedelta(seconds=5)
+CLOCK_TOLERANCE = timedelta(seconds=5)
 """How far clocks may differ before it counts as a jump."""
 
 
@@ -94,9 +94,9 @@ class Jumps:
         if self._last is not None:
             last, last_s = self._last
             at_most = last + timedelta(seconds=answered_at_s - last_s)
-            if now - at_most > TOLERANCE:
+            if now - at_most > CLOCK_TOLERANCE:
                 self.found = (*self.found, Jump(last, now - at_most))
-            elif last + timedelta(seconds=asked_at_s - last_s) - now > TOLERANCE:
+            elif last + timedelta(seconds=asked_at_s - last_s) - now > CLOCK_TOLERANCE:
                 self.found = ()  # it can no longer be told which records are older
         self._last = now, answered_at_s
 

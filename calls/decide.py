@@ -19,9 +19,9 @@ from calls.schedule.check_plan_and_budget import (
     automatic_left,
     desk_check_obstacle,
     may_check,
-    must_look_first,
+    must_read_first,
 )
-from calls.schedule.reads import TOLERATED, put_off
+from calls.schedule.reads import LATE_TOLERANCE, put_off
 from calls.steps import (
     Check,
     Decline,
@@ -45,7 +45,7 @@ _ASSIGN_OPEN = frozenset({EffectState.NONE, EffectState.INTENDED, EffectState.AB
 
 FOREIGN_WAIT = timedelta(seconds=60)
 
-_IN_VAIN = frozenset({EffectState.REFUSED, EffectState.UNRESOLVED})
+_ASSIGN_FAILED = frozenset({EffectState.REFUSED, EffectState.UNRESOLVED})
 """States of an assign that failed, as far as is known. An absent one may be tried again without a new statement."""
 
 WATCH = Read("watch")
@@ -57,7 +57,7 @@ def decide(call: Call, book: RuleBook, now: datetime, *, late: timedelta = timed
     if call.is_settled:
         return _rest(call, now)
     if call.phase is Phase.HINTED:
-        return confirm(call, now, is_lost=is_lost(call, book, now), is_late=late > TOLERATED)
+        return confirm(call, now, is_lost=is_lost(call, book, now), is_late=late > LATE_TOLERANCE)
     if call.standing == FOREIGN:
         return age_out(call, book, facts_of(call, book.policies, now), now) or Wait(now + FOREIGN_WAIT)
     if call.needs_verifying and not is_lost(call, book, now):
@@ -143,7 +143,7 @@ def _asks_anew(call: Call, person_id: str | None) -> bool:
     wish, effect = call.assign_wish, call.assign
     if wish is None or person_id is None or wish.person_id != person_id:
         return False
-    if effect.state in _IN_VAIN:
+    if effect.state in _ASSIGN_FAILED:
         return person_id != effect.person_id or is_later(wish, effect)
     return effect.state in DONE and person_id != effect.person_id
 
@@ -247,7 +247,7 @@ def _look_closer(call: Call, book: RuleBook, facts: Facts, now: datetime, late: 
         return Check(by_desk=True)
     if may_check(call, facts) and _may_check_unasked(call, book, facts) and call.next_check_at is not None:
         if call.next_check_at <= now:
-            return _read_or_wait(call, "before another check", now) if must_look_first(call) else Check()
+            return _read_or_wait(call, "before another check", now) if must_read_first(call) else Check()
         due.append(call.next_check_at)
     read_at = put_off(call, call.next_read_at or now, now, decided_s=book.reads_decided_s, late=late)
     if read_at <= now:

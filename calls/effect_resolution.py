@@ -33,7 +33,7 @@ MAX_ASSIGNS = 3
 ASSIGN_RETRY_S = (1.0, 3.0, 6.0, 12.0, 24.0, 48.0, 60.0)
 """Seconds that an assign waits after the first, second ... 401 or 429 in a row. The last one repeats."""
 
-_IN_VAIN = frozenset({EffectState.REFUSED, EffectState.ABSENT})
+_REJECT_FAILED = frozenset({EffectState.REFUSED, EffectState.ABSENT})
 """States of a reject that certainly failed."""
 
 DOUBT_RETRY = timedelta(seconds=5)
@@ -105,7 +105,7 @@ def may_begin(kind: EffectKind, effect: Effect, call: Call) -> bool:
 
     A reject that certainly failed may also be intended if a person has asked for another one since it was sent.
     """
-    if effect.state in _IN_VAIN and kind is EffectKind.REJECT and is_later(call.distrusted, effect):
+    if effect.state in _REJECT_FAILED and kind is EffectKind.REJECT and is_later(call.distrusted, effect):
         return True
     is_open = effect.state is EffectState.NONE or (effect.state is EffectState.ABSENT and effect.retry_at is not None)
     return is_open and _arrived(effect) < MAX_REQUESTS

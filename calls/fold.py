@@ -248,7 +248,7 @@ def fold_reading(call: Call, reading: Reading, book: RuleBook, now: datetime) ->
         return call
     elif call.person_id is not None:
         watch_from = now
-        if call.watch_from is None and _is_ours(call.assign, reading):
+        if call.watch_from is None and _was_assigned_by_us(call.assign, reading):
             call = replace(call, checks_if_assigned=0)
         elif call.watch_from is None and call.checks_if_assigned:
             call, watch_from = charge_if_assigned(call, book.schedule), min(now, call.first_seen_at or now)
@@ -258,7 +258,7 @@ def fold_reading(call: Call, reading: Reading, book: RuleBook, now: datetime) ->
     return call
 
 
-def _is_ours(assign: Effect, reading: Reading) -> bool:
+def _was_assigned_by_us(assign: Effect, reading: Reading) -> bool:
     """Tell whether we assigned the person. Nobody was assigned before, so no lost record checked an assigned call."""
     return assign.attempts > assign.unsent and assign.person_id is not None and assign.person_id == reading.person_id
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from calls.claimed_item import TOLERANCE, Epoch, Jump, LostWrites
+from calls.claimed_item import CLOCK_TOLERANCE, Epoch, Jump, LostWrites
 from calls.effect_ledger import DONE, IN_DOUBT, Effect, EffectKind, EffectState
 from calls.effect_resolution import may_begin
 from calls.record import Call, with_effect
@@ -61,7 +61,7 @@ def catch_up(call: Call, jumps: Iterable[Jump]) -> Call:
 
 def set_back(call: Call, saved_at: datetime, now: datetime) -> Call:
     """Shift a record's instants by as much as the clock went back since it was saved. Rarely needed."""
-    if saved_at <= now + TOLERANCE:
+    if saved_at <= now + CLOCK_TOLERANCE:
         return call
     return _shifted(call, saved_at - now, stale=NEVER_FRESH)
 

@@ -170,8 +170,8 @@ def schedule_faults(at_s: Sequence[float], reserve: int) -> list[str]:
     return faults
 
 
-LOOK_AGAIN = timedelta(seconds=1)
-"""After a failed check stored details are read. That is free, and they may hold the lost answer."""
+READ_AFTER_CHECK = timedelta(seconds=1)
+"""How soon stored details are read after a failed check. That is free, and they may hold the lost answer."""
 
 
 def begin_watch(call: Call, schedule: Schedule, watch_from: datetime, now: datetime) -> Call:
@@ -221,7 +221,7 @@ def check_answered(call: Call, *, by_desk: bool = False) -> Call:
 
 def check_failed(call: Call, schedule: Schedule, now: datetime, *, by_desk: bool = False) -> Call:
     """Plan again after a failed automatic check, from the last answered one, with a read of stored details before it."""
-    call = replace(call, next_read_at=min(call.next_read_at or now, now + LOOK_AGAIN))
+    call = replace(call, next_read_at=min(call.next_read_at or now, now + READ_AFTER_CHECK))
     if by_desk:
         return call
     call = replace(call, checks_failed=call.checks_failed + 1)
@@ -244,7 +244,7 @@ def _planned(call: Call, schedule: Schedule, now: datetime, *, answered_at: date
     )
 
 
-def must_look_first(call: Call) -> bool:
+def must_read_first(call: Call) -> bool:
     """Tell whether stored details must be read before another check, because none were read since a check failed.
 
     So an outage costs reads, which are free, and only one check.

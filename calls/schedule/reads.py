@@ -9,12 +9,12 @@ from zlib import crc32
 
 from calls.facts_and_colours import Facts
 from calls.record import Call
-from calls.schedule.check_plan_and_budget import LOOK_AGAIN, may_check
+from calls.schedule.check_plan_and_budget import READ_AFTER_CHECK, may_check
 
 END_HINT_FOR = timedelta(seconds=10)
 """For how long after a pushed end the details are read every second."""
 
-TOLERATED = timedelta(seconds=0.3)
+LATE_TOLERANCE = timedelta(seconds=0.3)
 """How late workers may be before reads are delayed in favour of checks."""
 
 YIELD = 20.0
@@ -77,11 +77,11 @@ def next_read(
     if is_sparing and call.first_seen_at is not None:
         age_s = (now - call.first_seen_at).total_seconds()
         period_s = max(period_s, min(decided_s, AGE_SHARE * age_s))
-    if late > TOLERATED:
-        period_s = max(period_s, min(decided_s, period_s + YIELD * (late - TOLERATED).total_seconds()))
+    if late > LATE_TOLERANCE:
+        period_s = max(period_s, min(decided_s, period_s + YIELD * (late - LATE_TOLERANCE).total_seconds()))
     wait, check_at = apart(call, period_s), call.next_check_at
     if is_sparing and check_at is not None and now + wait < check_at < now + (1 + JUST_BEFORE) * wait:
-        return check_at + LOOK_AGAIN
+        return check_at + READ_AFTER_CHECK
     return now + wait
 
 
@@ -90,9 +90,9 @@ def put_off(call: Call, read_at: datetime, now: datetime, *, decided_s: float, l
 
     It is later while workers are late, but within ``decided_s`` of the last read unless it was planned later.
     """
-    if late <= TOLERATED or call.reading is None or may_have_ended(call, now):
+    if late <= LATE_TOLERANCE or call.reading is None or may_have_ended(call, now):
         return read_at
-    return max(read_at, min(read_at + YIELD * (late - TOLERATED), call.reading.read_at + apart(call, decided_s)))
+    return max(read_at, min(read_at + YIELD * (late - LATE_TOLERANCE), call.reading.read_at + apart(call, decided_s)))
 
 
 def may_have_ended(call: Call, now: datetime) -> bool:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import asdict
 
-from calls.claimed_item import TOLERANCE
+from calls.claimed_item import CLOCK_TOLERANCE
 from calls.decide import FRESH, decide
 from calls.effect_ledger import Effect, EffectKind, EffectState
 from calls.effect_resolution import evidence
@@ -24,7 +24,7 @@ UNTOUCHED = {"saved_at", "started_at", "settled_at"}
 def test_set_back_leaves_a_record_alone_within_the_tolerance(any_call: Call, back_s: int) -> None:
     """A clock that went on, or back by less than the tolerance, changes nothing."""
     assert set_back(any_call, NOW, NOW - seconds(back_s)) == any_call
-    assert seconds(5) == TOLERANCE
+    assert seconds(5) == CLOCK_TOLERANCE
 
 
 @given(CALLS, st.sampled_from([6.0, 60.0, 3600.0, 86_400.0]))

@@ -15,7 +15,7 @@ from calls.institutions import FOREIGN
 from calls.record import Call, Phase, Reason
 from calls.rules import RuleBook
 from calls.schedule import reads
-from calls.schedule.reads import FEW, MANY, TOLERATED
+from calls.schedule.reads import FEW, LATE_TOLERANCE, MANY
 from calls.steps import Check, Drop, Establish, Intend, Look, Read, Rest, Send, Settle, Step, Wait, Withdraw
 from tests.conftest import examples
 from tests.unit.calls.specimens import (
@@ -331,8 +331,8 @@ def test_decide_lets_a_settled_call_rest() -> None:
 def test_read_that_is_due_makes_room_for_checks_while_workers_are_late() -> None:
     """A due read is delayed, at most until the next check. A check, a first read and an end are not."""
     watched = call(reading=reading(read_at=NOW - seconds(20)), next_read_at=DUE, next_check_at=NOW + seconds(60))
-    late = TOLERATED + seconds(0.1)
-    assert next_deed(watched, late=TOLERATED) == Read("watch")
+    late = LATE_TOLERANCE + seconds(0.1)
+    assert next_deed(watched, late=LATE_TOLERANCE) == Read("watch")
     assert next_deed(watched, late=late) == Wait(DUE + seconds(2)), "20 s for every second"
     put_off = next_deed(watched, late=seconds(60))
     assert isinstance(put_off, Wait)
@@ -395,7 +395,9 @@ def test_next_read_makes_room_for_checks_while_workers_are_late() -> None:
     """What is open is read less often the later workers are, never less often than what is decided; that stays as it is."""
     undecided, decided = call(next_check_at=None), call(checks_used=20)
     usual, seldom = next_read(undecided, BOOK, live=MANY), next_read(decided, BOOK, live=MANY)
-    put_off = [next_read(undecided, BOOK, late=TOLERATED + seconds(late_s), live=MANY) for late_s in (0, 0.1, 0.2, 60)]
+    put_off = [
+        next_read(undecided, BOOK, late=LATE_TOLERANCE + seconds(late_s), live=MANY) for late_s in (0, 0.1, 0.2, 60)
+    ]
     assert usual == put_off[0] < put_off[1] < put_off[2] < put_off[3] == seldom
     assert next_read(decided, BOOK, late=seconds(60), live=MANY) == seldom
     hurried = call(end_hinted_at=NOW)

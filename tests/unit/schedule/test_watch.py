@@ -7,14 +7,14 @@ from msgspec.structs import replace
 
 from calls.record import Call, Reading
 from calls.schedule.check_plan_and_budget import (
-    LOOK_AGAIN,
+    READ_AFTER_CHECK,
     Schedule,
     automatic_checks,
     begin_watch,
     check_answered,
     check_booked,
     check_failed,
-    must_look_first,
+    must_read_first,
 )
 
 START = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -54,7 +54,7 @@ def test_answered_check_is_followed_by_the_next_slot(call: Call) -> None:
     assert booked.next_check_at == SCHEDULE.paced("v-1").next_slot(START, at(10.4))
     answered = check_answered(booked)
     assert (answered.next_check_at, answered.answered_check_at) == (booked.next_check_at, at(10.4))
-    assert not must_look_first(answered)
+    assert not must_read_first(answered)
 
 
 def test_failed_check_brings_the_next_one_forward(call: Call) -> None:
@@ -64,7 +64,7 @@ def test_failed_check_brings_the_next_one_forward(call: Call) -> None:
     assert failed.next_check_at is not None
     assert booked.next_check_at is not None
     assert at(15.6) <= failed.next_check_at < booked.next_check_at
-    assert failed.next_read_at == at(14.6) or failed.next_read_at == at(14.6) + LOOK_AGAIN
+    assert failed.next_read_at == at(14.6) or failed.next_read_at == at(14.6) + READ_AFTER_CHECK
     assert failed.checks_used == booked.checks_used == 2
 
 
@@ -78,9 +78,9 @@ def test_answer_ends_a_row_of_failures(call: Call) -> None:
 def test_failed_check_asks_for_a_read_before_the_next(call: Call) -> None:
     """Until stored details were read after it, a check without an answer is not followed by another: reads are free."""
     failed = check_failed(check_booked(call, SCHEDULE, at(10)), SCHEDULE, at(11))
-    assert must_look_first(failed)
-    assert must_look_first(replace(failed, reading=Reading(read_at=at(9))))
-    assert not must_look_first(replace(failed, reading=Reading(read_at=at(12))))
+    assert must_read_first(failed)
+    assert must_read_first(replace(failed, reading=Reading(read_at=at(9))))
+    assert not must_read_first(replace(failed, reading=Reading(read_at=at(12))))
 
 
 def test_failed_check_of_an_unwatched_call_plans_nothing() -> None:
