@@ -16,7 +16,7 @@ from urllib.parse import unquote
 
 from redis.asyncio import Redis
 
-from calls.store.keys import Keys, institution_member
+from calls.store.keys import Keys, institution_member, institution_part
 from calls.store.scripts import Scripts
 
 ACCOUNT: Final = ""
@@ -181,7 +181,14 @@ class BreakerBox:
             "report",
             [keys.breakers, keys.claimer(self._reporter), keys.due, keys.token],
             [
-                *(self._now(), self._reports, keys.prefix, heard, _scope(institution_key), int(pause_s * 1000)),
+                *(
+                    self._now(),
+                    self._reports,
+                    keys.prefix,
+                    heard,
+                    institution_part(institution_key),
+                    int(pause_s * 1000),
+                ),
                 *(FAILURES_THAT_OPEN, INSTITUTIONS_THAT_OPEN, TOGETHER_MS, FIRST_PROBE_MS, REMEMBERED_S),
                 *map(institution_member, sorted(self.acted_for)),
             ],
@@ -214,8 +221,3 @@ async def retry_service(redis: "Redis", keys: Keys | None = None, *, now_ms: int
         "retry", [keys.breakers, keys.login_gate, keys.wakeup], ["" if now_ms is None else now_ms]
     )
     return opened(dict(zip(stored[::2], stored[1::2], strict=True)))
-
-
-def _scope(institution_key: str) -> str:
-    """Return an institution's name as it is spelled in members of the due set."""
-    return institution_member(institution_key).removeprefix("i:") if institution_key else ACCOUNT

@@ -30,7 +30,7 @@ from calls.pause import Pauses, PauseScope
 from calls.store.breakers import BreakerBox
 from calls.store.handover import Handover
 from calls.store.inbox import Inbox
-from calls.store.keys import KEPT_S, REMEMBERED_S, CallId, Keys, institution_member, names_of, owner_of
+from calls.store.keys import KEPT_S, REMEMBERED_S, CallId, Keys, institution_part, names_of, owner_of
 from calls.store.last_listing import LookBackAllowance
 from calls.store.request_budget import RequestBudget
 from calls.trail import Entry, encode_entry
@@ -154,7 +154,7 @@ class Store(Inbox):
                 seen_ms + int((asked_at_s - seen_at_s) * 1000),
                 "" if holds is None else MOST_OF_ONE,
                 self.handover.schema,
-                *(part for key, n in (holds or {}).items() for part in (institution_member(key)[2:], n)),
+                *(part for key, n in (holds or {}).items() for part in (institution_part(key), n)),
             ],
         )
         now, epoch_id = instant(int(answer[0])), answer[1].decode()

@@ -56,18 +56,21 @@ class CallId(NamedTuple):
     @property
     def member(self) -> str:
         """Return the call's name in the due set."""
-        return f"c:{_quoted(self.institution_key)}:{self.voice_id}"
+        return f"c:{institution_part(self.institution_key)}:{self.voice_id}"
 
 
 def institution_member(institution_key: str) -> str:
     """Return an institution's name in the due set."""
-    return f"i:{_quoted(institution_key)}"
+    return f"i:{institution_part(institution_key)}"
 
 
 @lru_cache(maxsize=4096)
-def _quoted(text: str) -> str:
-    """Percent-encode an institution's key. Cached, because there are few keys and each is used millions of times."""
-    return quote(text, safe="")
+def institution_part(institution_key: str) -> str:
+    """Return an institution's key as names of keys and members hold it: percent-encoded, empty for none.
+
+    Cached, because there are few keys and each is used millions of times.
+    """
+    return quote(institution_key, safe="")
 
 
 def parse_member(member: str) -> CallId | str:
@@ -215,15 +218,15 @@ class Keys:
 
     def alias(self, institution_key: str, alternate_id: str) -> str:
         """Return the key that holds the voice id that a push gave with an alternate id."""
-        return f"{self.prefix}:alias:{_quoted(institution_key)}:{alternate_id}"
+        return f"{self.prefix}:alias:{institution_part(institution_key)}:{alternate_id}"
 
     def enrolled(self, institution_key: str, person_id: str) -> str:
         """Return the key of a person's calls that were enrolled by hand: voice ids by the time this became known."""
-        return f"{self.prefix}:enrolled:{_quoted(institution_key)}:{quote(person_id, safe='')}"
+        return f"{self.prefix}:enrolled:{institution_part(institution_key)}:{quote(person_id, safe='')}"
 
     def rejected(self, institution_key: str, person_id: str) -> str:
         """Return the key that exists for a short time after a person's voice was rejected: the call's voice id."""
-        return f"{self.prefix}:rejected:{_quoted(institution_key)}:{quote(person_id, safe='')}"
+        return f"{self.prefix}:rejected:{institution_part(institution_key)}:{quote(person_id, safe='')}"
 
     def look_backs(self, minute: int) -> str:
         """Return the key that counts the unlisted calls that were read in a minute because their end was pushed."""
@@ -231,8 +234,8 @@ class Keys:
 
     def sample(self, institution_key: str) -> str:
         """Return the key that holds the time of an institution's last sample push."""
-        return f"{self.prefix}:sample:{_quoted(institution_key)}"
+        return f"{self.prefix}:sample:{institution_part(institution_key)}"
 
     def opened(self, institution_key: str) -> str:
         """Return the key of an institution's open calls: voice id to the fingerprint of its last queue entry."""
-        return f"{self.prefix}:open:{_quoted(institution_key)}"
+        return f"{self.prefix}:open:{institution_part(institution_key)}"

@@ -32,7 +32,7 @@ from redis.asyncio import Redis
 
 from calls.metrics import catalogue as figure
 from calls.metrics.counting import Figures
-from calls.store.keys import Keys, institution_member
+from calls.store.keys import Keys, institution_part
 from calls.store.scripts import Scripts
 
 MARGIN: Final = 0.95
@@ -225,7 +225,7 @@ class RequestBudget:
         self._key = keys.budget
         self._monotonic = monotonic
         self._set = 0.0 if rps is None else rps * MARGIN
-        self._limits = {_scope(key): per_s * MARGIN for key, per_s in limits.items()}
+        self._limits = {institution_part(key): per_s * MARGIN for key, per_s in limits.items()}
         self._figures = Figures() if figures is None else figures
         self._limited: frozenset[str] = frozenset()
         self._looked_at_s = -LOOK_EVERY_S
@@ -242,7 +242,7 @@ class RequestBudget:
         if not self._set and not self._limits and not self._limited:
             return 0.0
         self._spread = (self._spread + GOLDEN) % 1.0
-        scope = _scope(institution_key)
+        scope = institution_part(institution_key)
         limits: list[str | float] = ["", self._set]
         if scope in self._limited or scope in self._limits:
             limits += [scope, self._limits.get(scope, 0)]
@@ -306,12 +306,14 @@ class RequestBudget:
         """
         if self._limited:
             self._see(
-                await self._ask("calm", *([_scope(institution_key)] if institution_key and acted_for > 1 else []))
+                await self._ask(
+                    "calm", *([institution_part(institution_key)] if institution_key and acted_for > 1 else [])
+                )
             )
 
     async def _tell(self, what: str, institution_key: str, acted_for: int) -> None:
         answers_per_s = self._strain.answers_per_s(self._monotonic())
-        scope = _scope(institution_key) if acted_for > 1 else ""
+        scope = institution_part(institution_key) if acted_for > 1 else ""
         set_rate = self._limits.get(scope, 0.0) if scope else self._set
         self._see(await self._ask(what, scope, set_rate, answers_per_s, acted_for))
 
@@ -320,10 +322,6 @@ class RequestBudget:
 
     def _see(self, scopes: list[bytes]) -> None:
         self._limited = frozenset(scope.decode() for scope in scopes)
-
-
-def _scope(institution_key: str) -> str:
-    return institution_member(institution_key).removeprefix("i:") if institution_key else ""
 
 
 async def budget_use(redis: "Redis", keys: Keys) -> list[BudgetUse]:
