@@ -164,7 +164,7 @@ class Placement:
     entry: str = ""
 
 
-def instant(ms: int) -> datetime:
+def instant(ms: float) -> datetime:
     """Convert Redis's milliseconds to an aware UTC instant."""
     return datetime.fromtimestamp(ms / 1000, UTC)
 

@@ -2,12 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from redis import Redis as BlockingRedis
 from redis.asyncio import Redis
 
+from calls.claimed_item import instant
 from calls.metrics.catalogue import Figure
 from calls.metrics.counting import field_name, parse_field
 from calls.metrics.snapshot import FigureReader, Minute, Process
@@ -44,7 +45,7 @@ class LastCounted:
     def at(self, figure: Figure, *labels: str, part: str | None = None) -> datetime | None:
         """Return when a count, or one bucket of a histogram, last grew; None if not within the hour."""
         ms = self.at_ms.get(field_name(figure.name, labels, part))
-        return None if ms is None else _instant(ms)
+        return None if ms is None else instant(ms)
 
     def rows(self, figure: Figure) -> list[tuple[tuple[str, ...], str | None, datetime]]:
         """Return labels, bucket and time for all fields of a figure."""
@@ -52,7 +53,7 @@ class LastCounted:
         for name, ms in self.at_ms.items():
             known = parse_field(name)
             if known is not None and known[0] is figure:
-                found.append((known[1], known[2], _instant(ms)))
+                found.append((known[1], known[2], instant(ms)))
         return found
 
 
@@ -108,7 +109,7 @@ class SignalReader:
         ).hgetall(keys.counted).get(keys.emergency_login)
         time, unstarted, first, breakers, outbox, archive, refused, counted, emergency = await pipe.execute()
         now_ms = now.timestamp() * 1000 if now else time[0] * 1000 + time[1] / 1000
-        present = _instant(now_ms)
+        present = instant(now_ms)
         if minutes is None:
             minutes = await self._figures.minutes(present, RECENT)
         return Signals(
@@ -146,8 +147,4 @@ def note_unstarted(redis: "BlockingRedis", keys: Keys, kind: Kind) -> None:
 
 def _unstarted(name: str, at_ms: bytes) -> Unstarted:
     kind, _, machine = name.partition(":")
-    return Unstarted(kind, machine, _instant(float(at_ms)))
-
-
-def _instant(ms: float) -> datetime:
-    return datetime.fromtimestamp(ms / 1000, UTC)
+    return Unstarted(kind, machine, instant(float(at_ms)))

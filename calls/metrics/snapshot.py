@@ -7,12 +7,13 @@ is, how much work waits, and whether the service is available.
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
+from calls.claimed_item import instant
 from calls.metrics.catalogue import Figure
 from calls.metrics.counting import SUM, parse_field, unscaled
 from calls.store.breakers import ACCOUNT, account_of, breakers_of, opened
@@ -178,7 +179,7 @@ class FigureReader:
             pipe.hgetall(self._keys.minute(number))
         stored = await pipe.execute()
         return [
-            Minute(datetime.fromtimestamp(number * 60, UTC), Snapshot.parse(fields))
+            Minute(instant(number * 60_000), Snapshot.parse(fields))
             for number, fields in zip(numbers, stored, strict=True)
         ]
 
@@ -228,7 +229,8 @@ class Present:
 
 async def read_present(redis: "Redis", *, keys: Keys | None = None, now_ms: int | None = None) -> Present:
     """Read the present state, nearly all of it in one round trip."""
-    keys, client = Keys() if keys is None else keys, _any(redis)
+    keys = Keys() if keys is None else keys
+    client: Any = redis  # its stubs cannot know that answers are bytes here
     pipe = client.pipeline(transaction=False)
     pipe.time().zcard(keys.live).zcard(keys.settled).zrange(keys.due, 0, 0, withscores=True)
     pipe.zdiff([keys.due, keys.live])
@@ -291,11 +293,6 @@ async def _memory(client: Any) -> dict[str, Any]:
     return answer
 
 
-def _any(redis: "Redis") -> Any:
-    """Return the client without its types: its stubs cannot know that answers are bytes here."""
-    return redis
-
-
 def _process(
     name: str, kind: bytes, memory: bytes, since: bytes, version: bytes | None, rules: bytes | None, ahead: bytes | None
 ) -> Process:
@@ -303,7 +300,7 @@ def _process(
         name,
         kind.decode(),
         int(memory),
-        datetime.fromtimestamp(int(since) / 1000, UTC),
+        instant(int(since)),
         (version or b"").decode(),
         (rules or b"").decode(),
         float(ahead or 0) / 1000,

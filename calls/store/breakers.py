@@ -9,13 +9,14 @@ the account's, under the outbox's keys.
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final
 from urllib.parse import unquote
 
 from redis.asyncio import Redis
 
+from calls.claimed_item import instant
 from calls.store.keys import Keys, institution_member, institution_part
 from calls.store.scripts import Scripts
 
@@ -102,8 +103,8 @@ def account_of(breakers: Iterable[Breaker]) -> Breaker | None:
 def _breaker(institution_key: str, value: bytes) -> Breaker | None:
     try:
         failures, since, tried, why = value.decode().split(" ")
-        since_at = _instant(since) if since != "0" else None
-        return Breaker(institution_key, int(failures), since_at, _instant(tried), Heard(why))
+        since_at = instant(int(since)) if since != "0" else None
+        return Breaker(institution_key, int(failures), since_at, instant(int(tried)), Heard(why))
     except (ValueError, OverflowError):
         return None
 
@@ -111,10 +112,6 @@ def _breaker(institution_key: str, value: bytes) -> Breaker | None:
 def institution_of_scope(scope: bytes) -> str:
     """Return the institution's key for the scope of a stored breaker; `ACCOUNT` for the account's."""
     return unquote(scope.decode(errors="replace"))
-
-
-def _instant(ms: str) -> datetime:
-    return datetime.fromtimestamp(int(ms) / 1000, UTC)
 
 
 FAILURES_THAT_OPEN: Final = 5

@@ -8,13 +8,14 @@ script (``calls/lua/token_*.lua``): atomic, timed by Redis, and idempotent, beca
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Literal, get_args
 
 import msgspec
 from redis.asyncio import Redis
 from redis.commands.core import AsyncScript
 
+from calls.claimed_item import instant
 from calls.store.keys import Keys
 from calls.store.scripts import joined
 from reseller.endpoints import institution_of, operation_of
@@ -130,7 +131,7 @@ def barred_of(stored: Mapping[bytes, bytes]) -> list[Barred]:
     for scope, told in stored.items():
         since_ms = int(_text(told).split(" ")[3])
         if since_ms:
-            name, since = _text(scope), datetime.fromtimestamp(since_ms / 1000, UTC)
+            name, since = _text(scope), instant(since_ms)
             found.append(Barred(institution_of(name), operation_of(name), since))
     return sorted(found, key=lambda barred: barred.since)
 

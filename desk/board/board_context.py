@@ -2,12 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 import msgspec
 from redis.asyncio import Redis
 
+from calls.claimed_item import instant
 from calls.metrics.signals import SignalReader, Signals
 from calls.metrics.snapshot import FigureReader, Minute
 from calls.pause import Pauses, parse_pauses
@@ -103,13 +104,13 @@ class BoardContextReader:
         self._ask_events(pipe)
         *stored, time, pauses, rules, standings, settled, events = await pipe.execute()
         now_ms = time[0] * 1000 + time[1] / 1000
-        hour = await self._hour.minutes(_instant(now_ms))
+        hour = await self._hour.minutes(instant(now_ms))
         self._note(events)
         attention = attention_of(stored)
         members = [member.decode() for member in settled]
         records = await self._lookup.calls([*members, *(m for m in attention if m not in members and _is_call(m))])
         return BoardContext(
-            now=_instant(now_ms),
+            now=instant(now_ms),
             attention=attention,
             records={member: call for member, call in records.items() if member in attention},
             pauses=parse_pauses(tuple((key.decode(), value) for key, value in pauses.items())),
@@ -133,7 +134,7 @@ class BoardContextReader:
         """Remember the newest push, and each institution's newest sample."""
         samples, last_at = dict(self._pushes.samples), self._pushes.last_at
         for stored, score in sorted(events, key=lambda event: event[1]):
-            event, at = _EVENT.decode(stored), _instant(score)
+            event, at = _EVENT.decode(stored), instant(score)
             if event.is_test and event.institution_key != DOCTOR:
                 samples[event.institution_key] = at
             elif not event.is_test:
@@ -149,10 +150,6 @@ def _is_call(member: str) -> bool:
         return isinstance(parse_member(member), CallId)
     except ValueError:
         return False
-
-
-def _instant(ms: float) -> datetime:
-    return datetime.fromtimestamp(ms / 1000, UTC)
 
 
 MINUTES: Final = 60
