@@ -1,5 +1,5 @@
 -- Shared by all scripts. ARGV[1] is the present time in ms, or '' for Redis's own clock (always, outside of tests).
--- `calls.store.scripts` puts CHECK_LIMIT and MOST_TOMBSTONES in front.
+-- `calls.store.scripts` puts CHECK_LIMIT, MOST_TOMBSTONES and CHANGES_KEPT in front.
 
 -- Read a stored number; the default if it is missing or unreadable, because an error would stop all workers.
 local function num(stored, default) return stored and tonumber(stored) or default end
@@ -160,6 +160,6 @@ local function append(trail, from, changes, member, outbox)
     local length
     for n = from, #ARGV do length = redis.call('RPUSH', trail, ARGV[n]) end
     if not length then return end
-    redis.call('XADD', changes, 'MAXLEN', '~', 100000, '*', 'member', member)
+    redis.call('XADD', changes, 'MAXLEN', '~', CHANGES_KEPT, '*', 'member', member)
     if outbox ~= '' then leave_note(outbox, outbox .. ':due', member, 'lines', tostring(length), now_ms(), true) end
 end

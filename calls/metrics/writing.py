@@ -20,7 +20,7 @@ from redis.asyncio import Redis as AsyncRedis
 from redis.exceptions import RedisError
 
 from calls.metrics.counting import Batch, Figures
-from calls.store.keys import Keys
+from calls.store.keys import REMEMBERED_S, Keys
 from calls.store.scripts import source
 
 MINUTES_KEPT_S: Final = 3900
@@ -31,9 +31,6 @@ TOTALS_KEPT_S: Final = 30 * 86400
 
 ALIVE_S: Final = 10
 """After this many seconds without a report a process counts as gone."""
-
-NUMBER_KEPT_S: Final = 86400
-"""How long a repeated batch is recognised, after the last batch of the same process, in seconds."""
 
 Kind = Literal["web", "worker"]
 
@@ -127,7 +124,7 @@ class FigureWriter:
             self._minutes_kept_s,
             TOTALS_KEPT_S,
             ALIVE_S,
-            NUMBER_KEPT_S,
+            REMEMBERED_S,
             *(self.author.version, self.author.rules, now_ms or int(time.time() * 1000)),
             *(part for pair in batch.increments.items() for part in pair),
         ]

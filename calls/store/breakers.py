@@ -17,7 +17,7 @@ from urllib.parse import unquote
 from redis.asyncio import Redis
 
 from calls.claimed_item import instant
-from calls.store.keys import Keys, institution_member, institution_part
+from calls.store.keys import REMEMBERED_S, Keys, institution_member, institution_part
 from calls.store.scripts import Scripts
 
 ACCOUNT: Final = ""
@@ -127,7 +127,6 @@ PROBE_EVERY_MS: Final = 3000
 """How often an open breaker is tested, in milliseconds."""
 
 PROBES_AT_ONCE: Final = 16
-REMEMBERED_S: Final = 86400
 
 
 class BreakerBox:

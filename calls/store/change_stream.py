@@ -1,4 +1,4 @@
-"""The stream of changes: which calls got a new trail entry, in order. The last 100,000 are kept.
+"""The stream of changes: which calls got a new trail entry, in order. Only the last ones are kept (`CHANGES_KEPT`).
 
 An entry only names a call. A reader then reads the call in its current state, so it loses nothing if it reads an entry
 late, twice or together with others.
@@ -10,11 +10,9 @@ from typing import Any, Final
 
 from redis.asyncio import Redis
 
-from calls.store.keys import Keys
+from calls.store.keys import CHANGES_KEPT, Keys
 
 START: Final = "0-0"
-KEPT: Final = 100_000
-"""How many entries are kept at least (``MAXLEN ~`` in ``calls/lua/prelude.lua``)."""
 
 _ID = re.compile(r"\d{1,16}-\d{1,16}")
 
@@ -61,7 +59,7 @@ class Changes:
             oldest, newest, length = await pipe.execute()
         if not newest:
             return position == START
-        is_trimmed = length >= KEPT and order(oldest[0][0].decode()) > order(position)
+        is_trimmed = length >= CHANGES_KEPT and order(oldest[0][0].decode()) > order(position)
         return not is_trimmed and order(position) <= order(newest[0][0].decode())
 
 

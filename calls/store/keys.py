@@ -16,8 +16,11 @@ KEPT_S = 14 * 86400
 MOST_TOMBSTONES = 20
 """How many tombstones of merged calls are followed at most."""
 
+CHANGES_KEPT = 100_000
+"""How many entries of the stream of changes are kept at least (``MAXLEN ~``)."""
+
 REMEMBERED_S = 86400
-"""How long an Idempotency-Key is remembered, and a repeated statement or claim recognised, in seconds."""
+"""How long an Idempotency-Key is remembered, and a repetition recognised: of a statement, a claim, a report or a batch."""
 
 
 class Retention(msgspec.Struct, frozen=True, kw_only=True):

@@ -29,7 +29,7 @@ from redis.exceptions import NoScriptError, RedisError
 from calls.metrics import catalogue as figure
 from calls.metrics.counting import Figures
 from calls.record import CHECK_LIMIT
-from calls.store.keys import MOST_TOMBSTONES, Keys
+from calls.store.keys import CHANGES_KEPT, MOST_TOMBSTONES, Keys
 
 WITHIN_MS: Final = 100
 """How long a write waits for replicas, in milliseconds. If none confirms it, the write stands and is counted."""
@@ -274,7 +274,7 @@ def source(name: ScriptName) -> str:
 def joined(*names: str) -> str:
     """Return the contents of files in ``calls/lua``, concatenated after the limits that scripts share with Python."""
     folder = files("calls") / "lua"
-    limits = f"local CHECK_LIMIT, MOST_TOMBSTONES = {CHECK_LIMIT}, {MOST_TOMBSTONES}"
+    limits = f"local CHECK_LIMIT, MOST_TOMBSTONES, CHANGES_KEPT = {CHECK_LIMIT}, {MOST_TOMBSTONES}, {CHANGES_KEPT}"
     return "\n".join([limits, *((folder / f"{name}.lua").read_text() for name in names)])
 
 
