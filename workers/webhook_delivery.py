@@ -29,7 +29,7 @@ from calls.store.delivery_log import NUDGE, REPLAY, SEND_TEST, Attempt, Cursor, 
 from calls.store.keys import CallId, parse_member
 from calls.store.queries import Known, Lookup
 from calls.webhook_outcomes import CallOutcome, outcomes
-from workers.claimed_call import attention, follow_member, follow_trace
+from workers.claimed_call import FORGET, attention, follow_member, follow_trace
 from workers.outbox import Outbox
 from workers.webhook_client import Answer, Posted, WebhookClient
 
@@ -42,8 +42,6 @@ GIVE_UP: Final = timedelta(days=1)
 ANNOUNCE_EVERY_S: Final = 30.0
 MOST_WISHES: Final = 20
 """Replays of one call, or test messages, that are posted in one claim. More are dropped."""
-
-FORGET: Final = b"-"
 
 
 @dataclass(slots=True)
