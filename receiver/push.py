@@ -249,14 +249,16 @@ class PushEndpoint:
         return responses.accepted(event_id, BackgroundTask(self._wake) if wake else None)
 
     async def _record(self, event: PushEvent, event_id: str) -> bool:
-        """Record the event, with retries after short waits. Repeating is safe, because the id stays the same.
+        """Record the event, with retries after short waits; return whether to enqueue a job.
+
+        Repeating is safe, because the id stays the same.
 
         Raises:
             NotRecorded: Every attempt failed.
         """
         for pause_s in (*self._pauses_s, None):
             try:
-                return (await self._intake.record(event, event_id=event_id)).wake
+                return await self._intake.record(event, event_id=event_id)
             except _REDIS_AWAY as error:
                 if pause_s is None:
                     raise NotRecorded from error

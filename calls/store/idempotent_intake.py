@@ -36,12 +36,6 @@ ABREAST = 3
 _ENCODER = msgspec.json.Encoder()
 
 
-class Receipt(msgspec.Struct, frozen=True):
-    """The result of recording an event: whether the caller must enqueue an ``advance`` job."""
-
-    wake: bool
-
-
 class EventEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     """One line of the event log. Phone numbers are reduced to their last four digits."""
 
@@ -88,8 +82,8 @@ class Intake:
         self._clock = clock
         self._events = Batching(self._record, most=MOST_TOGETHER, abreast=ABREAST)
 
-    async def record(self, event: PushEvent, *, event_id: str) -> Receipt:
-        """Record an event. When this returns, Redis has confirmed it.
+    async def record(self, event: PushEvent, *, event_id: str) -> bool:
+        """Record an event; return whether the caller must enqueue a job. When this returns, Redis has confirmed it.
 
         Samples (``IsTest``) and unknown types are logged and affect no call.
 
@@ -100,8 +94,8 @@ class Intake:
         """
         return await self._events.ask((event, event_id), within_s=self._within_s)
 
-    async def _record(self, events: Sequence[tuple[PushEvent, str]]) -> list[Receipt]:
-        """Record events with one script. Only the first receipt asks to enqueue a job, for all of them."""
+    async def _record(self, events: Sequence[tuple[PushEvent, str]]) -> list[bool]:
+        """Record events with one script. Only the first answer asks for a job, for all of them."""
         keys, retention = self._keys, self._retention
         now_ms = self._now_ms() if self._now_ms else None
         at = self._clock()
@@ -111,7 +105,7 @@ class Intake:
             args += self._told(event, event_id, at)
         named = [keys.due, keys.events, keys.wakeup, keys.wake, keys.queue]
         answer = await self._scripts.call("push", named, args, replicated=True)
-        return [Receipt(wake=answer[0] == 1), *[Receipt(wake=False)] * (len(events) - 1)]
+        return [answer[0] == 1, *[False] * (len(events) - 1)]
 
     def _told(self, event: PushEvent, event_id: str, at: datetime) -> Sequence[Arg]:
         """Return the script's arguments for one event."""

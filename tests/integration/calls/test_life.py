@@ -277,8 +277,8 @@ async def test_push_that_is_no_call_event_touches_nothing(rig: Rig, changes: dic
     event = PushEvent(type="CallStart", institution_key=KEY, voice_id="v-1")
     await rig.run(1)
     before = rig.stage.sandbox.ledger.entries.number
-    receipt = await rig.intake.record(replace(event, **changes), event_id="ev-1")
-    assert not receipt.wake
+    wake = await rig.intake.record(replace(event, **changes), event_id="ev-1")
+    assert not wake
     assert await rig.store.claim(10) == []
     assert rig.stage.sandbox.ledger.entries.number == before
     assert await rig.redis.zcard(rig.store.keys.events) == 1

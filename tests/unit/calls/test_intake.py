@@ -31,9 +31,9 @@ async def test_events_of_one_moment_share_scripts_and_lose_nothing() -> None:
         PushEvent(type="Other", institution_key="cu-9", voice_id="v-1"),
     ]
     intake = Intake(redis, within_s=60.0)
-    receipts = await asyncio.gather(*(intake.record(each, event_id=f"{n:032x}") for n, each in enumerate(events)))
+    wakes = await asyncio.gather(*(intake.record(each, event_id=f"{n:032x}") for n, each in enumerate(events)))
     assert redis.pipelines == 2  # one loads the scripts
-    assert [receipt.wake for receipt in receipts].count(True) == 1
+    assert wakes.count(True) == 1
     assert await redis.zcard(keys.events) == len(events)
     due = {str(member, "utf-8") for member in cast("list[bytes]", await redis.zrange(keys.due, 0, -1))}
     assert due == {f"c:cu-{n % 3}:v-{n}" for n in range(MOST_TOGETHER)} | {

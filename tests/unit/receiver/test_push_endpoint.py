@@ -21,7 +21,7 @@ from structlog.testing import LogCapture
 from structlog.typing import FilteringBoundLogger
 
 from calls.store.attempt_limiter import ALLOWED
-from calls.store.idempotent_intake import Intake, Receipt
+from calls.store.idempotent_intake import Intake
 from calls.store.job_queue import Waker
 from calls.store.keys import Keys
 from receiver.authentication import HeaderSet, PushAuthentication
@@ -44,7 +44,7 @@ class Failing(Intake):
         self.event_ids: list[str] = []
         self.has_given_wake_back = False
 
-    async def record(self, event: PushEvent, *, event_id: str) -> Receipt:
+    async def record(self, event: PushEvent, *, event_id: str) -> bool:
         """Fail as often as it was told to, then record."""
         self.event_ids.append(event_id)
         if self.failures:
