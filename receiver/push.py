@@ -172,7 +172,7 @@ class PushEndpoint:
         """Answer one request: the endpoint of ``Route("/push", ..., methods=["POST"])``."""
         pairs: list[tuple[bytes, bytes]] = request.scope["headers"]
         headers = dict(pairs)
-        if refusal := self._refusal(request, pairs, headers):
+        if refusal := self._check_headers(request, pairs, headers):
             return refusal
         try:
             body = await read_body(request.receive, declared=headers.get(b"content-length"))
@@ -181,36 +181,36 @@ class PushEndpoint:
             self._counting.refused("client_left")
             return responses.client_left()
         except BodyTooLarge:
-            return self._refused("too_large", responses.too_large())
+            return self._refuse("too_large", responses.too_large())
         return await self._take(body)
 
-    def _refusal(
+    def _check_headers(
         self, request: Request, pairs: list[tuple[bytes, bytes]], headers: Mapping[bytes, bytes]
     ) -> Response | None:
         """Return the answer to a request whose body is not read; None if the body must be read."""
         sender = self._authentication.recognise(pairs, now=self._now())
         if sender is None:
-            return self._turn_away(network_of(request.client))
+            return self._refuse_sender(network_of(request.client))
         if not is_plain_json(headers):
-            return self._refused("media_type", responses.unsupported_media_type())
+            return self._refuse("media_type", responses.unsupported_media_type())
         if sender == "previous":
             self._log.info("push_previous_headers_used")
         return None
 
-    def _refused(self, reason: str, answer: Response, **more: str) -> Response:
-        """Log and count why an event is refused, and return the answer."""
+    def _refuse(self, reason: str, answer: Response, **more: str) -> Response:
+        """Log and count why a request is refused, and return the answer."""
         self._log.warning("push_refused", reason=reason, **more)
         self._counting.refused(reason)
         return answer
 
-    def _turn_away(self, who: str) -> Response:
+    def _refuse_sender(self, who: str) -> Response:
         """Return the answer to wrong or missing headers. Requests with the right ones are never limited."""
         if wait_s := self._limiter.count(who):
             self._counting.refused("credentials")
-            return responses.ignored(wait_s)
+            return responses.too_many_attempts(wait_s)
         if self._limiter.wait_s(who):
             self._log.warning("attempts_limited", where="push", address=who)
-        return self._refused("credentials", responses.unauthorized())
+        return self._refuse("credentials", responses.unauthorized())
 
     async def _take(self, body: bytes) -> Response:
         """Record an authentic body and return the answer. A job is enqueued after the answer has been sent.
@@ -222,7 +222,7 @@ class PushEndpoint:
             event = parse_push(body)
         except PushUnreadable as problem:
             answer = responses.unreadable(problem.field, problem.remedy)
-            return self._refused("unreadable", answer, field=problem.field)
+            return self._refuse("unreadable", answer, field=problem.field)
         event_id, received_at, began_s = secrets.token_hex(16), self._now(), time.perf_counter()
         try:
             wake = await self._record(event, event_id)

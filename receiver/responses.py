@@ -28,7 +28,7 @@ def unauthorized() -> Response:
     return _refusal(401, "unauthorized", {"WWW-Authenticate": 'Headers realm="push"'})
 
 
-def ignored(wait_s: int) -> Response:
+def too_many_attempts(wait_s: int) -> Response:
     """Answer repeated requests with missing or wrong headers. It may be the real sender with a wrong configuration."""
     return _refusal(429, "unauthorized too often: check the configured request headers", {"Retry-After": str(wait_s)})
 
@@ -59,7 +59,7 @@ def unavailable() -> Response:
 
 
 def _refusal(status: int, error: str, headers: dict[str, str] | None = None) -> Response:
-    """Refuse without reading the body. The connection is closed; else the server would wait for the rest."""
+    """Refuse before the whole body was read. The connection is closed; else the server would wait for the rest."""
     return _json(status, {"accepted": False, "error": error}, {"Connection": "close", **(headers or {})})
 
 
