@@ -5,11 +5,11 @@ items are removed from the list of what needs a person.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from contextvars import Context
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
@@ -80,8 +80,6 @@ class UnreadableLog:
         self.log.error("stored_unreadable", what=what, institution=institution_key)
 
 
-T = TypeVar("T")
-
 OUTAGE_REPORT_EVERY_S = 600
 
 
@@ -137,7 +135,7 @@ class WorkerRuntime:
         self._open_archive = open_archive
         self._outboxes: list[Outbox] = []
         self._wakeups = Wakeups()
-        self._parts: tuple[Reseller, Tools, Institutions, Listing] | None = None
+        self._parts: tuple[Tools, Institutions, Listing] | None = None
         self.beat: Callable[[], None] = lambda: None
 
     def advance(self, job_key: str | None = None) -> JobSummary:
@@ -149,11 +147,11 @@ class WorkerRuntime:
         Raises:
             StepsFailed: Steps raised unexpected errors.
         """
-        return self._run(self._advance(job_key))
+        return self._runner.run(self._advance(job_key))
 
     def reconcile(self, job_key: str | None, institution_key: str) -> JobSummary:
         """List a queue now, and work a shift: the ``reconcile`` job. Arguments and errors as in `advance`."""
-        return self._run(self._reconcile(job_key, institution_key))
+        return self._runner.run(self._reconcile(job_key, institution_key))
 
     def stop(self) -> None:
         """Make the running shift claim no more. Safe to call from a signal handler and from any thread."""
@@ -164,11 +162,8 @@ class WorkerRuntime:
 
     def close(self) -> None:
         """Close the connections and the loop."""
-        self._run(self._close())
+        self._runner.run(self._close())
         self._runner.close()
-
-    def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        return self._runner.run(work)
 
     async def _advance(self, job_key: str | None, about: str = "") -> JobSummary:
         tools, institutions, listing = self._tools()
@@ -221,9 +216,9 @@ class WorkerRuntime:
     def _tools(self) -> tuple[Tools, Institutions, Listing]:
         if self._parts is None:
             self._parts = self._build()
-        return self._parts[1:]
+        return self._parts
 
-    def _build(self) -> tuple[Reseller, Tools, Institutions, Listing]:
+    def _build(self) -> tuple[Tools, Institutions, Listing]:
         """Build the clients inside the running loop, because their connections belong to it."""
         keys, outbox = self._keys, self._keys.outbox
         figures = self._figures
@@ -279,11 +274,12 @@ class WorkerRuntime:
             counting=counting,
         )
         listing = Listing(tools, self._reconcile_s, self._queue_page, told=self._wakeups.wake)
-        return reseller, tools, institutions, listing
+        return tools, institutions, listing
 
     async def _close(self) -> None:
         if self._parts is not None:
-            await self._parts[0].aclose()
+            tools, _, _ = self._parts
+            await tools.service.aclose()
         for outbox in self._outboxes:
             await outbox.close()
         await self._redis.aclose()

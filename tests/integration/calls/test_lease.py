@@ -48,7 +48,7 @@ def tools_of_a_worker(redis_url: str, deadline_s: float, log: FilteringBoundLogg
         return runtime._tools()[0]
 
     try:
-        return runtime._run(build())
+        return runtime._runner.run(build())
     finally:
         runtime.close()
 
