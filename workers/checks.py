@@ -266,7 +266,8 @@ async def check(claim: Claim, *, by_desk: bool) -> None:
     operator = call.check_wish.operator if by_desk and call.check_wish else None
     claim.call = check_booked(call, claim.tools.book.schedule, now, by_desk=by_desk)
     await claim.keep(book_check=n)
-    claim.count_booked(call, now)
+    claim.add("checks")
+    claim.tools.counting.booked(call, now)
     try:
         phone_call = await _details(claim, "check", operator or claim.bot)
     except ResellerError as error:
@@ -282,7 +283,7 @@ async def check(claim: Claim, *, by_desk: bool) -> None:
     took_ms = int((claim.now - now).total_seconds() * 1000)
     claim.call = check_answered(claim.call, by_desk=by_desk)
     take_in(claim, phone_call, check=n, operator=operator, took_ms=took_ms)
-    claim.count_answered(call)
+    claim.tools.counting.answered(call, claim.call, claim.tools.book, claim.now)
 
 
 def decline(claim: Claim, step: Decline) -> None:

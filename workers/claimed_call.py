@@ -172,15 +172,6 @@ class Claim:
         """Increment a count in the job's summary."""
         self.summary.add(name)
 
-    def count_booked(self, before: Call, now: datetime) -> None:
-        """Count a check that was just booked. ``before`` is the record before the booking."""
-        self.add("checks")
-        self.tools.counting.booked(before, now)
-
-    def count_answered(self, before: Call) -> None:
-        """Measure what the answer of a check brought. ``before`` is the record before the check."""
-        self.tools.counting.answered(before, self.call, self.tools.book, self.now)
-
     def effect(self, kind: EffectKind) -> Effect:
         """Return the ledger of one kind of effect."""
         return self.call.effect(kind)

@@ -42,9 +42,9 @@ class LastCounted:
 
     at_ms: Mapping[str, float] = field(default_factory=dict)
 
-    def at(self, figure: Figure, *labels: str, part: str | None = None) -> datetime | None:
-        """Return when a count, or one bucket of a histogram, last grew; None if not within the hour."""
-        ms = self.at_ms.get(field_name(figure.name, labels, part))
+    def at(self, figure: Figure, *labels: str) -> datetime | None:
+        """Return when a count last grew; None if not within the hour."""
+        ms = self.at_ms.get(field_name(figure.name, labels))
         return None if ms is None else instant(ms)
 
     def rows(self, figure: Figure) -> list[tuple[tuple[str, ...], str | None, datetime]]:

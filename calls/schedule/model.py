@@ -85,9 +85,9 @@ class Model:
             raise ValueError("S rises somewhere: a call does not come back")
 
     @classmethod
-    def of(cls, known: Curve, alive: Curve, *, horizon_s: float = HORIZON_S, step_s: float = STEP_S) -> "Model":
-        """Sample two curves on a grid."""
-        nodes = [n * step_s for n in range(round(horizon_s / step_s) + 1)]
+    def of(cls, known: Curve, alive: Curve, *, step_s: float = STEP_S) -> "Model":
+        """Sample two curves on a grid up to `HORIZON_S`."""
+        nodes = [n * step_s for n in range(round(HORIZON_S / step_s) + 1)]
         return cls(step_s, tuple(map(known, nodes)), tuple(map(alive, nodes)))
 
     @property

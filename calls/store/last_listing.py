@@ -64,7 +64,6 @@ class ListingProgress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     """
 
     institution_key: str
-    version: int = 1
     newest_at: datetime | None = None
     newest_id: str | None = None
     misread_at: datetime | None = None
