@@ -151,7 +151,7 @@ def _asks_anew(call: Call, person_id: str | None) -> bool:
 def is_confirmed_free(call: Call, now: datetime) -> bool:
     """Tell whether the queue or the details showed a moment ago that nobody is assigned.
 
-    To replace a person, the details must have been read after the intention was saved.
+    To replace a person, the details must have been read since it was intended.
     """
     if call.person_id is not None and not call.assign.was_read_since:
         return False

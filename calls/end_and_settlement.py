@@ -24,7 +24,7 @@ from calls.statuses import Status
 from calls.steps import Drop, Look, LookBack, Read, Settle, Step, Wait, Withdraw
 
 PUT_OFF = timedelta(seconds=5)
-"""While workers are late, such a read is put off, up to ``GIVEN_UP`` after the hint. Then the hint is dropped."""
+"""By how much a look-back is put off while workers are late, up to ``GIVEN_UP`` after the hint. Then it is dropped."""
 
 GIVEN_UP = timedelta(minutes=5)
 

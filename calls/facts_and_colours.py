@@ -151,7 +151,7 @@ class Facts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         None
     )
     candidates: Annotated[int, Says("members the service matched to the caller's number")]
-    authenticated: Annotated[bool, Says("FullAuthentication was seen in this call without anybody's enroll")] = False
+    authenticated: Annotated[bool, Says("FullAuthentication by the voice, not by an enroll; no red policy now")] = False
     paused: Annotated[bool, Says("a person paused enrolls and rejects for this institution")] = False
     paused_entirely: Annotated[bool, Says("a person paused assigns and automatic checks as well")] = False
     assigned_by_us: Annotated[

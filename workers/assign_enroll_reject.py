@@ -63,8 +63,8 @@ def write_facts(claim: Claim, step: WriteFacts) -> None:
 async def intend(claim: Claim, step: Intend) -> None:
     """Save the intention to send an effect, with the rule or the person it comes from.
 
-    An assign's intention is saved together with its ``sent``, because no read comes in between. If that write is lost,
-    the assign is decided anew. The intention of an enroll or reject is saved before the confirming read.
+    The intention of an enroll or reject is saved before the confirming read. An assign's is saved with the next write,
+    usually its ``sent``, because it often needs no read. If the claim is lost before, the assign is decided anew.
     """
     now, verdict, kind = claim.now, step.verdict, step.kind
     if step.decision is not None:

@@ -1,8 +1,8 @@
 """A shift: one worker claims due work and handles it concurrently, until nothing is due or its time is over.
 
 It claims at the next known due time, after a wake-up, or after one second, whatever is in flight: one hung call never
-delays the others. Whoever makes something due pushes an element on the list ``wakeup``, and one waiting shift takes it.
-If no shift takes it, the watchdog finds the overdue work within a quarter of a second.
+delays the others. A push, a person's statement and ``callkeeper service retry`` leave an element on the list ``wakeup``,
+and one waiting shift takes it. If no shift takes it, the watchdog finds the overdue work within half a second.
 
 No task outlives a shift: each is finished or, at the deadline, cancelled and awaited.
 """
@@ -131,14 +131,16 @@ YIELD_AFTER_S = 1.0
 """An idle shift that is older than this ends if another job waits."""
 
 NOT_KNOWN_YET_MS = 1000
+"""How long an institution waits to be listed while it is not known which are ours, in milliseconds."""
+
 LEAVE_S = 8.0
 """How long tasks may go on after the worker was told to stop. The process has to be gone within 10 s."""
 
 MAX_FAILURES = 5
 """After this many failed steps in a row a call is parked for a person."""
 
-IN_FLIGHT = 256
-CLAIM_AT_ONCE = 128
+IN_FLIGHT, CLAIM_AT_ONCE = 256, 128
+"""How many members a shift handles at a time, and how many it claims at a time."""
 
 
 class StepsFailed(Exception):
@@ -311,7 +313,8 @@ class Shift:
             return
         if isinstance(owner, CallId):
             follow_member(*owner)
-            await self._advance_call(item, owner)
+            obstacle = self.institutions.obstacle(owner.institution_key)
+            await move(Claim.begin(self.tools, item, owner, obstacle, self.summary))
             return
         follow_member(owner)
         follow_trace()
@@ -323,10 +326,6 @@ class Shift:
         else:
             self.log.warning("institution_foreign", institution=owner)
             await self.tools.store.save(item, FORGET, Placement(None))
-
-    async def _advance_call(self, item: ClaimedItem, call_id: CallId) -> None:
-        obstacle = self.institutions.obstacle(call_id.institution_key)
-        await move(Claim.begin(self.tools, item, call_id, obstacle, self.summary))
 
     async def _release(self, item: ClaimedItem, lost: LeaseLost) -> None:
         """Release a call that we still hold but with outdated data, so that the next claim reads it again."""

@@ -154,7 +154,7 @@ ACCESS_REFUSED: Final = Figure(
     "401 although the token is good: an institution, or an operation of it, is refused",
     ("institution", "endpoint"),
 )
-SERVICE_OUTAGES: Final = Figure("service_outages", "times that the account's circuit breaker opened after failures")
+SERVICE_OUTAGES: Final = Figure("service_outages", "times that the account's circuit breaker opened")
 
 # Workers
 

@@ -1,8 +1,8 @@
 """The rules of an institution: reading their file, finding faults in it, applying them to calls, and replaying calls.
 
 ``book`` holds the records. ``file``, ``sections`` and ``conditions`` read a file and find faults in single entries.
-``world`` and ``proofs`` find faults in the combination of rules. ``verdict`` applies rules to a call. ``cases``,
-``replay`` and ``report`` try them out.
+``world``, ``solver``, ``patterns`` and ``proofs`` find faults in the combination of rules. ``matching_and_assignment``
+applies rules to a call. ``cases``, ``replay``, ``report`` and ``diff`` try them out.
 """
 
 from calls.rules.book import AS_VERIFIED, AssignRule, Condition, Outcome, Rule, RuleBook, Stage
