@@ -50,7 +50,7 @@ def _asked(claim: Claim, verdict: Verdict) -> Asked | None:
     asked = claim.call.asked
     if asked is not None and asked.rule == verdict.rule:
         return asked
-    claim.tools.log.warning("person_asked", **claim.names, rule=verdict.rule)
+    claim.tools.log.warning("person_asked", rule=verdict.rule)
     return Asked(rule=verdict.rule, because=verdict.because, asked_at=claim.now)
 
 
@@ -115,7 +115,7 @@ def answered(claim: Claim, kind: EffectKind, state: EffectState, *, said: str | 
     )
     if state is EffectState.APPLIED:
         claim.in_force(kind)
-    claim.tools.log.info("effect_answered", **claim.names, kind=kind, state=state, said=said)
+    claim.tools.log.info("effect_answered", kind=kind, state=state, said=said)
 
 
 def establish(claim: Claim, step: Establish) -> None:
@@ -126,7 +126,7 @@ def establish(claim: Claim, step: Establish) -> None:
     if state is EffectState.CONFIRMED:
         claim.in_force(kind)
     if state is EffectState.UNRESOLVED:
-        claim.tools.log.error("effect_unresolved", **claim.names, kind=kind)
+        claim.tools.log.error("effect_unresolved", kind=kind)
 
 
 UNSENT_RETRY = timedelta(seconds=3)
@@ -209,13 +209,13 @@ async def _request(claim: Claim, kind: EffectKind, effect: Effect, booked_at_s: 
         answered(claim, kind, EffectState.REFUSED, said=error.plain)
         return EffectState.REFUSED
     except NotSent as error:
-        log.warning("effect_not_sent", **claim.names, kind=kind, error=type(error).__name__)
+        log.warning("effect_not_sent", kind=kind, error=type(error).__name__)
         effect = claim.effect(kind)
         claim.set_effect(kind, replace(effect, unsent=effect.unsent + 1))
         return EffectState.INTENDED
     except ResellerError as error:
         claim.add("effects_in_doubt")
-        log.warning("effect_in_doubt", **claim.names, kind=kind, error=type(error).__name__, said=error.plain)
+        log.warning("effect_in_doubt", kind=kind, error=type(error).__name__, said=error.plain)
         if isinstance(error, TokenLapsed | TurnedAway):
             claim.set_effect(kind, after_turning_away(kind, claim.effect(kind), claim.now))
         return EffectState.UNKNOWN

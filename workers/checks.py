@@ -72,7 +72,7 @@ async def hold_to_name(claim: Claim, phone_call: PhoneCall, kind: str) -> None:
 
 def note_misnamed(claim: Claim, named: str, kind: str) -> None:
     """Log and count an answer that names another call."""
-    claim.tools.log.warning("answer_misnamed", **claim.names, kind=kind, other=named)
+    claim.tools.log.warning("answer_misnamed", kind=kind, other=named)
     counting = claim.tools.counting
     counting.figures.count(figure.ANSWERS_MISNAMED, counting.label(claim.call_id.institution_key), kind)
 
@@ -111,7 +111,7 @@ async def _merge_into(claim: Claim, voice_id: str) -> bool:
     checks = claim.call.checks_used
     claim.is_over = await claim.tools.store.merge(claim.item, claim.call_id, other, note, checks=checks)
     if claim.is_over:
-        claim.tools.log.info("calls_merged", **claim.names, into=voice_id)
+        claim.tools.log.info("calls_merged", into=voice_id)
     return claim.is_over
 
 
@@ -170,7 +170,7 @@ def take_in(
         )
     if claim.call.unenrolled_seen and not before.unenrolled_seen:
         claim.entries.append(Entry(at=now, what="established", kind=EffectKind.ENROLL, state=EffectState.TAKEN_BACK))
-        claim.tools.log.warning("enroll_taken_back", **claim.names)
+        claim.tools.log.warning("enroll_taken_back")
     if claim.call.end_seen_at is not None and before.end_seen_at is None:
         claim.entries.append(Entry(at=now, what="ended"))
 
@@ -208,9 +208,9 @@ def _report_unknown(claim: Claim, before: Reading | None, reading: Reading) -> N
     known, policies, log = before.policies if before else (), claim.tools.book.policies, claim.tools.log
     for policy in reading.policies:
         if policy not in known and policies.colour(policy) is Colour.UNCLASSIFIED:
-            log.warning("policy_unclassified", **claim.names, policy=policy)
+            log.warning("policy_unclassified", policy=policy)
     if reading.status not in (None, before.status if before else None, *STATUSES):
-        log.warning("status_unknown", **claim.names, status=reading.status)
+        log.warning("status_unknown", status=reading.status)
 
 
 async def look(claim: Claim) -> None:
@@ -227,7 +227,7 @@ async def look_back(claim: Claim) -> None:
         await read(claim)
         claim.tools.counting.found(before, claim.call)
     else:
-        claim.tools.log.warning("look_back_refused", **claim.names)
+        claim.tools.log.warning("look_back_refused")
 
 
 async def read(claim: Claim) -> None:
@@ -257,7 +257,7 @@ def _read_failed(claim: Claim, error: ResellerError) -> None:
         return
     claim.call = replace(call, reads_failed=call.reads_failed + 1, next_read_at=read_retry(call, now))
     claim.add("reads_failed")
-    claim.tools.log.warning("read_failed", **claim.names, error=type(error).__name__, said=error.plain)
+    claim.tools.log.warning("read_failed", error=type(error).__name__, said=error.plain)
 
 
 async def check(claim: Claim, *, by_desk: bool) -> None:
@@ -275,7 +275,7 @@ async def check(claim: Claim, *, by_desk: bool) -> None:
             Entry(at=claim.now, what="check_failed", n=n, because=type(error).__name__, trace=call.trace)
         )
         claim.add("checks_failed")
-        claim.tools.log.warning("check_failed", **claim.names, n=n, error=type(error).__name__, said=error.plain)
+        claim.tools.log.warning("check_failed", n=n, error=type(error).__name__, said=error.plain)
         await _after_lapse(claim, error, call, by_desk=by_desk)
         return
     if claim.is_over:

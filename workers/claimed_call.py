@@ -155,11 +155,6 @@ class Claim:
         return self.tools.requested_by(self.call_id.institution_key)
 
     @property
-    def names(self) -> dict[str, str]:
-        """Return the log keys that identify this call."""
-        return {"institution": self.call_id.institution_key, "voice_id": self.call_id.voice_id}
-
-    @property
     def pause(self) -> str | None:
         """Describe the pause that applies to the call: scope, operator and reason."""
         return self.item.pause.words if self.item.pause else None

@@ -58,7 +58,7 @@ async def settle(claim: Claim, reason: Reason) -> None:
         with suppress(RedisError):
             await claim.tools.store.keep_alias(claim.call_id.institution_key, claim.call.alternate_id)
     claim.add("settled")
-    claim.tools.log.info("call_settled", **claim.names, reason=reason, checks=claim.call.checks_used)
+    claim.tools.log.info("call_settled", reason=reason, checks=claim.call.checks_used)
 
 
 LISTED_WITHIN = timedelta(seconds=CONFIRM_LOOKS_S[-1])
@@ -79,7 +79,7 @@ async def drop(claim: Claim, step: Drop) -> None:
     claim.entries.append(Entry(at=claim.now, what="dropped", because=step.because, rules=claim.tools.book.digest))
     await claim.forget()
     claim.add("dropped")
-    claim.tools.log.info("hint_dropped", **claim.names)
+    claim.tools.log.info("hint_dropped")
 
 
 MAX_STEPS = 16

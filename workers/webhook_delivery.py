@@ -124,10 +124,10 @@ class Deliveries(Outbox):
         for outcome in told[cursor.sent :]:
             posted = await self._post(item, known, outcome, attempt=cursor.attempts + 1)
             if posted.answer is not Answer.TAKEN:
-                await self._put_off(item, known.call_id, cursor, outcome)
+                await self._put_off(item, cursor, outcome)
                 return
             self.figures.count(figure.OUTCOMES, "delivered")
-            self.log.info("outcome_delivered", **_names(known.call_id), type=outcome.type)
+            self.log.info("outcome_delivered", type=outcome.type)
             cursor = Cursor(outcome.n + 1)
             await self.store.keep(item, msgspec.json.encode(cursor))
         # The record of a call that needs a person does not expire. A cursor that did would send everything again.
@@ -167,18 +167,18 @@ class Deliveries(Outbox):
             self.store.unreadable("cursor", institution_key)
             return Cursor()
 
-    async def _put_off(self, item: ClaimedItem, call_id: CallId, cursor: Cursor, outcome: CallOutcome) -> None:
+    async def _put_off(self, item: ClaimedItem, cursor: Cursor, outcome: CallOutcome) -> None:
         """Try again later. After a day, only with the call's next outcome or when a person asks for it."""
         wait_s = _wait_s(cursor.attempts, item.now - outcome.at)
         cursor = replace(cursor, attempts=cursor.attempts + 1, failed_at=item.now, retry_at=None)
         if wait_s is not None:
             self.figures.count(figure.OUTCOMES, "put_off")
-            self.log.warning("outcome_put_off", **_names(call_id), type=outcome.type, attempts=cursor.attempts)
+            self.log.warning("outcome_put_off", type=outcome.type, attempts=cursor.attempts)
             cursor = replace(cursor, retry_at=item.now + timedelta(seconds=wait_s))
             await self._let_go(item, cursor, wait_s)
             return
         self.figures.count(figure.OUTCOMES, "parked")
-        self.log.error("outcome_parked", **_names(call_id), type=outcome.type, attempts=cursor.attempts)
+        self.log.error("outcome_parked", type=outcome.type, attempts=cursor.attempts)
         await self._let_go(
             item, cursor, None, attention=f"outcome {outcome.type} not delivered for a day", listed="given up"
         )
@@ -209,7 +209,3 @@ def _wishes(item: ClaimedItem, kind: str) -> list[str]:
     """Return the requests of people of one kind, sorted by name."""
     names = (note.decode(errors="replace") for note in item.notes)
     return sorted(name.removeprefix(kind) for name in names if name.startswith(kind))[:MOST_WISHES]
-
-
-def _names(call_id: CallId) -> dict[str, str]:
-    return {"institution": call_id.institution_key, "voice_id": call_id.voice_id}
