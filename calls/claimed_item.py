@@ -6,7 +6,7 @@ No I/O: ``calls.store.claims_and_leases`` claims and writes.
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from calls.pause import Pause, Pauses, parse_pauses
 from calls.store.keys import CallId, names_of
@@ -149,17 +149,26 @@ class ClaimedItem:
         return [part for pair in self.notes.items() for part in pair]
 
 
+ListName = Literal[
+    "",  # nowhere: it is no call, or it stays where it is
+    "live",
+    "settled",
+    "unconfirmed",  # settled until the queue lists it
+    "given up",  # expires even if it needs a person
+]
+"""The list in which a saved member is."""
+
+
 @dataclass(frozen=True, slots=True)
 class Placement:
     """Where a saved member is listed and when it is due.
 
-    ``due_in_ms`` None: only when something wakes it. ``listed``: ``live``, ``settled``, ``unconfirmed`` (settled until
-    the queue lists it), ``given up`` (expires even if it needs a person), or empty. ``entry``: fingerprint of the queue
-    entry that is expected for it from now on, empty if unknown.
+    ``due_in_ms`` None: only when something wakes it. ``entry``: fingerprint of the queue entry that is expected for it
+    from now on, empty if unknown.
     """
 
     due_in_ms: int | None
-    listed: str = ""
+    listed: ListName = ""
     attention: str = ""
     entry: str = ""
 

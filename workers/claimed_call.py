@@ -14,7 +14,7 @@ from typing import Any
 from msgspec.structs import replace
 from structlog.contextvars import bind_contextvars
 
-from calls.claimed_item import ClaimedItem, Placement
+from calls.claimed_item import ClaimedItem, ListName, Placement
 from calls.effect_ledger import Effect, EffectKind, EffectState
 from calls.effect_resolution import TAKEN_BACK, is_enrolled, is_rejected, needs_person
 from calls.fold import assigned, fold_note, new_call
@@ -217,7 +217,7 @@ class Claim:
     async def let_go(self, until: datetime | None) -> None:
         """Write the record and release the call. It is due again at ``until``; None: only when something wakes it."""
         due_in_ms = None if until is None else max(0, int((until - self.now).total_seconds() * 1000) + 1)
-        listed = "live" if self.call.phase in {Phase.LIVE, Phase.ENDED} else ""
+        listed: ListName = "live" if self.call.phase in {Phase.LIVE, Phase.ENDED} else ""
         entry = entry_expected(self.call) if self.has_assigned else ""
         await self.save(Placement(due_in_ms, listed=listed, attention=attention(self.call), entry=entry))
 

@@ -10,7 +10,7 @@ from typing import assert_never
 from msgspec.structs import replace
 from redis.exceptions import RedisError
 
-from calls.claimed_item import Placement
+from calls.claimed_item import ListName, Placement
 from calls.decide import WATCH, decide, is_confirmed_free
 from calls.effect_ledger import IN_DOUBT, EffectKind, EffectState
 from calls.end_and_settlement import CONFIRM_LOOKS_S
@@ -51,7 +51,7 @@ async def settle(claim: Claim, reason: Reason) -> None:
     claim.call = replace(claim.call, phase=Phase.SETTLED, reason=reason, settled_at=now)
     digest = claim.tools.book.digest
     claim.entries.append(Entry(at=now, what="settled", because=reason, n=claim.call.checks_used, rules=digest))
-    listed = "unconfirmed" if reason is Reason.UNCONFIRMED else "settled"
+    listed: ListName = "unconfirmed" if reason is Reason.UNCONFIRMED else "settled"
     due_in_ms = None if claim.call.recheck_from is None else 0
     await claim.save(Placement(due_in_ms, listed=listed, attention=attention(claim.call)))
     if claim.call.alternate_id is not None:

@@ -18,7 +18,7 @@ import msgspec
 from msgspec.structs import replace
 from redis.exceptions import RedisError
 
-from calls.claimed_item import ClaimedItem, LeaseLost, Placement
+from calls.claimed_item import ClaimedItem, LeaseLost, ListName, Placement
 from calls.metrics import catalogue as figure
 from calls.metrics.counting import Figures
 from calls.outcome_messages import TEST, TestMessage, message_id, message_of
@@ -131,7 +131,7 @@ class Deliveries(Outbox):
             cursor = Cursor(outcome.n + 1)
             await self.store.keep(item, msgspec.json.encode(cursor))
         # The record of a call that needs a person does not expire. A cursor that did would send everything again.
-        listed = "settled" if known.call.is_settled and not attention(known.call) else ""
+        listed: ListName = "settled" if known.call.is_settled and not attention(known.call) else ""
         await self.store.save(item, msgspec.json.encode(cursor), Placement(None, listed=listed))
 
     async def _post(
@@ -184,7 +184,7 @@ class Deliveries(Outbox):
         )
 
     async def _let_go(
-        self, item: ClaimedItem, cursor: Cursor, wait_s: float | None, *, attention: str = "", listed: str = ""
+        self, item: ClaimedItem, cursor: Cursor, wait_s: float | None, *, attention: str = "", listed: ListName = ""
     ) -> None:
         due_in_ms = None if wait_s is None else int(wait_s * 1000) + 1
         await self.store.save(

@@ -30,7 +30,7 @@ WITHIN_S = 1.2
 MOST_TOGETHER = 64
 """Events in one script. Redis does nothing else in that time, some two milliseconds."""
 
-ABREAST = 3
+AT_ONCE = 3
 """Scripts in flight at once: while Redis runs one, the requests and answers of the others are on their way."""
 
 _ENCODER = msgspec.json.Encoder()
@@ -80,7 +80,7 @@ class Intake:
         self._retention = Retention() if retention is None else retention
         self._now_ms = now_ms
         self._clock = clock
-        self._events = Batching(self._record, most=MOST_TOGETHER, abreast=ABREAST)
+        self._events = Batching(self._record, most=MOST_TOGETHER, at_once=AT_ONCE)
 
     async def record(self, event: PushEvent, *, event_id: str) -> bool:
         """Record an event; return whether the caller must enqueue a job. When this returns, Redis has confirmed it.

@@ -142,22 +142,22 @@ class Batching(Generic[Asked, Answer]):
         together: Callable[[Sequence[Asked]], Awaitable[Sequence[Answer | Exception]]],
         *,
         most: int,
-        abreast: int = 1,
-        beside: int = 1,
+        at_once: int = 1,
+        further_from: int = 1,
     ) -> None:
         """Set up.
 
         Args:
             together: Handles a batch, and returns the answers in order. An exception is the answer to all of them.
             most: Maximum size of a batch.
-            abreast: Maximum number of batches in flight.
-            beside: How many requests must wait before a further batch is sent while one is in flight.
+            at_once: Maximum number of batches in flight.
+            further_from: How many requests must wait before a further batch is sent while one is in flight.
         """
         self._together = together
         self._most = most
-        self._beside = beside
+        self._further_from = further_from
         self._waiting: list[tuple[Asked, asyncio.Future[Answer]]] = []
-        self._abreast = abreast
+        self._at_once = at_once
         self._senders: set[asyncio.Task[None]] = set()
 
     async def ask(self, asked: Asked, *, within_s: float | None = None) -> Answer:
@@ -175,7 +175,7 @@ class Batching(Generic[Asked, Answer]):
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Answer] = loop.create_future()
         self._waiting.append((asked, future))
-        if not self._senders or (len(self._senders) < self._abreast and len(self._waiting) >= self._beside):
+        if not self._senders or (len(self._senders) < self._at_once and len(self._waiting) >= self._further_from):
             self._senders.add(asyncio.ensure_future(self._send()))
         if within_s is None:
             return await future
@@ -293,9 +293,9 @@ class Scripts:
         self._now_ms = now_ms
         self._replication = Replication(Figures() if figures is None else figures, key=keys.replicated)
         self._scripts = {name: AsyncScript(redis, source(name)) for name in get_args(ScriptName)}
-        self._calls = Batching(self._run, most=_FULL, abreast=_FULL_AT_ONCE, beside=_FULL)
+        self._calls = Batching(self._run, most=_FULL, at_once=_FULL_AT_ONCE, further_from=_FULL)
         self._replicated = Batching(
-            partial(self._run, replicated=True), most=_PIPELINE_LIMIT, abreast=_REPLICATED_AT_ONCE
+            partial(self._run, replicated=True), most=_PIPELINE_LIMIT, at_once=_REPLICATED_AT_ONCE
         )
         self._loaded = False
 

@@ -52,8 +52,8 @@ async def test_a_batch_that_fails_fails_all_of_it_and_nothing_after_it() -> None
     assert await gathering.ask(3) == 6
 
 
-@pytest.mark.parametrize("abreast", [1, 2])
-async def test_as_many_batches_are_on_their_way_as_may_be(abreast: int) -> None:
+@pytest.mark.parametrize("at_once", [1, 2])
+async def test_as_many_batches_are_on_their_way_as_may_be(at_once: int) -> None:
     """Another batch is sent while one is in flight, up to the limit, and never an empty one."""
     under_way: list[Sequence[int]] = []
     most_at_once: list[int] = []
@@ -66,29 +66,29 @@ async def test_as_many_batches_are_on_their_way_as_may_be(abreast: int) -> None:
         under_way.remove(numbers)
         return list(numbers)
 
-    gathering = Batching(together, most=4, abreast=abreast)
+    gathering = Batching(together, most=4, at_once=at_once)
     asked = []
     for n in range(5):
         asked.append(asyncio.ensure_future(gathering.ask(n)))
         for _ in range(5):
             await asyncio.sleep(0)
-    assert [list(numbers) for numbers in under_way] == [[0], [1]][:abreast]
+    assert [list(numbers) for numbers in under_way] == [[0], [1]][:at_once]
     may_answer.set()
     assert await asyncio.gather(*asked) == [0, 1, 2, 3, 4]
-    assert max(most_at_once) == abreast
+    assert max(most_at_once) == at_once
 
 
 async def test_no_batch_is_empty_when_two_may_take_what_one_asked_for() -> None:
     """If one of two senders takes all requests, the other sends nothing, and later requests are served."""
     doubling = Doubling()
-    gathering = Batching(doubling.together, most=8, abreast=2)
+    gathering = Batching(doubling.together, most=8, at_once=2)
     for _ in range(3):
         assert await asyncio.gather(*(gathering.ask(n) for n in (1, 2, 3))) == [2, 4, 6]
     assert [] not in doubling.batches
 
 
 async def test_another_batch_is_sent_beside_only_once_enough_wait() -> None:
-    """With ``beside``, requests wait for the batch in flight until there are enough for another one."""
+    """With ``further_from``, requests wait for the batch in flight until there are enough for another one."""
     under_way: list[Sequence[int]] = []
     may_answer = asyncio.Event()
 
@@ -97,7 +97,7 @@ async def test_another_batch_is_sent_beside_only_once_enough_wait() -> None:
         await may_answer.wait()
         return list(numbers)
 
-    gathering = Batching(together, most=3, abreast=2, beside=3)
+    gathering = Batching(together, most=3, at_once=2, further_from=3)
     asked = []
     for n in range(4):
         asked.append(asyncio.ensure_future(gathering.ask(n)))
