@@ -137,7 +137,7 @@ def _history(case: Section) -> History:
     if not isinstance(seen, dict):
         case.fault("seen_on_checks", "seen_on_checks must be a table", 'for example { "Zebra Device Policy" = 2 }')
         return History()
-    place = replace(case, table=seen, path=(*case.path, "seen_on_checks"), label="seen_on_checks")
+    place = case.within("seen_on_checks", seen)
     counts = {name: place.count(name, 0, most=CHECK_LIMIT) for name in seen}
     masks = {name: (1 << count) - 1 for name, count in counts.items()}
     answered = (1 << max(counts.values(), default=0)) - 1

@@ -32,7 +32,7 @@ def read_conditions(rule: Section, key: str = "when") -> tuple[Condition, ...]:
     if not isinstance(when, dict):
         rule.fault(key, f"{key} must be a table of facts", f"for example {key} = {{ verified = true }}")
         return ()
-    place = Section(rule.faults, when, (*rule.path, key), key, rule.rule, rule.noun)
+    place = rule.within(key, when)
     return tuple((name, test) for name, asked in when.items() for test in _tests(place, name, asked))
 
 
@@ -42,7 +42,7 @@ def read_values(case: Section, key: str) -> dict[str, Value]:
     found: dict[str, Value] = {}
     for name, _ in read_conditions(case, key):
         if isinstance(facts.get(name), dict):
-            place = Section(case.faults, {}, (*case.path, key), key, case.rule, case.noun)
+            place = case.within(key)
             place.fault(name, f"{name} must be a value here, not a condition", "a case says what is so of one call")
         else:
             found[name] = facts[name]
@@ -61,7 +61,7 @@ def _tests(place: Section, name: str, asked: object) -> Iterator[Test]:
     elif name not in FACTS:
         place.fault(name, f"there is no fact {name!r}", one_of(FACTS, name))
     elif isinstance(asked, dict):
-        inner = Section(place.faults, asked, (*place.path, name), name, place.rule, place.noun)
+        inner = place.within(name, asked)
         yield from _Form(inner, name, FACTS[name]).read()
     elif FACTS[name].kind is tuple:
         remedy = f"for example {_example(name)}" if not isinstance(asked, str) else f'write {{ includes = "{asked}" }}'
@@ -170,10 +170,7 @@ class _Form:
         return []
 
     def _is_listed(self, key: str, n: int, value: object) -> bool:
-        inner = Section(
-            self._place.faults, {}, (*self._place.path, key), self._name, self._place.rule, self._place.noun
-        )
-        return _is_value(inner, n, self._name, value)
+        return _is_value(self._place.within(key), n, self._name, value)
 
     def _policies(self) -> Iterator[Test]:
         if "includes" in self._table:
@@ -186,7 +183,7 @@ class _Form:
     def _patterns(self, key: str, values: list[object], *, is_list: bool = True) -> tuple[str, ...]:
         found = []
         for n, value in enumerate(values):
-            place = Section(self._place.faults, {}, (*self._place.path, key), key, self._place.rule, self._place.noun)
+            place = self._place.within(key)
             if not isinstance(value, str) or not value:
                 remedy = 'for example includes_any = ["Zebra *"]' if isinstance(value, list) else "a name in quotes"
                 place.fault(n if is_list else None, f"{key} is the name of a policy, not {shown_value(value)}", remedy)
@@ -204,9 +201,7 @@ class _Form:
             elif _is_value(self._place, "not", self._name, value):
                 yield Not(value)
             return
-        inner = Section(
-            self._place.faults, value, (*self._place.path, "not"), self._name, self._place.rule, self._place.noun
-        )
+        inner = self._place.within("not", value)
         tests = list(_Form(inner, self._name, self._fact).read())
         if len(tests) > 1:
             inner.fault(None, "not takes one condition", "write each with a not of its own, in a rule of its own")

@@ -163,7 +163,7 @@ def _policies(section: Section) -> Policies:
     said: list[tuple[str, str]] = []
     for colour, patterns in lists.items():
         for n, pattern in enumerate(patterns):
-            place = Section(section.faults, {}, (*section.path, colour))
+            place = section.within(colour)
             if (problem := pattern_fault(pattern)) is not None:
                 place.fault(n, problem, "the only wildcard is *")
             for other, theirs in said:
@@ -185,7 +185,7 @@ def _assign(section: Section) -> AssignRule:
     types = section.texts("person_types", '["Primary", "Joint"]')
     for n, kind in enumerate(types):
         if kind not in PERSON_TYPES:
-            place = Section(section.faults, {}, (*section.path, "person_types"))
+            place = section.within("person_types")
             place.fault(n, f"{kind!r} is no person type", one_of(PERSON_TYPES, kind))
     return AssignRule(section.flag("automatic", default=True), frozenset(types) if types else None)
 
@@ -302,7 +302,7 @@ def _institutions(section: Section, key: str, owned: frozenset[str] | None) -> f
     keys = section.texts(key, '["cu-1"]')
     if section.table[key] == []:
         section.fault(key, f"{key} is empty: it would apply to none", "leave it out" + _LEFT_OUT.get(key, ""))
-    place = Section(section.faults, {}, (*section.path, key), rule=section.rule)
+    place = section.within(key)
     for n, institution in enumerate(keys):
         if owned is not None and institution not in owned:
             problem = f"institution {institution!r} is not one of the account's"

@@ -9,9 +9,10 @@ the syntax and only follows brackets, strings and line ends. A place is named by
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, time
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from calls.institutions import nearest
@@ -241,6 +242,10 @@ class Section:
         """Note a fault at one of the table's keys, or at the table itself."""
         path = self.path if key is None else (*self.path, key)
         self.faults.add(path, problem, allowed, self.rule, self.noun)
+
+    def within(self, key: str | int, table: Mapping[str, Any] = MappingProxyType({})) -> "Section":
+        """Return what one of the table's keys holds, to note faults in it: a table, or a list with an empty ``table``."""
+        return replace(self, table=table, path=(*self.path, key), label=str(key))
 
     def only(self, allowed: Iterable[str]) -> None:
         """Note a fault for every unknown key."""
