@@ -169,12 +169,10 @@ async def send(claim: Claim, kind: EffectKind) -> None:
         claim.call = intended
         await claim.let_go(claim.now)
         return
-    state = await _request(claim, kind, effect, booked_at_s)
-    if not claim.is_over:
-        if claim.effect(kind).state is not state:
-            answered(claim, kind, state)
-        if state is EffectState.INTENDED:
-            await claim.let_go(claim.now + UNSENT_RETRY)
+    state, said = await _request(claim, kind, effect, booked_at_s)
+    answered(claim, kind, state, said=said)
+    if state is EffectState.INTENDED:
+        await claim.let_go(claim.now + UNSENT_RETRY)
 
 
 def _booked(claim: Claim, kind: EffectKind) -> Effect:
@@ -194,8 +192,10 @@ def _booked(claim: Claim, kind: EffectKind) -> Effect:
     )
 
 
-async def _request(claim: Claim, kind: EffectKind, effect: Effect, booked_at_s: float) -> EffectState:
-    """Send the request of an effect and return the state for its ledger."""
+async def _request(
+    claim: Claim, kind: EffectKind, effect: Effect, booked_at_s: float
+) -> tuple[EffectState, str | None]:
+    """Send the request of an effect. Return the state for its ledger, and the service's reason if it refused."""
     log = claim.tools.log
 
     def guard() -> None:
@@ -206,20 +206,19 @@ async def _request(claim: Claim, kind: EffectKind, effect: Effect, booked_at_s: 
     try:
         await _emit(claim, kind, effect, guard)
     except (ServiceRefused, Unsendable) as error:
-        answered(claim, kind, EffectState.REFUSED, said=error.plain)
-        return EffectState.REFUSED
+        return EffectState.REFUSED, error.plain
     except NotSent as error:
         log.warning("effect_not_sent", kind=kind, error=type(error).__name__)
         effect = claim.effect(kind)
         claim.set_effect(kind, replace(effect, unsent=effect.unsent + 1))
-        return EffectState.INTENDED
+        return EffectState.INTENDED, None
     except ResellerError as error:
         claim.add("effects_in_doubt")
         log.warning("effect_in_doubt", kind=kind, error=type(error).__name__, said=error.plain)
         if isinstance(error, TokenLapsed | TurnedAway):
             claim.set_effect(kind, after_turning_away(kind, claim.effect(kind), claim.now))
-        return EffectState.UNKNOWN
-    return EffectState.APPLIED
+        return EffectState.UNKNOWN, None
+    return EffectState.APPLIED, None
 
 
 async def _emit(claim: Claim, kind: EffectKind, effect: Effect, guard: Callable[[], None]) -> None:
