@@ -21,7 +21,7 @@ from calls.incidents import Incident, IncidentKind, incidents_of
 from calls.metrics.catalogue import FIGURES, Figure
 from calls.metrics.signals import SignalReader
 from calls.metrics.snapshot import FigureReader, Present, Process, Snapshot, Spread, read_present
-from calls.store.keys import Keys
+from calls.store.keys import KEYS, Keys
 from calls.store.last_listing import Listings
 
 PREFIX: Final = "callkeeper_"
@@ -139,7 +139,7 @@ def _gauge(name: str, meaning: str, labels: tuple[str, ...], samples: Samples) -
     return family
 
 
-async def read_everything(redis: "Redis", *, keys: Keys | None = None, now: datetime | None = None) -> Everything:
+async def read_everything(redis: "Redis", *, keys: Keys = KEYS, now: datetime | None = None) -> Everything:
     """Read all that is exported.
 
     Args:
@@ -158,14 +158,14 @@ async def read_everything(redis: "Redis", *, keys: Keys | None = None, now: date
         await read_present(redis, keys=keys, now_ms=now_ms),
         await reader.processes(),
         sorted(standings),
-        incidents_of(await SignalReader(redis, Keys() if keys is None else keys).read(now=now)),
+        incidents_of(await SignalReader(redis, keys).read(now=now)),
     )
 
 
 class MetricsPage:
     """The page, an ASGI application."""
 
-    def __init__(self, redis: "Redis", *, keys: Keys | None = None) -> None:
+    def __init__(self, redis: "Redis", *, keys: Keys = KEYS) -> None:
         self._redis = redis
         self._keys = keys
 

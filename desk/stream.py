@@ -19,7 +19,7 @@ from starlette.types import Receive, Scope, Send
 
 from calls.facts_and_colours import Policies
 from calls.store.change_stream import START, Changes, is_position, order
-from calls.store.keys import Keys
+from calls.store.keys import KEYS, Keys
 from desk.access.desk_tokens import DeskToken, DeskTokens
 from desk.access.visitor import while_here
 from desk.feed import CallChange, Feed, Listener
@@ -49,11 +49,11 @@ class Tickets:
     tokens. Redis holds the tickets that were not used yet.
     """
 
-    def __init__(self, redis: "Redis", tokens: DeskTokens, *, keys: Keys | None = None) -> None:
+    def __init__(self, redis: "Redis", tokens: DeskTokens, *, keys: Keys = KEYS) -> None:
         self._redis: Any = redis  # its stubs cannot know that answers are bytes here
         self._tokens = tokens
         self._signers = [(token, _signer(token)) for token in tokens.of_environment]
-        self._keys = Keys() if keys is None else keys
+        self._keys = keys
 
     async def issue(self, token: DeskToken) -> TicketView:
         """Return a new ticket for the holder of a token."""

@@ -10,13 +10,13 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from calls.store.breakers import service_away
-from calls.store.keys import Keys
+from calls.store.keys import KEYS, Keys
 from calls.store.writable import refusal_of
 
 READY_WITHIN_S: Final = 1.0
 
 
-def health_routes(redis: "Redis", keys: Keys | None = None) -> list[BaseRoute]:
+def health_routes(redis: "Redis", keys: Keys = KEYS) -> list[BaseRoute]:
     """Build both routes. Their answers reveal no details.
 
     If the service is down, we stay ready. Otherwise the platform would stop routing pushes to us, and they would be
@@ -29,7 +29,7 @@ def health_routes(redis: "Redis", keys: Keys | None = None) -> list[BaseRoute]:
     async def readyz(_request: Request) -> Response:
         try:
             async with asyncio.timeout(READY_WITHIN_S):
-                is_ready = await _takes_writes(redis, Keys() if keys is None else keys)
+                is_ready = await _takes_writes(redis, keys)
                 away = await service_away(redis, keys)
         except (RedisError, OSError, TimeoutError):
             is_ready, away = False, None

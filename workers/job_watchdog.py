@@ -14,7 +14,7 @@ from redis import Redis
 from redis.exceptions import RedisError
 
 from calls.store.job_queue import Waker
-from calls.store.keys import Keys
+from calls.store.keys import KEYS, Keys
 from calls.store.scripts import source
 
 LOOK_EVERY_S = 0.2
@@ -42,12 +42,12 @@ class Watchdog:
         waker: Waker,
         log: Any,
         *,
-        keys: Keys | None = None,
+        keys: Keys = KEYS,
         now_ms: Callable[[], int] | None = None,
         stuck_s: float = STUCK_S,
         end_process: Callable[[int], None] = os._exit,
     ) -> None:
-        self._keys = Keys() if keys is None else keys
+        self._keys = keys
         self._redis = redis
         self._script = redis.register_script(source("pulse"))
         self._waker = waker

@@ -10,7 +10,7 @@ from redis.exceptions import AuthenticationError, NoPermissionError, RedisError
 
 from callkeeper.doctor.finding import Finding, Topic, fault, graded, ok, warning
 from callkeeper.redis_location import RedisLocation, Tls
-from calls.store.keys import Keys
+from calls.store.keys import KEYS, Keys
 from calls.store.writable import REFUSALS, refusal_of
 
 OLDEST: Final = (6, 2)
@@ -26,7 +26,7 @@ _PINGS: Final = 15
 _REFUSED: Final = (AuthenticationError, NoPermissionError)
 
 
-async def store_findings(redis: "Redis", place: RedisLocation, keys: Keys | None = None) -> list[Finding]:
+async def store_findings(redis: "Redis", place: RedisLocation, keys: Keys = KEYS) -> list[Finding]:
     """Check Redis. If it does not answer, return only that fault."""
     client: Any = redis  # its stubs cannot know what INFO answers
     try:
@@ -43,7 +43,7 @@ async def store_findings(redis: "Redis", place: RedisLocation, keys: Keys | None
         await _persistence(client, info),
         await _latency(client),
         _memory(info),
-        *(await _writes(redis, Keys() if keys is None else keys) if info.get("role") == "master" else []),
+        *(await _writes(redis, keys) if info.get("role") == "master" else []),
         *_failover(place, info),
     ]
 

@@ -18,7 +18,7 @@ from calls.metrics.catalogue import Figure
 from calls.metrics.counting import SUM, parse_field, unscaled
 from calls.store.breakers import ACCOUNT, account_of, breakers_of, opened
 from calls.store.job_queue import FAILURE_TTL_S
-from calls.store.keys import Keys
+from calls.store.keys import KEYS, Keys
 
 Labels = tuple[str, ...]
 
@@ -162,9 +162,9 @@ class Process:
 class FigureReader:
     """Reads figures. It changes nothing."""
 
-    def __init__(self, redis: "Redis", *, keys: Keys | None = None) -> None:
+    def __init__(self, redis: "Redis", *, keys: Keys = KEYS) -> None:
         self._redis: Any = redis  # its stubs cannot know that answers are bytes here
-        self._keys = Keys() if keys is None else keys
+        self._keys = keys
 
     async def totals(self) -> Snapshot:
         """Return everything counted since the figures began."""
@@ -227,9 +227,8 @@ class Present:
     """0: no limit is set."""
 
 
-async def read_present(redis: "Redis", *, keys: Keys | None = None, now_ms: int | None = None) -> Present:
+async def read_present(redis: "Redis", *, keys: Keys = KEYS, now_ms: int | None = None) -> Present:
     """Read the present state, nearly all of it in one round trip."""
-    keys = Keys() if keys is None else keys
     client: Any = redis  # its stubs cannot know that answers are bytes here
     pipe = client.pipeline(transaction=False)
     pipe.time().zcard(keys.live).zcard(keys.settled).zrange(keys.due, 0, 0, withscores=True)

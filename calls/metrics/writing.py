@@ -20,7 +20,7 @@ from redis.asyncio import Redis as AsyncRedis
 from redis.exceptions import RedisError
 
 from calls.metrics.counting import Batch, Figures
-from calls.store.keys import REMEMBERED_S, Keys
+from calls.store.keys import KEYS, REMEMBERED_S, Keys
 from calls.store.scripts import source
 
 MINUTES_KEPT_S: Final = 3900
@@ -66,14 +66,14 @@ class FigureWriter:
         figures: Figures,
         author: Author,
         *,
-        keys: Keys | None = None,
+        keys: Keys = KEYS,
         now_ms: Callable[[], int] | None = None,
         minutes_kept_s: int = MINUTES_KEPT_S,
         memory: Callable[[], int] | None = None,
     ) -> None:
         self.figures = figures
         self.author = author
-        self._keys = Keys() if keys is None else keys
+        self._keys = keys
         self._now_ms = now_ms
         self._minutes_kept_s = minutes_kept_s
         self._memory = memory or memory_of

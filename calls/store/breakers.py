@@ -17,7 +17,7 @@ from urllib.parse import unquote
 from redis.asyncio import Redis
 
 from calls.claimed_item import instant
-from calls.store.keys import REMEMBERED_S, Keys, institution_member, institution_part
+from calls.store.keys import KEYS, REMEMBERED_S, Keys, institution_member, institution_part
 from calls.store.scripts import Scripts
 
 ACCOUNT: Final = ""
@@ -71,17 +71,17 @@ def breakers_of(stored: dict[bytes, bytes]) -> dict[str, Breaker]:
     return {key: breaker for key, breaker in found.items() if breaker is not None}
 
 
-async def open_breakers(redis: "Redis", keys: Keys | None = None) -> list[Breaker]:
+async def open_breakers(redis: "Redis", keys: Keys = KEYS) -> list[Breaker]:
     """Return the open breakers, the account's first.
 
     Raises:
         redis.exceptions.RedisError: Redis is down.
     """
     client: Any = redis
-    return opened(await client.hgetall((Keys() if keys is None else keys).breakers))
+    return opened(await client.hgetall(keys.breakers))
 
 
-async def service_away(redis: "Redis", keys: Keys | None = None) -> Breaker | None:
+async def service_away(redis: "Redis", keys: Keys = KEYS) -> Breaker | None:
     """Return the account's breaker if it is open: no requests are sent to the service at all.
 
     Raises:
@@ -204,7 +204,7 @@ class BreakerBox:
         return [institution_of_scope(scope) for scope in taken]
 
 
-async def retry_service(redis: "Redis", keys: Keys | None = None, *, now_ms: int | None = None) -> list[Breaker]:
+async def retry_service(redis: "Redis", keys: Keys = KEYS, *, now_ms: int | None = None) -> list[Breaker]:
     """Test everything behind an open breaker at once, also a refused login; return the open breakers.
 
     ``now_ms`` replaces Redis's clock.
@@ -212,7 +212,6 @@ async def retry_service(redis: "Redis", keys: Keys | None = None, *, now_ms: int
     Raises:
         redis.exceptions.RedisError: Redis is down or refuses writes.
     """
-    keys = Keys() if keys is None else keys
     stored = await Scripts(redis, keys=keys).call(
         "retry", [keys.breakers, keys.login_gate, keys.wakeup], ["" if now_ms is None else now_ms]
     )

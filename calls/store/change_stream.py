@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from redis.asyncio import Redis
 
-from calls.store.keys import CHANGES_KEPT, Keys
+from calls.store.keys import CHANGES_KEPT, KEYS, Keys
 
 START: Final = "0-0"
 
@@ -31,9 +31,9 @@ def order(position: str) -> tuple[int, int]:
 class Changes:
     """Reads the stream."""
 
-    def __init__(self, redis: "Redis", *, keys: Keys | None = None) -> None:
+    def __init__(self, redis: "Redis", *, keys: Keys = KEYS) -> None:
         self._redis: Any = redis  # its stubs cannot know that answers are bytes here
-        self._key = (Keys() if keys is None else keys).changes
+        self._key = keys.changes
 
     async def last(self) -> str:
         """Return the id of the newest entry."""

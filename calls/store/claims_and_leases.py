@@ -30,7 +30,7 @@ from calls.pause import Pauses, PauseScope
 from calls.store.breakers import BreakerBox
 from calls.store.handover import Handover
 from calls.store.inbox import Inbox
-from calls.store.keys import KEPT_S, REMEMBERED_S, CallId, Keys, institution_part, names_of, owner_of
+from calls.store.keys import KEPT_S, KEYS, REMEMBERED_S, CallId, Keys, institution_part, names_of, owner_of
 from calls.store.last_listing import LookBackAllowance
 from calls.store.request_budget import RequestBudget
 from calls.trail import Entry, encode_entry
@@ -58,7 +58,7 @@ class Store(Inbox):
         self,
         redis: "Redis",
         *,
-        keys: Keys | None = None,
+        keys: Keys = KEYS,
         now_ms: Callable[[], int] | None = None,
         kept_s: int = KEPT_S,
         lease: Lease = LEASE,

@@ -14,7 +14,7 @@ from redis.asyncio import Redis
 from calls.end_and_settlement import CONFIRM_LOOKS_S
 from calls.metrics.counting import Figures
 from calls.notes import Pushed, encode_note
-from calls.store.keys import CallId, Keys, Retention, institution_member
+from calls.store.keys import KEYS, CallId, Keys, Retention, institution_member
 from calls.store.scripts import Arg, Batching, Scripts
 from reseller.push_event import PushEvent
 
@@ -55,7 +55,7 @@ class Intake:
         self,
         redis: "Redis",
         *,
-        keys: Keys | None = None,
+        keys: Keys = KEYS,
         retention: Retention | None = None,
         now_ms: Callable[[], int] | None = None,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
@@ -75,7 +75,7 @@ class Intake:
         """
         self._redis = redis
         self._within_s = within_s
-        self._keys = Keys() if keys is None else keys
+        self._keys = keys
         self._scripts = Scripts(redis, figures, keys=self._keys)
         self._retention = Retention() if retention is None else retention
         self._now_ms = now_ms

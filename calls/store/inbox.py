@@ -18,7 +18,7 @@ from redis.asyncio import Redis
 from calls.metrics.counting import Figures
 from calls.notes import MOST_WAITING, InboxFull, MemberRejected, Note, Statement, encode_note
 from calls.record import Call
-from calls.store.keys import KEPT_S, REMEMBERED_S, CallId, Keys, institution_member
+from calls.store.keys import KEPT_S, KEYS, REMEMBERED_S, CallId, Keys, institution_member
 from calls.store.scripts import Scripts
 
 MOST_TOLD = 100
@@ -93,7 +93,7 @@ class Inbox:
         self,
         redis: "Redis",
         *,
-        keys: Keys | None = None,
+        keys: Keys = KEYS,
         now_ms: Callable[[], int] | None = None,
         kept_s: int = KEPT_S,
         figures: Figures | None = None,
@@ -108,7 +108,7 @@ class Inbox:
             figures: Counts statements and effects that no replica of Redis confirmed.
         """
         self._redis: Any = redis  # its stubs cannot know that answers are bytes here
-        self.keys = Keys() if keys is None else keys
+        self.keys = keys
         self._scripts = Scripts(redis, figures, keys=self.keys, now_ms=now_ms)
         self._now_ms = now_ms
         self._kept_s = kept_s

@@ -11,7 +11,7 @@ from rq import Queue
 from rq.job import Job
 from rq.serializers import JSONSerializer
 
-from calls.store.keys import QUEUE_NAME, Keys
+from calls.store.keys import KEYS, QUEUE_NAME, Keys
 
 ADVANCE: Final = "workers.jobs.advance"
 """The job function that handles due calls, given by name so that senders need not import the workers."""
@@ -48,8 +48,8 @@ def calls_queue(connection: "Redis", name: str = QUEUE_NAME, *, job_class: type[
 class Waker:
     """Enqueues jobs over one blocking connection. Call it from a thread."""
 
-    def __init__(self, connection: "Redis", *, keys: Keys | None = None) -> None:
-        self._queue = calls_queue(connection, (Keys() if keys is None else keys).queue_name)
+    def __init__(self, connection: "Redis", *, keys: Keys = KEYS) -> None:
+        self._queue = calls_queue(connection, keys.queue_name)
 
     def enqueue(self, trigger: str) -> None:
         """Enqueue one ``advance`` job, after a script has asked for it.

@@ -242,3 +242,7 @@ class Keys:
     def opened(self, institution_key: str) -> str:
         """Return the key of an institution's open calls: voice id to the fingerprint of its last queue entry."""
         return f"{self.prefix}:open:{institution_part(institution_key)}"
+
+
+KEYS = Keys()
+"""The keys under the default prefix."""

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from redis.asyncio import Redis
 
-from calls.store.keys import Keys
+from calls.store.keys import KEYS, Keys
 
 DISOWNED_S = 3600
 """For this many seconds the list alone does not bring back an institution whose queue was refused."""
@@ -217,12 +217,12 @@ class Listings:
         self,
         redis: "Redis",
         *,
-        keys: Keys | None = None,
+        keys: Keys = KEYS,
         unreadable: Callable[[str, str], None] = lambda _what, _about: None,
     ) -> None:
         """Set up. ``unreadable`` is called with the kind of a stored value that cannot be read, and its institution."""
         self._redis: Any = redis  # its stubs cannot know that answers are bytes here
-        self.keys = Keys() if keys is None else keys
+        self.keys = keys
         self._unreadable = unreadable
 
     def progress(self, stored: bytes, institution_key: str) -> ListingProgress:

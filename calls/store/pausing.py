@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 from calls.institutions import KnownInstitutions, shown
 from calls.metrics.counting import Figures
 from calls.pause import EVERYWHERE, Pause, Pauses, PauseScope, encode_pause, parse_pauses
-from calls.store.keys import Keys
+from calls.store.keys import KEYS, Keys
 from calls.store.scripts import Arg, Scripts
 
 KEPT = 200
@@ -73,9 +73,9 @@ def why_not_resumed(institution_key: str | None, pauses: Pauses, known: KnownIns
 class Pausing:
     """Changes and reads pauses. Workers see them with their next claim, and when they book an effect."""
 
-    def __init__(self, redis: "Redis", *, keys: Keys | None = None, figures: Figures | None = None) -> None:
+    def __init__(self, redis: "Redis", *, keys: Keys = KEYS, figures: Figures | None = None) -> None:
         self._redis: Any = redis  # its stubs cannot know that answers are bytes here
-        self.keys = Keys() if keys is None else keys
+        self.keys = keys
         self._scripts = Scripts(redis, figures, keys=self.keys)
 
     async def pause(self, institution_key: str | None, pause: Pause) -> None:

@@ -19,7 +19,7 @@ from calls.institutions import KnownInstitutions
 from calls.notes import MERGED
 from calls.pause import parse_pauses
 from calls.record import Call, parse_call, readable_call
-from calls.store.keys import MOST_TOMBSTONES, CallId, Keys, institution_member, parse_member
+from calls.store.keys import KEYS, MOST_TOMBSTONES, CallId, Keys, institution_member, parse_member
 from calls.store.last_listing import parse_standing
 from calls.trail import Entry, Recorded, parse_trail, recorded
 
@@ -27,9 +27,9 @@ from calls.trail import Entry, Recorded, parse_trail, recorded
 class Queries:
     """Reads calls, trails and what needs a person."""
 
-    def __init__(self, redis: "Redis", *, keys: Keys | None = None) -> None:
+    def __init__(self, redis: "Redis", *, keys: Keys = KEYS) -> None:
         self._redis: Any = redis  # its stubs cannot know that answers are bytes here
-        self.keys = Keys() if keys is None else keys
+        self.keys = keys
 
     async def load(self, call_id: CallId) -> Call | None:
         """Read a call's record, following a tombstone. None if there is none."""
@@ -187,9 +187,9 @@ class Page:
 class Lookup:
     """Reads calls for the desk API. It changes nothing."""
 
-    def __init__(self, redis: "Redis", *, keys: Keys | None = None) -> None:
+    def __init__(self, redis: "Redis", *, keys: Keys = KEYS) -> None:
         self._redis: Any = redis  # its stubs cannot know that answers are bytes here
-        self.keys = Keys() if keys is None else keys
+        self.keys = keys
 
     async def resolve(self, institution_key: str, any_id: str) -> CallId | None:
         """Return the id of a call's record, given its real or alternate id."""

@@ -16,7 +16,7 @@ from redis.asyncio import Redis
 from redis.commands.core import AsyncScript
 
 from calls.claimed_item import instant
-from calls.store.keys import Keys
+from calls.store.keys import KEYS, Keys
 from calls.store.scripts import joined
 from reseller.endpoints import institution_of, operation_of
 from reseller.secret import Secret
@@ -115,14 +115,14 @@ class Barred:
     since: datetime
 
 
-async def barred_scopes(redis: "Redis", keys: Keys | None = None) -> list[Barred]:
+async def barred_scopes(redis: "Redis", keys: Keys = KEYS) -> list[Barred]:
     """Return what is barred, the longest first.
 
     Raises:
         redis.exceptions.RedisError: Redis is down.
     """
     client: Any = redis
-    return barred_of(await client.hgetall((Keys() if keys is None else keys).refused))
+    return barred_of(await client.hgetall(keys.refused))
 
 
 def barred_of(stored: Mapping[bytes, bytes]) -> list[Barred]:
