@@ -20,6 +20,7 @@ from calls.record import NewerRecord
 from calls.store.audit_log import AuditEntry, AuditEvent, AuditLog
 from calls.store.keys import Keys
 from calls.store.queries import Queries
+from calls.store.writable import REFUSALS, refusal_in
 
 T = TypeVar("T")
 
@@ -55,7 +56,8 @@ def _unanswered(settings: StoreSettings, error: RedisError) -> Failed:
     address, kind = settings.redis.address, type(error).__name__
     if isinstance(error, RedisConnectionError | RedisTimeoutError):
         return Failed(f"Redis at {address} does not answer ({kind}): is it running, and is REDIS_URL right?")
-    return Failed(f"Redis at {address} refuses: {kind}")
+    words = REFUSALS[refusal_in(error)]
+    return Failed(f"Redis at {address} refuses ({kind}): {words.what}. {words.advice}")
 
 
 async def note_command(redis: "Redis", keys: Keys, event: AuditEvent, **parts: str) -> None:

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import OutOfMemoryError, ReadOnlyError, ResponseError
+from redis.exceptions import NoPermissionError, OutOfMemoryError, ReadOnlyError, RedisError, ResponseError
 
 from calls.store.keys import Keys
 
@@ -20,6 +20,7 @@ class WriteRefusal(StrEnum):
     DISK = "disk"
     REPLICA = "replica"
     REPLICAS = "replicas"
+    RIGHTS = "rights"
     OTHER = "other"
 
 
@@ -36,12 +37,15 @@ REFUSALS: Final = {
     WriteRefusal.DISK: RefusalWords("it cannot write to its disk", "Make room on its disk."),
     WriteRefusal.REPLICA: RefusalWords("it is a replica", "REDIS_URL must lead to the master."),
     WriteRefusal.REPLICAS: RefusalWords("too few replicas follow it", "Look at the replicas and their connection."),
+    WriteRefusal.RIGHTS: RefusalWords(
+        "our user may not run a command", "Give the user of REDIS_URL the rights in deploy/redis/users.acl.example."
+    ),
     WriteRefusal.OTHER: RefusalWords("its log says why", "Look at the log of Redis."),
 }
 
 
 async def refusal_of(redis: "Redis", keys: Keys) -> WriteRefusal | None:
-    """Write a test key. Return why that was refused; None if it was not.
+    """Write a test key, and run a script, as every push does. Return why one was refused; None if none was.
 
     Raises:
         redis.exceptions.RedisError: Redis is down.
@@ -49,8 +53,9 @@ async def refusal_of(redis: "Redis", keys: Keys) -> WriteRefusal | None:
     client: Any = redis
     try:
         await client.set(keys.writable, 1, ex=_KEPT_S)
+        await client.register_script("return 1")()
     except ResponseError as error:
-        return _refusal(error)
+        return refusal_in(error)
     except RedisConnectionError as error:
         if "takes no writes" not in str(error):  # written by callkeeper.connections for a demoted master's refusal
             raise
@@ -58,17 +63,21 @@ async def refusal_of(redis: "Redis", keys: Keys) -> WriteRefusal | None:
     return None
 
 
-def _refusal(error: ResponseError) -> WriteRefusal:
+def refusal_in(error: RedisError) -> WriteRefusal:
+    """Return why Redis refused a write. Redis 6.2 puts the reason of a command in a script behind other words."""
     if isinstance(error, OutOfMemoryError):
         return WriteRefusal.FULL
     if isinstance(error, ReadOnlyError):
         return WriteRefusal.REPLICA
+    if isinstance(error, NoPermissionError):
+        return WriteRefusal.RIGHTS
     words = str(error)
     for word, refusal in (
+        ("OOM", WriteRefusal.FULL),
         ("MISCONF", WriteRefusal.DISK),
         ("NOREPLICAS", WriteRefusal.REPLICAS),
         ("READONLY", WriteRefusal.REPLICA),
     ):
-        if words.startswith(word):
+        if word in words:
             return refusal
     return WriteRefusal.OTHER

@@ -1,0 +1,42 @@
+"""Why Redis refuses writes is named, wherever the refusal is met."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from redis import Redis as BlockingRedis
+from redis.asyncio import Redis
+
+from callkeeper.cli import main
+from calls.store.keys import Keys
+from calls.store.writable import REFUSALS, WriteRefusal, refusal_of
+
+COMMANDS = {"full": ("CONFIG", "SET", "maxmemory", "1"), "rights": ("ACL", "SETUSER", "default", "-evalsha")}
+"""What makes Redis refuse."""
+
+
+@pytest.fixture(params=COMMANDS)
+def refusing(request: pytest.FixtureRequest, redis_url: str) -> Iterator[WriteRefusal]:
+    """Let the server refuse what we write, for one reason."""
+    with BlockingRedis.from_url(redis_url) as redis:
+        client: Any = redis
+        client.execute_command(*COMMANDS[request.param])
+        try:
+            yield WriteRefusal(request.param)
+        finally:
+            client.execute_command("ACL", "SETUSER", "default", "+@all")
+            client.config_set("maxmemory", 0)
+
+
+async def test_refusal_is_named(refusing: WriteRefusal, redis: Redis) -> None:
+    """C3: a full Redis, and a user without the right to run our scripts: readiness, board and doctor say so."""
+    assert await refusal_of(redis, Keys()) is refusing
+
+
+def test_command_names_the_refusal(refusing: WriteRefusal, redis_url: str) -> None:
+    """A command that Redis refuses says why, and what to do."""
+    command = ["pause", "--because", "a test", "--operator", "ops"]
+    result = CliRunner().invoke(main, command, env={"REDIS_URL": redis_url})
+    words = REFUSALS[refusing]
+    assert (result.exit_code, f"{words.what}. {words.advice}" in result.output) == (1, True), result.output
