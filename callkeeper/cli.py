@@ -5,6 +5,7 @@ So ``callkeeper web`` does not import what ``callkeeper run`` needs, and ``callk
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from errno import ENOSPC
 from importlib import import_module
 from typing import Any, Final, NamedTuple
 
@@ -13,7 +14,7 @@ from click.shell_completion import CompletionItem
 
 from callkeeper.environment import SettingsWrong
 from callkeeper.extras import require
-from callkeeper.terminal import Misset, prepare_terminal, safe_error
+from callkeeper.terminal import Failed, Misset, prepare_terminal, safe_error
 
 
 class CommandEntry(NamedTuple):
@@ -152,6 +153,10 @@ def _errors_made_safe() -> Iterator[None]:
         raise Misset(*str(wrong).splitlines()) from None
     except click.ClickException as error:
         raise safe_error(error) from None
+    except OSError as error:
+        if error.errno != ENOSPC:
+            raise
+        raise Failed(f"the output cannot be written: {error.strerror}") from None
 
 
 @click.group(cls=LazyGroup)

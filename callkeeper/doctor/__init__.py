@@ -81,7 +81,8 @@ async def examine(
                 yield finding
         if not before_deploy:
             async for finding in _running(redis, known.store.keys, institutions, web):
-                yield finding
+                if takes_writes or finding.topic not in {Topic.WEB, Topic.WORKERS}:  # or else none can report
+                    yield finding
         for finding in await waiting_findings(redis, known.store.keys):
             yield finding
         for finding in await archive_findings(

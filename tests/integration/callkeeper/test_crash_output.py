@@ -52,3 +52,17 @@ def test_commands_that_reach_nobody_name_no_credential(command: tuple[str, ...])
     assert ended.returncode != 0
     assert "canary" not in ended.stdout + ended.stderr
     assert "Traceback" not in ended.stdout + ended.stderr
+
+
+def test_full_disk_under_the_output_is_no_bug() -> None:
+    """A command whose output cannot be written says so, and does not blame Redis."""
+    with Path("/dev/full").open("w") as full:
+        ended = subprocess.run(
+            [sys.executable, "-m", "callkeeper", "rules", "docs"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+    assert (ended.returncode, ended.stderr) == (1, "Error: the output cannot be written: No space left on device\n")

@@ -185,6 +185,19 @@ async def test_doctor_does_not_doubt_the_operator_where_the_service_fails(
     assert (finding.severity, finding.remedy) == (Severity.FAULT, remedy)
 
 
+async def test_doctor_counts_no_processes_where_none_can_report(
+    redis: AsyncRedis, redis_url: str, sandbox_server: ServedSandbox
+) -> None:
+    """If Redis is full, processes that run cannot report. To start more would not help."""
+    await redis.config_set("maxmemory", 1)
+    try:
+        found = await findings(environment(redis_url, sandbox_server))
+    finally:
+        await redis.config_set("maxmemory", 0)
+    assert found["redis writes"].severity is Severity.FAULT
+    assert not found.keys() & {"web", "workers"}
+
+
 async def test_doctor_names_what_waits_and_for_whom(redis_url: str, sandbox_server: ServedSandbox) -> None:
     """A service that is away, a late call, a failed job, a doubt and an undelivered outcome have one line each."""
     keys, now_ms = Keys(), int(time.time() * 1000)
