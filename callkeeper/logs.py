@@ -10,6 +10,7 @@ import re
 import sys
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Final, TextIO, cast
@@ -35,7 +36,7 @@ def set_up_logging(log_format: str, *, stream: TextIO | None = None) -> Filterin
         log_format: ``json`` or ``console``.
         stream: Where to; by default standard output.
     """
-    target = stream or sys.stdout
+    target = cast("TextIO", _Unfailing(sys.stdout if stream is None else stream))
     processors = _processors(log_format)
     structlog.configure(
         processors=processors,
@@ -46,6 +47,23 @@ def set_up_logging(log_format: str, *, stream: TextIO | None = None) -> Filterin
     log = cast("FilteringBoundLogger", structlog.get_logger().bind())  # a lazy logger would bind again for every line
     _divert_libraries(log)
     return log
+
+
+class _Unfailing:
+    """Writes to a stream. Text is lost if the disk is full or the reader is gone: a log must not stop the work."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> None:
+        """Write some text, if possible."""
+        with suppress(OSError):
+            self._stream.write(text)
+
+    def flush(self) -> None:
+        """Flush the stream, if possible."""
+        with suppress(OSError):
+            self._stream.flush()
 
 
 def quiet_log(level: int = logging.WARNING) -> FilteringBoundLogger:

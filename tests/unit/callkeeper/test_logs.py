@@ -1,6 +1,7 @@
 """Log lines: their form, and what they must not contain."""
 
 import contextvars
+import errno
 import io
 import json
 import logging
@@ -55,6 +56,28 @@ def test_log_drops_keys_that_are_not_in_the_vocabulary(stream: io.StringIO) -> N
     [line] = lines(stream)
     assert line["dropped"] == ["phone_number"]
     assert CANARY not in stream.getvalue()
+
+
+class Full(io.StringIO):
+    """A file on a disk that is full for a while."""
+
+    is_full = True
+
+    def write(self, text: str, /) -> int:
+        """Write, or fail like a full disk."""
+        if self.is_full:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return super().write(text)
+
+
+def test_line_that_cannot_be_written_stops_no_work() -> None:
+    """The disk of the log is full, or its reader is gone: lines are lost, calls are handled."""
+    stream = Full()
+    log = set_up_logging("json", stream=stream)
+    log.info("worker_started", worker="w-1")
+    stream.is_full = False
+    log.info("worker_stopped", worker="w-1")
+    assert [line["event"] for line in lines(stream)] == ["worker_stopped"]
 
 
 def test_log_drops_every_key_of_an_unknown_event(stream: io.StringIO) -> None:
