@@ -118,6 +118,9 @@ def parse_location(text: str) -> RedisLocation:
     if not (place.get("host") or place.get("path")):
         raise ValueError("names no host")
     parts = urlsplit(text)
+    database = parts.path.strip("/")
+    if scheme != "unix" and database and not database.isdecimal():
+        raise ValueError("must end in the number of a database: redis://host:6379/0")
     address = parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
     return RedisLocation(url=Secret(text), sentinels=None, address=address)
 

@@ -80,6 +80,8 @@ def test_settings_take_blank_for_unset(blank: str) -> None:
         ("REDIS_URL", "https://localhost"),
         ("REDIS_URL", "redis://"),
         ("REDIS_URL", "redis://localhost:canary/0"),
+        ("REDIS_URL", "redis://localhost/canary"),
+        ("REDIS_URL", "rediss://localhost/0/1"),
         ("REDIS_URL", "unix://"),
         ("PORT", "65536"),
         ("PORT", "-1"),
