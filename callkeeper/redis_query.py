@@ -9,8 +9,8 @@ from typing import Any, Final, TypeVar
 
 import click
 from redis.asyncio import Redis
+from redis.exceptions import AuthenticationError, RedisError
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import RedisError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from callkeeper.connections import blocking_redis, worker_redis
@@ -54,6 +54,8 @@ def query_redis(question: Callable[["Redis", Keys], Awaitable[T]]) -> T:
 def _unanswered(settings: StoreSettings, error: RedisError) -> Failed:
     """Return the failure of a command whose Redis did not answer, or refused."""
     address, kind = settings.redis.address, type(error).__name__
+    if isinstance(error, AuthenticationError):
+        return Failed(f"Redis at {address} refuses the login: correct user and password in REDIS_URL")
     if isinstance(error, RedisConnectionError | RedisTimeoutError):
         return Failed(f"Redis at {address} does not answer ({kind}): is it running, and is REDIS_URL right?")
     words = REFUSALS[refusal_in(error)]

@@ -40,3 +40,11 @@ def test_command_names_the_refusal(refusing: WriteRefusal, redis_url: str) -> No
     result = CliRunner().invoke(main, command, env={"REDIS_URL": redis_url})
     words = REFUSALS[refusing]
     assert (result.exit_code, f"{words.what}. {words.advice}" in result.output) == (1, True), result.output
+
+
+def test_command_with_a_wrong_password_names_the_setting(redis_url: str) -> None:
+    """Redis is running and refuses the login: what is wrong is the password in ``REDIS_URL``."""
+    url = redis_url.replace("redis://", "redis://nobody:wrong-password@")
+    result = CliRunner().invoke(main, ["calls", "list"], env={"REDIS_URL": url})
+    assert "refuses the login: correct user and password in REDIS_URL" in result.output
+    assert "wrong-password" not in result.output
