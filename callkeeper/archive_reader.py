@@ -16,6 +16,7 @@ from calls.trail import Recorded
 from desk.archived_calls import ArchivedCalls
 
 _URL: Final = "CALLKEEPER_ARCHIVE_URL"
+ARCHIVE_REMEDY: Final = f"check {_URL} and the server; only the owner of the tables may change them"
 NO_ARCHIVE: Final = f"there is no archive: {_URL} is not set"
 
 
@@ -62,7 +63,12 @@ def archived_recordings(since: timedelta | None, *, institution: str | None = No
             with progress("calls", total) as advance:
                 yield archive.reader.stream(since_ms=since_ms, institution_key=institution, progress=advance)
     except ArchiveAway as away:
-        raise Failed(f"the archive's database cannot be used: {away}") from None
+        raise archive_failed(away) from None
+
+
+def archive_failed(error: Exception) -> Failed:
+    """Return the failure of a command whose archive cannot be used."""
+    return Failed(f"the archive's database cannot be used: {error}; {ARCHIVE_REMEDY}")
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from archive.heads import parse_heads
 from archive.keeping import Keeper
 from archive.migrating import migrate as migrate_tables
 from archive.verifying import verify as verify_chains
-from callkeeper.archive_reader import NO_ARCHIVE, archived_recordings, progress
+from callkeeper.archive_reader import NO_ARCHIVE, archive_failed, archived_recordings, progress
 from callkeeper.environment import SettingsWrong
 from callkeeper.parsing import VISIBLE
 from callkeeper.redis_query import Span, note_command, query_redis
@@ -69,7 +69,7 @@ def archive_database() -> Iterator[tuple[Database, WorkerArchiveSettings]]:
     try:
         yield database, settings
     except (ArchiveAway, ValueRefused) as error:
-        raise Failed(f"the archive's database cannot be used: {error}") from None
+        raise archive_failed(error) from None
     finally:
         database.close()
 

@@ -197,7 +197,7 @@ async def find_call(queries: Queries, voice_id: str, institution: str | None) ->
         elsewhere = f"; it is a call of {keys}" if keys else ""
         raise Failed(f"nothing is known of {voice_id} at {institution}{elsewhere}")
     if not found:
-        raise Failed(f"nothing is known of {voice_id}")
+        raise Failed(f"nothing is known of {voice_id}; search with callkeeper calls find")
     if len(found) > 1:
         raise Failed(f"{voice_id} is a call of {keys}: say which with --institution")
     return found[0]

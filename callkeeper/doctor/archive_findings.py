@@ -4,6 +4,7 @@ import asyncio
 
 from redis.asyncio import Redis
 
+from callkeeper.archive_reader import ARCHIVE_REMEDY
 from callkeeper.doctor.finding import Finding, Topic, fault, ok, warning
 from callkeeper.redis_location import Tls
 from callkeeper.settings import ArchiveSettings
@@ -49,8 +50,7 @@ def _database(settings: ArchiveSettings, may_migrate: bool) -> Finding:
         if may_migrate and (version is None or version < newest()):
             version = migrate(database)
     except ArchiveAway as away:
-        remedy = "check CALLKEEPER_ARCHIVE_URL and the server; only the owner of the tables may change them"
-        return fault(Topic.ARCHIVE, f"the database cannot be used: {away}", remedy)
+        return fault(Topic.ARCHIVE, f"the database cannot be used: {away}", ARCHIVE_REMEDY)
     finally:
         database.close()
     if version is None:

@@ -1,4 +1,4 @@
--- Roles of the archive's database. Run it once, as the role that owns the tables, after `callkeeper archive migrate`:
+-- Roles of the archive's database. Run it once, as the role that owns the tables and has CREATEROLE, after `callkeeper archive migrate`:
 --   psql -v ON_ERROR_STOP=1 -f roles.sql "$OWNER_URL"
 -- Then give each role a password. Workers insert and read; nobody but the owner changes or deletes a line.
 CREATE ROLE callkeeper_worker LOGIN;

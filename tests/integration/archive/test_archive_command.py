@@ -1,12 +1,16 @@
-"""``callkeeper archive`` at the command line: a mistyped institution."""
+"""What ``callkeeper archive`` and the doctor say about a mistyped institution and a database that cannot be used."""
 
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from redis.asyncio import Redis
 
 from archive.keeping import Keeper
 from callkeeper.cli import main
+from callkeeper.doctor.archive_findings import archive_findings
+from callkeeper.settings import ArchiveSettings
+from calls.store.keys import Keys
 from tests.archivist import sqlite_archive
 
 WHO_AND_WHY = ("--operator", "dpo", "--reason", "request 1")
@@ -42,3 +46,19 @@ def test_known_institution_is_accepted(tmp_path: Path, redis_url: str) -> None:
     for command in ("hold", "erase"):
         arguments = ["archive", command, "--institution", "cu-1", "--person", "m-1", *WHO_AND_WHY]
         assert CliRunner(env=settings).invoke(main, arguments).exit_code == 0
+
+
+@pytest.mark.parametrize("command", ["verify", "export"])
+def test_database_that_does_not_answer_is_named_with_the_remedy(command: str) -> None:
+    """The error names the setting to look at, and which role is needed."""
+    settings = {"CALLKEEPER_ARCHIVE_URL": "postgresql://callkeeper@127.0.0.1:1/archive", "REDIS_URL": ""}
+    result = CliRunner(env=settings).invoke(main, ["archive", command])
+    assert result.exit_code == 1
+    assert "check CALLKEEPER_ARCHIVE_URL and the server; only the owner of the tables may change them" in result.output
+
+
+async def test_doctor_tells_an_empty_database_from_an_old_one(tmp_path: Path, redis: "Redis") -> None:
+    """Before the first migration the doctor says that there are no tables, and not that they have version None."""
+    settings = ArchiveSettings.load({"CALLKEEPER_ARCHIVE_URL": f"sqlite:///{tmp_path}/empty.db", "REDIS_URL": ""})
+    found = await archive_findings(redis, Keys(), settings, may_migrate=False)
+    assert found[0].detail == "the database has no tables yet"

@@ -176,6 +176,13 @@ async def test_calls_find_by_what_is_known(rig: Rig, redis_url: str) -> None:
     assert (await callkeeper(redis_url, "calls", "find", "nobody-of-this-name")).exit_code == 1
 
 
+async def test_unknown_call_leads_to_the_search(redis_url: str) -> None:
+    """The error about an unknown voice id names the command that searches."""
+    told = await callkeeper(redis_url, "calls", "explain", "v-none")
+    assert told.exit_code == 1
+    assert "nothing is known of v-none; search with callkeeper calls find" in told.output
+
+
 async def test_commands_take_the_beginning_of_an_id(rig: Rig, redis_url: str) -> None:
     """The beginning of an id selects its call. If several match, the command names them and does nothing."""
     first, second = rig.stage.call(Happening(Kind.END, 120)), rig.stage.call(Happening(Kind.END, 120))
