@@ -42,7 +42,7 @@ def archive() -> None:
 
 
 def refuse_unknown_institution(database: Database, key: str) -> None:
-    """Refuse an institution of which the archive has no line: it is probably mistyped.
+    """Refuse an institution without a chain: its key is probably mistyped.
 
     Raises:
         Misused: The archive has none.
@@ -50,8 +50,8 @@ def refuse_unknown_institution(database: Database, key: str) -> None:
     keys = Keeper(database, "").institutions()
     if key not in keys:
         near = nearest(key, keys)
-        instead = f"; did you mean {near}?" if near is not None else ""
-        raise Misused(f"the archive has no line of an institution with the key {shown(key)}{instead}")
+        instead = f"; did you mean {near}?" if near is not None else ": its first settled call begins one"
+        raise Misused(f"the archive has no chain of an institution with the key {shown(key)}{instead}")
 
 
 @contextmanager

@@ -76,5 +76,7 @@ def test_page_can_be_read(page: Page, name: str, scheme: Literal["light", "dark"
     assert [node["html"] for each in found.response["violations"] for node in each["nodes"]] == []
     page.set_viewport_size({"width": 390, "height": 800})
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
-    heights = page.evaluate("[...document.querySelectorAll('.diagram text')].map(t => t.getBoundingClientRect().height)")
+    heights = page.evaluate(
+        "[...document.querySelectorAll('.diagram text')].map(t => t.getBoundingClientRect().height)"
+    )
     assert min(heights) >= 10
