@@ -5,7 +5,7 @@ fault.
 """
 
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +36,7 @@ async def push_findings(redis: "Redis", keys: Keys, institutions: Iterable[str])
     minutes = [minute.figures for minute in await FigureReader(redis, keys=keys).minutes(now)]
     events = await _newest_events(client, keys)
     last = _last_pushes(events)
-    found = [_hour(minutes, _taken(minutes, events, now), has_ever=bool(events))]
+    found = _hour(minutes, _taken(minutes, events, now), has_ever=bool(events))
     for key in sorted(institutions):
         sample = await client.get(keys.sample(key))
         found.append(_institution(key, last.get(key), sample, now))
@@ -68,33 +68,39 @@ def _last_pushes(events: list[tuple[datetime, EventEntry]]) -> dict[str, datetim
     return last
 
 
-def _hour(minutes: list[Snapshot], taken: int, *, has_ever: bool) -> Finding:
+def _hour(minutes: list[Snapshot], taken: int, *, has_ever: bool) -> list[Finding]:
     refused = sum((minute.by(catalogue.PUSHES_REFUSED, "reason") for minute in minutes), Counter[str]())
     found = sum((minute.by(catalogue.CALLS_FOUND, "by") for minute in minutes), Counter[str]())
-    strangers = refused["credentials"]
-    same = "copy CALLKEEPER_PUSH_HEADERS exactly into the dashboard (Settings, Push Notifications)"
-    if strangers and not taken:
-        detail = f"{strangers} refused in the last hour for a wrong or missing header, none accepted"
-        return fault(Topic.PUSHES, detail, f"{same}, and send a sample from there")
-    if strangers:
-        detail = f"{strangers} refused in the last hour for a wrong or missing header, {taken} accepted"
-        return warning(Topic.PUSHES, detail, f"a stranger, or one institution's dashboard is wrong: {same}")
-    if refused["not_recorded"]:
-        detail = f"{refused['not_recorded']} answered with 503 in the last hour: Redis did not confirm them"
-        return warning(Topic.PUSHES, detail, "see the lines about Redis; their calls were found by the queue")
     if refused:
-        why = ", ".join(f"{count} {reason}" for reason, count in sorted(refused.items()))
-        return warning(Topic.PUSHES, f"refused in the last hour: {why}", "see the log events push_refused")
+        return list(_refused(refused, taken))
     if not taken and found["queue"]:
         detail = f"none in the last hour, but {found['queue']} calls were found by the queue"
         remedy = (
             "look at the attempts in the dashboard (Settings, Push Notifications): the address, and what it answered"
         )
-        return warning(Topic.PUSHES, detail, remedy)
+        return [warning(Topic.PUSHES, detail, remedy)]
     if not taken and not has_ever:
         remedy = "register https://<your host>/push in the dashboard (Settings, Push Notifications) and send a sample"
-        return warning(Topic.PUSHES, "none has come yet", remedy)
-    return ok(Topic.PUSHES, f"{taken} accepted in the last hour, none refused")
+        return [warning(Topic.PUSHES, "none has come yet", remedy)]
+    return [ok(Topic.PUSHES, f"{taken} accepted in the last hour, none refused")]
+
+
+def _refused(refused: Counter[str], taken: int) -> Iterator[Finding]:
+    """Describe each reason: a stranger who guesses must not hide pushes that were lost."""
+    strangers, lost = refused.pop("credentials", 0), refused.pop("not_recorded", 0)
+    if strangers:
+        detail = f"{strangers} refused in the last hour for a wrong or missing header, {taken or 'none'} accepted"
+        same = "copy CALLKEEPER_PUSH_HEADERS exactly into the dashboard (Settings, Push Notifications)"
+        if taken:
+            yield warning(Topic.PUSHES, detail, f"a stranger, or one institution's dashboard is wrong: {same}")
+        else:
+            yield fault(Topic.PUSHES, detail, f"{same}, and send a sample from there")
+    if lost:
+        detail = f"{lost} answered with 503 in the last hour: Redis did not confirm them"
+        yield warning(Topic.PUSHES, detail, "see the lines about Redis; their calls were found by the queue")
+    if refused:
+        why = ", ".join(f"{count} {reason}" for reason, count in sorted(refused.items()))
+        yield warning(Topic.PUSHES, f"refused in the last hour: {why}", "see the log events push_refused")
 
 
 def _institution(key: str, last: datetime | None, sample: bytes | None, now: datetime) -> Finding:

@@ -12,8 +12,12 @@ from redis import Redis
 from redis.asyncio import Redis as AsyncRedis
 
 from callkeeper.doctor import Finding, ProcessKind, Severity, examine
+from callkeeper.doctor.pushes import push_findings
 from callkeeper.doctor.service_account import clock_finding
 from callkeeper.settings import VARIABLES
+from calls.metrics import catalogue
+from calls.metrics.counting import Figures
+from calls.metrics.writing import Author, FigureWriter
 from calls.store.keys import CallId, Keys
 from tests.sandbox_fixtures import ServedSandbox
 
@@ -183,6 +187,22 @@ async def test_doctor_does_not_doubt_the_operator_where_the_service_fails(
     sandbox_server.fault("queue", action, times=100)
     finding = (await findings(environment(redis_url, sandbox_server)))["queue cu-1"]
     assert (finding.severity, finding.remedy) == (Severity.FAULT, remedy)
+
+
+async def test_stranger_hides_no_lost_push(redis_url: str) -> None:
+    """Each reason for which pushes were refused has a line: a stranger who guesses must not hide lost pushes."""
+    figures = Figures()
+    for reason in ("credentials", "not_recorded", "unreadable"):
+        figures.count(catalogue.PUSHES_REFUSED, reason)
+    with Redis.from_url(redis_url) as redis:
+        FigureWriter(figures, Author("web-1", "web"), now_ms=lambda: int(time.time() * 1000)).write(redis)
+    async with AsyncRedis.from_url(redis_url) as client:
+        details = [finding.detail for finding in await push_findings(client, Keys(), ())]
+    assert details == [
+        "1 refused in the last hour for a wrong or missing header, none accepted",
+        "1 answered with 503 in the last hour: Redis did not confirm them",
+        "refused in the last hour: 1 unreadable",
+    ]
 
 
 async def test_doctor_counts_no_processes_where_none_can_report(
