@@ -12,12 +12,13 @@ from typing import Any
 
 from msgspec.structs import replace as with_fields
 
-from calls.facts_and_colours import FACTS, MANUAL_GREEN, Colour, Facts, coloured
+from calls.facts_and_colours import FACTS, Facts
 from calls.record import CHECK_LIMIT, History
 from calls.rules.book import Outcome, RuleBook
 from calls.rules.conditions import read_values
 from calls.rules.file import SHIPPED, parse_toml
 from calls.rules.matching_and_assignment import Verdict, judge, table
+from calls.rules.replay import with_colours
 from calls.rules.sections import Fault, Faults, RulesError, Section
 from calls.story import row_of
 
@@ -42,7 +43,6 @@ class Case:
     line: int
     institution_key: str
     facts: Facts
-    policies: tuple[str, ...]
     expect: Outcome
     rule: str | None = None
     validation_type: str | None = None
@@ -122,7 +122,6 @@ def _case(section: Section, n: int, default_at: datetime | None) -> Case | None:
         line=section.faults.lines.find(*section.path),
         institution_key=institution,
         facts=with_fields(_facts(known, history), at=at, policies=policies),
-        policies=policies,
         expect=expect,
         rule=case.text("rule", "a rule's name") if "rule" in case.table else None,
         validation_type=case.text("validation_type", "a type") if "validation_type" in case.table else None,
@@ -176,26 +175,11 @@ def try_cases(cases: Cases, book: RuleBook) -> tuple[Result, ...]:
 
 
 def _try(case: Case, book: RuleBook) -> Result:
-    facts = _coloured(case, book)
+    facts = with_colours(case.facts, book.policies)
     verdict = judge(facts, book, case.institution_key)
     failures = tuple(_failures(case, verdict))
     explained = tuple(_explain(facts, book, case)) if failures else ()
     return Result(case, failures, explained)
-
-
-def _coloured(case: Case, book: RuleBook) -> Facts:
-    """Add the colours that the rules give the case's policies."""
-    colours = book.policies.colours(name for name in case.policies if name != MANUAL_GREEN)
-    facts = case.facts
-    red = facts.red or Colour.RED in colours
-    return with_fields(
-        facts,
-        green=(facts.green or facts.authenticated or Colour.GREEN in colours) and not red,
-        red=red,
-        unclassified=facts.unclassified or Colour.UNCLASSIFIED in colours,
-        green_policy=facts.green_policy or Colour.GREEN in colours or MANUAL_GREEN in case.policies,
-        history=coloured(facts.history, book.policies),
-    )
 
 
 def _failures(case: Case, verdict: Verdict) -> list[str]:

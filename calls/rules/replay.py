@@ -4,6 +4,8 @@ The trail holds the facts whenever they changed, so other rules can be applied a
 colours. After the first difference the facts are corrected for what would and would not have been sent. What the
 service and the caller would have done then is unknown. Assignments and check times stay as recorded. If time alone
 changes what the other rules decide (dates, seconds since the assignment), they are applied at that instant too.
+While a policy was red by the recorded rules, the trail does not tell whether the voice was authenticated; then it
+counts as not authenticated.
 """
 
 from bisect import bisect
@@ -13,7 +15,7 @@ from datetime import datetime, timedelta
 
 from msgspec.structs import replace as with_fields
 
-from calls.facts_and_colours import MANUAL_GREEN, Colour, Facts, coloured
+from calls.facts_and_colours import MANUAL_GREEN, Colour, Facts, Policies, coloured
 from calls.record import History
 from calls.rules.book import Outcome, RuleBook
 from calls.rules.matching_and_assignment import Verdict, judge, next_turn, table
@@ -98,16 +100,23 @@ class _Court:
 
     def coloured(self, facts: Facts) -> Facts:
         """Return facts with the colours that these rules give the policies."""
-        colours = self.book.policies.colours(name for name in facts.policies if name != MANUAL_GREEN)
-        red = Colour.RED in colours
-        return with_fields(
-            facts,
-            green=(facts.authenticated or Colour.GREEN in colours) and not red,
-            red=red,
-            unclassified=Colour.UNCLASSIFIED in colours,
-            green_policy=Colour.GREEN in colours or MANUAL_GREEN in facts.policies,
-            history=coloured(facts.history, self.book.policies),
-        )
+        uncoloured = with_fields(facts, green=False, red=False, unclassified=False, green_policy=False)
+        return with_colours(uncoloured, self.book.policies)
+
+
+def with_colours(facts: Facts, policies: Policies) -> Facts:
+    """Add to facts without a record the colours that rules give their policies, as `facts_of` does with a record."""
+    colours = policies.colours(name for name in facts.policies if name != MANUAL_GREEN)
+    red = facts.red or Colour.RED in colours
+    return with_fields(
+        facts,
+        green=(facts.green or facts.authenticated or Colour.GREEN in colours) and not red,
+        authenticated=facts.authenticated and not red,
+        red=red,
+        unclassified=facts.unclassified or Colour.UNCLASSIFIED in colours,
+        green_policy=facts.green_policy or Colour.GREEN in colours or MANUAL_GREEN in facts.policies,
+        history=coloured(facts.history, policies),
+    )
 
 
 Tell = Callable[[Difference], object]

@@ -1,10 +1,11 @@
 """Cases: an institution's own examples."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from calls.rules import SHIPPED, RulesError, load_rules
+from calls.rules import SHIPPED, Outcome, Rule, RulesError, load_rules
 from calls.rules.cases import load_cases, parse_cases, try_cases
 
 BOOKS = Path(__file__).parents[3] / "calls" / "rulebooks"
@@ -30,6 +31,17 @@ def test_shipped_rules_come_to_what_their_cases_say(name: str) -> None:
     cases = load_cases(BOOKS / f"{name}.cases.toml")
     assert cases.rules == name
     assert [result.failures for result in try_cases(cases, load_rules(name)) if result.failures] == []
+
+
+def test_voice_of_a_case_is_not_authenticated_while_a_policy_is_red() -> None:
+    """A case has the facts that a live call would have."""
+    case = SOUND.replace("validation_type =", "authenticated = true, validation_type =").replace("Blue", "Red")
+    cases = parse_cases(case.encode(), name="c")
+    book = load_rules(None)
+    tell = Rule("authenticated", (("authenticated", True),), Outcome.ASK, "because")
+    red = replace(book, rules=(tell, *book.rules), policies=replace(book.policies, red=("Red *",)))
+    (result,) = try_cases(cases, red)
+    assert "rule: expected passcode validated, got authenticated" not in result.failures
 
 
 @pytest.mark.parametrize("name", SHIPPED)

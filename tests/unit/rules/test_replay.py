@@ -144,6 +144,16 @@ def test_replay_colours_policies_by_the_other_rules() -> None:
     assert replayed([held], DEFAULT)[0].same == 1
 
 
+def test_replay_of_rules_that_call_a_policy_red_knows_no_authenticated_voice() -> None:
+    """As in a live call, a voice is not authenticated while a policy is red."""
+    seen: dict[str, Any] = {"authenticated": True, "green": True, "fully_authenticated": True}
+    call = record(DEFAULT, [{}, seen], policies=["Yellow Review"])
+    tell = Rule("authenticated", (("authenticated", True),), Outcome.ASK, "because")
+    red = replace(DEFAULT.policies, red=("Yellow *",))
+    assert replayed([call], only(tell))[0].different == 1
+    assert replayed([call], only(tell, policies=red))[0].different == 0
+
+
 def test_replay_corrects_facts_for_what_would_not_have_been_sent() -> None:
     """An enroll that only the recorded rules made does not forbid the one that the others make later."""
     patient = only(replace(ENROLL, when=(*ENROLL.when, ("opted_in", True))))
