@@ -6,17 +6,19 @@ also stores the whole traceback of a failed job, including messages. Our jobs fa
 only.
 """
 
+import time
 import zlib
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, ClassVar, Final
 
-from redis.exceptions import RedisError
+from redis.exceptions import RedisError, ResponseError
 from rq.exceptions import AbandonedJobError
 from rq.job import Job
 
 from calls.store.job_queue import BUG_TTL_S, FAILURE_TTL_S, NO_DEADLINE
 from calls.store.keys import QUEUE_NAME
+from calls.store.writable import REFUSALS, refusal_in
 from calls.traceback_filter import filtered_traceback
 from workers.job_description import describe
 from workers.measurements import JobSummary
@@ -24,6 +26,9 @@ from workers.shift import StepsFailed
 
 MAX_JOB: Final = 64 * 1024
 """Limit in bytes for a job's hash, and for its fields after decompression. A failed job of ours has a few thousand."""
+
+REFUSED_PAUSE_S: Final = 1.0
+"""How long a worker waits after Redis refused a command of a job, in seconds."""
 
 
 class JobRefused(Exception):
@@ -84,6 +89,10 @@ class CallJob(Job):
     def _perform_or_tell(self) -> Any:
         try:
             return self._perform()
+        except ResponseError as error:
+            what = f"{type(error).__name__}: {REFUSALS[refusal_in(error)].what}"
+            # The work stays due, so the next job follows at once. A user without one right failed 27 jobs a second.
+            time.sleep(REFUSED_PAUSE_S)
         except RedisError as error:
             what = type(error).__name__
         self.failure_ttl = FAILURE_TTL_S

@@ -103,6 +103,10 @@ _URGENT: Final = frozenset({StateName.UNRESOLVED, StateName.UNENROLLED, StateNam
 _DECIDED: Final = frozenset({StateName.ENROLLED, StateName.GREEN})
 
 
+UNREAD_AFTER: Final = 3
+"""Failed reads in a row after which a call says so: about 7 s."""
+
+
 @dataclass(frozen=True, slots=True)
 class CallState:
     """A call's state and, where something is held back, why. ``for_person``: only a person can clear it up."""
@@ -126,7 +130,10 @@ def state_of(call: Call, book: RuleBook) -> CallState:
     """Return the state of a call."""
     facts = facts_of(call, book.policies)
     return (
-        _by_ledger(call) or _by_facts(call, facts) or _by_verdict(call, facts, book) or CallState(_early(call, facts))
+        _by_ledger(call)
+        or _by_facts(call, facts)
+        or _by_verdict(call, facts, book)
+        or CallState(_early(call, facts), _unread(call))
     )
 
 
@@ -135,6 +142,10 @@ def state_words(call: Call, book: RuleBook) -> str:
     name = state_of(call, book).name
     status = call.reading.status if call.reading else None
     return f"{STATE_STYLES[name].word} {name} {call.reason or ''} {call.phase} {status or ''}"
+
+
+def _unread(call: Call) -> str:
+    return "its details cannot be read" if call.reads_failed >= UNREAD_AFTER and not call.is_settled else ""
 
 
 def _by_ledger(call: Call) -> CallState | None:

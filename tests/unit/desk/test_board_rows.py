@@ -53,6 +53,15 @@ def test_state_is_the_strongest_thing_that_is_true(state: StateName, changes: di
     assert state_of(call(**changes), BOOK).name is state
 
 
+@pytest.mark.parametrize(
+    ("changes", "said"), [({}, True), ({"end_hinted_at": NOW}, True), ({"reads_failed": 2}, False)]
+)
+def test_call_whose_details_cannot_be_read_says_so(changes: dict[str, Any], said: bool) -> None:
+    """After three failed reads in a row, so that one lost answer changes nothing."""
+    state = state_of(call(**{"reads_failed": 3, **changes}), BOOK)
+    assert (state.name, state.because) == (StateName.WATCHED, "its details cannot be read" if said else "")
+
+
 def test_state_has_a_look_of_its_own() -> None:
     """Nobody has to tell colours apart: no two states that a live call can have share their word, nor word and shape."""
     words = [look.word for look in STATE_STYLES.values()]

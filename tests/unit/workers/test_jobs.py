@@ -5,10 +5,11 @@ import traceback
 import pytest
 from fakeredis import FakeRedis
 from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import NoPermissionError
 from rq.serializers import JSONSerializer
 
 from calls.store.job_queue import ADVANCE, FAILURE_TTL_S
-from workers.jobs import JobFailed, RedisAway, job_class
+from workers.jobs import REFUSED_PAUSE_S, JobFailed, RedisAway, job_class
 from workers.measurements import JobSummary
 
 
@@ -46,4 +47,20 @@ def test_job_that_lost_redis_is_no_bug() -> None:
     with pytest.raises(RedisAway, match=r"Redis did not answer .* \(ConnectionError\); due work stays due") as failed:
         job.perform()
     assert job.failure_ttl == FAILURE_TTL_S
+    assert "canary" not in "".join(traceback.format_exception(failed.value))
+
+
+def lack_a_right(_job_key: str) -> JobSummary:
+    """Run a command that the Redis user may not run."""
+    raise NoPermissionError("this user has no permissions to run the 'canary' command")
+
+
+def test_job_whose_command_redis_refuses_pauses_before_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next job would be refused too: without a pause, dozens fail every second. The job says what is wrong."""
+    slept: list[float] = []
+    monkeypatch.setattr("workers.jobs.time.sleep", slept.append)
+    job = job_class({ADVANCE: lack_a_right}).create(ADVANCE, connection=FakeRedis(), serializer=JSONSerializer)
+    with pytest.raises(RedisAway, match=r"\(NoPermissionError: our user may not run a command\)") as failed:
+        job.perform()
+    assert slept == [REFUSED_PAUSE_S]
     assert "canary" not in "".join(traceback.format_exception(failed.value))
