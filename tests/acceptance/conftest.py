@@ -10,7 +10,7 @@ import pytest
 from tests.acceptance.stack import Stack, stack
 from tests.longest_first import longest_first
 
-LONGEST_FIRST = ["web_process", "desk", "one_worker", "alert_courier", "doctor", "demonstration", "disturbed_job"]
+LONGEST_FIRST = ["outage", "shadow", "web_process", "desk", "one_worker", "alert_courier", "doctor", "disturbed_job"]
 """Files by how long they take."""
 
 
