@@ -147,7 +147,7 @@ def test_missing_settings_are_named_at_once() -> None:
         f"CALLKEEPER_{name}" for name in ("SERVICE_URL", "ACCESS_TOKEN", "EMAIL", "PASSWORD", "REQUESTED_BY")
     )
     result = CliRunner().invoke(main, ["reseller", "token"], env=nothing)
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert all(f"{name}: is required" in result.stderr for name in nothing)
 
 

@@ -1,17 +1,20 @@
 """Recorded calls to tell, replay and count: made of facts at moments, judged by rules as a mover would."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
 from calls.effect_ledger import EffectState
 from calls.facts_and_colours import Facts
 from calls.record import Phase, Reason
 from calls.rules import Outcome, RuleBook
-from calls.rules.matching_and_assignment import judge, table
+from calls.rules.matching_and_assignment import judge, next_turn, table
 from calls.trail import Entry, Recorded
 
 BEGAN = datetime(2026, 11, 21, 12, tzinfo=UTC)
-LIVE: dict[str, str | bool | int | None] = {"allowed": True, "real_voice_id": True, "assigned": True, "candidates": 1}
+Known = Mapping[str, str | bool | int | None]
+"""Facts by name."""
+
+LIVE: Known = {"allowed": True, "real_voice_id": True, "assigned": True, "candidates": 1}
 
 
 def at(seconds: float) -> datetime:
@@ -21,7 +24,7 @@ def at(seconds: float) -> datetime:
 
 def record(
     book: RuleBook,
-    moments: Sequence[dict[str, str | bool | int | None]],
+    moments: Sequence[Known],
     *,
     voice_id: str = "v-1",
     institution_key: str = "cu-1",
@@ -31,13 +34,14 @@ def record(
     trail = [Entry(at=BEGAN, what="pushed", kind="start", event_id="ev-1")]
     done: dict[str, EffectState] = {}
     last = ""
-    for n, known in enumerate(moments):
+    for now, is_change, known in _instants(book, moments):
         effects = {"enrolled": "enroll" in done, "manual": "enroll" in done, "rejected": "reject" in done}
-        facts = Facts.from_dict({**LIVE, **effects, **known})
+        assigned_s = int((now - BEGAN).total_seconds())
+        facts = Facts.from_dict({**LIVE, **effects, **known, "assigned_s": assigned_s}, at=now)
         verdict = judge(facts, book, institution_key)
-        now = at(10 * n)
         if verdict.fingerprint == last:
-            trail.append(Entry(at=now, what="facts", facts=facts.as_dict(), policies=tuple(policies)))
+            if is_change:
+                trail.append(Entry(at=now, what="facts", facts=facts.as_dict(), policies=tuple(policies)))
             continue
         last = verdict.fingerprint
         trail.append(
@@ -71,3 +75,12 @@ def record(
         enroll=done.get("enroll", EffectState.NONE),
         reject=done.get("reject", EffectState.NONE),
     )
+
+
+def _instants(book: RuleBook, moments: Sequence[Known]) -> Iterator[tuple[datetime, bool, Known]]:
+    """Yield when a mover decides, whether the facts changed then, and the facts. Time alone may change a decision too."""
+    for n, known in enumerate(moments):
+        now: datetime | None = at(10 * n)
+        while now is not None and now < at(10 * (n + 1)):
+            yield now, now == at(10 * n), known
+            now = next_turn(book, BEGAN, now)
