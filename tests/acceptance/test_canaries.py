@@ -217,6 +217,7 @@ def _everything_in(redis: Any) -> bytes:
         b"set": redis.smembers,
         b"zset": lambda key: redis.zrange(key, 0, -1),
         b"stream": redis.xrange,
+        b"none": lambda _key: None,  # it has just expired
     }
     keys = [key for key in redis.scan_iter(count=1000) if key != b"ck:token"]
     return b"\n".join(repr((key, read[redis.type(key)](key))).encode() for key in keys)
