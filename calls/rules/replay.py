@@ -105,7 +105,7 @@ class _Court:
 
 
 def with_colours(facts: Facts, policies: Policies) -> Facts:
-    """Add to facts without a record the colours that rules give their policies, as `facts_of` does with a record."""
+    """Return recorded or written facts with the colours that rules give their policies. For a live call: `facts_of`."""
     colours = policies.colours(name for name in facts.policies if name != MANUAL_GREEN)
     red = facts.red or Colour.RED in colours
     return with_fields(

@@ -15,7 +15,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from hashlib import sha256
-from ipaddress import IPv6Address, ip_address, ip_network
+from ipaddress import IPv4Address, ip_address, ip_network
 from math import ceil
 from typing import Final
 
@@ -152,7 +152,7 @@ class LoginLimiter:
         return 0
 
     async def _ask(self, who: str, name: str, *, count: bool = False) -> tuple[int, int]:
-        """Return the seconds to wait, and those for the next one. ``count``: count a failure, if it has not to wait.
+        """Return how many seconds this login has to wait, and the next one. ``count``: count a failure unless it waits.
 
         The local count comes first, so that guesses that arrive together cannot all pass before Redis has counted them.
         """
@@ -176,6 +176,8 @@ def network_of(client: object) -> str:
         address = ip_address(str(client[0]).partition("%")[0])  # type: ignore[index]  # None raises too
     except (ValueError, TypeError, IndexError):
         return "unknown"
-    if isinstance(address, IPv6Address) and address.ipv4_mapped is None:
-        return str(ip_network((int(address), _NETWORK_BITS), strict=False))
-    return str(getattr(address, "ipv4_mapped", None) or address)
+    if isinstance(address, IPv4Address):
+        return str(address)
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return str(ip_network((int(address), _NETWORK_BITS), strict=False))
