@@ -52,8 +52,12 @@ WATCH = Read("watch")
 """The read that looks for changes. Other reads are needed for the next step."""
 
 
-def decide(call: Call, book: RuleBook, now: datetime, *, late: timedelta = timedelta()) -> Step:
-    """Return the next step of a call. ``late`` is how late workers are."""
+def decide(call: Call, book: RuleBook, now: datetime, *, late: timedelta = timedelta(), busy: float = 0.0) -> Step:
+    """Return the next step of a call.
+
+    ``late`` is how late workers are, ``busy`` the share of a core that this one uses: reads wait if there is too much
+    to do.
+    """
     if call.is_settled:
         return _rest(call, now)
     if call.phase is Phase.HINTED:
@@ -69,7 +73,7 @@ def decide(call: Call, book: RuleBook, now: datetime, *, late: timedelta = timed
         or _act(call, book, facts, now)
         or _decline(call, book, facts)
         or _patiently(close(call, book, facts, now), call, now)
-        or _look_closer(call, book, facts, now, late)
+        or _look_closer(call, book, facts, now, late, busy)
     )
 
 
@@ -236,10 +240,10 @@ def _operator(call: Call, kind: EffectKind) -> str | None:
     return call.identity.operator if call.identity else None
 
 
-def _look_closer(call: Call, book: RuleBook, facts: Facts, now: datetime, late: timedelta) -> Step:
+def _look_closer(call: Call, book: RuleBook, facts: Facts, now: datetime, late: timedelta, busy: float) -> Step:
     """Check if a check is due and useful; else read if a read is due; else wait for whichever comes first.
 
-    While workers are late, a due read waits. That helps at once; ``next_read`` helps only from the next read on.
+    While workers are late or busy, a due read waits. That helps at once; ``next_read`` helps only from the next read on.
     """
     turn_at = next_turn(book, call.watch_from if call.person_id else None, now)
     due = [at for at in (call.effects_held_until, _assign_retry_at(call, now), turn_at) if at is not None]
@@ -249,7 +253,7 @@ def _look_closer(call: Call, book: RuleBook, facts: Facts, now: datetime, late: 
         if call.next_check_at <= now:
             return _read_or_wait(call, "before another check", now) if must_read_first(call) else Check()
         due.append(call.next_check_at)
-    read_at = put_off(call, call.next_read_at or now, now, decided_s=book.reads_decided_s, late=late)
+    read_at = put_off(call, call.next_read_at or now, now, decided_s=book.reads_decided_s, late=late, busy=busy)
     if read_at <= now:
         return WATCH
     return Wait(min([read_at, *due]))

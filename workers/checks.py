@@ -148,6 +148,7 @@ def take_in(
         decided_s=book.reads_decided_s,
         live=claim.item.live,
         late=claim.item.late,
+        busy=claim.tools.cpu_share(),
     )
     claim.call = replace(claim.call, next_read_at=read_at)
     changed = _told(before) != _told(claim.call)

@@ -65,6 +65,7 @@ class Tools:
     pauses: PauseLog = field(default_factory=PauseLog)
     counting: Counting = field(default_factory=Counting)
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    cpu_share: Callable[[], float] = lambda: 0.0
 
     def __post_init__(self) -> None:
         deadline_s, request_s = self.service.deadline_s, self.store.lease.request_s

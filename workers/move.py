@@ -107,7 +107,7 @@ async def move(claim: Claim) -> None:
     """
     for n in range(MAX_STEPS):
         now = claim.now
-        step = decide(claim.call, claim.tools.book, now, late=claim.item.late)
+        step = decide(claim.call, claim.tools.book, now, late=claim.item.late, busy=claim.tools.cpu_share())
         if n and isinstance(step, _ASKS) and claim.age_s > RELEASE_AFTER_S:
             step = Wait(now)
         institution_key = claim.call_id.institution_key

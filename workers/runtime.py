@@ -31,6 +31,7 @@ from calls.store.tasks import end
 from reseller import ServiceConfig
 from reseller.client import Reseller
 from workers.claimed_call import Tools
+from workers.cpu_share import CpuShare
 from workers.job_description import progress
 from workers.managed_institutions import Institutions
 from workers.measurements import Counting, JobSummary, ServiceClock
@@ -272,6 +273,7 @@ class WorkerRuntime:
             monotonic,
             self._log,
             counting=counting,
+            cpu_share=CpuShare(),
         )
         listing = Listing(tools, self._reconcile_s, self._queue_page, told=self._wakeups.wake)
         return tools, institutions, listing

@@ -20,6 +20,13 @@ LATE_TOLERANCE = timedelta(seconds=0.3)
 YIELD = 20.0
 """For every second that workers are later than that, a read is delayed by this many seconds."""
 
+BUSY = 0.6
+"""A worker that uses more than this share of a core delays reads. At 0.9, checks and starts would wait for each other.
+"""
+
+BUSY_YIELD_S = 200.0
+"""For every hundredth of a core above that, a read is delayed by a hundredth of this."""
+
 SOON_S = 8.0
 """The longest time between reads while few calls are live, so that changes made elsewhere are noticed within 10 s."""
 
@@ -52,6 +59,7 @@ def next_read(
     decided_s: float,
     live: int,
     late: timedelta = timedelta(),
+    busy: float = 0.0,
 ) -> datetime:
     """Return when stored details are read next: soon while a check may be made, within a second after a pushed end.
 
@@ -64,8 +72,9 @@ def next_read(
         undecided_s: How often a call is read while a check may be made and many calls are live; old calls less often.
         decided_s: How often it is read otherwise.
         live: The number of live calls of all institutions.
-        late: How late workers are. The later they are, the less often undecided calls are read, to make room for
-            checks, but at least as often as decided ones.
+        late: How late workers are. The later and busier they are, the less often undecided calls are read, to make
+            room for checks, but at least as often as decided ones.
+        busy: The share of a core that this worker uses.
     """
     if may_have_ended(call, now):
         return now + timedelta(seconds=1)
@@ -77,22 +86,30 @@ def next_read(
     if is_sparing and call.first_seen_at is not None:
         age_s = (now - call.first_seen_at).total_seconds()
         period_s = max(period_s, min(decided_s, AGE_SHARE * age_s))
-    if late > LATE_TOLERANCE:
-        period_s = max(period_s, min(decided_s, period_s + YIELD * (late - LATE_TOLERANCE).total_seconds()))
+    period_s = max(period_s, min(decided_s, period_s + _delay_s(late, busy)))
     wait, check_at = apart(call, period_s), call.next_check_at
     if is_sparing and check_at is not None and now + wait < check_at < now + (1 + JUST_BEFORE) * wait:
         return check_at + READ_AFTER_CHECK
     return now + wait
 
 
-def put_off(call: Call, read_at: datetime, now: datetime, *, decided_s: float, late: timedelta) -> datetime:
+def put_off(
+    call: Call, read_at: datetime, now: datetime, *, decided_s: float, late: timedelta, busy: float
+) -> datetime:
     """Return when a read planned for ``read_at`` is made. Arguments as `next_read`.
 
-    It is later while workers are late, but within ``decided_s`` of the last read unless it was planned later.
+    It is later while workers are late or busy, but within ``decided_s`` of the last read unless it was planned later.
     """
-    if late <= LATE_TOLERANCE or call.reading is None or may_have_ended(call, now):
+    delay_s = _delay_s(late, busy)
+    if not delay_s or call.reading is None or may_have_ended(call, now):
         return read_at
-    return max(read_at, min(read_at + YIELD * (late - LATE_TOLERANCE), call.reading.read_at + apart(call, decided_s)))
+    return max(read_at, min(read_at + timedelta(seconds=delay_s), call.reading.read_at + apart(call, decided_s)))
+
+
+def _delay_s(late: timedelta, busy: float) -> float:
+    """Return by how many seconds a read is delayed in favour of checks and starts."""
+    later_s = max(0.0, (late - LATE_TOLERANCE).total_seconds())
+    return max(YIELD * later_s, BUSY_YIELD_S * (busy - BUSY))
 
 
 def may_have_ended(call: Call, now: datetime) -> bool:

@@ -27,6 +27,9 @@ from calls.store.job_queue import ADVANCE, BUG_TTL_S, FAILURE_TTL_S, RECONCILE, 
 from calls.store.keys import QUEUE_NAME, Keys
 from reseller import Secret, ServiceConfig
 from tests.sandbox_fixtures import KEY, ServedSandbox
+from workers import runtime
+from workers.claimed_call import Tools
+from workers.cpu_share import CpuShare
 from workers.jobs import MAX_JOB, CallJob, job_class
 from workers.measurements import JobSummary
 from workers.rq_worker import CallWorker
@@ -328,6 +331,23 @@ def test_running_job_says_how_far_it_is(
     watcher.join()
     runtime.close()
     assert re.fullmatch(r"advance, running: \d+ queues? listed", seen[-1] or "")
+
+
+def test_calls_are_moved_with_the_worker_s_own_share_of_a_core(
+    redis_url: str, sandbox_server: ServedSandbox, log: FilteringBoundLogger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker measures how busy it is, so that a busy one makes fewer reads."""
+    worker, seen = crew_of(redis_url, sandbox_server, log), list[Any]()
+
+    def spied(*parts: Any, **named: Any) -> Tools:
+        seen.append(named["cpu_share"])
+        return Tools(*parts, **named)
+
+    monkeypatch.setattr(runtime, "Tools", spied)
+    worker.stop()
+    worker.advance()
+    worker.close()
+    assert [type(share) for share in seen] == [CpuShare]
 
 
 def test_outage_is_reported_by_one_job_in_ten_minutes(

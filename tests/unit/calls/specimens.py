@@ -74,10 +74,12 @@ def verified(by_desk: bool = True, person_id: str = "p-1", validation_type: str 
     )
 
 
-def next_deed(before: Call, now: datetime = NOW, book: Any = BOOK, *, late: timedelta = timedelta()) -> Step:
+def next_deed(
+    before: Call, now: datetime = NOW, book: Any = BOOK, *, late: timedelta = timedelta(), busy: float = 0.0
+) -> Step:
     """Return the next step that is more than a line in the trail."""
     for _ in range(6):
-        step = decide(before, book, now, late=late)
+        step = decide(before, book, now, late=late, busy=busy)
         signature = facts_of(before, book.policies).signature
         if isinstance(step, WriteFacts):
             before = replace(before, last_facts=signature)

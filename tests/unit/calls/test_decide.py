@@ -15,7 +15,7 @@ from calls.institutions import FOREIGN
 from calls.record import Call, Phase, Reason
 from calls.rules import RuleBook
 from calls.schedule import reads
-from calls.schedule.reads import FEW, LATE_TOLERANCE, MANY
+from calls.schedule.reads import BUSY, FEW, LATE_TOLERANCE, MANY
 from calls.steps import Check, Drop, Establish, Intend, Look, Read, Rest, Send, Settle, Step, Wait, Withdraw
 from tests.conftest import examples
 from tests.unit.calls.specimens import (
@@ -328,7 +328,7 @@ def test_decide_lets_a_settled_call_rest() -> None:
     assert decide(doubtful, BOOK, NOW) == Establish(EffectKind.ENROLL, EffectState.UNRESOLVED)
 
 
-def test_read_that_is_due_makes_room_for_checks_while_workers_are_late() -> None:
+def test_read_that_is_due_makes_room_for_checks_while_workers_are_late_or_busy() -> None:
     """A due read is delayed, at most until the next check. A check, a first read and an end are not."""
     watched = call(reading=reading(read_at=NOW - seconds(20)), next_read_at=DUE, next_check_at=NOW + seconds(60))
     late = LATE_TOLERANCE + seconds(0.1)
@@ -342,12 +342,20 @@ def test_read_that_is_due_makes_room_for_checks_while_workers_are_late() -> None
     assert next_deed(replace(watched, next_check_at=DUE), late=late) == Check()
     assert next_deed(replace(watched, end_hinted_at=NOW), late=late) == Read("watch")
     assert next_deed(replace(watched, reading=None), late=late) == Read("watch")
+    assert next_deed(watched, busy=BUSY) == Read("watch")
+    assert next_deed(watched, busy=BUSY + 0.01) == Wait(DUE + seconds(2)), "2 s for every hundredth of a core"
+    assert next_deed(watched, busy=BUSY + 0.01, late=LATE_TOLERANCE + seconds(1)) == Wait(DUE + seconds(20)), (
+        "the longer"
+    )
 
 
-def next_read(read: Call, book: RuleBook, *, live: int, late: timedelta = timedelta()) -> datetime:
+def next_read(read: Call, book: RuleBook, *, live: int, late: timedelta = timedelta(), busy: float = 0.0) -> datetime:
     """Return when a call that was read at ``NOW`` is read next, by the periods of a rule book."""
     facts, periods = facts_of(read, book.policies, NOW), (book.reads_undecided_s, book.reads_decided_s)
-    return reads.next_read(read, facts, NOW, undecided_s=periods[0], decided_s=periods[1], live=live, late=late)
+    undecided_s, decided_s = periods
+    return reads.next_read(
+        read, facts, NOW, undecided_s=undecided_s, decided_s=decided_s, live=live, late=late, busy=busy
+    )
 
 
 def test_next_read_of_an_undecided_call_comes_soon_whatever_the_number_of_live_calls() -> None:
@@ -391,7 +399,7 @@ def test_next_read_gives_way_to_a_check_that_comes_shortly_after() -> None:
     assert next_read(few, BOOK, live=FEW) == usual, "few calls can be read all the same"
 
 
-def test_next_read_makes_room_for_checks_while_workers_are_late() -> None:
+def test_next_read_makes_room_for_checks_while_workers_are_late_or_busy() -> None:
     """What is open is read less often the later workers are, never less often than what is decided; that stays as it is."""
     undecided, decided = call(next_check_at=None), call(checks_used=20)
     usual, seldom = next_read(undecided, BOOK, live=MANY), next_read(decided, BOOK, live=MANY)
@@ -399,6 +407,9 @@ def test_next_read_makes_room_for_checks_while_workers_are_late() -> None:
         next_read(undecided, BOOK, late=LATE_TOLERANCE + seconds(late_s), live=MANY) for late_s in (0, 0.1, 0.2, 60)
     ]
     assert usual == put_off[0] < put_off[1] < put_off[2] < put_off[3] == seldom
-    assert next_read(decided, BOOK, late=seconds(60), live=MANY) == seldom
+    assert next_read(undecided, BOOK, busy=BUSY, live=MANY) == usual
+    assert usual < next_read(undecided, BOOK, busy=BUSY + 0.01, live=MANY) < seldom
+    assert next_read(undecided, BOOK, busy=1.0, live=MANY) == seldom
+    assert next_read(decided, BOOK, late=seconds(60), busy=1.0, live=MANY) == seldom
     hurried = call(end_hinted_at=NOW)
     assert next_read(hurried, BOOK, late=seconds(60), live=MANY) == next_read(hurried, BOOK, live=MANY)
