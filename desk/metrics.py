@@ -126,6 +126,12 @@ def _gauges(present: Present, processes: Sequence[Process]) -> Iterator[Metric]:
         ("kind", "process"),
         {(process.kind, process.name): process.memory for process in processes},
     )
+    yield _gauge(
+        "process_cpu_share",
+        "share of a core that each process uses, over about two seconds",
+        ("kind", "process"),
+        {(process.kind, process.name): process.cpu for process in processes},
+    )
     yield _gauge("redis_memory_bytes", "memory that Redis uses", (), {(): present.redis_memory})
     yield _gauge(
         "redis_memory_limit_bytes", "memory that Redis may use; 0 without a limit", (), {(): present.redis_memory_limit}

@@ -17,6 +17,7 @@ from redis.exceptions import RedisError
 from calls.claimed_item import Lease
 from calls.metrics import catalogue as figure
 from calls.metrics.counting import Figures
+from calls.metrics.cpu_share import CpuShare
 from calls.rules.book import RuleBook
 from calls.store.archive_queue import ArchiveQueue
 from calls.store.breakers import service_away
@@ -31,7 +32,6 @@ from calls.store.tasks import end
 from reseller import ServiceConfig
 from reseller.client import Reseller
 from workers.claimed_call import Tools
-from workers.cpu_share import CpuShare
 from workers.job_description import progress
 from workers.managed_institutions import Institutions
 from workers.measurements import Counting, JobSummary, ServiceClock

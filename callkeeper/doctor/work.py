@@ -12,6 +12,7 @@ from calls.incidents import Incident, IncidentKind, incidents_of
 from calls.metrics import catalogue as figure
 from calls.metrics.signals import SignalReader
 from calls.metrics.snapshot import FigureReader, Minute, Present, Process, read_present
+from calls.schedule.reads import BUSY
 from calls.store.breakers import ACCOUNT, Breaker, account_of, open_breakers
 from calls.store.keys import Keys
 from calls.store.last_listing import Listings
@@ -88,9 +89,12 @@ def _web(processes: list[Process]) -> Finding:
 
 
 def _workers(processes: list[Process]) -> Finding:
-    alive = sum(process.kind == "worker" for process in processes)
-    if alive:
-        return ok(Topic.WORKERS, f"{alive} alive")
+    shares = [process.cpu for process in processes if process.kind == "worker"]
+    if shares:
+        detail = f"{len(shares)} alive; the busiest uses {max(shares):.0%} of a core"
+        if max(shares) <= BUSY:
+            return ok(Topic.WORKERS, detail)
+        return warning(Topic.WORKERS, f"{detail}, so details are read less often", "start more workers")
     remedy = "start callkeeper worker; if it was started, its log says why it ended"
     return fault(Topic.WORKERS, "none is alive: calls are recorded, but not handled", remedy)
 

@@ -2,7 +2,7 @@
 -- KEYS: totals, processes, this process, what it did last, when each thing was counted last
 -- ARGV: now, prefix of the minutes, number of the batch, process, its kind, its memory in bytes, seconds a minute is kept,
 --       seconds the totals are kept unwritten, seconds a silent process counts as alive, seconds a number is kept,
---       its version, digest of its rules, its own clock in ms, (field, increment) ...
+--       its version, digest of its rules, its own clock in ms, the share of a core that it uses, (field, increment) ...
 -- Returns 1, or 0 for a repetition.
 local now = now_ms()
 if tonumber(ARGV[3]) <= tonumber(redis.call('HGET', KEYS[4], 'batch') or '0') then return 0 end
@@ -10,14 +10,14 @@ redis.call('HSET', KEYS[4], 'batch', ARGV[3])
 redis.call('EXPIRE', KEYS[4], ARGV[10])
 local alive_ms = tonumber(ARGV[9]) * 1000
 redis.call('HSET', KEYS[3], 'kind', ARGV[5], 'memory', ARGV[6], 'at', now, 'version', ARGV[11], 'rules', ARGV[12],
-    'ahead', ARGV[13] - now)
+    'ahead', ARGV[13] - now, 'cpu', ARGV[14])
 redis.call('HSETNX', KEYS[3], 'since', now)
 redis.call('PEXPIRE', KEYS[3], alive_ms)
 redis.call('ZADD', KEYS[2], now, ARGV[4])
 redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', now - alive_ms)
-if #ARGV < 14 then return 1 end
+if #ARGV < 15 then return 1 end
 local minute = ARGV[2] .. string.format('%d', math.floor(now / 60000))
-for n = 14, #ARGV, 2 do
+for n = 15, #ARGV, 2 do
     redis.call('HINCRBY', KEYS[1], ARGV[n], ARGV[n + 1])
     redis.call('HINCRBY', minute, ARGV[n], ARGV[n + 1])
     redis.call('HSET', KEYS[5], ARGV[n], now)

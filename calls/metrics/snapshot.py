@@ -152,6 +152,8 @@ class Process:
     """The digest of its rules."""
     ahead_s: float = 0.0
     """How far its clock is ahead of Redis's."""
+    cpu: float = 0.0
+    """The share of a core that it uses. Releases before 0.2 do not report it."""
 
     @property
     def host(self) -> str:
@@ -188,7 +190,7 @@ class FigureReader:
         names = [name.decode() for name in await self._redis.zrange(self._keys.processes, 0, -1)]
         pipe = self._redis.pipeline(transaction=False)
         for name in names:
-            pipe.hmget(self._keys.process(name), ["kind", "memory", "since", "version", "rules", "ahead"])
+            pipe.hmget(self._keys.process(name), ["kind", "memory", "since", "version", "rules", "ahead", "cpu"])
         told = zip(names, await pipe.execute(), strict=True)
         found = [_process(name, *fields) for name, fields in told if fields[0] is not None]
         return sorted(found, key=lambda process: (process.kind, process.since))
@@ -292,9 +294,8 @@ async def _memory(client: Any) -> dict[str, Any]:
     return answer
 
 
-def _process(
-    name: str, kind: bytes, memory: bytes, since: bytes, version: bytes | None, rules: bytes | None, ahead: bytes | None
-) -> Process:
+def _process(name: str, kind: bytes, memory: bytes, since: bytes, *later: bytes | None) -> Process:
+    version, rules, ahead, cpu = later  # not reported by every release
     return Process(
         name,
         kind.decode(),
@@ -303,4 +304,5 @@ def _process(
         (version or b"").decode(),
         (rules or b"").decode(),
         float(ahead or 0) / 1000,
+        float(cpu or 0),
     )

@@ -20,6 +20,7 @@ from redis.asyncio import Redis as AsyncRedis
 from redis.exceptions import RedisError
 
 from calls.metrics.counting import Batch, Figures
+from calls.metrics.cpu_share import CpuShare
 from calls.store.keys import KEYS, REMEMBERED_S, Keys
 from calls.store.scripts import source
 
@@ -70,6 +71,7 @@ class FigureWriter:
         now_ms: Callable[[], int] | None = None,
         minutes_kept_s: int = MINUTES_KEPT_S,
         memory: Callable[[], int] | None = None,
+        cpu_share: Callable[[], float] | None = None,
     ) -> None:
         self.figures = figures
         self.author = author
@@ -77,6 +79,7 @@ class FigureWriter:
         self._now_ms = now_ms
         self._minutes_kept_s = minutes_kept_s
         self._memory = memory or memory_of
+        self._cpu_share = cpu_share or CpuShare()
         self._source = source("count")
 
     def write(self, redis: "Redis") -> None:
@@ -126,6 +129,7 @@ class FigureWriter:
             ALIVE_S,
             REMEMBERED_S,
             *(self.author.version, self.author.rules, now_ms or int(time.time() * 1000)),
+            f"{self._cpu_share():.3f}",
             *(part for pair in batch.increments.items() for part in pair),
         ]
 

@@ -205,6 +205,18 @@ async def test_stranger_hides_no_lost_push(redis_url: str) -> None:
     ]
 
 
+async def test_doctor_says_that_a_busy_worker_reads_less(redis_url: str, sandbox_server: ServedSandbox) -> None:
+    """Calls are not late then, so nothing else would say that more workers are needed."""
+    for share, severity in ((0.6, Severity.OK), (0.72, Severity.WARNING)):
+        author = Author(f"worker-{share}", "worker")
+        with Redis.from_url(redis_url) as redis:
+            FigureWriter(Figures(), author, cpu_share=lambda share=share: share).write(redis)  # type: ignore[misc]
+        found = (await findings(environment(redis_url, sandbox_server)))["workers"]
+        assert found.severity is severity
+    assert found.detail == "2 alive; the busiest uses 72% of a core, so details are read less often"
+    assert found.remedy == "start more workers"
+
+
 async def test_doctor_counts_no_processes_where_none_can_report(
     redis: AsyncRedis, redis_url: str, sandbox_server: ServedSandbox
 ) -> None:

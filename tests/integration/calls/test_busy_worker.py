@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from calls.metrics.cpu_share import CpuShare
 from sandbox.state import Happening, Kind
 from tests.rig import Rig
-from workers.cpu_share import CpuShare
 
 
 async def watched(rig: Rig, busy: float) -> dict[str, int]:

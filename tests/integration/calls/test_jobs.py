@@ -20,6 +20,7 @@ from rq.serializers import JSONSerializer
 from structlog.typing import FilteringBoundLogger
 
 from calls.metrics.counting import Figures
+from calls.metrics.cpu_share import CpuShare
 from calls.metrics.snapshot import read_present
 from calls.pause import Pause, PauseScope, encode_pause
 from calls.rules import load_rules
@@ -29,7 +30,6 @@ from reseller import Secret, ServiceConfig
 from tests.sandbox_fixtures import KEY, ServedSandbox
 from workers import runtime
 from workers.claimed_call import Tools
-from workers.cpu_share import CpuShare
 from workers.jobs import MAX_JOB, CallJob, job_class
 from workers.measurements import JobSummary
 from workers.rq_worker import CallWorker

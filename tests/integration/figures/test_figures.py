@@ -42,7 +42,7 @@ def hand() -> Hand:
 
 def writer(hand: Hand, name: str = "worker-1") -> FigureWriter:
     """Return the writer of a process of that name."""
-    return FigureWriter(Figures(), Author(name, "worker"), now_ms=hand, memory=lambda: 1000)
+    return FigureWriter(Figures(), Author(name, "worker"), now_ms=hand, memory=lambda: 1000, cpu_share=lambda: 0.25)
 
 
 async def test_figures_of_all_processes_add_up(redis: Redis, hand: Hand) -> None:
@@ -139,15 +139,15 @@ async def test_figures_wait_for_a_redis_that_is_away(redis: Redis, hand: Hand) -
 
 
 async def test_processes_are_alive_as_long_as_they_report(redis: Redis, hand: Hand) -> None:
-    """A process that reports is listed with its memory and since when; one that is silent for long is not."""
+    """A process that reports is listed with its memory and its share of a core; one that is silent for long is not."""
     first, second = writer(hand, "worker-1"), writer(hand, "worker-2")
     await first.write_async(redis)
     hand.ms += 6_000
     await second.write_async(redis)
     alive = await FigureReader(redis).processes()
-    assert [(process.name, process.kind, process.memory) for process in alive] == [
-        ("worker-1", "worker", 1000),
-        ("worker-2", "worker", 1000),
+    assert [(process.name, process.kind, process.memory, process.cpu) for process in alive] == [
+        ("worker-1", "worker", 1000, 0.25),
+        ("worker-2", "worker", 1000, 0.25),
     ]
     hand.ms += 6_000
     await second.write_async(redis)
