@@ -76,6 +76,7 @@ def institution_part(institution_key: str) -> str:
     return quote(institution_key, safe="")
 
 
+@lru_cache(maxsize=4096)
 def parse_member(member: str) -> CallId | str:
     """Return the call, or the institution's key, that a member of the due set names.
 
