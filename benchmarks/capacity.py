@@ -13,15 +13,13 @@ from benchmarks.effort import Effort
 from benchmarks.goals import Goal, goals_table
 from benchmarks.scale import Watched, watch
 from benchmarks.spread import Spread
+from calls.schedule.reads import BUSY
 
 PER_CALL: Final = 0.042 + 0.036 + 0.004
 """Checks, reads and effects per second and live call when there are many calls (``python -m benchmarks requests``)."""
 
 LISTINGS: Final = ((1, 0.22), (10, 0.41), (40, 0.47), (500, 1.04))
 """Live calls of an institution, and how often per second its queue is then listed (from the same benchmark)."""
-
-BUSY: Final = 0.6
-"""The share of a core that a worker or a Redis may use. The rest is for bursts of starts."""
 
 LATE_MS: Final = 17.0
 LATER: Final = 2.7

@@ -12,7 +12,9 @@ REDIS_5, REDIS_8 = "requirements", "requirements-redis8"
 
 
 def peers_python(lock: str = REDIS_5) -> Path:
-    """Return the Python of some peers. Install the packages of their lock file first if it has changed.
+    """Return the Python of some peers: our own, so that all run at its speed, with the packages of their lock file.
+
+    Installs these first if the lock file or our Python has changed.
 
     Raises:
         subprocess.CalledProcessError: A package could not be installed.
@@ -20,10 +22,11 @@ def peers_python(lock: str = REDIS_5) -> Path:
     requirements = ROOT / "benchmarks" / "peers" / f"{lock}.txt"
     folder = ROOT / lock.replace("requirements", ".venv-peers")
     python, stamp = folder / "bin" / "python", folder / ".installed"
-    wanted = sha256(requirements.read_bytes()).hexdigest()
+    ours = str(Path(sys.executable).resolve())
+    wanted = sha256(requirements.read_bytes() + ours.encode()).hexdigest()
     if not (stamp.exists() and stamp.read_text() == wanted):
         pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--require-hashes"]
-        for command in ([sys.executable, "-m", "venv", folder], [*pip, "-r", requirements]):
+        for command in ([sys.executable, "-m", "venv", "--clear", folder], [*pip, "-r", requirements]):
             subprocess.run(list(map(str, command)), check=True, stdout=subprocess.DEVNULL)  # noqa: S603  (ours)
         stamp.write_text(wanted)
     return python

@@ -33,7 +33,10 @@ MEANINGS: Mapping[str, Mapping[str, tuple[str, str, str]]] = {
         "undecided_s": (
             "seconds, 1 or more",
             "8",
-            "how often stored details (free) are read until a call is decided; with over 10 live, old calls less often",
+            (
+                "how often stored details (free) are read until a call is decided; less often if it is old and over 10 "
+                "are live, and while workers are late or busy"
+            ),
         ),
         "decided_s": (
             "seconds, 1 or more",

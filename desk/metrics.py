@@ -128,9 +128,9 @@ def _gauges(present: Present, processes: Sequence[Process]) -> Iterator[Metric]:
     )
     yield _gauge(
         "process_cpu_share",
-        "share of a core that each process uses, over about two seconds",
+        "share of a core that each process uses, over about 30 seconds",
         ("kind", "process"),
-        {(process.kind, process.name): process.cpu for process in processes},
+        {(process.kind, process.name): process.cpu for process in processes if process.cpu is not None},
     )
     yield _gauge("redis_memory_bytes", "memory that Redis uses", (), {(): present.redis_memory})
     yield _gauge(

@@ -177,7 +177,7 @@ class Claim:
         self.call = with_effect(self.call, kind, effect)
 
     def in_force(self, kind: EffectKind) -> None:
-        """Record that an effect is in force: count it, watch a call that was assigned, and read stored details now."""
+        """Record that an effect is in force: count it, watch a call that was assigned, and plan a read for now."""
         self.add({EffectKind.ASSIGN: "assigned", EffectKind.ENROLL: "enrolled", EffectKind.REJECT: "rejected"}[kind])
         if kind is EffectKind.ASSIGN:
             self.call = assigned(self.call, self.tools.book, self.now)

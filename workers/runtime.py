@@ -5,6 +5,7 @@ items are removed from the list of what needs a person.
 """
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from contextvars import Context
@@ -273,7 +274,7 @@ class WorkerRuntime:
             monotonic,
             self._log,
             counting=counting,
-            cpu_share=CpuShare(),
+            cpu_share=CpuShare(time.thread_time),  # other threads do not hold up the loop
         )
         listing = Listing(tools, self._reconcile_s, self._queue_page, told=self._wakeups.wake)
         return tools, institutions, listing

@@ -89,12 +89,13 @@ def _web(processes: list[Process]) -> Finding:
 
 
 def _workers(processes: list[Process]) -> Finding:
-    shares = [process.cpu for process in processes if process.kind == "worker"]
-    if shares:
-        detail = f"{len(shares)} alive; the busiest uses {max(shares):.0%} of a core"
-        if max(shares) <= BUSY:
-            return ok(Topic.WORKERS, detail)
-        return warning(Topic.WORKERS, f"{detail}, so details are read less often", "start more workers")
+    workers = [process for process in processes if process.kind == "worker"]
+    if workers:
+        busiest = max((worker.cpu for worker in workers if worker.cpu is not None), default=0.0)
+        if busiest <= BUSY:
+            return ok(Topic.WORKERS, f"{len(workers)} alive")
+        detail = f"{len(workers)} alive; one uses {busiest:.0%} of a core, so it reads details less often"
+        return warning(Topic.WORKERS, detail, "start more workers")
     remedy = "start callkeeper worker; if it was started, its log says why it ended"
     return fault(Topic.WORKERS, "none is alive: calls are recorded, but not handled", remedy)
 

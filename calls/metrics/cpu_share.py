@@ -1,24 +1,35 @@
-"""Measures how busy this process is, so that it can make fewer reads before its checks are late."""
+"""Measures which share of a core a process, or one of its threads, uses."""
 
 import time
 from collections.abc import Callable
 from typing import Final
 
 OVER_S: Final = 2.0
-"""Over how long the share is averaged, in seconds. A burst of starts that is shorter delays no read."""
+"""Time constant of the average, in seconds. After 1.8 s a full core counts as 0.6."""
 
 EVERY_S: Final = 0.2
 """How often it is measured, in seconds."""
 
 
 class CpuShare:
-    """Tells which share of a core this process has used lately. More than 1 means that several threads were busy."""
+    """Tells which share of a core was used lately. Use each one in a single thread.
+
+    Args:
+        cpu_s: The seconds of CPU that the process, or this thread, has used.
+        over_s: Time constant of the average, in seconds.
+        monotonic: A clock, in seconds.
+    """
 
     def __init__(
-        self, monotonic: Callable[[], float] = time.monotonic, cpu_s: Callable[[], float] = time.process_time
+        self,
+        cpu_s: Callable[[], float],
+        *,
+        over_s: float = OVER_S,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._monotonic = monotonic
         self._cpu_s = cpu_s
+        self._over_s = over_s
+        self._monotonic = monotonic
         self._share = 0.0
         self._measured_at_s, self._used_s = monotonic(), cpu_s()
 
@@ -29,6 +40,6 @@ class CpuShare:
         if took_s >= EVERY_S:
             used_s = self._cpu_s()
             lately = (used_s - self._used_s) / took_s
-            self._share += min(1.0, took_s / OVER_S) * (lately - self._share)
+            self._share += min(1.0, took_s / self._over_s) * (lately - self._share)
             self._measured_at_s, self._used_s = now_s, used_s
         return self._share

@@ -152,8 +152,8 @@ class Process:
     """The digest of its rules."""
     ahead_s: float = 0.0
     """How far its clock is ahead of Redis's."""
-    cpu: float = 0.0
-    """The share of a core that it uses. Releases before 0.2 do not report it."""
+    cpu: float | None = None
+    """The share of a core that it uses. Releases up to 0.2.0 do not report it."""
 
     @property
     def host(self) -> str:
@@ -294,8 +294,16 @@ async def _memory(client: Any) -> dict[str, Any]:
     return answer
 
 
-def _process(name: str, kind: bytes, memory: bytes, since: bytes, *later: bytes | None) -> Process:
-    version, rules, ahead, cpu = later  # not reported by every release
+def _process(
+    name: str,
+    kind: bytes,
+    memory: bytes,
+    since: bytes,
+    version: bytes | None,
+    rules: bytes | None,
+    ahead: bytes | None,
+    cpu: bytes | None,
+) -> Process:
     return Process(
         name,
         kind.decode(),
@@ -304,5 +312,5 @@ def _process(name: str, kind: bytes, memory: bytes, since: bytes, *later: bytes 
         (version or b"").decode(),
         (rules or b"").decode(),
         float(ahead or 0) / 1000,
-        float(cpu or 0),
+        None if cpu is None else float(cpu),
     )

@@ -59,6 +59,10 @@ def host() -> str:
     return socket.gethostname().partition(".")[0]
 
 
+CPU_OVER_S: Final = 30.0
+"""Over how long the reported share of a core is averaged, in seconds. A burst of starts is no reason to add workers."""
+
+
 class FigureWriter:
     """Writes batches over a blocking connection, or over one of asyncio."""
 
@@ -79,7 +83,7 @@ class FigureWriter:
         self._now_ms = now_ms
         self._minutes_kept_s = minutes_kept_s
         self._memory = memory or memory_of
-        self._cpu_share = cpu_share or CpuShare()
+        self._cpu_share = CpuShare(time.process_time, over_s=CPU_OVER_S) if cpu_share is None else cpu_share
         self._source = source("count")
 
     def write(self, redis: "Redis") -> None:

@@ -9,7 +9,7 @@ from zlib import crc32
 
 from calls.facts_and_colours import Facts
 from calls.record import Call
-from calls.schedule.check_plan_and_budget import READ_AFTER_CHECK, may_check
+from calls.schedule.check_plan_and_budget import READ_AFTER_CHECK, may_check, must_read_first
 
 END_HINT_FOR = timedelta(seconds=10)
 """For how long after a pushed end the details are read every second."""
@@ -21,11 +21,10 @@ YIELD = 20.0
 """For every second that workers are later than that, a read is delayed by this many seconds."""
 
 BUSY = 0.6
-"""A worker that uses more than this share of a core delays reads. At 0.9, checks and starts would wait for each other.
-"""
+"""A worker that uses more than this share of a core delays reads. At 0.9, checks and starts would queue."""
 
 BUSY_YIELD_S = 200.0
-"""For every hundredth of a core above that, a read is delayed by a hundredth of this."""
+"""Seconds of delay for a whole core above ``BUSY``: 2 s for every hundredth, when a read is planned and when it is due."""
 
 SOON_S = 8.0
 """The longest time between reads while few calls are live, so that changes made elsewhere are noticed within 10 s."""
@@ -98,12 +97,27 @@ def put_off(
 ) -> datetime:
     """Return when a read planned for ``read_at`` is made. Arguments as `next_read`.
 
-    It is later while workers are late or busy, but within ``decided_s`` of the last read unless it was planned later.
+    It is later while workers are late or busy, but within ``decided_s`` of the last read unless it was planned later. A
+    read after an event is not.
     """
     delay_s = _delay_s(late, busy)
-    if not delay_s or call.reading is None or may_have_ended(call, now):
+    if not delay_s or call.reading is None or may_have_ended(call, now) or _is_asked_for(call, call.reading.read_at):
         return read_at
     return max(read_at, min(read_at + timedelta(seconds=delay_s), call.reading.read_at + apart(call, decided_s)))
+
+
+def _is_asked_for(call: Call, read_at: datetime) -> bool:
+    """Tell whether something has happened since the last read, at ``read_at``, that the next one must show.
+
+    An assign is left out: bursts of starts are what reads make room for.
+    """
+    happened_at = (call.recheck_from, call.end_hinted_at, call.enroll.sent_at, call.reject.sent_at)
+    return (
+        call.is_unlisted
+        or call.not_found_since is not None
+        or must_read_first(call)
+        or any(at is not None and at > read_at for at in happened_at)
+    )
 
 
 def _delay_s(late: timedelta, busy: float) -> float:

@@ -80,6 +80,8 @@ def institution_part(institution_key: str) -> str:
 def parse_member(member: str) -> CallId | str:
     """Return the call, or the institution's key, that a member of the due set names.
 
+    Cached, because a claim needs it six times.
+
     Raises:
         ValueError: It is neither, so we did not write it.
     """

@@ -2,8 +2,9 @@
 
 import pytest
 
-from benchmarks.capacity import BUSY, Costs, costs_of, need, requests_per_s
+from benchmarks.capacity import Costs, costs_of, need, requests_per_s
 from benchmarks.scale import Watched
+from calls.schedule.reads import BUSY
 
 
 def watched(requests: int, cpu_s: float, redis_share: float) -> Watched:

@@ -213,7 +213,7 @@ async def test_doctor_says_that_a_busy_worker_reads_less(redis_url: str, sandbox
             FigureWriter(Figures(), author, cpu_share=lambda share=share: share).write(redis)  # type: ignore[misc]
         found = (await findings(environment(redis_url, sandbox_server)))["workers"]
         assert found.severity is severity
-    assert found.detail == "2 alive; the busiest uses 72% of a core, so details are read less often"
+    assert found.detail == "2 alive; one uses 72% of a core, so it reads details less often"
     assert found.remedy == "start more workers"
 
 

@@ -28,7 +28,7 @@ async def test_busy_worker_reads_less_and_checks_as_usual(rig: Rig) -> None:
 def test_share_follows_two_seconds_of_work() -> None:
     """A short burst counts little, steady work fully, and a worker that had nothing to do is idle again at once."""
     now_s = used_s = 0.0
-    share = CpuShare(lambda: now_s, lambda: used_s)
+    share = CpuShare(lambda: used_s, monotonic=lambda: now_s)
     course = []
     for took_s, lately in [(0.1, 1.0), (0.1, 1.0), *[(0.2, 1.0)] * 40, (30.0, 0.0)]:
         now_s, used_s = now_s + took_s, used_s + took_s * lately

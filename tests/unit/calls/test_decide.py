@@ -342,6 +342,15 @@ def test_read_that_is_due_makes_room_for_checks_while_workers_are_late_or_busy()
     assert next_deed(replace(watched, next_check_at=DUE), late=late) == Check()
     assert next_deed(replace(watched, end_hinted_at=NOW), late=late) == Read("watch")
     assert next_deed(replace(watched, reading=None), late=late) == Read("watch")
+    for happened in (
+        {"is_unlisted": True},
+        {"not_found_since": NOW - seconds(3)},
+        {"end_hinted_at": NOW - seconds(15)},
+        {"recheck_from": NOW - seconds(1)},
+        {"enroll": Effect(state=EffectState.CONFIRMED, sent_at=NOW - seconds(1))},
+        {"checks_failed": 1, "last_check_at": NOW - seconds(1)},
+    ):
+        assert type(next_deed(replace(watched, **happened), late=late)) is Read, happened
     assert next_deed(watched, busy=BUSY) == Read("watch")
     assert next_deed(watched, busy=BUSY + 0.01) == Wait(DUE + seconds(2)), "2 s for every hundredth of a core"
     assert next_deed(watched, busy=BUSY + 0.01, late=LATE_TOLERANCE + seconds(1)) == Wait(DUE + seconds(20)), (
@@ -351,10 +360,15 @@ def test_read_that_is_due_makes_room_for_checks_while_workers_are_late_or_busy()
 
 def next_read(read: Call, book: RuleBook, *, live: int, late: timedelta = timedelta(), busy: float = 0.0) -> datetime:
     """Return when a call that was read at ``NOW`` is read next, by the periods of a rule book."""
-    facts, periods = facts_of(read, book.policies, NOW), (book.reads_undecided_s, book.reads_decided_s)
-    undecided_s, decided_s = periods
     return reads.next_read(
-        read, facts, NOW, undecided_s=undecided_s, decided_s=decided_s, live=live, late=late, busy=busy
+        read,
+        facts_of(read, book.policies, NOW),
+        NOW,
+        undecided_s=book.reads_undecided_s,
+        decided_s=book.reads_decided_s,
+        live=live,
+        late=late,
+        busy=busy,
     )
 
 
