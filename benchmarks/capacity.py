@@ -28,9 +28,12 @@ LATER: Final = 2.7
 SIZES: Final = ((1000, 1), (1000, 100), (10_000, 1), (10_000, 100), (50_000, 100), (100_000, 100), (100_000, 2000))
 """Live calls and institutions of the table."""
 
-MEASURED: Final = ((1000, 1), (6000, 1))
-COMPARED: Final = ((2000, 1), (4000, 1), (8000, 2))
-"""Live calls and workers: those whose costs are measured, and those that the estimate is compared with."""
+MEASURED: Final = ((1000, 1), (3000, 1))
+COMPARED: Final = ((2000, 1), (3500, 1), (6000, 2))
+"""Live calls and workers: those whose costs are measured, and those that the estimate is compared with.
+
+No worker is busier than ``BUSY``: it would read less.
+"""
 
 
 @dataclass(frozen=True, slots=True)
