@@ -98,9 +98,9 @@ def _measure(way: Way) -> Round:
 
 
 def _work(way: Way, worker: ManagedProcess, lay: Lay, ids: list[str]) -> Used:
-    before = way.made()
     worker.process.send_signal(signal.SIGSTOP)
     lay(ids)
+    before = way.made()
     meter = way.on.meter(worker=worker)
     worker.process.send_signal(signal.SIGCONT)
     wait_until(lambda: way.made() >= before + len(ids), f"{len(ids)} checks by {way.name}", worker)
@@ -140,11 +140,15 @@ def _ours(name: str, calls: int, on: Stage) -> Way:
     environ = settings(on.data)
     book = RuleSettings.load(environ).book()
 
+    def lay(ids: list[str]) -> None:
+        on.redis.delete(Keys().due)  # the calls of the warm-up, which `checked` would count until they are read
+        # The queue must list the new calls, because a worker treats calls that are not listed as ended.
+        lay_due_calls(on.redis, on.begin_calls(len(ids), assigned=True), book)
+
     @contextmanager
     def run() -> Iterator[tuple[ManagedProcess, Lay]]:
         with on.worker(**environ) as worker:
-            # The queue must list these calls, because a worker treats calls that are not listed as ended.
-            yield worker, lambda ids: lay_due_calls(on.redis, on.begin_calls(len(ids), assigned=True), book)
+            yield worker, lay
 
     def checked() -> int:
         """Count the calls whose next check or read is in the future. The other calls are due or claimed."""
