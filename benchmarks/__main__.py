@@ -26,7 +26,7 @@ from benchmarks import (
 from benchmarks.answer import Answer
 from benchmarks.effort import SMOKE, Effort
 from benchmarks.goals import GOALS
-from benchmarks.machine import machine
+from benchmarks.machine import Stolen, machine
 
 SPEED: dict[str, Callable[[Effort], Answer]] = {
     "checks": checks.answer,
@@ -76,25 +76,31 @@ def main(*, names: tuple[str, ...], only_list: bool, output: Path | None, rounds
     before = machine()
     click.echo(", ".join(f"{what} {value}" for what, value in before.items()) + "\n")
     answers: dict[str, Answer] = {}
+    stolen_percent: dict[str, float] = {}
     for name in names or (SPEED if smoke else QUESTIONS):
+        stolen = Stolen()
         found = answers[name] = QUESTIONS[name](effort)
+        stolen_percent[name] = round(stolen.percent(), 1)
         click.echo(f"## {name}: {found.question}\n")
         for table in found.tables if not smoke else (table for table in found.tables if table.title != GOALS):
             click.echo(table.as_markdown() + "\n")
+        click.echo(f"Meanwhile the host gave {stolen_percent[name]} % of the cores' time to its other guests.\n")
     if output is not None:
-        output.write_bytes(msgspec.json.format(msgspec.json.encode({"machine": before, **_document(answers)})) + b"\n")
+        document = {"machine": before, **_document(answers, stolen_percent)}
+        output.write_bytes(msgspec.json.format(msgspec.json.encode(document)) + b"\n")
     broken = [f"{name}: {promise}" for name, found in answers.items() for promise in found.broken]
     for promise in broken:
         click.echo(f"does not hold: {promise}", err=True)
     sys.exit(1 if broken else 0)
 
 
-def _document(answers: dict[str, Answer]) -> dict[str, object]:
+def _document(answers: dict[str, Answer], stolen_percent: dict[str, float]) -> dict[str, object]:
     return {
         name: {
             "question": found.question,
             "tables": [table.as_document() for table in found.tables],
             "broken": found.broken,
+            "stolen_percent": stolen_percent[name],
         }
         for name, found in answers.items()
     }
