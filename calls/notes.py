@@ -222,6 +222,8 @@ PLAUSIBLE = timedelta(days=2)
 
 def why_unusable(entry: QueueEntry) -> str | None:
     """Return why an entry of the queue cannot be used; None if it can."""
+    if entry == QueueEntry():
+        return "unreadable"
     if not entry.voice_id:
         return "no_voice_id"
     if not is_voice_id(entry.voice_id):

@@ -52,6 +52,8 @@ def _away(place: RedisLocation, error: Exception) -> Finding:
     if "certificate" in str(error).lower():
         remedy = "name the authority in CALLKEEPER_REDIS_CA; CALLKEEPER_REDIS_TLS=unverified only where there is none"
         return fault(Topic.REDIS, f"the certificate of {place.address} cannot be verified", remedy)
+    if "Invalid Database" in str(error) or "DB index" in str(error):  # redis-py's words, the server's words
+        return fault(Topic.REDIS, f"{place.address} has no such database", "correct the number at REDIS_URL's end")
     if place.sentinels:
         master = place.sentinels.master
         remedy = f"start it; or correct the sentinels, their login or the master's name ({master}) in REDIS_URL"

@@ -147,7 +147,7 @@ ENTRIES_SKIPPED: Final = Figure(
     "queue_entries_skipped",
     "entries of the queue that could not be used",
     ("institution", "reason"),
-    known={"reason": ("no_voice_id", "odd_voice_id")},
+    known={"reason": ("no_voice_id", "odd_voice_id", "unreadable")},
 )
 ACCESS_REFUSED: Final = Figure(
     "access_refused",

@@ -153,6 +153,14 @@ async def test_doctor_names_a_redis_that_does_not_answer(sandbox_server: ServedS
     assert "very-secret-word" not in str(found)
 
 
+async def test_doctor_names_a_database_that_does_not_exist(redis_url: str, sandbox_server: ServedSandbox) -> None:
+    """A number above the server's last database is what is wrong, not that the server is away."""
+    found = await findings(environment(f"{redis_url.rpartition('/')[0]}/99", sandbox_server))
+    assert found["redis"].severity is Severity.FAULT
+    assert "no such database" in found["redis"].detail
+    assert "REDIS_URL" in found["redis"].remedy
+
+
 @pytest.mark.parametrize(
     ("setting", "value"),
     [

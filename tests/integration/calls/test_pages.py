@@ -161,8 +161,9 @@ async def test_one_more_page_is_asked_for_only_where_there_may_be_one(rig: Rig, 
         ({"voiceId": "v 1\n"}, "odd_voice_id"),
         ({"voiceId": None}, "no_voice_id"),
         ({"voiceId": "v" * 257}, "odd_voice_id"),
+        ({"voiceId": 7}, "unreadable"),
     ],
-    ids=["line break", "no id", "too long"],
+    ids=["line break", "no id", "too long", "unreadable"],
 )
 async def test_nothing_is_skipped_in_silence(
     sandbox_asgi: Asgi, redis: Redis, change: dict[str, object], reason: str
